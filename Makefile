@@ -1,0 +1,43 @@
+# Everything that is done to Holdfast is done from here. `make` alone lists it.
+
+# The Python that .venv is made of; where it is too old, setup looks for a newer one by name.
+PYTHON ?= python3
+# More words for pytest: make test ARGS="-k limits -x"
+ARGS ?=
+
+BIN := .venv/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help setup run test check fix bench proof
+
+help: ## show this text
+	@echo "Holdfast, a durable job queue for Python."
+	@echo
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@echo
+	@echo "  make test ARGS=\"-k limits\"      hand more words to pytest"
+	@echo "  make setup PYTHON=python3.12    choose the Python that .venv is made of"
+
+setup: ## make .venv with all that is needed; at once when nothing has changed
+	@PYTHON="$(PYTHON)" bash tools/setup.sh
+
+run: setup ## see it at work: examples/tour.py
+	@$(BIN)/python examples/tour.py
+
+test: check ## check, then all tests but the long ones
+	$(BIN)/python -m pytest -n 2 $(ARGS)
+
+check: setup ## layout, lint and types
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+fix: setup ## put the layout right, and what lint can put right by itself
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: setup ## measure, beside the raw engine
+	$(BIN)/holdfast bench
+
+proof: setup ## the long tests: many histories, many processes
+	HYPOTHESIS_PROFILE=proof $(BIN)/python -m pytest -m proof --timeout 7200 $(ARGS)

@@ -1,0 +1,67 @@
+"""Every limit, with its unit and its reason. Nothing in Holdfast grows without one."""
+
+SECOND_MS = 1_000
+MINUTE_MS = 60 * SECOND_MS
+HOUR_MS = 60 * MINUTE_MS
+DAY_MS = 24 * HOUR_MS
+YEAR_MS = 366 * DAY_MS
+
+# A moment fits the 43 bits that a rank has for it: until the year 2248.
+TIME_MS_BITS = 43
+MAX_TIME_MS = (1 << TIME_MS_BITS) - 1
+# Ten years: longer than anybody means, and its sum with now stays below MAX_TIME_MS.
+MAX_DURATION_MS = 10 * YEAR_MS
+
+NAME_BYTES = 255
+# Documents' hosts are short, but a domain may be a URL.
+DOMAIN_BYTES = 1_024
+UNIQUE_KEY_BYTES = 1_024
+DATA_BYTES = 16 * 1024 * 1024
+NOTE_BYTES = 1_024
+ERROR_BYTES = 16 * 1024
+STEP_BYTES = 1024 * 1024
+# How many of a job's last errors are kept with it.
+ERRORS_KEPT = 5
+STEPS_KEPT = 1_000
+LOG_LINES = 1_000
+LOG_LINE_BYTES = 4 * 1024
+
+MAX_PRIORITY = 1_000
+DEFAULT_PRIORITY = 500
+MAX_ATTEMPTS = 1_000_000
+DEFAULT_ATTEMPTS = 10
+DEFAULT_LOSSES = 10
+
+DEFAULT_LEASE_MS = 60 * SECOND_MS
+MIN_LEASE_MS = 10
+DEFAULT_RETENTION_MS = DAY_MS
+DEFAULT_BACKOFF_MS = SECOND_MS
+MAX_BACKOFF_MS = HOUR_MS
+BACKOFF_JITTER = 0.2
+
+# One claim hands out at most this much; a single larger body still goes out alone.
+CLAIM_JOBS = 1_000
+CLAIM_BYTES = 32 * 1024 * 1024
+# One transaction adds at most this many jobs, and one `add_many` is cut into such.
+BATCH_JOBS = 10_000
+BATCH_BYTES = 64 * 1024 * 1024
+PAGE_JOBS = 1_000
+
+MAX_RATE_PER_S = 1_000_000.0
+MIN_RATE_PER_S = 1e-6
+MAX_BURST = 1_000_000
+MAX_CONCURRENCY = 1_000_000
+# How many jobs of one (domain, task) stand READY where its limit is larger, and where
+# there is no limit at all nobody is held.
+ALLOWANCE = 64
+
+# A schedule's number goes into the ids of its jobs: 5 bits of sequence for each ms of a second.
+MAX_SCHEDULES = 32_000
+# Firings made up for at once after a long sleep, `catch_up="all"`.
+CATCH_UP_FIRINGS = 1_000
+
+# A sysid is held this long after the last write of its process, and as far ahead go its ids.
+SYSID_LEASE_MS = 60 * SECOND_MS
+
+# How much one round of upkeep does before it lets others write.
+UPKEEP_JOBS = 500

@@ -1,0 +1,165 @@
+"""Bad input is refused here, before anything is written, by an error that names the thing."""
+
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+
+from . import bounds
+from .commands import Command, NewJob, Report, Update
+from .errors import BadInput, TooLarge
+from .job import DEFAULT_BACKOFF, Body
+from .outcome import check_backoff
+from .repeat import check_retry_after, parse_repeat
+
+_DEFAULT = NewJob(task="-")
+
+
+@lru_cache(maxsize=4096)
+def check_name(what: str, name: str, *, empty: bool = False) -> None:
+    """A task, tenant or schedule: text of 1 to 255 bytes without control characters."""
+    if not isinstance(name, str):
+        raise BadInput(what, name, needed="text")
+    if not name and not empty:
+        raise BadInput(what, name, needed="text of at least one byte")
+    try:
+        size = len(name.encode())
+    except UnicodeEncodeError:
+        raise BadInput(what, name, needed="text that can be written as UTF-8") from None
+    if size > bounds.NAME_BYTES:
+        raise TooLarge(what, name, needed=f"at most {bounds.NAME_BYTES} bytes long")
+    if any(ord(char) < 32 or ord(char) == 127 for char in name):
+        raise BadInput(what, name, needed="text without control characters")
+
+
+def check_key(what: str, key: bytes, most_bytes: int) -> None:
+    """A domain or a unique key: any bytes, but not too many and not none."""
+    if not isinstance(key, bytes):
+        raise BadInput(what, key, needed="text or bytes")
+    if not 1 <= len(key) <= most_bytes:
+        raise TooLarge(what, key, needed=f"1 to {most_bytes:,} bytes long")
+
+
+def check_whole(what: str, value: object, least: int, most: int) -> None:
+    """A whole number within its limits; True is not one."""
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise BadInput(what, value, needed=f"a whole number from {least:,} to {most:,}")
+
+
+def check_body(what: str, body: Body | None) -> None:
+    """Data and results: JSON text or bytes up to 16 MB."""
+    if body is None:
+        return
+    if not isinstance(body, str | bytes):
+        raise BadInput(what, body, needed="JSON text or bytes")
+    size = len(body)
+    if size * 4 > bounds.DATA_BYTES and isinstance(body, str):
+        size = len(body.encode())
+    if size > bounds.DATA_BYTES:
+        raise TooLarge(what, f"{size:,} bytes", needed=f"at most {bounds.DATA_BYTES:,} bytes")
+
+
+def json_body(what: str, text: str | bytes) -> str:
+    """JSON from outside: checked, as text."""
+    try:
+        msgspec.json.decode(text)
+        return text if isinstance(text, str) else text.decode()
+    except (msgspec.DecodeError, UnicodeError) as error:
+        raise BadInput(what, text, needed=f"JSON ({error})") from None
+
+
+def check_new(new: NewJob) -> None:
+    """Everything about a job that is to be added, but what depends on the store."""
+    check_name("task", new.task)
+    if new.tenant:
+        check_name("tenant", new.tenant)
+    check_body("data", new.data)
+    # Most jobs leave nearly everything at its default; only what differs needs looking at.
+    for field, check in _FIELD_CHECKS:
+        value = getattr(new, field)
+        if value is not getattr(_DEFAULT, field):
+            check(field, value)
+    if new.retry_after and (new.repeat or new.unique is not None) and new.strict:
+        with_what = "repeat" if new.repeat else "unique"
+        raise BadInput(
+            "retry_after", new.retry_after, needed=f"absent: it cannot be combined with {with_what}"
+        )
+    if new.unique_for_ms and new.unique is None:
+        raise BadInput("unique_for", new.unique_for_ms, needed="absent without unique")
+    if new.then is not None:
+        check_new(new.then)
+
+
+def check_command(command: Command) -> None:
+    """The parts of other commands that have limits."""
+    for field in ("data", "result"):
+        check_body(field, getattr(command, field, None))
+    if isinstance(command, Report):
+        if not isinstance(command.fraction, int | float) or not 0 <= command.fraction <= 1:
+            raise BadInput("progress", command.fraction, needed="a fraction from 0 to 1")
+        if len(command.note.encode(errors="replace")) > bounds.NOTE_BYTES:
+            raise TooLarge("note", command.note, needed=f"at most {bounds.NOTE_BYTES} bytes long")
+    if isinstance(command, Update):
+        for field, check in _FIELD_CHECKS:
+            value = getattr(command, field, None)
+            if value is not None and value != "":
+                check(field, value)
+        if command.task is not None:
+            check_name("task", command.task)
+
+
+def _whole(least: int, most: int) -> Any:
+    return lambda name, value: check_whole(name, value, least, most)
+
+
+def _duration(name: str, value: object) -> None:
+    check_whole(name.removesuffix("_ms"), value, 0, bounds.MAX_DURATION_MS)
+
+
+def _moment(name: str, value: object) -> None:
+    check_whole(name, value, 0, bounds.MAX_TIME_MS)
+
+
+def _retry_after(name: str, value: object) -> None:
+    if isinstance(value, str):
+        check_retry_after(value)
+    else:
+        _duration(name, value)
+
+
+def _backoff(_name: str, value: Any) -> None:
+    if value != DEFAULT_BACKOFF:
+        check_backoff(value)
+
+
+def _on_conflict(name: str, value: object) -> None:
+    if value not in ("keep", "merge", "replace"):
+        raise BadInput(name, value, needed="keep, merge or replace")
+
+
+def _repeat(_name: str, value: Any) -> None:
+    if not isinstance(value, str):
+        raise BadInput("repeat", value, needed="text such as 'FINISHED, +1 HOUR'")
+    if value:
+        parse_repeat(value)
+
+
+_FIELD_CHECKS: tuple[tuple[str, Any], ...] = (
+    ("id", _whole(0, (1 << 63) - 1)),
+    ("priority", _whole(0, bounds.MAX_PRIORITY)),
+    ("run_at", _moment),
+    ("delay_ms", _duration),
+    ("expires_at", _moment),
+    ("expires_in_ms", _duration),
+    ("max_attempts", _whole(0, bounds.MAX_ATTEMPTS)),
+    ("max_losses", _whole(0, bounds.MAX_ATTEMPTS)),
+    ("backoff", _backoff),
+    ("timeout_ms", _duration),
+    ("retry_after", _retry_after),
+    ("repeat", _repeat),
+    ("unique", lambda name, value: check_key(name, value, bounds.UNIQUE_KEY_BYTES)),
+    ("unique_for_ms", _duration),
+    ("on_conflict", _on_conflict),
+    ("domain", lambda name, value: check_key(name, value, bounds.DOMAIN_BYTES)),
+    ("parent_id", _whole(0, (1 << 63) - 1)),
+)

@@ -1,0 +1,223 @@
+"""What can be asked. Every verb of every door is one of these records, and nothing else is.
+
+The holder's verbs carry a `Hold`: who claims to have the job, under which claim. Operators' verbs
+carry none. A reply means that the command is durably committed; a refusal changes nothing.
+"""
+
+from typing import Literal
+
+from .bounds import DEFAULT_ATTEMPTS, DEFAULT_LOSSES
+from .job import DEFAULT_BACKOFF, Backoff, Body, Code, Job, Record
+from .limits import Limit
+from .schedule import Schedule
+
+OnConflict = Literal["keep", "merge", "replace"]
+
+
+class Hold(Record, frozen=True, kw_only=True):
+    """The right to answer for a job. `claim` None: whichever claim `owner` has now (the port)."""
+
+    job_id: int
+    owner: int
+    claim: int | None = None
+
+
+class NewJob(Record, frozen=True, kw_only=True):
+    """A job as it is asked for; also what schedules and `then` add."""
+
+    task: str
+    tenant: str = ""
+    data: Body = "{}"
+    id: int = 0
+    # None: 500, and where a unique job exists already, as that has it.
+    priority: int | None = None
+    # 0: as soon as it may; `delay_ms` counts from the store's now.
+    run_at: int = 0
+    delay_ms: int = 0
+    expires_at: int = 0
+    expires_in_ms: int = 0
+    max_attempts: int = DEFAULT_ATTEMPTS
+    max_losses: int = DEFAULT_LOSSES
+    backoff: Backoff = DEFAULT_BACKOFF
+    timeout_ms: int = 0
+    retry_after: int | str = 0
+    repeat: str = ""
+    unique: bytes | None = None
+    unique_for_ms: int = 0
+    on_conflict: OnConflict = "keep"
+    domain: bytes | None = None
+    parent_id: int = 0
+    wait_for_failed: bool = False
+    then: "NewJob | None" = None
+    schedule: str = ""
+    mock: bool = False
+    strict: bool = False
+
+
+class Command(Record, frozen=True, kw_only=True):
+    """The base of all commands."""
+
+
+class Add(Command, frozen=True, kw_only=True):
+    """Add jobs, all or none; replies their ids in order, those of existing jobs for unique hits.
+
+    `hold` is the claim under which children are added: of their parent, or of a sibling.
+    """
+
+    jobs: tuple[NewJob, ...]
+    hold: Hold | None = None
+
+
+class Claim(Command, frozen=True, kw_only=True):
+    """Lease the first jobs that may run; replies them with their data, possibly none."""
+
+    tasks: tuple[str, ...] | None = None
+    tenant: str | None = None
+    limit: int = 1
+    lease_ms: int | None = None
+    owner: int = 0
+    priority: int | None = None
+    mock: bool = False
+
+
+class Answer(Command, frozen=True, kw_only=True):
+    """Say how a run ended. `held` is the record as claimed, which may save the store a read."""
+
+    hold: Hold
+    code: Code = Code.OK
+    result: Body | None = None
+    data: Body | None = None
+    error: str = ""
+    traceback: str = ""
+    exit_code: int = 0
+    delay_ms: int | None = None
+    run_at: int = 0
+    counts: bool = True
+    ignore_repeat: bool = False
+    held: Job | None = None
+
+
+class Release(Command, frozen=True, kw_only=True):
+    """Give a job back unstarted: it counts as no attempt; `lost` says that its process died."""
+
+    hold: Hold
+    lost: bool = False
+
+
+class Extend(Command, frozen=True, kw_only=True):
+    """Move the end of a lease to now + `lease_ms`."""
+
+    hold: Hold
+    lease_ms: int
+
+
+class Report(Command, frozen=True, kw_only=True):
+    """Tell how far a running job is."""
+
+    hold: Hold
+    fraction: float
+    note: str = ""
+
+
+class Update(Command, frozen=True, kw_only=True):
+    """Change what a job will do: data, priority, time, repeat. What is None stays as it is."""
+
+    job_id: int
+    hold: Hold | None = None
+    data: Body | None = None
+    priority: int | None = None
+    run_at: int | None = None
+    repeat: str | None = None
+    task: str | None = None
+
+
+class Cancel(Command, frozen=True, kw_only=True):
+    """Take a job out of the queue; a running one is asked to stop, and with `force` loses its claim."""
+
+    job_id: int
+    force: bool = False
+
+
+class Requeue(Command, frozen=True, kw_only=True):
+    """Put a job back in the queue, whatever its state, with its attempts forgiven."""
+
+    job_id: int
+    run_at: int = 0
+    task: str | None = None
+
+
+class Delete(Command, frozen=True, kw_only=True):
+    """Remove all trace of a job that is neither running nor waiting for its family."""
+
+    job_id: int
+
+
+class SetLimit(Command, frozen=True, kw_only=True):
+    """Limit a domain, or all that match a pattern; `limit` None lifts it."""
+
+    domain: bytes
+    tenant: str = ""
+    limit: Limit | None = None
+
+
+class Pause(Command, frozen=True, kw_only=True):
+    """Have claims pass by a task, a tenant or a domain, or (`on` False) no longer."""
+
+    tenant: str | None = None
+    task: str | None = None
+    domain: bytes | None = None
+    on: bool = True
+
+
+class SetSchedule(Command, frozen=True, kw_only=True):
+    """Create or change a schedule; replies it as it stands."""
+
+    schedule: Schedule
+    job: NewJob
+
+
+class DeleteSchedule(Command, frozen=True, kw_only=True):
+    """Remove a schedule; what it has added stays."""
+
+    name: str
+    tenant: str = ""
+
+
+class PauseSchedule(Command, frozen=True, kw_only=True):
+    """Stop a schedule from firing, or (`on` False) let it fire again."""
+
+    name: str
+    tenant: str = ""
+    on: bool = True
+
+
+class Purge(Command, frozen=True, kw_only=True):
+    """Delete archived jobs that ended before a moment; replies how many, at most `limit`."""
+
+    before_ms: int
+    tenant: str | None = None
+    limit: int = 1000
+
+
+class Await(Command, frozen=True, kw_only=True):
+    """Look whether a job has ended; replies the job and its result, or None while it has not."""
+
+    job_id: int
+
+
+class Upkeep(Command, frozen=True, kw_only=True):
+    """Do what has become true by itself; replies when there is next something to do, or None."""
+
+
+class Claimed(Record, frozen=True, kw_only=True):
+    """A job as handed out: the record and its data."""
+
+    job: Job
+    data: Body
+
+
+class Ended(Record, frozen=True, kw_only=True):
+    """A job that has ended, with its result if there is one."""
+
+    job: Job
+    result: Body | None = None

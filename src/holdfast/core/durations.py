@@ -1,0 +1,118 @@
+"""Durations and moments as people write them, turned into integer milliseconds, and back into text.
+
+duration   90 · 1.5 (seconds) · timedelta(minutes=2) · "90" · "2h 30m" · "1.5h" · "250ms" · "1w 2d"
+moment     an aware datetime · seconds since 1970 · "2026-11-15T01:02:03Z" · "…+01:00"
+           "2026-11-15" and "2026-11-15 01:02:03", which mean UTC
+"""
+
+import math
+import re
+from datetime import UTC, datetime, timedelta
+from fractions import Fraction
+
+from . import bounds
+from .errors import BadInput
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+# Longer texts are not read at all, so that no number in them can be made to cost time.
+TEXT_CHARS = 64
+
+_UNITS_MS = {
+    "w": 7 * bounds.DAY_MS,
+    "d": bounds.DAY_MS,
+    "h": bounds.HOUR_MS,
+    "m": bounds.MINUTE_MS,
+    "s": bounds.SECOND_MS,
+    "ms": 1,
+}
+_NUMBER = r"[0-9]+(?:\.[0-9]+)?"
+# Each unit at most once, the largest first: "1h 1h" is a slip, not two hours.
+_PARTS = re.compile(" *".join(rf"(?:({_NUMBER}) ?{unit}(?![a-z]))?" for unit in _UNITS_MS))
+_SECONDS = re.compile(_NUMBER)
+_DURATION_NEEDED = 'seconds from 0 to ten years, a timedelta, or text such as "2h 30m", "1.5h" or "250ms"'
+
+_DATE = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
+_TIME = r"[0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]{1,9})?)?"
+_IN_UTC = re.compile(rf"{_DATE}(?: {_TIME})?")
+_WITH_OFFSET = re.compile(rf"{_DATE}[T ]{_TIME}(?:Z|[+-][0-9]{{2}}:?[0-9]{{2}})")
+_MOMENT_NEEDED = (
+    "in the years 1970 to 2248: a datetime with a time zone, seconds since 1970, "
+    'or text such as "2026-11-15T01:02:03Z"'
+)
+
+
+def duration_ms(value: float | timedelta | str, *, name: str) -> int:
+    """A duration in milliseconds, rounded, but to 0 only if it is 0. `name` is for the error."""
+    exact = _exact_ms(value)
+    if exact is None or not 0 <= exact <= bounds.MAX_DURATION_MS:
+        raise BadInput(name, value, needed=_DURATION_NEEDED)
+    return round(exact) or (1 if exact else 0)
+
+
+def _exact_ms(value: object) -> Fraction | None:
+    """The milliseconds that a value means; None if it is no duration. Exact: no float error adds up."""
+    if isinstance(value, timedelta):
+        return Fraction(value // timedelta(microseconds=1), 1000)
+    if isinstance(value, str):
+        return _text_ms(value.strip(" "))
+    return _seconds_ms(value)
+
+
+def _seconds_ms(value: object) -> Fraction | None:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return Fraction(value * 1000)
+    if isinstance(value, float) and math.isfinite(value):
+        # As people see it: 0.1, and not the binary fraction next to it.
+        return Fraction(repr(float(value))) * 1000
+    return None
+
+
+def _text_ms(text: str) -> Fraction | None:
+    if not text or len(text) > TEXT_CHARS:
+        return None
+    if _SECONDS.fullmatch(text):
+        return Fraction(text) * 1000
+    match = _PARTS.fullmatch(text)
+    if match is None:
+        return None
+    parts = zip(match.groups(default="0"), _UNITS_MS.values(), strict=True)
+    return sum((Fraction(number) * unit_ms for number, unit_ms in parts), Fraction(0))
+
+
+def moment_ms(value: datetime | float | str, *, name: str) -> int:
+    """A moment in milliseconds UTC. A datetime without a time zone is refused: it could mean any of them."""
+    found: int | None = None
+    if isinstance(value, datetime):
+        if value.utcoffset() is None:
+            needed = "a datetime with a time zone, such as datetime.now(UTC) or value.astimezone()"
+            raise BadInput(name, value, needed=needed)
+        found = _datetime_ms(value)
+    elif isinstance(value, str):
+        found = _written_ms(value.strip(" "))
+    elif (exact := _seconds_ms(value)) is not None:
+        found = round(exact)
+    if found is None or not 0 <= found <= bounds.MAX_TIME_MS:
+        raise BadInput(name, value, needed=_MOMENT_NEEDED)
+    return found
+
+
+def _datetime_ms(value: datetime) -> int:
+    return (value - EPOCH) // timedelta(milliseconds=1)
+
+
+def _written_ms(text: str) -> int | None:
+    try:
+        if _WITH_OFFSET.fullmatch(text):
+            return _datetime_ms(datetime.fromisoformat(text))
+        if _IN_UTC.fullmatch(text):
+            return _datetime_ms(datetime.fromisoformat(text).replace(tzinfo=UTC))
+    except (ValueError, OverflowError):  # the right form, but no such day or hour
+        return None
+    return None
+
+
+def iso(ms: int) -> str:
+    """A moment as text: 2026-11-15T01:02:03.004Z. `moment_ms` reads it back."""
+    moment = EPOCH + timedelta(milliseconds=ms)
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{moment.microsecond // 1000:03d}Z"

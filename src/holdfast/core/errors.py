@@ -1,0 +1,136 @@
+"""What can go wrong, in words that name the thing, what was found and what was needed.
+
+    HoldfastError
+    ├── BadInput            an argument is wrong; nothing was written
+    │   └── TooLarge        … because of its size
+    ├── NotFound            no such job, schedule or record
+    ├── Refused             the job exists, but its state does not allow the verb
+    │   └── LeaseLost       … because somebody else has, or ended, the claim
+    ├── JobFailed           `result`: the job ended FAILED or CANCELLED
+    ├── Timeout             `result`: the job has not ended yet
+    ├── Closed              the queue was closed
+    ├── WouldBlock          the caller itself holds the lock that the verb needs
+    └── StoreError          the store cannot be used
+        ├── SchemaMismatch  … it was written by another version
+        ├── StoreCorrupt    … it is not one, or it is damaged
+        ├── StoreFull       … no space, or no number, is left
+        └── Unavailable     … not now; trying again may help
+
+Each has a `code` for machines; the text is for people. No payload ever appears in it.
+"""
+
+
+class HoldfastError(Exception):
+    """The base of all that Holdfast raises on purpose."""
+
+    code = "ERROR"
+
+
+class BadInput(HoldfastError, ValueError):
+    """An argument is not what it must be. Nothing was written."""
+
+    code = "BAD_INPUT"
+
+    def __init__(self, name: str, found: object, *, needed: str) -> None:
+        self.name, self.needed = name, needed
+        super().__init__(f"{name} is {shown(found)}, and must be {needed}")
+
+
+class TooLarge(BadInput):
+    """Something exceeds its limit in `core/bounds.py`."""
+
+    code = "TOO_LARGE"
+
+
+class NotFound(HoldfastError, LookupError):
+    """There is nothing of that name or number."""
+
+    code = "NOT_FOUND"
+
+    def __init__(self, what: str, name: object) -> None:
+        self.what, self.name = what, name
+        super().__init__(f"there is no {what} {name}")
+
+
+class Refused(HoldfastError):
+    """The job exists, but its state does not allow the verb."""
+
+    code = "REFUSED"
+
+    def __init__(self, verb: str, job_id: int, *, found: str, needed: str) -> None:
+        self.verb, self.job_id, self.found, self.needed = verb, job_id, found, needed
+        super().__init__(f"cannot {verb} job {job_id}: it is {found}, and must be {needed}")
+
+
+class LeaseLost(Refused):
+    """The claim that the verb was made under has ended. Nothing was changed."""
+
+    code = "LEASE_LOST"
+
+
+class JobFailed(HoldfastError):
+    """The job ended without a result; `outcome` says how."""
+
+    code = "JOB_FAILED"
+
+    def __init__(self, job_id: int, reason: str, outcome: object = None) -> None:
+        self.job_id, self.reason, self.outcome = job_id, reason, outcome
+        super().__init__(f"job {job_id} ended without a result: {reason}")
+
+
+class Timeout(HoldfastError, TimeoutError):
+    """What was waited for has not happened in the time given."""
+
+    code = "TIMEOUT"
+
+
+class Closed(HoldfastError):
+    """The queue was closed; open another with `holdfast.connect`."""
+
+    code = "CLOSED"
+
+
+class WouldBlock(HoldfastError):
+    """The caller holds the write lock itself, so waiting for it would never end."""
+
+    code = "WOULD_BLOCK"
+
+
+class StoreError(HoldfastError):
+    """The store cannot be used."""
+
+    code = "STORE"
+
+
+class SchemaMismatch(StoreError):
+    """The store was written by a version of Holdfast that this one does not know."""
+
+    code = "SCHEMA"
+
+
+class StoreCorrupt(StoreError):
+    """The file is not a store, or it is damaged."""
+
+    code = "CORRUPT"
+
+
+class StoreFull(StoreError):
+    """No space, or no number, is left."""
+
+    code = "FULL"
+
+
+class Unavailable(StoreError):
+    """The store cannot be reached now; trying again may help."""
+
+    code = "UNAVAILABLE"
+
+
+class Conflict(Exception):
+    """Somebody else was faster; `store.run` tries again. Never seen by users."""
+
+
+def shown(value: object) -> str:
+    """A value for an error text: short, quoted, and cut off long before it could be a payload."""
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:60]}… ({len(text):,} characters)"

@@ -1,0 +1,93 @@
+"""Parents and children: one level, counted on the parent.
+
+A child made by a running parent waits PAUSED until the parent finishes, which pauses the parent and
+releases the children. When none of them is pending any more the parent is resumed, sees how they
+ended, and may make a second wave. A child that runs may add siblings on behalf of its parent.
+
+Every change of a child goes through `moved`, which keeps the parent's counts and resumes it. The
+parent is changed, and so its version, by every birth and every end: two last children that finish
+at once can never both believe that the other still runs.
+"""
+
+from msgspec.structs import replace
+
+from .commands import Hold
+from .errors import LeaseLost, Refused
+from .job import Children, Job, Place, State
+from .rules import check_hold, queued
+
+
+def tally(child: Job | None) -> tuple[int, int, int]:
+    """What a child adds to its parent's pending, failed and kept."""
+    if child is None:
+        return 0, 0, 0
+    if child.place != Place.DONE:
+        return 1, 0, 0
+    return (0, 1, 0) if child.ended == State.FAILED else (0, 0, 1)
+
+
+def check_birth(parent: Job, hold: Hold | None, sibling: Job | None) -> None:
+    """Refuse a child unless the parent's holder asks, or a sibling's while the parent is PAUSED."""
+    if hold is not None and hold.job_id == parent.id:
+        if hold.claim is not None or parent.place != Place.PAUSED:
+            check_hold(parent, hold, "add a child to")
+    elif hold is not None:
+        if sibling is None or sibling.parent_id != parent.id:
+            needed = f"its parent or a child of {parent.id}"
+            raise LeaseLost("add a child by", hold.job_id, found="a stranger", needed=needed)
+        check_hold(sibling, hold, "add a sibling by")
+    elif parent.place != Place.PAUSED:
+        needed = "PAUSED, or RUNNING and held by the caller"
+        raise Refused("add a child to", parent.id, found=str(parent.state), needed=needed)
+    if parent.parent_id:
+        raise Refused("add a child to", parent.id, found="itself a child", needed="a job without a parent")
+
+
+def born(child: Job, parent: Job) -> Job:
+    """A child as it first stands: PAUSED while its parent runs; mocked as its parent is."""
+    child = replace(
+        child,
+        mock=parent.mock,
+        repeat="" if parent.mock else child.repeat,
+        parent_claim=parent.claim,
+    )
+    return child if parent.place == Place.PAUSED else replace(child, place=Place.PAUSED, rank=0)
+
+
+def released(child: Job, *, now_ms: int) -> Job:
+    """A child whose parent has finished its run."""
+    return queued(child, run_at=child.run_at, now_ms=now_ms)
+
+
+def check_child_may_end(child: Job, parent: Job | None, verb: str) -> None:
+    """The documents let a child be finished or retried only while its parent is PAUSED."""
+    if child.strict and child.parent_id and (parent is None or parent.place != Place.PAUSED):
+        found = f"a child whose parent is {parent.state if parent else 'gone'}"
+        raise Refused(verb, child.id, found=found, needed="a child of a PAUSED parent")
+
+
+def moved(parent: Job, before: Job | None, after: Job | None, *, now_ms: int) -> Job:
+    """The parent after one of its children changed, was born (`before` None) or went (`after` None)."""
+    change = [new - old for new, old in zip(tally(after), tally(before), strict=True)]
+    if not any(change):
+        return parent
+    pending, failed, kept = (
+        max(count + diff, 0)
+        for count, diff in zip(
+            (parent.children.pending, parent.children.failed, parent.children.kept), change, strict=True
+        )
+    )
+    parent = replace(parent, children=Children(pending=pending, failed=failed, kept=kept))
+    if parent.place != Place.PAUSED or pending or _waits_for_failed(parent, after):
+        return parent
+    return queued(parent, run_at=parent.run_at, now_ms=now_ms, again_at=parent.again_at)
+
+
+def _waits_for_failed(parent: Job, after: Job | None) -> bool:
+    # To the letter of the documents only the failure itself resumes nobody: a sibling that
+    # finishes later does.
+    if not parent.wait_for_failed:
+        return False
+    if parent.strict:
+        return after is not None and after.ended == State.FAILED
+    return parent.children.failed > 0

@@ -1,0 +1,197 @@
+"""The job: the one record that everything is about.
+
+A job stands in exactly one *place*, which is how stores keep it in order; its *state* is what
+people see, and follows from the record by `state`, here and nowhere else.
+
+    place        ordered by                    state
+    SCHEDULED    due time                      QUEUED    (RUNQUEUED: its `retry_after` ran out unreported)
+    READY        priority, due time, id        QUEUED    (likewise)
+    HELD         the same, behind its domain   QUEUED    (likewise)
+    RUNNING      end of the lease              RUNNING   (RUNQUEUED with a `retry_after`)
+    PAUSED       —                             PAUSED
+    DONE         the moment it ended           FINISHED, FAILED or CANCELLED
+
+Data and results are not part of the record: they are written once and stay where they are while
+the record moves. The names of the fields are the stored form; see docs/decisions/0002.
+"""
+
+from enum import IntEnum, StrEnum
+
+import msgspec
+
+from .bounds import (
+    BACKOFF_JITTER,
+    DEFAULT_ATTEMPTS,
+    DEFAULT_BACKOFF_MS,
+    DEFAULT_LOSSES,
+    DEFAULT_PRIORITY,
+    MAX_BACKOFF_MS,
+)
+
+# JSON text, or bytes as they are. Never parsed on the way.
+Body = str | bytes
+
+
+class Place(IntEnum):
+    """Where a store keeps a job. The numbers are stored: never change one."""
+
+    SCHEDULED = 1
+    READY = 2
+    HELD = 3
+    RUNNING = 4
+    PAUSED = 5
+    DONE = 6
+
+
+WAITING = (Place.SCHEDULED, Place.READY, Place.HELD)
+
+
+class State(StrEnum):
+    """What people see."""
+
+    QUEUED = "QUEUED"
+    RUNQUEUED = "RUNQUEUED"
+    RUNNING = "RUNNING"
+    PAUSED = "PAUSED"
+    FINISHED = "FINISHED"
+    FAILED = "FAILED"
+    CANCELLED = "CANCELLED"
+
+
+class Code(StrEnum):
+    """How one run ended."""
+
+    OK = "ok"
+    FAILED = "failed"
+    RETRY = "retry"
+    ERROR = "error"
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The base of all records: frozen, and written without what is at its default."""
+
+
+class Backoff(Record, frozen=True, kw_only=True):
+    """How long to wait before a run that follows an ERROR or RETRY."""
+
+    first_ms: int = DEFAULT_BACKOFF_MS
+    most_ms: int = MAX_BACKOFF_MS
+    jitter: float = BACKOFF_JITTER
+
+
+class Outcome(Record, frozen=True, kw_only=True):
+    """How one run ended, for people and for `result`."""
+
+    code: Code
+    at: int
+    exit_code: int = 0
+    error: str = ""
+    traceback: str = ""
+
+
+class Progress(Record, frozen=True, kw_only=True):
+    """How far a running job says it is."""
+
+    fraction: float
+    note: str = ""
+
+
+class Children(Record, frozen=True, kw_only=True):
+    """What a parent knows of its children; kept on the parent, so that nobody has to count.
+
+    `pending` have not ended, `failed` are FAILED, `kept` are FINISHED or CANCELLED and stay
+    beside the parent until it has seen them.
+    """
+
+    pending: int = 0
+    failed: int = 0
+    kept: int = 0
+
+
+DEFAULT_BACKOFF = Backoff()
+NO_CHILDREN = Children()
+
+
+class Job(Record, frozen=True, kw_only=True):
+    """One piece of work. Times are integer milliseconds UTC; 0 means not yet, never or none."""
+
+    id: int
+    task: str
+    tenant: str = ""
+    place: Place = Place.SCHEDULED
+    rank: int = 0
+    version: int = 1
+
+    priority: int = DEFAULT_PRIORITY
+    created_at: int = 0
+    # When it is due next. Retries move it; `slot_at` remembers what a SCHEDULED repeat counts from.
+    run_at: int = 0
+    slot_at: int = 0
+    started_at: int = 0
+    finished_at: int = 0
+    expires_at: int = 0
+
+    # The claim: who has the job until when. `claim` counts hand-outs and never goes back.
+    owner: int = 0
+    lease_until: int = 0
+    claim: int = 0
+
+    attempts: int = 0
+    max_attempts: int = DEFAULT_ATTEMPTS
+    losses: int = 0
+    max_losses: int = DEFAULT_LOSSES
+    backoff: Backoff = DEFAULT_BACKOFF
+    timeout_ms: int = 0
+    # Milliseconds, or one of the documents' date modifiers ("+1 DAY").
+    retry_after: int | str = 0
+    # Its `retry_after` ran out unreported: the documents' RUNQUEUED.
+    lapsed: bool = False
+
+    repeat: str = ""
+    # A `replace` or `merge` reached it while it ran: run once more, at this moment.
+    again_at: int = 0
+    unique: bytes | None = None
+    unique_for_ms: int = 0
+    domain: bytes | None = None
+    schedule: str = ""
+    # JSON of the job that follows, a `NewJob`; its data is this one's result.
+    then: str = ""
+
+    parent_id: int = 0
+    # Which run of the parent made it: `claim` of the parent then.
+    parent_claim: int = 0
+    children: Children = NO_CHILDREN
+    wait_for_failed: bool = False
+
+    mock: bool = False
+    # Made at the job-command port: the documents' rules hold to the letter.
+    strict: bool = False
+    cancel_requested: bool = False
+    # Written by a caller's own transaction, and not yet seen by the engine: in no count.
+    fresh: bool = False
+
+    ended: State | None = None
+    reason: str = ""
+    progress: Progress | None = None
+    outcome: Outcome | None = None
+    # The last runs that did not end well, oldest first.
+    errors: tuple[Outcome, ...] = ()
+    # Bytes of its data; None of the result, `has_result` says whether there is one.
+    size: int = 0
+    has_result: bool = False
+
+    @property
+    def state(self) -> State:
+        """What people see; see `state`."""
+        return state(self)
+
+
+def state(job: Job) -> State:
+    """The state that follows from the record."""
+    if job.place == Place.DONE:
+        return job.ended or State.FINISHED
+    if job.place == Place.PAUSED:
+        return State.PAUSED
+    if job.place == Place.RUNNING:
+        return State.RUNQUEUED if job.retry_after else State.RUNNING
+    return State.RUNQUEUED if job.lapsed else State.QUEUED

@@ -1,0 +1,66 @@
+"""How runs end: the four codes, the wait before another run, and what is kept of errors.
+
+code     exit code   means
+retry    1xx         not now: run again after the backoff
+ok       2xx         done
+failed   4xx         done, in vain: never again
+error    5xx         something broke: run again after the backoff
+"""
+
+from msgspec.structs import replace
+
+from .bounds import ERROR_BYTES, ERRORS_KEPT
+from .errors import BadInput
+from .job import Backoff, Code, Job, Outcome
+
+EXIT_CODES = {Code.RETRY: 100, Code.OK: 200, Code.FAILED: 400, Code.ERROR: 500}
+
+
+def code_of(exit_code: int) -> Code:
+    """The code that a numeric exit code stands for; what is none of the four is an error."""
+    return {1: Code.RETRY, 2: Code.OK, 4: Code.FAILED}.get(exit_code // 100, Code.ERROR)
+
+
+def outcome(code: Code, *, now_ms: int, exit_code: int = 0, error: str = "", traceback: str = "") -> Outcome:
+    """A run's end, with texts cut to what is kept. Of a traceback the end matters most."""
+    return Outcome(
+        code=code,
+        at=now_ms,
+        exit_code=exit_code or EXIT_CODES[code],
+        error=_start(error),
+        traceback=_end(traceback),
+    )
+
+
+def noted(job: Job, end: Outcome) -> Job:
+    """The job with a run's end written down; the last ones that did not end well are kept."""
+    errors = job.errors if end.code == Code.OK else (*job.errors, end)[-ERRORS_KEPT:]
+    return replace(job, outcome=end, errors=errors)
+
+
+def backoff_ms(backoff: Backoff, *, attempts: int, dice: float) -> int:
+    """How long to wait after the n-th attempt: doubling up to a limit, spread by `dice` in [0, 1).
+
+    The spread keeps a thousand jobs that failed together from coming back together.
+    """
+    doublings = min(max(attempts - 1, 0), 60)
+    wait = min(backoff.first_ms << doublings, backoff.most_ms)
+    return max(int(wait * (1 + backoff.jitter * (2 * dice - 1))), 0)
+
+
+def check_backoff(backoff: Backoff) -> None:
+    """Refuse a backoff that makes no sense."""
+    if not 0 <= backoff.first_ms <= backoff.most_ms:
+        raise BadInput("backoff", backoff.first_ms, needed=f"between 0 and its limit of {backoff.most_ms} ms")
+    if not 0 <= backoff.jitter <= 1:
+        raise BadInput("backoff jitter", backoff.jitter, needed="between 0 and 1")
+
+
+def _start(text: str) -> str:
+    raw = text.encode(errors="replace")
+    return text if len(raw) <= ERROR_BYTES else raw[: ERROR_BYTES - 3].decode(errors="ignore") + "…"
+
+
+def _end(text: str) -> str:
+    raw = text.encode(errors="replace")
+    return text if len(raw) <= ERROR_BYTES else "…" + raw[3 - ERROR_BYTES :].decode(errors="ignore")

@@ -1,0 +1,23 @@
+"""Where a job stands within its place: one integer that every store can order by.
+
+    READY, HELD   10 bits of 1000 − priority, 43 bits of due time: higher priority, then older
+    SCHEDULED     the due time                RUNNING   the end of the lease, or LAST without one
+    PAUSED        0                           DONE      the moment it ended
+
+Ranks stay below 2**53: a Redis sorted-set score is a double, and past that two neighbouring
+ranks would become equal. Ties are broken by id, that is by age.
+"""
+
+from .bounds import MAX_PRIORITY, MAX_TIME_MS, TIME_MS_BITS
+
+LAST = (1 << 53) - 1
+
+
+def ready(priority: int, due_ms: int) -> int:
+    """The rank of a job that may run: smaller is sooner."""
+    return (MAX_PRIORITY - priority) << TIME_MS_BITS | min(max(due_ms, 0), MAX_TIME_MS)
+
+
+def lease(lease_until_ms: int) -> int:
+    """The rank of a running job; 0 means that it has no lease, and never lapses."""
+    return lease_until_ms or LAST

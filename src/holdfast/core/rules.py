@@ -1,0 +1,336 @@
+"""The life of a job: which state may follow which, and what else must change.
+
+Each function takes a job and the facts of the moment and returns the job as it should become; none
+reads a clock, does I/O or knows that stores exist. What follows for others (a parent, a domain, the
+counts) is derived from the change in `family` and `limits`, not written into each rule.
+
+    add ──▶ SCHEDULED ──due──▶ READY ──claim──▶ RUNNING ──finish──▶ DONE (FINISHED)
+                 ▲              │ ▲ ▲              │ │ │
+                 │         held │ │ │ allowed      │ │ └─ fail, give up ──▶ DONE (FAILED)
+                 │              ▼ │ └── release, ──┤ │
+                 │             HELD     lapse      │ └─ finish with children ──▶ PAUSED
+                 └── retry, error, repeat ─────────┘          (resumed to READY by the last child)
+
+    cancel: from any waiting place ──▶ DONE (CANCELLED)        requeue: from anywhere ──▶ READY
+
+A claim ends when the job is answered, handed out again, requeued or cancelled, not when the clock
+passes `lease_until`: `lapse` leaves `owner` and `claim` as they are, so that until somebody else has
+the job its holder may still answer, and `extend` takes it back. Versions are the store's affair.
+"""
+
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from . import rank
+from .bounds import DEFAULT_PRIORITY, MAX_TIME_MS
+from .commands import Hold, NewJob
+from .errors import BadInput, LeaseLost, Refused
+from .job import WAITING, Job, Outcome, Place, Progress, State
+from .outcome import noted
+from .repeat import after_ms, next_run_ms, parse_repeat
+
+QUARANTINED = "quarantined"
+EXPIRED = "expired"
+
+
+def create(new: NewJob, *, job_id: int, now_ms: int) -> Job:
+    """A job as it first stands: due at once, or at its time."""
+    run_at = new.run_at or now_ms + new.delay_ms
+    priority = DEFAULT_PRIORITY if new.priority is None else new.priority
+    return Job(
+        id=job_id,
+        task=new.task,
+        tenant=new.tenant,
+        priority=priority,
+        created_at=now_ms,
+        expires_at=new.expires_at or (now_ms + new.expires_in_ms if new.expires_in_ms else 0),
+        max_attempts=new.max_attempts,
+        max_losses=new.max_losses,
+        backoff=new.backoff,
+        timeout_ms=new.timeout_ms,
+        retry_after=new.retry_after,
+        repeat="" if new.mock else new.repeat,
+        unique=new.unique,
+        unique_for_ms=new.unique_for_ms,
+        domain=new.domain,
+        schedule=new.schedule,
+        then=msgspec.json.encode(new.then).decode() if new.then else "",
+        parent_id=new.parent_id,
+        wait_for_failed=new.wait_for_failed,
+        mock=new.mock,
+        strict=new.strict,
+        run_at=run_at,
+        place=Place.SCHEDULED if run_at > now_ms else Place.READY,
+        rank=run_at if run_at > now_ms else rank.ready(priority, run_at),
+    )
+
+
+def queued(job: Job, *, run_at: int, now_ms: int, **changes: Any) -> Job:
+    """The job among those that wait, SCHEDULED or READY by its time, owned by nobody."""
+    due = run_at <= now_ms
+    priority = changes.get("priority", job.priority)
+    return replace(
+        job,
+        place=Place.READY if due else Place.SCHEDULED,
+        rank=rank.ready(priority, run_at) if due else run_at,
+        run_at=run_at,
+        **{"owner": 0, "lease_until": 0, "lapsed": False, "progress": None, "finished_at": 0}
+        | {"ended": None, "reason": "", "again_at": 0, "cancel_requested": False}
+        | changes,
+    )
+
+
+def due(job: Job) -> Job:
+    """A scheduled job whose time has come. Its last holder, if it lapsed, may still answer."""
+    return replace(job, place=Place.READY, rank=rank.ready(job.priority, job.run_at))
+
+
+def hold_back(job: Job) -> Job:
+    """A ready job that its domain does not let run now."""
+    return replace(job, place=Place.HELD)
+
+
+def let_go(job: Job) -> Job:
+    """A held job that its domain lets run again."""
+    return replace(job, place=Place.READY)
+
+
+def claim(job: Job, *, owner: int, now_ms: int, lease_ms: int | None) -> Job:
+    """Hand a ready job to an owner. Without a lease only where neither job nor caller names one."""
+    if job.expires_at and now_ms >= job.expires_at:
+        return _failed(job, now_ms=now_ms, reason=EXPIRED)
+    until = _lease_end(job, started_at=now_ms, now_ms=now_ms, lease_ms=lease_ms)
+    return replace(
+        job,
+        place=Place.RUNNING,
+        rank=rank.lease(until),
+        owner=owner,
+        claim=job.claim + 1,
+        lease_until=until,
+        started_at=now_ms,
+        lapsed=False,
+    )
+
+
+def check_hold(job: Job, hold: Hold, verb: str) -> None:
+    """Refuse a holder whose claim has ended. A mocked job answers at the port without a claim."""
+    if hold.claim is None and job.mock:
+        return
+    if job.owner and job.owner == hold.owner and hold.claim in (None, job.claim):
+        return
+    found = f"{job.state}, claim {job.claim} of owner {job.owner}" if job.owner else str(job.state)
+    needed = f"held by owner {hold.owner}" + (f" under claim {hold.claim}" if hold.claim is not None else "")
+    raise LeaseLost(verb, job.id, found=found, needed=needed)
+
+
+def finish(job: Job, *, now_ms: int, end: Outcome, ignore_repeat: bool = False) -> Job:
+    """A run that went well: wait for the children, run again if it repeats, or be done."""
+    job = noted(_seen(job), end)
+    if job.children.pending:
+        return replace(
+            queued(job, run_at=job.started_at or now_ms, now_ms=now_ms, again_at=job.again_at),
+            place=Place.PAUSED,
+            rank=0,
+        )
+    if job.wait_for_failed and job.children.failed:
+        found = f"the parent of {job.children.failed} FAILED children"
+        raise Refused(
+            "finish", job.id, found=found, needed="without outstanding children: delete or cancel them"
+        )
+    if (again := _once_more(job, now_ms=now_ms, ignore_repeat=ignore_repeat)) is not None:
+        return again
+    return _done(job, State.FINISHED, now_ms=now_ms, reason="")
+
+
+def fail(job: Job, *, now_ms: int, end: Outcome) -> Job:
+    """A run that ended in vain and is not to be tried again. It does not end a native repeat."""
+    return _give_up(noted(job, end), now_ms=now_ms, reason=end.error or "failed")
+
+
+def retry(job: Job, *, now_ms: int, end: Outcome, run_at: int, counts: bool = True) -> Job:
+    """A run that asks for another, at `run_at`, if it has one left.
+
+    Attempts are counted here, not at the claim: a process that dies without a word is a loss, and
+    losses have a limit of their own (`lapse`). `max_attempts` 0 is no limit.
+    """
+    job = replace(noted(_seen(job), end), attempts=job.attempts + (1 if counts else 0))
+    if job.cancel_requested:
+        return _done(job, State.CANCELLED, now_ms=now_ms, reason="cancelled")
+    if job.strict and (again := _once_more(job, now_ms=now_ms, ignore_repeat=False)) is not None:
+        return again
+    if counts and 0 < job.max_attempts <= job.attempts:
+        return _give_up(
+            job, now_ms=now_ms, reason=f"gave up after {job.attempts} attempts: {end.error or end.code}"
+        )
+    if job.expires_at and run_at >= job.expires_at:
+        return _give_up(job, now_ms=now_ms, reason=EXPIRED)
+    slot_at = 0 if job.strict else job.slot_at or job.run_at
+    return queued(job, run_at=job.again_at or run_at, now_ms=now_ms, slot_at=slot_at)
+
+
+def release(job: Job, *, now_ms: int) -> Job:
+    """Give a job back as if it had not been handed out, but for the claim, which never goes back."""
+    if job.cancel_requested:
+        return _done(job, State.CANCELLED, now_ms=now_ms, reason="cancelled")
+    return queued(job, run_at=job.run_at, now_ms=now_ms)
+
+
+def lapse(job: Job, *, now_ms: int) -> Job:
+    """A lease that ran out, or a process that died: run again, up to `max_losses` (0: no limit)."""
+    job = replace(job, losses=job.losses + 1)
+    if job.cancel_requested:
+        return _done(job, State.CANCELLED, now_ms=now_ms, reason="cancelled")
+    if 0 < job.max_losses <= job.losses:
+        reason = f"{QUARANTINED}: {job.losses} runs ended without a word"
+        return _give_up(job, now_ms=now_ms, reason=reason)
+    if job.expires_at and now_ms >= job.expires_at:
+        return _give_up(job, now_ms=now_ms, reason=EXPIRED)
+    kept = {"owner": job.owner, "again_at": job.again_at, "lapsed": bool(job.retry_after)}
+    # With `retry_after` it is due from the end of the lease on, as the documents have it; else it
+    # keeps its time, and so its turn.
+    run_at = job.lease_until if job.retry_after and job.lease_until else job.run_at
+    return queued(job, run_at=min(run_at, now_ms), now_ms=now_ms, slot_at=job.slot_at or job.run_at, **kept)
+
+
+def extend(job: Job, *, now_ms: int, lease_ms: int) -> Job:
+    """Move the end of the lease; a job that lapsed meanwhile and that nobody took is taken back."""
+    if job.timeout_ms and now_ms >= job.started_at + job.timeout_ms:
+        found = f"past its timeout of {job.timeout_ms} ms"
+        raise LeaseLost("extend", job.id, found=found, needed="within it")
+    until = _lease_end(job, started_at=job.started_at, now_ms=now_ms, lease_ms=lease_ms)
+    losses = job.losses if job.place == Place.RUNNING else max(job.losses - 1, 0)
+    return replace(
+        job, place=Place.RUNNING, rank=rank.lease(until), lease_until=until, lapsed=False, losses=losses
+    )
+
+
+def report(job: Job, *, fraction: float, note: str) -> Job:
+    """Write down how far a running job is."""
+    return replace(job, progress=Progress(fraction=fraction, note=note))
+
+
+def cancel(job: Job, *, now_ms: int, force: bool = False) -> Job:
+    """Take a job out of the queue. One that runs is asked to stop; with `force` its claim ends now.
+
+    What was handed out with a `retry_after` counts as queued, as in the documents. What has already
+    ended stays as it is, but for FAILED, which this lays to rest.
+    """
+    if job.children.pending:
+        found = f"the parent of {job.children.pending} children that have not ended"
+        raise Refused("cancel", job.id, found=found, needed="without them: cancel those first")
+    if job.place == Place.DONE and job.ended != State.FAILED:
+        return job
+    if job.state == State.RUNNING and not force:
+        return replace(job, cancel_requested=True)
+    return _done(job, State.CANCELLED, now_ms=now_ms, reason="cancelled")
+
+
+def requeue(job: Job, *, now_ms: int, run_at: int = 0, task: str | None = None) -> Job:
+    """Put a job back in the queue from any state, its attempts and losses forgiven."""
+    forgiven = {"attempts": 0, "losses": 0, "task": task or job.task}
+    return queued(job, run_at=run_at or now_ms, now_ms=now_ms, **forgiven)
+
+
+def check_delete(job: Job) -> None:
+    """Refuse to delete what runs or what its family waits for."""
+    if job.state == State.RUNNING:
+        raise Refused("delete", job.id, found="RUNNING", needed="in any other state: cancel it first")
+    if job.place == Place.PAUSED or job.children.pending:
+        raise Refused("delete", job.id, found=str(job.state), needed="without a family that waits for it")
+
+
+def update(
+    job: Job,
+    *,
+    now_ms: int,
+    priority: int | None = None,
+    run_at: int | None = None,
+    repeat: str | None = None,
+    task: str | None = None,
+) -> Job:
+    """Change what a job will do. Its state stays; where it waits it moves to its new position."""
+    if run_at is None and repeat:
+        run_at = _next_run(replace(job, repeat=repeat), now_ms=now_ms)
+    job = replace(
+        job,
+        priority=job.priority if priority is None else priority,
+        repeat=job.repeat if repeat is None else repeat,
+        run_at=job.run_at if run_at is None else run_at,
+        slot_at=job.slot_at if run_at is None else 0,
+        task=task or job.task,
+    )
+    if job.place not in WAITING:
+        return job
+    kept = {"owner": job.owner, "lapsed": job.lapsed, "again_at": job.again_at}
+    return queued(job, run_at=job.run_at, now_ms=now_ms, **kept)
+
+
+def expire(job: Job, *, now_ms: int) -> Job:
+    """A waiting job whose `expires_at` has come."""
+    return _failed(job, now_ms=now_ms, reason=EXPIRED)
+
+
+def _seen(job: Job) -> Job:
+    # A finish or retry is the parent's word that it has seen its ended children.
+    return replace(job, children=replace(job.children, kept=0)) if job.children.kept else job
+
+
+def _once_more(job: Job, *, now_ms: int, ignore_repeat: bool) -> Job | None:
+    fresh = {"attempts": 0, "losses": 0, "slot_at": 0}
+    if job.again_at:
+        return queued(job, run_at=job.again_at, now_ms=now_ms, **fresh)
+    if not job.repeat or ignore_repeat or job.cancel_requested:
+        return None
+    try:
+        run_at = _next_run(job, now_ms=now_ms)
+    except BadInput as error:
+        return _failed(job, now_ms=now_ms, reason=str(error))
+    return queued(job, run_at=run_at, now_ms=now_ms, **fresh)
+
+
+def _next_run(job: Job, *, now_ms: int) -> int:
+    return next_run_ms(
+        parse_repeat(job.repeat),
+        scheduled_ms=job.slot_at or job.run_at,
+        started_ms=job.started_at or now_ms,
+        finished_ms=now_ms,
+    )
+
+
+def _give_up(job: Job, *, now_ms: int, reason: str) -> Job:
+    if not job.strict and (again := _once_more(job, now_ms=now_ms, ignore_repeat=False)) is not None:
+        return again
+    return _failed(job, now_ms=now_ms, reason=reason)
+
+
+def _failed(job: Job, *, now_ms: int, reason: str) -> Job:
+    return _done(job, State.FAILED, now_ms=now_ms, reason=reason)
+
+
+def _done(job: Job, ended: State, *, now_ms: int, reason: str) -> Job:
+    return replace(
+        job,
+        place=Place.DONE,
+        rank=now_ms,
+        finished_at=now_ms,
+        ended=ended,
+        reason=reason,
+        owner=0,
+        lease_until=0,
+        lapsed=False,
+        progress=None,
+        again_at=0,
+    )
+
+
+def _lease_end(job: Job, *, started_at: int, now_ms: int, lease_ms: int | None) -> int:
+    if job.retry_after:
+        after = job.retry_after
+        until = now_ms + after if isinstance(after, int) else after_ms(after, now_ms)
+    else:
+        until = now_ms + lease_ms if lease_ms else 0
+    if job.timeout_ms:
+        until = min(until or MAX_TIME_MS, started_at + job.timeout_ms)
+    return until

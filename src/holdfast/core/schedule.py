@@ -1,0 +1,324 @@
+"""Schedules: records that add a job at their times, and the one rule of when they do.
+
+                          ┌── wait: the last job still runs; look again when it ends ──┐
+                          ▼                                                            │
+    started ──▶ next_at is ahead ──time passes──▶ due ──catch_up──▶ moments ──overlap──┤
+                          ▲                                                            │
+                          ├────────── next_at = the moment after (cron, every, ────────┤ fired,
+                          │           SCHEDULED)                                       │ skipped
+                          └── its job ended ◀── next_at = 0 (STARTED, FINISHED) ◀──────┘
+
+A moment is a whole second: the id of its job follows from (schedule, moment), so however many
+processes fire the same one, the job is added once. The functions take a schedule and the facts of
+the moment and return it as it should become. `last_id` and `version` are the caller's to set.
+"""
+
+from hashlib import blake2b
+from itertools import pairwise
+from typing import Any, Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from . import bounds
+from .errors import BadInput
+from .repeat import (
+    latest_cron_ms,
+    latest_run_ms,
+    next_cron_ms,
+    next_run_ms,
+    parse_cron,
+    parse_repeat,
+    zone_of,
+)
+
+# With catch_up="none" a moment this late still counts as on time: upkeep is prompt, not instant.
+GRACE_MS = 60 * bounds.SECOND_MS
+# So many moments are looked at to see that a schedule moves on, and how far they lie apart.
+MOMENTS_CHECKED = 12
+
+
+class Schedule(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What is added when. Exactly one of `cron`, `every_ms` and `repeat` is set."""
+
+    name: str
+    tenant: str = ""
+    number: int = 0  # goes into the ids of its jobs
+    cron: str = ""
+    every_ms: int = 0  # whole seconds
+    repeat: str = ""
+    tz: str = "UTC"
+    catch_up: Literal["none", "one", "all"] = "one"
+    overlap: Literal["skip", "wait", "allow"] = "skip"
+    jitter_ms: int = 0
+    created_at: int = 0
+    next_at: int = 0  # 0: waits for its last job to end (STARTED, FINISHED), or ended
+    last_at: int = 0  # the last moment that was fired or dropped
+    last_id: int = 0  # its last job
+    fired: int = 0
+    skipped: int = 0  # dropped because the last job still ran
+    paused: bool = False
+    ended: bool = False
+    version: int = 1
+    job: Any = None
+
+
+class LastRun(Struct, frozen=True, kw_only=True):
+    """How job `last_id` fares; a job that nobody knows any more is no LastRun at all, but None."""
+
+    started_ms: int
+    finished_ms: int
+    ended: bool
+
+
+class Firing(Struct, frozen=True, kw_only=True):
+    """What to do now: add a job for each of `moments`, keep `schedule`, look again at `again_ms`.
+
+    `again_ms` may have passed: then there is more to do at once. None: look when the last job
+    ends, or when the schedule itself is changed.
+    """
+
+    schedule: Schedule
+    moments: tuple[int, ...] = ()
+    again_ms: int | None = None
+
+
+# ── is it one ────────────────────────────────────────────────────────────────────────────────────
+
+
+def check(schedule: Schedule) -> None:
+    """Raise `BadInput` unless the schedule can be kept: it has one kind of time, and that moves on."""
+    _check_name("name", schedule.name)
+    if schedule.tenant:
+        _check_name("tenant", schedule.tenant)
+    if not 0 <= schedule.number <= bounds.MAX_SCHEDULES:
+        raise BadInput("number", schedule.number, needed=f"0 to {bounds.MAX_SCHEDULES}")
+    given = [kind for kind in ("cron", "every_ms", "repeat") if getattr(schedule, kind)]
+    if len(given) != 1:
+        found = " and ".join(given) or "none"
+        raise BadInput("the time of a schedule", found, needed="exactly one of cron, every and repeat")
+    for name, value, allowed in (
+        ("catch_up", schedule.catch_up, ("none", "one", "all")),
+        ("overlap", schedule.overlap, ("skip", "wait", "allow")),
+    ):
+        if value not in allowed:
+            raise BadInput(name, value, needed=f"one of {', '.join(allowed)}")
+    zone_of(schedule.tz)
+    _check_times(schedule, given[0])
+
+
+def _check_name(name: str, value: str) -> None:
+    # Not `checks.check_name`: commands contain schedules, and checks contain commands.
+    try:
+        fits = 1 <= len(value.encode()) <= bounds.NAME_BYTES
+    except UnicodeEncodeError:
+        fits = False
+    if not fits or any(ord(char) < 32 or ord(char) == 127 for char in value):
+        needed = f"1 to {bounds.NAME_BYTES} bytes of UTF-8 text without control characters"
+        raise BadInput(name, value, needed=needed)
+
+
+def _check_times(schedule: Schedule, kind: str) -> None:
+    if kind == "every_ms":
+        every = schedule.every_ms
+        if every % bounds.SECOND_MS or not bounds.SECOND_MS <= every <= bounds.MAX_DURATION_MS:
+            raise BadInput("every", every / 1000, needed="whole seconds, at least 1 and at most ten years")
+    elif kind == "cron":
+        parse_cron(schedule.cron, schedule.tz)
+    else:
+        parse_repeat(schedule.repeat)
+    moments = [_first(schedule, schedule.created_at)]
+    while moments[-1] is not None and len(moments) < MOMENTS_CHECKED:
+        moments.append(_following(schedule, moments[-1]))
+    # None at the end of a list is the end of time, but a schedule begins with two moments.
+    known = [moment for moment in moments if moment is not None]
+    if len(known) < 2:
+        raise BadInput(kind, getattr(schedule, kind), needed="a time that comes again and again")
+    apart_ms = min(late - early for early, late in pairwise(known))
+    if not 0 <= schedule.jitter_ms < apart_ms:
+        needed = f"at least 0 and less than the {apart_ms / 1000:g} seconds between two moments"
+        raise BadInput("jitter", schedule.jitter_ms / 1000, needed=needed)
+
+
+# ── its moments ──────────────────────────────────────────────────────────────────────────────────
+
+
+def _waits(schedule: Schedule) -> bool:
+    """Whether its next moment is known only when its last job has ended."""
+    return bool(schedule.repeat) and parse_repeat(schedule.repeat).base != "SCHEDULED"
+
+
+def _repeated(schedule: Schedule, *, scheduled: int, started: int, finished: int) -> int | None:
+    repeat = parse_repeat(schedule.repeat)
+    try:
+        return next_run_ms(
+            repeat, scheduled_ms=scheduled, started_ms=started, finished_ms=finished, tz=schedule.tz
+        )
+    except BadInput:  # past the year 2248
+        return None
+
+
+def _first(schedule: Schedule, after_ms: int) -> int | None:
+    """The first moment after `after_ms`, of a schedule that begins then; None: there is none."""
+    if schedule.cron:
+        return next_cron_ms(schedule.cron, schedule.tz, after_ms)
+    if schedule.every_ms:
+        anchor = schedule.created_at // bounds.SECOND_MS * bounds.SECOND_MS
+        passed = max(0, after_ms - anchor) // schedule.every_ms
+        moment = anchor + (passed + 1) * schedule.every_ms
+        return moment if moment <= bounds.MAX_TIME_MS else None
+    found = _repeated(schedule, scheduled=after_ms, started=after_ms, finished=after_ms)
+    return found if found is not None and found > after_ms else None
+
+
+def _following(schedule: Schedule, moment: int) -> int | None:
+    """The moment after one of its moments; None: it was the last."""
+    if schedule.every_ms:
+        following = moment + schedule.every_ms
+        return following if following <= bounds.MAX_TIME_MS else None
+    return _first(schedule, moment)
+
+
+def _latest(schedule: Schedule, until_ms: int) -> int:
+    """The last of its moments from `next_at`, which is one, up to `until_ms`."""
+    first = schedule.next_at
+    if schedule.every_ms:
+        return first + (until_ms - first) // schedule.every_ms * schedule.every_ms
+    if schedule.cron:
+        return latest_cron_ms(schedule.cron, schedule.tz, first_ms=first, until_ms=until_ms)
+    if _waits(schedule):
+        return first
+    repeat = parse_repeat(schedule.repeat)
+    return latest_run_ms(repeat, first_ms=first, until_ms=until_ms, tz=schedule.tz)
+
+
+def _each(schedule: Schedule, until_ms: int, limit: int) -> tuple[int, ...]:
+    """Its moments from `next_at` up to `until_ms`, the first `limit` of them."""
+    moments: list[int] = []
+    moment: int | None = schedule.next_at
+    while moment is not None and moment <= until_ms and len(moments) < limit:
+        moments.append(moment)
+        moment = None if _waits(schedule) else _following(schedule, moment)
+    return tuple(moments)
+
+
+def upcoming(schedule: Schedule, after_ms: int, count: int) -> list[int]:
+    """Its next moments after `after_ms`, at most `count`, to show them to people.
+
+    Of a schedule that goes by when its jobs start or finish only one is known, or none while
+    its job runs. Where it is paused or has ended, none comes.
+    """
+    if schedule.paused or schedule.ended:
+        return []
+    if not schedule.next_at and not schedule.last_at:
+        schedule = started(schedule, after_ms)
+    shown = _pass_by(schedule, after_ms)
+    return list(_each(shown, bounds.MAX_TIME_MS, min(count, bounds.PAGE_JOBS))) if shown.next_at else []
+
+
+def jitter_of(schedule: Schedule, moment: int) -> int:
+    """The delay of that moment's job, 0 to `jitter_ms`; every process comes to the same."""
+    if not schedule.jitter_ms:
+        return 0
+    key = f"{schedule.tenant}\0{schedule.name}\0{moment}".encode(errors="replace")
+    return int.from_bytes(blake2b(key, digest_size=8).digest()) % (schedule.jitter_ms + 1)
+
+
+# ── its life ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def _ahead(schedule: Schedule, next_at: int | None) -> Schedule:
+    return replace(schedule, next_at=next_at or 0, ended=next_at is None)
+
+
+def started(schedule: Schedule, now_ms: int) -> Schedule:
+    """The schedule with its first moment, strictly after now; its phase is that of `created_at`."""
+    schedule = replace(schedule, created_at=schedule.created_at or now_ms)
+    return _ahead(schedule, _first(schedule, max(now_ms, schedule.last_at)))
+
+
+def resumed(schedule: Schedule, *, now_ms: int, last: LastRun | None = None) -> Schedule:
+    """A paused schedule that goes on. What came due meanwhile is dropped, and its phase is kept."""
+    schedule = replace(schedule, paused=False)
+    if schedule.ended:
+        return schedule
+    if not schedule.next_at and (last is None or last.ended):
+        schedule = _told(schedule, last, now_ms)
+    return _pass_by(schedule, now_ms)
+
+
+def _pass_by(schedule: Schedule, now_ms: int) -> Schedule:
+    """The schedule without the moments up to now."""
+    if not 0 < schedule.next_at <= now_ms:
+        return schedule
+    if _waits(schedule):
+        return _ahead(schedule, _first(schedule, now_ms))
+    return _ahead(schedule, _following(schedule, _latest(schedule, now_ms)))
+
+
+def _told(schedule: Schedule, last: LastRun | None, now_ms: int) -> Schedule:
+    """The next moment, now that the last job has ended or is not known any more."""
+    if not schedule.last_at or not _waits(schedule):
+        return started(schedule, now_ms)
+    finished = last.finished_ms if last and last.finished_ms else now_ms
+    begun = last.started_ms if last and last.started_ms else finished
+    found = _repeated(schedule, scheduled=schedule.last_at, started=begun, finished=finished)
+    if found is None:
+        return _ahead(schedule, None)
+    # A moment of its own, whatever the clocks did: two of the same would be one job.
+    return _ahead(schedule, max(found, schedule.last_at + bounds.SECOND_MS))
+
+
+def fire(schedule: Schedule, *, now_ms: int, last: LastRun | None = None) -> Firing:
+    """What a schedule does now. Before `next_at` nothing; asked again with the same facts, the same.
+
+    `last` tells of job `last_id`: None where there is none, or none any more, counts as ended.
+    """
+    busy = last is not None and not last.ended
+    if schedule.paused or schedule.ended or (busy and not schedule.next_at):
+        return Firing(schedule=schedule)
+    if not schedule.next_at:
+        schedule = _told(schedule, last, now_ms)
+    if schedule.ended:
+        return Firing(schedule=schedule)
+    if now_ms < schedule.next_at:
+        return Firing(schedule=schedule, again_ms=schedule.next_at)
+    if busy and schedule.overlap == "wait":
+        return Firing(schedule=schedule)
+    moments, seen = _caught_up(schedule, now_ms, last)
+    if not moments:
+        dropped = _pass_by(replace(schedule, last_at=seen), now_ms)
+        return Firing(schedule=dropped, again_ms=dropped.next_at or None)
+    return _overlapped(schedule, moments, now_ms=now_ms, busy=busy)
+
+
+def _caught_up(schedule: Schedule, now_ms: int, last: LastRun | None) -> tuple[tuple[int, ...], int]:
+    """The due moments that `catch_up` lets through, and the last one that this decided about."""
+    if schedule.catch_up == "all":
+        moments = _each(schedule, now_ms, bounds.CATCH_UP_FIRINGS)
+        return moments, moments[-1]
+    latest = _latest(schedule, now_ms)
+    # A moment that waited for the last job to end is late only from then on.
+    waited_for = last.finished_ms if last is not None and schedule.overlap == "wait" else 0
+    if schedule.catch_up == "none" and now_ms - max(latest, waited_for) > GRACE_MS:
+        return (), latest
+    return (latest,), latest
+
+
+def _overlapped(schedule: Schedule, moments: tuple[int, ...], *, now_ms: int, busy: bool) -> Firing:
+    """The firing of due moments, less those that the last job, or the first of them, stands in the way of."""
+    fired, seen = moments, moments[-1]
+    if schedule.overlap == "skip":
+        fired = () if busy else moments[:1]
+    elif schedule.overlap == "wait":
+        fired = moments[:1]
+        seen = moments[0]
+    skipped = len(moments) - len(fired) if schedule.overlap == "skip" else 0
+    schedule = replace(
+        schedule, last_at=seen, fired=schedule.fired + len(fired), skipped=schedule.skipped + skipped
+    )
+    if _waits(schedule):
+        return Firing(schedule=replace(schedule, next_at=0), moments=fired)
+    schedule = _ahead(schedule, _following(schedule, seen))
+    held_up = schedule.overlap == "wait" and schedule.next_at <= now_ms
+    return Firing(schedule=schedule, moments=fired, again_ms=None if held_up else schedule.next_at or None)

@@ -1,0 +1,95 @@
+"""Unique jobs: one key, one job; what a second add does to the first.
+
+A key is held, per tenant and task, by a job that has not ended; made at the job-command port it is
+held by any live job, FAILED too; `unique_for` holds it on after the end.
+"""
+
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from .commands import NewJob
+from .job import Body, Job, Place, Record, State
+from .rules import queued, update
+
+UniqueKey = tuple[str, str, bytes]
+
+
+class Unique(Record, frozen=True, kw_only=True):
+    """Who holds a key; `until_ms` 0: until that job ends."""
+
+    tenant: str
+    task: str
+    key: bytes
+    job_id: int
+    until_ms: int = 0
+
+    @property
+    def id(self) -> UniqueKey:
+        """What it is found by."""
+        return self.tenant, self.task, self.key
+
+
+def key_of(job: Job | NewJob) -> UniqueKey | None:
+    """The key that a job holds. Mocked jobs have keys of their own."""
+    if job.unique is None:
+        return None
+    return job.tenant, job.task, (b"mock\0" if job.mock else b"") + job.unique
+
+
+def held_after(job: Job) -> Unique | None:
+    """What remains of a job's key in the state it is in: held, held for a while, or (None) free."""
+    key = key_of(job)
+    if key is None:
+        return None
+    until = 0
+    if job.place == Place.DONE and not (job.strict and job.ended == State.FAILED):
+        if not job.unique_for_ms:
+            return None
+        until = job.finished_at + job.unique_for_ms
+    return Unique(tenant=key[0], task=key[1], key=key[2], job_id=job.id, until_ms=until)
+
+
+def hit(job: Job, old: Body, new: NewJob, *, now_ms: int) -> tuple[Job, Body | None]:
+    """The holder of a key after another add of it, and its new data, or None where that stays.
+
+    `keep` changes nothing; `merge` merges the data by RFC 7396; `replace` takes data and time anew, a
+    debounce. What reaches a job that runs is not lost: it runs once more.
+    """
+    if new.on_conflict == "keep" or (job.place == Place.DONE and not job.strict):
+        return job, None
+    if new.on_conflict == "merge":
+        data = merged(old, new.data)
+        if data == old:
+            return job, None
+        job = replace(update(job, now_ms=now_ms, priority=new.priority), repeat=new.repeat or job.repeat)
+        run_at = job.run_at if job.place != Place.RUNNING else now_ms
+    else:
+        data, run_at = new.data, new.run_at or now_ms + new.delay_ms
+    if job.strict or job.place in (Place.PAUSED, Place.DONE):
+        return job, data
+    if job.place == Place.RUNNING:
+        return replace(job, again_at=max(run_at, 1)), data
+    return queued(job, run_at=run_at, now_ms=now_ms, owner=job.owner, lapsed=job.lapsed), data
+
+
+def merged(old: Body, new: Body) -> Body:
+    """RFC 7396: objects merge, null deletes, everything else replaces."""
+    if isinstance(old, bytes) or isinstance(new, bytes):
+        return new
+    before = msgspec.json.decode(old)
+    after = _merge(before, msgspec.json.decode(new))
+    return old if after == before else msgspec.json.encode(after).decode()
+
+
+def _merge(target: Any, patch: Any) -> Any:
+    if not isinstance(patch, dict):
+        return patch
+    result = dict(target) if isinstance(target, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            result.pop(key, None)
+        else:
+            result[key] = _merge(result.get(key), value)
+    return result

@@ -1,0 +1,1 @@
+"""Commands in, replies out: the rules applied in batches to a store, and what becomes true by itself."""

@@ -1,0 +1,357 @@
+"""The working set of one transaction: what was read, what was decided, and one write at the end.
+
+Commands decide on the working set (`get`, `put`, `add`); `flush` writes the difference between what
+the store has and what was decided, and derives what follows from it:
+
+    job changed ──▶ its parent's counts, perhaps resumed       (core.family, at once)
+                ──▶ its unique key taken or set free           (core.unique, at once)
+                ──▶ archived, if it ended and nobody needs it  (here, at the flush)
+                ──▶ its domain's lanes and running             (limiting, at the flush)
+                ──▶ the counts                                 (counters, at the flush)
+
+A job is written once however often it was decided upon, and its version goes up by one.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from ..core import family, ids, rank, rules, unique
+from ..core.commands import NewJob
+from ..core.errors import NotFound, Refused
+from ..core.job import Body, Job, Place, State
+from ..core.unique import Unique, UniqueKey
+from ..store.contract import CountKey, Txn
+from . import counters
+from .limiting import Domains
+from .overlay import Overlay
+from .records import PAUSE, Pause, read_pause
+
+if TYPE_CHECKING:
+    from .sysid import IdMaker
+
+
+class Batch:
+    """One transaction's jobs, before and after."""
+
+    def __init__(
+        self, txn: Txn, id_maker: "IdMaker", *, retention_ms: int, dice: Callable[[], float]
+    ) -> None:
+        self.txn = txn
+        self.now_ms = txn.now_ms
+        self.retention_ms = retention_ms
+        self.dice = dice
+        self.ids = id_maker
+        self.domains = Domains(self)
+        # As the store has them, and as they were last counted; a claim changes one before the other.
+        self.stored: dict[int, Job] = {}
+        self.counted: dict[int, Job] = {}
+        self.jobs: Overlay[int, Job | None] = Overlay()
+        self.data: Overlay[int, Body] = Overlay()
+        self.results: Overlay[int, Body] = Overlay()
+        self.uniques: Overlay[UniqueKey, Unique | None] = Overlay()
+        self.records: Overlay[tuple[str, str], bytes | None] = Overlay()
+        self.counts: Counter[CountKey] = Counter()
+        self.unique_stored: dict[UniqueKey, Unique | None] = {}
+        # What others may be waiting for.
+        self.woke = False
+        self.ended: set[int] = set()
+        # Children that their parent has seen: they go to the archive while it stays.
+        self.swept: set[int] = set()
+        # Each job as it was last written, for replies.
+        self.finals: dict[int, Job] = {}
+        self._removed: set[int] = set()
+        self._pauses: set[Pause] | None = None
+
+    # Reading
+
+    def load(self, job_ids: Collection[int]) -> None:
+        """Bring live jobs and their parents into the working set."""
+        missing = [id for id in job_ids if id not in self.jobs]
+        if missing:
+            for job in self.txn.load(missing).values():
+                self.bring(job)
+
+    def bring(self, job: Job) -> None:
+        """A job as the store has it, unless the working set has it already."""
+        if job.id not in self.jobs:
+            self.stored[job.id] = self.counted[job.id] = job
+            self.jobs.kept[job.id] = job
+
+    def bring_claimed(self, leased: Job) -> Job:
+        """A job that the store has just leased, as it stood before: what the rules decide from."""
+        before = replace(
+            leased, place=Place.READY, rank=rank.ready(leased.priority, leased.run_at), claim=leased.claim - 1
+        )
+        self.stored[leased.id] = leased
+        self.counted[leased.id] = before
+        self.jobs.kept[leased.id] = leased
+        return before
+
+    def put_claimed(self, leased: Job, after: Job) -> None:
+        """What the rules made of a leased job; for a plain one just what the store did, and no write."""
+        after = replace(after, version=leased.version)
+        if after != leased:
+            self.put(after)
+
+    def find(self, job_id: int) -> Job | None:
+        """A live job, or None."""
+        if job_id not in self.jobs:
+            self.load([job_id])
+        return self.jobs.get(job_id)
+
+    def get(self, job_id: int) -> Job:
+        """A live job, or `NotFound`; one of the archive is `Refused`, because it can no longer change."""
+        job = self.find(job_id)
+        if job is not None:
+            return job
+        old = self.txn.archived([job_id]).get(job_id)
+        if old is not None:
+            raise Refused(
+                "change", job_id, found=f"{old.state} and archived", needed="a job that is not over"
+            )
+        raise NotFound("job", job_id)
+
+    def children(self, parent_id: int, place: Place, limit: int, after: int = 0) -> list[Job]:
+        """The live children of a job as they stand now, in this transaction too."""
+        for child in self.txn.children(parent_id, place=place, after=after, limit=limit):
+            self.bring(child)
+        born = (job for job in self.jobs.values() if job is not None and job.parent_id == parent_id)
+        return sorted((job for job in born if job.place == place and job.id > after), key=lambda job: job.id)[
+            :limit
+        ]
+
+    def body_of(self, job_id: int) -> Body:
+        """The data of a job as it stands now."""
+        if job_id in self.data:
+            return self.data[job_id]
+        return self.txn.bodies([job_id]).get(job_id, "{}")
+
+    def load_uniques(self, keys: Iterable[UniqueKey]) -> None:
+        """Bring the holders of unique keys into the working set."""
+        unknown = [key for key in keys if key not in self.uniques]
+        if unknown:
+            held = self.txn.find_unique(unknown)
+            for key in unknown:
+                self.uniques.kept[key] = self.unique_stored[key] = held.get(key)
+            self.load({holder.job_id for holder in held.values()})
+
+    def records_of(self, kind: str, names: Collection[str] | None = None) -> dict[str, bytes]:
+        """Small records as they stand now, in this transaction too."""
+        found: dict[str, bytes | None] = dict(self.txn.records(kind, names))
+        for overlay in (self.records.kept, self.records.draft):
+            found |= {n: v for (k, n), v in overlay.items() if k == kind and (names is None or n in names)}
+        return {name: value for name, value in found.items() if value is not None}
+
+    def pauses(self) -> set[Pause]:
+        """What claims pass by: (tenant, task, domain), None for any."""
+        if self._pauses is None:
+            self._pauses = {read_pause(name) for name in self.records_of(PAUSE)}
+        return self._pauses
+
+    def forget_pauses(self) -> None:
+        """They have just been changed."""
+        self._pauses = None
+
+    # Deciding
+
+    def put(self, after: Job) -> None:
+        """Let a job become `after`, and its parent and its unique key what follows."""
+        before = self.jobs.get(after.id)
+        if after.fresh:
+            after = replace(after, fresh=False)
+        self.jobs[after.id] = after
+        self._followed(before, after)
+
+    def remove(self, job: Job) -> None:
+        """Let a live job go without a trace."""
+        self.jobs[job.id] = None
+        self._followed(job, None)
+
+    def sweep(self, child: Job) -> None:
+        """Let an ended child go to the archive, although its parent stays."""
+        self.swept.add(child.id)
+        self.jobs[child.id] = replace(child, fresh=False)
+
+    def forget(self, old: Job) -> None:
+        """Remove an archived job."""
+        self.txn.forget([old.id])
+        counters.note(self.counts, old, None)
+
+    def _followed(self, before: Job | None, after: Job | None) -> None:
+        job = after or before
+        assert job is not None
+        if job.parent_id and family.tally(before) != family.tally(after):
+            parent = self.find(job.parent_id)
+            if parent is not None:
+                self.put(family.moved(parent, before, after, now_ms=self.now_ms))
+        if job.unique is not None:
+            self._keyed(before, after)
+
+    def _keyed(self, before: Job | None, after: Job | None) -> None:
+        old = unique.held_after(before) if before else None
+        new = unique.held_after(after) if after else None
+        if old == new:
+            return
+        self.load_uniques(held.id for held in (old, new) if held)
+        if old and (new is None or new.id != old.id) and self._is_holder(old):
+            self.uniques[old.id] = None
+        if new:
+            self._check_free(new)
+            self.uniques[new.id] = new
+
+    def _is_holder(self, claimed: Unique) -> bool:
+        holder = self.uniques.get(claimed.id)
+        return holder is not None and holder.job_id == claimed.job_id
+
+    def _check_free(self, wanted: Unique) -> None:
+        holder = self.holder_of(wanted.id)
+        if holder is not None and holder.job_id != wanted.job_id:
+            found = f"without its unique key, which job {holder.job_id} holds now"
+            raise Refused("put back", wanted.job_id, found=found, needed="the only one with it")
+
+    def holder_of(self, key: UniqueKey) -> Unique | None:
+        """Who holds a key now; one that ran out, or whose job is gone, is free."""
+        self.load_uniques([key])
+        holder = self.uniques.get(key)
+        if holder is None or 0 < holder.until_ms <= self.now_ms:
+            return None
+        if not holder.until_ms and self.find(holder.job_id) is None:
+            return None
+        return holder
+
+    def add(self, new: NewJob, parent: Job | None = None) -> int:
+        """Add a job that clashes with nobody; its id."""
+        job_id = new.id or self.ids.make(slot=slot_for(new))
+        job = rules.create(new, job_id=job_id, now_ms=self.now_ms)
+        job = replace(job, size=len(new.data))
+        self.data[job_id] = new.data
+        self.put(family.born(job, parent) if parent else job)
+        return job_id
+
+    def keep(self) -> None:
+        """The command at hand stands."""
+        for overlay in (self.jobs, self.data, self.results, self.uniques, self.records):
+            overlay.keep()
+
+    def drop(self) -> None:
+        """The command at hand failed: nothing of it remains."""
+        for overlay in (self.jobs, self.data, self.results, self.uniques, self.records):
+            overlay.drop()
+
+    # Writing
+
+    def flush(self) -> None:
+        """Write what was decided since the last flush, with all that follows from it."""
+        stored, counted = self.stored.get, self.counted.get
+        changed = [
+            id for id, job in self.jobs.kept.items() if job is not stored(id) or job is not counted(id)
+        ]
+        self.domains.account(changed)
+        inserts: list[tuple[Job, Body]] = []
+        swaps, removed, archived = [], [], []
+        for job_id in changed:
+            before, after = self.stored.get(job_id), self.jobs.kept[job_id]
+            self._noted(job_id, after)
+            if before is None and after is not None:
+                inserts.append((after, self.data.kept.pop(job_id, "{}")))
+                before = self.stored[job_id] = after
+            if after is None:
+                self._removed.add(job_id)
+                if before is not None:
+                    removed.append(self.stored.pop(job_id))
+            elif self._goes(after):
+                archived.append(replace(after, version=(before or after).version + 1))
+            elif before is not after:
+                swaps.append(replace(after, version=(before or after).version + 1))
+        self._write(inserts, swaps, removed, archived)
+
+    def _write(
+        self, inserts: list[tuple[Job, Body]], swaps: list[Job], removed: list[Job], archived: list[Job]
+    ) -> None:
+        txn = self.txn
+        if inserts:
+            txn.insert(inserts)
+        if swaps:
+            txn.swap(swaps)
+        if removed:
+            txn.remove(removed)
+        if archived:
+            txn.archive(archived, keep=self.retention_ms > 0)
+        self.finals |= {job.id: job for job, _ in inserts} | {
+            job.id: job for job in (*swaps, *removed, *archived)
+        }
+        for job in swaps:
+            self.stored[job.id] = self.jobs.kept[job.id] = self.counted[job.id] = job
+        for job in archived:
+            self.jobs.kept[job.id] = None
+            self.stored.pop(job.id)
+            if not self.retention_ms:
+                counters.note(self.counts, job, None)
+        for bodies, result in ((self.data.kept, False), (self.results.kept, True)):
+            # What went without an archive has no body to keep.
+            kept = {id: body for id, body in bodies.items() if self.retention_ms or self.jobs.kept.get(id)}
+            if kept := {id: body for id, body in kept.items() if id not in self._removed}:
+                txn.put_bodies(kept, result=result)
+            bodies.clear()
+        self._write_small()
+
+    def _write_small(self) -> None:
+        decided = self.uniques.kept.items()
+        changed = {key: holder for key, holder in decided if self.unique_stored[key] != holder}
+        if changed:
+            self.txn.put_unique([holder for holder in changed.values() if holder])
+            self.txn.drop_unique([key for key, holder in changed.items() if holder is None])
+            self.unique_stored.update(changed)
+        by_kind: dict[str, dict[str, bytes | None]] = {}
+        for (kind, name), value in self.records.kept.items():
+            by_kind.setdefault(kind, {})[name] = value
+        for kind, records in by_kind.items():
+            self.txn.put_records(kind, records)
+        self.records.kept.clear()
+
+    def _noted(self, job_id: int, after: Job | None) -> None:
+        counters.note(self.counts, self.counted.get(job_id), after)
+        if after is None:
+            self.counted.pop(job_id, None)
+            self.ended.add(job_id)
+            return
+        self.counted[job_id] = after
+        if after.place in (Place.READY, Place.SCHEDULED):
+            self.woke = True
+        elif after.place == Place.DONE:
+            self.ended.add(job_id)
+
+    def _goes(self, job: Job) -> bool:
+        """Whether an ended job leaves the live jobs: FAILED ones stay, and children beside a live parent."""
+        if job.place != Place.DONE or job.ended == State.FAILED:
+            return False
+        if job.id in self.swept:
+            return True
+        parent = self.find(job.parent_id) if job.parent_id else None
+        return parent is None or self._goes(parent)
+
+    def final(self, job_id: int) -> Job | None:
+        """A job as this transaction leaves it, archived and removed ones too."""
+        return self.jobs.get(job_id) or self.finals.get(job_id)
+
+    def finish(self) -> None:
+        """The last writes of the transaction: domains and counts."""
+        self.domains.write()
+        changes = {key: change for key, change in self.counts.items() if change}
+        if changes:
+            self.txn.count(changes)
+        self.counts.clear()
+
+
+def slot_for(new: NewJob) -> int | None:
+    """Where a job must live: with its parent, its domain or its unique key; None: anywhere."""
+    if new.parent_id:
+        return ids.unpack(new.parent_id).slot
+    if new.domain is not None:
+        return ids.slot_of(new.tenant, new.domain)
+    if new.unique is not None:
+        return ids.slot_of(new.tenant, new.task, new.unique)
+    return None

@@ -1,0 +1,243 @@
+"""Domains in a transaction: who stands READY, who is HELD, and when the next may start.
+
+    account   at each flush: lanes and running follow the jobs; a newcomer beyond the allowance is HELD
+    spend     at a claim: how many may start now, and what that costs
+    settle    after a flush: READY beyond the allowance is held back, HELD within it is let go, and a
+              held job that outranks the last ready one of its task changes places with it
+    write     once, at the end: the records, the idle ones dropped
+
+A domain without a limit has no record and costs one look-up. Nothing here is needed for the limit to
+hold, which is the claim's affair: it keeps READY short, so that a claim walks over few blocked jobs.
+"""
+
+from collections.abc import Collection, Iterable
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from ..core import limits, rules
+from ..core.bounds import ALLOWANCE, UPKEEP_JOBS
+from ..core.job import Job, Place
+from ..core.limits import Domain, DomainKey, Lane, Limit
+from .records import LIMIT, PATTERNS, name_of, read_limit, read_patterns
+
+if TYPE_CHECKING:
+    from .batch import Batch
+
+STOPPED = Limit(concurrency=0)
+
+
+class Domains:
+    """The domains that one transaction touches."""
+
+    def __init__(self, batch: "Batch") -> None:
+        self._batch = batch
+        self._stored: dict[DomainKey, Domain | None] = {}
+        self._now: dict[DomainKey, Domain | None] = {}
+        self._limits: dict[DomainKey, Limit | None] = {}
+        # Where a newcomer was held back, who may outrank one that is READY.
+        self._crowded: set[tuple[DomainKey, str]] = set()
+
+    def load(self, keys: Collection[DomainKey]) -> None:
+        """Bring domains and their limits into the working set; a limited one gets its record here."""
+        keys = sorted(key for key in set(keys) if key not in self._now)
+        if not keys:
+            return
+        txn = self._batch.txn
+        self._limits |= find_limits(self._batch, keys)
+        held = txn.domains(keys)
+        for key in keys:
+            self._stored[key] = self._now[key] = held.get(key)
+            if key not in held and self._limits[key] is not None:
+                self._now[key] = self._counted(key)
+
+    def refresh(self, keys: Collection[DomainKey]) -> None:
+        """Look up the limits of these anew: they have just been changed."""
+        self.load(keys)
+        self._limits |= find_limits(self._batch, keys)
+        for key in keys:
+            if self._now[key] is None and self._limits[key] is not None:
+                self._now[key] = self._counted(key)
+
+    def _counted(self, key: DomainKey) -> Domain:
+        """A domain that becomes limited: what already stands there is counted, once."""
+        counts = self._batch.txn.domain_counts(key)
+        for job_id, job in self._batch.stored.items():
+            # A job claimed in this transaction is RUNNING in the store, and still READY in what
+            # `account` goes from.
+            if (job.tenant, job.domain) == key and (before := self._batch.counted[job_id]).place != job.place:
+                counts[job.task, job.place] -= 1
+                counts[before.task, before.place] = counts.get((before.task, before.place), 0) + 1
+        lanes = {task: Lane() for task, place in counts if place != Place.RUNNING}
+        for (task, place), count in counts.items():
+            if place == Place.READY:
+                lanes[task] = replace(lanes[task], ready=count)
+            elif place == Place.HELD:
+                lanes[task] = replace(lanes[task], held=count)
+        running = sum(count for (_, place), count in counts.items() if place == Place.RUNNING)
+        return Domain(tenant=key[0], name=key[1], version=0, running=running, lanes=_trimmed(lanes))
+
+    def account(self, changed: Iterable[int]) -> None:
+        """Let lanes and running follow the jobs that changed; hold back newcomers beyond the allowance."""
+        batch = self._batch
+        moves = []
+        for job_id in changed:
+            before, after = batch.counted.get(job_id), batch.jobs.kept[job_id]
+            job = after or before
+            if job is not None and job.domain is not None:
+                moves.append((before, after, (job.tenant, job.domain)))
+        self.load([key for _, _, key in moves])
+        for before, after, key in moves:
+            domain = self._now[key]
+            if domain is None:
+                continue
+            if after is not None and after.place == Place.READY and not _stood_ready(before, after):
+                after = self._admitted(domain, after)
+            self._now[key] = _moved(domain, before, after)
+
+    def _admitted(self, domain: Domain, job: Job) -> Job:
+        lane = domain.lanes.get(job.task, Lane())
+        if lane.ready < self.allowance(domain.key):
+            return job
+        self._crowded.add((domain.key, job.task))
+        job = rules.hold_back(job)
+        self._batch.jobs.kept[job.id] = job
+        return job
+
+    def allowance(self, key: DomainKey) -> int:
+        """How many jobs of each task may stand READY; once the limit is lifted, a window of them."""
+        domain, limit = self._now[key], self._limits[key]
+        assert domain is not None
+        if limit is None:
+            return UPKEEP_JOBS
+        return limits.allowance(limit, domain, now_ms=self._batch.now_ms)
+
+    def start(self, key: DomainKey, wanted: int) -> int:
+        """How many of `wanted` jobs may start now; their allowance is spent. They run from `account` on."""
+        self.load([key])
+        domain, limit = self._now[key], self._limits[key]
+        if domain is None:
+            return wanted
+        now_ms = self._batch.now_ms
+        count = min(wanted, limits.capacity(limit, domain, now_ms=now_ms))
+        self._now[key] = limits.spend(limit, domain, count, now_ms=now_ms)
+        return count
+
+    def has_room(self, key: DomainKey) -> bool:
+        """Whether one more of its jobs may run at once, whatever the rate says."""
+        self.load([key])
+        domain, limit = self._now[key], self._limits[key]
+        return (
+            domain is None or limit is None or limit.concurrency is None or domain.running < limit.concurrency
+        )
+
+    def settle(self) -> None:
+        """Put READY and HELD in order in all domains of the working set, after a flush."""
+        for key, domain in list(self._now.items()):
+            for task in list(domain.lanes) if domain is not None else ():
+                self._settle_lane(key, task)
+
+    def _settle_lane(self, key: DomainKey, task: str) -> None:
+        domain = self._now[key]
+        assert domain is not None
+        lane, want = domain.lanes[task], self.allowance(key)
+        if lane.ready > want:
+            self._move(key, task, Place.READY, min(lane.ready - want, UPKEEP_JOBS), last=True)
+        elif lane.ready < want and lane.held:
+            self._move(key, task, Place.HELD, min(want - lane.ready, UPKEEP_JOBS), last=False)
+        if (key, task) in self._crowded and want:
+            self._change_places(key, task)
+
+    def _move(self, key: DomainKey, task: str, place: Place, count: int, *, last: bool) -> None:
+        rule = rules.hold_back if place == Place.READY else rules.let_go
+        for job in self._lineup(key, task, place, count, last=last):
+            self._batch.put(rule(job))
+
+    def _change_places(self, key: DomainKey, task: str) -> None:
+        ready = self._lineup(key, task, Place.READY, ALLOWANCE, last=True)
+        held = self._lineup(key, task, Place.HELD, ALLOWANCE, last=False)
+        for worse, better in zip(ready, held, strict=False):
+            if (better.rank, better.id) >= (worse.rank, worse.id):
+                break
+            self._batch.put(rules.hold_back(worse))
+            self._batch.put(rules.let_go(better))
+
+    def _lineup(self, key: DomainKey, task: str, place: Place, limit: int, *, last: bool) -> list[Job]:
+        jobs = self._batch.txn.lineup(key, task, place, last=last, limit=limit)
+        for job in jobs:
+            self._batch.bring(job)
+        standing = [self._batch.jobs.get(job.id) for job in jobs]
+        return [job for job in standing if job is not None and job.place == place]
+
+    def write(self) -> None:
+        """Write the domains that changed; those with nothing to remember vanish."""
+        swaps, drops = [], []
+        for key, domain in self._now.items():
+            if domain is None:
+                continue
+            stored, limit = self._stored[key], self._limits[key]
+            if limits.is_idle(limit, domain, now_ms=self._batch.now_ms):
+                if stored is not None:
+                    drops.append(stored)
+                continue
+            domain = replace(domain, due_ms=self._due(domain, limit))
+            if stored is None or domain != stored:
+                swaps.append(replace(domain, version=domain.version + 1))
+        if swaps:
+            self._batch.txn.swap_domains(swaps)
+        if drops:
+            self._batch.txn.drop_domains(drops)
+
+    def _due(self, domain: Domain, limit: Limit | None) -> int:
+        now_ms = self._batch.now_ms
+        if not domain.running and not domain.lanes:
+            # Nothing is left but the last start, which counts until the allowance is whole again.
+            return -(-domain.tat_us // 1000)
+        if not domain.held:
+            return 0
+        if limit is None:
+            return now_ms
+        if limit.concurrency is not None and domain.running >= limit.concurrency:
+            return 0
+        wants = any(lane.held and lane.ready < self.allowance(domain.key) for lane in domain.lanes.values())
+        next_ms = limits.next_start_ms(limit, domain, now_ms=now_ms)
+        return next_ms if wants or next_ms > now_ms else 0
+
+
+def find_limits(batch: "Batch", keys: Collection[DomainKey]) -> dict[DomainKey, Limit | None]:
+    """The limits of domains: of the exact name, else of the longest pattern; a paused one has none to give."""
+    exact = batch.records_of(LIMIT, [name_of(*key) for key in keys])
+    patterns = batch.records_of(PATTERNS, {tenant for tenant, _ in keys})
+    paused = batch.pauses()
+    found: dict[DomainKey, Limit | None] = {}
+    for key in keys:
+        tenant, domain = key
+        if (tenant, None, domain) in paused:
+            found[key] = STOPPED
+        elif raw := exact.get(name_of(*key)):
+            found[key] = read_limit(raw)
+        else:
+            raw = patterns.get(tenant)
+            found[key] = limits.find_pattern(read_patterns(raw).limits, domain) if raw else None
+    return found
+
+
+def _stood_ready(before: Job | None, after: Job) -> bool:
+    return before is not None and before.place == Place.READY and before.task == after.task
+
+
+def _moved(domain: Domain, before: Job | None, after: Job | None) -> Domain:
+    running = (after is not None and after.place == Place.RUNNING) - (
+        before is not None and before.place == Place.RUNNING
+    )
+    lanes = dict(domain.lanes)
+    for job, change in ((before, -1), (after, 1)):
+        if job is not None and job.place in (Place.READY, Place.HELD):
+            lane = lanes.get(job.task, Lane())
+            ready, held = (change, 0) if job.place == Place.READY else (0, change)
+            lanes[job.task] = Lane(ready=max(lane.ready + ready, 0), held=max(lane.held + held, 0))
+    return replace(domain, running=max(domain.running + running, 0), lanes=_trimmed(lanes))
+
+
+def _trimmed(lanes: dict[str, Lane]) -> dict[str, Lane]:
+    return {task: lane for task, lane in lanes.items() if lane.ready or lane.held}

@@ -1,0 +1,178 @@
+"""Schedules in the store: set, changed, paused, fired.
+
+Each firing adds an ordinary job whose id follows from the schedule's number and the moment, and moves
+the schedule on in the same transaction; so however many processes do the upkeep it is added once.
+"""
+
+import msgspec
+from msgspec.structs import replace
+
+from ..core import commands as c
+from ..core import ids
+from ..core import schedule as s
+from ..core.bounds import MAX_SCHEDULES
+from ..core.checks import check_new
+from ..core.errors import NotFound, StoreFull
+from ..core.job import Place, Record
+from ..core.schedule import LastRun, Schedule
+from .batch import Batch
+from .records import SCHEDULE, SETTING, name_of
+
+# The latest moment of any schedule that was deleted: a number is used again only above it.
+FLOOR = "schedule_floor_ms"
+# A firing that waits for its last job looks again so soon, should nobody tell.
+LOOK_AGAIN_MS = 1_000
+
+
+class Kept(Record, frozen=True, kw_only=True):
+    """A schedule as it is stored, with the job that it adds; bytes cannot be told from text in JSON."""
+
+    schedule: Schedule
+    job: c.NewJob
+    raw: bytes | None = None
+
+    def new_job(self) -> c.NewJob:
+        """The job that it adds, with its data."""
+        return self.job if self.raw is None else replace(self.job, data=self.raw)
+
+
+def read_kept(raw: bytes) -> Kept:
+    """A schedule from its record."""
+    return msgspec.json.decode(raw, type=Kept)
+
+
+def _keep(batch: Batch, kept: Kept) -> None:
+    name = name_of(kept.schedule.tenant, kept.schedule.name)
+    batch.records[SCHEDULE, name] = msgspec.json.encode(kept)
+
+
+def _find(batch: Batch, tenant: str, name: str) -> Kept | None:
+    key = name_of(tenant, name)
+    raw = batch.records_of(SCHEDULE, [key]).get(key)
+    return read_kept(raw) if raw else None
+
+
+def _get(batch: Batch, tenant: str, name: str) -> Kept:
+    kept = _find(batch, tenant, name)
+    if kept is None:
+        raise NotFound("schedule", name)
+    return kept
+
+
+def set_schedule(batch: Batch, command: c.SetSchedule) -> Schedule:
+    """Create or change a schedule; saying the same again changes nothing, so every start may say it."""
+    wanted = command.schedule
+    s.check(wanted)
+    job = replace(command.job, tenant=wanted.tenant, schedule=wanted.name)
+    check_new(job)
+    raw = job.data if isinstance(job.data, bytes) else None
+    kept = Kept(schedule=wanted, job=replace(job, data="{}") if raw is not None else job, raw=raw)
+    before = _find(batch, wanted.tenant, wanted.name)
+    if before is None:
+        number, floor = _number(batch)
+        kept = replace(kept, schedule=_begun(replace(wanted, number=number), batch.now_ms, floor))
+    else:
+        kept = replace(kept, schedule=_changed(before.schedule, wanted, batch.now_ms))
+    if kept != before:
+        _keep(batch, kept)
+        batch.woke = True
+    return kept.schedule
+
+
+def _begun(schedule: Schedule, now_ms: int, floor_ms: int) -> Schedule:
+    return s.started(replace(schedule, created_at=now_ms, last_at=0), max(now_ms, floor_ms))
+
+
+def _changed(before: Schedule, wanted: Schedule, now_ms: int) -> Schedule:
+    """The new definition with the old one's life; new times start anew after now."""
+    life = {
+        "number",
+        "created_at",
+        "next_at",
+        "last_at",
+        "last_id",
+        "fired",
+        "skipped",
+        "paused",
+        "ended",
+        "version",
+    }
+    after = replace(wanted, **{field: getattr(before, field) for field in life})
+    when = ("cron", "every_ms", "repeat", "tz")
+    if all(getattr(before, field) == getattr(wanted, field) for field in when):
+        return after
+    return s.started(replace(after, ended=False), now_ms)
+
+
+def _number(batch: Batch) -> tuple[int, int]:
+    taken = {read_kept(raw).schedule.number for raw in batch.records_of(SCHEDULE).values()}
+    number = next((n for n in range(MAX_SCHEDULES) if n not in taken), None)
+    if number is None:
+        raise StoreFull(f"there are {MAX_SCHEDULES:,} schedules already, and no number for another")
+    return number, int(batch.records_of(SETTING, [FLOOR]).get(FLOOR, b"0"))
+
+
+def delete_schedule(batch: Batch, command: c.DeleteSchedule) -> None:
+    """Remove a schedule; see `DeleteSchedule`."""
+    kept = _get(batch, command.tenant, command.name)
+    floor = int(batch.records_of(SETTING, [FLOOR]).get(FLOOR, b"0"))
+    batch.records[SETTING, FLOOR] = str(max(floor, kept.schedule.last_at)).encode()
+    batch.records[SCHEDULE, name_of(command.tenant, command.name)] = None
+
+
+def pause_schedule(batch: Batch, command: c.PauseSchedule) -> Schedule:
+    """Stop a schedule from firing, or let it fire again; see `PauseSchedule`."""
+    kept = _get(batch, command.tenant, command.name)
+    schedule = kept.schedule
+    if command.on:
+        schedule = replace(schedule, paused=True)
+    elif schedule.paused:
+        schedule = s.resumed(schedule, now_ms=batch.now_ms, last=_last_run(batch, schedule))
+        batch.woke = True
+    if schedule != kept.schedule:
+        _keep(batch, replace(kept, schedule=schedule))
+    return schedule
+
+
+def fire(batch: Batch) -> int | None:
+    """Fire what is due; when to look again, or None."""
+    again: list[int] = []
+    for raw in batch.records_of(SCHEDULE).values():
+        kept = read_kept(raw)
+        schedule = kept.schedule
+        if schedule.paused or schedule.ended:
+            continue
+        if schedule.next_at > batch.now_ms:
+            again.append(schedule.next_at)
+            continue
+        firing = s.fire(schedule, now_ms=batch.now_ms, last=_last_run(batch, schedule))
+        after = _add_firings(batch, kept, firing)
+        if after != schedule:
+            _keep(batch, replace(kept, schedule=after))
+        waits = not (after.ended or firing.again_ms)
+        again.append(batch.now_ms + LOOK_AGAIN_MS if waits else firing.again_ms or 0)
+    return min((moment for moment in again if moment), default=None)
+
+
+def _add_firings(batch: Batch, kept: Kept, firing: s.Firing) -> Schedule:
+    after = firing.schedule
+    new = kept.new_job()
+    for moment in firing.moments:
+        slot = ids.slot_of(new.tenant, new.domain if new.domain is not None else after.name)
+        job_id = ids.of_schedule(after.number, moment, slot)
+        after = replace(after, last_id=job_id)
+        if batch.find(job_id) or batch.txn.archived([job_id]):
+            continue
+        batch.add(
+            replace(new, id=job_id, run_at=moment + s.jitter_of(after, moment) + new.delay_ms, delay_ms=0)
+        )
+    return after
+
+
+def _last_run(batch: Batch, schedule: Schedule) -> LastRun | None:
+    if not schedule.last_id:
+        return None
+    job = batch.find(schedule.last_id) or batch.txn.archived([schedule.last_id]).get(schedule.last_id)
+    if job is None:
+        return None
+    return LastRun(started_ms=job.started_at, finished_ms=job.finished_at, ended=job.place == Place.DONE)

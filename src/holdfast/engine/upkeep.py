@@ -1,0 +1,61 @@
+"""Upkeep: whatever becomes true by itself.
+
+    promote    jobs that came due, leases that ran out, jobs that expired, domains whose moment has come
+    the rest   schedules, chores, unique keys that ran out, the archive's old end
+
+`promote` goes before every claim, so that nobody waits for upkeep. Everything is idempotent and works
+in bounded batches by index; every process may do it, and nothing depends on who does.
+"""
+
+from ..core import rules
+from ..core.bounds import UPKEEP_JOBS
+from ..core.job import Job, Place
+from . import chores, counters, schedules
+from .batch import Batch
+
+# How often a process that claims looks at what has no moment of its own.
+PERIOD_MS = 10_000
+
+
+def promote(batch: Batch) -> None:
+    """Let what is due be so."""
+    now_ms, txn = batch.now_ms, batch.txn
+    moments = txn.moments()
+    if _is_due(moments.scheduled, now_ms):
+        for job in _standing(batch, txn.first(Place.SCHEDULED, now_ms, UPKEEP_JOBS)):
+            batch.put(rules.due(job))
+    if _is_due(moments.running, now_ms):
+        for job in _standing(batch, txn.first(Place.RUNNING, now_ms, UPKEEP_JOBS)):
+            batch.put(rules.lapse(job, now_ms=now_ms))
+    if _is_due(moments.expiring, now_ms):
+        for job in _standing(batch, txn.expiring(now_ms, UPKEEP_JOBS)):
+            batch.put(rules.expire(job, now_ms=now_ms))
+    if _is_due(moments.domains, now_ms):
+        batch.domains.load([domain.key for domain in txn.due_domains(now_ms, UPKEEP_JOBS)])
+
+
+def rest(batch: Batch) -> int:
+    """Everything else; when to do it next."""
+    again = schedules.fire(batch)
+    busy = chores.go_on(batch)
+    busy = batch.txn.lapse_unique(batch.now_ms, UPKEEP_JOBS) == UPKEEP_JOBS or busy
+    old = batch.txn.purge(batch.now_ms - batch.retention_ms, tenant=None, limit=UPKEEP_JOBS)
+    for job in old:
+        counters.note(batch.counts, job, None)
+    if busy or len(old) == UPKEEP_JOBS:
+        return batch.now_ms
+    return min(again or batch.now_ms + PERIOD_MS, batch.now_ms + PERIOD_MS)
+
+
+def _is_due(moment: int | None, now_ms: int) -> bool:
+    return moment is not None and moment <= now_ms
+
+
+def _standing(batch: Batch, jobs: list[Job]) -> list[Job]:
+    """Those of them that no command of this transaction has moved meanwhile."""
+    found = []
+    for job in jobs:
+        batch.bring(job)
+        if batch.jobs.get(job.id) is batch.stored[job.id]:
+            found.append(batch.stored[job.id])
+    return found

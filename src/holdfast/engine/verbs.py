@@ -1,0 +1,227 @@
+"""The verbs: one short function for each command, from a table. Each asks the rules and puts the answer.
+
+A verb raises before it changes anything it could not take back; what it raises fails the command
+alone. Replies are values, or `Ref`, a job as the transaction leaves it.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from ..core import commands as c
+from ..core import family, rules, unique
+from ..core.errors import LeaseLost, NotFound, Refused
+from ..core.job import Body, Code, Job, Place
+from ..core.outcome import backoff_ms, outcome
+from . import chores, counters, governing, schedules
+from .batch import Batch
+
+
+class Ref:
+    """A reply: the job as it stands at the end of the transaction."""
+
+    def __init__(self, job_id: int) -> None:
+        self.job_id = job_id
+
+
+def add(batch: Batch, command: c.Add) -> list[int]:
+    """Add jobs; see `Add`."""
+    return [_add_one(batch, new, command.hold) for new in command.jobs]
+
+
+def _add_one(batch: Batch, new: c.NewJob, hold: c.Hold | None) -> int:
+    if new.id and (batch.find(new.id) or batch.txn.archived([new.id])):
+        return new.id
+    parent = None
+    if new.parent_id:
+        parent = batch.find(new.parent_id)
+        if parent is None:
+            raise NotFound("parent job", new.parent_id)
+        family.check_birth(parent, hold, batch.find(hold.job_id) if hold else None)
+        new = replace(new, mock=parent.mock)
+    key = unique.key_of(new)
+    holder = batch.holder_of(key) if key else None
+    return batch.add(new, parent) if holder is None else _hit(batch, new, holder)
+
+
+def _hit(batch: Batch, new: c.NewJob, holder: unique.Unique) -> int:
+    job = batch.find(holder.job_id)
+    if job is None or holder.until_ms:
+        return holder.job_id
+    if job.parent_id and job.parent_id != new.parent_id:
+        found = f"the holder of its unique key, and a child of {job.parent_id}"
+        raise Refused("add again", job.id, found=found, needed="a child of the same parent")
+    old = batch.body_of(job.id) if new.on_conflict == "merge" else "{}"
+    after, data = unique.hit(job, old, new, now_ms=batch.now_ms)
+    _put(batch, job, after, data)
+    return job.id
+
+
+def _put(batch: Batch, before: Job, after: Job, data: Body | None) -> None:
+    if data is not None:
+        batch.data[after.id] = data
+        after = replace(after, size=len(data))
+    if after is not before:
+        batch.put(after)
+
+
+def _held(batch: Batch, hold: c.Hold, verb: str) -> Job:
+    """The job of a holder whose claim stands."""
+    job = batch.find(hold.job_id)
+    if job is None:
+        old = batch.txn.archived([hold.job_id]).get(hold.job_id)
+        if hold.claim is None or (old is None and hold.job_id <= 0):
+            raise NotFound("job", hold.job_id)
+        found = str(old.state) if old else "gone"
+        raise LeaseLost(verb, hold.job_id, found=found, needed=f"held under claim {hold.claim}")
+    rules.check_hold(job, hold, verb)
+    return job
+
+
+def answer(batch: Batch, command: c.Answer) -> Ref:
+    """Say how a run ended; see `Answer`."""
+    verb = "finish" if command.code == Code.OK else "retry" if command.code != Code.FAILED else "fail"
+    job = _held(batch, command.hold, verb)
+    if command.code != Code.FAILED:
+        family.check_child_may_end(job, batch.find(job.parent_id) if job.parent_id else None, verb)
+    after = _answered(batch, job, command)
+    if command.result is not None:
+        batch.results[job.id] = command.result
+        after = replace(after, has_result=True)
+    if job.children.kept and not after.children.kept:
+        chores.sweep(batch, job, goes=after.place == Place.DONE)
+    _put(batch, job, after, command.data)
+    if after.place == Place.PAUSED:
+        chores.release(batch, after)
+    elif command.code == Code.OK and job.then:
+        follow = msgspec.json.decode(job.then, type=c.NewJob)
+        data = command.result if command.result is not None else "null"
+        batch.add(replace(follow, data=data, tenant=job.tenant))
+    return Ref(job.id)
+
+
+def _answered(batch: Batch, job: Job, command: c.Answer) -> Job:
+    now_ms = batch.now_ms
+    end = outcome(
+        command.code,
+        now_ms=now_ms,
+        exit_code=command.exit_code,
+        error=command.error,
+        traceback=command.traceback,
+    )
+    if command.code == Code.OK:
+        return rules.finish(job, now_ms=now_ms, end=end, ignore_repeat=command.ignore_repeat)
+    if command.code == Code.FAILED:
+        return rules.fail(job, now_ms=now_ms, end=end)
+    delay = command.delay_ms
+    if delay is None:
+        delay = backoff_ms(job.backoff, attempts=job.attempts + 1, dice=batch.dice())
+    run_at = command.run_at or now_ms + delay
+    return rules.retry(job, now_ms=now_ms, end=end, run_at=run_at, counts=command.counts)
+
+
+def release(batch: Batch, command: c.Release) -> Ref:
+    """Give a job back; see `Release`."""
+    job = _held(batch, command.hold, "release")
+    if not command.lost:
+        batch.put(rules.release(job, now_ms=batch.now_ms))
+    elif job.place == Place.RUNNING:
+        # Its process is gone: nobody is left who could still answer.
+        batch.put(replace(rules.lapse(job, now_ms=batch.now_ms), owner=0))
+    return Ref(job.id)
+
+
+def extend(batch: Batch, command: c.Extend) -> Ref:
+    """Move the end of a lease; see `Extend`."""
+    job = _held(batch, command.hold, "extend")
+    if job.place != Place.RUNNING and job.domain is not None:
+        # It lapsed, and its permit may have gone to another job.
+        if not batch.domains.has_room((job.tenant, job.domain)):
+            raise LeaseLost("extend", job.id, found="lapsed, and its domain full", needed="running")
+    batch.put(rules.extend(job, now_ms=batch.now_ms, lease_ms=command.lease_ms))
+    return Ref(job.id)
+
+
+def report(batch: Batch, command: c.Report) -> Ref:
+    """Write progress; see `Report`."""
+    job = _held(batch, command.hold, "report progress of")
+    batch.put(rules.report(job, fraction=command.fraction, note=command.note))
+    return Ref(job.id)
+
+
+def update(batch: Batch, command: c.Update) -> Ref:
+    """Change what a job will do; see `Update`."""
+    job = _held(batch, command.hold, "update") if command.hold else batch.get(command.job_id)
+    after = rules.update(
+        job,
+        now_ms=batch.now_ms,
+        priority=command.priority,
+        run_at=command.run_at,
+        repeat=command.repeat,
+        task=command.task,
+    )
+    _put(batch, job, after, command.data)
+    return Ref(job.id)
+
+
+def cancel(batch: Batch, command: c.Cancel) -> Ref | Job:
+    """Take a job out of the queue; see `Cancel`. What is over already stays as it is."""
+    if batch.find(command.job_id) is None:
+        if old := batch.txn.archived([command.job_id]):
+            return old[command.job_id]
+    job = batch.get(command.job_id)
+    after = rules.cancel(job, now_ms=batch.now_ms, force=command.force)
+    if after is not job:
+        batch.put(after)
+    return Ref(job.id)
+
+
+def requeue(batch: Batch, command: c.Requeue) -> Ref:
+    """Put a job back in the queue; see `Requeue`."""
+    job = batch.get(command.job_id)
+    batch.put(rules.requeue(job, now_ms=batch.now_ms, run_at=command.run_at, task=command.task))
+    return Ref(job.id)
+
+
+def delete(batch: Batch, command: c.Delete) -> None:
+    """Remove all trace of a job; see `Delete`."""
+    job = batch.find(command.job_id)
+    if job is None:
+        old = batch.txn.archived([command.job_id]).get(command.job_id)
+        if old is None:
+            raise NotFound("job", command.job_id)
+        batch.forget(old)
+        return
+    rules.check_delete(job)
+    if job.children.kept:
+        chores.sweep(batch, job, goes=True)
+    batch.remove(job)
+
+
+def purge(batch: Batch, command: c.Purge) -> int:
+    """Delete old archived jobs; see `Purge`."""
+    gone = batch.txn.purge(command.before_ms, tenant=command.tenant, limit=command.limit)
+    for job in gone:
+        counters.note(batch.counts, job, None)
+    return len(gone)
+
+
+VERBS: dict[type[c.Command], Callable[[Batch, Any], Any]] = {
+    c.Add: add,
+    c.Answer: answer,
+    c.Release: release,
+    c.Extend: extend,
+    c.Report: report,
+    c.Update: update,
+    c.Cancel: cancel,
+    c.Requeue: requeue,
+    c.Delete: delete,
+    c.Purge: purge,
+    c.SetLimit: governing.set_limit,
+    c.Pause: governing.pause,
+    c.SetSchedule: schedules.set_schedule,
+    c.DeleteSchedule: schedules.delete_schedule,
+    c.PauseSchedule: schedules.pause_schedule,
+}

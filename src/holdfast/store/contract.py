@@ -1,0 +1,228 @@
+"""What a store promises, and what it does not.
+
+`store.run(fn)` calls `fn(txn)` as one atomic batch and may call it again if somebody else was faster,
+so `fn` must have no effect but through `txn`. **Whatever `fn` read stands still until the commit, not
+only what it writes.** When `run` returns, what was written survives the death of the process and of
+the machine, as far as the store's durability setting says.
+
+A store keeps jobs in order and decides nothing. `claim` is the one verb by which it changes jobs by
+itself, and then just as `core.rules.claim` would change a plain one.
+
+Order of locks, for stores that lock: jobs (parents included) by id, then domains by (tenant, name),
+then unique keys, then small records by (kind, name); counts last, and by adding only. Versions: a job
+or domain is replaced by the next version of itself, n by n + 1, or `Conflict` is raised and the whole
+batch is done again. See docs/decisions/0003.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+from ..core.job import Body, Job, Place, State
+from ..core.limits import Domain, DomainKey
+from ..core.unique import Unique, UniqueKey
+
+T = TypeVar("T")
+
+
+class CountKey(NamedTuple):
+    """What jobs are counted by. Archived jobs count as DONE."""
+
+    tenant: str
+    task: str
+    place: Place
+    state: State
+
+
+class ClaimQuery(NamedTuple):
+    """Which READY jobs to lease, to whom, until when."""
+
+    owner: int
+    now_ms: int
+    limit: int
+    # 0: no lease.
+    lease_until: int = 0
+    # None: any.
+    tenant: str | None = None
+    tasks: tuple[str, ...] | None = None
+    priority: int | None = None
+    # Also mocked jobs; otherwise they are passed by.
+    mock: bool = False
+    # Paused (tenant, task) pairs to pass by; None stands for any.
+    passing: tuple[tuple[str | None, str | None], ...] = ()
+
+
+class JobFilter(NamedTuple):
+    """Which jobs to list; None: any. Live ones, or those of the archive."""
+
+    tenant: str | None = None
+    task: str | None = None
+    state: State | None = None
+    place: Place | None = None
+    domain: bytes | None = None
+    parent_id: int | None = None
+    schedule: str | None = None
+    archived: bool = False
+
+
+class Moments(NamedTuple):
+    """The first moment of each kind at which something becomes true by itself; None: never."""
+
+    scheduled: int | None
+    running: int | None
+    expiring: int | None
+    domains: int | None
+
+    @property
+    def first(self) -> int | None:
+        """The earliest of them."""
+        return min((moment for moment in self if moment is not None), default=None)
+
+
+class ReadTxn(Protocol):
+    """What can be read, in one consistent view."""
+
+    now_ms: int
+
+    def load(self, ids: Collection[int]) -> dict[int, Job]:
+        """The live jobs among these, and the parents of all of them. What was loaded stands still."""
+
+    def archived(self, ids: Collection[int]) -> dict[int, Job]:
+        """The archived jobs among these."""
+
+    def bodies(self, ids: Collection[int], *, result: bool = False) -> dict[int, Body]:
+        """The data of jobs, live or archived, or their results; what does not exist is left out."""
+
+    def children(
+        self, parent_id: int, *, place: Place | None = None, after: int = 0, limit: int
+    ) -> list[Job]:
+        """The live children of a job, by id, from the first above `after`."""
+
+    def find_unique(self, keys: Collection[UniqueKey]) -> dict[UniqueKey, Unique]:
+        """Who holds these keys, also where `until_ms` has passed."""
+
+    def first(self, place: Place, up_to: int, limit: int) -> list[Job]:
+        """The first jobs of a place, by (rank, id), whose rank is at most `up_to`."""
+
+    def expiring(self, up_to: int, limit: int) -> list[Job]:
+        """Jobs that wait (SCHEDULED, READY, HELD, PAUSED) and whose `expires_at` is at most `up_to`, first ones first."""
+
+    def jobs(self, query: JobFilter, *, after: int, limit: int) -> list[Job]:
+        """Jobs that match, by id, from the first above `after`."""
+
+    def waiting(self, after: int, limit: int) -> list[tuple[str, str]]:
+        """(tenant, task) pairs with READY jobs, those served longest ago first, skipping `after` of them.
+
+        A pair whose last READY job went is forgotten, and comes first when it has one again.
+        """
+
+    def lineup(self, key: DomainKey, task: str, place: Place, *, last: bool, limit: int) -> list[Job]:
+        """The first jobs of one task of a domain that stand in a place, by (rank, id), or the last, backwards."""
+
+    def domain_counts(self, key: DomainKey) -> dict[tuple[str, Place], int]:
+        """How many jobs of a domain stand READY, HELD and RUNNING, by task; counted, so asked seldom."""
+
+    def domains(self, keys: Collection[DomainKey]) -> dict[DomainKey, Domain]:
+        """What is kept of these domains. What was loaded stands still."""
+
+    def due_domains(self, up_to: int, limit: int) -> list[Domain]:
+        """The domains whose `due_ms` is not 0 and at most `up_to`, first ones first."""
+
+    def list_domains(self, tenant: str, *, after: bytes, limit: int) -> list[Domain]:
+        """What is kept of a tenant's domains, by name, from the first above `after` (b"": all)."""
+
+    def counts(self, *, tenant: str | None = None) -> dict[CountKey, int]:
+        """How many jobs there are of each kind; kept as they change, never counted."""
+
+    def moments(self) -> Moments:
+        """When something becomes true by itself."""
+
+    def records(self, kind: str, names: Collection[str] | None = None) -> dict[str, bytes]:
+        """Small named records of a kind: these names, or all."""
+
+
+class Txn(ReadTxn, Protocol):
+    """One atomic batch."""
+
+    def insert(self, rows: Sequence[tuple[Job, Body]]) -> set[int]:
+        """Add jobs with their data. Ids that exist already, archived or not, are left alone and returned."""
+
+    def swap(self, jobs: Sequence[Job]) -> None:
+        """Replace each job by its next version, whose number is one above the stored one, or `Conflict`."""
+
+    def remove(self, jobs: Sequence[Job]) -> None:
+        """Remove live jobs, which must be as stored (`Conflict`), with data and result."""
+
+    def archive(self, jobs: Sequence[Job], *, keep: bool) -> None:
+        """Move live jobs, as their next version, to the archive; without `keep` they go with their bodies."""
+
+    def forget(self, ids: Collection[int]) -> None:
+        """Remove archived jobs with their bodies."""
+
+    def purge(self, before_ms: int, *, tenant: str | None, limit: int) -> list[Job]:
+        """Remove and return the first archived jobs that ended before a moment."""
+
+    def put_bodies(self, bodies: Mapping[int, Body], *, result: bool = False) -> None:
+        """Write or replace the data of jobs, or their results."""
+
+    def put_unique(self, holders: Sequence[Unique]) -> None:
+        """Let these jobs hold their keys, whoever held them before."""
+
+    def drop_unique(self, keys: Collection[UniqueKey]) -> None:
+        """Set keys free."""
+
+    def lapse_unique(self, up_to: int, limit: int) -> int:
+        """Set free the keys whose `until_ms` is not 0 and at most `up_to`; how many there were."""
+
+    def claim(self, query: ClaimQuery) -> list[Job]:
+        """Lease the first jobs that match, by (rank, id).
+
+        Sets place, rank, owner, lease_until, started_at, claim and version, and which pair was served.
+        No two callers ever get the same job, and the list is in order. It may be shorter than
+        asked, or empty; it never waits (see `Store.wait`).
+        """
+
+    def swap_domains(self, domains: Sequence[Domain]) -> None:
+        """Add a domain of version 1, or replace one by its next version, or `Conflict`."""
+
+    def drop_domains(self, domains: Sequence[Domain]) -> None:
+        """Forget domains, which must be as stored, or `Conflict`."""
+
+    def count(self, changes: Mapping[CountKey, int]) -> None:
+        """Add these differences; what comes to zero vanishes."""
+
+    def put_records(self, kind: str, records: Mapping[str, bytes | None]) -> None:
+        """Write small records of a kind; None deletes one."""
+
+
+class Store(Protocol):
+    """Where jobs are kept."""
+
+    def run(self, fn: Callable[[Txn], T]) -> T:
+        """Call `fn` as one atomic batch, again if somebody else was faster; durable on return."""
+
+    def read(self, fn: Callable[[ReadTxn], T]) -> T:
+        """Call `fn` on one consistent view, beside writers."""
+
+    def borrow(self, connection: Any, fn: Callable[[Txn], T]) -> T:
+        """Call `fn` inside the caller's own transaction on a connection of this store's library."""
+
+    def now_ms(self) -> int:
+        """The store's clock, by which all its users agree on leases."""
+
+    def wait(self, timeout_s: float) -> bool:
+        """Sleep until another process may have changed something: a hint, on which nothing depends."""
+
+    def notify(self) -> None:
+        """Tell waiting processes that something changed."""
+
+    def interrupt(self) -> None:
+        """Wake this process's own `wait`."""
+
+    def check(self) -> list[str]:
+        """What is wrong with the store and what to do about it, for `doctor`; nothing: an empty list."""
+
+    def facts(self) -> dict[str, str]:
+        """Version, settings and sizes, for people."""
+
+    def close(self) -> None:
+        """Let go of everything; a closed store is not used again."""

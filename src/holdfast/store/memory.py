@@ -1,0 +1,369 @@
+"""The memory store: dicts, one lock, and an undo list. It is the executable specification.
+
+Every other store must show exactly what this one shows (`testing/model.py` compares them). It is
+meant to be read: no cleverness beyond keeping the orders that the contract names.
+"""
+
+import threading
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from msgspec.structs import replace
+
+from ..core import rank
+from ..core.errors import BadInput, Conflict
+from ..core.job import Body, Job, Place, State
+from ..core.limits import Domain, DomainKey
+from ..core.unique import Unique, UniqueKey
+from .clock import Clock, system_clock
+from .contract import ClaimQuery, CountKey, JobFilter, Moments, Txn
+from .shelf import Shelf
+
+T = TypeVar("T")
+_EXPIRABLE = (Place.SCHEDULED, Place.READY, Place.HELD, Place.PAUSED)
+
+
+class MemoryStore:
+    """A store that lives as long as its process."""
+
+    def __init__(self, clock: Clock = system_clock) -> None:
+        self._clock = clock
+        self._lock = threading.RLock()
+        self._woken = threading.Event()
+        self._data = _Data()
+
+    def run(self, fn: Callable[[Txn], T]) -> T:
+        """Call `fn` under the lock; what it raises undoes what it did."""
+        with self._lock:
+            txn = _MemoryTxn(self._data, self.now_ms())
+            try:
+                return fn(txn)
+            except BaseException:
+                txn.undo()
+                raise
+
+    # Readers see what writers see: there is one lock.
+    read = run
+
+    def borrow(self, connection: Any, fn: Callable[[Txn], T]) -> T:
+        """Refused: there is no connection to a memory store."""
+        raise BadInput("connection", type(connection).__name__, needed="absent: memory:// has no connections")
+
+    def now_ms(self) -> int:
+        """The clock given at the start."""
+        return self._clock()
+
+    def wait(self, timeout_s: float) -> bool:
+        """No other process can change anything: sleep until interrupted."""
+        woken = self._woken.wait(timeout_s)
+        self._woken.clear()
+        return woken
+
+    def notify(self) -> None:
+        """There is no other process."""
+
+    def interrupt(self) -> None:
+        """Wake `wait`."""
+        self._woken.set()
+
+    def check(self) -> list[str]:
+        """Nothing can be wrong."""
+        return []
+
+    def facts(self) -> dict[str, str]:
+        """What there is to say."""
+        return {
+            "store": "memory",
+            "live jobs": f"{len(self._data.jobs):,}",
+            "archived": f"{len(self._data.archive):,}",
+        }
+
+    def close(self) -> None:
+        """Everything goes."""
+        self._data = _Data()
+
+
+class _Data:
+    """What the store holds. `shelf` has the orders of the live jobs, by what they are ordered for."""
+
+    def __init__(self) -> None:
+        self.jobs: dict[int, Job] = {}
+        self.archive: dict[int, Job] = {}
+        self.bodies: dict[tuple[int, bool], Body] = {}
+        self.uniques: dict[UniqueKey, Unique] = {}
+        self.domains: dict[DomainKey, Domain] = {}
+        self.counts: dict[CountKey, int] = {}
+        self.served: dict[tuple[str, str], int] = {}
+        self.records: dict[tuple[str, str], bytes] = {}
+        self.shelf = Shelf()
+
+
+def _spots(job: Job) -> list[tuple[Hashable, tuple[int, int]]]:
+    """Where a live job stands: one entry for each order that it is part of."""
+    spot = (job.rank, job.id)
+    spots: list[tuple[Hashable, tuple[int, int]]] = [(job.place, spot)]
+    if job.place == Place.READY:
+        spots.append(((job.tenant, job.task), spot))
+    if job.domain is not None:
+        spots.append((((job.tenant, job.domain), job.task, job.place), spot))
+    if job.parent_id:
+        spots.append((("parent", job.parent_id), (job.id, job.id)))
+    if job.expires_at and job.place in _EXPIRABLE:
+        spots.append(("expiring", (job.expires_at, job.id)))
+    return spots
+
+
+class _MemoryReads:
+    def __init__(self, data: _Data, now_ms: int) -> None:
+        self.data = data
+        self.now_ms = now_ms
+
+    def _row(self, key: Hashable, limit: int | None = None, up_to: int = rank.LAST) -> list[Job]:
+        spots = [spot for spot in self.data.shelf.row(key)[:limit] if spot[0] <= up_to]
+        return [self.data.jobs[job_id] for _, job_id in spots]
+
+    def load(self, ids: Collection[int]) -> dict[int, Job]:
+        found = {id: self.data.jobs[id] for id in ids if id in self.data.jobs}
+        parents = {job.parent_id for job in found.values()} & self.data.jobs.keys()
+        return found | {id: self.data.jobs[id] for id in parents}
+
+    def archived(self, ids: Collection[int]) -> dict[int, Job]:
+        return {id: self.data.archive[id] for id in ids if id in self.data.archive}
+
+    def bodies(self, ids: Collection[int], *, result: bool = False) -> dict[int, Body]:
+        return {id: self.data.bodies[id, result] for id in ids if (id, result) in self.data.bodies}
+
+    def children(
+        self, parent_id: int, *, place: Place | None = None, after: int = 0, limit: int
+    ) -> list[Job]:
+        jobs = self._row(("parent", parent_id))
+        return [job for job in jobs if job.id > after and place in (None, job.place)][:limit]
+
+    def find_unique(self, keys: Collection[UniqueKey]) -> dict[UniqueKey, Unique]:
+        return {key: self.data.uniques[key] for key in keys if key in self.data.uniques}
+
+    def first(self, place: Place, up_to: int, limit: int) -> list[Job]:
+        return self._row(place, limit, up_to)
+
+    def expiring(self, up_to: int, limit: int) -> list[Job]:
+        return self._row("expiring", limit, up_to)
+
+    def jobs(self, query: JobFilter, *, after: int, limit: int) -> list[Job]:
+        jobs = self.data.archive if query.archived else self.data.jobs
+        return [jobs[id] for id in sorted(jobs) if id > after and _matches(jobs[id], query)][:limit]
+
+    def waiting(self, after: int, limit: int) -> list[tuple[str, str]]:
+        pairs = [(k.tenant, k.task) for k in self.data.counts if k.place == Place.READY]
+        ordered = sorted(set(pairs), key=lambda pair: (self.data.served.get(pair, 0), pair))
+        return ordered[after : after + limit]
+
+    def lineup(self, key: DomainKey, task: str, place: Place, *, last: bool, limit: int) -> list[Job]:
+        spots = self.data.shelf.row((key, task, place))
+        chosen = spots[::-1][:limit] if last else spots[:limit]
+        return [self.data.jobs[job_id] for _, job_id in chosen]
+
+    def domain_counts(self, key: DomainKey) -> dict[tuple[str, Place], int]:
+        counts: dict[tuple[str, Place], int] = {}
+        for job in self.data.jobs.values():
+            if (job.tenant, job.domain) == key and job.place in (Place.READY, Place.HELD, Place.RUNNING):
+                counts[job.task, job.place] = counts.get((job.task, job.place), 0) + 1
+        return counts
+
+    def domains(self, keys: Collection[DomainKey]) -> dict[DomainKey, Domain]:
+        return {key: self.data.domains[key] for key in keys if key in self.data.domains}
+
+    def due_domains(self, up_to: int, limit: int) -> list[Domain]:
+        due = [domain for domain in self.data.domains.values() if 0 < domain.due_ms <= up_to]
+        return sorted(due, key=lambda domain: (domain.due_ms, domain.key))[:limit]
+
+    def list_domains(self, tenant: str, *, after: bytes, limit: int) -> list[Domain]:
+        keys = sorted(key for key in self.data.domains if key[0] == tenant and key[1] > after)
+        return [self.data.domains[key] for key in keys[:limit]]
+
+    def counts(self, *, tenant: str | None = None) -> dict[CountKey, int]:
+        return {key: n for key, n in self.data.counts.items() if tenant in (None, key.tenant)}
+
+    def moments(self) -> Moments:
+        def head(key: Hashable) -> int | None:
+            row = self.data.shelf.row(key)
+            return row[0][0] if row and row[0][0] < rank.LAST else None
+
+        due = [domain.due_ms for domain in self.data.domains.values() if domain.due_ms]
+        return Moments(head(Place.SCHEDULED), head(Place.RUNNING), head("expiring"), min(due, default=None))
+
+    def records(self, kind: str, names: Collection[str] | None = None) -> dict[str, bytes]:
+        held = {name: value for (k, name), value in self.data.records.items() if k == kind}
+        return held if names is None else {name: held[name] for name in names if name in held}
+
+
+class _MemoryTxn(_MemoryReads):
+    def __init__(self, data: _Data, now_ms: int) -> None:
+        super().__init__(data, now_ms)
+        self._undo: list[Callable[[], None]] = []
+
+    def undo(self) -> None:
+        for step in reversed(self._undo):
+            step()
+
+    def _set(self, table: dict[Any, Any], key: Any, value: Any) -> None:
+        before = table.get(key)
+        self._undo.append(lambda: _assign(table, key, before))
+        _assign(table, key, value)
+
+    def _place(self, job_id: int, after: Job | None) -> None:
+        before = self.data.jobs.get(job_id)
+        self._undo.append(lambda: self._shelve(job_id, before))
+        self._shelve(job_id, after)
+
+    def _shelve(self, job_id: int, after: Job | None) -> None:
+        before = self.data.jobs.get(job_id)
+        for key, spot in _spots(before) if before else ():
+            self.data.shelf.take(key, spot)
+        for key, spot in _spots(after) if after else ():
+            self.data.shelf.put(key, spot)
+        _assign(self.data.jobs, job_id, after)
+
+    def _expect(self, job_id: int, version: int) -> None:
+        stored = self.data.jobs.get(job_id)
+        if stored is None or stored.version != version:
+            raise Conflict(f"job {job_id} is not of version {version}")
+
+    def insert(self, rows: Sequence[tuple[Job, Body]]) -> set[int]:
+        known = set()
+        for job, data in rows:
+            if job.id in self.data.jobs or job.id in self.data.archive:
+                known.add(job.id)
+                continue
+            self._place(job.id, job)
+            self._set(self.data.bodies, (job.id, False), data)
+        return known
+
+    def swap(self, jobs: Sequence[Job]) -> None:
+        for job in jobs:
+            self._expect(job.id, job.version - 1)
+            self._place(job.id, job)
+
+    def remove(self, jobs: Sequence[Job]) -> None:
+        for job in jobs:
+            self._expect(job.id, job.version)
+            self._place(job.id, None)
+            self._drop_bodies(job.id)
+
+    def archive(self, jobs: Sequence[Job], *, keep: bool) -> None:
+        for job in jobs:
+            self._expect(job.id, job.version - 1)
+            self._place(job.id, None)
+            if keep:
+                self._set(self.data.archive, job.id, job)
+            else:
+                self._drop_bodies(job.id)
+
+    def forget(self, ids: Collection[int]) -> None:
+        for job_id in ids:
+            self._set(self.data.archive, job_id, None)
+            self._drop_bodies(job_id)
+
+    def purge(self, before_ms: int, *, tenant: str | None, limit: int) -> list[Job]:
+        old = [job for job in self.data.archive.values() if job.finished_at < before_ms]
+        old = [job for job in old if tenant in (None, job.tenant)]
+        old = sorted(old, key=lambda job: (job.finished_at, job.id))[:limit]
+        self.forget([job.id for job in old])
+        return old
+
+    def _drop_bodies(self, job_id: int) -> None:
+        for result in (False, True):
+            self._set(self.data.bodies, (job_id, result), None)
+
+    def put_bodies(self, bodies: Mapping[int, Body], *, result: bool = False) -> None:
+        for job_id, body in bodies.items():
+            self._set(self.data.bodies, (job_id, result), body)
+
+    def put_unique(self, holders: Sequence[Unique]) -> None:
+        for holder in holders:
+            self._set(self.data.uniques, holder.id, holder)
+
+    def drop_unique(self, keys: Collection[UniqueKey]) -> None:
+        for key in keys:
+            self._set(self.data.uniques, key, None)
+
+    def lapse_unique(self, up_to: int, limit: int) -> int:
+        over = [key for key, holder in self.data.uniques.items() if 0 < holder.until_ms <= up_to][:limit]
+        self.drop_unique(over)
+        return len(over)
+
+    def claim(self, query: ClaimQuery) -> list[Job]:
+        matching = [job for job in self._row(Place.READY) if _claimable(job, query)]
+        claimed = []
+        for job in matching[: query.limit]:
+            job = replace(
+                job,
+                place=Place.RUNNING,
+                rank=rank.lease(query.lease_until),
+                owner=query.owner,
+                lease_until=query.lease_until,
+                started_at=query.now_ms,
+                claim=job.claim + 1,
+                version=job.version + 1,
+            )
+            self._place(job.id, job)
+            self._set(self.data.served, (job.tenant, job.task), query.now_ms)
+            claimed.append(job)
+        return claimed
+
+    def swap_domains(self, domains: Sequence[Domain]) -> None:
+        for domain in domains:
+            self._expect_domain(domain, domain.version - 1)
+            self._set(self.data.domains, domain.key, domain)
+
+    def drop_domains(self, domains: Sequence[Domain]) -> None:
+        for domain in domains:
+            self._expect_domain(domain, domain.version)
+            self._set(self.data.domains, domain.key, None)
+
+    def _expect_domain(self, domain: Domain, version: int) -> None:
+        stored = self.data.domains.get(domain.key)
+        if (stored.version if stored else 0) != version:
+            raise Conflict(f"domain {domain.name!r} is not of version {version}")
+
+    def count(self, changes: Mapping[CountKey, int]) -> None:
+        for key, change in changes.items():
+            self._set(self.data.counts, key, (self.data.counts.get(key, 0) + change) or None)
+            if key.place == Place.READY and not self._has_ready(key.tenant, key.task):
+                self._set(self.data.served, (key.tenant, key.task), None)
+
+    def _has_ready(self, tenant: str, task: str) -> bool:
+        keys = (CountKey(tenant, task, Place.READY, state) for state in (State.QUEUED, State.RUNQUEUED))
+        return any(key in self.data.counts for key in keys)
+
+    def put_records(self, kind: str, records: Mapping[str, bytes | None]) -> None:
+        for name, value in records.items():
+            self._set(self.data.records, (kind, name), value)
+
+
+def _assign(table: dict[Any, Any], key: Any, value: Any) -> None:
+    if value is None:
+        table.pop(key, None)
+    else:
+        table[key] = value
+
+
+def _matches(job: Job, query: JobFilter) -> bool:
+    return (
+        query.tenant in (None, job.tenant)
+        and query.task in (None, job.task)
+        and query.state in (None, job.state)
+        and query.place in (None, job.place)
+        and query.domain in (None, job.domain)
+        and query.parent_id in (None, job.parent_id)
+        and query.schedule in (None, job.schedule)
+    )
+
+
+def _claimable(job: Job, query: ClaimQuery) -> bool:
+    return (
+        query.tenant in (None, job.tenant)
+        and (query.tasks is None or job.task in query.tasks)
+        and query.priority in (None, job.priority)
+        and (query.mock or not job.mock)
+        and not any(t in (None, job.tenant) and k in (None, job.task) for t, k in query.passing)
+    )

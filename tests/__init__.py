@@ -1,0 +1,1 @@
+"""The promises that Holdfast makes, each as a test."""

@@ -1,0 +1,29 @@
+"""What holds for every test: nothing is left running, and random tests are the same each time."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+from hypothesis.configuration import set_hypothesis_home_dir
+
+from tests.leftovers import Leftovers
+
+# The shipped suites assert too, and should tell as much as tests do when they fail.
+pytest.register_assert_rewrite("holdfast.testing")
+
+set_hypothesis_home_dir(Path(__file__).parents[1] / ".cache" / "hypothesis")
+settings.register_profile("ci", derandomize=True, deadline=None, print_blob=True, database=None)
+# For `make proof`: new histories each time, and many of them.
+settings.register_profile("proof", max_examples=20_000, deadline=None, print_blob=True)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_running() -> Iterator[None]:
+    """Fail a test that leaves a thread or a process behind: the next test would have to live with it."""
+    leftovers = Leftovers()
+    yield
+    if left := leftovers.wait():
+        pytest.fail("left running: " + "; ".join(left), pytrace=False)

@@ -1,0 +1,143 @@
+"""Run a document: its ```python and ```console blocks, from top to bottom, in the current folder.
+
+    python tests/house/run_document.py README.md
+
+Python blocks share one namespace, as if they were one program. In a console block each `$ command` runs
+in a shell of its own, must exit with 0, and must print the lines that follow it, if any do; `...` stands
+for any text. A comment directly before a block changes that:
+
+    <!-- not run: why -->    the block is left out
+    <!-- exits 3 -->         the block's commands exit with 3
+"""
+
+import re
+import subprocess
+import sys
+import types
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from textwrap import dedent
+
+FENCE = re.compile(r" *(?P<ticks>`{3,})(?P<language>\w*)")
+NOT_RUN = re.compile(r" *<!-- not run: .*\S.* -->$")
+EXITS = re.compile(r" *<!-- exits (?P<code>\d+) -->$")
+
+# Not run wherever they stand: they get, make or enter what runs this.
+SKIPPED = ("make", "git clone", "cd", "pip install")
+
+COMMAND_SECONDS = 60
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block: its language, the line that it starts on, its text and the line before it."""
+
+    language: str
+    line: int
+    text: str
+    before: str
+
+
+@dataclass(frozen=True)
+class Command:
+    """A line of a console block, and what it should print; `None` if that is not said."""
+
+    line: int
+    text: str
+    output: str | None
+
+
+class Mismatch(Exception):
+    """A command did not do what the document says."""
+
+
+def blocks(text: str) -> Iterator[Block]:
+    """Every fenced block of a document, in order."""
+    lines = text.splitlines()
+    at = 0
+    while at < len(lines):
+        opening = FENCE.match(lines[at])
+        start = at = at + 1
+        if not opening:
+            continue
+        while at < len(lines) and lines[at].strip() != opening["ticks"]:
+            at += 1
+        before = lines[start - 2] if start > 1 else ""
+        yield Block(opening["language"], start + 1, dedent("\n".join(lines[start:at])) + "\n", before)
+        at += 1
+
+
+def commands(block: Block) -> Iterator[Command]:
+    """The commands of a console block; one that ends in a backslash goes on in the next line."""
+    lines = block.text.splitlines()
+    starts = [number for number, line in enumerate(lines) if line.startswith("$ ")]
+    for start, end in zip(starts, [*starts[1:], len(lines)], strict=True):
+        first_output = start + 1
+        while first_output < end and lines[first_output - 1].endswith("\\"):
+            first_output += 1
+        text = "\n".join(lines[start:first_output]).removeprefix("$ ")
+        output = "\n".join(lines[first_output:end]).strip()
+        yield Command(block.line + start, text, output or None)
+
+
+def agrees(printed: str, *, shown: str) -> bool:
+    """Whether output is as a document shows it, `...` being any text and space at line ends nothing."""
+    pattern = ".*".join(re.escape(part) for part in _trimmed(shown).split("..."))
+    return re.fullmatch(pattern, _trimmed(printed), re.DOTALL) is not None
+
+
+def run(document: Path) -> int:
+    """Run all blocks of a document and return how many there were."""
+    # A fresh `__main__`, so that the document sees none of our names and its own classes can be found.
+    main = sys.modules["__main__"] = types.ModuleType("__main__")
+    count = 0
+    for block in blocks(document.read_text("utf-8")):
+        if block.language not in ("python", "console") or NOT_RUN.match(block.before):
+            continue
+        count += 1
+        if block.language == "console":
+            _run_console(block)
+        else:
+            # Empty lines in front make tracebacks show the document's own lines.
+            source = "\n" * (block.line - 1) + block.text
+            exec(compile(source, str(document), "exec"), main.__dict__)
+    return count
+
+
+def _run_console(block: Block) -> None:
+    exits = EXITS.match(block.before)
+    for command in commands(block):
+        if not _skipped(command):
+            _run_command(command, code=int(exits["code"]) if exits else 0)
+
+
+def _run_command(command: Command, *, code: int) -> None:
+    done = subprocess.run(
+        command.text,
+        shell=True,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=COMMAND_SECONDS,
+    )
+    where = f"line {command.line}: {command.text}"
+    if done.returncode != code:
+        raise Mismatch(f"{where}\nexited with {done.returncode}, not {code}, and printed:\n{done.stdout}")
+    if command.output is not None and not agrees(done.stdout, shown=command.output):
+        raise Mismatch(f"{where}\nprinted:\n{done.stdout}\nwhere the document shows:\n{command.output}")
+
+
+def _skipped(command: Command) -> bool:
+    words = command.text.split()
+    return any(words[: len(skipped.split())] == skipped.split() for skipped in SKIPPED)
+
+
+def _trimmed(text: str) -> str:
+    return "\n".join(line.rstrip() for line in text.strip().splitlines())
+
+
+if __name__ == "__main__":
+    this = sys.modules["__main__"]  # kept, or its names would go with it
+    run(Path(sys.argv[1]))

@@ -1,0 +1,153 @@
+"""What the documents show is true: their code runs, and their commands print what they say."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.house import run_document
+from tests.house.run_document import Block, agrees, blocks, commands
+from tests.house.source import ROOT
+
+DOCUMENTS = [
+    "README.md",
+    "ARCHITECTURE.md",
+    *(str(p.relative_to(ROOT)) for p in sorted(ROOT.glob("docs/**/*.md"))),
+]
+
+DOCUMENT_SECONDS = 110  # a little less than a test may take, so that the output is seen
+
+
+def run(document: Path, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run a document in a folder, with the tools of this environment and nothing of the caller's."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
+    environment |= {
+        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
+        "COLUMNS": "100",
+        "NO_COLOR": "1",
+        "TERM": "dumb",
+    }
+    return subprocess.run(
+        [sys.executable, "-P", "-W", "error", run_document.__file__, str(document)],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=DOCUMENT_SECONDS,
+    )
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_a_document_runs(document, tmp_path):
+    """From top to bottom, in an empty folder."""
+    done = run(ROOT / document, tmp_path)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("```python\nx = 1\n```\ntext\n```python\nassert x == 2\n```", "line 6"),
+        ("# A title\n\n```python\njson.dumps({})\n```", "NameError"),
+        ("```console\n$ false\n```", "exited with 1"),
+        ("```console\n$ echo one\ntwo\n```", "where the document shows"),
+        ("```console\n$ echo one; exit 3\none\n```", "exited with 3"),
+        ("<!-- exits 3 -->\n```console\n$ true\n```", "exited with 0, not 3"),
+        ("<!-- not run: -->\n```console\n$ false\n```", "exited with 1"),
+        ("- item\n\n  ```python\n  raise KeyError\n  ```", "KeyError"),
+    ],
+)
+def test_a_document_that_is_wrong_fails(tmp_path, text, complaint):
+    """Wrong code, wrong output, wrong exit code; leaving a block out needs a reason."""
+    document = tmp_path / "wrong.md"
+    document.write_text(text)
+
+    done = run(document, tmp_path)
+
+    assert done.returncode == 1
+    assert complaint in done.stderr
+
+
+def test_a_document_that_is_missing_fails(tmp_path):
+    """It is not passed over in silence."""
+    assert run(tmp_path / "missing.md", tmp_path).returncode == 1
+
+
+def test_a_document_is_one_program(tmp_path):
+    """Blocks share names and a folder; types are found by their names; what is not to run does not."""
+    document = tmp_path / "right.md"
+    document.write_text(
+        """
+```python
+from __future__ import annotations
+import dataclasses, pathlib, typing
+
+@dataclasses.dataclass
+class Point:
+    x: Number
+
+Number = int
+```
+```python
+assert typing.get_type_hints(Point) == {"x": int}
+pathlib.Path("made.txt").write_text("kelp and rock")
+```
+```console
+$ make nothing
+$ git clone somewhere
+$ cat made.txt
+kelp ... rock
+$ printf '%s\\n' one \\
+    two
+one
+two
+```
+<!-- exits 4 -->
+```console
+$ exit 4
+```
+<!-- not run: it would not end -->
+```python
+raise SystemExit(1)
+```
+```text
+$ false
+```
+"""
+    )
+
+    done = run(document, tmp_path)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_blocks_are_found():
+    """With their lines and what stands before them, also inside longer fences and lists."""
+    text = "```python\na\n```\n<!-- before -->\n````md\n```python\n````\n\n  ```console\n  $ b\n  ```\n"
+
+    assert list(blocks(text)) == [
+        Block("python", 2, "a\n", ""),
+        Block("md", 6, "```python\n", "<!-- before -->"),
+        Block("console", 10, "$ b\n", ""),
+    ]
+
+
+def test_commands_are_found_with_their_output():
+    """A command without any may print what it likes."""
+    block = Block("console", 10, "$ a \\\n  b\n$ c\nd\n\ne\n", "")
+
+    assert [(c.line, c.text, c.output) for c in commands(block)] == [
+        (10, "a \\\n  b", None),
+        (12, "c", "d\n\ne"),
+    ]
+
+
+def test_output_may_be_shown_in_part():
+    """Dots are any text; everything else is literal."""
+    assert agrees("job 17 (done)  \nnext\n", shown="job ... (done)\n...")
+    assert agrees("a\nb\nc", shown="a\n...\nc")
+    assert not agrees("job 17 (done)", shown="job ... done")
+    assert not agrees("one\ntwo", shown="one")
