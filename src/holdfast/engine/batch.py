@@ -287,7 +287,7 @@ class Batch:
             self.stored[job.id] = self.jobs.kept[job.id] = self.counted[job.id] = job
         for job in archived:
             self.jobs.kept[job.id] = None
-            self.stored.pop(job.id)
+            del self.stored[job.id], self.counted[job.id]
             if not self.retention_ms:
                 counters.note(self.counts, job, None)
         for bodies, result in ((self.data.kept, False), (self.results.kept, True)):

@@ -53,7 +53,6 @@ def _query(batch: Batch, command: c.Claim, owner: int, limit: int) -> ClaimQuery
 
 def _started(batch: Batch, command: c.Claim, jobs: list[Job]) -> list[Job]:
     """Those that really start; the others are put where they belong."""
-    room: dict[DomainKey, int] = {}
     asked: dict[DomainKey, int] = {}
     ready = [batch.bring_claimed(job) for job in jobs]
     for job in ready:
@@ -64,15 +63,15 @@ def _started(batch: Batch, command: c.Claim, jobs: list[Job]) -> list[Job]:
     room = {key: batch.domains.start(key, count) for key, count in asked.items()}
     started = []
     for job, leased in zip(ready, jobs, strict=True):
-        key = (job.tenant, job.domain) if job.domain is not None else None
+        domain = (job.tenant, job.domain or b"")
         after = rules.claim(job, owner=leased.owner, now_ms=batch.now_ms, lease_ms=command.lease_ms)
         if after.place != Place.RUNNING:
             batch.put(after)
-        elif key is not None and not room[key]:
+        elif job.domain is not None and not room[domain]:
             batch.put(rules.hold_back(rules.release(after, now_ms=batch.now_ms)))
         else:
-            if key is not None:
-                room[key] -= 1
+            if job.domain is not None:
+                room[domain] -= 1
             batch.put_claimed(leased, after)
             started.append(after)
     return started

@@ -91,9 +91,9 @@ class Domains:
             domain = self._now[key]
             if domain is None:
                 continue
-            if after is not None and after.place == Place.READY and not _stood_ready(before, after):
-                after = self._admitted(domain, after)
-            self._now[key] = _moved(domain, before, after)
+            newcomer = after is not None and after.place == Place.READY and not _stood_ready(before, after)
+            stands = self._admitted(domain, after) if after is not None and newcomer else after
+            self._now[key] = _moved(domain, before, stands)
 
     def _admitted(self, domain: Domain, job: Job) -> Job:
         lane = domain.lanes.get(job.task, Lane())
@@ -180,9 +180,9 @@ class Domains:
                 if stored is not None:
                     drops.append(stored)
                 continue
-            domain = replace(domain, due_ms=self._due(domain, limit))
-            if stored is None or domain != stored:
-                swaps.append(replace(domain, version=domain.version + 1))
+            after = replace(domain, due_ms=self._due(domain, limit))
+            if stored is None or after != stored:
+                swaps.append(replace(after, version=after.version + 1))
         if swaps:
             self._batch.txn.swap_domains(swaps)
         if drops:
@@ -205,7 +205,7 @@ class Domains:
 
 
 def find_limits(batch: "Batch", keys: Collection[DomainKey]) -> dict[DomainKey, Limit | None]:
-    """The limits of domains: of the exact name, else of the longest pattern; a paused one has none to give."""
+    """The limits of domains: of the exact name, else of the longest pattern. Paused: none at all."""
     exact = batch.records_of(LIMIT, [name_of(*key) for key in keys])
     patterns = batch.records_of(PATTERNS, {tenant for tenant, _ in keys})
     paused = batch.pauses()

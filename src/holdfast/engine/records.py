@@ -47,3 +47,8 @@ def read_limit(raw: bytes) -> Limit:
 def read_pause(name: str) -> Pause:
     """What a pause's name says."""
     return msgspec.json.decode(name, type=tuple[str | None, str | None, bytes | None])
+
+
+def read_limit_name(name: str) -> tuple[str, bytes]:
+    """The (tenant, domain) that a limit's name says."""
+    return msgspec.json.decode(name, type=tuple[str, bytes])

@@ -136,10 +136,10 @@ def release(batch: Batch, command: c.Release) -> Ref:
 def extend(batch: Batch, command: c.Extend) -> Ref:
     """Move the end of a lease; see `Extend`."""
     job = _held(batch, command.hold, "extend")
-    if job.place != Place.RUNNING and job.domain is not None:
-        # It lapsed, and its permit may have gone to another job.
-        if not batch.domains.has_room((job.tenant, job.domain)):
-            raise LeaseLost("extend", job.id, found="lapsed, and its domain full", needed="running")
+    lapsed = job.place != Place.RUNNING and job.domain is not None
+    # Its permit may have gone to another job meanwhile.
+    if lapsed and not batch.domains.has_room((job.tenant, job.domain or b"")):
+        raise LeaseLost("extend", job.id, found="lapsed, and its domain full", needed="running")
     batch.put(rules.extend(job, now_ms=batch.now_ms, lease_ms=command.lease_ms))
     return Ref(job.id)
 
@@ -168,9 +168,8 @@ def update(batch: Batch, command: c.Update) -> Ref:
 
 def cancel(batch: Batch, command: c.Cancel) -> Ref | Job:
     """Take a job out of the queue; see `Cancel`. What is over already stays as it is."""
-    if batch.find(command.job_id) is None:
-        if old := batch.txn.archived([command.job_id]):
-            return old[command.job_id]
+    if batch.find(command.job_id) is None and (old := batch.txn.archived([command.job_id])):
+        return old[command.job_id]
     job = batch.get(command.job_id)
     after = rules.cancel(job, now_ms=batch.now_ms, force=command.force)
     if after is not job:

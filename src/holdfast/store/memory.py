@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from msgspec.structs import replace
 
 from ..core import rank
-from ..core.errors import BadInput, Conflict
+from ..core.errors import BadInput, Conflict, Unavailable
 from ..core.job import Body, Job, Place, State
 from ..core.limits import Domain, DomainKey
 from ..core.unique import Unique, UniqueKey
@@ -20,6 +20,8 @@ from .contract import ClaimQuery, CountKey, JobFilter, Moments, Txn
 from .shelf import Shelf
 
 T = TypeVar("T")
+# How often a batch is done again when what it expected has changed.
+TRIES = 100
 _EXPIRABLE = (Place.SCHEDULED, Place.READY, Place.HELD, Place.PAUSED)
 
 
@@ -33,14 +35,18 @@ class MemoryStore:
         self._data = _Data()
 
     def run(self, fn: Callable[[Txn], T]) -> T:
-        """Call `fn` under the lock; what it raises undoes what it did."""
+        """Call `fn` under the lock; what it raises undoes what it did, and a `Conflict` does it again."""
         with self._lock:
-            txn = _MemoryTxn(self._data, self.now_ms())
-            try:
-                return fn(txn)
-            except BaseException:
-                txn.undo()
-                raise
+            for _ in range(TRIES):
+                txn = _MemoryTxn(self._data, self.now_ms())
+                try:
+                    return fn(txn)
+                except Conflict:
+                    txn.undo()
+                except BaseException:
+                    txn.undo()
+                    raise
+        raise Unavailable(f"a batch was done {TRIES} times, and each time something had changed")
 
     # Readers see what writers see: there is one lock.
     read = run
@@ -328,6 +334,8 @@ class _MemoryTxn(_MemoryReads):
     def count(self, changes: Mapping[CountKey, int]) -> None:
         for key, change in changes.items():
             self._set(self.data.counts, key, (self.data.counts.get(key, 0) + change) or None)
+        # Only then: one of a pair's two READY counts may have gone over into the other.
+        for key in changes:
             if key.place == Place.READY and not self._has_ready(key.tenant, key.task):
                 self._set(self.data.served, (key.tenant, key.task), None)
 

@@ -1,0 +1,97 @@
+"""Why a job is not running, in a sentence."""
+
+from .durations import iso
+from .job import Job, Place, Record, State
+from .limits import Domain, Limit, next_start_ms
+
+
+class Facts(Record, frozen=True, kw_only=True):
+    """What bears on a job besides its own record."""
+
+    now_ms: int
+    parent: Job | None = None
+    limit: Limit | None = None
+    domain: Domain | None = None
+    paused: tuple[str, ...] = ()
+    # None: no worker has ever said which tasks it knows.
+    known_tasks: frozenset[str] | None = None
+    ready_before: int = 0
+
+
+def why(job: Job, facts: Facts) -> str:
+    """One sentence: what the job waits for, who has it, or how it ended."""
+    return _WHY[job.place](job, facts)
+
+
+def _scheduled(job: Job, facts: Facts) -> str:
+    if job.run_at <= facts.now_ms:
+        return "It is due, and becomes ready with the next claim." + _blocked(job, facts)
+    again = f" It was tried {job.attempts} times." if job.attempts else ""
+    return f"It is not due until {iso(job.run_at)}.{again}"
+
+
+def _ready(job: Job, facts: Facts) -> str:
+    blocked = _blocked(job, facts)
+    if blocked:
+        return blocked.strip()
+    before = f" {facts.ready_before:,} ready jobs of its task may go first." if facts.ready_before else ""
+    return f"It is ready, and waits for a worker to claim it.{before}"
+
+
+def _blocked(job: Job, facts: Facts) -> str:
+    if facts.paused:
+        return f" {' and '.join(facts.paused)} is paused; resume it."
+    if facts.known_tasks is not None and job.task not in facts.known_tasks:
+        return f" No live worker knows the task {job.task!r}."
+    return ""
+
+
+def _held(job: Job, facts: Facts) -> str:
+    name = job.domain.decode(errors="replace") if job.domain else ""
+    text = f"Its domain {name!r} holds it back"
+    domain, limit = facts.domain, facts.limit
+    if domain is not None and limit is not None:
+        if limit.concurrency is not None and domain.running >= limit.concurrency:
+            text += f": {domain.running} of {limit.concurrency} run already"
+        elif limit.rate is not None:
+            at_ms = next_start_ms(limit, domain, now_ms=facts.now_ms)
+            text += f": {limit.rate:g} starts a second, the next at {iso(at_ms)}"
+        text += f"; {domain.held:,} wait behind it"
+    return f"{text}.{_blocked(job, facts)}"
+
+
+def _running(job: Job, facts: Facts) -> str:
+    since = f"It runs since {iso(job.started_at)}, claim {job.claim} of owner {job.owner}"
+    asked = " It was asked to stop." if job.cancel_requested else ""
+    if not job.lease_until:
+        return f"{since}, without a lease.{asked}"
+    state = "leased until" if job.lease_until > facts.now_ms else "but its lease ended at"
+    return f"{since}, {state} {iso(job.lease_until)}.{asked}"
+
+
+def _paused(job: Job, facts: Facts) -> str:
+    children = job.children
+    if children.pending:
+        return f"It waits for {children.pending:,} of its children."
+    if children.failed:
+        return f"{children.failed:,} of its children FAILED: requeue, cancel or delete them."
+    if facts.parent is None:
+        return f"It waits for its parent {job.parent_id}, which is gone: cancel or requeue it."
+    return f"It waits for its parent {job.parent_id} to finish its run; that is {facts.parent.state}."
+
+
+def _done(job: Job, _facts: Facts) -> str:
+    ended = f"It {str(job.ended).lower()} at {iso(job.finished_at)}"
+    if job.ended == State.FINISHED:
+        return f"{ended}."
+    return f"{ended}: {job.reason or 'no reason given'}."
+
+
+_WHY = {
+    Place.SCHEDULED: _scheduled,
+    Place.READY: _ready,
+    Place.HELD: _held,
+    Place.RUNNING: _running,
+    Place.PAUSED: _paused,
+    Place.DONE: _done,
+}

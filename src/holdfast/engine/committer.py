@@ -1,0 +1,239 @@
+"""The group commit: callers put commands in, one thread takes all that wait and commits them at once.
+
+    callers ──▶ inbox ──▶ one transaction for all ──▶ replies, one wake-up for each
+                  ▲                │
+        watcher ──┘ (bell)         └──▶ claims that found nothing, and results not there yet, wait here
+                                        until a commit, the bell, or the next moment gives them a chance
+
+Waiting costs nobody a thread. The watcher sleeps in `store.wait`, and rings when another process
+may have changed something; it runs only while somebody waits.
+"""
+
+import asyncio
+import queue
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+from ..core import commands as c
+from ..core.bounds import BATCH_BYTES, BATCH_JOBS
+from ..core.errors import Closed, HoldfastError, StoreError
+from ..store.clock import monotonic_s
+from ..store.contract import ReadTxn
+from .engine import Done, Engine
+from .ticket import Ticket, deliver
+from .watcher import Watcher
+
+# Clocks may jump, so nobody sleeps longer than this on what a clock said.
+LONGEST_SLEEP_S = 1.0
+_BELL, _STOP = object(), object()
+
+
+class Committer:
+    """One lane of commits to one store."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self._inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._claims: list[Ticket] = []
+        self._awaits: list[Ticket] = []
+        self._next_ms: int | None = None
+        self._look = False
+        self._closed = False
+        self._thread: threading.Thread | None = None
+        self._start_lock = threading.Lock()
+        self._watcher = Watcher(engine.store, lambda: self._inbox.put(_BELL))
+
+    def submit(self, ticket: Ticket) -> None:
+        """Put a command in; its ticket will be answered."""
+        if self._closed:
+            raise Closed("this queue was closed; open another with holdfast.connect")
+        if self._thread is None:
+            self._start()
+        self._inbox.put(ticket)
+
+    def ask(self, command: c.Command, *, wait_s: float = 0.0) -> Any:
+        """Run a command and wait for its reply in this thread; what it raised is raised here."""
+        ticket = Ticket(command, deadline_s=monotonic_s() + wait_s if wait_s > 0 else 0.0)
+        self.submit(ticket)
+        try:
+            reply = ticket.take()
+        except BaseException:
+            # Interrupted: whatever was claimed for this caller must not wait for its lease to end.
+            if not ticket.abandon():
+                self._give_back(ticket)
+            raise
+        if isinstance(reply, BaseException):
+            raise reply
+        return reply
+
+    async def ask_async(self, command: c.Command, *, wait_s: float = 0.0) -> Any:
+        """Run a command and wait for its reply in this event loop; what it raised is raised here."""
+        ticket = Ticket(command, deadline_s=monotonic_s() + wait_s if wait_s > 0 else 0.0)
+        future = ticket.for_loop(asyncio.get_running_loop())
+        self.submit(ticket)
+        try:
+            return await future
+        except asyncio.CancelledError:
+            # Answered already: `deliver` finds the future cancelled and gives back what it holds.
+            ticket.abandon()
+            raise
+
+    def close(self) -> None:
+        """Commit what was put in, tell those who wait, and end the threads."""
+        with self._start_lock:
+            if self._closed:
+                return
+            self._closed = True
+        self._watcher.close()
+        if self._thread is not None:
+            self._inbox.put(_STOP)
+            self._thread.join()
+        self.engine.close()
+
+    def _start(self) -> None:
+        with self._start_lock:
+            if self._thread is None and not self._closed:
+                self._thread = threading.Thread(target=self._loop, name="holdfast-committer", daemon=True)
+                self._thread.start()
+
+    def _loop(self) -> None:
+        going = True
+        while going:
+            going, tickets = self._gather()
+            self._round(tickets)
+        late = Closed("this queue was closed while the call waited")
+        self._answer([(ticket, late) for ticket in (*self._claims, *self._awaits)])
+
+    def _gather(self) -> tuple[bool, list[Ticket]]:
+        """What waits in the inbox, up to one transaction's worth; at least the first, unless time is up."""
+        tickets: list[Ticket] = []
+        jobs = size = 0
+        try:
+            item = self._inbox.get(timeout=self._sleep_s())
+            while True:
+                if item is _STOP:
+                    return False, tickets
+                if item is _BELL:
+                    self._look, self.engine.next_upkeep_ms = True, 0
+                else:
+                    tickets.append(item)
+                    if isinstance(item.command, c.Add):
+                        jobs += len(item.command.jobs)
+                        size += sum(len(new.data) for new in item.command.jobs)
+                if len(tickets) + jobs >= BATCH_JOBS or size >= BATCH_BYTES:
+                    return True, tickets
+                item = self._inbox.get_nowait()
+        except queue.Empty:
+            return True, tickets
+
+    def _sleep_s(self) -> float | None:
+        if self._look:
+            return 0.0
+        waiting = [ticket.deadline_s for ticket in (*self._claims, *self._awaits)]
+        if not waiting:
+            return None
+        sleep = min(min(waiting) - monotonic_s(), LONGEST_SLEEP_S)
+        if self._claims and self._next_ms is not None:
+            sleep = min(sleep, (self._next_ms - self.engine.store.now_ms()) / 1000)
+        return max(sleep, 0.0)
+
+    def _round(self, tickets: list[Ticket]) -> None:
+        """One transaction, and those that wait for what it, or somebody else, may have brought."""
+        awaits = [ticket for ticket in tickets if isinstance(ticket.command, c.Await)]
+        writes = [ticket for ticket in tickets if not isinstance(ticket.command, c.Await)]
+        due = self._next_ms is not None and self.engine.store.now_ms() >= self._next_ms
+        if self._claims and (self._look or due):
+            # First come, first served: those who have waited longest are asked first.
+            writes = [*self._claims, *writes]
+            self._claims = []
+        looked, self._look = self._look, False
+        ended: set[int] = set()
+        if writes:
+            ended = self._commit(writes)
+        known = {ticket.command.job_id for ticket in self._awaits if isinstance(ticket.command, c.Await)}
+        if awaits or (self._awaits and (looked or ended & known)):
+            self._awaits += awaits
+            self._resolve_awaits()
+        self._expire()
+        self._watcher.watch(bool(self._claims or self._awaits))
+
+    def _commit(self, tickets: list[Ticket]) -> set[int]:
+        try:
+            done = self.engine.execute([ticket.command for ticket in tickets])
+        except Exception as error:
+            return self._commit_failed(tickets, error)
+        replies = []
+        for ticket, reply in zip(tickets, done.replies, strict=True):
+            if isinstance(ticket.command, c.Claim) and not reply and ticket.deadline_s > monotonic_s():
+                self._claims.append(ticket)
+            else:
+                replies.append((ticket, reply))
+        self._answer(replies)
+        self._note(done)
+        return done.ended
+
+    def _commit_failed(self, tickets: list[Ticket], error: Exception) -> set[int]:
+        """A store that cannot be used fails all; anything else is one command's fault: find it."""
+        if len(tickets) == 1 or isinstance(error, StoreError | HoldfastError):
+            self._answer([(ticket, error) for ticket in tickets])
+            return set()
+        return set().union(*(self._commit([ticket]) for ticket in tickets))
+
+    def _note(self, done: Done) -> None:
+        self._look = self._look or (done.woke and bool(self._claims))
+        if done.next_ms is not None:
+            self._next_ms = done.next_ms
+
+    def _resolve_awaits(self) -> None:
+        tickets = self._awaits
+        wanted = [t.command.job_id for t in tickets if isinstance(t.command, c.Await)]
+        try:
+            found = self.engine.read(lambda txn: find_ended(txn, wanted))
+        except Exception as error:
+            self._awaits = []
+            self._answer([(ticket, error) for ticket in tickets])
+            return
+        self._awaits = [ticket for ticket in tickets if found[ticket.command.job_id] is None]  # type: ignore[attr-defined]
+        self._answer(
+            [(t, found[t.command.job_id]) for t in tickets if found[t.command.job_id] is not None]  # type: ignore[attr-defined]
+        )
+
+    def _expire(self) -> None:
+        now_s = monotonic_s()
+        late = [ticket for ticket in (*self._claims, *self._awaits) if ticket.deadline_s <= now_s]
+        if late:
+            self._claims = [ticket for ticket in self._claims if ticket.deadline_s > now_s]
+            self._awaits = [ticket for ticket in self._awaits if ticket.deadline_s > now_s]
+            self._answer([(t, [] if isinstance(t.command, c.Claim) else None) for t in late])
+
+    def _answer(self, replies: Sequence[tuple[Ticket, Any]]) -> None:
+        for ticket, reply in replies:
+            if not ticket.answer(reply):
+                ticket.reply = reply
+                self._give_back(ticket)
+        deliver((ticket for ticket, _ in replies if ticket.answered), self._give_back)
+
+    def _give_back(self, ticket: Ticket) -> None:
+        """Release what was claimed for somebody who is gone."""
+        if not isinstance(ticket.command, c.Claim) or not isinstance(ticket.reply, list):
+            return
+        for claimed in ticket.reply:
+            job = claimed.job
+            hold = c.Hold(job_id=job.id, owner=job.owner, claim=job.claim)
+            self._inbox.put(Ticket(c.Release(hold=hold)))
+
+
+def find_ended(txn: ReadTxn, job_ids: Sequence[int]) -> dict[int, c.Ended | str | None]:
+    """Of each job: how it ended, None while it has not, or "gone"."""
+    live = txn.load(job_ids)
+    archived = txn.archived([id for id in job_ids if id not in live])
+    over = {id: job for id, job in {**live, **archived}.items() if job.ended is not None and id in job_ids}
+    results = txn.bodies([id for id, job in over.items() if job.has_result], result=True)
+    found: dict[int, c.Ended | str | None] = {}
+    for job_id in job_ids:
+        if job_id in over:
+            found[job_id] = c.Ended(job=over[job_id], result=results.get(job_id))
+        else:
+            found[job_id] = None if job_id in live else "gone"
+    return found

@@ -1,0 +1,1 @@
+"""What people hold: `Queue`, `AsyncQueue`, tasks and claimed jobs, over any store."""

@@ -1,0 +1,359 @@
+"""The queue for asyncio: the same verbs, to await. Nothing is decided here that `Queue` decides too."""
+
+import asyncio
+import inspect
+from collections.abc import Callable, Iterable
+from types import TracebackType
+from typing import Any, Generic, ParamSpec, Self, TypeVar, Unpack, cast
+
+from ..core import commands as c
+from ..core.job import Job
+from ..core.limits import Limit
+from ..core.schedule import Schedule
+from ..store.clock import monotonic_s
+from . import asks, base
+from .asks import Ask, Look
+from .base import BaseQueue
+from .claimed import Holding, delay_ms_of
+from .options import Duration, FiringOptions, JobOptions, Key, Moment, merge
+from .task import Task
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+
+
+class AsyncHandle(Generic[R]):
+    """A job that was added. `id` is its number; the rest asks the queue."""
+
+    __slots__ = ("_queue", "id")
+
+    def __init__(self, queue: "AsyncQueue", job_id: int) -> None:
+        self._queue, self.id = queue, job_id
+
+    def __repr__(self) -> str:
+        return f"<job {self.id}>"
+
+    async def result(self, wait: Duration | None = None) -> R:
+        """See `AsyncQueue.result`."""
+        value: R = await self._queue.result(self, wait=wait)
+        return value
+
+    async def get(self) -> Job:
+        """The job's record."""
+        return await self._queue.get(self)
+
+
+class AsyncUsing(Generic[P, R]):
+    """A task with options for the calls that follow."""
+
+    def __init__(self, task: "AsyncTask[P, R]", options: JobOptions) -> None:
+        self._task, self._options = task, options
+
+    async def add(self, *args: P.args, **kwargs: P.kwargs) -> AsyncHandle[Any]:
+        """Add a job; returns after the commit."""
+        handles = await self._task.queue.add_many([self._task.prepare(args, kwargs, self._options)])
+        return handles[0]
+
+
+class AsyncTask(Task[P, R]):
+    """A task whose `add` is awaited; its function may be a coroutine or not."""
+
+    queue: "AsyncQueue"
+
+    def using(self, **options: Unpack[JobOptions]) -> AsyncUsing[P, R]:  # type: ignore[override]
+        """The same task with other options."""
+        return AsyncUsing(self, merge(self.options, options))
+
+    async def add(self, *args: P.args, **kwargs: P.kwargs) -> AsyncHandle[Any]:  # type: ignore[override]
+        """Add a job; returns after the commit."""
+        return (await self.queue.add_many([self.call(*args, **kwargs)]))[0]
+
+    async def add_many(self, calls: Iterable[Any]) -> list[AsyncHandle[Any]]:  # type: ignore[override]
+        """Add a job for each tuple, or dict, of arguments."""
+        return await self.queue.add_many([self._spread(arguments) for arguments in calls])
+
+
+class AsyncClaimedJob(Holding):
+    """A job that this process holds; see `ClaimedJob`."""
+
+    def __init__(self, queue: "AsyncQueue", claimed: c.Claimed, lease_ms: int, *, renew: bool) -> None:
+        super().__init__(claimed, lease_ms, queue.tenant)
+        self._queue = queue
+        if renew:
+            queue.line.renewer.watch(self._lease)
+
+    async def _say(self, ask: Ask[T]) -> T:
+        try:
+            return await self._queue._ask(ask)
+        except Exception as error:
+            self._lose_if(error)
+            raise
+
+    async def done(
+        self, result: Any = None, *, error: BaseException | str | None = None, data: Any = None
+    ) -> Job:
+        """It went well, with this result; or `error`: it is tried again after its backoff."""
+        return await self._say(self._done(result, error, data))
+
+    async def fail(self, reason: BaseException | str = "failed") -> Job:
+        """It ended in vain, and is not to be tried again."""
+        return await self._say(self._fail(reason))
+
+    async def retry(self, delay: Duration | None = None, *, counts: bool = True, reason: str = "") -> Job:
+        """Run it again after `delay`, or its backoff."""
+        return await self._say(self._retry(delay_ms_of(delay), counts=counts, reason=reason))
+
+    async def release(self) -> Job:
+        """Give it back unstarted."""
+        return await self._say(self._release())
+
+    async def extend(self, lease: Duration | None = None) -> None:
+        """Move the end of the lease."""
+        await self._say(self._extend(lease))
+
+    async def progress(self, fraction: float, note: str = "") -> None:
+        """Tell how far it is, from 0 to 1."""
+        await self._say(self._progress(fraction, note))
+
+    async def update(self, data: Any) -> None:
+        """Replace its data, for a later run."""
+        await self._say(self._update(data))
+
+    async def add(self, task: Any, data: Any = None, **options: Unpack[JobOptions]) -> AsyncHandle[Any]:
+        """Add a child; from a child, a sibling."""
+        (ids,) = [await self._say(ask) for ask in self._add(task, data, options)]
+        return AsyncHandle(self._queue, ids[0])
+
+    async def children(self, *, after: Any = None, limit: int = 1000) -> list[Job]:
+        """Its children of the last wave."""
+        return await self._queue._look(base.children(self, after=after, limit=limit))
+
+    async def run(self) -> Job:
+        """Have this queue's task of that name do the work, and answer by what comes of it."""
+        task = self._queue._known(self.task)
+        try:
+            result = task.run(self)
+            if inspect.isawaitable(result):
+                result = await result
+        except Exception as error:
+            return await self.done(error=error)
+        if isinstance(result, Exception):
+            return await self.done(error=result)
+        return await self.done(result)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.answered:
+            return
+        if error is not None and not isinstance(error, Exception):
+            await asyncio.shield(self.release())
+        else:
+            await self.done(error=error)
+
+
+class AsyncQueue(BaseQueue):
+    """A durable job queue for asyncio. Made by `holdfast.connect_async`."""
+
+    async def _ask(self, ask: Ask[T]) -> T:
+        return ask.read(await self.line.committer.ask_async(ask.command, wait_s=ask.wait_s))
+
+    async def _look(self, look: Look[T]) -> T:
+        return await asyncio.to_thread(self.line.committer.engine.read, look.read)
+
+    async def add(self, task: Any, data: Any = None, **options: Unpack[JobOptions]) -> AsyncHandle[Any]:
+        """Add a job by the name of its task; returns after the commit."""
+        return (await self.add_many([self.call(task, data, **options)]))[0]
+
+    async def add_many(self, jobs: Iterable[Any], **options: Unpack[JobOptions]) -> list[AsyncHandle[Any]]:
+        """Add prepared calls or (task, data) pairs; all or none of each 10,000."""
+        return [AsyncHandle(self, id) for ask in self._calls(jobs, options) for id in await self._ask(ask)]
+
+    async def next(
+        self,
+        tasks: Iterable[Any] | None = None,
+        *,
+        lease: Duration | None = None,
+        wait: Duration | None = None,
+        renew: bool = True,
+        until_empty: bool = False,
+    ) -> AsyncClaimedJob | None:
+        """Claim the next job, or None when `wait` has passed; see `Queue.next`."""
+        deadline_s = None if wait is None else monotonic_s() + asks.wait_s_of(wait)
+        while True:
+            pause = 1.0 if until_empty and deadline_s is None else wait
+            found = await self.claim(tasks, limit=1, lease=lease, wait=pause, renew=renew)
+            if found:
+                return found[0]
+            late = deadline_s is not None and monotonic_s() >= deadline_s
+            if not until_empty or late or not await self._look(base.unfinished(self.tenant, tasks)):
+                return None
+
+    async def claim(
+        self,
+        tasks: Iterable[Any] | None = None,
+        *,
+        limit: int = 1,
+        lease: Duration | None = None,
+        wait: Duration | None = None,
+        renew: bool = True,
+    ) -> list[AsyncClaimedJob]:
+        """Claim up to `limit` jobs at once."""
+        length = self.lease if lease is None else lease
+        ask = asks.claim(tasks, tenant=self.tenant, limit=limit, lease=length, wait=wait)
+        lease_ms = asks.lease_ms_of(length)
+        return [AsyncClaimedJob(self, claimed, lease_ms, renew=renew) for claimed in await self._ask(ask)]
+
+    async def get(self, job: Any) -> Job:
+        """A job's record, live or archived."""
+        return await self._look(base.get(job))
+
+    async def data(self, job: Any) -> Any:
+        """A job's data."""
+        return await self._look(base.data(job))
+
+    async def result(self, job: Any, wait: Duration | None = None) -> Any:
+        """What a job returned; raises `JobFailed` with its outcome, or `Timeout`."""
+        return await self._ask(asks.result(job, wait))
+
+    async def jobs(
+        self,
+        *,
+        task: str | None = None,
+        state: str | None = None,
+        domain: Key | None = None,
+        parent: Any = None,
+        schedule: str | None = None,
+        archived: bool = False,
+        after: Any = None,
+        limit: int = 100,
+    ) -> list[Job]:
+        """Jobs that match, oldest first."""
+        fields = {"task": task, "state": state, "domain": domain, "parent_id": parent, "schedule": schedule}
+        return await self._look(base.jobs(self.tenant, after=after, limit=limit, archived=archived, **fields))
+
+    async def counts(self) -> dict[str, dict[str, int]]:
+        """How many jobs of each task are in each state."""
+        return await self._look(base.counts(self.tenant))
+
+    async def why(self, job: Any) -> str:
+        """Why a job is not running."""
+        return await self._look(base.why(job))
+
+    async def cancel(self, job: Any, *, force: bool = False) -> Job:
+        """Take a job out of the queue; see `Queue.cancel`."""
+        return await self._ask(asks.cancel(job, force=force))
+
+    async def requeue(self, job: Any, *, run_at: Moment | None = None) -> Job:
+        """Put a job back in the queue."""
+        return await self._ask(asks.requeue(job, run_at=run_at))
+
+    async def update(
+        self,
+        job: Any,
+        *,
+        data: Any = None,
+        priority: int | None = None,
+        run_at: Moment | None = None,
+        repeat: str | None = None,
+    ) -> Job:
+        """Change what a job will do."""
+        return await self._ask(asks.update(job, data=data, priority=priority, run_at=run_at, repeat=repeat))
+
+    async def delete(self, job: Any) -> None:
+        """Remove all trace of a job."""
+        await self._ask(asks.delete(job))
+
+    async def purge(self, *, before: Moment) -> int:
+        """Delete archived jobs that ended before a moment; how many."""
+        total = 0
+        while gone := await self._ask(asks.purge(before, tenant=self.tenant)):
+            total += gone
+        return total
+
+    async def limit(
+        self, domain: Key, *, rate: float | str | None = None, burst: int = 1, concurrency: int | None = None
+    ) -> None:
+        """Limit a domain or pattern, or lift its limit."""
+        await self._ask(
+            asks.limit(domain, tenant=self.tenant, rate=rate, burst=burst, concurrency=concurrency)
+        )
+
+    async def limits(self) -> dict[bytes, Limit]:
+        """All limits."""
+        return await self._look(base.limits(self.tenant))
+
+    async def pause(self, task: Any = None, *, domain: Key | None = None) -> None:
+        """Have claims pass by a task, a domain, or all of this tenant."""
+        await self._ask(asks.pause(task, domain, tenant=self.tenant, on=True))
+
+    async def resume(self, task: Any = None, *, domain: Key | None = None) -> None:
+        """Undo `pause`."""
+        await self._ask(asks.pause(task, domain, tenant=self.tenant, on=False))
+
+    async def schedule(
+        self,
+        name: str,
+        task: Any,
+        data: Any = None,
+        *,
+        cron: str | None = None,
+        every: Duration | None = None,
+        repeat: str | None = None,
+        tz: str | None = None,
+        catch_up: str | None = None,
+        overlap: str | None = None,
+        jitter: Duration | None = None,
+        **options: Unpack[FiringOptions],
+    ) -> Schedule:
+        """Add a job at each of these times."""
+        when: dict[str, Any] = {"cron": cron, "every": every, "repeat": repeat, "tz": tz}
+        when |= {"catch_up": catch_up, "overlap": overlap, "jitter": jitter}
+        return await self._ask(self._schedule_ask(name, task, data, when, cast(JobOptions, options)))
+
+    async def schedules(self) -> list[Schedule]:
+        """All schedules."""
+        return await self._look(base.schedules(self.tenant))
+
+    async def unschedule(self, name: str) -> None:
+        """Remove a schedule."""
+        await self._ask(asks.unschedule(name, tenant=self.tenant))
+
+    async def pause_schedule(self, name: str, *, on: bool = True) -> Schedule:
+        """Stop a schedule from firing, or let it go on."""
+        return await self._ask(asks.pause_schedule(name, tenant=self.tenant, on=on))
+
+    def task(
+        self, *, name: str | None = None, **options: Unpack[JobOptions]
+    ) -> Callable[[Callable[P, R]], AsyncTask[P, R]]:
+        """Make a function or coroutine function a task of this queue."""
+
+        def decorate(function: Callable[P, R]) -> AsyncTask[P, R]:
+            task = AsyncTask(
+                function, name or function.__name__, merge({}, options), tenant=self.tenant, adder=_no_adder
+            )
+            task.queue = self
+            self.tasks[task.name] = task
+            return task
+
+        return decorate
+
+    async def close(self) -> None:
+        """Let go of everything."""
+        line = self._shut()
+        if line is not None:
+            await asyncio.to_thread(line.close)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+
+def _no_adder(_calls: Iterable[c.NewJob]) -> list[Any]:
+    raise AssertionError("an asyncio task adds through its queue")

@@ -1,0 +1,20 @@
+"""What a handler may raise or return besides a result."""
+
+from ..core.durations import duration_ms
+from .options import Duration
+
+
+class Failed(Exception):
+    """Raise or return it: the job ends FAILED, and is not tried again."""
+
+
+class Retry(Exception):
+    """Raise or return it: the job runs again after `delay`, or after its backoff.
+
+    It spends an attempt unless `counts=False`, for a job that only waits for something.
+    """
+
+    def __init__(self, delay: Duration | None = None, *, counts: bool = True, reason: str = "") -> None:
+        self.delay_ms = None if delay is None else duration_ms(delay, name="delay")
+        self.counts = counts
+        super().__init__(reason or "asked to run again")

@@ -1,0 +1,212 @@
+"""What each verb asks of the engine, and how its reply reads: written once, for `Queue` and `AsyncQueue`.
+
+An `Ask` is a command with the function that reads its reply; a `Look` only reads the store.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from ..core import commands as c
+from ..core.bounds import BATCH_BYTES, BATCH_JOBS, CLAIM_JOBS, MAX_DURATION_MS, MIN_LEASE_MS
+from ..core.checks import check_name, check_whole
+from ..core.durations import duration_ms, moment_ms
+from ..core.errors import BadInput, JobFailed, NotFound, Timeout
+from ..core.job import Job, State
+from ..core.limits import Limit
+from ..core.schedule import Schedule
+from ..engine.engine import check
+from ..store.contract import ReadTxn
+from .options import Duration, JobOptions, Key, Moment, decode, encode, job_id, key_bytes, new_job, rate_per_s
+
+T = TypeVar("T")
+
+
+class Ask(NamedTuple, Generic[T]):
+    """A command, how long it may wait, and what its reply means."""
+
+    command: c.Command
+    read: Callable[[Any], T]
+    wait_s: float = 0.0
+
+
+class Look(NamedTuple, Generic[T]):
+    """A question to the store."""
+
+    read: Callable[[ReadTxn], T]
+
+
+def same(reply: Any) -> Any:
+    """A reply that is what it is."""
+    return reply
+
+
+def add(calls: Iterable[c.NewJob], hold: c.Hold | None = None) -> list[Ask[list[int]]]:
+    """Add jobs: one ask for each transaction's worth."""
+    asks: list[Ask[list[int]]] = []
+    batch: list[c.NewJob] = []
+    size = 0
+    for new in calls:
+        batch.append(new)
+        size += len(new.data)
+        if len(batch) >= BATCH_JOBS or size >= BATCH_BYTES:
+            asks.append(_add(batch, hold))
+            batch, size = [], 0
+    if batch:
+        asks.append(_add(batch, hold))
+    return asks
+
+
+def _add(batch: list[c.NewJob], hold: c.Hold | None) -> Ask[list[int]]:
+    command = c.Add(jobs=tuple(batch), hold=hold)
+    check(command)
+    return Ask(command, same)
+
+
+def call(task: str, data: Any, options: JobOptions, *, tenant: str) -> c.NewJob:
+    """A job by the name of its task."""
+    return new_job(task, encode("data", {} if data is None else data), options, tenant=tenant)
+
+
+def as_call(item: Any, options: JobOptions, *, tenant: str) -> c.NewJob:
+    """One of the things that `add_many` takes: a prepared call, or (task, data)."""
+    if isinstance(item, c.NewJob):
+        return item
+    if isinstance(item, tuple) and len(item) == 2 and isinstance(item[0], str):
+        return call(item[0], item[1], options, tenant=tenant)
+    raise BadInput("job", item, needed="(task, data), or what a task's `call` returns")
+
+
+def lease_ms_of(lease: Duration) -> int:
+    """A lease, long enough to be one."""
+    ms = duration_ms(lease, name="lease")
+    check_whole("lease", ms, MIN_LEASE_MS, MAX_DURATION_MS)
+    return ms
+
+
+def wait_s_of(wait: Duration | None) -> float:
+    """How long a call may wait."""
+    return 0.0 if wait is None else duration_ms(wait, name="wait") / 1000
+
+
+def claim(
+    tasks: Iterable[Any] | None, *, tenant: str, limit: int, lease: Duration, wait: Duration | None
+) -> Ask[list[c.Claimed]]:
+    """Lease jobs of these tasks, or of any."""
+    if isinstance(tasks, str):
+        raise BadInput("tasks", tasks, needed="a list of tasks, such as ['resize']")
+    names = None if tasks is None else tuple(str(getattr(task, "name", task)) for task in tasks)
+    for name in names or ():
+        check_name("task", name)
+    check_whole("limit", limit, 1, CLAIM_JOBS)
+    command = c.Claim(tasks=names, tenant=tenant, limit=limit, lease_ms=lease_ms_of(lease))
+    return Ask(command, same, wait_s_of(wait))
+
+
+def cancel(job: Any, *, force: bool) -> Ask[Job]:
+    """Take a job out of the queue."""
+    return Ask(c.Cancel(job_id=job_id(job), force=force), same)
+
+
+def requeue(job: Any, *, run_at: Moment | None) -> Ask[Job]:
+    """Put a job back in the queue."""
+    at = 0 if run_at is None else moment_ms(run_at, name="run_at")
+    return Ask(c.Requeue(job_id=job_id(job), run_at=at), same)
+
+
+def delete(job: Any) -> Ask[None]:
+    """Remove all trace of a job."""
+    return Ask(c.Delete(job_id=job_id(job)), same)
+
+
+def update(
+    job: Any,
+    *,
+    data: Any = None,
+    priority: int | None = None,
+    run_at: Moment | None = None,
+    repeat: str | None = None,
+    hold: c.Hold | None = None,
+) -> Ask[Job]:
+    """Change what a job will do."""
+    command = c.Update(
+        job_id=job_id(job),
+        hold=hold,
+        data=None if data is None else encode("data", data),
+        priority=priority,
+        run_at=None if run_at is None else moment_ms(run_at, name="run_at"),
+        repeat=repeat,
+    )
+    check(command)
+    return Ask(command, same)
+
+
+def result(job: Any, wait: Duration | None) -> Ask[Any]:
+    """The result of a job, once it has ended."""
+    number = job_id(job)
+
+    def read(reply: Any) -> Any:
+        if reply is None:
+            raise Timeout(f"job {number} has not ended within {wait_s_of(wait):g} s")
+        if not isinstance(reply, c.Ended):
+            raise NotFound(
+                "job", f"{number} (any more): it never was, was deleted, or its retention has passed"
+            )
+        if reply.job.ended != State.FINISHED:
+            raise JobFailed(number, reply.job.reason or str(reply.job.ended), reply.job.outcome)
+        return decode(reply.result)
+
+    return Ask(c.Await(job_id=number), read, wait_s_of(wait))
+
+
+def limit(
+    domain: Key, *, tenant: str, rate: float | str | None, burst: int, concurrency: int | None
+) -> Ask[None]:
+    """Limit a domain or pattern, or lift its limit."""
+    check_whole("burst", burst, 1, 1_000_000)
+    if concurrency is not None:
+        check_whole("concurrency", concurrency, 0, 1_000_000)
+    per_s = rate_per_s(rate)
+    wanted = None
+    if per_s is not None or concurrency is not None:
+        wanted = Limit(rate=per_s, burst=burst, concurrency=concurrency)
+    return Ask(c.SetLimit(domain=key_bytes("domain", domain), tenant=tenant, limit=wanted), same)
+
+
+def pause(task: Any, domain: Key | None, *, tenant: str, on: bool) -> Ask[None]:
+    """Have claims pass something by, or no longer."""
+    command = c.Pause(
+        tenant=tenant,
+        task=None if task is None else str(getattr(task, "name", task)),
+        domain=None if domain is None else key_bytes("domain", domain),
+        on=on,
+    )
+    return Ask(command, same)
+
+
+def schedule(
+    name: str, new: c.NewJob, *, every: Duration | None, jitter: Duration | None, **when: Any
+) -> Ask[Schedule]:
+    """Create or change a schedule."""
+    record = Schedule(
+        name=name,
+        tenant=new.tenant,
+        every_ms=0 if every is None else duration_ms(every, name="every"),
+        jitter_ms=0 if jitter is None else duration_ms(jitter, name="jitter"),
+        **{field: value for field, value in when.items() if value is not None},
+    )
+    return Ask(c.SetSchedule(schedule=record, job=new), same)
+
+
+def unschedule(name: str, *, tenant: str) -> Ask[None]:
+    """Remove a schedule."""
+    return Ask(c.DeleteSchedule(name=name, tenant=tenant), same)
+
+
+def pause_schedule(name: str, *, tenant: str, on: bool) -> Ask[Schedule]:
+    """Stop a schedule from firing, or let it go on."""
+    return Ask(c.PauseSchedule(name=name, tenant=tenant, on=on), same)
+
+
+def purge(before: Moment, *, tenant: str | None) -> Ask[int]:
+    """Delete some of the archived jobs that ended before a moment."""
+    return Ask(c.Purge(before_ms=moment_ms(before, name="before"), tenant=tenant), same)

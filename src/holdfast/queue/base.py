@@ -1,0 +1,191 @@
+"""What `Queue` and `AsyncQueue` share: the line to the store, opened late and again after a fork."""
+
+import os
+import random
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any, cast
+
+from ..core import commands as c
+from ..core.bounds import DEFAULT_LEASE_MS
+from ..core.checks import check_name
+from ..core.durations import duration_ms
+from ..core.errors import BadInput, Closed, NotFound
+from ..core.job import Job, Place, State
+from ..core.limits import Limit
+from ..core.schedule import Schedule
+from ..engine import look
+from ..engine.committer import Committer
+from ..engine.engine import Engine
+from ..store.contract import JobFilter, ReadTxn, Store
+from . import asks
+from .asks import Ask, Look
+from .options import Duration, JobOptions, decode, job_id, key_bytes, merge
+from .renewer import Renewer
+from .task import Task
+
+
+class Line:
+    """One process's connection to a store: the committer and the renewer."""
+
+    def __init__(self, store: Store, retention_ms: int | None) -> None:
+        self.pid = os.getpid()
+        self.committer = Committer(Engine(store, retention_ms=retention_ms, dice=random.random))
+        self.renewer = Renewer(self.committer)
+
+    def close(self) -> None:
+        """Stop renewing, commit what waits, let go of the store."""
+        self.renewer.close()
+        self.committer.close()
+
+
+class BaseQueue:
+    """Opens nothing before the first verb, and notices a fork."""
+
+    def __init__(
+        self,
+        make_store: Callable[[], Store],
+        *,
+        url: str,
+        tenant: str = "",
+        retention: Duration | None = None,
+        lease: Duration | None = None,
+    ) -> None:
+        check_name("tenant", tenant, empty=True)
+        self.url = url
+        self.tenant = tenant
+        self.tasks: dict[str, Task[..., Any]] = {}
+        self.lease = DEFAULT_LEASE_MS / 1000 if lease is None else asks.lease_ms_of(lease) / 1000
+        self._retention_ms = None if retention is None else duration_ms(retention, name="retention")
+        self._make_store = make_store
+        self._line: Line | None = None
+        self._lock = threading.Lock()
+        self._closed = False
+
+    @property
+    def line(self) -> Line:
+        """The line of this process, opened at the first use."""
+        line = self._line
+        if line is not None and line.pid == os.getpid():
+            return line
+        if line is not None:
+            # Forked: threads and connections stayed behind, and a lock may have been held.
+            self._lock = threading.Lock()
+        with self._lock:
+            if self._closed:
+                raise Closed("this queue was closed; open another with holdfast.connect")
+            if self._line is None or self._line.pid != os.getpid():
+                self._line = Line(self._make_store(), self._retention_ms)
+            return self._line
+
+    def _shut(self) -> Line | None:
+        self._closed = True
+        line, self._line = self._line, None
+        return line if line is not None and line.pid == os.getpid() else None
+
+    def call(self, task: Any, data: Any = None, **options: Any) -> c.NewJob:
+        """A prepared call by name, for `add_many` and `then`."""
+        return asks.call(
+            str(getattr(task, "name", task)), data, cast(JobOptions, options), tenant=self.tenant
+        )
+
+    def _calls(self, jobs: Iterable[Any], options: JobOptions) -> list[Ask[list[int]]]:
+        return asks.add(asks.as_call(item, options, tenant=self.tenant) for item in jobs)
+
+    def _schedule_ask(
+        self, name: str, task: Any, data: Any, when: dict[str, Any], options: JobOptions
+    ) -> Ask[Schedule]:
+        if isinstance(task, c.NewJob):
+            new = task
+        elif isinstance(task, Task) and data is None:
+            new = task.prepare((), {}, merge(task.options, options))
+        else:
+            new = asks.call(str(getattr(task, "name", task)), data, options, tenant=self.tenant)
+        return asks.schedule(name, new, **when)
+
+    def _known(self, name: str) -> Task[..., Any]:
+        task = self.tasks.get(name)
+        if task is None:
+            raise NotFound("task", f"{name!r} known to this queue")
+        return task
+
+
+# Questions, written once for both kinds of queue.
+
+
+def get(job: Any) -> Look[Job]:
+    """A job's record, live or archived."""
+    number = job_id(job)
+    return Look(lambda txn: look.job(txn, number))
+
+
+def data(job: Any) -> Look[Any]:
+    """A job's data."""
+    number = job_id(job)
+    return Look(lambda txn: decode(look.bodies(txn, number)[0]))
+
+
+def why(job: Any) -> Look[str]:
+    """Why a job is not running."""
+    number = job_id(job)
+    return Look(lambda txn: look.reason(txn, number))
+
+
+def jobs(tenant: str, *, after: Any, limit: int, **fields: Any) -> Look[list[Job]]:
+    """Jobs that match, by age."""
+    state = fields.get("state")
+    if state is not None:
+        try:
+            fields["state"] = State(str(state).upper())
+        except ValueError:
+            raise BadInput("state", state, needed=f"one of {', '.join(State)}") from None
+    if fields.get("domain") is not None:
+        fields["domain"] = key_bytes("domain", fields["domain"])
+    if fields.get("parent_id") is not None:
+        fields["parent_id"] = job_id(fields["parent_id"])
+    query = JobFilter(tenant=tenant, **fields)
+    start = job_id(after) if after else 0
+    return Look(lambda txn: txn.jobs(query, after=start, limit=limit))
+
+
+def counts(tenant: str) -> Look[dict[str, dict[str, int]]]:
+    """How many jobs of each task are in each state."""
+
+    def read(txn: ReadTxn) -> dict[str, dict[str, int]]:
+        table: dict[str, dict[str, int]] = {}
+        for key, count in look.counts(txn, tenant).items():
+            row = table.setdefault(key.task, {})
+            row[str(key.state)] = row.get(str(key.state), 0) + count
+        return table
+
+    return Look(read)
+
+
+def limits(tenant: str) -> Look[dict[bytes, Limit]]:
+    """All limits, by domain or pattern."""
+    return Look(lambda txn: look.limits(txn, tenant))
+
+
+def schedules(tenant: str) -> Look[list[Schedule]]:
+    """All schedules, by name."""
+    return Look(lambda txn: [kept.schedule for kept in look.schedules(txn, tenant)])
+
+
+def children(job: Any, *, after: Any, limit: int) -> Look[list[Job]]:
+    """The children of a job that are kept beside it, by age."""
+    number, start = job_id(job), job_id(after) if after else 0
+    return Look(lambda txn: txn.children(number, after=start, limit=limit))
+
+
+def unfinished(tenant: str, tasks: Iterable[Any] | None) -> Look[int]:
+    """How many jobs have yet to end: waiting, held, running or paused."""
+    names = None if tasks is None else {str(getattr(task, "name", task)) for task in tasks}
+
+    def read(txn: ReadTxn) -> int:
+        found = look.counts(txn, tenant).items()
+        waiting = txn.moments().scheduled is not None
+        kept = sum(n for k, n in found if k.place != Place.DONE and (names is None or k.task in names))
+        # A job of a caller's own transaction is in no count yet.
+        return kept or (waiting and names is None)
+
+    return Look(read)

@@ -1,0 +1,186 @@
+"""A claimed job: what its holder may say of it, and the lease that stands behind it."""
+
+import traceback as traces
+from typing import Any
+
+from ..core import commands as c
+from ..core.bounds import ERROR_BYTES
+from ..core.durations import duration_ms
+from ..core.errors import LeaseLost, Refused
+from ..core.job import Body, Code, Job
+from ..engine.engine import check
+from . import asks
+from .answers import Failed, Retry
+from .asks import Ask
+from .options import Duration, JobOptions, decode, encode
+
+
+class Lease:
+    """The holder's side of a claim: the record as last heard of, and whether the claim still stands."""
+
+    def __init__(self, job: Job, lease_ms: int) -> None:
+        self.job = job
+        self.lease_ms = lease_ms
+        self.is_open = True
+        self.lost: Exception | None = None
+
+    @property
+    def hold(self) -> c.Hold:
+        """The right to answer."""
+        return c.Hold(job_id=self.job.id, owner=self.job.owner, claim=self.job.claim)
+
+    def renewed(self, job: Job) -> None:
+        """The lease was extended; the record says what else has changed."""
+        self.job = job
+
+    def lose(self, error: Exception) -> None:
+        """Somebody else has, or ended, the claim."""
+        self.lost, self.is_open = error, False
+
+
+class Holding:
+    """What the two kinds of claimed job share: reading the job, and forming the holder's commands."""
+
+    def __init__(self, claimed: c.Claimed, lease_ms: int, tenant: str) -> None:
+        self._lease = Lease(claimed.job, lease_ms)
+        self._body = claimed.data
+        self._tenant = tenant
+
+    @property
+    def id(self) -> int:
+        """The job's number."""
+        return self._lease.job.id
+
+    @property
+    def record(self) -> Job:
+        """The job's record, as last heard of."""
+        return self._lease.job
+
+    @property
+    def task(self) -> str:
+        """The task that it asks for."""
+        return self._lease.job.task
+
+    @property
+    def data(self) -> Any:
+        """What the task gets: the JSON value, or bytes."""
+        return decode(self._body)
+
+    @property
+    def body(self) -> Body:
+        """The data as it is written: JSON text, or bytes."""
+        return self._body
+
+    @property
+    def claim(self) -> int:
+        """The number of this hand-out, which only goes up: the fence for outside systems."""
+        return self._lease.job.claim
+
+    @property
+    def attempt(self) -> int:
+        """Which run this is, from 1."""
+        return self._lease.job.attempts + 1
+
+    @property
+    def answered(self) -> bool:
+        """Whether it was answered, or its claim lost: then nothing more can be said of it."""
+        return not self._lease.is_open
+
+    @property
+    def lost(self) -> bool:
+        """Whether the claim was lost to somebody else."""
+        return self._lease.lost is not None
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether somebody asked the job to stop, as of the last renewal."""
+        return self._lease.job.cancel_requested
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.id} {self.task!r} claim {self.claim}>"
+
+    def _check_open(self, verb: str) -> None:
+        if self._lease.lost is not None:
+            raise self._lease.lost
+        if not self._lease.is_open:
+            raise Refused(verb, self.id, found="answered already", needed="claimed and not yet answered")
+
+    def _answer(self, code: Code, **fields: Any) -> Ask[Job]:
+        verb = {Code.OK: "finish", Code.FAILED: "fail"}.get(code, "retry")
+        self._check_open(verb)
+        command = c.Answer(hold=self._lease.hold, code=code, held=self._lease.job, **fields)
+        check(command)
+        return Ask(command, self._closed)
+
+    def _closed(self, reply: Any) -> Job:
+        self._lease.is_open = False
+        return self._lease.job if not isinstance(reply, Job) else reply
+
+    def _done(self, result: Any, error: BaseException | str | None, data: Any) -> Ask[Job]:
+        if isinstance(error, Failed):
+            return self._fail(error)
+        if isinstance(error, Retry):
+            return self._retry(error.delay_ms, counts=error.counts, reason=str(error))
+        written = None if data is None else encode("data", data)
+        if error is None:
+            body = None if result is None else encode("result", result)
+            return self._answer(Code.OK, result=body, data=written)
+        text, trace = described(error)
+        return self._answer(Code.ERROR, error=text, traceback=trace, data=written)
+
+    def _fail(self, reason: BaseException | str) -> Ask[Job]:
+        text, trace = described(reason)
+        return self._answer(Code.FAILED, error=text, traceback=trace)
+
+    def _retry(self, delay_ms: int | None, *, counts: bool, reason: str) -> Ask[Job]:
+        return self._answer(Code.RETRY, delay_ms=delay_ms, counts=counts, error=reason)
+
+    def _release(self) -> Ask[Job]:
+        self._check_open("release")
+        return Ask(c.Release(hold=self._lease.hold), self._closed)
+
+    def _extend(self, lease: Duration | None) -> Ask[None]:
+        self._check_open("extend")
+        if lease is not None:
+            self._lease.lease_ms = asks.lease_ms_of(lease)
+        return Ask(c.Extend(hold=self._lease.hold, lease_ms=self._lease.lease_ms), self._renewed)
+
+    def _progress(self, fraction: float, note: str) -> Ask[None]:
+        self._check_open("report progress of")
+        command = c.Report(hold=self._lease.hold, fraction=fraction, note=note)
+        check(command)
+        return Ask(command, self._renewed)
+
+    def _update(self, data: Any) -> Ask[None]:
+        self._check_open("update")
+        return Ask(asks.update(self.id, data=data, hold=self._lease.hold).command, self._renewed)
+
+    def _add(self, task: Any, data: Any, options: JobOptions) -> list[Ask[list[int]]]:
+        """A child of this job; of a job that is a child itself, a sibling."""
+        self._check_open("add a child to")
+        name = str(getattr(task, "name", task))
+        parent = self.record.parent_id or self.id
+        new = asks.call(name, data, JobOptions(**{**options, "parent": parent}), tenant=self._tenant)
+        return asks.add([new], self._lease.hold)
+
+    def _renewed(self, job: Job) -> None:
+        self._lease.renewed(job)
+
+    def _lose_if(self, error: BaseException) -> None:
+        if isinstance(error, LeaseLost):
+            self._lease.lose(error)
+
+
+def described(error: BaseException | str) -> tuple[str, str]:
+    """An error for people: its text, and the end of its traceback."""
+    if isinstance(error, str):
+        return error, ""
+    text = "".join(traces.format_exception_only(error)).strip()
+    if isinstance(error, Failed):
+        text = str(error) or "failed"
+    return text, "".join(traces.format_exception(error))[-ERROR_BYTES:]
+
+
+def delay_ms_of(delay: Duration | None) -> int | None:
+    """A delay, or None for the backoff."""
+    return None if delay is None else duration_ms(delay, name="delay")

@@ -1,0 +1,95 @@
+"""`connect`: from an address to a queue.
+
+The one place with lazy imports, so that nobody needs the drivers of other stores.
+"""
+
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from ..core.errors import BadInput
+from ..store.contract import Store
+from .aio import AsyncQueue
+from .options import Duration
+from .queue import Queue
+
+
+def connect(
+    url: str = "jobs.db",
+    *,
+    tenant: str = "",
+    retention: Duration | None = None,
+    lease: Duration | None = None,
+    driver: str | None = None,
+    clock: Callable[[], int] | None = None,
+) -> Queue:
+    """A queue on a store: a file name or `sqlite:///…`, or `memory://`.
+
+    Nothing is opened before the first verb.
+    `retention` is how long ended jobs are kept (a day), `lease` how long claims last unless they say
+    otherwise (a minute), `driver` which SQLite library is used: apsw, or stdlib to share connections of
+    the standard library's sqlite3.
+    """
+    return Queue(store_maker(url, driver, clock), url=url, tenant=tenant, retention=retention, lease=lease)
+
+
+def connect_async(
+    url: str = "jobs.db",
+    *,
+    tenant: str = "",
+    retention: Duration | None = None,
+    lease: Duration | None = None,
+    driver: str | None = None,
+    clock: Callable[[], int] | None = None,
+) -> AsyncQueue:
+    """The same with verbs to await; see `connect`."""
+    return AsyncQueue(
+        store_maker(url, driver, clock), url=url, tenant=tenant, retention=retention, lease=lease
+    )
+
+
+def store_maker(
+    url: str, driver: str | None = None, clock: Callable[[], int] | None = None
+) -> Callable[[], Store]:
+    """What opens the store of an address; the address is checked at once."""
+    if not isinstance(url, str) or not url:
+        raise BadInput("store", url, needed="a file name, sqlite:///…, or memory://")
+    scheme = url.partition("://")[0] if "://" in url else "sqlite"
+    options: dict[str, Any] = {} if clock is None else {"clock": clock}
+    if scheme == "memory":
+        return _memory(options)
+    if scheme == "sqlite":
+        path, asked = _path(url)
+        if driver or asked.get("driver"):
+            options["driver"] = driver or asked["driver"]
+            if options["driver"] not in ("apsw", "stdlib"):
+                raise BadInput("driver", options["driver"], needed="apsw or stdlib")
+        return _sqlite(path, options)
+    raise BadInput("store", f"{scheme}://…", needed="a file name, sqlite:///…, or memory://")
+
+
+def _path(url: str) -> tuple[str, dict[str, str]]:
+    if "://" not in url:
+        return url, {}
+    parts = urlsplit(url)
+    if parts.netloc:
+        raise BadInput(
+            "store", url, needed="sqlite:///jobs.db, or sqlite:////var/lib/jobs.db for an absolute path"
+        )
+    asked = dict(parse_qsl(parts.query))
+    unknown = asked.keys() - {"driver"}
+    if unknown:
+        raise BadInput("store option", min(unknown), needed="driver")
+    return unquote(parts.path.removeprefix("/")), asked
+
+
+def _memory(options: dict[str, Any]) -> Callable[[], Store]:
+    from ..store.memory import MemoryStore
+
+    return lambda: MemoryStore(**options)
+
+
+def _sqlite(path: str, options: dict[str, Any]) -> Callable[[], Store]:
+    from ..store.sqlite import SqliteStore
+
+    return lambda: SqliteStore(path, **options)

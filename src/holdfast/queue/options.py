@@ -1,0 +1,199 @@
+"""The options of a job, as people write them, and the record that they become."""
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Any, Literal, TypedDict
+
+import msgspec
+from msgspec.structs import replace
+
+from ..core.bounds import DATA_BYTES, MAX_RATE_PER_S
+from ..core.checks import check_name, check_whole
+from ..core.commands import NewJob, OnConflict
+from ..core.durations import duration_ms, moment_ms
+from ..core.errors import BadInput, TooLarge
+from ..core.job import Backoff, Body
+
+Duration = float | int | timedelta | str
+Moment = datetime | float | int | str
+Key = str | bytes
+
+
+class FiringOptions(TypedDict, total=False):
+    """What can be said of a job that a schedule adds."""
+
+    priority: int
+    delay: Duration
+    run_at: Moment
+    expires: Duration | datetime
+    attempts: int
+    losses: int
+    backoff: Duration | tuple[Duration, Duration] | Backoff
+    timeout: Duration
+    retry_after: Duration
+    unique: Key
+    unique_for: Duration
+    on_conflict: OnConflict
+    domain: Key | Callable[..., Key | None] | None
+    parent: Any
+    when_child_fails: Literal["resume", "wait"]
+    then: Any
+    mock: bool
+    tenant: str
+
+
+class JobOptions(FiringOptions, total=False):
+    """Everything that can be said of a job besides its task and data."""
+
+    repeat: str
+
+
+def merge(base: JobOptions, more: JobOptions) -> JobOptions:
+    """Options on top of others; unknown ones are refused by name."""
+    for name in more:
+        if name not in JobOptions.__annotations__:
+            raise BadInput("option", name, needed=f"one of {', '.join(sorted(JobOptions.__annotations__))}")
+    return JobOptions(**{**base, **more})
+
+
+def new_job(task: str, data: Body, options: JobOptions, *, tenant: str) -> NewJob:
+    """The record that options become. Each is checked; what it means is the rules' affair."""
+    if not options:
+        return NewJob(task=task, data=data, tenant=tenant)
+    fields: dict[str, Any] = {}
+    for name, value in options.items():
+        if value is not None:
+            read = _READERS.get(name)
+            if read is None:
+                raise BadInput("option", name, needed=f"one of {', '.join(sorted(_READERS))}")
+            fields |= read(value)
+    return NewJob(**{"task": task, "data": data, "tenant": tenant} | fields)
+
+
+def encode(what: str, value: Any) -> Body:
+    """Data or a result as it is written: bytes as they are, everything else as JSON."""
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value)
+    try:
+        raw = msgspec.json.encode(value)
+    except (TypeError, ValueError, RecursionError, OverflowError) as error:
+        raise BadInput(
+            what, type(value).__name__, needed=f"bytes, or what can be written as JSON ({error})"
+        ) from None
+    if len(raw) > DATA_BYTES:
+        raise TooLarge(what, f"{len(raw):,} bytes", needed=f"at most {DATA_BYTES:,} bytes")
+    return raw.decode()
+
+
+def decode(body: Body | None) -> Any:
+    """What was encoded: bytes, or the JSON value."""
+    return body if body is None or isinstance(body, bytes) else msgspec.json.decode(body)
+
+
+def key_bytes(what: str, value: Key) -> bytes:
+    """A domain or unique key: text is written as UTF-8."""
+    if isinstance(value, bytes):
+        return value
+    if not isinstance(value, str):
+        raise BadInput(what, value, needed="text or bytes")
+    return value.encode("utf-8", "surrogatepass")
+
+
+def job_id(value: Any) -> int:
+    """The number of a job, from a number, its text, or anything with an `id`."""
+    found = getattr(value, "id", value)
+    if isinstance(found, str) and found.isascii() and found.isdigit():
+        found = int(found)
+    check_whole("job id", found, 0, (1 << 63) - 1)
+    return int(found)
+
+
+def rate_per_s(value: float | str | None) -> float | None:
+    """A rate: starts a second, or text such as "10/s", "100/m", "5/h"."""
+    if value is None or (isinstance(value, int | float) and not isinstance(value, bool)):
+        return None if value is None else float(value)
+    number, slash, unit = str(value).partition("/")
+    seconds = {"s": 1, "m": 60, "h": 3600, "d": 86400}.get(unit.strip()[:1] if unit.strip() in _UNITS else "")
+    try:
+        if not slash or seconds is None:
+            raise ValueError
+        return float(number) / seconds
+    except ValueError:
+        needed = f"starts a second (up to {MAX_RATE_PER_S:,.0f}), or text such as '10/s', '100/m', '5/h'"
+        raise BadInput("rate", value, needed=needed) from None
+
+
+_UNITS = {"s", "sec", "second", "m", "min", "minute", "h", "hour", "d", "day"}
+
+
+def _expires(value: Any) -> dict[str, Any]:
+    if isinstance(value, datetime):
+        return {"expires_at": moment_ms(value, name="expires")}
+    return {"expires_in_ms": duration_ms(value, name="expires")}
+
+
+def _backoff(value: Any) -> dict[str, Any]:
+    if isinstance(value, Backoff):
+        return {"backoff": value}
+    first, most = value if isinstance(value, tuple) and len(value) == 2 else (value, None)
+    first_ms = duration_ms(first, name="backoff")
+    most_ms = max(Backoff().most_ms, first_ms) if most is None else duration_ms(most, name="backoff")
+    return {"backoff": Backoff(first_ms=first_ms, most_ms=most_ms)}
+
+
+def _retry_after(value: Any) -> dict[str, Any]:
+    if isinstance(value, str) and value.strip()[:1] in ("+", "-", "S", "W", "s", "w"):
+        return {"retry_after": value}
+    return {"retry_after": duration_ms(value, name="retry_after")}
+
+
+def _when_child_fails(value: Any) -> dict[str, Any]:
+    if value not in ("resume", "wait"):
+        raise BadInput("when_child_fails", value, needed="resume or wait")
+    return {"wait_for_failed": value == "wait"}
+
+
+def _then(value: Any) -> dict[str, Any]:
+    if isinstance(value, str):
+        check_name("then", value)
+        return {"then": NewJob(task=value)}
+    if isinstance(value, NewJob):
+        return {"then": replace(value, data="{}")}
+    name = getattr(value, "name", None)
+    if not isinstance(name, str):
+        raise BadInput("then", value, needed="a task, its name, or a prepared call")
+    return {"then": NewJob(task=name)}
+
+
+def _attempts(value: Any) -> dict[str, Any]:
+    check_whole("attempts", value, 0, 1_000_000)
+    return {"max_attempts": value}
+
+
+def _domain(value: Any) -> dict[str, Any]:
+    if callable(value):
+        raise BadInput("domain", value, needed="text or bytes; a function of the arguments only with a task")
+    return {"domain": key_bytes("domain", value)}
+
+
+_READERS: dict[str, Callable[[Any], dict[str, Any]]] = {
+    "priority": lambda v: {"priority": v},
+    "delay": lambda v: {"delay_ms": duration_ms(v, name="delay")},
+    "run_at": lambda v: {"run_at": moment_ms(v, name="run_at")},
+    "expires": _expires,
+    "attempts": _attempts,
+    "losses": lambda v: {"max_losses": v},
+    "backoff": _backoff,
+    "timeout": lambda v: {"timeout_ms": duration_ms(v, name="timeout")},
+    "retry_after": _retry_after,
+    "repeat": lambda v: {"repeat": v},
+    "unique": lambda v: {"unique": key_bytes("unique", v)},
+    "unique_for": lambda v: {"unique_for_ms": duration_ms(v, name="unique_for")},
+    "on_conflict": lambda v: {"on_conflict": v},
+    "domain": _domain,
+    "parent": lambda v: {"parent_id": job_id(v)},
+    "when_child_fails": _when_child_fails,
+    "then": _then,
+    "mock": lambda v: {"mock": bool(v)},
+    "tenant": lambda v: {"tenant": v},
+}

@@ -1,0 +1,350 @@
+"""The queue: what people hold. Each verb is one ask of the engine; it returns after the commit."""
+
+from collections.abc import Callable, Iterable
+from types import TracebackType
+from typing import Any, ParamSpec, Self, TypeVar, Unpack, cast, overload
+
+from ..core import commands as c
+from ..core.job import Job
+from ..core.limits import Limit
+from ..core.schedule import Schedule
+from ..store.clock import monotonic_s
+from . import asks, base
+from .asks import Ask, Look
+from .base import BaseQueue
+from .claimed import Holding, delay_ms_of
+from .handle import Handle
+from .options import Duration, FiringOptions, JobOptions, Key, Moment, merge
+from .task import Task
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+
+
+class ClaimedJob(Holding):
+    """A job that this process holds: answer it once, or leave a `with` block to.
+
+    Its lease is renewed from a thread until it is answered, dropped or the queue is closed.
+    """
+
+    def __init__(self, queue: "Queue", claimed: c.Claimed, lease_ms: int, *, renew: bool) -> None:
+        super().__init__(claimed, lease_ms, queue.tenant)
+        self._queue = queue
+        if renew:
+            queue.line.renewer.watch(self._lease)
+
+    def _say(self, ask: Ask[T], connection: Any = None) -> T:
+        try:
+            return self._queue._ask(ask, connection)
+        except Exception as error:
+            self._lose_if(error)
+            raise
+
+    def done(
+        self,
+        result: Any = None,
+        *,
+        error: BaseException | str | None = None,
+        data: Any = None,
+        connection: Any = None,
+    ) -> Job:
+        """It went well, with this result; or `error`: it is tried again after its backoff.
+
+        `data` replaces the job's data, for its next run if it repeats. `connection` does it inside
+        your own transaction.
+        """
+        return self._say(self._done(result, error, data), connection)
+
+    def fail(self, reason: BaseException | str = "failed") -> Job:
+        """It ended in vain, and is not to be tried again."""
+        return self._say(self._fail(reason))
+
+    def retry(self, delay: Duration | None = None, *, counts: bool = True, reason: str = "") -> Job:
+        """Run it again after `delay`, or its backoff; `counts=False` spends no attempt."""
+        return self._say(self._retry(delay_ms_of(delay), counts=counts, reason=reason))
+
+    def release(self) -> Job:
+        """Give it back unstarted: it counts as no attempt."""
+        return self._say(self._release())
+
+    def extend(self, lease: Duration | None = None) -> None:
+        """Move the end of the lease to now + its length."""
+        self._say(self._extend(lease))
+
+    def progress(self, fraction: float, note: str = "") -> None:
+        """Tell how far it is, from 0 to 1."""
+        self._say(self._progress(fraction, note))
+
+    def update(self, data: Any) -> None:
+        """Replace its data, for a later run."""
+        self._say(self._update(data))
+
+    def add(self, task: Any, data: Any = None, **options: Unpack[JobOptions]) -> Handle[Any]:
+        """Add a child, which waits until this job is done; from a child, a sibling on its parent's behalf."""
+        (ids,) = [self._say(ask) for ask in self._add(task, data, options)]
+        return Handle(self._queue, ids[0])
+
+    def children(self, *, after: Any = None, limit: int = 1000) -> list[Job]:
+        """Its children of the last wave, to see how they ended."""
+        return self._queue._look(base.children(self, after=after, limit=limit))
+
+    def run(self) -> Job:
+        """Have this queue's task of that name do the work, and answer by what comes of it."""
+        task = self._queue._known(self.task)
+        try:
+            result = task.run(self)
+        except Exception as error:
+            return self.done(error=error)
+        if isinstance(result, Exception):
+            return self.done(error=result)
+        return self.done(result)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.answered:
+            return
+        if error is not None and not isinstance(error, Exception):
+            # Interrupted, not failed: somebody else should do it.
+            self.release()
+        else:
+            self.done(error=error)
+
+
+class Queue(BaseQueue):
+    """A durable job queue. Made by `holdfast.connect`; opens nothing before the first verb."""
+
+    def _ask(self, ask: Ask[T], connection: Any = None) -> T:
+        if connection is not None:
+            return ask.read(self.line.committer.engine.execute_in(connection, ask.command))
+        return ask.read(self.line.committer.ask(ask.command, wait_s=ask.wait_s))
+
+    def _look(self, look: Look[T]) -> T:
+        return self.line.committer.engine.read(look.read)
+
+    def add(
+        self, task: Any, data: Any = None, *, connection: Any = None, **options: Unpack[JobOptions]
+    ) -> Handle[Any]:
+        """Add a job by the name of its task; returns after the commit.
+
+        With `connection`, the job is written inside your own transaction on that connection.
+        """
+        new = self.call(task, data, **options)
+        (ids,) = [self._ask(ask, connection) for ask in asks.add([new])]
+        return Handle(self, ids[0])
+
+    def add_many(self, jobs: Iterable[Any], **options: Unpack[JobOptions]) -> list[Handle[Any]]:
+        """Add prepared calls or (task, data) pairs; all or none of each 10,000."""
+        return [Handle(self, id) for ask in self._calls(jobs, options) for id in self._ask(ask)]
+
+    def next(
+        self,
+        tasks: Iterable[Any] | None = None,
+        *,
+        lease: Duration | None = None,
+        wait: Duration | None = None,
+        renew: bool = True,
+        until_empty: bool = False,
+    ) -> ClaimedJob | None:
+        """Claim the next job, or None when `wait` has passed.
+
+        `until_empty` waits as long as there is anything left to do, and then returns None.
+        """
+        deadline_s = None if wait is None else monotonic_s() + asks.wait_s_of(wait)
+        while True:
+            pause = 1.0 if until_empty and deadline_s is None else wait
+            found = self.claim(tasks, limit=1, lease=lease, wait=pause, renew=renew)
+            if found:
+                return found[0]
+            late = deadline_s is not None and monotonic_s() >= deadline_s
+            if not until_empty or late or not self._look(base.unfinished(self.tenant, tasks)):
+                return None
+
+    def claim(
+        self,
+        tasks: Iterable[Any] | None = None,
+        *,
+        limit: int = 1,
+        lease: Duration | None = None,
+        wait: Duration | None = None,
+        renew: bool = True,
+    ) -> list[ClaimedJob]:
+        """Claim up to `limit` jobs at once; an empty list when `wait` has passed."""
+        length = self.lease if lease is None else lease
+        ask = asks.claim(tasks, tenant=self.tenant, limit=limit, lease=length, wait=wait)
+        lease_ms = asks.lease_ms_of(length)
+        return [ClaimedJob(self, claimed, lease_ms, renew=renew) for claimed in self._ask(ask)]
+
+    def get(self, job: Any) -> Job:
+        """A job's record, live or archived; `NotFound` when there is none."""
+        return self._look(base.get(job))
+
+    def data(self, job: Any) -> Any:
+        """A job's data: the JSON value, or bytes."""
+        return self._look(base.data(job))
+
+    def result(self, job: Any, wait: Duration | None = None) -> Any:
+        """What a job returned; raises `JobFailed` with its outcome, or `Timeout`."""
+        return self._ask(asks.result(job, wait))
+
+    def jobs(
+        self,
+        *,
+        task: str | None = None,
+        state: str | None = None,
+        domain: Key | None = None,
+        parent: Any = None,
+        schedule: str | None = None,
+        archived: bool = False,
+        after: Any = None,
+        limit: int = 100,
+    ) -> list[Job]:
+        """Jobs that match, oldest first, from the first after `after`."""
+        fields = {"task": task, "state": state, "domain": domain, "parent_id": parent, "schedule": schedule}
+        return self._look(base.jobs(self.tenant, after=after, limit=limit, archived=archived, **fields))
+
+    def counts(self) -> dict[str, dict[str, int]]:
+        """How many jobs of each task are in each state."""
+        return self._look(base.counts(self.tenant))
+
+    def why(self, job: Any) -> str:
+        """Why a job is not running, in a sentence."""
+        return self._look(base.why(job))
+
+    def cancel(self, job: Any, *, force: bool = False) -> Job:
+        """Take a job out of the queue; one that runs is asked to stop, and with `force` loses its claim."""
+        return self._ask(asks.cancel(job, force=force))
+
+    def requeue(self, job: Any, *, run_at: Moment | None = None) -> Job:
+        """Put a job back in the queue, whatever its state, its attempts forgiven."""
+        return self._ask(asks.requeue(job, run_at=run_at))
+
+    def update(
+        self,
+        job: Any,
+        *,
+        data: Any = None,
+        priority: int | None = None,
+        run_at: Moment | None = None,
+        repeat: str | None = None,
+    ) -> Job:
+        """Change what a job will do; what is not given stays."""
+        return self._ask(asks.update(job, data=data, priority=priority, run_at=run_at, repeat=repeat))
+
+    def delete(self, job: Any) -> None:
+        """Remove all trace of a job that neither runs nor waits for its family."""
+        self._ask(asks.delete(job))
+
+    def purge(self, *, before: Moment) -> int:
+        """Delete archived jobs that ended before a moment; how many."""
+        return sum(iter(lambda: self._ask(asks.purge(before, tenant=self.tenant)), 0))
+
+    def limit(
+        self, domain: Key, *, rate: float | str | None = None, burst: int = 1, concurrency: int | None = None
+    ) -> None:
+        """Limit a domain, or all that match a pattern; with neither rate nor concurrency, lift the limit."""
+        self._ask(asks.limit(domain, tenant=self.tenant, rate=rate, burst=burst, concurrency=concurrency))
+
+    def limits(self) -> dict[bytes, Limit]:
+        """All limits, by domain or pattern."""
+        return self._look(base.limits(self.tenant))
+
+    def pause(self, task: Any = None, *, domain: Key | None = None) -> None:
+        """Have claims pass by a task, a domain, or (with neither) all of this tenant."""
+        self._ask(asks.pause(task, domain, tenant=self.tenant, on=True))
+
+    def resume(self, task: Any = None, *, domain: Key | None = None) -> None:
+        """Undo `pause`."""
+        self._ask(asks.pause(task, domain, tenant=self.tenant, on=False))
+
+    def schedule(
+        self,
+        name: str,
+        task: Any,
+        data: Any = None,
+        *,
+        cron: str | None = None,
+        every: Duration | None = None,
+        repeat: str | None = None,
+        tz: str | None = None,
+        catch_up: str | None = None,
+        overlap: str | None = None,
+        jitter: Duration | None = None,
+        **options: Unpack[FiringOptions],
+    ) -> Schedule:
+        """Add a job at each of these times; saying it again with the same words changes nothing."""
+        when: dict[str, Any] = {"cron": cron, "every": every, "repeat": repeat, "tz": tz}
+        when |= {"catch_up": catch_up, "overlap": overlap, "jitter": jitter}
+        return self._ask(self._schedule_ask(name, task, data, when, cast(JobOptions, options)))
+
+    def schedules(self) -> list[Schedule]:
+        """All schedules, by name."""
+        return self._look(base.schedules(self.tenant))
+
+    def unschedule(self, name: str) -> None:
+        """Remove a schedule; what it has added stays."""
+        self._ask(asks.unschedule(name, tenant=self.tenant))
+
+    def pause_schedule(self, name: str, *, on: bool = True) -> Schedule:
+        """Stop a schedule from firing, or (`on=False`) let it go on."""
+        return self._ask(asks.pause_schedule(name, tenant=self.tenant, on=on))
+
+    @overload
+    def task(self, function: Callable[P, R], /) -> Task[P, R]: ...
+
+    @overload
+    def task(
+        self,
+        function: None = None,
+        /,
+        *,
+        name: str | None = None,
+        cron: str | None = None,
+        every: Duration | None = None,
+        tz: str | None = None,
+        **options: Unpack[JobOptions],
+    ) -> Callable[[Callable[P, R]], Task[P, R]]: ...
+
+    def task(
+        self,
+        function: Callable[..., Any] | None = None,
+        /,
+        *,
+        name: str | None = None,
+        cron: str | None = None,
+        every: Duration | None = None,
+        tz: str | None = None,
+        **options: Any,
+    ) -> Any:
+        """Make a function a task of this queue; `cron` or `every` also schedules it."""
+
+        def decorate(function: Callable[..., Any]) -> Task[..., Any]:
+            task: Task[..., Any] = Task(
+                function,
+                name or function.__name__,
+                merge({}, cast(JobOptions, options)),
+                tenant=self.tenant,
+                adder=self.add_many,
+            )
+            self.tasks[task.name] = task
+            if cron is not None or every is not None:
+                self.schedule(task.name, task, cron=cron, every=every, tz=tz)
+            return task
+
+        return decorate if function is None else decorate(function)
+
+    def close(self) -> None:
+        """Let go of everything; claimed jobs that were not answered come back when their leases end."""
+        line = self._shut()
+        if line is not None:
+            line.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,0 +1,209 @@
+"""Tasks: functions whose calls can be queued. Arguments travel by name, as one JSON object."""
+
+import functools
+import inspect
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack, get_type_hints
+
+import msgspec
+
+from ..core.checks import check_name
+from ..core.commands import NewJob
+from ..core.errors import BadInput
+from ..core.job import Body, Job
+from .options import JobOptions, encode, key_bytes, merge, new_job
+
+if TYPE_CHECKING:
+    from .claimed import Holding
+    from .handle import Handle
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Signature:
+    """How a function's arguments are written and read, along its annotations."""
+
+    def __init__(self, name: str, function: Callable[..., Any]) -> None:
+        self._name = name
+        self._signature = inspect.signature(function)
+        hints = _hints(function)
+        self.extras = False
+        fields: list[Any] = []
+        for parameter in self._signature.parameters.values():
+            if parameter.kind in (parameter.VAR_POSITIONAL, parameter.POSITIONAL_ONLY):
+                star = "*" if parameter.kind == parameter.VAR_POSITIONAL else ""
+                needed = "a named parameter: arguments travel by name"
+                raise BadInput(
+                    f"parameter {star}{parameter.name} of task {name}",
+                    parameter.kind.description,
+                    needed=needed,
+                )
+            if parameter.kind == parameter.VAR_KEYWORD:
+                self.extras = True
+                continue
+            hint = hints.get(parameter.name, Any)
+            required = parameter.default is parameter.empty
+            fields.append((parameter.name, hint) if required else (parameter.name, hint, msgspec.UNSET))
+        self.whole = len(fields) == 1 and fields[0][1] is Job
+        self.names = [field[0] for field in fields]
+        self._one = fields[0][1] if len(fields) == 1 else None
+        self._decoder = None if self.whole else _decoder(fields)
+
+    def write(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Body:
+        """The arguments of a call as data; what the function would not take is refused here."""
+        try:
+            bound = self._signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise BadInput(
+                f"call of task {self._name}", args or kwargs, needed=f"such as its function takes ({error})"
+            ) from None
+        named = dict(bound.arguments)
+        if self.extras:
+            last = list(self._signature.parameters)[-1]
+            named |= named.pop(last, {})
+        data = encode(f"arguments of task {self._name}", named)
+        self.read(data)
+        return data
+
+    def read(self, data: Body) -> dict[str, Any]:
+        """Data as the arguments of a call; what is not an object goes to the only parameter."""
+        if isinstance(data, bytes) or (not data.lstrip().startswith("{") and len(self.names) == 1):
+            return self._read_whole(data)
+        assert self._decoder is not None
+        try:
+            values = self._decoder.decode(data)
+        except msgspec.DecodeError as error:
+            raise BadInput(
+                f"arguments of task {self._name}", "data", needed=f"such as its function takes ({error})"
+            ) from None
+        named = {name: value for name in self.names if (value := getattr(values, name)) is not msgspec.UNSET}
+        if self.extras:
+            named = msgspec.json.decode(data) | named
+        return named
+
+    def _read_whole(self, data: Body) -> dict[str, Any]:
+        if len(self.names) != 1:
+            found = "bytes" if isinstance(data, bytes) else "not an object"
+            raise BadInput(
+                f"data of task {self._name}", found, needed=f"an object with {', '.join(self.names)}"
+            )
+        if isinstance(data, bytes):
+            return {self.names[0]: data}
+        kind = Any if self._one is None else self._one
+        try:
+            return {self.names[0]: msgspec.json.decode(data, type=kind)}
+        except msgspec.DecodeError as error:
+            raise BadInput(
+                f"data of task {self._name}", "data", needed=f"such as its function takes ({error})"
+            ) from None
+
+
+def _decoder(fields: list[Any]) -> "msgspec.json.Decoder[Any]":
+    kinds = [
+        (name, kind | msgspec.UnsetType, *rest) if rest else (name, kind) for name, kind, *rest in fields
+    ]
+    return msgspec.json.Decoder(msgspec.defstruct("Arguments", kinds, kw_only=True))
+
+
+def _hints(function: Callable[..., Any]) -> dict[str, Any]:
+    try:
+        return get_type_hints(inspect.unwrap(function))
+    except (NameError, TypeError):
+        # Annotations that cannot be resolved say nothing; the values are taken as JSON has them.
+        return {}
+
+
+class Using(Generic[P, R]):
+    """A task with options for the calls that follow."""
+
+    def __init__(self, task: "Task[P, R]", options: JobOptions) -> None:
+        self._task, self._options = task, options
+
+    def call(self, *args: P.args, **kwargs: P.kwargs) -> NewJob:
+        """A prepared call, for `add_many` and `then`."""
+        return self._task.prepare(args, kwargs, self._options)
+
+    def add(self, *args: P.args, **kwargs: P.kwargs) -> "Handle[R]":
+        """Add a job; returns after the commit."""
+        return self._task.adder([self.call(*args, **kwargs)])[0]
+
+
+class Task(Generic[P, R]):
+    """A function that can be called, and whose calls can be queued."""
+
+    def __init__(
+        self,
+        function: Callable[P, R],
+        name: str,
+        options: JobOptions,
+        *,
+        tenant: str,
+        adder: Callable[[Iterable[NewJob]], "list[Handle[Any]]"],
+    ) -> None:
+        check_name("task", name)
+        functools.update_wrapper(self, function)
+        self.name = name
+        self.function = function
+        self.options = options
+        self.adder = adder
+        self.signature = Signature(name, function)
+        self._tenant = tenant
+        # A task's options are refused where they are written, not at the first call.
+        new_job(name, "{}", _without_domain(options), tenant=tenant)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self.function(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"<Task {self.name!r}>"
+
+    def using(self, **options: Unpack[JobOptions]) -> Using[P, R]:
+        """The same task with other options: `resize.using(delay="30s").add("a.png")`."""
+        return Using(self, merge(self.options, options))
+
+    def call(self, *args: P.args, **kwargs: P.kwargs) -> NewJob:
+        """A prepared call, for `add_many` and `then`."""
+        return self.prepare(args, kwargs, self.options)
+
+    def add(self, *args: P.args, **kwargs: P.kwargs) -> "Handle[R]":
+        """Add a job; returns after the commit."""
+        return self.adder([self.call(*args, **kwargs)])[0]
+
+    def add_many(self, calls: Iterable[tuple[Any, ...] | dict[str, Any]]) -> "list[Handle[R]]":
+        """Add a job for each tuple, or dict, of arguments."""
+        return self.adder(self._spread(arguments) for arguments in calls)
+
+    def _spread(self, arguments: tuple[Any, ...] | dict[str, Any]) -> NewJob:
+        if isinstance(arguments, dict):
+            return self.prepare((), arguments, self.options)
+        if isinstance(arguments, tuple):
+            return self.prepare(arguments, {}, self.options)
+        raise BadInput(f"arguments of task {self.name}", arguments, needed="a tuple or a dict")
+
+    def prepare(self, args: tuple[Any, ...], kwargs: dict[str, Any], options: JobOptions) -> NewJob:
+        """The job that a call becomes."""
+        if self.signature.whole:
+            data = encode("data", args[0] if args else kwargs)
+        else:
+            data = self.signature.write(args, kwargs)
+        domain = options.get("domain")
+        if callable(domain):
+            chosen = domain(*args, **kwargs)
+            options = _without_domain(options)
+            if chosen is not None:
+                options["domain"] = key_bytes("domain", chosen)
+        return new_job(self.name, data, options, tenant=self._tenant)
+
+    def run(self, job: "Holding") -> Any:
+        """Call the function with a claimed job's data; its result, or what it raises."""
+        if self.signature.whole:
+            return self.function(*(job,))  # type: ignore[arg-type,call-arg]
+        return self.function(**self.signature.read(job.body))  # type: ignore[call-arg]
+
+
+def _without_domain(options: JobOptions) -> JobOptions:
+    rest = JobOptions(**options)
+    if callable(rest.get("domain")):
+        del rest["domain"]
+    return rest

@@ -1,0 +1,76 @@
+-- How a claim finds its jobs: the (rank, id) of the first that match, in order.
+--
+-- By pairs: the index of each (tenant, task) is walked only as far as it is needed, all of them
+-- merged by rank. By scan: the READY jobs one after the other, passing by what does not match.
+
+-- name: pick
+SELECT CAST('[' || group_concat('[' || rank || ',' || id || ']') || ']' AS BLOB) FROM ({picked})
+
+-- name: ready_of_pair
+SELECT rank, id FROM holdfast_jobs INDEXED BY holdfast_ready
+WHERE place = 2 AND mock = 0 AND tenant = ? AND task = ? AND rank BETWEEN ? AND ?
+
+-- name: ready
+SELECT rank, id FROM holdfast_jobs INDEXED BY holdfast_place
+WHERE place = 2 AND rank BETWEEN ? AND ? AND mock <= ? ORDER BY rank, id LIMIT ?
+
+-- name: ready_filtered
+SELECT rank, id FROM holdfast_jobs INDEXED BY holdfast_place
+WHERE place = 2 AND rank BETWEEN ?1 AND ?2 AND mock <= ?3
+    AND (?4 IS NULL OR tenant = ?4)
+    AND (?5 IS NULL OR task IN (SELECT value FROM json_each(?5)))
+    AND NOT EXISTS (
+        SELECT 1 FROM json_each(?6) AS passed
+        WHERE (passed.value ->> 0 IS NULL OR passed.value ->> 0 = tenant)
+            AND (passed.value ->> 1 IS NULL OR passed.value ->> 1 = task)
+    )
+ORDER BY rank, id LIMIT ?7
+
+-- The pairs that have READY jobs: one look into the index for each, however many jobs it has.
+-- name: pairs
+WITH RECURSIVE pair (tenant, task) AS (
+    SELECT tenant, task FROM (
+        SELECT tenant, task FROM holdfast_jobs INDEXED BY holdfast_ready
+        WHERE place = 2 AND mock = 0 AND tenant >= ?1 ORDER BY tenant, task LIMIT 1
+    )
+    UNION ALL
+    SELECT following.tenant, following.task FROM pair CROSS JOIN holdfast_jobs AS following
+    ON following.id = coalesce(
+        (SELECT id FROM holdfast_jobs INDEXED BY holdfast_ready
+         WHERE place = 2 AND mock = 0 AND tenant = pair.tenant AND task > pair.task
+         ORDER BY task, rank, id LIMIT 1),
+        (SELECT id FROM holdfast_jobs INDEXED BY holdfast_ready
+         WHERE place = 2 AND mock = 0 AND tenant > pair.tenant
+         ORDER BY tenant, task, rank, id LIMIT 1)
+    )
+    WHERE ?2 IS NULL OR pair.tenant = ?2
+    LIMIT ?3
+)
+SELECT CAST('[' || group_concat(json_array(tenant, task)) || ']' AS BLOB) FROM pair
+WHERE ?2 IS NULL OR tenant = ?2
+
+-- name: tenants
+WITH RECURSIVE present (tenant) AS (
+    SELECT tenant FROM (
+        SELECT tenant FROM holdfast_jobs INDEXED BY holdfast_ready
+        WHERE place = 2 AND mock = 0 ORDER BY tenant LIMIT 1
+    )
+    UNION ALL
+    SELECT following.tenant FROM present CROSS JOIN holdfast_jobs AS following
+    ON following.id = (
+        SELECT id FROM holdfast_jobs INDEXED BY holdfast_ready
+        WHERE place = 2 AND mock = 0 AND tenant > present.tenant
+        ORDER BY tenant, task, rank, id LIMIT 1
+    )
+    LIMIT ?
+)
+SELECT CAST('[' || group_concat(json_quote(tenant)) || ']' AS BLOB) FROM present
+
+-- name: claim
+UPDATE holdfast_jobs
+SET place = 4, rank = ?, owner = ?, lease_until = ?, started_at = ?, claim = claim + 1, version = version + 1
+WHERE id IN (SELECT value FROM json_each(?))
+
+-- name: serve
+INSERT INTO holdfast_lanes (tenant, task, ready, served) VALUES {rows}
+ON CONFLICT (tenant, task) DO UPDATE SET served = excluded.served

@@ -1,0 +1,121 @@
+-- What is read. Every answer is one value, JSON as a BLOB: a step per row would give up the
+-- interpreter lock once per row, and text would pass through a borrowed connection's text factory.
+--
+--   {jobs}  the hot columns and the rest, which `as_jobs` turns into whole records
+--   {rows}  (?,?,…),(?,?,…), as many as there are rows; the first column is the number of the row
+
+-- name: as_jobs
+SELECT CAST('[' || group_concat(
+    '{"place":' || place || ',"rank":' || rank || ',"version":' || version || ',"owner":' || owner
+    || ',"lease_until":' || lease_until || ',"started_at":' || started_at || ',"claim":' || claim
+    || ',' || substr(rest, 2)
+) || ']' AS BLOB) FROM ({jobs})
+
+-- name: load
+SELECT {hot} FROM holdfast_jobs WHERE id IN (SELECT value FROM json_each(?))
+
+-- name: children
+SELECT {hot} FROM holdfast_jobs INDEXED BY holdfast_children
+WHERE parent_id = ? AND parent_id > 0 AND id > ? ORDER BY id LIMIT ?
+
+-- name: children_in_place
+SELECT {hot} FROM holdfast_jobs INDEXED BY holdfast_children
+WHERE parent_id = ? AND parent_id > 0 AND place = ? AND id > ? ORDER BY id LIMIT ?
+
+-- name: first
+SELECT {hot} FROM holdfast_jobs INDEXED BY holdfast_place
+WHERE place = ? AND rank <= ? ORDER BY rank, id LIMIT ?
+
+-- name: expiring
+SELECT {hot} FROM holdfast_jobs INDEXED BY holdfast_expiring
+WHERE expires_at > 0 AND place NOT IN (4, 6) AND expires_at <= ? ORDER BY expires_at, id LIMIT ?
+
+-- name: lineup
+SELECT {hot} FROM holdfast_jobs INDEXED BY holdfast_domain
+WHERE tenant = ? AND domain = ? AND task = ? AND place = ? ORDER BY rank, id LIMIT ?
+
+-- name: lineup_last
+SELECT {hot} FROM holdfast_jobs INDEXED BY holdfast_domain
+WHERE tenant = ? AND domain = ? AND task = ? AND place = ? ORDER BY rank DESC, id DESC LIMIT ?
+
+-- name: list
+SELECT {hot} FROM holdfast_jobs {index} WHERE {conditions} ORDER BY id LIMIT ?
+
+-- name: list_archived
+SELECT CAST('[' || group_concat(record) || ']' AS BLOB) FROM (
+    SELECT record FROM holdfast_archive WHERE {conditions} ORDER BY id LIMIT ?
+)
+
+-- name: archived
+SELECT CAST('[' || group_concat(record) || ']' AS BLOB)
+FROM holdfast_archive WHERE id IN (SELECT value FROM json_each(?))
+
+-- name: data
+SELECT CAST('[' || group_concat('[' || id || ',' || CASE typeof(body)
+    WHEN 'text' THEN json_quote(body) ELSE '["' || hex(body) || '"]' END || ']') || ']' AS BLOB)
+FROM holdfast_data WHERE id IN (SELECT value FROM json_each(?))
+
+-- name: results
+SELECT CAST('[' || group_concat('[' || id || ',' || CASE typeof(body)
+    WHEN 'text' THEN json_quote(body) ELSE '["' || hex(body) || '"]' END || ']') || ']' AS BLOB)
+FROM holdfast_results WHERE id IN (SELECT value FROM json_each(?))
+
+-- name: records
+SELECT CAST('[' || group_concat('[' || json_quote(name) || ',' || CASE typeof(value)
+    WHEN 'text' THEN json_quote(value) ELSE '["' || hex(value) || '"]' END || ']') || ']' AS BLOB)
+FROM holdfast_records WHERE kind = ?
+
+-- name: records_named
+SELECT CAST('[' || group_concat('[' || json_quote(name) || ',' || CASE typeof(value)
+    WHEN 'text' THEN json_quote(value) ELSE '["' || hex(value) || '"]' END || ']') || ']' AS BLOB)
+FROM holdfast_records WHERE kind = ? AND name IN (SELECT value FROM json_each(?))
+
+-- name: find_unique
+SELECT CAST('[' || group_concat('[' || wanted.column1 || ',' || job_id || ',' || until_ms || ']') || ']' AS BLOB)
+FROM (VALUES {rows}) AS wanted CROSS JOIN holdfast_uniques
+WHERE tenant = wanted.column2 AND task = wanted.column3 AND key = wanted.column4
+
+-- name: domains
+SELECT CAST('[' || group_concat(record) || ']' AS BLOB)
+FROM (VALUES {rows}) AS wanted CROSS JOIN holdfast_domains
+WHERE tenant = wanted.column1 AND name = wanted.column2
+
+-- name: due_domains
+SELECT CAST('[' || group_concat(record) || ']' AS BLOB) FROM (
+    SELECT record FROM holdfast_domains INDEXED BY holdfast_due
+    WHERE due_ms > 0 AND due_ms <= ? ORDER BY due_ms, tenant, name LIMIT ?
+)
+
+-- name: list_domains
+SELECT CAST('[' || group_concat(record) || ']' AS BLOB) FROM (
+    SELECT record FROM holdfast_domains WHERE tenant = ? AND name > ? ORDER BY name LIMIT ?
+)
+
+-- name: domain_counts
+SELECT CAST('[' || group_concat('[' || json_quote(task) || ',' || place || ',' || number || ']') || ']' AS BLOB) FROM (
+    SELECT task, place, count(*) AS number FROM holdfast_jobs INDEXED BY holdfast_domain
+    WHERE tenant = ? AND domain = ? AND place IN (2, 3, 4) GROUP BY task, place
+)
+
+-- name: waiting
+SELECT CAST('[' || group_concat(json_array(tenant, task)) || ']' AS BLOB) FROM (
+    SELECT tenant, task FROM holdfast_lanes INDEXED BY holdfast_waiting
+    WHERE ready > 0 ORDER BY served, tenant, task LIMIT ? OFFSET ?
+)
+
+-- name: counts
+SELECT CAST('[' || group_concat(json_array(tenant, task, place, state, number)) || ']' AS BLOB)
+FROM holdfast_counts
+
+-- name: counts_of_tenant
+SELECT CAST('[' || group_concat(json_array(tenant, task, place, state, number)) || ']' AS BLOB)
+FROM holdfast_counts WHERE tenant = ?
+
+-- name: moments
+SELECT CAST(json_array(
+    (SELECT rank FROM holdfast_jobs INDEXED BY holdfast_place WHERE place = 1 ORDER BY rank LIMIT 1),
+    (SELECT rank FROM holdfast_jobs INDEXED BY holdfast_place WHERE place = 4 ORDER BY rank LIMIT 1),
+    (SELECT expires_at FROM holdfast_jobs INDEXED BY holdfast_expiring
+     WHERE expires_at > 0 AND place NOT IN (4, 6) ORDER BY expires_at LIMIT 1),
+    (SELECT due_ms FROM holdfast_domains INDEXED BY holdfast_due WHERE due_ms > 0 ORDER BY due_ms LIMIT 1)
+) AS BLOB)

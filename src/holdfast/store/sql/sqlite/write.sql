@@ -1,0 +1,96 @@
+-- What is written, whole batches at a time: {rows} is (?,?,…),(?,?,…), as many as there are rows.
+
+-- name: newest
+SELECT max(coalesce((SELECT max(id) FROM holdfast_jobs), 0), coalesce((SELECT max(id) FROM holdfast_archive), 0))
+
+-- name: known
+SELECT CAST('[' || group_concat(value) || ']' AS BLOB) FROM json_each(?)
+WHERE value IN (SELECT id FROM holdfast_jobs) OR value IN (SELECT id FROM holdfast_archive)
+
+-- name: insert_jobs
+INSERT INTO holdfast_jobs (
+    id, tenant, task, place, rank, version, owner, lease_until, started_at, claim,
+    mock, expires_at, parent_id, domain, schedule, rest
+) VALUES {rows}
+
+-- name: swap
+UPDATE holdfast_jobs
+SET tenant = new.column2, task = new.column3, place = new.column4, rank = new.column5,
+    version = new.column6, owner = new.column7, lease_until = new.column8, started_at = new.column9,
+    claim = new.column10, mock = new.column11, expires_at = new.column12, parent_id = new.column13,
+    domain = new.column14, schedule = new.column15, rest = new.column16
+FROM (VALUES {rows}) AS new
+WHERE holdfast_jobs.id = new.column1 AND holdfast_jobs.version = new.column6 - 1
+
+-- name: delete_jobs
+DELETE FROM holdfast_jobs WHERE id IN (SELECT value FROM json_each(?)) AND version = ?
+
+-- name: insert_archive
+INSERT INTO holdfast_archive (id, finished_at, tenant, task, state, record) VALUES {rows}
+
+-- name: delete_archive
+DELETE FROM holdfast_archive WHERE id IN (SELECT value FROM json_each(?))
+
+-- name: ended_before
+SELECT CAST('[' || group_concat(record) || ']' AS BLOB) FROM (
+    SELECT record FROM holdfast_archive INDEXED BY holdfast_ended
+    WHERE finished_at < ?1 AND (?2 IS NULL OR tenant = ?2) ORDER BY finished_at, id LIMIT ?3
+)
+
+-- name: put_data
+INSERT INTO holdfast_data (id, body) VALUES {rows} ON CONFLICT (id) DO UPDATE SET body = excluded.body
+
+-- name: put_results
+INSERT INTO holdfast_results (id, body) VALUES {rows} ON CONFLICT (id) DO UPDATE SET body = excluded.body
+
+-- name: delete_data
+DELETE FROM holdfast_data WHERE id IN (SELECT value FROM json_each(?))
+
+-- name: delete_results
+DELETE FROM holdfast_results WHERE id IN (SELECT value FROM json_each(?))
+
+-- name: put_unique
+INSERT INTO holdfast_uniques (tenant, task, key, job_id, until_ms) VALUES {rows}
+ON CONFLICT (tenant, task, key) DO UPDATE SET job_id = excluded.job_id, until_ms = excluded.until_ms
+
+-- name: drop_unique
+DELETE FROM holdfast_uniques WHERE (tenant, task, key) IN (VALUES {rows})
+
+-- name: lapse_unique
+DELETE FROM holdfast_uniques WHERE (tenant, task, key) IN (
+    SELECT tenant, task, key FROM holdfast_uniques INDEXED BY holdfast_lapsing
+    WHERE until_ms > 0 AND until_ms <= ? ORDER BY until_ms LIMIT ?
+)
+
+-- name: insert_domains
+INSERT INTO holdfast_domains (tenant, name, version, due_ms, record) VALUES {rows} ON CONFLICT DO NOTHING
+
+-- name: swap_domains
+UPDATE holdfast_domains SET version = new.column3, due_ms = new.column4, record = new.column5
+FROM (VALUES {rows}) AS new
+WHERE holdfast_domains.tenant = new.column1 AND holdfast_domains.name = new.column2
+    AND holdfast_domains.version = new.column3 - 1
+
+-- name: drop_domains
+DELETE FROM holdfast_domains WHERE (tenant, name, version) IN (VALUES {rows})
+
+-- name: count
+INSERT INTO holdfast_counts (tenant, task, place, state, number) VALUES {rows}
+ON CONFLICT (tenant, task, place, state) DO UPDATE SET number = number + excluded.number
+
+-- name: drop_zero_counts
+DELETE FROM holdfast_counts INDEXED BY holdfast_zero WHERE number = 0
+
+-- name: count_lanes
+INSERT INTO holdfast_lanes (tenant, task, ready, served) VALUES {rows}
+ON CONFLICT (tenant, task) DO UPDATE SET ready = ready + excluded.ready
+
+-- name: drop_empty_lanes
+DELETE FROM holdfast_lanes WHERE ready <= 0 AND (tenant, task) IN (VALUES {rows})
+
+-- name: put_records
+INSERT INTO holdfast_records (kind, name, value) VALUES {rows}
+ON CONFLICT (kind, name) DO UPDATE SET value = excluded.value
+
+-- name: drop_records
+DELETE FROM holdfast_records WHERE kind = ? AND name IN (SELECT value FROM json_each(?))

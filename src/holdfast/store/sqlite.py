@@ -1,0 +1,348 @@
+"""The SQLite store: one file, any number of processes.
+
+    run      its turn in the queue of writers (sqlite_lock) ▶ BEGIN IMMEDIATE ▶ fn(SqliteTxn) ▶ COMMIT
+    read     a connection of the pool ▶ BEGIN ▶ fn(SqliteReads) ▶ ROLLBACK
+    borrow   the caller's connection ▶ SAVEPOINT ▶ fn(SqliteTxn) ▶ RELEASE; the caller commits
+
+Nothing is opened before the first of these. The file has company while it is in use: `-wal` and `-shm`
+are SQLite's own, `-lock` is the queue of writers, `-wake/` the sockets of those that wait.
+
+A connection must not live through a fork: the child would believe to hold locks that are its parent's.
+So all are closed before a fork and opened again, on either side, when they are next needed.
+"""
+
+import os
+import threading
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from ..core.errors import BadInput, Closed, Conflict, HoldfastError, StoreError, Unavailable, WouldBlock
+from .clock import Clock, monotonic_s, system_clock
+from .contract import ReadTxn, Txn
+from .sqlite_driver import Link, driver_named
+from .sqlite_faults import faults
+from .sqlite_lock import WriteQueue, begin
+from .sqlite_open import open_reader, open_writer
+from .sqlite_reads import SqliteReads
+from .sqlite_report import complaints, particulars
+from .sqlite_txn import SqliteTxn
+from .sqlite_wake import Wake
+from .sqlite_wal import Checkpointer, copy_all
+
+T = TypeVar("T")
+
+# How long a batch waits for its turn.
+PATIENCE_S = 30.0
+# How often a batch is done again when what it expected has changed: never more than once, unless the
+# caller's expectation is wrong.
+TRIES = 100
+READERS_KEPT = 4
+# How often a waiting store looks by itself whether somebody has written.
+POLL_S = 0.1
+FORK_PATIENCE_S = 1.0
+
+
+class SqliteStore:
+    """A store in one file."""
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        driver: str = "apsw",
+        clock: Clock = system_clock,
+        patience_s: float = PATIENCE_S,
+    ) -> None:
+        if str(path) in ("", ":memory:"):
+            raise BadInput("path", str(path), needed="the name of a file; memory:// keeps jobs in memory")
+        self.path = Path(path).absolute()
+        self._driver = driver_named(driver)
+        self._clock = clock
+        self._patience_s = patience_s
+        self._closed = False
+        self._lock = threading.RLock()  # the writer
+        self._pool = threading.Condition()  # the readers
+        self._fresh()
+        _stores.add(self)
+
+    def _fresh(self) -> None:
+        """Nothing is open."""
+        self._pid = os.getpid()
+        self._writer: Link | None = None
+        self._inode = (0, 0)
+        self._readers: list[Link] = []
+        self._reading = 0
+        self._seen_version = 0
+        self._queue = WriteQueue(self.path, self._patience_s)
+        self._wake = Wake(self.path)
+        self._checkpointer = Checkpointer(self._driver, self.path)
+
+    def run(self, fn: Callable[[Txn], T]) -> T:
+        """Call `fn` as one transaction, which is on the disk when this returns."""
+        with self._lock:
+            for _ in range(TRIES):
+                try:
+                    with faults(self._driver, self.path):
+                        return self._attempt(fn)
+                except Conflict:
+                    continue
+        raise Unavailable(f"{self.path}: a batch was done {TRIES} times, and each time something had changed")
+
+    def _attempt(self, fn: Callable[[Txn], T]) -> T:
+        link = self._open()
+        if link.in_transaction:
+            raise WouldBlock("a batch must not run another batch: it would wait for itself")
+        try:
+            self._queue.take()
+            begin(self._driver, link, self.path, self._patience_s)
+            # Only now, so that in whichever process, who commits later has the later time.
+            txn = SqliteTxn(link, self._clock())
+            result = fn(txn)
+            link.change("COMMIT")
+        except BaseException:
+            self._roll_back(link)
+            raise
+        finally:
+            self._queue.give()
+        self._checkpointer.written(txn.changed)
+        return result
+
+    def _roll_back(self, link: Link) -> None:
+        try:
+            # Not all errors leave a transaction: after some SQLite has rolled back by itself.
+            if link.in_transaction:
+                link.change("ROLLBACK")
+        except self._driver.errors:
+            self._writer = None
+            link.close()
+
+    def _open(self) -> Link:
+        """The connection that writes, opened if need be. The caller has the lock."""
+        if self._closed:
+            raise Closed(f"the store {self.path} was closed; open it again")
+        if self._pid != os.getpid():
+            self._leave_behind()
+        if self._writer is None:
+            self._writer = open_writer(self._driver, self.path, self._queue)
+            self._inode = _inode(self.path)
+            self._checkpointer.opened()
+            # From here on whatever somebody else commits is news to `wait`.
+            self._seen_version = self._writer.value("PRAGMA data_version")
+        elif _inode(self.path) != self._inode:
+            self._disconnect()
+            raise StoreError(
+                f"{self.path} was removed or replaced while in use; what it held is gone with it"
+            )
+        return self._writer
+
+    def read(self, fn: Callable[[ReadTxn], T]) -> T:
+        """Call `fn` on one view of the file as it is now, beside whoever writes."""
+        with faults(self._driver, self.path):
+            link = self._take_reader()
+            sound = False
+            try:
+                link.change("BEGIN")
+                result = fn(SqliteReads(link, self._clock()))
+                sound = True
+                return result
+            finally:
+                self._give_reader(link, sound=sound)
+
+    def _take_reader(self) -> Link:
+        if self._writer is None or self._closed or self._pid != os.getpid():
+            with self._lock:
+                self._open()
+        with self._pool:
+            self._reading += 1
+            if self._readers:
+                return self._readers.pop()
+        try:
+            return open_reader(self._driver, self.path)
+        except BaseException:
+            self._done_reading()
+            raise
+
+    def _give_reader(self, link: Link, *, sound: bool) -> None:
+        try:
+            if sound:
+                link.change("ROLLBACK")
+                with self._pool:
+                    if len(self._readers) < READERS_KEPT and not self._closed:
+                        self._readers.append(link)
+                        return
+            link.close()
+        finally:
+            self._done_reading()
+
+    def _done_reading(self) -> None:
+        with self._pool:
+            self._reading -= 1
+            self._pool.notify_all()
+
+    def borrow(self, connection: Any, fn: Callable[[Txn], T]) -> T:
+        """Call `fn` inside the caller's transaction, which the caller commits or rolls back.
+
+        `connection` must be of the library that this store was opened with, lead to the same file, and
+        be in a transaction; that of `sqlite3` begins one as it does before any INSERT.
+        """
+        with faults(self._driver, self.path):
+            link = self._borrowed(connection)
+            link.change("SAVEPOINT holdfast")
+            try:
+                result = fn(SqliteTxn(link, self._clock()))
+            except BaseException:
+                if link.in_transaction:
+                    link.change("ROLLBACK TO holdfast")
+                    link.change("RELEASE holdfast")
+                raise
+            link.change("RELEASE holdfast")
+            return result
+
+    def _borrowed(self, connection: Any) -> Link:
+        link = self._driver.lent(connection)
+        if link is None:
+            found = f"a {type(connection).__module__}.{type(connection).__qualname__}"
+            raise BadInput("connection", found, needed=self._driver.wanted)
+        name = link.value("SELECT CAST(file AS BLOB) FROM pragma_database_list WHERE name = 'main'")
+        if not name or _inode(Path(os.fsdecode(name))) != _inode(self.path) or not self.path.exists():
+            raise BadInput(
+                "connection", os.fsdecode(name or b"") or "in memory", needed=f"one to {self.path}"
+            )
+        if self._writer is None:
+            with self._lock:
+                self._open()
+        self._driver.begin_as_library(connection)
+        if not link.in_transaction:
+            raise BadInput("connection", "not in a transaction", needed="in one: BEGIN IMMEDIATE first")
+        return link
+
+    def now_ms(self) -> int:
+        """The clock given at the start: processes that share a file share a machine."""
+        return self._clock()
+
+    def wait(self, timeout_s: float) -> bool:
+        """Sleep until told by another store of this file, interrupted, or until the file has changed."""
+        until = monotonic_s() + timeout_s
+        with faults(self._driver, self.path):
+            while True:
+                left = until - monotonic_s()
+                if self._closed or self._changed() or self._wake.wait(min(max(left, 0.0), POLL_S)):
+                    return True
+                if left <= POLL_S:
+                    return False
+
+    def _changed(self) -> bool:
+        """Whether anybody but our own writer has committed since the last look."""
+        if not self._lock.acquire(blocking=False):
+            return False
+        try:
+            link = self._open()
+            # Inside a transaction of ours nothing can have changed.
+            version = self._seen_version if link.in_transaction else link.value("PRAGMA data_version")
+        finally:
+            self._lock.release()
+        before, self._seen_version = self._seen_version, version
+        return bool(before != version)
+
+    def notify(self) -> None:
+        """Wake the other stores of this file that wait."""
+        self._wake.tell()
+
+    def interrupt(self) -> None:
+        """Wake our own `wait`, or the next one."""
+        self._wake.interrupt()
+
+    def check(self) -> list[str]:
+        """What is wrong, for `doctor`."""
+        try:
+            with self._lock, faults(self._driver, self.path):
+                return complaints(self._open(), self.path, self._wake)
+        except HoldfastError as error:
+            return [str(error)]
+
+    def facts(self) -> dict[str, str]:
+        """Version, settings and sizes."""
+        with self._lock, faults(self._driver, self.path):
+            return particulars(self._open(), self.path, self._driver)
+
+    def close(self) -> None:
+        """Let go of the file; the last one to do so leaves it without a log."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            if self._pid != os.getpid():
+                self._leave_behind()
+            self._disconnect()
+        self._wake.close()
+
+    def _disconnect(self) -> None:
+        """Close all connections. The caller has the lock; what is committed depends on none of this."""
+        self._checkpointer.stop()
+        with self._pool:
+            links, self._readers = self._readers, []
+        if self._writer is not None:
+            links.append(self._writer)
+        try:
+            with faults(self._driver, self.path):
+                for link in links:
+                    if link is self._writer:
+                        copy_all(link)
+                    link.close()
+        except HoldfastError:
+            pass
+        self._queue.close()
+        self._writer = None
+        self._checkpointer = Checkpointer(self._driver, self.path)
+
+    def _leave_behind(self) -> None:
+        """We are a forked child: what is still open belongs to the parent.
+
+        Connections are not even closed: SQLite would think that it gives up locks, and tidy up.
+        """
+        _left_behind.append((self._writer, self._readers))
+        self._wake.abandon()
+        self._queue.close()
+        self._fresh()
+
+    def _before_fork(self) -> None:
+        self._lock.acquire()
+        self._pool.acquire()
+        self._pool.wait_for(lambda: not self._reading, FORK_PATIENCE_S)
+        if self._writer is not None and not self._writer.in_transaction and not self._reading:
+            self._disconnect()
+
+    def _after_fork(self) -> None:
+        if self._pid != os.getpid():
+            self._leave_behind()
+        self._pool.release()
+        self._lock.release()
+
+
+def _inode(path: Path) -> tuple[int, int]:
+    try:
+        found = path.stat()
+    except OSError:
+        return (0, 0)
+    return found.st_dev, found.st_ino
+
+
+_stores: "weakref.WeakSet[SqliteStore]" = weakref.WeakSet()
+_left_behind: list[object] = []
+_frozen: list[SqliteStore] = []
+
+
+def _before_fork() -> None:
+    _frozen[:] = sorted(_stores, key=id)
+    for store in _frozen:
+        store._before_fork()
+
+
+def _after_fork() -> None:
+    while _frozen:
+        _frozen.pop()._after_fork()
+
+
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)

@@ -1,0 +1,117 @@
+"""Opening a file: is it ours, is it of a version that we know, and how it is to be used.
+
+    no file, or an empty one          created: settings that must come first, then all migrations
+    ours, of an older version         the migrations that it lacks, in one transaction
+    ours, of this version             used
+    ours, of a newer version          SchemaMismatch
+    another program's, or no database StoreCorrupt, and not a byte of it is changed
+
+The numbers stand in the file's header: `application_id` says whose it is, `user_version` which version.
+"""
+
+from pathlib import Path
+
+from ..core.errors import SchemaMismatch, StoreCorrupt, StoreError
+from .sqlite_driver import Driver, Link
+from .sqlite_faults import cannot_open, system_faults
+from .sqlite_lock import WriteQueue, begin
+from .sqlite_sql import migrations
+
+# "HoldF" would be five letters, and there is room for four.
+APPLICATION_ID = int.from_bytes(b"Hldf", "big")
+
+WRITER_CACHE_KB = 32 * 1024
+READER_CACHE_KB = 4 * 1024
+# Somebody else may be in the way for a moment: at opening, after a crash, while reading.
+PATIENT_MS = 5_000
+# A write-ahead log that was once large gives back what is above this.
+LOG_KEPT_BYTES = 16 * 1024 * 1024
+
+
+def open_writer(driver: Driver, path: Path, queue: WriteQueue) -> Link:
+    """A connection that writes; the store is created or brought up to date first."""
+    with system_faults(path):
+        if not path.parent.is_dir() or path.is_dir():
+            raise cannot_open(path, "no such file")
+    link = driver.open(str(path))
+    try:
+        link.rows(f"PRAGMA busy_timeout = {PATIENT_MS}")
+        if _version(link, path) < len(migrations()):
+            queue.take()
+            try:
+                _migrate(driver, link, path, queue.patience_s)
+            finally:
+                queue.give()
+        _settle(link, path, WRITER_CACHE_KB)
+        # From here on `begin` does the waiting.
+        link.rows("PRAGMA busy_timeout = 20")
+    except BaseException:
+        link.close()
+        raise
+    return link
+
+
+def open_reader(driver: Driver, path: Path) -> Link:
+    """A connection that cannot write."""
+    link = driver.open(str(path))
+    try:
+        link.rows(f"PRAGMA busy_timeout = {PATIENT_MS}")
+        _settle(link, path, READER_CACHE_KB)
+        link.rows("PRAGMA query_only = 1")
+    except BaseException:
+        link.close()
+        raise
+    return link
+
+
+def _settle(link: Link, path: Path, cache_kb: int) -> None:
+    mode = link.value("PRAGMA journal_mode")
+    if mode != "wal":
+        raise StoreError(f"{path} is in journal mode {mode}, and must be in wal: its disk may not allow that")
+    # A commit is on the disk when it returns.
+    link.rows("PRAGMA synchronous = FULL")
+    # Checkpoints are made beside the commits, not by them: see `sqlite_wal`.
+    link.rows("PRAGMA wal_autocheckpoint = 0")
+    link.rows(f"PRAGMA journal_size_limit = {LOG_KEPT_BYTES}")
+    link.rows(f"PRAGMA cache_size = -{cache_kb}")
+    # Whoever shares the file may want them; our tables have none, and no surprise is wanted.
+    link.rows("PRAGMA foreign_keys = 0")
+
+
+def _version(link: Link, path: Path) -> int:
+    """Which version of ours the file is; 0: nothing is in it."""
+    whose, version = link.value("PRAGMA application_id"), link.value("PRAGMA user_version")
+    if whose != APPLICATION_ID:
+        if whose or version or link.value("SELECT count(*) FROM sqlite_schema"):
+            raise StoreCorrupt(
+                f"{path} is the database of another program; give the store a file of its own, in which "
+                "your tables may then be created beside the store's"
+            )
+        return 0
+    known = len(migrations())
+    if version > known:
+        raise SchemaMismatch(
+            f"{path} was written by a newer Holdfast: it is of schema version {version}, and this one knows "
+            f"up to {known}; install that version, or give this one another file"
+        )
+    return int(version)
+
+
+def _migrate(driver: Driver, link: Link, path: Path, patience_s: float) -> None:
+    version = _version(link, path)
+    if not version:
+        # Before the first table, or never; and neither is possible inside a transaction.
+        link.rows("PRAGMA auto_vacuum = INCREMENTAL")
+        link.rows("PRAGMA journal_mode = WAL")
+    begin(driver, link, path, patience_s)
+    try:
+        for number, statements in enumerate(migrations()[version:], start=version + 1):
+            for statement in statements:
+                link.change(statement)
+            link.rows(f"PRAGMA user_version = {number}")
+        link.rows(f"PRAGMA application_id = {APPLICATION_ID}")
+        link.change("COMMIT")
+    except BaseException:
+        if link.in_transaction:
+            link.change("ROLLBACK")
+        raise

@@ -1,0 +1,212 @@
+"""One atomic batch on the SQLite store: what can be written.
+
+No rule is here. A statement takes a whole batch, and where versions must agree it says so in its WHERE:
+that it changed as many rows as were given is the proof that all were as expected.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from ..core import rank
+from ..core.errors import Conflict
+from ..core.job import Body, Job, Place
+from ..core.limits import Domain
+from ..core.unique import Unique, UniqueKey
+from .contract import ClaimQuery, CountKey
+from .sqlite_claim import pick
+from .sqlite_driver import Link
+from .sqlite_reads import SqliteReads
+from .sqlite_sql import JOBS, SQL, in_rows, listed
+
+_encode = msgspec.json.Encoder().encode
+
+# What stands in columns because a claim changes it. In `rest` it is always at its default, and so not
+# written: nothing there can ever be out of date.
+_COLD: dict[str, Any] = {
+    "place": Place.SCHEDULED,
+    "rank": 0,
+    "version": 1,
+    "owner": 0,
+    "lease_until": 0,
+    "started_at": 0,
+    "claim": 0,
+}
+
+
+class SqliteTxn(SqliteReads):
+    """A batch; see `Txn` for what each verb promises. A job or domain comes once in a call."""
+
+    def __init__(self, link: Link, now_ms: int) -> None:
+        super().__init__(link, now_ms)
+        # About how many rows were written.
+        self.changed = 0
+
+    def _write(self, name: str, rows: Sequence[Sequence[Any]]) -> int:
+        changed = sum(self.link.change(sql, values) for sql, values in in_rows(name, rows))
+        self.changed += changed
+        return changed
+
+    def insert(self, rows: Sequence[tuple[Job, Body]]) -> set[int]:
+        """Add jobs with their data; those that exist are left alone and returned."""
+        ids = [job.id for job, _ in rows]
+        known: set[int] = set()
+        # New ids are nearly always above all others; only where not is each one looked up.
+        if len(set(ids)) < len(ids) or (ids and min(ids) <= self.link.value(SQL["newest"])):
+            known = self._stored(ids)
+            fresh: dict[int, tuple[Job, Body]] = {}
+            for job, data in rows:
+                if job.id in known or job.id in fresh:
+                    known.add(job.id)
+                else:
+                    fresh[job.id] = (job, data)
+            rows = list(fresh.values())
+        self._write("insert_jobs", [_row(job) for job, _ in rows])
+        self._write("put_data", [(job.id, data) for job, data in rows])
+        return known
+
+    def _stored(self, ids: Collection[int]) -> set[int]:
+        answer = self.link.value(SQL["known"], (listed(ids),))
+        return set(msgspec.json.decode(answer, type=list[int])) if answer is not None else set()
+
+    def swap(self, jobs: Sequence[Job]) -> None:
+        """Replace each job by its next version."""
+        if self._write("swap", [_row(job) for job in jobs]) != len(jobs):
+            raise Conflict(f"not all of {len(jobs)} jobs are of the version before")
+
+    def _delete(self, expected: Sequence[tuple[int, int]]) -> None:
+        # By version: of those there are one or two in a batch, and a list of ids is what SQLite is
+        # quickest with.
+        by_version: defaultdict[int, list[int]] = defaultdict(list)
+        for job_id, version in expected:
+            by_version[version].append(job_id)
+        for version, ids in by_version.items():
+            if self.link.change(SQL["delete_jobs"], (listed(ids), version)) != len(ids):
+                raise Conflict(f"not all of {len(ids)} jobs are of version {version}")
+
+    def remove(self, jobs: Sequence[Job]) -> None:
+        """Remove live jobs with data and result."""
+        self._delete([(job.id, job.version) for job in jobs])
+        self._drop_bodies([job.id for job in jobs])
+
+    def archive(self, jobs: Sequence[Job], *, keep: bool) -> None:
+        """Move live jobs, as their next version, to the archive, or away."""
+        self._delete([(job.id, job.version - 1) for job in jobs])
+        if not keep:
+            self._drop_bodies([job.id for job in jobs])
+            return
+        rows = [(j.id, j.finished_at, j.tenant, j.task, j.state.value, _encode(j).decode()) for j in jobs]
+        self._write("insert_archive", rows)
+
+    def _drop_bodies(self, ids: Collection[int]) -> None:
+        if ids:
+            self.link.change(SQL["delete_data"], (listed(ids),))
+            self.link.change(SQL["delete_results"], (listed(ids),))
+
+    def forget(self, ids: Collection[int]) -> None:
+        """Remove archived jobs with their bodies."""
+        if ids:
+            self.link.change(SQL["delete_archive"], (listed(ids),))
+            self._drop_bodies(ids)
+
+    def purge(self, before_ms: int, *, tenant: str | None, limit: int) -> list[Job]:
+        """Remove and return the first archived jobs that ended before a moment."""
+        old = self._jobs(SQL["ended_before"], before_ms, tenant, limit)
+        self.forget([job.id for job in old])
+        return old
+
+    def put_bodies(self, bodies: Mapping[int, Body], *, result: bool = False) -> None:
+        """Write or replace data or results."""
+        self._write("put_results" if result else "put_data", list(bodies.items()))
+
+    def put_unique(self, holders: Sequence[Unique]) -> None:
+        """Let these jobs hold their keys."""
+        self._write("put_unique", [(*holder.id, holder.job_id, holder.until_ms) for holder in holders])
+
+    def drop_unique(self, keys: Collection[UniqueKey]) -> None:
+        """Set keys free."""
+        self._write("drop_unique", list(keys))
+
+    def lapse_unique(self, up_to: int, limit: int) -> int:
+        """Set free the keys whose time is over."""
+        return self.link.change(SQL["lapse_unique"], (up_to, limit))
+
+    def claim(self, query: ClaimQuery) -> list[Job]:
+        """Lease the first jobs that match."""
+        ids = pick(self.link, query)
+        if not ids:
+            return []
+        until, text = query.lease_until, listed(ids)
+        self.link.change(SQL["claim"], (rank.lease(until), query.owner, until, query.now_ms, text))
+        claimed = {job.id: job for job in self._jobs(JOBS["load"], text)}
+        jobs = [claimed[job_id] for job_id in ids]
+        served = {(job.tenant, job.task) for job in jobs}
+        self._write("serve", [(tenant, task, 0, query.now_ms) for tenant, task in served])
+        return jobs
+
+    def swap_domains(self, domains: Sequence[Domain]) -> None:
+        """Add domains of version 1, replace others by their next version."""
+        rows = [(d.tenant, d.name, d.version, d.due_ms, _encode(d).decode()) for d in domains]
+        changed = self._write("insert_domains", [row for row in rows if row[2] == 1])
+        changed += self._write("swap_domains", [row for row in rows if row[2] != 1])
+        if changed != len(rows):
+            raise Conflict(f"not all of {len(rows)} domains are of the version before")
+
+    def drop_domains(self, domains: Sequence[Domain]) -> None:
+        """Forget domains."""
+        if self._write("drop_domains", [(d.tenant, d.name, d.version) for d in domains]) != len(domains):
+            raise Conflict(f"not all of {len(domains)} domains are of their version")
+
+    def count(self, changes: Mapping[CountKey, int]) -> None:
+        """Add these differences; what comes to zero vanishes."""
+        rows = [(k.tenant, k.task, int(k.place), k.state.value, n) for k, n in changes.items()]
+        self._write("count", rows)
+        if any(row[4] <= 0 for row in rows):
+            self.link.change(SQL["drop_zero_counts"])
+        ready: defaultdict[tuple[str, str], int] = defaultdict(int)
+        for key, change in changes.items():
+            if key.place == Place.READY:
+                ready[key.tenant, key.task] += change
+        self._write("count_lanes", [(*pair, change, 0) for pair, change in ready.items()])
+        self._write("drop_empty_lanes", [pair for pair, change in ready.items() if change <= 0])
+
+    def put_records(self, kind: str, records: Mapping[str, bytes | None]) -> None:
+        """Write small records; None deletes one."""
+        kept = [(kind, name, _text_or_bytes(value)) for name, value in records.items() if value is not None]
+        self._write("put_records", kept)
+        gone = [name for name, value in records.items() if value is None]
+        if gone:
+            self.link.change(SQL["drop_records"], (kind, listed(gone)))
+
+
+def _row(job: Job) -> tuple[Any, ...]:
+    """A job in the order of the columns. Plain numbers: one library converts others slowly."""
+    return (
+        job.id,
+        job.tenant,
+        job.task,
+        int(job.place),
+        job.rank,
+        job.version,
+        job.owner,
+        job.lease_until,
+        job.started_at,
+        job.claim,
+        1 if job.mock else 0,
+        job.expires_at,
+        job.parent_id,
+        job.domain,
+        job.schedule,
+        _encode(replace(job, **_COLD)).decode(),
+    )
+
+
+def _text_or_bytes(value: bytes) -> str | bytes:
+    """Text where it is text, so that people can read it; SQLite's own functions stop at a NUL."""
+    try:
+        return value if b"\0" in value else value.decode()
+    except UnicodeDecodeError:
+        return value

@@ -1,0 +1,1 @@
+"""Suites and helpers for tests, shipped: whoever writes a store can hold it against ours."""

@@ -1,0 +1,300 @@
+"""The model: a store and the memory store get the same random commands, clock moves and reopenings.
+
+After every step all that can be seen of the two is compared, replies and the texts of errors too, and
+the promises of `model_checks` and `model_history` are checked. At the end of a history everything is
+lifted and worked off: what then is left waiting would have waited for ever.
+
+    class TestMine(machine(lambda clock: MyStore(path, clock=clock)).TestCase): ...
+
+A store that is opened again must find what was there; `machine` is given what opens it.
+"""
+
+import random
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from hypothesis import note
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+from msgspec.structs import replace
+
+from ..core import commands as c
+from ..core.errors import BadInput, HoldfastError
+from ..core.job import Code, Job, Place, State
+from ..core.limits import Limit
+from ..engine.engine import Done, Engine, check
+from ..engine.records import LIMIT, PATTERNS, PAUSE, SCHEDULE, name_of, read_limit, read_pause, read_patterns
+from ..engine.schedules import read_kept
+from ..store.clock import Clock
+from ..store.contract import JobFilter, ReadTxn, Store
+from ..store.memory import MemoryStore
+from . import model_commands as m
+from .clock import MovedClock
+from .model_checks import CHECKS
+from .model_history import STEP_CHECKS, History, Step
+from .model_view import View, differences, look
+
+MakeStore = Callable[[Clock], Store]
+# More rounds than any history of a few dozen steps needs to be worked off.
+DRAIN_ROUNDS = 400
+
+
+class Side:
+    """One store with its engine. `keeps` is a store that cannot be opened twice, and stays open."""
+
+    def __init__(self, make_store: MakeStore, clock: Clock, *, keeps: bool) -> None:
+        self.make_store, self.clock, self.keeps = make_store, clock, keeps
+        self.store = make_store(clock)
+
+    def open(self, retention_ms: int | None, seed: int) -> None:
+        """Begin as a new process would; both sides throw the same dice."""
+        self.engine = Engine(self.store, retention_ms=retention_ms, dice=random.Random(seed).random)
+
+    def reopen(self, *, crashed: bool, seed: int) -> None:
+        """End the process, in order or not, and begin another."""
+        if not crashed:
+            self.engine.ids.give_back(self.store)
+        if not self.keeps:
+            self.store.close()
+            self.store = self.make_store(self.clock)
+        self.open(None, seed)
+
+
+class Model(RuleBasedStateMachine):
+    """Drives the sides; the first one, on the memory store, is the one that is right."""
+
+    make_store: MakeStore | None = None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.clock = MovedClock(m.START_MS)
+        self.sides = [Side(MemoryStore, self.clock, keeps=True)]
+        if type(self).make_store is not None:
+            self.sides.append(Side(type(self).make_store, self.clock, keeps=False))
+        self.history = History()
+        self.history.moved(0, self.clock())
+        self.claims: list[Job] = []
+        self.ids: list[int] = []
+        # Whether the last step came to its end: what broke is not worked off.
+        self.sound = False
+
+    # What happens
+
+    @initialize(retention_ms=st.sampled_from((None, 0, 60_000)), seed=st.integers(0, 3))
+    def begin(self, retention_ms: int | None, seed: int) -> None:
+        """Open both stores; `retention_ms` 0 keeps no archive."""
+        for side in self.sides:
+            side.open(retention_ms, seed)
+        self.view = self._look()
+        self.sound = True
+
+    @rule(plan=m.adds)
+    def add(self, plan: m.Plan) -> None:
+        """Add jobs."""
+        self.step([plan])
+
+    @rule(plan=m.births)
+    def add_children(self, plan: m.Plan) -> None:
+        """Add children to a parent that runs, or siblings."""
+        self.step([plan])
+
+    @rule(plan=m.claims)
+    def claim(self, plan: m.Plan) -> None:
+        """Claim jobs."""
+        self.step([plan])
+
+    @rule(plan=m.answers)
+    def answer(self, plan: m.Plan) -> None:
+        """Say how a run ended, perhaps too late."""
+        self.step([plan])
+
+    @rule(plan=m.held_verbs)
+    def hold(self, plan: m.Plan) -> None:
+        """Release, extend, report."""
+        self.step([plan])
+
+    @rule(plan=m.operators)
+    def operate(self, plan: m.Plan) -> None:
+        """Update, cancel, requeue, delete."""
+        self.step([plan])
+
+    @rule(plan=m.governing)
+    def govern(self, plan: m.Plan) -> None:
+        """Limits and pauses."""
+        self.step([plan])
+
+    @rule(plan=st.one_of(m.schedules, m.upkeeps))
+    def keep_up(self, plan: m.Plan) -> None:
+        """Schedules, purges, upkeep."""
+        self.step([plan])
+
+    @rule(plans=st.lists(m.anything, min_size=2, max_size=5))
+    def at_once(self, plans: list[m.Plan]) -> None:
+        """Several commands in one transaction."""
+        self.step(plans)
+
+    @rule(ms=st.sampled_from(m.MOVES_MS + m.MOVES_BACK_MS))
+    def move_clock(self, ms: int) -> None:
+        """Let time pass, or set the clock back."""
+        self._advance(ms)
+        self.view = self._look()
+
+    @rule(crashed=st.booleans(), seed=st.integers(0, 3))
+    def reopen(self, crashed: bool, seed: int) -> None:
+        """End both processes and begin anew."""
+        note(f"reopen, crashed={crashed}")
+        self.sound = False
+        for side in self.sides:
+            side.reopen(crashed=crashed, seed=seed)
+        self.view = self._look()
+        self.sound = True
+
+    @rule(query=m.filters, after=st.integers(0, 99), limit=st.integers(1, 5))
+    def list_jobs(self, query: JobFilter, after: int, limit: int) -> None:
+        """Look at pages of jobs."""
+        first = self.ids[after % len(self.ids)] if self.ids else 0
+
+        def see(txn: ReadTxn) -> Any:
+            jobs, pairs = txn.jobs(query, after=first, limit=limit), txn.waiting(after % 3, limit)
+            return jobs, pairs, txn.counts(tenant=query.tenant), txn.load(self.ids[-limit:])
+
+        pages = [side.store.read(see) for side in self.sides]
+        assert all(page == pages[0] for page in pages), f"{query} after {first}: {pages}"
+
+    def teardown(self) -> None:
+        """Work off what there is, and let go."""
+        try:
+            if self.sound:
+                self._drain()
+        finally:
+            for side in self.sides:
+                side.store.close()
+
+    # How it is checked
+
+    def step(self, plans: Sequence[m.Plan]) -> None:
+        """Cast plans in what there is, and run them as one transaction."""
+        scene = m.Scene(view=self.view, claims=self.claims, ids=self.ids)
+        commands = [command for plan in plans if _is_good(command := m.cast(plan, scene))]
+        if commands:
+            self.run(commands)
+
+    def run(self, commands: Sequence[c.Command]) -> list[Any]:
+        """Run one transaction on all sides, compare what it did, and check what it may do."""
+        self.sound = False
+        note(f"at {self.clock() - m.START_MS:+,} ms: {commands}")
+        done = [side.engine.execute(commands) for side in self.sides]
+        replies = done[0].replies
+        note(f"    {replies}")
+        for other in done[1:]:
+            assert _told(other) == _told(done[0]), f"replies differ: {_told(done[0])} and {_told(other)}"
+        before, self.view = self.view, self._look()
+        step = Step(commands, replies, before, self.view)
+        self.history.note(step)
+        for check_step in STEP_CHECKS:
+            _complain(check_step.__name__, list(check_step(step, self.history)))
+        self.claims += [one.job for _, got in step.claimed() for one in got]
+        self.sound = True
+        return replies
+
+    def _look(self) -> View:
+        """What all sides show, which is the same and keeps every promise."""
+        known = set(self.ids)
+        views = [
+            look(side.store, ids=known, tenants=m.TENANTS, keys=m.UNIQUE_KEYS) for side in self.sides
+        ]
+        for other in views[1:]:
+            _complain("the stores differ", differences(views[0], other))
+        for check_view in CHECKS:
+            _complain(check_view.__name__, list(check_view(views[0])))
+        self.ids += sorted((views[0].live.keys() | views[0].archived.keys()) - known)
+        return views[0]
+
+    def _advance(self, ms: int) -> None:
+        note(f"the clock moves by {ms:+,} ms")
+        self.clock.advance(ms)
+        self.history.moved(ms, self.clock())
+
+    # How it ends
+
+    def _drain(self) -> None:
+        """Lift whatever holds jobs back, then work until nothing is left to be worked."""
+        note("drained:")
+        self.run(_lifted(self.view))
+        for _ in range(DRAIN_ROUNDS):
+            held = [job for job in self.view.live.values() if job.owner]
+            if held:
+                self._finish(held)
+            got = self.run([c.Claim(limit=100, lease_ms=60_000, mock=True)])[0]
+            if not got and not self._sleep():
+                break
+        for job in self.view.live.values():
+            parent = self.view.live.get(job.parent_id)
+            explained = job.place == Place.DONE or (
+                job.place == Place.PAUSED
+                and (bool(job.children.failed) or (parent is not None and parent.ended == State.FAILED))
+            )
+            assert explained, f"job {job.id} waits for ever: {job}"
+
+    def _finish(self, held: list[Job]) -> None:
+        holds = [c.Hold(job_id=job.id, owner=job.owner, claim=job.claim) for job in held]
+        replies = self.run([c.Answer(hold=hold, ignore_repeat=True) for hold in holds])
+        # What cannot finish, because of its family, can fail; a native repeat would begin anew.
+        stuck = [hold for hold, reply in zip(holds, replies, strict=True) if isinstance(reply, HoldfastError)]
+        if stuck:
+            self.run([c.Update(job_id=hold.job_id, repeat="") for hold in stuck])
+            self.run([c.Answer(hold=hold, code=Code.FAILED) for hold in stuck])
+
+    def _sleep(self) -> bool:
+        """Until something becomes true by itself; whether there is such a moment."""
+        first = self.view.moments.first
+        if first is None:
+            return False
+        self._advance(max(first - self.clock(), 1))
+        return True
+
+
+def machine(make_store: MakeStore | None) -> type[Model]:
+    """The model of a store, which `make_store` opens; None: the memory store alone, promises only."""
+    return type("Machine", (Model,), {"make_store": staticmethod(make_store) if make_store else None})
+
+
+def _is_good(command: c.Command) -> bool:
+    try:
+        check(command)
+    except BadInput:
+        return False
+    return True
+
+
+def _told(done: Done) -> Any:
+    replies = [(type(x), str(x)) if isinstance(x, Exception) else x for x in done.replies]
+    return replies, done.woke, done.ended, done.next_ms
+
+
+def _complain(name: str, complaints: list[str]) -> None:
+    assert not complaints, f"{name}: " + "\n    ".join(complaints)
+
+
+def _lifted(view: View) -> list[c.Command]:
+    """The commands that lift every pause and schedule, and limits that let nothing run."""
+    lifted: list[c.Command] = []
+    for (kind, name), raw in view.records.items():
+        if kind == PAUSE:
+            tenant, task, domain = read_pause(name)
+            lifted.append(c.Pause(tenant=tenant, task=task, domain=domain, on=False))
+        elif kind == SCHEDULE:
+            schedule = read_kept(raw).schedule
+            lifted.append(c.DeleteSchedule(name=schedule.name, tenant=schedule.tenant))
+    for tenant in m.TENANTS:
+        for domain, limit in _limits(view, tenant):
+            if limit.concurrency == 0:
+                lifted.append(c.SetLimit(tenant=tenant, domain=domain, limit=replace(limit, concurrency=1)))
+    return lifted or [c.Upkeep()]
+
+
+def _limits(view: View, tenant: str) -> list[tuple[bytes, Limit]]:
+    own = [(domain, view.records.get((LIMIT, name_of(tenant, domain)))) for domain in m.DOMAINS]
+    patterns = view.records.get((PATTERNS, tenant))
+    found = [(domain, read_limit(raw)) for domain, raw in own if raw]
+    return found + (list(read_patterns(patterns).limits) if patterns else [])
