@@ -16,6 +16,7 @@ the record moves. The names of the fields are the stored form; see docs/decision
 """
 
 from enum import IntEnum, StrEnum
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -28,8 +29,13 @@ from .bounds import (
     MAX_BACKOFF_MS,
 )
 
-# JSON text, or bytes as they are. Never parsed on the way.
-Body = str | bytes
+# JSON text, or bytes as they are. Never parsed on the way. msgspec decodes no record with a field that
+# is one or the other, so it is told nothing: in JSON bytes come back as text, and whoever keeps a
+# record with a body says beside it which it was.
+if TYPE_CHECKING:
+    Body = str | bytes
+else:
+    Body = Any
 
 
 class Place(IntEnum):

@@ -14,7 +14,6 @@ A job is written once however often it was decided upon, and its version goes up
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
-from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -28,17 +27,13 @@ from . import counters
 from .limiting import Domains
 from .overlay import Overlay
 from .records import PAUSE, Pause, read_pause
-
-if TYPE_CHECKING:
-    from .sysid import IdMaker
+from .sysid import IdMaker
 
 
 class Batch:
     """One transaction's jobs, before and after."""
 
-    def __init__(
-        self, txn: Txn, id_maker: "IdMaker", *, retention_ms: int, dice: Callable[[], float]
-    ) -> None:
+    def __init__(self, txn: Txn, id_maker: IdMaker, *, retention_ms: int, dice: Callable[[], float]) -> None:
         self.txn = txn
         self.now_ms = txn.now_ms
         self.retention_ms = retention_ms

@@ -11,7 +11,7 @@ hold, which is the claim's affair: it keeps READY short, so that a claim walks o
 """
 
 from collections.abc import Collection, Iterable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from msgspec.structs import replace
 
@@ -19,18 +19,39 @@ from ..core import limits, rules
 from ..core.bounds import ALLOWANCE, UPKEEP_JOBS
 from ..core.job import Job, Place
 from ..core.limits import Domain, DomainKey, Lane, Limit
-from .records import LIMIT, PATTERNS, name_of, read_limit, read_patterns
-
-if TYPE_CHECKING:
-    from .batch import Batch
+from ..store.contract import Txn
+from .overlay import Overlay
+from .records import LIMIT, PATTERNS, Pause, name_of, read_limit, read_patterns
 
 STOPPED = Limit(concurrency=0)
+
+
+class WorkingSet(Protocol):
+    """What is needed of the batch that the domains belong to."""
+
+    txn: Txn
+    now_ms: int
+    stored: dict[int, Job]
+    counted: dict[int, Job]
+    jobs: Overlay[int, Job | None]
+
+    def bring(self, job: Job) -> None:
+        """A job as the store has it, unless the working set has it already."""
+
+    def put(self, after: Job) -> None:
+        """Let a job become `after`."""
+
+    def records_of(self, kind: str, names: Collection[str] | None = None) -> dict[str, bytes]:
+        """Small records as they stand now."""
+
+    def pauses(self) -> set[Pause]:
+        """What claims pass by."""
 
 
 class Domains:
     """The domains that one transaction touches."""
 
-    def __init__(self, batch: "Batch") -> None:
+    def __init__(self, batch: WorkingSet) -> None:
         self._batch = batch
         self._stored: dict[DomainKey, Domain | None] = {}
         self._now: dict[DomainKey, Domain | None] = {}
@@ -204,7 +225,7 @@ class Domains:
         return next_ms if wants or next_ms > now_ms else 0
 
 
-def find_limits(batch: "Batch", keys: Collection[DomainKey]) -> dict[DomainKey, Limit | None]:
+def find_limits(batch: WorkingSet, keys: Collection[DomainKey]) -> dict[DomainKey, Limit | None]:
     """The limits of domains: of the exact name, else of the longest pattern. Paused: none at all."""
     exact = batch.records_of(LIMIT, [name_of(*key) for key in keys])
     patterns = batch.records_of(PATTERNS, {tenant for tenant, _ in keys})

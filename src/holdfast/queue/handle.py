@@ -1,14 +1,27 @@
 """What `add` returns: a job's number, and what can be asked of it."""
 
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from ..core.job import Job
 from .options import Duration
 
-if TYPE_CHECKING:
-    from .queue import Queue
-
 R_co = TypeVar("R_co", covariant=True)
+
+
+class Asked(Protocol):
+    """What a handle needs of its queue."""
+
+    def result(self, job: Any, wait: Duration | None = None) -> Any:
+        """See `Queue.result`."""
+
+    def get(self, job: Any) -> Job:
+        """See `Queue.get`."""
+
+    def why(self, job: Any) -> str:
+        """See `Queue.why`."""
+
+    def cancel(self, job: Any, *, force: bool = False) -> Job:
+        """See `Queue.cancel`."""
 
 
 class Handle(Generic[R_co]):
@@ -16,7 +29,7 @@ class Handle(Generic[R_co]):
 
     __slots__ = ("_queue", "id")
 
-    def __init__(self, queue: "Queue", job_id: int) -> None:
+    def __init__(self, queue: Asked, job_id: int) -> None:
         self._queue = queue
         self.id = job_id
 

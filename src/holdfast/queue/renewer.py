@@ -8,16 +8,13 @@ from a process of their own.
 import heapq
 import threading
 import weakref
-from typing import TYPE_CHECKING
 
 from ..core import commands as c
 from ..core.errors import HoldfastError, LeaseLost, NotFound
 from ..engine.committer import Committer
 from ..engine.ticket import Ticket
 from ..store.clock import monotonic_s
-
-if TYPE_CHECKING:
-    from .claimed import Lease
+from .lease import Lease
 
 
 class Renewer:
@@ -31,7 +28,7 @@ class Renewer:
         self._closed = False
         self._thread: threading.Thread | None = None
 
-    def watch(self, lease: "Lease") -> None:
+    def watch(self, lease: Lease) -> None:
         """Renew a lease from now on."""
         with self._changed:
             self._push(lease)
@@ -48,7 +45,7 @@ class Renewer:
         if self._thread is not None:
             self._thread.join()
 
-    def _push(self, lease: "Lease") -> None:
+    def _push(self, lease: Lease) -> None:
         self._count += 1
         heapq.heappush(self._due, (monotonic_s() + lease.lease_ms / 3000, self._count, weakref.ref(lease)))
 
@@ -64,7 +61,7 @@ class Renewer:
                 leases = self._take_due()
             self._extend(leases)
 
-    def _take_due(self) -> "list[Lease]":
+    def _take_due(self) -> list[Lease]:
         leases = []
         while self._due and self._due[0][0] <= monotonic_s():
             lease = heapq.heappop(self._due)[2]()
@@ -72,7 +69,7 @@ class Renewer:
                 leases.append(lease)
         return leases
 
-    def _extend(self, leases: "list[Lease]") -> None:
+    def _extend(self, leases: list[Lease]) -> None:
         """All that are due in one transaction."""
         tickets = [Ticket(c.Extend(hold=lease.hold, lease_ms=lease.lease_ms)) for lease in leases]
         try:

@@ -1,0 +1,94 @@
+"""What the random model found, each as the smallest history that shows it.
+
+They are kept at the level of the engine, on the memory store: the rule was wrong, not a store.
+"""
+
+from typing import Any
+
+import pytest
+
+from holdfast.core import commands as c
+from holdfast.core.errors import HoldfastError, Refused
+from holdfast.core.job import Backoff, Code, Job, Place, State
+from holdfast.core.limits import Limit
+from holdfast.core.schedule import Schedule
+from holdfast.engine.engine import Engine
+from holdfast.store.contract import JobFilter
+from holdfast.store.memory import MemoryStore
+from holdfast.testing.clock import MovedClock
+
+NOW_MS = 1_767_225_600_000
+
+
+class Rig:
+    """An engine on a memory store whose clock is moved."""
+
+    def __init__(self, retention_ms: int | None = None) -> None:
+        self.clock = MovedClock(NOW_MS)
+        self.engine = Engine(MemoryStore(self.clock), retention_ms=retention_ms, dice=lambda: 0.5)
+
+    def do(self, *commands: c.Command) -> list[Any]:
+        """The replies to a batch."""
+        return self.engine.execute(commands).replies
+
+    def ok(self, command: c.Command) -> Any:
+        """The reply to one command, which must not be refused."""
+        reply = self.do(command)[0]
+        if isinstance(reply, HoldfastError):
+            raise reply
+        return reply
+
+    def add(self, task: str = "a", **options: Any) -> int:
+        """A job."""
+        return self.ok(c.Add(jobs=(c.NewJob(task=task, **options),)))[0]
+
+    def child(self, parent: Job, task: str = "a", **options: Any) -> int:
+        """A child of a job that runs."""
+        new = c.NewJob(task=task, parent_id=parent.id, **options)
+        return self.ok(c.Add(jobs=(new,), hold=hold(parent)))[0]
+
+    def claim(self, **options: Any) -> list[Job]:
+        """Jobs that may run."""
+        return [got.job for got in self.ok(c.Claim(**{"limit": 10, "lease_ms": 60_000} | options))]
+
+    def finish(self, job: Job, **options: Any) -> Job:
+        """A run that ended, well if nothing else is said."""
+        return self.ok(c.Answer(hold=hold(job), **options))
+
+    def job(self, job_id: int) -> Job | None:
+        """A live job."""
+        return self.engine.read(lambda txn: txn.load([job_id])).get(job_id)
+
+    def live(self, **query: Any) -> list[Job]:
+        """All live jobs that match."""
+        return self.engine.read(lambda txn: txn.jobs(JobFilter(**query), after=0, limit=1000))
+
+
+def hold(job: Job) -> c.Hold:
+    """The claim of a job as it was handed out."""
+    return c.Hold(job_id=job.id, owner=job.owner, claim=job.claim)
+
+
+@pytest.fixture
+def rig() -> Rig:
+    """A fresh one."""
+    return Rig()
+
+
+def test_a_schedule_can_be_read_back(rig):
+    """msgspec decodes no record that has a field of text or bytes; NewJob has one."""
+    rig.ok(c.SetSchedule(schedule=Schedule(name="s", every_ms=1_000), job=c.NewJob(task="a", data=b"\xff")))
+    rig.clock.advance(1_000)
+
+    rig.ok(c.Upkeep())
+
+    assert [got.data for got in rig.ok(c.Claim(lease_ms=1_000))] == [b"\xff"]
+
+
+def test_a_job_is_followed_by_what_it_says(rig):
+    """The same, for `then`."""
+    rig.add("a", then=c.NewJob(task="b", unique=b"\0"))
+
+    rig.finish(*rig.claim(), result="7")
+
+    assert [(got.job.task, got.job.unique, got.data) for got in rig.ok(c.Claim())] == [("b", b"\0", "7")]
