@@ -92,3 +92,23 @@ def test_a_job_is_followed_by_what_it_says(rig):
     rig.finish(*rig.claim(), result="7")
 
     assert [(got.job.task, got.job.unique, got.data) for got in rig.ok(c.Claim())] == [("b", b"\0", "7")]
+
+
+def test_children_are_released_when_their_parent_finishes(rig):
+    """The memory store took an id for a rank, and found no child of any parent."""
+    rig.add()
+    (parent,) = rig.claim()
+    child = rig.child(parent)
+
+    rig.finish(parent)
+
+    assert rig.job(child).state == State.QUEUED
+
+
+def test_a_retry_after_that_leads_nowhere_stops_its_job_only(rig):
+    """It leads past the year 2248; every claim that met it raised, and nobody got anything any more."""
+    lost, fine = rig.add(retry_after="+999 YEARS"), rig.add()
+
+    assert [job.id for job in rig.claim()] == [fine]
+    assert rig.job(lost).state == State.FAILED
+    assert "+999 YEARS" in rig.job(lost).reason

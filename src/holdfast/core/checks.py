@@ -1,6 +1,7 @@
 """Bad input is refused here, before anything is written, by an error that names the thing."""
 
 from functools import lru_cache
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -11,8 +12,6 @@ from .errors import BadInput, TooLarge
 from .job import DEFAULT_BACKOFF, Body
 from .outcome import check_backoff
 from .repeat import check_retry_after, parse_repeat
-
-_DEFAULT = NewJob(task="-")
 
 
 @lru_cache(maxsize=4096)
@@ -74,10 +73,12 @@ def check_new(new: NewJob) -> None:
     if new.tenant:
         check_name("tenant", new.tenant)
     check_body("data", new.data)
-    # Most jobs leave nearly everything at its default; only what differs needs looking at.
-    for field, check in _FIELD_CHECKS:
-        value = getattr(new, field)
-        if value is not getattr(_DEFAULT, field):
+    # Most jobs leave everything at its default, which one comparison tells.
+    values = _FIELDS(new)
+    if values == _DEFAULTS:
+        return
+    for value, default, (field, check) in zip(values, _DEFAULTS, _FIELD_CHECKS, strict=False):
+        if value is not default:
             check(field, value)
     if new.retry_after and (new.repeat or new.unique is not None) and new.strict:
         with_what = "repeat" if new.repeat else "unique"
@@ -163,3 +164,5 @@ _FIELD_CHECKS: tuple[tuple[str, Any], ...] = (
     ("domain", lambda name, value: check_key(name, value, bounds.DOMAIN_BYTES)),
     ("parent_id", _whole(0, (1 << 63) - 1)),
 )
+_FIELDS = attrgetter(*(field for field, _ in _FIELD_CHECKS), "then")
+_DEFAULTS = _FIELDS(NewJob(task="-"))

@@ -18,6 +18,7 @@ passes `lease_until`: `lapse` leaves `owner` and `claim` as they are, so that un
 the job its holder may still answer, and `extend` takes it back. Versions are the store's affair.
 """
 
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -35,8 +36,27 @@ QUARANTINED = "quarantined"
 EXPIRED = "expired"
 
 
+# Most jobs are plain: nothing said but task and data. They are made by the thousand, so they have a
+# short way of their own.
+_SPECIAL = attrgetter(
+    *(name for name in NewJob.__struct_fields__ if name not in ("task", "tenant", "data", "id"))
+)
+_PLAIN = _SPECIAL(NewJob(task="-"))
+
+
 def create(new: NewJob, *, job_id: int, now_ms: int) -> Job:
     """A job as it first stands: due at once, or at its time."""
+    if _SPECIAL(new) == _PLAIN:
+        return Job(
+            id=job_id,
+            task=new.task,
+            tenant=new.tenant,
+            created_at=now_ms,
+            run_at=now_ms,
+            place=Place.READY,
+            rank=rank.ready(DEFAULT_PRIORITY, now_ms),
+            size=len(new.data),
+        )
     run_at = new.run_at or now_ms + new.delay_ms
     priority = DEFAULT_PRIORITY if new.priority is None else new.priority
     return Job(
@@ -61,6 +81,7 @@ def create(new: NewJob, *, job_id: int, now_ms: int) -> Job:
         wait_for_failed=new.wait_for_failed,
         mock=new.mock,
         strict=new.strict,
+        size=len(new.data),
         run_at=run_at,
         place=Place.SCHEDULED if run_at > now_ms else Place.READY,
         rank=run_at if run_at > now_ms else rank.ready(priority, run_at),
@@ -101,7 +122,10 @@ def claim(job: Job, *, owner: int, now_ms: int, lease_ms: int | None) -> Job:
     """Hand a ready job to an owner. Without a lease only where neither job nor caller names one."""
     if job.expires_at and now_ms >= job.expires_at:
         return _failed(job, now_ms=now_ms, reason=EXPIRED)
-    until = _lease_end(job, started_at=now_ms, now_ms=now_ms, lease_ms=lease_ms)
+    try:
+        until = _lease_end(job, started_at=now_ms, now_ms=now_ms, lease_ms=lease_ms)
+    except BadInput as error:  # a `retry_after` that leads past the end of time
+        return _failed(job, now_ms=now_ms, reason=str(error))
     return replace(
         job,
         place=Place.RUNNING,
@@ -214,13 +238,16 @@ def report(job: Job, *, fraction: float, note: str) -> Job:
 def cancel(job: Job, *, now_ms: int, force: bool = False) -> Job:
     """Take a job out of the queue. One that runs is asked to stop; with `force` its claim ends now.
 
-    What was handed out with a `retry_after` counts as queued, as in the documents. What has already
-    ended stays as it is, but for FAILED, which this lays to rest.
+    What was handed out with a `retry_after` counts as queued, as in the documents, to whose letter
+    what is RUNNING or PAUSED stays as it is. So does what has already ended, but for FAILED, which
+    this lays to rest.
     """
     if job.children.pending:
         found = f"the parent of {job.children.pending} children that have not ended"
         raise Refused("cancel", job.id, found=found, needed="without them: cancel those first")
     if job.place == Place.DONE and job.ended != State.FAILED:
+        return job
+    if job.strict and job.state in (State.RUNNING, State.PAUSED) and not force:
         return job
     if job.state == State.RUNNING and not force:
         return replace(job, cancel_requested=True)

@@ -58,6 +58,8 @@ class Batch:
         # Each job as it was last written, for replies.
         self.finals: dict[int, Job] = {}
         self._removed: set[int] = set()
+        # What was decided upon since the last flush, in order.
+        self._touched: dict[int, None] = {}
         self._pauses: set[Pause] | None = None
 
     # Reading
@@ -83,6 +85,7 @@ class Batch:
         self.stored[leased.id] = leased
         self.counted[leased.id] = before
         self.jobs.kept[leased.id] = leased
+        self._touched[leased.id] = None
         return before
 
     def put_claimed(self, leased: Job, after: Job) -> None:
@@ -158,17 +161,20 @@ class Batch:
         if after.fresh:
             after = replace(after, fresh=False)
         self.jobs[after.id] = after
+        self._touched[after.id] = None
         self._followed(before, after)
 
     def remove(self, job: Job) -> None:
         """Let a live job go without a trace."""
         self.jobs[job.id] = None
+        self._touched[job.id] = None
         self._followed(job, None)
 
     def sweep(self, child: Job) -> None:
         """Let an ended child go to the archive, although its parent stays."""
         self.swept.add(child.id)
         self.jobs[child.id] = replace(child, fresh=False)
+        self._touched[child.id] = None
 
     def forget(self, old: Job) -> None:
         """Remove an archived job."""
@@ -221,7 +227,6 @@ class Batch:
         """Add a job that clashes with nobody; its id."""
         job_id = new.id or self.ids.make(slot=slot_for(new))
         job = rules.create(new, job_id=job_id, now_ms=self.now_ms)
-        job = replace(job, size=len(new.data))
         self.data[job_id] = new.data
         self.put(family.born(job, parent) if parent else job)
         return job_id
@@ -240,10 +245,13 @@ class Batch:
 
     def flush(self) -> None:
         """Write what was decided since the last flush, with all that follows from it."""
-        stored, counted = self.stored.get, self.counted.get
+        stored, counted, kept = self.stored.get, self.counted.get, self.jobs.kept
         changed = [
-            id for id, job in self.jobs.kept.items() if job is not stored(id) or job is not counted(id)
+            id
+            for id in self._touched
+            if id in kept and (kept[id] is not stored(id) or kept[id] is not counted(id))
         ]
+        self._touched.clear()
         self.domains.account(changed)
         inserts: list[tuple[Job, Body]] = []
         swaps, removed, archived = [], [], []

@@ -28,6 +28,8 @@ def claim(batch: Batch, command: c.Claim) -> list[c.Claimed]:
         batch.flush()
         if not jobs or len(started) >= wanted:
             break
+        if not batch.domains:
+            break
         # What a spent domain has left in READY is moved out of the next round's way.
         batch.domains.settle()
         batch.keep()

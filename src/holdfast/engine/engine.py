@@ -190,9 +190,10 @@ def _decide(batch: Batch, command: c.Command, trust: bool) -> Any:
 
 def _settled(batch: Batch) -> None:
     batch.flush()
-    batch.domains.settle()
-    batch.keep()
-    batch.flush()
+    if batch.domains:
+        batch.domains.settle()
+        batch.keep()
+        batch.flush()
 
 
 def _reply(batch: Batch, reply: Any) -> Any:
@@ -207,10 +208,10 @@ def _insert_fresh(txn: Txn, maker: IdMaker, command: c.Add) -> list[int]:
             what = "unique" if new.unique is not None else "parent"
             raise BadInput(what, "given", needed="absent inside your own transaction (connection=)")
         job = rules.create(new, job_id=new.id or maker.make(slot=slot_for(new)), now_ms=txn.now_ms)
-        rows.append((_scheduled(job, len(new.data)), new.data))
+        rows.append((_scheduled(job), new.data))
     txn.insert(rows)
     return [job.id for job, _ in rows]
 
 
-def _scheduled(job: Job, size: int) -> Job:
-    return replace(job, place=Place.SCHEDULED, rank=job.run_at, fresh=True, size=size)
+def _scheduled(job: Job) -> Job:
+    return replace(job, place=Place.SCHEDULED, rank=job.run_at, fresh=True)

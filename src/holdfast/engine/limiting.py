@@ -59,6 +59,9 @@ class Domains:
         # Where a newcomer was held back, who may outrank one that is READY.
         self._crowded: set[tuple[DomainKey, str]] = set()
 
+    def __bool__(self) -> bool:
+        return bool(self._now)
+
     def load(self, keys: Collection[DomainKey]) -> None:
         """Bring domains and their limits into the working set; a limited one gets its record here."""
         keys = sorted(key for key in set(keys) if key not in self._now)
@@ -153,7 +156,7 @@ class Domains:
         )
 
     def settle(self) -> None:
-        """Put READY and HELD in order in all domains of the working set, after a flush."""
+        """Put READY and HELD in order in all domains of the working set, after a flush; flush again after it."""
         for key, domain in list(self._now.items()):
             for task in list(domain.lanes) if domain is not None else ():
                 self._settle_lane(key, task)

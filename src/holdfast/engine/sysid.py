@@ -8,6 +8,7 @@ clocks, crashes and expiry do; the lease (`until_ms`) only decides when a number
 
 import secrets
 import threading
+from collections.abc import Iterator
 
 import msgspec
 from msgspec.structs import replace
@@ -47,11 +48,12 @@ class IdSource:
         """The transaction was committed: what it took or renewed is ours."""
         self.number, self.lease = maker.number, maker.lease
 
-    def next_tick(self, now_ms: int, floor: int) -> int:
-        """The next tick of this process: never the same one twice, also after a transaction that failed."""
+    def next_ticks(self, count: int, now_ms: int, floor: int) -> range:
+        """The next ticks of this process: never the same one twice, also after a transaction that failed."""
         with self._lock:
-            self._last = ids.next_ticks(max(self._last, floor - 1), 1, now_ms=now_ms)[0]
-            return self._last
+            ticks = ids.next_ticks(max(self._last, floor - 1), count, now_ms=now_ms)
+            self._last = ticks[-1]
+            return ticks
 
     @property
     def last_ms(self) -> int:
@@ -81,6 +83,7 @@ class IdMaker:
         self._source, self._txn = source, txn
         self.number, self.lease = source.number, source.lease
         self._floor = 0
+        self._ticks: Iterator[int] = iter(())
 
     def owner(self) -> int:
         """The number of this process, held for some time to come."""
@@ -88,12 +91,20 @@ class IdMaker:
             self._renew()
         return self.number
 
+    def expect(self, count: int) -> None:
+        """So many ids will be asked for: have their ticks at hand, and the right to use them."""
+        ticks = self._source.next_ticks(count, self._txn.now_ms, self._floor)
+        if self.lease is None or ticks[-1] >= ids.tick_at(self.lease.ids_until_ms):
+            self._renew()
+            ticks = self._source.next_ticks(count, self._txn.now_ms, self._floor)
+        self._ticks = iter(ticks)
+
     def make(self, *, slot: int | None) -> int:
         """An id that was never made before."""
-        tick = self._source.next_tick(self._txn.now_ms, self._floor)
-        if self.lease is None or tick >= ids.tick_at(self.lease.ids_until_ms):
-            self._renew()
-            tick = self._source.next_tick(self._txn.now_ms, self._floor)
+        tick = next(self._ticks, None)
+        if tick is None:
+            self.expect(1)
+            tick = next(self._ticks)
         return ids.pack(tick, self.number, tick % ids.SLOTS if slot is None else slot)
 
     def once(self) -> None:
@@ -114,6 +125,8 @@ class IdMaker:
             self.number = _free_number(held, now_ms)
             taken = held.get(self.number)
             self._floor = ids.tick_at(taken.ids_until_ms) if taken else 0
+            # Ticks at hand were another number's: below the floor they may not be this one's.
+            self._ticks = iter(())
         ahead = max(now_ms, self._source.last_ms, ids.time_of(self._floor))
         token = self.lease.token if self.lease else secrets.token_hex(8)
         self.lease = Sysid(token=token, until_ms=now_ms + SYSID_LEASE_MS, ids_until_ms=ahead + SYSID_LEASE_MS)

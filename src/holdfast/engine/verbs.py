@@ -28,6 +28,7 @@ class Ref:
 
 def add(batch: Batch, command: c.Add) -> list[int]:
     """Add jobs; see `Add`."""
+    batch.ids.expect(len(command.jobs))
     return [_add_one(batch, new, command.hold) for new in command.jobs]
 
 

@@ -4,6 +4,7 @@ The one place with lazy imports, so that nobody needs the drivers of other store
 """
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -66,6 +67,12 @@ def store_maker(
                 raise BadInput("driver", options["driver"], needed="apsw or stdlib")
         return _sqlite(path, options)
     raise BadInput("store", f"{scheme}://…", needed="a file name, sqlite:///…, or memory://")
+
+
+def store_file(url: str) -> Path | None:
+    """The file that a store of this address is kept in; None where it is in no file."""
+    store_maker(url)
+    return None if url.startswith("memory://") else Path(_path(url)[0])
 
 
 def _path(url: str) -> tuple[str, dict[str, str]]:

@@ -14,6 +14,9 @@ from ..core.durations import duration_ms, moment_ms
 from ..core.errors import BadInput, TooLarge
 from ..core.job import Backoff, Body
 
+# As many as 2**63 - 1 has.
+ID_DIGITS = 19
+
 Duration = float | int | timedelta | str
 Moment = datetime | float | int | str
 Key = str | bytes
@@ -102,7 +105,7 @@ def key_bytes(what: str, value: Key) -> bytes:
 def job_id(value: Any) -> int:
     """The number of a job, from a number, its text, or anything with an `id`."""
     found = getattr(value, "id", value)
-    if isinstance(found, str) and found.isascii() and found.isdigit():
+    if isinstance(found, str) and found.isascii() and found.isdigit() and len(found) <= ID_DIGITS:
         found = int(found)
     check_whole("job id", found, 0, (1 << 63) - 1)
     return int(found)

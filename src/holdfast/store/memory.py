@@ -142,7 +142,7 @@ class _MemoryReads:
     def children(
         self, parent_id: int, *, place: Place | None = None, after: int = 0, limit: int
     ) -> list[Job]:
-        jobs = self._row(("parent", parent_id))
+        jobs = [self.data.jobs[id] for id, _ in self.data.shelf.row(("parent", parent_id))]
         return [job for job in jobs if job.id > after and place in (None, job.place)][:limit]
 
     def find_unique(self, keys: Collection[UniqueKey]) -> dict[UniqueKey, Unique]:

@@ -225,26 +225,29 @@ class SqliteStore:
     def wait(self, timeout_s: float) -> bool:
         """Sleep until told by another store of this file, interrupted, or until the file has changed."""
         until = monotonic_s() + timeout_s
-        with faults(self._driver, self.path):
-            while True:
-                left = until - monotonic_s()
-                if self._closed or self._changed() or self._wake.wait(min(max(left, 0.0), POLL_S)):
-                    return True
-                if left <= POLL_S:
-                    return False
+        while True:
+            left = until - monotonic_s()
+            if self._closed or self._changed() or self._wake.wait(min(max(left, 0.0), POLL_S)):
+                return True
+            if left <= POLL_S:
+                return False
 
     def _changed(self) -> bool:
         """Whether anybody but our own writer has committed since the last look."""
         if not self._lock.acquire(blocking=False):
             return False
         try:
-            link = self._open()
-            # Inside a transaction of ours nothing can have changed.
-            version = self._seen_version if link.in_transaction else link.value("PRAGMA data_version")
+            with faults(self._driver, self.path):
+                link = self._open()
+                # Inside a transaction of ours nothing can have changed.
+                version = self._seen_version if link.in_transaction else link.value("PRAGMA data_version")
+                before, self._seen_version = self._seen_version, version
+                return bool(before != version)
+        except HoldfastError:
+            # The next verb meets it too, and has somebody to tell.
+            return False
         finally:
             self._lock.release()
-        before, self._seen_version = self._seen_version, version
-        return bool(before != version)
 
     def notify(self) -> None:
         """Wake the other stores of this file that wait."""

@@ -12,7 +12,7 @@ from ..core.limits import Domain, DomainKey
 from ..core.unique import Unique, UniqueKey
 from .contract import CountKey, JobFilter, Moments
 from .sqlite_driver import Link
-from .sqlite_sql import JOBS, SQL, as_jobs, in_rows, listed
+from .sqlite_sql import JOBS, SQL, as_jobs, children, in_rows, listed
 
 # Text as it is; bytes as hexadecimal text in a list, which nothing else ever is.
 _Told = str | list[str]
@@ -83,9 +83,8 @@ class SqliteReads:
         self, parent_id: int, *, place: Place | None = None, after: int = 0, limit: int
     ) -> list[Job]:
         """The live children of a job, by id."""
-        if place is None:
-            return self._jobs(JOBS["children"], parent_id, after, limit)
-        return self._jobs(JOBS["children_in_place"], parent_id, int(place), after, limit)
+        places = [int(one) for one in ((place,) if place is not None else Place)]
+        return self._jobs(children(*places), parent_id, after, limit)
 
     def find_unique(self, keys: Collection[UniqueKey]) -> dict[UniqueKey, Unique]:
         """Who holds these keys."""

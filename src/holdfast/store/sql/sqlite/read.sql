@@ -14,13 +14,10 @@ SELECT CAST('[' || group_concat(
 -- name: load
 SELECT {hot} FROM holdfast_jobs WHERE id IN (SELECT value FROM json_each(?))
 
+-- One of these for each place that is asked for, merged by id.
 -- name: children
-SELECT {hot} FROM holdfast_jobs INDEXED BY holdfast_children
-WHERE parent_id = ? AND parent_id > 0 AND id > ? ORDER BY id LIMIT ?
-
--- name: children_in_place
-SELECT {hot} FROM holdfast_jobs INDEXED BY holdfast_children
-WHERE parent_id = ? AND parent_id > 0 AND place = ? AND id > ? ORDER BY id LIMIT ?
+SELECT id, {hot} FROM holdfast_jobs INDEXED BY holdfast_children
+WHERE parent_id = ?1 AND parent_id > 0 AND place = {place} AND id > ?2
 
 -- name: first
 SELECT {hot} FROM holdfast_jobs INDEXED BY holdfast_place

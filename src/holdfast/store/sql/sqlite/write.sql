@@ -53,8 +53,13 @@ DELETE FROM holdfast_results WHERE id IN (SELECT value FROM json_each(?))
 INSERT INTO holdfast_uniques (tenant, task, key, job_id, until_ms) VALUES {rows}
 ON CONFLICT (tenant, task, key) DO UPDATE SET job_id = excluded.job_id, until_ms = excluded.until_ms
 
+-- The keys are looked up first, and then looked up again: older SQLites go through the whole table
+-- where an index's columns are compared with values that do not come from a column of the same type.
 -- name: drop_unique
-DELETE FROM holdfast_uniques WHERE (tenant, task, key) IN (VALUES {rows})
+DELETE FROM holdfast_uniques WHERE (tenant, task, key) IN (
+    SELECT tenant, task, key FROM (VALUES {rows}) AS gone CROSS JOIN holdfast_uniques
+    WHERE tenant = gone.column1 AND task = gone.column2 AND key = gone.column3
+)
 
 -- name: lapse_unique
 DELETE FROM holdfast_uniques WHERE (tenant, task, key) IN (
@@ -72,7 +77,10 @@ WHERE holdfast_domains.tenant = new.column1 AND holdfast_domains.name = new.colu
     AND holdfast_domains.version = new.column3 - 1
 
 -- name: drop_domains
-DELETE FROM holdfast_domains WHERE (tenant, name, version) IN (VALUES {rows})
+DELETE FROM holdfast_domains WHERE (tenant, name) IN (
+    SELECT tenant, name FROM (VALUES {rows}) AS gone CROSS JOIN holdfast_domains
+    WHERE tenant = gone.column1 AND name = gone.column2 AND version = gone.column3
+)
 
 -- name: count
 INSERT INTO holdfast_counts (tenant, task, place, state, number) VALUES {rows}
@@ -86,7 +94,7 @@ INSERT INTO holdfast_lanes (tenant, task, ready, served) VALUES {rows}
 ON CONFLICT (tenant, task) DO UPDATE SET ready = ready + excluded.ready
 
 -- name: drop_empty_lanes
-DELETE FROM holdfast_lanes WHERE ready <= 0 AND (tenant, task) IN (VALUES {rows})
+DELETE FROM holdfast_lanes WHERE ready <= 0 AND (tenant, task) IN (SELECT column1, column2 FROM (VALUES {rows}))
 
 -- name: put_records
 INSERT INTO holdfast_records (kind, name, value) VALUES {rows}

@@ -1,0 +1,16 @@
+"""What every queue must show, whatever store it stands on: the promises of Holdfast, as tests.
+
+For whoever writes a store. Make one fixture, `open_store`, a function that opens the store under test as
+another process would, by the `clock` that the suite brings, and gather the tests into a module of your own:
+
+    from holdfast.testing.queue_suite import *
+
+    @pytest.fixture
+    def open_store(clock, tmp_path):
+        return lambda: MyStore(tmp_path / "jobs", clock=clock)
+
+No test asks which store it has, and none sleeps: the clock is moved. The longest are marked `proof`.
+"""
+
+from .fixtures import *  # noqa: F403
+from .states import *  # noqa: F403

@@ -1,0 +1,1 @@
+"""Tests of the stores: what all promise, and what is particular to each."""
