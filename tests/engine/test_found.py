@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast.core import commands as c
-from holdfast.core.errors import HoldfastError, Refused
+from holdfast.core.errors import HoldfastError, LeaseLost, Refused
 from holdfast.core.job import Backoff, Code, Job, Place, State
 from holdfast.core.limits import Limit
 from holdfast.core.schedule import Schedule
@@ -112,3 +112,81 @@ def test_a_retry_after_that_leads_nowhere_stops_its_job_only(rig):
     assert [job.id for job in rig.claim()] == [fine]
     assert rig.job(lost).state == State.FAILED
     assert "+999 YEARS" in rig.job(lost).reason
+
+
+def test_a_domain_is_paused_without_a_tenant_being_named(rig):
+    """A domain belongs to a tenant, `""` where there is only one; the pause was filed under "any"."""
+    rig.ok(c.Pause(domain=b"x"))
+    job = rig.add(domain=b"x")
+
+    assert rig.claim() == []
+
+    rig.ok(c.Pause(domain=b"x", on=False))
+    assert [got.id for got in rig.claim()] == [job]
+
+
+def test_a_mocked_job_that_nobody_has_can_be_finished_but_not_extended(rig):
+    """The documents let mocked jobs be finished and retried in any state, and nothing else."""
+    job_id = rig.add(mock=True)
+    port = c.Hold(job_id=job_id, owner=1)
+
+    for command in (c.Extend(hold=port, lease_ms=1_000), c.Release(hold=port), c.Report(hold=port, fraction=1)):
+        with pytest.raises(LeaseLost):
+            rig.ok(command)
+
+    assert rig.job(job_id).place == Place.READY
+    assert rig.ok(c.Answer(hold=port)).state == State.FINISHED
+
+
+def family(rig: Rig, count: int, **options: Any) -> tuple[Job, list[int]]:
+    """A parent that runs, and its children, PAUSED until it finishes."""
+    rig.add("parent", **options)
+    (parent,) = rig.claim()
+    return parent, [rig.child(parent, "child") for _ in range(count)]
+
+
+def test_a_child_cancelled_before_its_parent_finished_is_counted_while_it_is_there(rig):
+    """The parent forgot it at its finish and yet it stayed, live for ever, when the parent had gone."""
+    parent, (first, second) = family(rig, 2)
+    rig.ok(c.Cancel(job_id=first))
+
+    rig.finish(parent)
+    assert rig.job(parent.id).children.kept == 1
+
+    rig.finish(*rig.claim())
+    assert rig.job(parent.id).children.kept == 2
+    rig.finish(*rig.claim())
+    assert rig.live() == []
+
+
+@pytest.mark.parametrize("verb", [c.Cancel, c.Release, c.Answer])
+def test_the_children_of_a_parent_that_is_cancelled_go_with_it(rig, verb):
+    """Whichever way it is cancelled; they stayed live for ever."""
+    parent, _ = family(rig, 1)
+    rig.finish(parent)
+    rig.finish(*rig.claim())
+    (parent,) = rig.claim()
+
+    rig.ok(c.Cancel(job_id=parent.id, force=verb is c.Cancel))
+    if verb is c.Release:
+        rig.ok(c.Release(hold=hold(parent)))
+    elif verb is c.Answer:
+        rig.ok(c.Answer(hold=hold(parent), code=Code.ERROR))
+
+    assert rig.live() == []
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_parent_is_not_cancelled_while_it_has_children_that_wait(rig, lost):
+    """It was asked to stop, then made a child, which would have waited for it for ever."""
+    rig.add()
+    (parent,) = rig.claim()
+    rig.ok(c.Cancel(job_id=parent.id))
+    child = rig.child(parent)
+
+    rig.ok(c.Release(hold=hold(parent), lost=lost))
+
+    assert rig.job(parent.id).state == State.QUEUED
+    assert rig.job(parent.id).cancel_requested
+    rig.finish(*rig.claim())
+    assert rig.job(child).state == State.QUEUED

@@ -9,7 +9,7 @@ import msgspec
 from . import bounds
 from .commands import Command, NewJob, Report, Update
 from .errors import BadInput, TooLarge
-from .job import DEFAULT_BACKOFF, Body
+from .job import DEFAULT_BACKOFF, Body, size_of
 from .outcome import check_backoff
 from .repeat import check_retry_after, parse_repeat
 
@@ -51,9 +51,12 @@ def check_body(what: str, body: Body | None) -> None:
         return
     if not isinstance(body, str | bytes):
         raise BadInput(what, body, needed="JSON text or bytes")
-    size = len(body)
-    if size * 4 > bounds.DATA_BYTES and isinstance(body, str):
-        size = len(body.encode())
+    try:
+        size = size_of(body)
+    except UnicodeEncodeError:
+        raise BadInput(
+            what, "text with lone surrogates", needed="text that can be written as UTF-8"
+        ) from None
     if size > bounds.DATA_BYTES:
         raise TooLarge(what, f"{size:,} bytes", needed=f"at most {bounds.DATA_BYTES:,} bytes")
 
@@ -89,24 +92,30 @@ def check_new(new: NewJob) -> None:
         raise BadInput("unique_for", new.unique_for_ms, needed="absent without unique")
     if new.then is not None:
         check_new(new.then)
+        if new.then.id or new.then.parent_id:
+            raise BadInput(
+                "then", "a job with an id or a parent", needed="without: it is made when this one is done"
+            )
 
 
 def check_command(command: Command) -> None:
     """The parts of other commands that have limits."""
-    for field in ("data", "result"):
-        check_body(field, getattr(command, field, None))
+    for field, check in _COMMAND_CHECKS:
+        if (value := getattr(command, field, None)) is not None:
+            check(field, value)
     if isinstance(command, Report):
         if not isinstance(command.fraction, int | float) or not 0 <= command.fraction <= 1:
             raise BadInput("progress", command.fraction, needed="a fraction from 0 to 1")
-        if len(command.note.encode(errors="replace")) > bounds.NOTE_BYTES:
-            raise TooLarge("note", command.note, needed=f"at most {bounds.NOTE_BYTES} bytes long")
+        if (
+            not isinstance(command.note, str)
+            or len(command.note.encode(errors="replace")) > bounds.NOTE_BYTES
+        ):
+            raise TooLarge("note", command.note, needed=f"text of at most {bounds.NOTE_BYTES} bytes")
     if isinstance(command, Update):
         for field, check in _FIELD_CHECKS:
             value = getattr(command, field, None)
             if value is not None and value != "":
                 check(field, value)
-        if command.task is not None:
-            check_name("task", command.task)
 
 
 def _whole(least: int, most: int) -> Any:
@@ -163,6 +172,15 @@ _FIELD_CHECKS: tuple[tuple[str, Any], ...] = (
     ("on_conflict", _on_conflict),
     ("domain", lambda name, value: check_key(name, value, bounds.DOMAIN_BYTES)),
     ("parent_id", _whole(0, (1 << 63) - 1)),
+)
+_COMMAND_CHECKS: tuple[tuple[str, Any], ...] = (
+    ("data", check_body),
+    ("result", check_body),
+    ("limit", lambda name, value: isinstance(value, int) and check_whole(name, value, 1, bounds.CLAIM_JOBS)),
+    ("lease_ms", lambda _, value: check_whole("lease", value, 1, bounds.MAX_DURATION_MS)),
+    ("delay_ms", _duration),
+    ("run_at", _moment),
+    ("task", check_name),
 )
 _FIELDS = attrgetter(*(field for field, _ in _FIELD_CHECKS), "then")
 _DEFAULTS = _FIELDS(NewJob(task="-"))

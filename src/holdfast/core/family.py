@@ -39,6 +39,8 @@ def check_birth(parent: Job, hold: Hold | None, sibling: Job | None) -> None:
     elif parent.place != Place.PAUSED:
         needed = "PAUSED, or RUNNING and held by the caller"
         raise Refused("add a child to", parent.id, found=str(parent.state), needed=needed)
+    if parent.place == Place.DONE:
+        raise Refused("add a child to", parent.id, found=str(parent.state), needed="RUNNING or PAUSED")
     if parent.parent_id:
         raise Refused("add a child to", parent.id, found="itself a child", needed="a job without a parent")
 
@@ -81,6 +83,11 @@ def moved(parent: Job, before: Job | None, after: Job | None, *, now_ms: int) ->
     if parent.place != Place.PAUSED or pending or _waits_for_failed(parent, after):
         return parent
     return queued(parent, run_at=parent.run_at, now_ms=now_ms, again_at=parent.again_at)
+
+
+def seen(parent: Job, count: int) -> Job:
+    """The parent after so many of its ended children went to the archive."""
+    return replace(parent, children=replace(parent.children, kept=max(parent.children.kept - count, 0)))
 
 
 def _waits_for_failed(parent: Job, after: Job | None) -> bool:

@@ -38,6 +38,11 @@ else:
     Body = Any
 
 
+def size_of(body: Body) -> int:
+    """How many bytes a body has when it is written."""
+    return len(body) if isinstance(body, bytes) or body.isascii() else len(body.encode())
+
+
 class Place(IntEnum):
     """Where a store keeps a job. The numbers are stored: never change one."""
 
@@ -130,9 +135,9 @@ class Job(Record, frozen=True, kw_only=True):
 
     priority: int = DEFAULT_PRIORITY
     created_at: int = 0
-    # When it is due next. Retries move it; `slot_at` remembers what a SCHEDULED repeat counts from.
+    # When it is due next. Retries move it; `scheduled_at` remembers what a SCHEDULED repeat counts from.
     run_at: int = 0
-    slot_at: int = 0
+    scheduled_at: int = 0
     started_at: int = 0
     finished_at: int = 0
     expires_at: int = 0

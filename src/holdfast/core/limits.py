@@ -101,18 +101,30 @@ def capacity(limit: Limit | None, domain: Domain, *, now_ms: int) -> int:
     allowed = MAX_CONCURRENCY
     if limit is not None and limit.rate is not None:
         interval = limit.interval_us
-        whole = now_ms * 1000 + limit.burst * interval
-        allowed = (whole - max(now_ms * 1000, _tat(limit, domain, now_ms))) // interval
+        whole = now_ms * 1000 + _burst(limit) * interval
+        allowed = (whole - max(now_ms * 1000, domain.tat_us)) // interval
     if limit is not None and limit.concurrency is not None:
         allowed = min(allowed, limit.concurrency - domain.running)
     return max(allowed, 0)
+
+
+def clamped(limit: Limit | None, domain: Domain, *, now_ms: int) -> Domain:
+    """The domain with its next moment never further ahead than a whole burst.
+
+    After the clock was set back, or the rate raised, it must not sleep until the old moment comes
+    round again.
+    """
+    if limit is None or limit.rate is None:
+        return domain
+    most_us = now_ms * 1000 + _burst(limit) * limit.interval_us
+    return domain if domain.tat_us <= most_us else replace(domain, tat_us=most_us)
 
 
 def spend(limit: Limit | None, domain: Domain, count: int, *, now_ms: int) -> Domain:
     """The domain after `count` starts now."""
     if limit is None or limit.rate is None or not count:
         return domain
-    tat = max(now_ms * 1000, _tat(limit, domain, now_ms)) + count * limit.interval_us
+    tat = max(now_ms * 1000, domain.tat_us) + count * limit.interval_us
     return replace(domain, tat_us=tat)
 
 
@@ -120,7 +132,7 @@ def next_start_ms(limit: Limit | None, domain: Domain, *, now_ms: int) -> int:
     """When the rate allows the next start: now, or the first millisecond that is late enough."""
     if limit is None or limit.rate is None:
         return now_ms
-    earliest_us = _tat(limit, domain, now_ms) - (limit.burst - 1) * limit.interval_us
+    earliest_us = domain.tat_us - (_burst(limit) - 1) * limit.interval_us
     return max(now_ms, -(-earliest_us // 1000))
 
 
@@ -129,16 +141,14 @@ def allowance(limit: Limit | None, domain: Domain, *, now_ms: int) -> int:
     return min(capacity(limit, domain, now_ms=now_ms), ALLOWANCE)
 
 
-def is_idle(limit: Limit | None, domain: Domain, *, now_ms: int) -> bool:
-    """Whether nothing of the domain needs remembering: no jobs, and its allowance is whole again."""
-    return (
-        not domain.running
-        and not domain.lanes
-        and (limit is None or limit.rate is None or domain.tat_us <= now_ms * 1000)
-    )
+def is_idle(domain: Domain, *, now_ms: int) -> bool:
+    """Whether nothing of the domain needs remembering: no jobs, and its allowance is whole again.
+
+    Whatever the limit is now: a pause, or a limit lifted for a moment, must not make it whole.
+    """
+    return not domain.running and not domain.lanes and domain.tat_us <= now_ms * 1000
 
 
-def _tat(limit: Limit, domain: Domain, now_ms: int) -> int:
-    # Never further ahead than a whole burst: after the clock was set back, or the rate raised, a
-    # domain must not sleep until the old moment comes round again.
-    return min(domain.tat_us, now_ms * 1000 + limit.burst * limit.interval_us)
+def _burst(limit: Limit) -> int:
+    # The clock has milliseconds, so within one of them as many may start as the rate has room for.
+    return max(limit.burst, 1000 // limit.interval_us)

@@ -58,9 +58,9 @@ def check_backoff(backoff: Backoff) -> None:
 
 def _start(text: str) -> str:
     raw = text.encode(errors="replace")
-    return text if len(raw) <= ERROR_BYTES else raw[: ERROR_BYTES - 3].decode(errors="ignore") + "…"
+    return raw.decode() if len(raw) <= ERROR_BYTES else raw[: ERROR_BYTES - 3].decode(errors="ignore") + "…"
 
 
 def _end(text: str) -> str:
     raw = text.encode(errors="replace")
-    return text if len(raw) <= ERROR_BYTES else "…" + raw[3 - ERROR_BYTES :].decode(errors="ignore")
+    return raw.decode() if len(raw) <= ERROR_BYTES else "…" + raw[3 - ERROR_BYTES :].decode(errors="ignore")

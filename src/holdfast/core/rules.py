@@ -28,7 +28,7 @@ from . import rank
 from .bounds import DEFAULT_PRIORITY, MAX_TIME_MS
 from .commands import Hold, NewJob
 from .errors import BadInput, LeaseLost, Refused
-from .job import WAITING, Job, Outcome, Place, Progress, State
+from .job import WAITING, Job, Outcome, Place, Progress, State, size_of
 from .outcome import noted
 from .repeat import after_ms, next_run_ms, parse_repeat
 
@@ -55,7 +55,7 @@ def create(new: NewJob, *, job_id: int, now_ms: int) -> Job:
             run_at=now_ms,
             place=Place.READY,
             rank=rank.ready(DEFAULT_PRIORITY, now_ms),
-            size=len(new.data),
+            size=size_of(new.data),
         )
     run_at = new.run_at or now_ms + new.delay_ms
     priority = DEFAULT_PRIORITY if new.priority is None else new.priority
@@ -71,7 +71,7 @@ def create(new: NewJob, *, job_id: int, now_ms: int) -> Job:
         backoff=new.backoff,
         timeout_ms=new.timeout_ms,
         retry_after=new.retry_after,
-        repeat="" if new.mock else new.repeat,
+        repeat=str(parse_repeat(new.repeat)) if new.repeat and not new.mock else "",
         unique=new.unique,
         unique_for_ms=new.unique_for_ms,
         domain=new.domain,
@@ -81,7 +81,7 @@ def create(new: NewJob, *, job_id: int, now_ms: int) -> Job:
         wait_for_failed=new.wait_for_failed,
         mock=new.mock,
         strict=new.strict,
-        size=len(new.data),
+        size=size_of(new.data),
         run_at=run_at,
         place=Place.SCHEDULED if run_at > now_ms else Place.READY,
         rank=run_at if run_at > now_ms else rank.ready(priority, run_at),
@@ -139,8 +139,8 @@ def claim(job: Job, *, owner: int, now_ms: int, lease_ms: int | None) -> Job:
 
 
 def check_hold(job: Job, hold: Hold, verb: str) -> None:
-    """Refuse a holder whose claim has ended. A mocked job answers at the port without a claim."""
-    if hold.claim is None and job.mock:
+    """Refuse a holder whose claim has ended. At the port a mocked job is finished and retried without one."""
+    if hold.claim is None and job.mock and verb in ("finish", "retry"):
         return
     if job.owner and job.owner == hold.owner and hold.claim in (None, job.claim):
         return
@@ -151,14 +151,13 @@ def check_hold(job: Job, hold: Hold, verb: str) -> None:
 
 def finish(job: Job, *, now_ms: int, end: Outcome, ignore_repeat: bool = False) -> Job:
     """A run that went well: wait for the children, run again if it repeats, or be done."""
-    job = noted(_seen(job), end)
-    if job.children.pending:
-        return replace(
-            queued(job, run_at=job.started_at or now_ms, now_ms=now_ms, again_at=job.again_at),
-            place=Place.PAUSED,
-            rank=0,
-        )
-    if job.wait_for_failed and job.children.failed:
+    job = noted(job, end)
+    outstanding = job.wait_for_failed and job.children.failed
+    if job.children.pending or (outstanding and not job.strict):
+        slot = {"again_at": job.again_at, "scheduled_at": job.scheduled_at or job.run_at}
+        run_at = job.started_at or now_ms
+        return replace(queued(job, run_at=run_at, now_ms=now_ms, **slot), place=Place.PAUSED, rank=0)
+    if outstanding:
         found = f"the parent of {job.children.failed} FAILED children"
         raise Refused(
             "finish", job.id, found=found, needed="without outstanding children: delete or cancel them"
@@ -179,8 +178,8 @@ def retry(job: Job, *, now_ms: int, end: Outcome, run_at: int, counts: bool = Tr
     Attempts are counted here, not at the claim: a process that dies without a word is a loss, and
     losses have a limit of their own (`lapse`). `max_attempts` 0 is no limit.
     """
-    job = replace(noted(_seen(job), end), attempts=job.attempts + (1 if counts else 0))
-    if job.cancel_requested:
+    job = replace(noted(job, end), attempts=job.attempts + (1 if counts else 0))
+    if _stops(job):
         return _done(job, State.CANCELLED, now_ms=now_ms, reason="cancelled")
     if job.strict and (again := _once_more(job, now_ms=now_ms, ignore_repeat=False)) is not None:
         return again
@@ -190,21 +189,22 @@ def retry(job: Job, *, now_ms: int, end: Outcome, run_at: int, counts: bool = Tr
         )
     if job.expires_at and run_at >= job.expires_at:
         return _give_up(job, now_ms=now_ms, reason=EXPIRED)
-    slot_at = 0 if job.strict else job.slot_at or job.run_at
-    return queued(job, run_at=job.again_at or run_at, now_ms=now_ms, slot_at=slot_at)
+    scheduled_at = 0 if job.strict else job.scheduled_at or job.run_at
+    kept = {"scheduled_at": scheduled_at, "cancel_requested": job.cancel_requested}
+    return queued(job, run_at=job.again_at or run_at, now_ms=now_ms, **kept)
 
 
 def release(job: Job, *, now_ms: int) -> Job:
     """Give a job back as if it had not been handed out, but for the claim, which never goes back."""
-    if job.cancel_requested:
+    if _stops(job):
         return _done(job, State.CANCELLED, now_ms=now_ms, reason="cancelled")
-    return queued(job, run_at=job.run_at, now_ms=now_ms)
+    return queued(job, run_at=job.run_at, now_ms=now_ms, cancel_requested=job.cancel_requested)
 
 
 def lapse(job: Job, *, now_ms: int) -> Job:
     """A lease that ran out, or a process that died: run again, up to `max_losses` (0: no limit)."""
     job = replace(job, losses=job.losses + 1)
-    if job.cancel_requested:
+    if _stops(job):
         return _done(job, State.CANCELLED, now_ms=now_ms, reason="cancelled")
     if 0 < job.max_losses <= job.losses:
         reason = f"{QUARANTINED}: {job.losses} runs ended without a word"
@@ -212,10 +212,13 @@ def lapse(job: Job, *, now_ms: int) -> Job:
     if job.expires_at and now_ms >= job.expires_at:
         return _give_up(job, now_ms=now_ms, reason=EXPIRED)
     kept = {"owner": job.owner, "again_at": job.again_at, "lapsed": bool(job.retry_after)}
+    kept["cancel_requested"] = job.cancel_requested
     # With `retry_after` it is due from the end of the lease on, as the documents have it; else it
     # keeps its time, and so its turn.
     run_at = job.lease_until if job.retry_after and job.lease_until else job.run_at
-    return queued(job, run_at=min(run_at, now_ms), now_ms=now_ms, slot_at=job.slot_at or job.run_at, **kept)
+    return queued(
+        job, run_at=min(run_at, now_ms), now_ms=now_ms, scheduled_at=job.scheduled_at or job.run_at, **kept
+    )
 
 
 def extend(job: Job, *, now_ms: int, lease_ms: int) -> Job:
@@ -232,7 +235,7 @@ def extend(job: Job, *, now_ms: int, lease_ms: int) -> Job:
 
 def report(job: Job, *, fraction: float, note: str) -> Job:
     """Write down how far a running job is."""
-    return replace(job, progress=Progress(fraction=fraction, note=note))
+    return replace(job, progress=Progress(fraction=fraction, note=note.encode(errors="replace").decode()))
 
 
 def cancel(job: Job, *, now_ms: int, force: bool = False) -> Job:
@@ -283,9 +286,9 @@ def update(
     job = replace(
         job,
         priority=job.priority if priority is None else priority,
-        repeat=job.repeat if repeat is None else repeat,
+        repeat=job.repeat if repeat is None else str(parse_repeat(repeat)) if repeat else "",
         run_at=job.run_at if run_at is None else run_at,
-        slot_at=job.slot_at if run_at is None else 0,
+        scheduled_at=job.scheduled_at if run_at is None else 0,
         task=task or job.task,
     )
     if job.place not in WAITING:
@@ -299,16 +302,18 @@ def expire(job: Job, *, now_ms: int) -> Job:
     return _failed(job, now_ms=now_ms, reason=EXPIRED)
 
 
-def _seen(job: Job) -> Job:
-    # A finish or retry is the parent's word that it has seen its ended children.
-    return replace(job, children=replace(job.children, kept=0)) if job.children.kept else job
+def _stops(job: Job) -> bool:
+    # As `cancel` itself: not while there are children, who would wait for their parent for ever.
+    return job.cancel_requested and not job.children.pending
 
 
 def _once_more(job: Job, *, now_ms: int, ignore_repeat: bool) -> Job | None:
-    fresh = {"attempts": 0, "losses": 0, "slot_at": 0}
+    fresh = {"attempts": 0, "losses": 0, "scheduled_at": 0}
+    if job.cancel_requested:
+        return None
     if job.again_at:
         return queued(job, run_at=job.again_at, now_ms=now_ms, **fresh)
-    if not job.repeat or ignore_repeat or job.cancel_requested:
+    if not job.repeat or ignore_repeat:
         return None
     try:
         run_at = _next_run(job, now_ms=now_ms)
@@ -320,7 +325,7 @@ def _once_more(job: Job, *, now_ms: int, ignore_repeat: bool) -> Job | None:
 def _next_run(job: Job, *, now_ms: int) -> int:
     return next_run_ms(
         parse_repeat(job.repeat),
-        scheduled_ms=job.slot_at or job.run_at,
+        scheduled_ms=job.scheduled_at or job.run_at,
         started_ms=job.started_at or now_ms,
         finished_ms=now_ms,
     )

@@ -15,7 +15,7 @@ the moment and return it as it should become. `last_id` and `version` are the ca
 
 from hashlib import blake2b
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -60,7 +60,6 @@ class Schedule(Struct, frozen=True, kw_only=True, omit_defaults=True):
     paused: bool = False
     ended: bool = False
     version: int = 1
-    job: Any = None
 
 
 class LastRun(Struct, frozen=True, kw_only=True):

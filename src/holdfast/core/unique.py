@@ -10,6 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from .commands import NewJob
+from .errors import BadInput
 from .job import Body, Job, Place, Record, State
 from .rules import queued, update
 
@@ -35,7 +36,7 @@ def key_of(job: Job | NewJob) -> UniqueKey | None:
     """The key that a job holds. Mocked jobs have keys of their own."""
     if job.unique is None:
         return None
-    return job.tenant, job.task, (b"mock\0" if job.mock else b"") + job.unique
+    return job.tenant, job.task, (b"mock:" if job.mock else b"real:") + job.unique
 
 
 def held_after(job: Job) -> Unique | None:
@@ -78,8 +79,11 @@ def merged(old: Body, new: Body) -> Body:
     """RFC 7396: objects merge, null deletes, everything else replaces."""
     if isinstance(old, bytes) or isinstance(new, bytes):
         return new
-    before = msgspec.json.decode(old)
-    after = _merge(before, msgspec.json.decode(new))
+    try:
+        before, patch = msgspec.json.decode(old), msgspec.json.decode(new)
+    except msgspec.DecodeError as error:
+        raise BadInput("data", "text", needed=f"JSON, to be merged ({error})") from None
+    after = _merge(before, patch)
     return old if after == before else msgspec.json.encode(after).decode()
 
 

@@ -17,9 +17,9 @@ from collections.abc import Callable, Collection, Iterable
 
 from msgspec.structs import replace
 
-from ..core import family, ids, rank, rules, unique
+from ..core import family, ids, rules, unique
 from ..core.commands import NewJob
-from ..core.errors import NotFound, Refused
+from ..core.errors import Conflict, NotFound, Refused
 from ..core.job import Body, Job, Place, State
 from ..core.unique import Unique, UniqueKey
 from ..store.contract import CountKey, Txn
@@ -52,6 +52,7 @@ class Batch:
         self.unique_stored: dict[UniqueKey, Unique | None] = {}
         # What others may be waiting for.
         self.woke = False
+        self.wants_upkeep = False
         self.ended: set[int] = set()
         # Children that their parent has seen: they go to the archive while it stays.
         self.swept: set[int] = set()
@@ -77,19 +78,16 @@ class Batch:
             self.stored[job.id] = self.counted[job.id] = job
             self.jobs.kept[job.id] = job
 
-    def bring_claimed(self, leased: Job) -> Job:
-        """A job that the store has just leased, as it stood before: what the rules decide from."""
-        before = replace(
-            leased, place=Place.READY, rank=rank.ready(leased.priority, leased.run_at), claim=leased.claim - 1
-        )
+    def bring_claimed(self, before: Job, leased: Job) -> None:
+        """A job that the store has just leased: what it was, which the rules decide from, and what it is."""
         self.stored[leased.id] = leased
         self.counted[leased.id] = before
         self.jobs.kept[leased.id] = leased
         self._touched[leased.id] = None
-        return before
 
-    def put_claimed(self, leased: Job, after: Job) -> None:
+    def put_claimed(self, after: Job) -> None:
         """What the rules made of a leased job; for a plain one just what the store did, and no write."""
+        leased = self.stored[after.id]
         after = replace(after, version=leased.version)
         if after != leased:
             self.put(after)
@@ -112,14 +110,15 @@ class Batch:
             )
         raise NotFound("job", job_id)
 
-    def children(self, parent_id: int, place: Place, limit: int, after: int = 0) -> list[Job]:
-        """The live children of a job as they stand now, in this transaction too."""
-        for child in self.txn.children(parent_id, place=place, after=after, limit=limit):
+    def children(self, parent_id: int, place: Place, limit: int, after: int = 0) -> tuple[list[Job], int]:
+        """Live children of a job as they stand now, in this transaction too; and the last one looked at
+        if there may be more in the store, else 0."""
+        page = self.txn.children(parent_id, place=place, after=after, limit=limit)
+        for child in page:
             self.bring(child)
         born = (job for job in self.jobs.values() if job is not None and job.parent_id == parent_id)
-        return sorted((job for job in born if job.place == place and job.id > after), key=lambda job: job.id)[
-            :limit
-        ]
+        found = sorted((job for job in born if job.place == place and job.id > after), key=lambda job: job.id)
+        return found, page[-1].id if len(page) == limit else 0
 
     def body_of(self, job_id: int) -> Body:
         """The data of a job as it stands now."""
@@ -275,8 +274,9 @@ class Batch:
         self, inserts: list[tuple[Job, Body]], swaps: list[Job], removed: list[Job], archived: list[Job]
     ) -> None:
         txn = self.txn
-        if inserts:
-            txn.insert(inserts)
+        if inserts and txn.insert(inserts):
+            # What exists was looked for before: somebody added it meanwhile. Look again.
+            raise Conflict("an id was taken")
         if swaps:
             txn.swap(swaps)
         if removed:

@@ -5,6 +5,7 @@ record remembers that there are more, and upkeep goes on where it ended.
 """
 
 import msgspec
+from msgspec.structs import replace
 
 from ..core import family
 from ..core.bounds import UPKEEP_JOBS
@@ -16,8 +17,7 @@ from .records import CHORE, name_of
 class Chore(Record, frozen=True, kw_only=True):
     """What is left to do: for a family, children to sweep that were born before a claim of the parent."""
 
-    release: bool = False
-    swept_claim: int = 0
+    claim: int = 0
     after_id: int = 0
     after: bytes = b""
 
@@ -26,30 +26,46 @@ def note(batch: Batch, name: str, chore: Chore | None) -> None:
     """Remember a chore, or (None) that it is done."""
     if chore is not None or name in batch.records_of(CHORE, [name]):
         batch.records[CHORE, name] = msgspec.json.encode(chore) if chore else None
+        batch.wants_upkeep = batch.wants_upkeep or chore is not None
+
+
+def put(batch: Batch, after: Job) -> None:
+    """Let a job become `after`; where it goes to the archive, its ended children go with it."""
+    goes = after.place == Place.DONE and after.ended != State.FAILED
+    batch.put(sweep(batch, after, goes=True) if goes else after)
 
 
 def release(batch: Batch, parent: Job) -> None:
     """Queue the children of a parent that has finished its run."""
-    children = batch.children(parent.id, Place.PAUSED, UPKEEP_JOBS)
+    children, more = batch.children(parent.id, Place.PAUSED, UPKEEP_JOBS)
     for child in children:
         batch.put(family.released(child, now_ms=batch.now_ms))
-    if len(children) == UPKEEP_JOBS:
-        note(batch, name_of("release", str(parent.id)), Chore(release=True))
+    note(batch, name_of("release", str(parent.id)), Chore() if more else None)
 
 
-def sweep(batch: Batch, parent: Job, *, goes: bool) -> None:
-    """Archive the ended children that a parent has seen: those of its earlier runs, or all when it goes."""
-    _sweep(batch, parent.id, Chore(swept_claim=parent.claim + goes))
+def sweep(batch: Batch, parent: Job, *, goes: bool) -> Job:
+    """Archive the ended children that a parent has seen: those of its earlier runs, or all when it goes.
+
+    What is left of its children is told by the parent that is returned.
+    """
+    if not parent.children.kept:
+        return parent
+    return family.seen(parent, _sweep(batch, parent.id, Chore(claim=parent.claim + goes)))
 
 
-def _sweep(batch: Batch, parent_id: int, chore: Chore) -> None:
-    children = batch.children(parent_id, Place.DONE, UPKEEP_JOBS, after=chore.after_id)
-    for child in children:
-        if child.ended != State.FAILED and child.parent_claim < chore.swept_claim:
-            batch.sweep(child)
-    more = len(children) == UPKEEP_JOBS
-    rest = Chore(swept_claim=chore.swept_claim, after_id=children[-1].id) if more else None
-    note(batch, name_of("sweep", str(parent_id)), rest)
+def _sweep(batch: Batch, parent_id: int, chore: Chore) -> int:
+    children, more = batch.children(parent_id, Place.DONE, UPKEEP_JOBS, after=chore.after_id)
+    seen = [job for job in children if job.ended != State.FAILED and job.parent_claim < chore.claim]
+    for child in seen:
+        batch.sweep(child)
+    note(batch, name_of("sweep", str(parent_id)), replace(chore, after_id=more) if more else None)
+    return len(seen)
+
+
+def _sweep_on(batch: Batch, parent_id: int, chore: Chore) -> None:
+    count = _sweep(batch, parent_id, chore)
+    if parent := batch.find(parent_id):
+        batch.put(family.seen(parent, count))
 
 
 def touch_domains(batch: Batch, tenant: str, *, after: bytes) -> None:
@@ -68,11 +84,12 @@ def go_on(batch: Batch) -> bool:
         chore = msgspec.json.decode(raw, type=Chore)
         if kind == "release":
             parent = batch.find(int(subject))
-            batch.records[CHORE, name] = None
             if parent is not None and parent.place == Place.PAUSED:
                 release(batch, parent)
+            else:
+                note(batch, name, None)
         elif kind == "sweep":
-            _sweep(batch, int(subject), chore)
+            _sweep_on(batch, int(subject), chore)
         elif kind == "domains":
             touch_domains(batch, subject, after=chore.after)
     return bool(left)

@@ -4,16 +4,19 @@ The store takes the first READY jobs; of these the domains let start as many as 
 goes back behind them. Then it takes more, until enough was found or nothing is left to take.
 """
 
+from collections import Counter
+
 from ..core import commands as c
 from ..core import rules
 from ..core.bounds import CLAIM_BYTES, CLAIM_JOBS
-from ..core.job import Body, Job, Place
+from ..core.job import Job, Place
 from ..core.limits import DomainKey
-from ..store.contract import ClaimQuery
+from ..store.contract import ClaimQuery, leased
 from .batch import Batch
 
-# Each round that meets a spent domain clears it out of the way, so few are needed.
-ROUNDS = 10
+# Each round that meets a spent domain clears it out of the way. So many jobs are looked at in one
+# transaction; whoever still waits after that looks again at once.
+LOOKED_AT = 2_000
 
 
 def claim(batch: Batch, command: c.Claim) -> list[c.Claimed]:
@@ -21,22 +24,34 @@ def claim(batch: Batch, command: c.Claim) -> list[c.Claimed]:
     started: list[Job] = []
     wanted = min(command.limit, CLAIM_JOBS)
     owner = command.owner or batch.ids.owner()
-    for _ in range(ROUNDS):
-        jobs = batch.txn.claim(_query(batch, command, owner, wanted - len(started)))
-        started += _started(batch, command, jobs)
-        batch.keep()
-        batch.flush()
-        if not jobs or len(started) >= wanted:
+    looked_at = 0
+    while len(started) < wanted:
+        found = _round(batch, command, owner, wanted - len(started), started)
+        looked_at += found
+        if not found:
             break
-        if not batch.domains:
+        if looked_at >= LOOKED_AT:
+            batch.woke = batch.woke or not started
             break
+    bodies = batch.txn.bodies([job.id for job in started]) if started else {}
+    return [c.Claimed(job=job, data=bodies.get(job.id, "{}")) for job in _as_they_are(batch, started)]
+
+
+def _round(batch: Batch, command: c.Claim, owner: int, limit: int, started: list[Job]) -> int:
+    """Take jobs from the store, start those that may; how many there were to look at."""
+    query = _query(batch, command, owner, limit)
+    jobs = batch.txn.claim(query)
+    for job in jobs:
+        batch.bring_claimed(job, leased(job, query))
+    _start(batch, command, owner, jobs, started)
+    batch.keep()
+    batch.flush()
+    if len(jobs) and batch.domains:
         # What a spent domain has left in READY is moved out of the next round's way.
         batch.domains.settle()
         batch.keep()
         batch.flush()
-    started = _within_bytes(batch, started)
-    bodies = batch.txn.bodies([job.id for job in started]) if started else {}
-    return [_claimed(batch, job, bodies) for job in started]
+    return len(jobs)
 
 
 def _query(batch: Batch, command: c.Claim, owner: int, limit: int) -> ClaimQuery:
@@ -53,48 +68,39 @@ def _query(batch: Batch, command: c.Claim, owner: int, limit: int) -> ClaimQuery
     )
 
 
-def _started(batch: Batch, command: c.Claim, jobs: list[Job]) -> list[Job]:
-    """Those that really start; the others are put where they belong."""
-    asked: dict[DomainKey, int] = {}
-    ready = [batch.bring_claimed(job) for job in jobs]
-    for job in ready:
-        if job.domain is not None:
-            key = (job.tenant, job.domain)
-            asked[key] = asked.get(key, 0) + 1
-    batch.domains.load(asked)
-    room = {key: batch.domains.start(key, count) for key, count in asked.items()}
-    started = []
-    for job, leased in zip(ready, jobs, strict=True):
-        domain = (job.tenant, job.domain or b"")
-        after = rules.claim(job, owner=leased.owner, now_ms=batch.now_ms, lease_ms=command.lease_ms)
+def _start(batch: Batch, command: c.Claim, owner: int, jobs: list[Job], started: list[Job]) -> None:
+    """Let those start that really may, and put the others where they belong."""
+    size = sum(job.size for job in started)
+    runs: list[tuple[Job, Job]] = []
+    for job in jobs:
+        after = rules.claim(job, owner=owner, now_ms=batch.now_ms, lease_ms=command.lease_ms)
+        size += job.size
         if after.place != Place.RUNNING:
             batch.put(after)
-        elif job.domain is not None and not room[domain]:
-            batch.put(rules.hold_back(rules.release(after, now_ms=batch.now_ms)))
+        elif size > CLAIM_BYTES and (runs or started):
+            # As it stood: nobody has heard of this claim.
+            batch.put(job)
         else:
-            if job.domain is not None:
-                room[domain] -= 1
-            batch.put_claimed(leased, after)
-            started.append(after)
-    return started
+            runs.append((job, after))
+    room = _room(batch, [job for job, _ in runs])
+    for job, after in runs:
+        key = (job.tenant, job.domain or b"")
+        if job.domain is not None and not room[key]:
+            batch.put(rules.hold_back(job))
+            continue
+        if job.domain is not None:
+            room[key] -= 1
+        batch.put_claimed(after)
+        started.append(after)
 
 
-def _within_bytes(batch: Batch, jobs: list[Job]) -> list[Job]:
-    """As many as fit, but at least one; the others go back to where they stood."""
-    total, kept = 0, []
-    for at, job in enumerate(jobs):
-        total += job.size
-        if at and total > CLAIM_BYTES:
-            for late in jobs[at:]:
-                batch.put(rules.release(late, now_ms=batch.now_ms))
-            batch.keep()
-            batch.flush()
-            break
-        kept.append(job)
-    return kept
+def _room(batch: Batch, jobs: list[Job]) -> dict[DomainKey, int]:
+    """How many of these jobs their domains let start, whose allowance is spent with it."""
+    asked = Counter((job.tenant, job.domain) for job in jobs if job.domain is not None)
+    batch.domains.load(list(asked))
+    return {key: batch.domains.start(key, count) for key, count in asked.items()}
 
 
-def _claimed(batch: Batch, job: Job, bodies: dict[int, Body]) -> c.Claimed:
-    current = batch.jobs.get(job.id)
-    assert current is not None
-    return c.Claimed(job=current, data=bodies.get(job.id, "{}"))
+def _as_they_are(batch: Batch, jobs: list[Job]) -> list[Job]:
+    current = [batch.jobs.get(job.id) for job in jobs]
+    return [job for job in current if job is not None]

@@ -17,7 +17,7 @@ from typing import Any
 
 from ..core import commands as c
 from ..core.bounds import BATCH_BYTES, BATCH_JOBS
-from ..core.errors import Closed, HoldfastError, StoreError
+from ..core.errors import Closed, StoreError
 from ..store.clock import monotonic_s
 from ..store.contract import ReadTxn
 from .engine import Done, Engine
@@ -175,7 +175,7 @@ class Committer:
 
     def _commit_failed(self, tickets: list[Ticket], error: Exception) -> set[int]:
         """A store that cannot be used fails all; anything else is one command's fault: find it."""
-        if len(tickets) == 1 or isinstance(error, StoreError | HoldfastError):
+        if len(tickets) == 1 or isinstance(error, StoreError):
             self._answer([(ticket, error) for ticket in tickets])
             return set()
         return set().union(*(self._commit([ticket]) for ticket in tickets))

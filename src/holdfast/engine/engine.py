@@ -38,6 +38,9 @@ class Done:
         self.ended: set[int] = set()
         # When something next becomes true by itself; known after claims and upkeep only.
         self.next_ms: int | None = None
+        # What the engine remembers once it is committed.
+        self.next_upkeep_ms: int | None = None
+        self.retention_ms = DEFAULT_RETENTION_MS
 
 
 class Engine:
@@ -66,9 +69,7 @@ class Engine:
 
         done = self.store.run(fn)
         assert maker is not None
-        self.ids.adopt(maker)
-        if done.woke or done.ended:
-            self.store.notify()
+        self._committed(done, maker)
         return done
 
     def execute_in(self, connection: Any, command: c.Command) -> Any:
@@ -76,11 +77,14 @@ class Engine:
 
         def fn(txn: Txn) -> Any:
             maker = self.ids.begin(txn)
-            maker.once()
             if isinstance(command, c.Add):
-                return _insert_fresh(txn, maker, command)
-            done = self._transact(txn, maker, [command], trust=False)
-            return done.replies[0]
+                reply: Any = _insert_fresh(txn, maker, command)
+            else:
+                reply = self._transact(txn, maker, [command], trust=False).replies[0]
+            if maker.held != self.ids.held:
+                # Only the caller's commit makes it ours.
+                self.ids.tentative = maker.held
+            return reply
 
         reply = self.store.borrow(connection, fn)
         if isinstance(reply, Exception):
@@ -99,48 +103,64 @@ class Engine:
             self.store.close()
 
     def _transact(self, txn: Txn, maker: IdMaker, commands: Sequence[c.Command], *, trust: bool) -> Done:
-        retention_ms = self._retention(txn)
-        batch = Batch(txn, maker, retention_ms=retention_ms, dice=self._dice)
-        claims = any(isinstance(command, c.Claim | c.Upkeep) for command in commands)
         done = Done()
+        done.retention_ms = self._retention(txn)
+        batch = Batch(txn, maker, retention_ms=done.retention_ms, dice=self._dice)
         _preload(batch, commands, trust=trust)
-        if claims:
-            upkeep.promote(batch)
-            if txn.now_ms >= self.next_upkeep_ms or any(isinstance(x, c.Upkeep) for x in commands):
-                self.next_upkeep_ms = upkeep.rest(batch)
-            batch.keep()
         replies = {at: _decide(batch, x, trust) for at, x in enumerate(commands) if type(x) in VERBS}
+        claims = any(isinstance(command, c.Claim | c.Upkeep) for command in commands)
+        if claims:
+            # After the commands: who answers in time is not late because others claim.
+            done.next_upkeep_ms = self._upkeep(batch, commands)
         _settled(batch)
         for at, command in enumerate(commands):
             if isinstance(command, c.Claim):
                 replies[at] = claim(batch, command)
         if claims:
             _settled(batch)
+            done.next_ms = _next_ms(txn, done.next_upkeep_ms)
         batch.finish()
+        if batch.wants_upkeep:
+            done.next_upkeep_ms = 0
         done.replies = [_reply(batch, replies.get(at)) for at in range(len(commands))]
+        for at, command in enumerate(commands):
+            if isinstance(command, c.Upkeep):
+                done.replies[at] = done.next_ms
         done.woke, done.ended = batch.woke, batch.ended
-        if claims:
-            done.next_ms = self._next_ms(txn)
-            for at, command in enumerate(commands):
-                if isinstance(command, c.Upkeep):
-                    done.replies[at] = done.next_ms
         return done
 
-    def _next_ms(self, txn: Txn) -> int:
-        first = txn.moments().first
-        return self.next_upkeep_ms if first is None else min(first, self.next_upkeep_ms)
+    def _upkeep(self, batch: Batch, commands: Sequence[c.Command]) -> int:
+        upkeep.promote(batch)
+        wanted = batch.now_ms >= self.next_upkeep_ms or any(isinstance(x, c.Upkeep) for x in commands)
+        next_ms = upkeep.rest(batch) if wanted else self.next_upkeep_ms
+        batch.keep()
+        return next_ms
 
     def _retention(self, txn: Txn) -> int:
         """How long the archive keeps jobs: what was said last, by anybody, holds for all."""
-        if self._retention_ms is None or txn.now_ms >= self.next_upkeep_ms:
-            raw = txn.records(SETTING, [RETENTION]).get(RETENTION)
-            stored = int(raw) if raw else DEFAULT_RETENTION_MS
-            if self._retention_wanted is not None and self._retention_wanted != stored:
-                stored = self._retention_wanted
-                txn.put_records(SETTING, {RETENTION: str(stored).encode()})
-            self._retention_wanted = None
-            self._retention_ms = stored
-        return self._retention_ms
+        if self._retention_ms is not None and txn.now_ms < self.next_upkeep_ms:
+            return self._retention_ms
+        raw = txn.records(SETTING, [RETENTION]).get(RETENTION)
+        stored = int(raw) if raw else DEFAULT_RETENTION_MS
+        wanted = self._retention_wanted
+        if wanted is None or wanted == stored:
+            return stored
+        txn.put_records(SETTING, {RETENTION: str(wanted).encode()})
+        return wanted
+
+    def _committed(self, done: Done, maker: IdMaker) -> None:
+        """What a transaction decided for this engine holds only now."""
+        self.ids.adopt(maker)
+        self._retention_ms, self._retention_wanted = done.retention_ms, None
+        if done.next_upkeep_ms is not None:
+            self.next_upkeep_ms = done.next_upkeep_ms
+        if done.woke or done.ended:
+            self.store.notify()
+
+
+def _next_ms(txn: Txn, next_upkeep_ms: int | None) -> int | None:
+    first = txn.moments().first
+    return min((moment for moment in (first, next_upkeep_ms) if moment is not None), default=None)
 
 
 def check(command: c.Command) -> None:
@@ -209,7 +229,8 @@ def _insert_fresh(txn: Txn, maker: IdMaker, command: c.Add) -> list[int]:
             raise BadInput(what, "given", needed="absent inside your own transaction (connection=)")
         job = rules.create(new, job_id=new.id or maker.make(slot=slot_for(new)), now_ms=txn.now_ms)
         rows.append((_scheduled(job), new.data))
-    txn.insert(rows)
+    if txn.insert(rows):
+        raise Conflict("an id was taken")
     return [job.id for job, _ in rows]
 
 

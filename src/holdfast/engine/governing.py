@@ -54,11 +54,13 @@ def pause(batch: Batch, command: c.Pause) -> None:
         check_name("task", command.task)
     if command.tenant is not None:
         check_name("tenant", command.tenant, empty=True)
-    name = name_of(command.tenant, command.task, command.domain)
+    # A domain belongs to a tenant; any other pause without one is for all of them.
+    tenant = command.tenant if command.domain is None else command.tenant or ""
+    name = name_of(tenant, command.task, command.domain)
     batch.records[PAUSE, name] = b"{}" if command.on else None
     batch.forget_pauses()
     # Lifting a pause lets waiting claims look again.
     batch.woke = batch.woke or not command.on
     if command.domain is not None:
         check_key("domain", command.domain, DOMAIN_BYTES)
-        batch.domains.refresh([(command.tenant or "", command.domain)])
+        batch.domains.refresh([(tenant or "", command.domain)])

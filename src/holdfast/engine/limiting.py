@@ -10,6 +10,7 @@ A domain without a limit has no record and costs one look-up. Nothing here is ne
 hold, which is the claim's affair: it keeps READY short, so that a claim walks over few blocked jobs.
 """
 
+from collections import Counter
 from collections.abc import Collection, Iterable
 from typing import Protocol
 
@@ -58,6 +59,8 @@ class Domains:
         self._limits: dict[DomainKey, Limit | None] = {}
         # Where a newcomer was held back, who may outrank one that is READY.
         self._crowded: set[tuple[DomainKey, str]] = set()
+        # Permits given since the last `account`.
+        self._taken: Counter[DomainKey] = Counter()
 
     def __bool__(self) -> bool:
         return bool(self._now)
@@ -72,16 +75,22 @@ class Domains:
         held = txn.domains(keys)
         for key in keys:
             self._stored[key] = self._now[key] = held.get(key)
-            if key not in held and self._limits[key] is not None:
-                self._now[key] = self._counted(key)
+            self._governed(key)
 
     def refresh(self, keys: Collection[DomainKey]) -> None:
         """Look up the limits of these anew: they have just been changed."""
         self.load(keys)
         self._limits |= find_limits(self._batch, keys)
         for key in keys:
-            if self._now[key] is None and self._limits[key] is not None:
-                self._now[key] = self._counted(key)
+            self._governed(key)
+
+    def _governed(self, key: DomainKey) -> None:
+        """A domain as its limit has it: with a record once it is limited, and never asleep for too long."""
+        domain, limit = self._now[key], self._limits[key]
+        if domain is None and limit is not None:
+            domain = self._counted(key)
+        if domain is not None:
+            self._now[key] = limits.clamped(limit, domain, now_ms=self._batch.now_ms)
 
     def _counted(self, key: DomainKey) -> Domain:
         """A domain that becomes limited: what already stands there is counted, once."""
@@ -104,6 +113,7 @@ class Domains:
     def account(self, changed: Iterable[int]) -> None:
         """Let lanes and running follow the jobs that changed; hold back newcomers beyond the allowance."""
         batch = self._batch
+        self._taken.clear()
         moves = []
         for job_id in changed:
             before, after = batch.counted.get(job_id), batch.jobs.kept[job_id]
@@ -147,16 +157,17 @@ class Domains:
         self._now[key] = limits.spend(limit, domain, count, now_ms=now_ms)
         return count
 
-    def has_room(self, key: DomainKey) -> bool:
-        """Whether one more of its jobs may run at once, whatever the rate says."""
+    def take_room(self, key: DomainKey) -> bool:
+        """Whether one more of its jobs may run at once, whatever the rate says; it runs from `account` on."""
         self.load([key])
         domain, limit = self._now[key], self._limits[key]
-        return (
-            domain is None or limit is None or limit.concurrency is None or domain.running < limit.concurrency
-        )
+        if domain is None or limit is None or limit.concurrency is None:
+            return True
+        self._taken[key] += 1
+        return domain.running + self._taken[key] <= limit.concurrency
 
     def settle(self) -> None:
-        """Put READY and HELD in order in all domains of the working set, after a flush; flush again after it."""
+        """Put READY and HELD in order in all domains of the working set, after a flush."""
         for key, domain in list(self._now.items()):
             for task in list(domain.lanes) if domain is not None else ():
                 self._settle_lane(key, task)
@@ -174,8 +185,13 @@ class Domains:
 
     def _move(self, key: DomainKey, task: str, place: Place, count: int, *, last: bool) -> None:
         rule = rules.hold_back if place == Place.READY else rules.let_go
-        for job in self._lineup(key, task, place, count, last=last):
+        jobs = self._lineup(key, task, place, count, last=last)
+        for job in jobs:
             self._batch.put(rule(job))
+        if not jobs and (domain := self._now[key]) is not None:
+            # The lane has fewer than it says: count anew, rather than look for them for ever.
+            counted = self._counted(key)
+            self._now[key] = replace(domain, lanes=counted.lanes, running=counted.running)
 
     def _change_places(self, key: DomainKey, task: str) -> None:
         ready = self._lineup(key, task, Place.READY, ALLOWANCE, last=True)
@@ -200,7 +216,7 @@ class Domains:
             if domain is None:
                 continue
             stored, limit = self._stored[key], self._limits[key]
-            if limits.is_idle(limit, domain, now_ms=self._batch.now_ms):
+            if limits.is_idle(domain, now_ms=self._batch.now_ms):
                 if stored is not None:
                     drops.append(stored)
                 continue
@@ -217,13 +233,12 @@ class Domains:
         if not domain.running and not domain.lanes:
             # Nothing is left but the last start, which counts until the allowance is whole again.
             return -(-domain.tat_us // 1000)
-        if not domain.held:
-            return 0
-        if limit is None:
-            return now_ms
+        allowance = self.allowance(domain.key)
+        wants = any(lane.held and lane.ready < allowance for lane in domain.lanes.values())
+        if not domain.held or limit is None:
+            return now_ms if wants else 0
         if limit.concurrency is not None and domain.running >= limit.concurrency:
             return 0
-        wants = any(lane.held and lane.ready < self.allowance(domain.key) for lane in domain.lanes.values())
         next_ms = limits.next_start_ms(limit, domain, now_ms=now_ms)
         return next_ms if wants or next_ms > now_ms else 0
 

@@ -12,6 +12,8 @@ LIMIT, PATTERNS = "limit", "patterns"
 # What claims pass by, by (tenant or null, task or null, domain or null).
 PAUSE = "pause"
 SCHEDULE, SYSID, SETTING, WORKER = "schedule", "sysid", "setting", "worker"
+# The last moment of a deleted schedule, by its number.
+FLOOR = "schedule_floor"
 # Work that was too much for one transaction, and goes on in upkeep.
 CHORE = "chore"
 

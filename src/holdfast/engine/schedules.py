@@ -12,14 +12,13 @@ from ..core import ids
 from ..core import schedule as s
 from ..core.bounds import MAX_SCHEDULES
 from ..core.checks import check_new
-from ..core.errors import NotFound, StoreFull
+from ..core.errors import HoldfastError, NotFound, StoreFull
 from ..core.job import Place, Record
 from ..core.schedule import LastRun, Schedule
+from .adding import add_one
 from .batch import Batch
-from .records import SCHEDULE, SETTING, name_of
+from .records import FLOOR, SCHEDULE, name_of
 
-# The latest moment of any schedule that was deleted: a number is used again only above it.
-FLOOR = "schedule_floor_ms"
 # A firing that waits for its last job looks again so soon, should nobody tell.
 LOOK_AGAIN_MS = 1_000
 
@@ -69,18 +68,14 @@ def set_schedule(batch: Batch, command: c.SetSchedule) -> Schedule:
     kept = Kept(schedule=wanted, job=replace(job, data="{}") if raw is not None else job, raw=raw)
     before = _find(batch, wanted.tenant, wanted.name)
     if before is None:
-        number, floor = _number(batch)
-        kept = replace(kept, schedule=_begun(replace(wanted, number=number), batch.now_ms, floor))
+        begun = replace(wanted, number=_number(batch), created_at=batch.now_ms, last_at=0)
+        kept = replace(kept, schedule=s.started(begun, batch.now_ms))
     else:
         kept = replace(kept, schedule=_changed(before.schedule, wanted, batch.now_ms))
     if kept != before:
         _keep(batch, kept)
-        batch.woke = True
+        batch.woke = batch.wants_upkeep = True
     return kept.schedule
-
-
-def _begun(schedule: Schedule, now_ms: int, floor_ms: int) -> Schedule:
-    return s.started(replace(schedule, created_at=now_ms, last_at=0), max(now_ms, floor_ms))
 
 
 def _changed(before: Schedule, wanted: Schedule, now_ms: int) -> Schedule:
@@ -104,19 +99,21 @@ def _changed(before: Schedule, wanted: Schedule, now_ms: int) -> Schedule:
     return s.started(replace(after, ended=False), now_ms)
 
 
-def _number(batch: Batch) -> tuple[int, int]:
+def _number(batch: Batch) -> int:
+    """A number that no schedule has, nor had at a moment that is yet to come: its ids would be the same."""
     taken = {read_kept(raw).schedule.number for raw in batch.records_of(SCHEDULE).values()}
-    number = next((n for n in range(MAX_SCHEDULES) if n not in taken), None)
+    floors = {int(number): int(at) for number, at in batch.records_of(FLOOR).items()}
+    free = (n for n in range(MAX_SCHEDULES) if n not in taken and floors.get(n, 0) <= batch.now_ms)
+    number = next(free, None)
     if number is None:
         raise StoreFull(f"there are {MAX_SCHEDULES:,} schedules already, and no number for another")
-    return number, int(batch.records_of(SETTING, [FLOOR]).get(FLOOR, b"0"))
+    return number
 
 
 def delete_schedule(batch: Batch, command: c.DeleteSchedule) -> None:
     """Remove a schedule; see `DeleteSchedule`."""
-    kept = _get(batch, command.tenant, command.name)
-    floor = int(batch.records_of(SETTING, [FLOOR]).get(FLOOR, b"0"))
-    batch.records[SETTING, FLOOR] = str(max(floor, kept.schedule.last_at)).encode()
+    schedule = _get(batch, command.tenant, command.name).schedule
+    batch.records[FLOOR, str(schedule.number)] = str(schedule.last_at).encode()
     batch.records[SCHEDULE, name_of(command.tenant, command.name)] = None
 
 
@@ -128,7 +125,7 @@ def pause_schedule(batch: Batch, command: c.PauseSchedule) -> Schedule:
         schedule = replace(schedule, paused=True)
     elif schedule.paused:
         schedule = s.resumed(schedule, now_ms=batch.now_ms, last=_last_run(batch, schedule))
-        batch.woke = True
+        batch.woke = batch.wants_upkeep = True
     if schedule != kept.schedule:
         _keep(batch, replace(kept, schedule=schedule))
     return schedule
@@ -145,13 +142,24 @@ def fire(batch: Batch) -> int | None:
         if schedule.next_at > batch.now_ms:
             again.append(schedule.next_at)
             continue
-        firing = s.fire(schedule, now_ms=batch.now_ms, last=_last_run(batch, schedule))
-        after = _add_firings(batch, kept, firing)
-        if after != schedule:
-            _keep(batch, replace(kept, schedule=after))
-        waits = not (after.ended or firing.again_ms)
-        again.append(batch.now_ms + LOOK_AGAIN_MS if waits else firing.again_ms or 0)
+        batch.keep()
+        try:
+            again.append(_fire_one(batch, kept) or 0)
+        except HoldfastError:
+            # One that cannot be fired here (a time zone this machine lacks, a key that another family
+            # holds) must not hold up the others.
+            batch.drop()
+            again.append(batch.now_ms + LOOK_AGAIN_MS)
     return min((moment for moment in again if moment), default=None)
+
+
+def _fire_one(batch: Batch, kept: Kept) -> int | None:
+    firing = s.fire(kept.schedule, now_ms=batch.now_ms, last=_last_run(batch, kept.schedule))
+    after = _add_firings(batch, kept, firing)
+    if after != kept.schedule:
+        _keep(batch, replace(kept, schedule=after))
+    waits = not (after.ended or firing.again_ms)
+    return batch.now_ms + LOOK_AGAIN_MS if waits else firing.again_ms
 
 
 def _add_firings(batch: Batch, kept: Kept, firing: s.Firing) -> Schedule:
@@ -159,13 +167,10 @@ def _add_firings(batch: Batch, kept: Kept, firing: s.Firing) -> Schedule:
     new = kept.new_job()
     for moment in firing.moments:
         slot = ids.slot_of(new.tenant, new.domain if new.domain is not None else after.name)
+        run_at = moment + s.jitter_of(after, moment) + new.delay_ms
         job_id = ids.of_schedule(after.number, moment, slot)
-        after = replace(after, last_id=job_id)
-        if batch.find(job_id) or batch.txn.archived([job_id]):
-            continue
-        batch.add(
-            replace(new, id=job_id, run_at=moment + s.jitter_of(after, moment) + new.delay_ms, delay_ms=0)
-        )
+        # A unique job that exists already is what this firing comes to.
+        after = replace(after, last_id=add_one(batch, replace(new, id=job_id, run_at=run_at, delay_ms=0)))
     return after
 
 

@@ -9,9 +9,9 @@ clocks, crashes and expiry do; the lease (`until_ms`) only decides when a number
 import secrets
 import threading
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import msgspec
-from msgspec.structs import replace
 
 from ..core import ids
 from ..core.bounds import SYSID_LEASE_MS
@@ -31,12 +31,22 @@ class Sysid(Record, frozen=True, kw_only=True):
     ids_until_ms: int
 
 
+class Held(NamedTuple):
+    """A number, what the store says of it, and the tick from which on its ids are ours to make."""
+
+    number: int
+    lease: Sysid
+    floor: int
+
+
 class IdSource:
     """The sysid of one process on one store."""
 
     def __init__(self) -> None:
-        self.number = 0
-        self.lease: Sysid | None = None
+        # One attribute, replaced as a whole: callers' threads read it while the committer writes.
+        self.held: Held | None = None
+        # Taken inside a caller's transaction: ours if he committed, which the store will tell.
+        self.tentative: Held | None = None
         self._last = 0
         self._lock = threading.Lock()
 
@@ -46,7 +56,9 @@ class IdSource:
 
     def adopt(self, maker: "IdMaker") -> None:
         """The transaction was committed: what it took or renewed is ours."""
-        self.number, self.lease = maker.number, maker.lease
+        self.held = maker.held
+        if maker.held is not None:
+            self.tentative = None
 
     def next_ticks(self, count: int, now_ms: int, floor: int) -> range:
         """The next ticks of this process: never the same one twice, also after a transaction that failed."""
@@ -62,18 +74,19 @@ class IdSource:
 
     def give_back(self, store: Store) -> None:
         """Free the number for others, who start after the last id that was made."""
-        if self.lease is None:
+        if self.held is None:
             return
-        number, mine = str(self.number), self.lease
+        number, mine, floor = str(self.held.number), self.held.lease, self.held.floor
 
         def give(txn: Txn) -> None:
             raw = txn.records(SYSID, [number]).get(number)
             if raw and msgspec.json.decode(raw, type=Sysid).token == mine.token:
-                freed = Sysid(token="", until_ms=0, ids_until_ms=self.last_ms + 1)
+                until_ms = max(self.last_ms + 1, ids.time_of(floor))
+                freed = Sysid(token="", until_ms=0, ids_until_ms=until_ms)
                 txn.put_records(SYSID, {number: msgspec.json.encode(freed)})
 
         store.run(give)
-        self.lease = None
+        self.held = None
 
 
 class IdMaker:
@@ -81,22 +94,32 @@ class IdMaker:
 
     def __init__(self, source: IdSource, txn: Txn) -> None:
         self._source, self._txn = source, txn
-        self.number, self.lease = source.number, source.lease
-        self._floor = 0
+        self.held = source.held or self._confirmed(source.tentative)
         self._ticks: Iterator[int] = iter(())
+
+    def _confirmed(self, tentative: Held | None) -> Held | None:
+        """What was taken inside a caller's transaction, if that transaction can be seen here."""
+        if tentative is None:
+            return None
+        name = str(tentative.number)
+        raw = self._txn.records(SYSID, [name]).get(name)
+        mine = raw is not None and msgspec.json.decode(raw, type=Sysid) == tentative.lease
+        return tentative if mine else None
 
     def owner(self) -> int:
         """The number of this process, held for some time to come."""
-        if self.lease is None or self._txn.now_ms > self.lease.until_ms - RENEW_MS:
-            self._renew()
-        return self.number
+        held = self.held
+        if held is None or self._txn.now_ms > held.lease.until_ms - RENEW_MS:
+            held = self._renew()
+        return held.number
 
     def expect(self, count: int) -> None:
         """So many ids will be asked for: have their ticks at hand, and the right to use them."""
-        ticks = self._source.next_ticks(count, self._txn.now_ms, self._floor)
-        if self.lease is None or ticks[-1] >= ids.tick_at(self.lease.ids_until_ms):
-            self._renew()
-            ticks = self._source.next_ticks(count, self._txn.now_ms, self._floor)
+        held = self.held
+        ticks = self._source.next_ticks(count, self._txn.now_ms, held.floor if held else 0)
+        if held is None or ticks[-1] >= ids.tick_at(held.lease.ids_until_ms):
+            held = self._renew()
+            ticks = self._source.next_ticks(count, self._txn.now_ms, held.floor)
         self._ticks = iter(ticks)
 
     def make(self, *, slot: int | None) -> int:
@@ -105,32 +128,29 @@ class IdMaker:
         if tick is None:
             self.expect(1)
             tick = next(self._ticks)
-        return ids.pack(tick, self.number, tick % ids.SLOTS if slot is None else slot)
+        assert self.held is not None
+        return ids.pack(tick, self.held.number, tick % ids.SLOTS if slot is None else slot)
 
-    def once(self) -> None:
-        """Make ids for this transaction alone: the number is free again with its commit."""
-        if self.lease is None:
-            self._renew()
-            assert self.lease is not None
-            freed = replace(self.lease, token="", until_ms=0)
-            self._txn.put_records(SYSID, {str(self.number): msgspec.json.encode(freed)})
-
-    def _renew(self) -> None:
-        held = {
+    def _renew(self) -> Held:
+        """Move the end of our ids on; a number that is no longer ours is replaced by another."""
+        now_ms, held = self._txn.now_ms, self.held
+        kept = {
             int(name): msgspec.json.decode(raw, type=Sysid) for name, raw in self._txn.records(SYSID).items()
         }
-        now_ms = self._txn.now_ms
-        mine = held.get(self.number)
-        if self.lease is None or mine is None or mine.token != self.lease.token:
-            self.number = _free_number(held, now_ms)
-            taken = held.get(self.number)
-            self._floor = ids.tick_at(taken.ids_until_ms) if taken else 0
+        if held is None or held.number not in kept or kept[held.number].token != held.lease.token:
+            number = _free_number(kept, now_ms)
+            taken = kept.get(number)
+            floor = ids.tick_at(taken.ids_until_ms) if taken else 0
+            token = secrets.token_hex(8)
             # Ticks at hand were another number's: below the floor they may not be this one's.
             self._ticks = iter(())
-        ahead = max(now_ms, self._source.last_ms, ids.time_of(self._floor))
-        token = self.lease.token if self.lease else secrets.token_hex(8)
-        self.lease = Sysid(token=token, until_ms=now_ms + SYSID_LEASE_MS, ids_until_ms=ahead + SYSID_LEASE_MS)
-        self._txn.put_records(SYSID, {str(self.number): msgspec.json.encode(self.lease)})
+        else:
+            number, floor, token = held.number, held.floor, held.lease.token
+        ahead = max(now_ms, self._source.last_ms, ids.time_of(floor))
+        lease = Sysid(token=token, until_ms=now_ms + SYSID_LEASE_MS, ids_until_ms=ahead + SYSID_LEASE_MS)
+        self._txn.put_records(SYSID, {str(number): msgspec.json.encode(lease)})
+        self.held = Held(number, lease, floor)
+        return self.held
 
 
 def _free_number(held: dict[int, Sysid], now_ms: int) -> int:

@@ -26,7 +26,7 @@ def promote(batch: Batch) -> None:
             batch.put(rules.due(job))
     if _is_due(moments.running, now_ms):
         for job in _standing(batch, txn.first(Place.RUNNING, now_ms, UPKEEP_JOBS)):
-            batch.put(rules.lapse(job, now_ms=now_ms))
+            chores.put(batch, rules.lapse(job, now_ms=now_ms))
     if _is_due(moments.expiring, now_ms):
         for job in _standing(batch, txn.expiring(now_ms, UPKEEP_JOBS)):
             batch.put(rules.expire(job, now_ms=now_ms))

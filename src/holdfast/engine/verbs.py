@@ -11,11 +11,12 @@ import msgspec
 from msgspec.structs import replace
 
 from ..core import commands as c
-from ..core import family, rules, unique
-from ..core.errors import LeaseLost, NotFound, Refused
-from ..core.job import Body, Code, Job, Place
+from ..core import family, rules
+from ..core.errors import LeaseLost, NotFound
+from ..core.job import Code, Job, Place, State
 from ..core.outcome import backoff_ms, outcome
 from . import chores, counters, governing, schedules
+from .adding import add_one, put
 from .batch import Batch
 
 
@@ -29,43 +30,7 @@ class Ref:
 def add(batch: Batch, command: c.Add) -> list[int]:
     """Add jobs; see `Add`."""
     batch.ids.expect(len(command.jobs))
-    return [_add_one(batch, new, command.hold) for new in command.jobs]
-
-
-def _add_one(batch: Batch, new: c.NewJob, hold: c.Hold | None) -> int:
-    if new.id and (batch.find(new.id) or batch.txn.archived([new.id])):
-        return new.id
-    parent = None
-    if new.parent_id:
-        parent = batch.find(new.parent_id)
-        if parent is None:
-            raise NotFound("parent job", new.parent_id)
-        family.check_birth(parent, hold, batch.find(hold.job_id) if hold else None)
-        new = replace(new, mock=parent.mock)
-    key = unique.key_of(new)
-    holder = batch.holder_of(key) if key else None
-    return batch.add(new, parent) if holder is None else _hit(batch, new, holder)
-
-
-def _hit(batch: Batch, new: c.NewJob, holder: unique.Unique) -> int:
-    job = batch.find(holder.job_id)
-    if job is None or holder.until_ms:
-        return holder.job_id
-    if job.parent_id and job.parent_id != new.parent_id:
-        found = f"the holder of its unique key, and a child of {job.parent_id}"
-        raise Refused("add again", job.id, found=found, needed="a child of the same parent")
-    old = batch.body_of(job.id) if new.on_conflict == "merge" else "{}"
-    after, data = unique.hit(job, old, new, now_ms=batch.now_ms)
-    _put(batch, job, after, data)
-    return job.id
-
-
-def _put(batch: Batch, before: Job, after: Job, data: Body | None) -> None:
-    if data is not None:
-        batch.data[after.id] = data
-        after = replace(after, size=len(data))
-    if after is not before:
-        batch.put(after)
+    return [add_one(batch, new, command.hold) for new in command.jobs]
 
 
 def _held(batch: Batch, hold: c.Hold, verb: str) -> Job:
@@ -88,18 +53,20 @@ def answer(batch: Batch, command: c.Answer) -> Ref:
     if command.code != Code.FAILED:
         family.check_child_may_end(job, batch.find(job.parent_id) if job.parent_id else None, verb)
     after = _answered(batch, job, command)
+    if command.code != Code.FAILED:
+        # A finish or retry is the parent's word that it has seen its ended children.
+        goes = after.place == Place.DONE and after.ended != State.FAILED
+        after = chores.sweep(batch, after, goes=goes)
     if command.result is not None:
         batch.results[job.id] = command.result
         after = replace(after, has_result=True)
-    if job.children.kept and not after.children.kept:
-        chores.sweep(batch, job, goes=after.place == Place.DONE)
-    _put(batch, job, after, command.data)
+    put(batch, job, after, command.data)
     if after.place == Place.PAUSED:
         chores.release(batch, after)
     elif command.code == Code.OK and job.then:
         follow = msgspec.json.decode(job.then, type=c.NewJob)
         data = command.result if command.result is not None else "null"
-        batch.add(replace(follow, data=data, tenant=job.tenant))
+        add_one(batch, replace(follow, data=data, tenant=job.tenant))
     return Ref(job.id)
 
 
@@ -127,10 +94,10 @@ def release(batch: Batch, command: c.Release) -> Ref:
     """Give a job back; see `Release`."""
     job = _held(batch, command.hold, "release")
     if not command.lost:
-        batch.put(rules.release(job, now_ms=batch.now_ms))
+        chores.put(batch, rules.release(job, now_ms=batch.now_ms))
     elif job.place == Place.RUNNING:
         # Its process is gone: nobody is left who could still answer.
-        batch.put(replace(rules.lapse(job, now_ms=batch.now_ms), owner=0))
+        chores.put(batch, replace(rules.lapse(job, now_ms=batch.now_ms), owner=0))
     return Ref(job.id)
 
 
@@ -139,7 +106,7 @@ def extend(batch: Batch, command: c.Extend) -> Ref:
     job = _held(batch, command.hold, "extend")
     lapsed = job.place != Place.RUNNING and job.domain is not None
     # Its permit may have gone to another job meanwhile.
-    if lapsed and not batch.domains.has_room((job.tenant, job.domain or b"")):
+    if lapsed and not batch.domains.take_room((job.tenant, job.domain or b"")):
         raise LeaseLost("extend", job.id, found="lapsed, and its domain full", needed="running")
     batch.put(rules.extend(job, now_ms=batch.now_ms, lease_ms=command.lease_ms))
     return Ref(job.id)
@@ -163,7 +130,7 @@ def update(batch: Batch, command: c.Update) -> Ref:
         repeat=command.repeat,
         task=command.task,
     )
-    _put(batch, job, after, command.data)
+    put(batch, job, after, command.data)
     return Ref(job.id)
 
 
@@ -174,7 +141,7 @@ def cancel(batch: Batch, command: c.Cancel) -> Ref | Job:
     job = batch.get(command.job_id)
     after = rules.cancel(job, now_ms=batch.now_ms, force=command.force)
     if after is not job:
-        batch.put(after)
+        chores.put(batch, after)
     return Ref(job.id)
 
 
@@ -195,9 +162,7 @@ def delete(batch: Batch, command: c.Delete) -> None:
         batch.forget(old)
         return
     rules.check_delete(job)
-    if job.children.kept:
-        chores.sweep(batch, job, goes=True)
-    batch.remove(job)
+    batch.remove(chores.sweep(batch, job, goes=True))
 
 
 def purge(batch: Batch, command: c.Purge) -> int:

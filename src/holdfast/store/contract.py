@@ -17,6 +17,9 @@ batch is done again. See docs/decisions/0003.
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar
 
+from msgspec.structs import replace
+
+from ..core import rank
 from ..core.job import Body, Job, Place, State
 from ..core.limits import Domain, DomainKey
 from ..core.unique import Unique, UniqueKey
@@ -49,6 +52,20 @@ class ClaimQuery(NamedTuple):
     mock: bool = False
     # Paused (tenant, task) pairs to pass by; None stands for any.
     passing: tuple[tuple[str | None, str | None], ...] = ()
+
+
+def leased(job: Job, query: ClaimQuery) -> Job:
+    """What a claim makes of a job: just what `core.rules.claim` makes of a plain one."""
+    return replace(
+        job,
+        place=Place.RUNNING,
+        rank=rank.lease(query.lease_until),
+        owner=query.owner,
+        lease_until=query.lease_until,
+        started_at=query.now_ms,
+        claim=job.claim + 1,
+        version=job.version + 1,
+    )
 
 
 class JobFilter(NamedTuple):
@@ -104,7 +121,7 @@ class ReadTxn(Protocol):
         """The first jobs of a place, by (rank, id), whose rank is at most `up_to`."""
 
     def expiring(self, up_to: int, limit: int) -> list[Job]:
-        """Jobs that wait (SCHEDULED, READY, HELD, PAUSED) and whose `expires_at` is at most `up_to`, first ones first."""
+        """Jobs that have not started and whose `expires_at` is at most `up_to`, first ones first."""
 
     def jobs(self, query: JobFilter, *, after: int, limit: int) -> list[Job]:
         """Jobs that match, by id, from the first above `after`."""
@@ -116,7 +133,7 @@ class ReadTxn(Protocol):
         """
 
     def lineup(self, key: DomainKey, task: str, place: Place, *, last: bool, limit: int) -> list[Job]:
-        """The first jobs of one task of a domain that stand in a place, by (rank, id), or the last, backwards."""
+        """The first jobs of a task of a domain in a place, by (rank, id), or the last, backwards."""
 
     def domain_counts(self, key: DomainKey) -> dict[tuple[str, Place], int]:
         """How many jobs of a domain stand READY, HELD and RUNNING, by task; counted, so asked seldom."""
@@ -176,9 +193,9 @@ class Txn(ReadTxn, Protocol):
     def claim(self, query: ClaimQuery) -> list[Job]:
         """Lease the first jobs that match, by (rank, id).
 
-        Sets place, rank, owner, lease_until, started_at, claim and version, and which pair was served.
-        No two callers ever get the same job, and the list is in order. It may be shorter than
-        asked, or empty; it never waits (see `Store.wait`).
+        They become what `leased` says, and are returned as they stood before. No two callers ever get
+        the same job, and the list is in order. It may be shorter than asked, or empty; it never
+        waits (see `Store.wait`).
         """
 
     def swap_domains(self, domains: Sequence[Domain]) -> None:

@@ -6,9 +6,8 @@ meant to be read: no cleverness beyond keeping the orders that the contract name
 
 import threading
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from itertools import islice
 from typing import Any, TypeVar
-
-from msgspec.structs import replace
 
 from ..core import rank
 from ..core.errors import BadInput, Conflict, Unavailable
@@ -16,7 +15,7 @@ from ..core.job import Body, Job, Place, State
 from ..core.limits import Domain, DomainKey
 from ..core.unique import Unique, UniqueKey
 from .clock import Clock, system_clock
-from .contract import ClaimQuery, CountKey, JobFilter, Moments, Txn
+from .contract import ClaimQuery, CountKey, JobFilter, Moments, Txn, leased
 from .shelf import Shelf
 
 T = TypeVar("T")
@@ -124,8 +123,8 @@ class _MemoryReads:
         self.data = data
         self.now_ms = now_ms
 
-    def _row(self, key: Hashable, limit: int | None = None, up_to: int = rank.LAST) -> list[Job]:
-        spots = [spot for spot in self.data.shelf.row(key)[:limit] if spot[0] <= up_to]
+    def _row(self, key: Hashable, limit: int | None = None, up_to: int | None = None) -> list[Job]:
+        spots = [spot for spot in self.data.shelf.row(key)[:limit] if up_to is None or spot[0] <= up_to]
         return [self.data.jobs[job_id] for _, job_id in spots]
 
     def load(self, ids: Collection[int]) -> dict[int, Job]:
@@ -298,23 +297,12 @@ class _MemoryTxn(_MemoryReads):
         return len(over)
 
     def claim(self, query: ClaimQuery) -> list[Job]:
-        matching = [job for job in self._row(Place.READY) if _claimable(job, query)]
-        claimed = []
-        for job in matching[: query.limit]:
-            job = replace(
-                job,
-                place=Place.RUNNING,
-                rank=rank.lease(query.lease_until),
-                owner=query.owner,
-                lease_until=query.lease_until,
-                started_at=query.now_ms,
-                claim=job.claim + 1,
-                version=job.version + 1,
-            )
-            self._place(job.id, job)
+        ready = (self.data.jobs[id] for _, id in list(self.data.shelf.row(Place.READY)))
+        found = list(islice((job for job in ready if _claimable(job, query)), max(query.limit, 0)))
+        for job in found:
+            self._place(job.id, leased(job, query))
             self._set(self.data.served, (job.tenant, job.task), query.now_ms)
-            claimed.append(job)
-        return claimed
+        return found
 
     def swap_domains(self, domains: Sequence[Domain]) -> None:
         for domain in domains:

@@ -69,10 +69,9 @@ def sized(name: str, count: int, width: int) -> str:
 
 def in_rows(name: str, rows: Sequence[Sequence[Any]]) -> Iterator[tuple[str, list[Any]]]:
     """The statements that together take all rows, each with its values."""
-    at, size = 0, ROWS_AT_ONCE
-    while at < len(rows):
-        while size > len(rows) - at:
-            size //= 2
+    at = 0
+    while left := len(rows) - at:
+        size = min(1 << left.bit_length() - 1, ROWS_AT_ONCE)
         values = [value for row in rows[at : at + size] for value in row]
         yield sized(name, size, len(rows[at])), values
         at += size

@@ -140,9 +140,9 @@ class SqliteTxn(SqliteReads):
         if not ids:
             return []
         until, text = query.lease_until, listed(ids)
+        found = {job.id: job for job in self._jobs(JOBS["load"], text)}
         self.link.change(SQL["claim"], (rank.lease(until), query.owner, until, query.now_ms, text))
-        claimed = {job.id: job for job in self._jobs(JOBS["load"], text)}
-        jobs = [claimed[job_id] for job_id in ids]
+        jobs = [found[job_id] for job_id in ids]
         served = {(job.tenant, job.task) for job in jobs}
         self._write("serve", [(tenant, task, 0, query.now_ms) for tenant, task in served])
         return jobs
@@ -163,15 +163,14 @@ class SqliteTxn(SqliteReads):
     def count(self, changes: Mapping[CountKey, int]) -> None:
         """Add these differences; what comes to zero vanishes."""
         rows = [(k.tenant, k.task, int(k.place), k.state.value, n) for k, n in changes.items()]
-        self._write("count", rows)
-        if any(row[4] <= 0 for row in rows):
+        self._write("count", [row for row in rows if row[4]])
+        if any(row[4] < 0 for row in rows):
             self.link.change(SQL["drop_zero_counts"])
-        ready: defaultdict[tuple[str, str], int] = defaultdict(int)
-        for key, change in changes.items():
-            if key.place == Place.READY:
-                ready[key.tenant, key.task] += change
-        self._write("count_lanes", [(*pair, change, 0) for pair, change in ready.items()])
-        self._write("drop_empty_lanes", [pair for pair, change in ready.items() if change <= 0])
+        ready = [
+            (key.tenant, key.task, change) for key, change in changes.items() if key.place == Place.READY
+        ]
+        self._write("fill_lanes", [(tenant, task, 1, 0) for tenant, task, change in ready if change > 0])
+        self._write("drop_empty_lanes", [(tenant, task) for tenant, task, change in ready if change <= 0])
 
     def put_records(self, kind: str, records: Mapping[str, bytes | None]) -> None:
         """Write small records; None deletes one."""

@@ -4,13 +4,17 @@ After every step all that can be seen of the two is compared, replies and the te
 the promises of `model_checks` and `model_history` are checked. At the end of a history everything is
 lifted and worked off: what then is left waiting would have waited for ever.
 
-    class TestMine(machine(lambda clock: MyStore(path, clock=clock)).TestCase): ...
+    Machine = machine(lambda clock, folder: MyStore(folder / "jobs", clock=clock))
+    TestMyStore = Machine.TestCase
 
-A store that is opened again must find what was there; `machine` is given what opens it.
+What is given opens the store, again and again within a history: it must then find what was there. The
+folder is new for each history; a store that is no file may take its name.
 """
 
 import random
 from collections.abc import Callable, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from hypothesis import note
@@ -34,7 +38,9 @@ from .model_checks import CHECKS
 from .model_history import STEP_CHECKS, History, Step
 from .model_view import View, differences, look
 
-MakeStore = Callable[[Clock], Store]
+MakeStore = Callable[[Clock, Path], Store]
+# Where there is a file system in memory a sync costs nothing; the model is not about the disk.
+_SHARED_MEMORY = Path("/dev/shm")
 # More rounds than any history of a few dozen steps needs to be worked off.
 DRAIN_ROUNDS = 400
 
@@ -42,9 +48,9 @@ DRAIN_ROUNDS = 400
 class Side:
     """One store with its engine. `keeps` is a store that cannot be opened twice, and stays open."""
 
-    def __init__(self, make_store: MakeStore, clock: Clock, *, keeps: bool) -> None:
-        self.make_store, self.clock, self.keeps = make_store, clock, keeps
-        self.store = make_store(clock)
+    def __init__(self, open_store: Callable[[], Store], *, keeps: bool) -> None:
+        self.open_store, self.keeps = open_store, keeps
+        self.store = open_store()
 
     def open(self, retention_ms: int | None, seed: int) -> None:
         """Begin as a new process would; both sides throw the same dice."""
@@ -56,7 +62,7 @@ class Side:
             self.engine.ids.give_back(self.store)
         if not self.keeps:
             self.store.close()
-            self.store = self.make_store(self.clock)
+            self.store = self.open_store()
         self.open(None, seed)
 
 
@@ -68,9 +74,10 @@ class Model(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.clock = MovedClock(m.START_MS)
-        self.sides = [Side(MemoryStore, self.clock, keeps=True)]
-        if type(self).make_store is not None:
-            self.sides.append(Side(type(self).make_store, self.clock, keeps=False))
+        self.folder = TemporaryDirectory(dir=_SHARED_MEMORY if _SHARED_MEMORY.is_dir() else None)
+        self.sides = [Side(lambda: MemoryStore(self.clock), keeps=True)]
+        if (make := type(self).make_store) is not None:
+            self.sides.append(Side(lambda: make(self.clock, Path(self.folder.name)), keeps=False))
         self.history = History()
         self.history.moved(0, self.clock())
         self.claims: list[Job] = []
@@ -169,6 +176,7 @@ class Model(RuleBasedStateMachine):
         finally:
             for side in self.sides:
                 side.store.close()
+            self.folder.cleanup()
 
     # How it is checked
 
@@ -200,9 +208,7 @@ class Model(RuleBasedStateMachine):
     def _look(self) -> View:
         """What all sides show, which is the same and keeps every promise."""
         known = set(self.ids)
-        views = [
-            look(side.store, ids=known, tenants=m.TENANTS, keys=m.UNIQUE_KEYS) for side in self.sides
-        ]
+        views = [look(side.store, ids=known, tenants=m.TENANTS, keys=m.UNIQUE_KEYS) for side in self.sides]
         for other in views[1:]:
             _complain("the stores differ", differences(views[0], other))
         for check_view in CHECKS:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 from ..core import rank, unique
 from ..core.family import tally
-from ..core.job import Job, Place, State
+from ..core.job import Job, Place, State, size_of
 from ..core.limits import Domain, DomainKey, Lane, Limit, find_pattern
 from ..engine import counters
 from ..engine.records import LIMIT, PATTERNS, PAUSE, name_of, read_limit, read_patterns
@@ -130,8 +130,8 @@ def bodies_go_with_their_jobs(view: View) -> Complaints:
     if view.data.keys() != jobs.keys():
         yield f"there is data of {sorted(view.data)}, and there are jobs {sorted(jobs)}"
     for job in jobs.values():
-        if job.id in view.data and job.size != len(view.data[job.id]):
-            yield f"job {job.id} says that its data has {job.size} bytes, not {len(view.data[job.id])}"
+        if job.id in view.data and job.size != size_of(view.data[job.id]):
+            yield f"job {job.id} says that its data has {job.size} bytes, and it is {view.data[job.id]!r}"
         if job.has_result != (job.id in view.results):
             yield f"job {job.id} says {job.has_result} of a result that is {view.results.get(job.id)!r}"
     if strangers := view.results.keys() - jobs.keys():

@@ -5,6 +5,7 @@ the jobs or claims that there are when its turn comes. So histories shrink well,
 meet something.
 """
 
+from itertools import product
 from typing import Any
 
 from hypothesis import strategies as st
@@ -15,7 +16,7 @@ from ..core.bounds import DAY_MS, HOUR_MS, MINUTE_MS
 from ..core.job import Backoff, Code, Job, Place, Record, State
 from ..core.limits import Limit
 from ..core.schedule import Schedule
-from ..core.unique import UniqueKey
+from ..core.unique import UniqueKey, key_of
 from ..store.contract import JobFilter
 from .model_view import View
 
@@ -28,13 +29,29 @@ KEYS = (b"k", b"l")
 # 1 is the job-command port; claims that name no owner are the process's own.
 OWNERS = (0, 1, 50, 51)
 UNIQUE_KEYS: list[UniqueKey] = [
-    (tenant, task, mock + key) for tenant in TENANTS for task in TASKS for mock in (b"", b"mock\0") for key in KEYS
+    key
+    for tenant, task, name, mock in product(TENANTS, TASKS, KEYS, (False, True))
+    if (key := key_of(c.NewJob(tenant=tenant, task=task, unique=name, mock=mock)))
 ]
 # Given ids begin here, far below those that are made.
 GIVEN_ID = 1 << 20
 UNKNOWN_ID = 12345
 
-MOVES_MS = (1, 99, 100, 101, 500, 1_000, 1_001, 5_000, 10_000, MINUTE_MS, 10 * MINUTE_MS, HOUR_MS, 25 * HOUR_MS)
+MOVES_MS = (
+    1,
+    99,
+    100,
+    101,
+    500,
+    1_000,
+    1_001,
+    5_000,
+    10_000,
+    MINUTE_MS,
+    10 * MINUTE_MS,
+    HOUR_MS,
+    25 * HOUR_MS,
+)
 MOVES_BACK_MS = (-1, -100, -1_000, -MINUTE_MS, -HOUR_MS)
 
 
@@ -66,7 +83,9 @@ _repeats = st.sampled_from(
     + ("SCHEDULED, +999 YEARS",)
 )
 _retry_afters = st.sampled_from((500, 5_000, "+1 SECOND", "+0 SECONDS", "WEEKDAY 1", "+999 YEARS"))
-_backoffs = st.sampled_from((Backoff(first_ms=0, most_ms=0), Backoff(first_ms=100, most_ms=1_000, jitter=0.5)))
+_backoffs = st.sampled_from(
+    (Backoff(first_ms=0, most_ms=0), Backoff(first_ms=100, most_ms=1_000, jitter=0.5))
+)
 
 
 def _some(most: int, **strategies: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
@@ -118,7 +137,9 @@ _hold = c.Hold(job_id=0, owner=0)
 
 
 def _plan(command: st.SearchStrategy[c.Command]) -> st.SearchStrategy[Plan]:
-    return st.builds(lambda command, pick, twist: Plan(command=command, pick=pick, twist=twist), command, _picks, _twists)
+    return st.builds(
+        lambda command, pick, twist: Plan(command=command, pick=pick, twist=twist), command, _picks, _twists
+    )
 
 
 def _command(kind: Any, most: int = 3, **fixed: Any) -> Any:
@@ -134,7 +155,9 @@ adds = _plan(_command(c.Add, jobs=st.lists(_new_jobs, min_size=1, max_size=3).ma
 births = st.builds(
     lambda plan, pick: replace(
         plan,
-        command=replace(plan.command, jobs=tuple(replace(new, parent_id=pick + 1) for new in plan.command.jobs)),
+        command=replace(
+            plan.command, jobs=tuple(replace(new, parent_id=pick + 1) for new in plan.command.jobs)
+        ),
     ),
     adds,
     _picks,
@@ -182,7 +205,9 @@ operators = st.one_of(
     _plan(_command(c.Update, job_id=0, hold=st.sampled_from((None, _hold)), options=_updates)),
     _plan(_command(c.Cancel, job_id=0, force=st.booleans())),
     _plan(
-        _command(c.Requeue, job_id=0, run_at=st.one_of(st.just(0), _moments), task=st.sampled_from((None, *TASKS)))
+        _command(
+            c.Requeue, job_id=0, run_at=st.one_of(st.just(0), _moments), task=st.sampled_from((None, *TASKS))
+        )
     ),
     _plan(_command(c.Delete, job_id=0)),
 )
@@ -215,7 +240,12 @@ governing = st.one_of(
 )
 _names = st.sampled_from(("s", "r"))
 _times = st.sampled_from(
-    ({"every_ms": 10_000}, {"every_ms": HOUR_MS}, {"every_ms": HOUR_MS, "catch_up": "all"}, {"cron": "*/5 * * * *"})
+    (
+        {"every_ms": 10_000},
+        {"every_ms": HOUR_MS},
+        {"every_ms": HOUR_MS, "catch_up": "all"},
+        {"cron": "*/5 * * * *"},
+    )
     + ({"repeat": "FINISHED, +1 MINUTE"}, {"repeat": "STARTED, +5 SECONDS"}, {"repeat": "SCHEDULED, +1 HOUR"})
 )
 _schedules = st.builds(
@@ -237,7 +267,11 @@ schedules = st.one_of(
 )
 upkeeps = st.one_of(
     _plan(st.just(c.Upkeep())),
-    _plan(_command(c.Purge, before_ms=_moments, tenant=st.sampled_from((None, *TENANTS)), limit=st.integers(1, 3))),
+    _plan(
+        _command(
+            c.Purge, before_ms=_moments, tenant=st.sampled_from((None, *TENANTS)), limit=st.integers(1, 3)
+        )
+    ),
 )
 filters = _some(
     2,
@@ -280,7 +314,9 @@ def _cast_add(command: c.Add, plan: Plan, scene: Scene) -> c.Add:
     for new in command.jobs:
         parent = _parent(new.parent_id - 1, scene) if new.parent_id else None
         given = _given(new.id, scene) if new.id else 0
-        jobs.append(replace(new, id=given, parent_id=parent.id if parent else UNKNOWN_ID if new.parent_id else 0))
+        jobs.append(
+            replace(new, id=given, parent_id=parent.id if parent else UNKNOWN_ID if new.parent_id else 0)
+        )
         if parent is not None:
             hold = _birth_hold(parent, plan, scene)
     return replace(command, jobs=tuple(jobs), hold=hold)

@@ -14,3 +14,7 @@ No test asks which store it has, and none sleeps: the clock is moved. The longes
 
 from .fixtures import *  # noqa: F403
 from .states import *  # noqa: F403
+from .basics import *  # noqa: F403
+from .claims import *  # noqa: F403
+from .outcomes import *  # noqa: F403
+from .unique import *  # noqa: F403

@@ -151,7 +151,9 @@ def test_each_verb_leads_from_each_state_where_the_table_says(
     """And where it is refused, nothing has changed."""
     before, *after = TABLE[start]
     expected = dict(zip(VERBS, after, strict=True))
-    expected |= {verb: state for (where, verb), state in AT_THE_PORT.items() if hand.strict and where is start}
+    expected |= {
+        verb: state for (where, verb), state in AT_THE_PORT.items() if hand.strict and where is start
+    }
 
     found = {}
     for verb in VERBS:

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from ...core import rank
 from ...core.job import Body, Job, Place, State
-from ...store.contract import ClaimQuery, CountKey, Store
+from ...store.contract import ClaimQuery, CountKey, Store, leased
 
 T = TypeVar("T")
 
@@ -53,7 +53,7 @@ def tally(jobs: Iterable[Job], by: int = 1) -> dict[CountKey, int]:
 def claim(store: Store, **fields: Any) -> list[Job]:
     """Claim as owner 7 for a minute from NOW_MS, or as told."""
     query = ClaimQuery(**{"owner": 7, "now_ms": NOW_MS, "limit": 10, "lease_until": NOW_MS + 60_000} | fields)
-    return store.run(lambda txn: txn.claim(query))
+    return [leased(job, query) for job in store.run(lambda txn: txn.claim(query))]
 
 
 def following(job: Job, **changes: Any) -> Job:

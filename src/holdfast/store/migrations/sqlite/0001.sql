@@ -79,8 +79,8 @@ CREATE TABLE holdfast_counts (
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX holdfast_zero ON holdfast_counts (number) WHERE number = 0;
 
--- The READY jobs of each (tenant, task) as counted, and when the pair was last served: so that who
--- waits longest is the head of an index.
+-- Whether a (tenant, task) has READY jobs, going by the counts, and when it was last served: so that who
+-- waits longest is the head of an index. Not how many, so that an add to a pair that has some writes nothing.
 CREATE TABLE holdfast_lanes (
     tenant TEXT    NOT NULL,
     task   TEXT    NOT NULL,

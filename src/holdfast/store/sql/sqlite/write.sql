@@ -89,12 +89,16 @@ ON CONFLICT (tenant, task, place, state) DO UPDATE SET number = number + exclude
 -- name: drop_zero_counts
 DELETE FROM holdfast_counts INDEXED BY holdfast_zero WHERE number = 0
 
--- name: count_lanes
+-- name: fill_lanes
 INSERT INTO holdfast_lanes (tenant, task, ready, served) VALUES {rows}
-ON CONFLICT (tenant, task) DO UPDATE SET ready = ready + excluded.ready
+ON CONFLICT (tenant, task) DO UPDATE SET ready = 1 WHERE ready = 0
 
 -- name: drop_empty_lanes
-DELETE FROM holdfast_lanes WHERE ready <= 0 AND (tenant, task) IN (SELECT column1, column2 FROM (VALUES {rows}))
+DELETE FROM holdfast_lanes
+WHERE (tenant, task) IN (SELECT column1, column2 FROM (VALUES {rows})) AND NOT EXISTS (
+    SELECT 1 FROM holdfast_counts
+    WHERE tenant = holdfast_lanes.tenant AND task = holdfast_lanes.task AND place = 2
+)
 
 -- name: put_records
 INSERT INTO holdfast_records (kind, name, value) VALUES {rows}

@@ -1,0 +1,147 @@
+"""The table of commands, and the one place where whatever goes wrong ends."""
+
+import difflib
+import importlib
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import click
+
+from .exits import MEANINGS, Exit, hush, tell
+from .session import settings
+
+# Each command by the file that it is in, in the order of the help text.
+COMMANDS = {
+    "add": "add",
+    "jobs": "jobs",
+    "show": "show",
+    "why": "why",
+    "counts": "counts",
+    "cancel": "cancel",
+    "requeue": "requeue",
+    "delete": "delete",
+    "purge": "purge",
+    "pause": "pause",
+    "resume": "pause",
+    "limit": "limit",
+    "limits": "limits",
+    "schedule": "schedule",
+    "schedules": "schedules",
+    "doctor": "doctor",
+    "bench": "bench",
+    "completion": "completion",
+    "version": "version",
+}
+
+
+class App(click.Group):
+    """`holdfast`: its commands are imported when they are asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """All commands, in the order of the table."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of that name, or None."""
+        if cmd_name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"{__package__}.{COMMANDS[cmd_name]}")
+        command: click.Command = getattr(module, cmd_name)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click does it, but an unknown command brings up those that look like it."""
+        name = args[0]
+        if name not in COMMANDS and not name.startswith("-") and not ctx.resilient_parsing:
+            raise click.UsageError(f"there is no command {_cut(name)!r}{_nearest(name)}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        **extra: Any,
+    ) -> Any:
+        """Run one command line and exit with its code; no traceback ever leaves this."""
+        words = list(sys.argv[1:] if args is None else args)
+        for stream in (sys.stdout, sys.stderr):
+            if reconfigure := getattr(stream, "reconfigure", None):
+                # What a terminal cannot show is shown as an escape; it is no reason to fail.
+                reconfigure(errors="backslashreplace")
+        sys.exit(self._run(words, **extra))
+
+    def _run(self, words: list[str], **extra: Any) -> int:
+        as_json = "--json" in words[: words.index("--")] if "--" in words else "--json" in words
+        try:
+            self._main_shell_completion(extra, "holdfast")
+            with self.make_context("holdfast", words, **extra) as ctx:
+                self.invoke(ctx)
+            sys.stdout.flush()
+            return Exit.OK
+        except click.exceptions.Exit as end:
+            return _flushed(end.exit_code, as_json=as_json)
+        except (KeyboardInterrupt, click.Abort):
+            return Exit.INTERRUPTED
+        except BrokenPipeError:
+            hush()
+            return Exit.BROKEN_PIPE
+        except Exception as error:
+            return _flushed(tell(error, as_json=as_json), as_json=as_json)
+
+
+def _flushed(code: int, *, as_json: bool) -> int:
+    """The exit code, once what was printed has got through."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        hush()
+    except OSError as error:
+        hush()
+        return code or tell(error, as_json=as_json)
+    return code
+
+
+def _cut(name: str) -> str:
+    return name if len(name) <= 40 else name[:40] + "…"
+
+
+def _nearest(name: str) -> str:
+    """What may have been meant."""
+    near = difflib.get_close_matches(name, COMMANDS, n=2) or [c for c in COMMANDS if c.startswith(name[:3])]
+    return f"; did you mean {' or '.join(near[:2])}?" if near else ""
+
+
+def _epilog(meanings: Iterable[tuple[Exit, str]]) -> str:
+    lines = [f"{code:>5}  {text}" for code, text in meanings]
+    # The mark keeps click from filling the lines up.
+    return "\b\nExit codes:\n" + "\n".join(lines)
+
+
+@click.group(
+    cls=App,
+    epilog=_epilog(MEANINGS.items()),
+    invoke_without_command=True,
+    no_args_is_help=False,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@settings(env=True)
+@click.option("--version", is_flag=True, help="Show the version and exit.")
+@click.pass_context
+def app(ctx: click.Context, *, version: bool) -> None:
+    """Holdfast, a durable job queue: look at a store and do things to its jobs.
+
+    A store is a file, jobs.db in this folder unless --store or HOLDFAST_STORE says otherwise.
+    `holdfast COMMAND --help` tells more of a command, docs/command-line.md of all.
+    """
+    if version:
+        command = app.get_command(ctx, "version")
+        assert command is not None
+        ctx.invoke(command)
+    elif ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help(), err=True)
+        ctx.exit(Exit.USAGE)

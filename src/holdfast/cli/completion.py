@@ -1,0 +1,27 @@
+"""`holdfast completion`: the script that teaches a shell our words."""
+
+import click
+
+from .session import settings
+
+HOWTO = {
+    "bash": 'eval "$(holdfast completion bash)"       in ~/.bashrc',
+    "zsh": 'eval "$(holdfast completion zsh)"        in ~/.zshrc',
+    "fish": "holdfast completion fish | source         in ~/.config/fish/config.fish",
+}
+
+
+@click.command(epilog="\b\n" + "\n".join(HOWTO.values()))
+@click.argument("shell", type=click.Choice(tuple(HOWTO)))
+@settings()
+def completion(shell: str) -> None:
+    """Print the script by which a shell completes commands, options, tasks and schedules."""
+    from click.shell_completion import get_completion_class
+
+    from .app import app
+
+    kind = get_completion_class(shell)
+    assert kind is not None
+    script = kind(app, {}, "holdfast", "_HOLDFAST_COMPLETE")
+    # Not `source`: that asks the shell for its version, and the script is the same whatever it says.
+    click.echo(script.source_template % script.source_vars())

@@ -1,0 +1,117 @@
+"""How a command ends when it does not end well: words on stderr, and an exit code that means something."""
+
+import json
+import os
+import sys
+import traceback
+from enum import IntEnum
+
+import click
+
+from ..core.errors import (
+    BadInput,
+    HoldfastError,
+    JobFailed,
+    NotFound,
+    Refused,
+    StoreError,
+    Timeout,
+)
+
+
+class Exit(IntEnum):
+    """The exit codes. They are promised in docs/command-line.md: never change one."""
+
+    OK = 0
+    ERROR = 1
+    USAGE = 2
+    NOT_FOUND = 3
+    REFUSED = 4
+    STORE = 5
+    TIMEOUT = 6
+    JOB_FAILED = 7
+    INTERRUPTED = 128 + 2  # as a shell says it of SIGINT
+    BROKEN_PIPE = 128 + 13  # and of SIGPIPE
+
+
+MEANINGS = {
+    Exit.OK: "all went well",
+    Exit.ERROR: "something else went wrong, or doctor has found something",
+    Exit.USAGE: "wrong usage or bad input; nothing was changed",
+    Exit.NOT_FOUND: "there is no such job, schedule, limit or pause",
+    Exit.REFUSED: "the job's state does not allow it",
+    Exit.STORE: "the store is missing, damaged, full, newer or cannot be reached",
+    Exit.TIMEOUT: "add --wait: the job has not ended in time",
+    Exit.JOB_FAILED: "add --wait: the job ended without a result",
+    Exit.INTERRUPTED: "interrupted by Ctrl-C",
+}
+
+# The first that fits.
+_CODES: tuple[tuple[type[Exception], Exit], ...] = (
+    (BadInput, Exit.USAGE),
+    (NotFound, Exit.NOT_FOUND),
+    (Refused, Exit.REFUSED),
+    (StoreError, Exit.STORE),
+    (Timeout, Exit.TIMEOUT),
+    (JobFailed, Exit.JOB_FAILED),
+)
+
+
+def code_of(error: Exception) -> Exit:
+    """The exit code that an error stands for."""
+    if isinstance(error, click.UsageError):
+        return Exit.USAGE
+    return next((code for kind, code in _CODES if isinstance(error, kind)), Exit.ERROR)
+
+
+def tell(error: Exception, *, as_json: bool) -> Exit:
+    """Say on stderr what went wrong, and return the exit code."""
+    code, name, text, hint = code_of(error), "ERROR", "", ""
+    if isinstance(error, HoldfastError):
+        name, text = error.code, str(error)
+    elif isinstance(error, click.UsageError):
+        name, text = "USAGE", error.format_message()
+        if error.ctx is not None:
+            hint = f"Try '{error.ctx.command_path} --help'."
+    elif isinstance(error, click.ClickException):
+        text = error.format_message()
+    elif isinstance(error, OSError):
+        text = f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror or error)
+    else:
+        name, text = "UNEXPECTED", _unexpected(error)
+    if as_json:
+        # The traceback and the hint are for people.
+        words = json.dumps({"error": {"code": name, "message": text, "exit": int(code)}})
+    else:
+        words = f"holdfast: {text}" + (f"\n{hint}" if hint else "")
+    complain(words)
+    return code
+
+
+def complain(words: str) -> None:
+    """Write on stderr, if anybody still listens there."""
+    try:
+        click.echo(words, err=True)
+    except OSError:
+        pass
+
+
+def _unexpected(error: Exception) -> str:
+    """Where it happened, and not what was said: that could be somebody's data."""
+    if os.environ.get("HOLDFAST_DEBUG"):
+        traceback.print_exception(error)
+    last = traceback.extract_tb(error.__traceback__)[-1:]
+    where = f" in {last[0].name}, line {last[0].lineno} of {os.path.basename(last[0].filename)}" if last else ""  # noqa: PTH119
+    return (
+        f"unexpected {type(error).__name__}{where}; this is a fault of Holdfast, "
+        "please report it (HOLDFAST_DEBUG=1 shows more)"
+    )
+
+
+def hush() -> None:
+    """Nobody reads stdout any more: let nothing complain about that at the very end either."""
+    try:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (OSError, ValueError):
+        # A stand-in without a file beneath it.
+        pass

@@ -1,0 +1,134 @@
+"""What commands print: tables and sentences for people, JSON lines for programs, progress while it takes long."""
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..core.bounds import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+# Where the output is no terminal nothing is cut: whoever reads it looks for whole words.
+PIPE_COLUMNS = 100_000
+# A cell of a table says no more than this of a long text.
+CELL_CHARS = 60
+_STYLES = {"RUNNING": "green", "RUNQUEUED": "green", "FAILED": "red", "PAUSED": "yellow"}
+_UNITS = ((DAY_MS, "d"), (HOUR_MS, "h"), (MINUTE_MS, "m"), (SECOND_MS, "s"))
+
+
+def emit(record: Any) -> None:
+    """One record for programs: a line of JSON."""
+    click.echo(json.dumps(record, ensure_ascii=False))
+
+
+def say(text: str = "") -> None:
+    """A line for people."""
+    click.echo(clean(text))
+
+
+def answer(record: Any, text: str, *, as_json: bool) -> None:
+    """One record for whom it may concern."""
+    if as_json:
+        emit(record)
+    else:
+        say(text)
+
+
+def note(text: str) -> None:
+    """A line for people that is no part of the answer."""
+    click.echo(clean(text), err=True)
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[str] = ()) -> None:
+    """Rows for people, as wide as the terminal allows; `right` names the columns of numbers."""
+    from rich.table import Table
+    from rich.text import Text
+
+    grid = Table(box=None, pad_edge=False, header_style="bold")
+    for name in columns:
+        # What is copied from a table must be whole, so of all columns the last gives way.
+        last = name == columns[-1]
+        grid.add_column(
+            name,
+            justify="right" if name in right else "left",
+            no_wrap=not last,
+            overflow="fold" if last else "ellipsis",
+        )
+    for row in rows:
+        # A Text is taken as it is: a task called "[red]" is no markup.
+        grid.add_row(*(Text(clean(cell), style=_STYLES.get(cell, "")) for cell in row))
+    _console().print(grid)
+
+
+def _console() -> "Console":
+    from rich.console import Console
+
+    return Console(file=sys.stdout, width=None if sys.stdout.isatty() else PIPE_COLUMNS, highlight=False)
+
+
+def clean(text: str) -> str:
+    """Text that does nothing to a terminal: control characters are shown, not sent."""
+    if text.isprintable():
+        return text
+    return "".join(c if c in "\n\t" or c.isprintable() or c == "\xa0" else _escape(c) for c in text)
+
+
+def _escape(char: str) -> str:
+    return char.encode("unicode_escape").decode()
+
+
+def cut(text: str, chars: int = CELL_CHARS) -> str:
+    """The beginning of a text, as one line."""
+    line = " ".join(text.split())
+    return line if len(line) <= chars else line[: chars - 1] + "…"
+
+
+def span(ms: int) -> str:
+    """A length of time in its two largest units: 3d 4h, 1m 30s, 250ms."""
+    if ms < SECOND_MS:
+        return f"{ms}ms"
+    parts = []
+    for unit_ms, unit in _UNITS:
+        if ms >= unit_ms:
+            parts.append(f"{ms // unit_ms}{unit}")
+            ms %= unit_ms
+    return " ".join(parts[:2])
+
+
+def since(moment: int, now: int) -> str:
+    """A moment as people say it: 3m ago, in 2h, now."""
+    if abs(moment - now) < SECOND_MS:
+        return "now"
+    length = span(abs(moment - now)).split()[0]
+    return f"in {length}" if moment > now else f"{length} ago"
+
+
+def confirm(question: str) -> bool:
+    """Ask on stderr; where nobody can answer, refuse with the way out."""
+    click.echo(f"{question} [y/N] ", nl=False, err=True)
+    answer = sys.stdin.readline() if sys.stdin is not None else ""
+    if not answer:
+        click.echo(err=True)
+        raise click.UsageError("nobody was there to say yes; --yes says it beforehand")
+    return answer.strip().lower() in ("y", "yes")
+
+
+@contextmanager
+def progress(what: str, total: int | None = None, *, unit: str = "jobs") -> Iterator[Callable[[int], None]]:
+    """Show on a terminal how far something is; the function that is given adds to that."""
+    if not sys.stderr.isatty():
+        yield lambda _more: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
+
+    done = "{task.percentage:>3.0f} %" if unit == "bytes" else f"{{task.completed:,}} {unit}"
+    columns = [SpinnerColumn(), TextColumn(what), BarColumn(), TextColumn(done), TimeRemainingColumn()]
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(what, total=total)
+        yield lambda more: bar.advance(task, more)

@@ -1,0 +1,131 @@
+"""Records in the form that `--json` prints: ids as text, times in ISO 8601, everything always there.
+
+What is not there is null. Keys and data may be any bytes: what is no text stands as {"base64": "…"}.
+"""
+
+from base64 import b64encode
+from typing import TYPE_CHECKING, Any
+
+from ..core.durations import iso
+
+if TYPE_CHECKING:
+    from ..core.job import Job, Outcome
+    from ..core.limits import Limit
+    from ..core.schedule import Schedule
+
+
+def moment(ms: int) -> str | None:
+    """A moment, or null for none."""
+    return iso(ms) if ms else None
+
+
+def number(job_id: int) -> str | None:
+    """A job's id, or null for none."""
+    return str(job_id) if job_id else None
+
+
+def seconds(ms: int) -> float | None:
+    """A length of time in seconds, or null for none."""
+    return ms / 1000 if ms else None
+
+
+def plain(value: Any) -> Any:
+    """A key or data: bytes that are no text in their base64."""
+    if not isinstance(value, bytes):
+        return value
+    return {"base64": b64encode(value).decode()}
+
+
+def key(value: bytes | None) -> Any:
+    """A domain or unique key: as text if it is some."""
+    if value is None:
+        return None
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return plain(value)
+
+
+def key_text(value: bytes | None) -> str:
+    """The same for people."""
+    return "" if value is None else value.decode(errors="backslashreplace")
+
+
+def job_record(job: "Job") -> dict[str, Any]:
+    """A job."""
+    return {
+        "id": str(job.id),
+        "tenant": job.tenant,
+        "task": job.task,
+        "state": str(job.state),
+        "place": job.place.name,
+        "priority": job.priority,
+        **_times(job),
+        "attempts": job.attempts,
+        "max_attempts": job.max_attempts,
+        "losses": job.losses,
+        "max_losses": job.max_losses,
+        "timeout_s": seconds(job.timeout_ms),
+        "retry_after": seconds(job.retry_after) if isinstance(job.retry_after, int) else job.retry_after,
+        "repeat": job.repeat or None,
+        "unique": key(job.unique),
+        "domain": key(job.domain),
+        "schedule": job.schedule or None,
+        "parent_id": number(job.parent_id),
+        "children": {field: getattr(job.children, field) for field in ("pending", "failed", "kept")},
+        "owner": job.owner or None,
+        "claim": job.claim,
+        "cancel_requested": job.cancel_requested,
+        "progress": job.progress and {"fraction": job.progress.fraction, "note": job.progress.note},
+        "reason": job.reason or None,
+        "data_bytes": job.size,
+    }
+
+
+def _times(job: "Job") -> dict[str, str | None]:
+    fields = ("created_at", "run_at", "started_at", "finished_at", "expires_at", "lease_until")
+    return {field: moment(getattr(job, field)) for field in fields}
+
+
+def outcome_record(end: "Outcome") -> dict[str, Any]:
+    """How a run ended."""
+    return {
+        "code": str(end.code),
+        "at": moment(end.at),
+        "exit_code": end.exit_code,
+        "error": end.error or None,
+        "traceback": end.traceback or None,
+    }
+
+
+def limit_record(domain: bytes, limit: "Limit") -> dict[str, Any]:
+    """A limit."""
+    return {
+        "domain": key(domain),
+        "rate_per_s": limit.rate,
+        "burst": limit.burst,
+        "concurrency": limit.concurrency,
+    }
+
+
+def schedule_record(schedule: "Schedule", task: str, upcoming: list[int]) -> dict[str, Any]:
+    """A schedule, with the task of its jobs and its next moments."""
+    return {
+        "name": schedule.name,
+        "tenant": schedule.tenant,
+        "task": task,
+        "cron": schedule.cron or None,
+        "every_s": seconds(schedule.every_ms),
+        "repeat": schedule.repeat or None,
+        "tz": schedule.tz,
+        "catch_up": schedule.catch_up,
+        "overlap": schedule.overlap,
+        "jitter_s": seconds(schedule.jitter_ms),
+        "paused": schedule.paused,
+        "ended": schedule.ended,
+        "next": [moment(at) for at in upcoming],
+        "last_at": moment(schedule.last_at),
+        "last_id": number(schedule.last_id),
+        "fired": schedule.fired,
+        "skipped": schedule.skipped,
+    }

@@ -1,0 +1,167 @@
+"""Words of a command line as values: ids, keys, states, data, moments. No error shows anybody's data."""
+
+import json
+import os
+import sys
+from typing import IO, TYPE_CHECKING, Any
+
+import click
+
+from ..core.bounds import DATA_BYTES
+from ..core.errors import BadInput, HoldfastError, TooLarge
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+STATES = ("QUEUED", "RUNQUEUED", "RUNNING", "PAUSED", "FINISHED", "FAILED", "CANCELLED")
+
+
+class JobId(click.ParamType):
+    """The number of a job."""
+
+    name = "id"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """The number that a word says."""
+        from ..queue.options import job_id
+
+        return job_id(value)
+
+
+class Key(click.ParamType):
+    """A domain or unique key: the bytes as they were typed."""
+
+    name = "text"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> bytes:
+        """The bytes of a word; what is no UTF-8 has come through as it is."""
+        return value if isinstance(value, bytes) else os.fsencode(value)
+
+
+class Task(click.ParamType):
+    """The name of a task; the shell completes those that the store has jobs of."""
+
+    name = "task"
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> "list[CompletionItem]":
+        """The tasks that there are jobs of."""
+        return _completed(ctx, incomplete, lambda queue: list(queue.counts()))
+
+
+class ScheduleName(click.ParamType):
+    """The name of a schedule; the shell completes those that there are."""
+
+    name = "name"
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> "list[CompletionItem]":
+        """The schedules that there are."""
+        return _completed(ctx, incomplete, lambda queue: [one.name for one in queue.schedules()])
+
+
+def _completed(ctx: click.Context, incomplete: str, names: Any) -> "list[CompletionItem]":
+    from click.shell_completion import CompletionItem
+
+    from .session import Session
+
+    try:
+        with ctx.ensure_object(Session).existing() as queue:
+            return [CompletionItem(name) for name in names(queue) if name.startswith(incomplete)]
+    except HoldfastError:
+        # A shell that completes is no place for complaints.
+        return []
+
+
+class Description(str):
+    """A description in the place of a value: shown without quotes."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def state_option(help_text: str) -> Any:
+    """--state, in whichever letters."""
+    return click.option("--state", type=click.Choice(STATES, case_sensitive=False), help=help_text)
+
+
+def json_text(what: str, raw: str | bytes) -> str:
+    """JSON as it was written, once it is known to be some; the error says where it is not, and shows nothing."""
+    import msgspec
+
+    if len(raw) > DATA_BYTES:
+        raise TooLarge(what, f"{len(raw):,} bytes", needed=f"at most {DATA_BYTES:,} bytes")
+    try:
+        written = raw.encode() if isinstance(raw, str) else raw
+        msgspec.json.decode(written)
+        return written.decode()
+    except msgspec.DecodeError as error:
+        raise BadInput(what, Description("not JSON"), needed=f"some ({error})") from None
+    except UnicodeError:
+        raise BadInput(what, Description("not UTF-8"), needed="JSON, which is") from None
+    except RecursionError:
+        raise BadInput(what, Description("nested too deeply"), needed="flatter") from None
+
+
+def data_of(words: tuple[str, ...], args: tuple[str, ...]) -> str:
+    """The data of a job, as JSON text: DATA, standard input, or --arg by --arg."""
+    if len(words) > 1:
+        raise click.UsageError("DATA is one word: put quotes around it, as in '{\"width\": 200}'")
+    if words and args:
+        raise click.UsageError("DATA and --arg say the same thing: use one of them")
+    if args:
+        return json.dumps(dict(map(_arg, args)), ensure_ascii=False)
+    if not words:
+        return "{}"
+    if words[0] != "-":
+        return _typed(words[0])
+    return json_text("standard input", stdin().read(DATA_BYTES + 1))
+
+
+def stdin() -> IO[bytes]:
+    """Standard input as bytes; a shell may have closed it."""
+    if sys.stdin is None or sys.stdin.closed:
+        raise click.UsageError("standard input is closed")
+    return sys.stdin.buffer
+
+
+def _typed(word: str) -> str:
+    try:
+        return json_text("DATA", word)
+    except TooLarge:
+        raise
+    except BadInput as error:
+        raise click.UsageError(f"{error}; text needs its own quotes, '\"like this\"', or --arg name=text") from None
+
+
+def _arg(word: str) -> tuple[str, Any]:
+    name, equals, text = word.partition("=")
+    if not equals or not name:
+        raise click.UsageError("--arg must be name=value, as in --arg width=200")
+    try:
+        return name, json.loads(json_text("--arg", text))
+    except BadInput:
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise BadInput(f"--arg {name}", Description("not UTF-8"), needed="text") from None
+        return name, text
+
+
+def moment_word(name: str, word: str, now: int) -> int:
+    """A moment: a date and time, or how long ago, `7d`."""
+    from ..core.durations import duration_ms, moment_ms
+
+    try:
+        return max(now - duration_ms(word, name=name), 0)
+    except BadInput:
+        pass
+    try:
+        return moment_ms(word, name=name)
+    except BadInput:
+        needed = "how long ago, such as 7d or 12h, or a moment such as 2026-11-15T01:02:03Z"
+        raise BadInput(name, word, needed=needed) from None

@@ -1,0 +1,47 @@
+"""Adding one job to a batch, with all that may stand in its way: a known id, its parent, its unique key."""
+
+from msgspec.structs import replace
+
+from ..core import commands as c
+from ..core import family, unique
+from ..core.errors import NotFound, Refused
+from ..core.job import Body, Job, size_of
+from .batch import Batch
+
+
+def add_one(batch: Batch, new: c.NewJob, hold: c.Hold | None = None) -> int:
+    """Add a job, or find the one that is it already; its id."""
+    if new.id and (batch.find(new.id) or batch.txn.archived([new.id])):
+        return new.id
+    parent = None
+    if new.parent_id:
+        parent = batch.find(new.parent_id)
+        if parent is None:
+            raise NotFound("parent job", new.parent_id)
+        family.check_birth(parent, hold, batch.find(hold.job_id) if hold else None)
+        new = replace(new, mock=parent.mock)
+    key = unique.key_of(new)
+    holder = batch.holder_of(key) if key else None
+    return batch.add(new, parent) if holder is None else _hit(batch, new, holder)
+
+
+def _hit(batch: Batch, new: c.NewJob, holder: unique.Unique) -> int:
+    job = batch.find(holder.job_id)
+    if job is None or holder.until_ms:
+        return holder.job_id
+    if job.parent_id and job.parent_id != new.parent_id:
+        found = f"the holder of its unique key, and a child of {job.parent_id}"
+        raise Refused("add again", job.id, found=found, needed="a child of the same parent")
+    old = batch.body_of(job.id) if new.on_conflict == "merge" else "{}"
+    after, data = unique.hit(job, old, new, now_ms=batch.now_ms)
+    put(batch, job, after, data)
+    return job.id
+
+
+def put(batch: Batch, before: Job, after: Job, data: Body | None) -> None:
+    """Let a job become `after`, with new data if there is any."""
+    if data is not None:
+        batch.data[after.id] = data
+        after = replace(after, size=size_of(data))
+    if after is not before:
+        batch.put(after)

@@ -1,0 +1,87 @@
+"""Many processes hammer one SQLite file, some are killed and replaced: no job is lost, none has two holders.
+
+    32 × hammer ──▶ one file         the dice kill one now and then, and another takes over its share
+         │
+         └──▶ ledger ──▶ checks.broken(file, ledger) == []
+"""
+
+import random
+from typing import NamedTuple
+
+import pytest
+
+import holdfast
+from holdfast.testing import model_view
+
+from . import checks, hammer, ledger
+from .crew import Crew, Member
+
+
+class Size(NamedTuple):
+    """How much of it."""
+
+    processes: int
+    jobs: int
+    kills: int
+    patience_s: float
+
+
+SMALL = Size(processes=8, jobs=3_000, kills=10, patience_s=100)
+FULL = Size(processes=32, jobs=100_000, kills=300, patience_s=3_600)
+
+
+@pytest.mark.parametrize(
+    "size", [pytest.param(SMALL, id="small"), pytest.param(FULL, id="full", marks=pytest.mark.proof)]
+)
+def test_every_accepted_job_is_kept_and_none_has_two_holders(tmp_path, size, tell, monkeypatch):
+    """Add, claim, answer, children and limits all at once, with SIGKILL in between."""
+    monkeypatch.setattr(model_view, "ALL", 10_000_000)
+    path, book = tmp_path / "jobs.db", tmp_path / "ledger"
+    with holdfast.connect(str(path)) as queue:
+        for domain, limit in hammer.LIMITS.items():
+            queue.limit(domain, **limit)
+
+    with Crew() as crew:
+        killed = _hammered(crew, size, path=str(path), ledger=str(book))
+
+    assert checks.broken(path, book) == []
+    _show(tell, path, ledger.read(book), killed)
+
+
+def _hammered(crew: Crew, size: Size, **files: str) -> int:
+    """Let them work; kill one each time that a part of the jobs has been accepted."""
+    dice = random.Random()
+    share = size.jobs // size.processes
+    every = size.jobs // (size.kills + 1)
+    added = killed = 0
+    left: dict[Member, int] = {}
+
+    def join(share: int) -> None:
+        tag = f"{len(crew.members)}-{dice.getrandbits(40):x}"
+        seed = dice.getrandbits(32)
+        member = crew.start(hammer.work, **files, tag=tag, seed=seed, share=share, lease_s=1.0)
+        left[member] = share
+
+    for _ in range(size.processes):
+        join(share)
+    for member, line in crew.listen(patience_s=size.patience_s):
+        if not line.isdigit():
+            continue
+        added += int(line)
+        left[member] -= int(line)
+        if added // every > killed and killed < size.kills:
+            victim = dice.choice([one for one in crew.members if left[one] > 0] or crew.members)
+            crew.kill(victim)
+            killed += 1
+            join(max(left[victim], 1))
+    return killed
+
+
+def _show(tell, path, events, killed):
+    with holdfast.connect(str(path)) as queue:
+        counts = queue.counts()
+    ended = {state for states in counts.values() for state in states}
+    assert ended <= {"FINISHED", "FAILED"}
+    jobs = sum(len(event["ids"]) for event in checks.of(events, "added"))
+    starts, lost = len(checks.of(events, "start")), len(checks.of(events, "lost"))
+    tell(f"{jobs:,} jobs accepted, {starts:,} starts, {lost} late answers refused, {killed} processes killed")
