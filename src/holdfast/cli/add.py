@@ -21,6 +21,7 @@ from .words import Task, data_of
 @click.pass_obj
 def add(
     session: Session,
+    /,
     *,
     task: str | None,
     data: tuple[str, ...],

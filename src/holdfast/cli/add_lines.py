@@ -53,35 +53,34 @@ def add_lines(session: Session, name: str, task: str | None, options: dict[str, 
 
 
 def _add_all(session: Session, queue: "Queue", jobs: Numbered, total: int) -> int:
-    added = line = 0
+    added = last = 0
     try:
         with progress("adding", total) as advance:
             for line, batch in _batches(jobs):
                 handles = queue.add_many(batch)
-                added += len(handles)
+                added, last = added + len(handles), line
                 advance(len(handles))
                 for handle in handles if session.as_json else ():
                     emit({"id": str(handle.id)})
     except BaseException:
         if added:
-            note(f"holdfast: {added:,} jobs were added before it stopped, those before line {line:,}")
+            note(f"holdfast: it stopped after line {last:,}; {added:,} jobs were added")
         raise
     return added
 
 
 def _batches(jobs: Numbered) -> Iterator[tuple[int, list["NewJob"]]]:
-    """A transaction's worth at a time, with the number of its first line."""
+    """A transaction's worth at a time, with the number of its last line."""
     batch: list[NewJob] = []
-    first = size = 0
-    for line, new in jobs:
-        first = first or line
+    line = size = 0
+    for line, new in jobs:  # noqa: B007 - the last one is told
         batch.append(new)
         size += len(new.data)
         if len(batch) >= BATCH_JOBS or size >= BATCH_BYTES // 2:
-            yield first, batch
-            batch, first, size = [], 0, 0
+            yield line, batch
+            batch, size = [], 0
     if batch:
-        yield first, batch
+        yield line, batch
 
 
 @contextmanager

@@ -1,17 +1,13 @@
 """`holdfast counts`: how many jobs there are."""
 
 from collections import Counter
-from typing import TYPE_CHECKING
 
 import click
 
 from .output import emit, say, since, table
-from .pauses import paused, pause_text
+from .pauses import pause_text, paused
 from .session import Session, now_ms, settings
 from .words import STATES
-
-if TYPE_CHECKING:
-    from ..queue.queue import Queue
 
 
 @click.command()

@@ -5,6 +5,7 @@ import os
 import sys
 import traceback
 from enum import IntEnum
+from pathlib import Path
 
 import click
 
@@ -100,8 +101,9 @@ def _unexpected(error: Exception) -> str:
     """Where it happened, and not what was said: that could be somebody's data."""
     if os.environ.get("HOLDFAST_DEBUG"):
         traceback.print_exception(error)
-    last = traceback.extract_tb(error.__traceback__)[-1:]
-    where = f" in {last[0].name}, line {last[0].lineno} of {os.path.basename(last[0].filename)}" if last else ""  # noqa: PTH119
+    where = ""
+    if frames := traceback.extract_tb(error.__traceback__):
+        where = f" in {frames[-1].name}, line {frames[-1].lineno} of {Path(frames[-1].filename).name}"
     return (
         f"unexpected {type(error).__name__}{where}; this is a fault of Holdfast, "
         "please report it (HOLDFAST_DEBUG=1 shows more)"

@@ -24,7 +24,7 @@ COLUMNS = ("ID", "TASK", "STATE", "WHEN", "PRIORITY", "TRIES", "NOTE")
 )
 @settings()
 @click.pass_obj
-def jobs(session: Session, *, after: int, limit: int, **options: Any) -> None:
+def jobs(session: Session, /, *, after: int, limit: int, **options: Any) -> None:
     """List jobs, oldest first.
 
     Jobs that ended FINISHED or CANCELLED are in the archive: --archived lists it, and --state with
@@ -55,7 +55,15 @@ def job_table(found: "list[Job]", now: int) -> None:
 
 def _row(job: "Job", now: int) -> tuple[str, ...]:
     state = str(job.state)
-    return (str(job.id), job.task, state, when(job, now), str(job.priority), str(job.attempts), _note(job, now))
+    return (
+        str(job.id),
+        job.task,
+        state,
+        when(job, now),
+        str(job.priority),
+        str(job.attempts),
+        _note(job, now),
+    )
 
 
 def when(job: "Job", now: int) -> str:

@@ -1,4 +1,4 @@
-"""What commands print: tables and sentences for people, JSON lines for programs, progress while it takes long."""
+"""What commands print: tables and sentences for people, JSON lines for programs, progress meanwhile."""
 
 import json
 import sys

@@ -24,7 +24,7 @@ def _what(function: F) -> F:
 @_what
 @settings()
 @click.pass_obj
-def pause(session: Session, *, task: str | None, domain: bytes | None) -> None:
+def pause(session: Session, /, *, task: str | None, domain: bytes | None) -> None:
     """Have claims pass by a task, a domain or, with neither, all jobs of the tenant.
 
     What runs goes on, and no job's state changes. `holdfast resume` undoes it, `holdfast counts`
@@ -41,7 +41,7 @@ def pause(session: Session, *, task: str | None, domain: bytes | None) -> None:
 @_what
 @settings()
 @click.pass_obj
-def resume(session: Session, *, task: str | None, domain: bytes | None) -> None:
+def resume(session: Session, /, *, task: str | None, domain: bytes | None) -> None:
     """Undo `holdfast pause` with the same words."""
     _check(task, domain)
     asked = (session.tenant, task, domain)

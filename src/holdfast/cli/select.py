@@ -1,4 +1,4 @@
-"""Which jobs: the options by which `jobs`, `cancel`, `requeue` and `delete` choose, and walking through them."""
+"""Which jobs: the options by which `jobs`, `cancel`, `requeue` and `delete` choose, and the walk through them."""
 
 import heapq
 from collections.abc import Callable, Iterator
@@ -43,7 +43,9 @@ def selecting(*, archived: bool = True) -> Callable[[F], F]:
         click.option("--task", type=Task(), metavar="NAME", help="Jobs of this task."),
         click.option("--domain", type=Key(), metavar="NAME", help="Jobs of this domain."),
         click.option("--parent", type=JobId(), metavar="ID", help="Children of this job."),
-        click.option("--schedule", type=ScheduleName(), metavar="NAME", help="Jobs that this schedule added."),
+        click.option(
+            "--schedule", type=ScheduleName(), metavar="NAME", help="Jobs that this schedule added."
+        ),
         click.option("--stuck", is_flag=True, help="Jobs that run without a lease, or past it."),
     ]
     if archived:

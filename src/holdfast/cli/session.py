@@ -1,4 +1,4 @@
-"""Which store, which tenant, which form of output: what every command line may say, before or after its command.
+"""Which store, which tenant, which form of output: what may be said before or after every command.
 
 A command that only looks, or changes what must exist already, opens the store with `existing`; one that
 may bring the first job with `open`, which creates the file.

@@ -24,7 +24,7 @@ _TIMES = ("created_at", "run_at", "started_at", "finished_at", "expires_at", "le
 @click.argument("job_id", metavar="ID", type=JobId())
 @settings()
 @click.pass_obj
-def show(session: Session, *, job_id: int) -> None:
+def show(session: Session, /, *, job_id: int) -> None:
     """Show everything about a job: its record, data, result, errors and children."""
     from .records import job_record, outcome_record, plain
 
@@ -73,7 +73,11 @@ def _show_record(record: dict[str, Any], now: int) -> None:
     for name, value in record.items():
         if name in _TIMES and value:
             lines[name] = f"{value}  ({since(moment_ms(value, name=name), now)})"
-        elif name not in _LATER and not isinstance(value, dict | list) and name not in ("why", "data", "result"):
+        elif (
+            name not in _LATER
+            and not isinstance(value, dict | list)
+            and name not in ("why", "data", "result")
+        ):
             lines[name] = "" if value in (None, False) else str(value)
     if record["progress"]:
         lines["progress"] = f"{record['progress']['fraction']:.0%} {record['progress']['note']}"
@@ -109,7 +113,8 @@ def _show_children(job: "Job", children: "list[Job]", now: int) -> None:
     tally = job.children
     if not children:
         return
-    say(f"\nchildren: {tally.pending:,} pending, {tally.failed:,} failed, {tally.kept:,} finished or cancelled")
+    tallied = f"{tally.pending:,} pending, {tally.failed:,} failed, {tally.kept:,} finished or cancelled"
+    say(f"\nchildren: {tallied}")
     job_table(children, now)
     if tally.pending + tally.failed + tally.kept > len(children):
         say(f"  … and more: holdfast jobs --parent {job.id}")

@@ -11,7 +11,7 @@ from .words import JobId
 @click.argument("job_id", metavar="ID", type=JobId())
 @settings()
 @click.pass_obj
-def why(session: Session, *, job_id: int) -> None:
+def why(session: Session, /, *, job_id: int) -> None:
     """Say in a sentence why a job is not running."""
     with session.existing() as queue:
         text = queue.why(job_id)

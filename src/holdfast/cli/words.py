@@ -13,10 +13,14 @@ from ..core.errors import BadInput, HoldfastError, TooLarge
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
+    ParamType = click.ParamType[Any]
+else:
+    ParamType = click.ParamType
+
 STATES = ("QUEUED", "RUNQUEUED", "RUNNING", "PAUSED", "FINISHED", "FAILED", "CANCELLED")
 
 
-class JobId(click.ParamType):
+class JobId(ParamType):
     """The number of a job."""
 
     name = "id"
@@ -28,7 +32,7 @@ class JobId(click.ParamType):
         return job_id(value)
 
 
-class Key(click.ParamType):
+class Key(ParamType):
     """A domain or unique key: the bytes as they were typed."""
 
     name = "text"
@@ -38,7 +42,7 @@ class Key(click.ParamType):
         return value if isinstance(value, bytes) else os.fsencode(value)
 
 
-class Task(click.ParamType):
+class Task(ParamType):
     """The name of a task; the shell completes those that the store has jobs of."""
 
     name = "task"
@@ -50,7 +54,7 @@ class Task(click.ParamType):
         return _completed(ctx, incomplete, lambda queue: list(queue.counts()))
 
 
-class ScheduleName(click.ParamType):
+class ScheduleName(ParamType):
     """The name of a schedule; the shell completes those that there are."""
 
     name = "name"
@@ -90,7 +94,7 @@ def state_option(help_text: str) -> Any:
 
 
 def json_text(what: str, raw: str | bytes) -> str:
-    """JSON as it was written, once it is known to be some; the error says where it is not, and shows nothing."""
+    """JSON as it was written, once it is known to be some; an error says where it is not, and shows nothing."""
     import msgspec
 
     if len(raw) > DATA_BYTES:
@@ -135,7 +139,9 @@ def _typed(word: str) -> str:
     except TooLarge:
         raise
     except BadInput as error:
-        raise click.UsageError(f"{error}; text needs its own quotes, '\"like this\"', or --arg name=text") from None
+        raise click.UsageError(
+            f"{error}; text needs its own quotes, '\"like this\"', or --arg name=text"
+        ) from None
 
 
 def _arg(word: str) -> tuple[str, Any]:

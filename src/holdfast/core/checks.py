@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from . import bounds
-from .commands import Command, NewJob, Report, Update
+from .commands import Claim, Command, NewJob, Report, Update
 from .errors import BadInput, TooLarge
 from .job import DEFAULT_BACKOFF, Body, size_of
 from .outcome import check_backoff
@@ -103,6 +103,8 @@ def check_command(command: Command) -> None:
     for field, check in _COMMAND_CHECKS:
         if (value := getattr(command, field, None)) is not None:
             check(field, value)
+    if isinstance(command, Claim):
+        check_whole("limit", command.limit, 1, bounds.CLAIM_JOBS)
     if isinstance(command, Report):
         if not isinstance(command.fraction, int | float) or not 0 <= command.fraction <= 1:
             raise BadInput("progress", command.fraction, needed="a fraction from 0 to 1")
@@ -176,7 +178,6 @@ _FIELD_CHECKS: tuple[tuple[str, Any], ...] = (
 _COMMAND_CHECKS: tuple[tuple[str, Any], ...] = (
     ("data", check_body),
     ("result", check_body),
-    ("limit", lambda name, value: isinstance(value, int) and check_whole(name, value, 1, bounds.CLAIM_JOBS)),
     ("lease_ms", lambda _, value: check_whole("lease", value, 1, bounds.MAX_DURATION_MS)),
     ("delay_ms", _duration),
     ("run_at", _moment),

@@ -6,8 +6,7 @@ carry none. A reply means that the command is durably committed; a refusal chang
 
 from typing import Literal
 
-from .bounds import DEFAULT_ATTEMPTS, DEFAULT_LOSSES
-from .job import DEFAULT_BACKOFF, Backoff, Body, Code, Job, Record
+from .job import DEFAULT_BACKOFF, STORED_ATTEMPTS, STORED_LOSSES, Backoff, Body, Code, Job, Record
 from .limits import Limit
 from .schedule import Schedule
 
@@ -36,8 +35,8 @@ class NewJob(Record, frozen=True, kw_only=True):
     delay_ms: int = 0
     expires_at: int = 0
     expires_in_ms: int = 0
-    max_attempts: int = DEFAULT_ATTEMPTS
-    max_losses: int = DEFAULT_LOSSES
+    max_attempts: int = STORED_ATTEMPTS
+    max_losses: int = STORED_LOSSES
     backoff: Backoff = DEFAULT_BACKOFF
     timeout_ms: int = 0
     retry_after: int | str = 0

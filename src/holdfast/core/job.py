@@ -20,15 +20,6 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from .bounds import (
-    BACKOFF_JITTER,
-    DEFAULT_ATTEMPTS,
-    DEFAULT_BACKOFF_MS,
-    DEFAULT_LOSSES,
-    DEFAULT_PRIORITY,
-    MAX_BACKOFF_MS,
-)
-
 # JSON text, or bytes as they are. Never parsed on the way. msgspec decodes no record with a field that
 # is one or the other, so it is told nothing: in JSON bytes come back as text, and whoever keeps a
 # record with a body says beside it which it was.
@@ -78,6 +69,13 @@ class Code(StrEnum):
     ERROR = "error"
 
 
+# Records are written without what is at its default, so these numbers are part of the stored form:
+# never change one. What people get who say nothing is `DEFAULT_…` in bounds, which may change.
+STORED_PRIORITY = 500
+STORED_ATTEMPTS = 10
+STORED_LOSSES = 10
+
+
 class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The base of all records: frozen, and written without what is at its default."""
 
@@ -85,9 +83,9 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Backoff(Record, frozen=True, kw_only=True):
     """How long to wait before a run that follows an ERROR or RETRY."""
 
-    first_ms: int = DEFAULT_BACKOFF_MS
-    most_ms: int = MAX_BACKOFF_MS
-    jitter: float = BACKOFF_JITTER
+    first_ms: int = 1_000
+    most_ms: int = 3_600_000
+    jitter: float = 0.2
 
 
 class Outcome(Record, frozen=True, kw_only=True):
@@ -133,7 +131,7 @@ class Job(Record, frozen=True, kw_only=True):
     rank: int = 0
     version: int = 1
 
-    priority: int = DEFAULT_PRIORITY
+    priority: int = STORED_PRIORITY
     created_at: int = 0
     # When it is due next. Retries move it; `scheduled_at` remembers what a SCHEDULED repeat counts from.
     run_at: int = 0
@@ -148,9 +146,9 @@ class Job(Record, frozen=True, kw_only=True):
     claim: int = 0
 
     attempts: int = 0
-    max_attempts: int = DEFAULT_ATTEMPTS
+    max_attempts: int = STORED_ATTEMPTS
     losses: int = 0
-    max_losses: int = DEFAULT_LOSSES
+    max_losses: int = STORED_LOSSES
     backoff: Backoff = DEFAULT_BACKOFF
     timeout_ms: int = 0
     # Milliseconds, or one of the documents' date modifiers ("+1 DAY").

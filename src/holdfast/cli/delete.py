@@ -1,0 +1,20 @@
+"""`holdfast delete`."""
+
+from typing import Any
+
+import click
+
+from .many import Many, choosing
+from .session import Session
+
+
+@click.command()
+@choosing
+@click.pass_obj
+def delete(session: Session, /, *, ids: tuple[int, ...], **options: Any) -> None:
+    """Remove all trace of jobs, archived ones too.
+
+    A job that runs or that its family waits for is refused: cancel it first.
+    """
+    many = Many(session, "delete", "deleted")
+    many.run(many.choose(ids, options), lambda queue, job_id: queue.delete(job_id))

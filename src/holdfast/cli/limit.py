@@ -1,0 +1,88 @@
+"""`holdfast limit`: how fast the jobs of a domain may start, and how many may run."""
+
+from typing import TYPE_CHECKING
+
+import click
+
+from ..core.errors import NotFound
+from .output import answer
+from .session import Session, settings
+from .words import Key
+
+if TYPE_CHECKING:
+    from ..core.limits import Limit
+
+
+@click.command()
+@click.argument("domain", type=Key())
+@click.option("--rate", metavar="RATE", help="Starts a second, or in a time: 10/s, 100/m, 5/h.")
+@click.option("--burst", type=int, help="How many of them may come at once.  [1]")
+@click.option("--concurrency", type=int, help="How many may run at once.")
+@click.option("--off", is_flag=True, help="Lift the limit.")
+@settings()
+@click.pass_obj
+def limit(
+    session: Session,
+    /,
+    *,
+    domain: bytes,
+    rate: str | None,
+    burst: int | None,
+    concurrency: int | None,
+    off: bool,
+) -> None:
+    """Limit a domain, or all that match a pattern such as 'cdn-*'.
+
+    It holds from the next claim on, and replaces the whole limit that was there before.
+    """
+    from .records import key, key_text, limit_record
+
+    if off:
+        if (rate, burst, concurrency) != (None, None, None):
+            raise click.UsageError("--off goes with nothing else")
+        _lift(session, domain)
+        answer({"domain": key(domain)}, f"{key_text(domain)}: no limit", as_json=session.as_json)
+        return
+    if rate is None and concurrency is None:
+        raise click.UsageError("say --rate, --concurrency or --off; `holdfast limits` shows what there is")
+    if rate is None and burst is not None:
+        raise click.UsageError("--burst goes with --rate")
+    with session.open() as queue:
+        queue.limit(domain, rate=_rate(rate), burst=1 if burst is None else burst, concurrency=concurrency)
+        kept = queue.limits()[domain]
+    answer(limit_record(domain, kept), f"{key_text(domain)}: {limit_text(kept)}", as_json=session.as_json)
+
+
+def _lift(session: Session, domain: bytes) -> None:
+    from .records import key_text
+
+    with session.existing() as queue:
+        if domain not in queue.limits():
+            raise NotFound("limit on", key_text(domain))
+        queue.limit(domain)
+
+
+def _rate(word: str | None) -> float | str | None:
+    """A bare number is starts a second."""
+    try:
+        return word if word is None else float(word)
+    except ValueError:
+        return word
+
+
+def limit_text(limit: "Limit") -> str:
+    """A limit in words."""
+    texts = []
+    if limit.rate is not None:
+        texts.append(rate_text(limit.rate) + (f" in bursts of {limit.burst:,}" if limit.burst > 1 else ""))
+    if limit.concurrency is not None:
+        texts.append(f"{limit.concurrency:,} at once")
+    return ", ".join(texts)
+
+
+def rate_text(per_s: float) -> str:
+    """A rate in the unit that makes it a number from one on."""
+    for seconds, unit in ((1, "s"), (60, "m"), (3600, "h")):
+        if per_s * seconds >= 1:
+            return f"{per_s * seconds:g}/{unit}"
+    return f"{per_s * 86400:g}/d"

@@ -1,0 +1,121 @@
+"""One verb on many jobs: named by their ids, or chosen and then confirmed.
+
+    ids ─────────────────────────────────┐
+                                         ├──▶ 500 at a time, committed together ──▶ what became of each
+    a selection ──▶ its ids ──▶ sure? ───┘
+
+A job that refuses stops nobody else: it is told on stderr, and the exit code is that of the first.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from ..core.errors import HoldfastError, StoreError
+from .exits import Exit, complain, tell
+from .output import confirm, emit, progress, say
+from .select import Selection, find, selecting
+from .session import Session, now_ms, settings
+from .words import JobId
+
+if TYPE_CHECKING:
+    from ..core.job import Job
+    from ..queue.aio import AsyncQueue
+
+F = TypeVar("F", bound=Callable[..., Any])
+Verb = Callable[["AsyncQueue", int], Awaitable[Any]]
+
+TOGETHER = 500
+# So many refusals are told to people one by one.
+TOLD = 20
+
+
+def choosing(function: F) -> F:
+    """Give a command ids, a selection, --all and --yes."""
+    ids = click.argument("ids", metavar="[ID]...", nargs=-1, type=JobId())
+    everything = click.option("--all", "everything", is_flag=True, help="All jobs, or all that match.")
+    yes = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+    return ids(selecting()(everything(yes(settings()(function)))))
+
+
+class Many:
+    """The jobs that a command line chose, and what becomes of them."""
+
+    def __init__(self, session: Session, verb: str, past: str) -> None:
+        self._session = session
+        self._verb, self._past = verb, past
+        self._refused = 0
+        self._code = Exit.OK
+
+    def choose(
+        self,
+        ids: Sequence[int],
+        options: dict[str, Any],
+        *,
+        default: Callable[["Job"], bool] = lambda _job: True,
+    ) -> list[int]:
+        """The ids that were meant. Of a selection that names no state, those that `default` lets through."""
+        everything, yes = options.pop("everything"), options.pop("yes")
+        wanted = Selection(**options)
+        if ids:
+            if everything or not wanted.is_empty:
+                raise click.UsageError("name jobs by their ids or choose them by options, not both")
+            return list(dict.fromkeys(ids))
+        if wanted.is_empty and not everything:
+            raise click.UsageError(f"say which jobs to {self._verb}: ids, options such as --state, or --all")
+        found = self._find(wanted, default)
+        if found and not yes and not confirm(f"{self._verb} {_jobs(len(found))}?"):
+            complain("holdfast: nothing was changed")
+            raise click.exceptions.Exit(Exit.ERROR)
+        return found
+
+    def _find(self, wanted: Selection, default: Callable[["Job"], bool]) -> list[int]:
+        with self._session.existing() as queue, progress("looking") as advance:
+            found = []
+            for job in find(queue, wanted, now=now_ms(queue)):
+                advance(1)
+                if wanted.state or default(job):
+                    found.append(job.id)
+        # Children are younger than their parents, and go first.
+        return found[::-1]
+
+    def run(self, ids: Sequence[int], verb: Verb) -> None:
+        """Do it to each, tell what became of them, and exit with the first refusal's code."""
+        if ids:
+            asyncio.run(self._run(ids, verb))
+        if not self._session.as_json:
+            say(f"{self._past} {_jobs(len(ids) - self._refused)}")
+            if self._refused > TOLD:
+                complain(f"holdfast: … and {self._refused - TOLD:,} refusals more")
+        if self._code:
+            raise click.exceptions.Exit(self._code)
+
+    async def _run(self, ids: Sequence[int], verb: Verb) -> None:
+        queue = self._session.many()
+        try:
+            with progress(self._verb, len(ids)) as advance:
+                for start in range(0, len(ids), TOGETHER):
+                    batch = ids[start : start + TOGETHER]
+                    replies = await asyncio.gather(*(verb(queue, id) for id in batch), return_exceptions=True)
+                    for job_id, reply in zip(batch, replies, strict=True):
+                        self._tell(job_id, reply)
+                    advance(len(batch))
+        finally:
+            await queue.close()
+
+    def _tell(self, job_id: int, reply: Any) -> None:
+        as_json = self._session.as_json
+        if isinstance(reply, HoldfastError) and not isinstance(reply, StoreError):
+            self._refused += 1
+            code = tell(reply, as_json=as_json) if as_json or self._refused <= TOLD else Exit.OK
+            self._code = self._code or code
+        elif isinstance(reply, BaseException):
+            raise reply
+        elif as_json:
+            emit({"id": str(job_id), "state": str(reply.state) if reply is not None else None})
+
+
+def _jobs(count: int) -> str:
+    return "1 job" if count == 1 else f"{count:,} jobs"
