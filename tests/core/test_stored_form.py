@@ -67,7 +67,8 @@ FULL_TEXT = (
     '{"id":1,"task":"t","tenant":"n","place":4,"rank":2,"version":3,"priority":4,"created_at":5,"run_at":6,'
     '"scheduled_at":7,"started_at":8,"finished_at":9,"expires_at":10,"owner":11,"lease_until":12,"claim":13,'
     '"attempts":14,"max_attempts":15,"losses":16,"max_losses":17,'
-    '"backoff":{"first_ms":18,"most_ms":19,"jitter":0.5},"timeout_ms":20,"retry_after":"+1 DAY","lapsed":true,'
+    '"backoff":{"first_ms":18,"most_ms":19,"jitter":0.5},"timeout_ms":20,"retry_after":"+1 DAY",'
+    '"lapsed":true,'
     '"repeat":"DAILY","again_at":21,"unique":"AHU=","unique_for_ms":22,"domain":"AGQ=","schedule":"s",'
     '"then":"{\\"task\\":\\"x\\"}","parent_id":23,"parent_claim":24,'
     '"children":{"pending":25,"failed":26,"kept":27},"wait_for_failed":true,"mock":true,"strict":true,'
@@ -154,8 +155,7 @@ def test_small_records_are_written_in_these_forms():
     ]
 
     assert texts == [
-        '{"tenant":"n","name":"ZA==","version":2,"tat_us":3,"running":4,'
-        '"lanes":{"t":{"ready":5,"held":6}},"due_ms":7}',
+        '{"tenant":"n","name":"ZA==","version":2,"tat_us":3,"running":4,"lanes":{"t":{"ready":5,"held":6}},"due_ms":7}',
         '{"rate":1.5,"burst":2,"concurrency":3}',
         '{"limits":[["Kg==",{"rate":1.0}]]}',
         '{"tenant":"n","task":"t","key":"aw==","job_id":1,"until_ms":2}',

@@ -73,7 +73,7 @@ def _batches(jobs: Numbered) -> Iterator[tuple[int, list["NewJob"]]]:
     """A transaction's worth at a time, with the number of its last line."""
     batch: list[NewJob] = []
     line = size = 0
-    for line, new in jobs:  # noqa: B007 - the last one is told
+    for line, new in jobs:
         batch.append(new)
         size += len(new.data)
         if len(batch) >= BATCH_JOBS or size >= BATCH_BYTES // 2:

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from .exits import MEANINGS, Exit, hush, tell
+from .exits import MEANINGS, Exit, complain, hush, tell
 from .session import settings
 
 # Each command by the file that it is in, in the order of the help text.
@@ -86,6 +86,8 @@ class App(click.Group):
         except click.exceptions.Exit as end:
             return _flushed(end.exit_code, as_json=as_json)
         except (KeyboardInterrupt, click.Abort):
+            if sys.stderr.isatty():
+                complain("")  # the terminal has shown ^C
             return Exit.INTERRUPTED
         except BrokenPipeError:
             hush()

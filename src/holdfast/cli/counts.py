@@ -48,7 +48,7 @@ def _show(tasks: dict[str, dict[str, int]], totals: "Counter[str]") -> None:
     states = [state for state in STATES if totals[state]]
     rows = [_row(task, row, states) for task, row in sorted(tasks.items())]
     if len(rows) > 1:
-        rows.append(_row("all", totals, states))
+        rows.append(_row("TOTAL", totals, states))
     table(("TASK", *states), rows, right=states)
 
 

@@ -8,6 +8,7 @@ What is merely worth knowing (failed jobs, stuck ones, pauses) is noted, and is 
 """
 
 from collections import Counter
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import click
@@ -16,7 +17,7 @@ from ..core.bounds import MINUTE_MS, PAGE_JOBS
 from .exits import Exit
 from .output import emit, progress, say, span
 from .pauses import pause_text, paused
-from .select import Selection, find
+from .selection import Selection, find
 from .session import Session, now_ms, settings
 
 if TYPE_CHECKING:
@@ -95,11 +96,10 @@ def _counts(queue: "Queue", *, full: bool) -> list[str]:
     ]
 
 
-def _counted(txn: "ReadTxn", advance: object) -> "Counter[CountKey]":
+def _counted(txn: "ReadTxn", advance: Callable[[int], None]) -> "Counter[CountKey]":
     from ..engine.counters import key_of
     from ..store.contract import JobFilter
 
-    assert callable(advance)
     found: Counter[CountKey] = Counter()
     for archived in (False, True):
         after = 0

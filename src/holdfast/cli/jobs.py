@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .output import cut, emit, note, say, since, table
-from .select import Selection, find, selecting
+from .selection import Selection, find, selecting
 from .session import Session, now_ms, settings
 from .words import JobId
 

@@ -16,7 +16,7 @@ import click
 from ..core.errors import HoldfastError, StoreError
 from .exits import Exit, complain, tell
 from .output import confirm, emit, progress, say
-from .select import Selection, find, selecting
+from .selection import Selection, find, selecting
 from .session import Session, now_ms, settings
 from .words import JobId
 

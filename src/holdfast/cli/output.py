@@ -11,7 +11,7 @@ import click
 from ..core.bounds import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.table import Table
 
 # Where the output is no terminal nothing is cut: whoever reads it looks for whole words.
 PIPE_COLUMNS = 100_000
@@ -62,13 +62,17 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, right: Seque
     for row in rows:
         # A Text is taken as it is: a task called "[red]" is no markup.
         grid.add_row(*(Text(clean(cell), style=_STYLES.get(cell, "")) for cell in row))
-    _console().print(grid)
+    click.echo(_drawn(grid))
 
 
-def _console() -> "Console":
+def _drawn(grid: "Table") -> str:
+    """A table as text. Rich does not print it itself: it would end the process when a pipe is closed."""
     from rich.console import Console
 
-    return Console(file=sys.stdout, width=None if sys.stdout.isatty() else PIPE_COLUMNS, highlight=False)
+    console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else PIPE_COLUMNS)
+    with console.capture() as drawing:
+        console.print(grid)
+    return "\n".join(line.rstrip() for line in drawing.get().splitlines())
 
 
 def clean(text: str) -> str:

@@ -80,7 +80,8 @@ def _tell(session: Session, kept: "Schedule", task: str, now: int) -> None:
     from .records import moment, schedule_record
 
     moments = upcoming(kept, now, 3)
-    text = f"{kept.name}: paused" if kept.paused else f"{kept.name}: next at {moment(moments[0])}"
+    after = f"next at {moment(moments[0])}" if moments else "paused" if kept.paused else "next after its job"
+    text = f"{kept.name}: {after}"
     answer(schedule_record(kept, task, moments), text, as_json=session.as_json)
 
 

@@ -94,7 +94,7 @@ def state_option(help_text: str) -> Any:
 
 
 def json_text(what: str, raw: str | bytes) -> str:
-    """JSON as it was written, once it is known to be some; an error says where it is not, and shows nothing."""
+    """JSON as it was written, once it is known to be some; an error says where it is not and shows none."""
     import msgspec
 
     if len(raw) > DATA_BYTES:

@@ -29,6 +29,9 @@ class Ref:
 
 def add(batch: Batch, command: c.Add) -> list[int]:
     """Add jobs; see `Add`."""
+    if command.hold is not None and command.hold.claim is not None:
+        # First: a holder who is late hears that, not that its job is unknown.
+        _held(batch, command.hold, "add a child by")
     batch.ids.expect(len(command.jobs))
     return [add_one(batch, new, command.hold) for new in command.jobs]
 

@@ -156,7 +156,7 @@ class Queue(BaseQueue):
         """
         deadline_s = None if wait is None else monotonic_s() + asks.wait_s_of(wait)
         while True:
-            pause = 1.0 if until_empty and deadline_s is None else wait
+            pause = 0.1 if until_empty and deadline_s is None else wait
             found = self.claim(tasks, limit=1, lease=lease, wait=pause, renew=renew)
             if found:
                 return found[0]

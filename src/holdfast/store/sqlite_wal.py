@@ -18,7 +18,7 @@ from .sqlite_open import open_reader
 
 PAGE_BYTES = 4096
 # When to copy, and when to insist: 4 MB and 16 MB.
-COPY_PAGES = 100000
+COPY_PAGES = 1000
 INSIST_PAGES = 4_000
 # A commit touches a page of each table and index, and more as it is larger.
 PAGES_OF_A_COMMIT = 8

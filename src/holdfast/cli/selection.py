@@ -1,4 +1,4 @@
-"""Which jobs: the options by which `jobs`, `cancel`, `requeue` and `delete` choose, and the walk through them."""
+"""Which jobs: the options by which `jobs`, `cancel`, `requeue` and `delete` choose, and the walk."""
 
 import heapq
 from collections.abc import Callable, Iterator
