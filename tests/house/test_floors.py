@@ -43,6 +43,7 @@ LAZY = ("queue/connect.py", "cli/")
 # Where clocks may be read. Everybody else is told what time it is, or asks the store.
 CLOCK_FILES = {
     "store/clock.py": "the clock itself",
+    "cli/bench_measures.py": "measuring time is what it is for",
 }
 
 CLOCKS = {

@@ -47,16 +47,7 @@ _PLAIN = _SPECIAL(NewJob(task="-"))
 def create(new: NewJob, *, job_id: int, now_ms: int) -> Job:
     """A job as it first stands: due at once, or at its time."""
     if _SPECIAL(new) == _PLAIN:
-        return Job(
-            id=job_id,
-            task=new.task,
-            tenant=new.tenant,
-            created_at=now_ms,
-            run_at=now_ms,
-            place=Place.READY,
-            rank=rank.ready(DEFAULT_PRIORITY, now_ms),
-            size=size_of(new.data),
-        )
+        return _plain(new, job_id, now_ms)
     run_at = new.run_at or now_ms + new.delay_ms
     priority = DEFAULT_PRIORITY if new.priority is None else new.priority
     return Job(
@@ -85,6 +76,19 @@ def create(new: NewJob, *, job_id: int, now_ms: int) -> Job:
         run_at=run_at,
         place=Place.SCHEDULED if run_at > now_ms else Place.READY,
         rank=run_at if run_at > now_ms else rank.ready(priority, run_at),
+    )
+
+
+def _plain(new: NewJob, job_id: int, now_ms: int) -> Job:
+    return Job(
+        id=job_id,
+        task=new.task,
+        tenant=new.tenant,
+        created_at=now_ms,
+        run_at=now_ms,
+        place=Place.READY,
+        rank=rank.ready(DEFAULT_PRIORITY, now_ms),
+        size=size_of(new.data),
     )
 
 

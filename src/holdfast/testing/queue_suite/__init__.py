@@ -18,3 +18,5 @@ from .basics import *  # noqa: F403
 from .claims import *  # noqa: F403
 from .outcomes import *  # noqa: F403
 from .unique import *  # noqa: F403
+from .families import *  # noqa: F403
+from .port_families import *  # noqa: F403

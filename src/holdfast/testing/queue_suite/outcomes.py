@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from ...core.errors import JobFailed, NotFound, Timeout
+from ...core.errors import JobFailed, LeaseLost, NotFound, Timeout
 from ...core.job import Backoff, Code, State
 from ...queue.answers import Failed, Retry
 from ...queue.queue import ClaimedJob, Queue
 from ..clock import MovedClock
 from .fixtures import START_MS, MakeQueue
-from .tools import DAY_MS, HOUR_MS, MINUTE_MS, STEADY, nothing, state_of, take, upkeep
+from .tools import DAY_MS, HOUR_MS, MINUTE_MS, STEADY, nothing, state_of, take, unchanged, upkeep
 
 # ── four outcomes ────────────────────────────────────────────────────────────────────────────────
 
@@ -217,16 +217,15 @@ def test_an_expired_job_is_not_started(queue: Queue, clock: MovedClock) -> None:
     assert [(job.get().state, job.get().reason) for job in jobs] == [(State.FAILED, "expired")] * 3
 
 
-def test_a_running_job_may_finish_after_it_expired(queue: Queue, clock: MovedClock) -> None:
-    """It was started in time."""
+def test_a_lost_job_that_has_expired_is_not_put_back(queue: Queue, clock: MovedClock) -> None:
+    """It is over, and its holder is too late."""
     added = queue.add("work", expires="1m")
     job = take(queue)
     clock.advance(HOUR_MS)
     upkeep(queue)
 
-    # Its lease ended with it, so it was not put back; nobody else has it, but it is over.
-    assert added.get().reason == "expired"
-    with pytest.raises(Exception, match=str(job.id)):
+    assert (added.get().state, added.get().reason) == (State.FAILED, "expired")
+    with unchanged(queue), pytest.raises(LeaseLost, match=str(job.id)):
         job.done()
 
 
