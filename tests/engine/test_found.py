@@ -190,3 +190,25 @@ def test_a_parent_is_not_cancelled_while_it_has_children_that_wait(rig, lost):
     assert rig.job(parent.id).cancel_requested
     rig.finish(*rig.claim())
     assert rig.job(child).state == State.QUEUED
+
+
+def test_a_newcomer_does_not_overtake_those_who_are_held(rig):
+    """It came in the transaction that made room for one, and took the place of the first in line."""
+    rig.ok(c.SetLimit(domain=b"x", limit=Limit(concurrency=1)))
+    rig.add(domain=b"x")
+    (running,) = rig.claim()
+    first = rig.add(domain=b"x")
+
+    rig.do(c.Answer(hold=hold(running)), c.Add(jobs=(c.NewJob(task="a", domain=b"x"),)))
+
+    assert [job.id for job in rig.claim()] == [first]
+
+
+def test_a_ready_job_that_loses_its_priority_lets_those_who_are_held_go_first(rig):
+    """It stayed READY, at the head of a line in which it no longer was the first."""
+    rig.ok(c.SetLimit(domain=b"x", limit=Limit(concurrency=1)))
+    once_first, second = rig.add(domain=b"x"), rig.add(domain=b"x")
+
+    rig.ok(c.Update(job_id=once_first, priority=0))
+
+    assert [job.id for job in rig.claim()] == [second]

@@ -1,8 +1,8 @@
 """The way into a process of a crew: `python -m tests.stress.actor MODULE:ROLE {arguments}`.
 
-    stdin   lines from the test; its end means that the test is gone, and so goes the process
-    stdout  lines to the test
-    stderr  whatever went wrong, for people
+stdin   lines from the test; its end means that the test is gone, and so goes the process
+stdout  lines to the test
+stderr  whatever went wrong, for people
 """
 
 import json

@@ -1,10 +1,10 @@
 """The store held against the ledger: what it must show for what was told.
 
-    accepted       every job that an `add` returned is there, with its own data, and nobody else's
-    all or none    of a batch whose `add_many` never returned, all are there or none
-    one holder     of each claim one start and one accepted answer; a job is handed out again only
-                   after its claim was answered or its lease had ended
-    answers stand  what ended by an accepted answer has ended so, with that result
+accepted       every job that an `add` returned is there, with its own data, and nobody else's
+all or none    of a batch whose `add_many` never returned, all are there or none
+one holder     of each claim one start and one accepted answer; a job is handed out again only
+               after its claim was answered or its lease had ended
+answers stand  what ended by an accepted answer has ended so, with that result
 """
 
 from collections import Counter, defaultdict
@@ -15,7 +15,9 @@ from typing import Any
 
 import msgspec
 
+from holdfast.core import unique
 from holdfast.core.job import State
+from holdfast.store.contract import JobFilter
 from holdfast.store.sqlite import SqliteStore
 from holdfast.testing import model_view
 from holdfast.testing.model_checks import CHECKS
@@ -49,7 +51,9 @@ def sound(store: SqliteStore) -> list[str]:
 
 def look(store: SqliteStore) -> View:
     """All that can be seen."""
-    return model_view.look(store, ids=set(), tenants=("",), keys=[])
+    live = store.read(lambda txn: txn.jobs(JobFilter(), after=0, limit=model_view.ALL))
+    keys = [held.id for job in live if (held := unique.held_after(job))]
+    return model_view.look(store, ids=set(), tenants=("",), keys=keys)
 
 
 def accepted_jobs_are_there(view: View, events: list[Event]) -> Iterator[str]:
@@ -73,10 +77,9 @@ def accepted_jobs_are_there(view: View, events: list[Event]) -> Iterator[str]:
 def batches_are_whole(view: View, events: list[Event]) -> Iterator[str]:
     """All jobs of an `add_many` or none, also where the process died before it heard; none of nobody."""
     meant = {event["tag"]: event["count"] for event in of(events, "adds")}
-    gone = {event["tag"] for event in events if event["event"] == "gone"}
     found = Counter(decoded(data)["tag"] for data in view.data.values())
     for tag, count in found.items():
-        if count != meant.get(tag) and tag not in gone:
+        if count != meant.get(tag):
             yield f"{count} jobs of {tag} are there, of {meant.get(tag)}"
 
 

@@ -1,7 +1,7 @@
 """A hand at work on a queue: every verb through it leaves its trace in the ledger.
 
-    add, add_many ──▶ adds … added          claim ──▶ start
-    answer        ──▶ says … said | lost     (done, retry, fail, release, extend, children)
+add, add_many ──▶ adds … added          claim ──▶ start
+answer        ──▶ says … said | lost     (done, retry, fail, release, extend, children)
 """
 
 import random

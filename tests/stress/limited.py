@@ -1,7 +1,7 @@
 """Processes that work through limited domains.
 
-    worker   next ──▶ hold it a little ──▶ done, until nothing is left, or until killed
-    bulk     claim a hundred at a time, for very many domains
+worker   next ──▶ hold it a little ──▶ done, until nothing is left, or until killed
+bulk     claim a hundred at a time, for very many domains
 """
 
 from concurrent.futures import ThreadPoolExecutor

@@ -1,8 +1,8 @@
 """Processes that make ids while everything that ids rest upon is shaken.
 
-    sysids   a handful instead of two thousand, leased for a blink: they expire and are taken over all the time
-    clocks   each process's own, set an hour forward or back in the middle of its work
-    lives    queues closed and opened again, processes that add one job and are gone, or are killed
+sysids   a handful instead of two thousand, leased for a blink: they expire and are taken over all the time
+clocks   each process's own, set an hour forward or back in the middle of its work
+lives    queues closed and opened again, processes that add one job and are gone, or are killed
 """
 
 import os

@@ -1,8 +1,8 @@
 """Many processes hammer one SQLite file, some are killed and replaced: no job is lost, none has two holders.
 
-    32 × hammer ──▶ one file         the dice kill one now and then, and another takes over its share
-         │
-         └──▶ ledger ──▶ checks.broken(file, ledger) == []
+32 × hammer ──▶ one file         the dice kill one now and then, and another takes over its share
+     │
+     └──▶ ledger ──▶ checks.broken(file, ledger) == []
 """
 
 import random

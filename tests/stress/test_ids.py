@@ -1,6 +1,6 @@
 """No id is made twice: adding is idempotent by id, so an id made twice would be a job lost.
 
-    expiry, re-use, clocks an hour off ──▶ add ──▶ ids, all distinct, each with the data that it was added with
+expiry, re-use, clocks an hour off ──▶ add ──▶ ids, all distinct, each with the data that it was added with
 """
 
 import random
@@ -51,7 +51,9 @@ def test_no_id_is_made_twice_whatever_clocks_and_expiry_do(tmp_path, size, tell,
         makers.setdefault(ids.unpack(event["ids"][0]).sysid, set()).add(event["pid"])
     shared = sum(len(pids) > 1 for pids in makers.values())
     assert shared, "no number was ever taken over, so nothing was shown"
-    tell(f"{len(accepted):,} ids, all distinct; {shared} of {len(makers)} numbers went from process to process")
+    tell(
+        f"{len(accepted):,} ids, all distinct; {shared} of {len(makers)} numbers went from process to process"
+    )
 
 
 def _made(crew: Crew, size: Size, **files: str) -> None:

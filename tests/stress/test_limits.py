@@ -1,8 +1,8 @@
 """Limits hold across processes on one file, by the store's own times, also after all were restarted.
 
-    rate          ●──interval──●──interval──●        no two starts inside one interval, whoever starts
-    concurrency   ━━━━ ━━━━ ━━━━ and a fourth        no four at once, a killed holder's until its lease ends
-    many domains  all jobs run, and a domain that has nothing left to remember vanishes
+rate          ●──interval──●──interval──●        no two starts inside one interval, whoever starts
+concurrency   ━━━━ ━━━━ ━━━━ and a fourth        no four at once, a killed holder's until its lease ends
+many domains  all jobs run, and a domain that has nothing left to remember vanishes
 """
 
 import time
@@ -105,7 +105,10 @@ def _spans(events: list[checks.Event]) -> list[tuple[int, int]]:
 
 def _most_at_once(spans: list[tuple[int, int]]) -> int:
     # At one moment ends come first: who starts in the same millisecond has seen the other end.
-    steps = sorted([(start, 1) for start, end in spans if end > start] + [(end, -1) for start, end in spans if end > start])
+    steps = sorted(
+        [(start, 1) for start, end in spans if end > start]
+        + [(end, -1) for start, end in spans if end > start]
+    )
     most = now = 0
     for _, change in steps:
         now += change
@@ -136,7 +139,9 @@ def test_very_many_domains_all_run_and_then_vanish(tmp_path, size, tell):
 
     assert done == 2 * size.domains
     _see_them_vanish(path, patience_s=60)
-    tell(f"{size.domains:,} domains: {2 * size.domains / added_s:,.0f} adds/s, {done / worked_s:,.0f} jobs/s worked")
+    tell(
+        f"{size.domains:,} domains: {2 * size.domains / added_s:,.0f} adds/s, {done / worked_s:,.0f} jobs/s worked"
+    )
 
 
 def _see_them_vanish(path: Any, *, patience_s: float) -> None:

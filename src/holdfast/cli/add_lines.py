@@ -6,6 +6,7 @@ So a bad line changes nothing. What stops it in the middle (a full disk, Ctrl-C)
 transactions, and it is told how many lines they were.
 """
 
+import os
 import shutil
 import stat
 import tempfile
@@ -13,6 +14,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
+
+import click
 
 from ..core.bounds import BATCH_BYTES, BATCH_JOBS, DATA_BYTES
 from ..core.checks import check_new
@@ -90,13 +93,20 @@ def _opened(name: str) -> Iterator[tuple[IO[bytes], int]]:
         with _copied(stdin()) as copy:
             yield copy
         return
-    with Path(name).open("rb") as source:
-        about = Path(name).stat()
+    with _found(name) as source:
+        about = os.fstat(source.fileno())
         if stat.S_ISREG(about.st_mode):
             yield source, about.st_size
             return
         with _copied(source) as copy:
             yield copy
+
+
+def _found(name: str) -> IO[bytes]:
+    try:
+        return Path(name).open("rb")
+    except (OSError, ValueError) as error:
+        raise click.UsageError(f"--file {name}: {getattr(error, 'strerror', error)}") from None
 
 
 @contextmanager

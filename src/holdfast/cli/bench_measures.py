@@ -18,6 +18,7 @@ from ..engine.ticket import Ticket
 from ..queue.connect import connect
 from ..queue.queue import Queue
 from . import bench_raw
+from .bench_slow import slow_disk
 
 BY = 1_000
 DATA = {"path": "a.png", "width": 200, "filler": "x" * 62}
@@ -130,6 +131,18 @@ def add_by(bench: Bench, threads: int) -> Figure:
     return bench.compare(f"{name} add() / raw one-row commits", once)
 
 
+def add_slow(bench: Bench) -> Figure:
+    """`add` from 64 threads beside one thread, where a sync takes 2 ms."""
+    count = max(int(1_280 * bench.scale) // 64, 2) * 64
+
+    def once() -> tuple[float, float]:
+        with slow_disk(), bench.store() as (queue, _):
+            many = rate(count, lambda: _in_threads(64, count, lambda: queue.add("noop", DATA)))
+            return many, rate(count // 8, lambda: _in_threads(1, count // 8, lambda: queue.add("noop", DATA)))
+
+    return bench.compare("64 threads / one, a sync takes 2 ms", once)
+
+
 def _in_threads(threads: int, count: int, work: Callable[[], object]) -> None:
     def loop() -> None:
         for _ in range(count // threads):
@@ -214,6 +227,7 @@ MEASURES: dict[str, Callable[[Bench], Figure]] = {
     "claim": claim_and_finish,
     "add": lambda bench: add_by(bench, 1),
     "add64": lambda bench: add_by(bench, 64),
+    "slow": add_slow,
     "backlog": backlog,
     "latency": latency,
     "domains": domains,

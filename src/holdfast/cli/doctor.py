@@ -42,7 +42,8 @@ def doctor(session: Session, /, *, full: bool) -> None:
     with session.existing() as queue:
         store = queue.line.committer.engine.store
         facts = store.facts()
-        complaints = store.check()
+        with progress("checking"):
+            complaints = store.check()
         if not complaints:
             complaints = [*_clock(queue), *_counts(queue, full=full)]
         notes = _notes(queue) if not complaints else []
@@ -97,15 +98,15 @@ def _counts(queue: "Queue", *, full: bool) -> list[str]:
 
 
 def _counted(txn: "ReadTxn", advance: Callable[[int], None]) -> "Counter[CountKey]":
-    from ..engine.counters import key_of
-    from ..store.contract import JobFilter
+    from ..store.contract import CountKey, JobFilter
 
     found: Counter[CountKey] = Counter()
     for archived in (False, True):
         after = 0
         while page := txn.jobs(JobFilter(archived=archived), after=after, limit=PAGE_JOBS):
             # A job of a caller's own transaction is in no count until it is promoted.
-            found.update(key_of(job) for job in page if not job.fresh)
+            counted = (job for job in page if not job.fresh)
+            found.update(CountKey(job.tenant, job.task, job.place, job.state) for job in counted)
             after = page[-1].id
             advance(len(page))
     return found

@@ -88,6 +88,13 @@ class Description(str):
         return str(self)
 
 
+class NotJson(BadInput):
+    """What should be JSON is none; where, but not what it is."""
+
+    def __init__(self, what: str, where: str) -> None:
+        HoldfastError.__init__(self, f"{what} is not JSON: {where}")
+
+
 def state_option(help_text: str) -> Any:
     """--state, in whichever letters."""
     return click.option("--state", type=click.Choice(STATES, case_sensitive=False), help=help_text)
@@ -97,18 +104,18 @@ def json_text(what: str, raw: str | bytes) -> str:
     """JSON as it was written, once it is known to be some; an error says where it is not and shows none."""
     import msgspec
 
-    if len(raw) > DATA_BYTES:
-        raise TooLarge(what, f"{len(raw):,} bytes", needed=f"at most {DATA_BYTES:,} bytes")
     try:
         written = raw.encode() if isinstance(raw, str) else raw
+        if len(written) > DATA_BYTES:
+            raise TooLarge(what, Description("too large"), needed=f"at most {DATA_BYTES:,} bytes")
         msgspec.json.decode(written)
         return written.decode()
     except msgspec.DecodeError as error:
-        raise BadInput(what, Description("not JSON"), needed=f"some ({error})") from None
+        raise NotJson(what, str(error).removeprefix("JSON is malformed: ")) from None
     except UnicodeError:
-        raise BadInput(what, Description("not UTF-8"), needed="JSON, which is") from None
+        raise NotJson(what, "it is not UTF-8") from None
     except RecursionError:
-        raise BadInput(what, Description("nested too deeply"), needed="flatter") from None
+        raise NotJson(what, "it is nested too deeply") from None
 
 
 def data_of(words: tuple[str, ...], args: tuple[str, ...]) -> str:
@@ -118,7 +125,10 @@ def data_of(words: tuple[str, ...], args: tuple[str, ...]) -> str:
     if words and args:
         raise click.UsageError("DATA and --arg say the same thing: use one of them")
     if args:
-        return json.dumps(dict(map(_arg, args)), ensure_ascii=False)
+        named = dict(map(_arg, args))
+        if len(named) < len(args):
+            raise click.UsageError("each --arg needs a name of its own")
+        return json.dumps(named, ensure_ascii=False)
     if not words:
         return "{}"
     if words[0] != "-":
@@ -136,9 +146,7 @@ def stdin() -> IO[bytes]:
 def _typed(word: str) -> str:
     try:
         return json_text("DATA", word)
-    except TooLarge:
-        raise
-    except BadInput as error:
+    except NotJson as error:
         raise click.UsageError(
             f"{error}; text needs its own quotes, '\"like this\"', or --arg name=text"
         ) from None
@@ -150,7 +158,7 @@ def _arg(word: str) -> tuple[str, Any]:
         raise click.UsageError("--arg must be name=value, as in --arg width=200")
     try:
         return name, json.loads(json_text("--arg", text))
-    except BadInput:
+    except NotJson:
         try:
             text.encode()
         except UnicodeEncodeError:

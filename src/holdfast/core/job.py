@@ -76,8 +76,8 @@ STORED_ATTEMPTS = 10
 STORED_LOSSES = 10
 
 
-class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The base of all records: frozen, and written without what is at its default."""
+class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, repr_omit_defaults=True):
+    """The base of all records: frozen, written and shown without what is at its default."""
 
 
 class Backoff(Record, frozen=True, kw_only=True):
@@ -197,10 +197,11 @@ class Job(Record, frozen=True, kw_only=True):
 
 def state(job: Job) -> State:
     """The state that follows from the record."""
-    if job.place == Place.DONE:
+    place = job.place
+    if place is Place.DONE:
         return job.ended or State.FINISHED
-    if job.place == Place.PAUSED:
-        return State.PAUSED
-    if job.place == Place.RUNNING:
+    if place is Place.RUNNING:
         return State.RUNQUEUED if job.retry_after else State.RUNNING
+    if place is Place.PAUSED:
+        return State.PAUSED
     return State.RUNQUEUED if job.lapsed else State.QUEUED

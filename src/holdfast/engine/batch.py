@@ -14,6 +14,7 @@ A job is written once however often it was decided upon, and its version goes up
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -22,7 +23,7 @@ from ..core.commands import NewJob
 from ..core.errors import Conflict, NotFound, Refused
 from ..core.job import Body, Job, Place, State
 from ..core.unique import Unique, UniqueKey
-from ..store.contract import CountKey, Txn
+from ..store.contract import Txn
 from . import counters
 from .limiting import Domains
 from .overlay import Overlay
@@ -48,7 +49,14 @@ class Batch:
         self.results: Overlay[int, Body] = Overlay()
         self.uniques: Overlay[UniqueKey, Unique | None] = Overlay()
         self.records: Overlay[tuple[str, str], bytes | None] = Overlay()
-        self.counts: Counter[CountKey] = Counter()
+        self._overlays: tuple[Overlay[Any, Any], ...] = (
+            self.jobs,
+            self.data,
+            self.results,
+            self.uniques,
+            self.records,
+        )
+        self.counts: counters.Counts = Counter()
         self.unique_stored: dict[UniqueKey, Unique | None] = {}
         # What others may be waiting for.
         self.woke = False
@@ -232,12 +240,13 @@ class Batch:
 
     def keep(self) -> None:
         """The command at hand stands."""
-        for overlay in (self.jobs, self.data, self.results, self.uniques, self.records):
-            overlay.keep()
+        for overlay in self._overlays:
+            if overlay.draft:
+                overlay.keep()
 
     def drop(self) -> None:
         """The command at hand failed: nothing of it remains."""
-        for overlay in (self.jobs, self.data, self.results, self.uniques, self.records):
+        for overlay in self._overlays:
             overlay.drop()
 
     # Writing
@@ -343,8 +352,7 @@ class Batch:
     def finish(self) -> None:
         """The last writes of the transaction: domains and counts."""
         self.domains.write()
-        changes = {key: change for key, change in self.counts.items() if change}
-        if changes:
+        if changes := counters.changes(self.counts):
             self.txn.count(changes)
         self.counts.clear()
 

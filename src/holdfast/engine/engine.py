@@ -131,7 +131,12 @@ class Engine:
 
     def _upkeep(self, batch: Batch, commands: Sequence[c.Command]) -> int:
         upkeep.promote(batch)
-        wanted = batch.now_ms >= self.next_upkeep_ms or any(isinstance(x, c.Upkeep) for x in commands)
+        # The next time is a period ahead at most, unless the clock was set back.
+        back = self.next_upkeep_ms > batch.now_ms + upkeep.PERIOD_MS
+        if back:
+            upkeep.clock_went_back(batch)
+        due = back or batch.now_ms >= self.next_upkeep_ms
+        wanted = due or any(isinstance(x, c.Upkeep) for x in commands)
         next_ms = upkeep.rest(batch) if wanted else self.next_upkeep_ms
         batch.keep()
         return next_ms

@@ -57,7 +57,7 @@ class Domains:
         self._stored: dict[DomainKey, Domain | None] = {}
         self._now: dict[DomainKey, Domain | None] = {}
         self._limits: dict[DomainKey, Limit | None] = {}
-        # Where a newcomer was held back, who may outrank one that is READY.
+        # Where one who is held may outrank one that is READY.
         self._crowded: set[tuple[DomainKey, str]] = set()
         # Permits given since the last `account`.
         self._taken: Counter[DomainKey] = Counter()
@@ -125,13 +125,16 @@ class Domains:
             domain = self._now[key]
             if domain is None:
                 continue
-            newcomer = after is not None and after.place == Place.READY and not _stood_ready(before, after)
-            stands = self._admitted(domain, after) if after is not None and newcomer else after
+            ready = after is not None and after.place == Place.READY
+            stands = self._admitted(domain, before, after) if after is not None and ready else after
             self._now[key] = _moved(domain, before, stands)
 
-    def _admitted(self, domain: Domain, job: Job) -> Job:
+    def _admitted(self, domain: Domain, before: Job | None, job: Job) -> Job:
         lane = domain.lanes.get(job.task, Lane())
-        if lane.ready < self.allowance(domain.key):
+        if lane.held and (before is None or before.place != Place.HELD or before.rank != job.rank):
+            # One of those who are held may come before it.
+            self._crowded.add((domain.key, job.task))
+        if lane.ready < self.allowance(domain.key) or _stood_ready(before, job):
             return job
         self._crowded.add((domain.key, job.task))
         job = rules.hold_back(job)

@@ -33,9 +33,8 @@ class Overlay(Generic[K, V]):
 
     def keep(self) -> None:
         """The command stands."""
-        if self.draft:
-            self.kept.update(self.draft)
-            self.draft.clear()
+        self.kept.update(self.draft)
+        self.draft.clear()
 
     def drop(self) -> None:
         """The command failed."""

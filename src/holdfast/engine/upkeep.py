@@ -21,17 +21,24 @@ def promote(batch: Batch) -> None:
     """Let what is due be so."""
     now_ms, txn = batch.now_ms, batch.txn
     moments = txn.moments()
+    # Before the others: what has expired does not come due any more.
+    if _is_due(moments.expiring, now_ms):
+        for job in _standing(batch, txn.expiring(now_ms, UPKEEP_JOBS)):
+            batch.put(rules.expire(job, now_ms=now_ms))
     if _is_due(moments.scheduled, now_ms):
         for job in _standing(batch, txn.first(Place.SCHEDULED, now_ms, UPKEEP_JOBS)):
             batch.put(rules.due(job))
     if _is_due(moments.running, now_ms):
         for job in _standing(batch, txn.first(Place.RUNNING, now_ms, UPKEEP_JOBS)):
             chores.put(batch, rules.lapse(job, now_ms=now_ms))
-    if _is_due(moments.expiring, now_ms):
-        for job in _standing(batch, txn.expiring(now_ms, UPKEEP_JOBS)):
-            batch.put(rules.expire(job, now_ms=now_ms))
     if _is_due(moments.domains, now_ms):
         batch.domains.load([domain.key for domain in txn.due_domains(now_ms, UPKEEP_JOBS)])
+
+
+def clock_went_back(batch: Batch) -> None:
+    """Have all domains looked at: what they took for their next moment may now be far ahead."""
+    for tenant in sorted({key.tenant for key in batch.txn.counts()}):
+        chores.touch_domains(batch, tenant, after=b"")
 
 
 def rest(batch: Batch) -> int:

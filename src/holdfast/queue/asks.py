@@ -7,13 +7,21 @@ from collections.abc import Callable, Iterable
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from ..core import commands as c
-from ..core.bounds import BATCH_BYTES, BATCH_JOBS, CLAIM_JOBS, MAX_DURATION_MS, MIN_LEASE_MS
-from ..core.checks import check_name, check_whole
+from ..core.bounds import (
+    BATCH_BYTES,
+    BATCH_JOBS,
+    CLAIM_JOBS,
+    DOMAIN_BYTES,
+    MAX_DURATION_MS,
+    MIN_LEASE_MS,
+)
+from ..core.checks import check_key, check_name, check_new, check_whole
 from ..core.durations import duration_ms, moment_ms
 from ..core.errors import BadInput, JobFailed, NotFound, Timeout
 from ..core.job import Job, State
-from ..core.limits import Limit
+from ..core.limits import Limit, check_limit
 from ..core.schedule import Schedule
+from ..core.schedule import check as check_schedule
 from ..engine.engine import check
 from ..store.contract import ReadTxn
 from .options import Duration, JobOptions, Key, Moment, decode, encode, job_id, key_bytes, new_job, rate_per_s
@@ -169,7 +177,10 @@ def limit(
     wanted = None
     if per_s is not None or concurrency is not None:
         wanted = Limit(rate=per_s, burst=burst, concurrency=concurrency)
-    return Ask(c.SetLimit(domain=key_bytes("domain", domain), tenant=tenant, limit=wanted), same)
+        check_limit(wanted)
+    name = key_bytes("domain", domain)
+    check_key("domain", name, DOMAIN_BYTES)
+    return Ask(c.SetLimit(domain=name, tenant=tenant, limit=wanted), same)
 
 
 def pause(task: Any, domain: Key | None, *, tenant: str, on: bool) -> Ask[None]:
@@ -180,6 +191,10 @@ def pause(task: Any, domain: Key | None, *, tenant: str, on: bool) -> Ask[None]:
         domain=None if domain is None else key_bytes("domain", domain),
         on=on,
     )
+    if command.task is not None:
+        check_name("task", command.task)
+    if command.domain is not None:
+        check_key("domain", command.domain, DOMAIN_BYTES)
     return Ask(command, same)
 
 
@@ -194,6 +209,9 @@ def schedule(
         jitter_ms=0 if jitter is None else duration_ms(jitter, name="jitter"),
         **{field: value for field, value in when.items() if value is not None},
     )
+    # Refused here and not only by the engine: a bad schedule must not so much as create the store.
+    check_schedule(record)
+    check_new(new)
     return Ask(c.SetSchedule(schedule=record, job=new), same)
 
 

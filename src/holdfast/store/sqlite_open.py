@@ -25,7 +25,7 @@ READER_CACHE_KB = 4 * 1024
 # Somebody else may be in the way for a moment: at opening, after a crash, while reading.
 PATIENT_MS = 5_000
 # A write-ahead log that was once large gives back what is above this.
-LOG_KEPT_BYTES = 16 * 1024 * 1024
+LOG_KEPT_BYTES = 32 * 1024 * 1024
 
 
 def open_writer(driver: Driver, path: Path, queue: WriteQueue) -> Link:

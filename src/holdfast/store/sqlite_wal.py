@@ -17,9 +17,10 @@ from .sqlite_lock import WriteQueue
 from .sqlite_open import open_reader
 
 PAGE_BYTES = 4096
-# When to copy, and when to insist: 4 MB and 16 MB.
-COPY_PAGES = 1000
-INSIST_PAGES = 4_000
+# When to copy, and when to insist: 16 MB and 32 MB. Each time two files are synced, beside the commits,
+# which on many disks slows them down; so not too often.
+COPY_PAGES = 4_000
+INSIST_PAGES = 8_000
 # A commit touches a page of each table and index, and more as it is larger.
 PAGES_OF_A_COMMIT = 8
 ROWS_OF_A_PAGE = 8

@@ -20,7 +20,10 @@ Complaints = Iterator[str]
 
 def counts_are_what_is_counted(view: View) -> Complaints:
     """Counts are kept as jobs change; counting the jobs comes to the same."""
-    counted = Counter(counters.key_of(job) for job in (*view.live.values(), *view.archived.values()))
+    counted = Counter(
+        counters.CountKey(job.tenant, job.task, job.place, job.state)
+        for job in (*view.live.values(), *view.archived.values())
+    )
     for key in sorted(counted.keys() | view.counts.keys()):
         if counted.get(key) != view.counts.get(key):
             yield f"{key}: {counted.get(key)} jobs, counted as {view.counts.get(key)}"

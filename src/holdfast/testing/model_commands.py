@@ -5,6 +5,7 @@ the jobs or claims that there are when its turn comes. So histories shrink well,
 meet something.
 """
 
+from collections.abc import Sequence
 from itertools import product
 from typing import Any
 
@@ -17,6 +18,7 @@ from ..core.job import Backoff, Code, Job, Place, Record, State
 from ..core.limits import Limit
 from ..core.schedule import Schedule
 from ..core.unique import UniqueKey, key_of
+from ..engine.records import PAUSE, read_pause
 from ..store.contract import JobFilter
 from .model_view import View
 
@@ -73,217 +75,186 @@ class Scene(Record, frozen=True, kw_only=True):
 
 # ── what is drawn ────────────────────────────────────────────────────────────────────────────────
 
+# Options come as fragments, one draw each; the fewer there are at once, the more often two of them meet.
+Fragment = dict[str, Any]
+
+
+def _each(**values: Sequence[Any]) -> list[Fragment]:
+    return [{name: value} for name, choices in values.items() for value in choices]
+
+
+def _some(most: int, fragments: list[Fragment]) -> st.SearchStrategy[Fragment]:
+    """A few of these fragments, in one."""
+    chosen = st.lists(st.sampled_from(fragments), max_size=most)
+    return chosen.map(lambda parts: {name: value for part in parts for name, value in part.items()})
+
+
+def _often(*weighted: tuple[int, st.SearchStrategy[Any]]) -> st.SearchStrategy[Any]:
+    """One of these, each as often as it says."""
+    pool = [strategy for weight, strategy in weighted for _ in range(weight)]
+    return st.integers(0, len(pool) - 1).flatmap(pool.__getitem__)
+
+
+def _plans(kind: Any, most: int, fragments: list[Fragment], **known: Any) -> st.SearchStrategy[Plan]:
+    """Plans of a kind of command, with what is always given and a few fragments."""
+    return st.builds(
+        lambda options, pick, twist: Plan(command=kind(**(known | options)), pick=pick, twist=twist),
+        _some(most, fragments) if fragments else st.just({}),
+        _picks,
+        st.integers(0, 9),
+    )
+
+
 _picks = st.integers(0, 99)
-_twists = st.integers(0, 9)
-_moments = st.sampled_from((START_MS - DAY_MS, START_MS + 1, START_MS + MINUTE_MS, START_MS + HOUR_MS))
-_bodies = st.sampled_from(("{}", '{"n":1}', '{"n":null,"m":{"é":2}}', "[1]", b"", b"\x00\xff{"))
-_priorities = st.sampled_from((0, 500, 501, 1000))
-_repeats = st.sampled_from(
-    ("FINISHED, +1 HOUR", "SCHEDULED, +1 MINUTE", "STARTED, +5 SECONDS", "HOURLY", "FINISHED, -1 DAY")
-    + ("SCHEDULED, +999 YEARS",)
+_MOMENTS = (START_MS - DAY_MS, START_MS + 1, START_MS + MINUTE_MS, START_MS + HOUR_MS)
+_BODIES = ("{}", '{"n":1}', '{"n":null,"m":{"é":2}}', "[1]", b"", b"\x00\xff{")
+_PRIORITIES = (0, 501, 1000)
+_REPEATS = ("FINISHED, +1 HOUR", "scheduled, +1 MINUTE", "STARTED, +5 SECONDS", "HOURLY", "FINISHED, -1 DAY")
+_ENDLESS = ("SCHEDULED, +999 YEARS",)
+_HOLD = c.Hold(job_id=0, owner=0)
+
+_UNIQUE: list[Fragment] = [
+    {"unique": key, "on_conflict": on_conflict, "unique_for_ms": for_ms}
+    for key, on_conflict, for_ms in product(KEYS, ("keep", "merge", "replace"), (0, 1_000))
+]
+_PLAIN = _each(
+    tenant=("t",),
+    data=_BODIES,
+    priority=_PRIORITIES,
+    delay_ms=(1, 1_000, MINUTE_MS),
+    run_at=_MOMENTS,
+    expires_in_ms=(100, HOUR_MS),
+    expires_at=_MOMENTS,
+    max_attempts=(0, 1, 2),
+    max_losses=(0, 1, 2),
+    backoff=(Backoff(first_ms=0, most_ms=0), Backoff(first_ms=100, most_ms=1_000, jitter=0.5)),
+    timeout_ms=(1, 1_000, MINUTE_MS),
+    retry_after=(500, 5_000, "+1 SECOND", "+0 SECONDS", "WEEKDAY 1", "+999 YEARS"),
+    repeat=_REPEATS + _ENDLESS,
+    domain=DOMAINS[:1] * 8 + DOMAINS,
+    wait_for_failed=(True,),
+    mock=(True,),
+    strict=(True,),
 )
-_retry_afters = st.sampled_from((500, 5_000, "+1 SECOND", "+0 SECONDS", "WEEKDAY 1", "+999 YEARS"))
-_backoffs = st.sampled_from(
-    (Backoff(first_ms=0, most_ms=0), Backoff(first_ms=100, most_ms=1_000, jitter=0.5))
-)
-
-
-def _some(most: int, **strategies: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
-    """A few of these options; the fewer at once, the more often each of them meets another."""
-    pairs = [st.tuples(st.just(name), strategy) for name, strategy in strategies.items()]
-    return st.lists(st.one_of(pairs), max_size=most).map(dict) if pairs else st.just({})
-
-
-_PLAIN: dict[str, st.SearchStrategy[Any]] = {
-    "tenant": st.sampled_from(TENANTS),
-    "data": _bodies,
-    "priority": _priorities,
-    "delay_ms": st.sampled_from((1, 1_000, MINUTE_MS)),
-    "run_at": _moments,
-    "expires_in_ms": st.sampled_from((100, 5_000, HOUR_MS)),
-    "expires_at": _moments,
-    "max_attempts": st.sampled_from((0, 1, 2)),
-    "max_losses": st.sampled_from((0, 1, 2)),
-    "backoff": _backoffs,
-    "timeout_ms": st.sampled_from((1, 1_000, MINUTE_MS)),
-    "retry_after": _retry_afters,
-    "repeat": _repeats,
-    "domain": st.sampled_from(DOMAINS),
-    "wait_for_failed": st.just(True),
-    "mock": st.just(True),
-    "strict": st.just(True),
-}
-_tasks = st.sampled_from(TASKS)
-_follower = st.builds(lambda task, options: c.NewJob(task=task, **options), _tasks, _some(3, **_PLAIN))
-_unique = st.builds(
-    lambda key, on_conflict, unique_for_ms: {
-        "unique": key,
-        "on_conflict": on_conflict,
-        "unique_for_ms": unique_for_ms,
-    },
-    st.sampled_from(KEYS),
-    st.sampled_from(("keep", "merge", "replace")),
-    st.sampled_from((0, 0, 1_000, HOUR_MS)),
+_PLAIN += [{"strict": True, "wait_for_failed": True}]
+_THEN = _each(
+    then=[c.NewJob(task="b"), c.NewJob(task="a", domain=b"x", then=c.NewJob(task="b", data=b"\xff"))]
 )
 _new_jobs = st.builds(
-    lambda task, options, unique: c.NewJob(task=task, **options, **unique),
-    _tasks,
-    _some(5, **_PLAIN, domain_too=st.sampled_from(DOMAINS), then=_follower, id=_picks).map(
-        lambda options: {"domain" if name == "domain_too" else name: value for name, value in options.items()}
-    ),
-    st.one_of(st.just({}), _unique),
+    lambda task, options: c.NewJob(task=task, **options),
+    st.sampled_from(TASKS),
+    _some(4, _PLAIN + _UNIQUE + _THEN + _each(id=(5, 50, 51))),
 )
-_hold = c.Hold(job_id=0, owner=0)
-
-
-def _plan(command: st.SearchStrategy[c.Command]) -> st.SearchStrategy[Plan]:
-    return st.builds(
-        lambda command, pick, twist: Plan(command=command, pick=pick, twist=twist), command, _picks, _twists
-    )
-
-
-def _command(kind: Any, most: int = 3, **fixed: Any) -> Any:
-    """Commands of a kind: `fixed` values and strategies always, a few `options` beside them."""
-    options = fixed.pop("options", {})
-    always = {name: v if isinstance(v, st.SearchStrategy) else st.just(v) for name, v in fixed.items()}
-    return st.builds(
-        lambda known, extra: kind(**known, **extra), st.fixed_dictionaries(always), _some(most, **options)
-    )
-
-
-adds = _plan(_command(c.Add, jobs=st.lists(_new_jobs, min_size=1, max_size=3).map(tuple)))
+adds = st.builds(
+    lambda jobs, pick, twist: Plan(command=c.Add(jobs=tuple(jobs)), pick=pick, twist=twist),
+    st.lists(_new_jobs, min_size=1, max_size=3),
+    _picks,
+    st.integers(0, 9),
+)
 births = st.builds(
     lambda plan, pick: replace(
         plan,
-        command=replace(
-            plan.command, jobs=tuple(replace(new, parent_id=pick + 1) for new in plan.command.jobs)
-        ),
+        command=c.Add(jobs=tuple(replace(new, parent_id=pick + 1) for new in plan.command.jobs)),
     ),
     adds,
     _picks,
 )
-claims = _plan(
-    _command(
-        c.Claim,
-        limit=st.integers(1, 4),
-        lease_ms=st.sampled_from((10, 1_000, MINUTE_MS, None)),
-        owner=st.sampled_from(OWNERS),
-        mock=st.booleans(),
-        most=1,
-        options={
-            "tasks": st.sampled_from((("a",), ("b",), ("b", "a"))),
-            "tenant": st.sampled_from(TENANTS),
-            "priority": _priorities,
-        },
-    )
+claims = _plans(
+    c.Claim,
+    3,
+    _each(limit=(1, 2, 3, 4), lease_ms=(10, MINUTE_MS, None), owner=OWNERS, mock=(True, True, True))
+    + _each(tasks=(("a",), ("b", "a")), tenant=TENANTS, priority=(500, 1000)),
+    limit=2,
+    lease_ms=1_000,
 )
-answers = _plan(
-    _command(
-        c.Answer,
-        hold=_hold,
-        code=st.sampled_from((Code.OK, Code.OK, Code.ERROR, Code.RETRY, Code.FAILED)),
-        options={
-            "result": _bodies,
-            "data": _bodies,
-            "error": st.sampled_from(("", "no")),
-            "exit_code": st.just(207),
-            "delay_ms": st.sampled_from((0, 500, MINUTE_MS)),
-            "run_at": _moments,
-            "counts": st.just(False),
-            "ignore_repeat": st.just(True),
-        },
-    )
+answers = _plans(
+    c.Answer,
+    3,
+    _each(code=(Code.ERROR, Code.ERROR, Code.RETRY, Code.FAILED, Code.FAILED), counts=(False,))
+    + _each(result=_BODIES[:2] + _BODIES[-1:], data=_BODIES[1:3] + _BODIES[-1:], error=("no",))
+    + _each(exit_code=(207,), delay_ms=(0, 500, MINUTE_MS), run_at=_MOMENTS, ignore_repeat=(True,)),
+    hold=_HOLD,
 )
-held_verbs = st.one_of(
-    _plan(_command(c.Release, hold=_hold, lost=st.booleans())),
-    _plan(_command(c.Extend, hold=_hold, lease_ms=st.sampled_from((10, 1_000, MINUTE_MS)))),
-    _plan(_command(c.Report, hold=_hold, fraction=st.sampled_from((0.0, 0.5, 1.0)), note="half")),
+held_verbs = _often(
+    (1, _plans(c.Release, 1, _each(lost=(True,)), hold=_HOLD)),
+    (1, _plans(c.Extend, 1, _each(lease_ms=(10, MINUTE_MS)), hold=_HOLD, lease_ms=1_000)),
+    (1, _plans(c.Report, 1, _each(fraction=(0.0, 1.0), note=("half",)), hold=_HOLD, fraction=0.5)),
 )
-_updates = {"data": _bodies, "priority": _priorities, "run_at": _moments, "task": _tasks}
-_updates["repeat"] = st.one_of(st.just(""), _repeats)
-operators = st.one_of(
-    _plan(_command(c.Update, job_id=0, hold=st.sampled_from((None, _hold)), options=_updates)),
-    _plan(_command(c.Cancel, job_id=0, force=st.booleans())),
-    _plan(
-        _command(
-            c.Requeue, job_id=0, run_at=st.one_of(st.just(0), _moments), task=st.sampled_from((None, *TASKS))
-        )
-    ),
-    _plan(_command(c.Delete, job_id=0)),
+_UPDATES = _each(data=_BODIES, priority=_PRIORITIES, run_at=_MOMENTS, task=TASKS)
+_UPDATES += _each(repeat=("", *_REPEATS, *_ENDLESS))
+operators = _often(
+    (2, _plans(c.Update, 3, _UPDATES, job_id=0)),
+    (1, _plans(c.Update, 3, _UPDATES, job_id=0, hold=_HOLD)),
+    (2, _plans(c.Cancel, 1, _each(force=(True,)), job_id=0)),
+    (2, _plans(c.Requeue, 2, _each(run_at=_MOMENTS, task=TASKS), job_id=0)),
+    (1, _plans(c.Delete, 0, [], job_id=0)),
 )
-_limits = st.builds(
-    lambda rate, burst, concurrency: Limit(
-        rate=rate, burst=burst, concurrency=1 if rate is None and concurrency is None else concurrency
-    ),
-    st.sampled_from((None, 10.0, 3.0, 1.0, 0.1)),
-    st.sampled_from((1, 1, 2, 3)),
-    st.sampled_from((None, 0, 1, 2, 3)),
-)
-governing = st.one_of(
-    _plan(
-        _command(
-            c.SetLimit,
-            domain=st.sampled_from(DOMAINS + PATTERNS),
-            tenant=st.sampled_from(("", "", "t")),
-            limit=st.one_of(_limits, _limits, st.none()),
-        )
-    ),
-    _plan(
-        _command(
-            c.Pause,
-            tenant=st.sampled_from((None, *TENANTS)),
-            on=st.booleans(),
-            most=1,
-            options={"task": _tasks, "domain": st.sampled_from(DOMAINS)},
-        )
-    ),
-)
-_names = st.sampled_from(("s", "r"))
-_times = st.sampled_from(
+_LIMITS = [
+    Limit(rate=rate, burst=burst, concurrency=concurrency)
+    for rate, burst, concurrency in product((None, 10.0, 3.0, 0.1), (1, 2), (None, 0, 1, 2))
+    if rate is not None or concurrency is not None
+]
+_PAUSES = [
+    *(c.Pause(**what) for what in _each(task=TASKS, domain=DOMAINS, tenant=TENANTS)),
+    *(c.Pause(tenant="t", **what) for what in _each(task=TASKS, domain=DOMAINS)),
+]
+governing = _often(
     (
-        {"every_ms": 10_000},
-        {"every_ms": HOUR_MS},
-        {"every_ms": HOUR_MS, "catch_up": "all"},
-        {"cron": "*/5 * * * *"},
-    )
-    + ({"repeat": "FINISHED, +1 MINUTE"}, {"repeat": "STARTED, +5 SECONDS"}, {"repeat": "SCHEDULED, +1 HOUR"})
+        2,
+        _plans(
+            c.SetLimit,
+            3,
+            _each(domain=(*DOMAINS, *PATTERNS), tenant=("t",), limit=[*_LIMITS, None, None, None]),
+            domain=b"x",
+            limit=Limit(concurrency=1),
+        ),
+    ),
+    (
+        1,
+        st.builds(
+            lambda pause, twist: Plan(command=pause, twist=twist), st.sampled_from(_PAUSES), st.integers(0, 9)
+        ),
+    ),
 )
+_NAMED = _each(name=("r",), tenant=("t",))
+_TIMES: list[Fragment] = [
+    *_each(every_ms=(10_000, HOUR_MS), cron=("*/5 * * * *",)),
+    *_each(repeat=("FINISHED, +1 MINUTE", "STARTED, +5 SECONDS", "SCHEDULED, +1 HOUR")),
+    {"every_ms": HOUR_MS, "catch_up": "all"},
+]
+_LIVES = _each(catch_up=("none",), overlap=("wait", "allow"), jitter_ms=(4_000,)) + _NAMED
 _schedules = st.builds(
-    lambda name, tenant, when, options: Schedule(name=name, tenant=tenant, **(options | when)),
-    _names,
-    st.sampled_from(TENANTS),
-    _times,
-    _some(
+    lambda options, when: Schedule(**({"name": "s"} | options | when)),
+    _some(2, _LIVES),
+    st.sampled_from(_TIMES),
+)
+schedules = _often(
+    (
         3,
-        catch_up=st.sampled_from(("none", "one")),
-        overlap=st.sampled_from(("skip", "wait", "allow")),
-        jitter_ms=st.just(4_000),
+        st.builds(
+            lambda schedule, new: Plan(command=c.SetSchedule(schedule=schedule, job=new)),
+            _schedules,
+            _new_jobs,
+        ),
+    ),
+    (1, _plans(c.DeleteSchedule, 1, _NAMED, name="s")),
+    (1, _plans(c.PauseSchedule, 2, _NAMED + _each(on=(False, False)), name="s")),
+)
+upkeeps = _often(
+    (2, _plans(c.Upkeep, 0, [])),
+    (
+        1,
+        _plans(c.Purge, 2, _each(before_ms=_MOMENTS[1:], tenant=TENANTS, limit=(1,)), before_ms=_MOMENTS[-1]),
     ),
 )
-schedules = st.one_of(
-    _plan(_command(c.SetSchedule, schedule=_schedules, job=_new_jobs)),
-    _plan(_command(c.DeleteSchedule, name=_names, tenant=st.sampled_from(TENANTS))),
-    _plan(_command(c.PauseSchedule, name=_names, tenant=st.sampled_from(TENANTS), on=st.booleans())),
-)
-upkeeps = st.one_of(
-    _plan(st.just(c.Upkeep())),
-    _plan(
-        _command(
-            c.Purge, before_ms=_moments, tenant=st.sampled_from((None, *TENANTS)), limit=st.integers(1, 3)
-        )
-    ),
-)
+work = _often((3, claims), (5, answers), (2, held_verbs))
+rule_it = _often((2, governing), (1, schedules), (1, upkeeps))
+anything = _often((3, adds), (2, births), (6, work), (2, operators), (1, rule_it))
 filters = _some(
     2,
-    tenant=st.sampled_from(TENANTS),
-    task=_tasks,
-    state=st.sampled_from(tuple(State)),
-    place=st.sampled_from(tuple(Place)),
-    domain=st.sampled_from(DOMAINS),
-    schedule=st.just("s"),
-    archived=st.just(True),
+    _each(tenant=TENANTS, task=TASKS, state=tuple(State), place=tuple(Place), domain=DOMAINS)
+    + _each(schedule=("s",), archived=(True, True, True)),
 ).map(lambda options: JobFilter(**options))
-anything = st.one_of(adds, births, claims, answers, held_verbs, operators, governing, schedules, upkeeps)
 
 
 # ── which job it is about ────────────────────────────────────────────────────────────────────────
@@ -292,8 +263,13 @@ anything = st.one_of(adds, births, claims, answers, held_verbs, operators, gover
 def cast(plan: Plan, scene: Scene) -> c.Command:
     """The command of a plan, about a job that there is; sometimes about one that was, or never."""
     command = plan.command
+    if plan.twist < 7 and _is_in_vain(command, scene):
+        # Rather than nothing: get something to work on.
+        return c.Claim(limit=3, lease_ms=MINUTE_MS, mock=plan.twist > 3)
     if isinstance(command, c.Add):
         return _cast_add(command, plan, scene)
+    if isinstance(command, c.Pause):
+        return _lifted(scene) or command if plan.twist > 2 else command
     if isinstance(command, c.SetSchedule):
         return replace(command, job=replace(command.job, id=0))
     if isinstance(command, c.Answer):
@@ -307,6 +283,25 @@ def cast(plan: Plan, scene: Scene) -> c.Command:
             changes["job_id"] = job.id if job else UNKNOWN_ID
         return replace(command, **changes)
     return replace(command, job_id=_job(plan, scene)) if hasattr(command, "job_id") else command
+
+
+def _is_in_vain(command: c.Command, scene: Scene) -> bool:
+    """Whether it is about a claim or a parent, and there is none."""
+    live = scene.view.live.values()
+    if isinstance(command, c.Add) and command.jobs[0].parent_id:
+        return not any(_may_have_children(job) for job in live)
+    return getattr(command, "hold", None) is not None and not any(job.owner for job in live)
+
+
+def _lifted(scene: Scene) -> c.Pause | None:
+    """The end of a pause, so that there are seldom many."""
+    standing = [read_pause(name) for kind, name in scene.view.records if kind == PAUSE]
+    tenant, task, domain = standing[0] if standing else (None, None, None)
+    return c.Pause(tenant=tenant, task=task, domain=domain, on=False) if standing else None
+
+
+def _may_have_children(job: Job) -> bool:
+    return job.place in (Place.RUNNING, Place.PAUSED) and not job.parent_id
 
 
 def _cast_add(command: c.Add, plan: Plan, scene: Scene) -> c.Add:
@@ -335,7 +330,7 @@ def _birth_hold(parent: Job, plan: Plan, scene: Scene) -> c.Hold | None:
 
 def _parent(pick: int, scene: Scene) -> Job | None:
     live = list(scene.view.live.values())
-    fit = [job for job in live if job.place in (Place.RUNNING, Place.PAUSED) and not job.parent_id]
+    fit = [job for job in live if _may_have_children(job)]
     pool = fit if fit and pick < 90 else live
     return pool[pick % len(pool)] if pool and pick < 98 else None
 
@@ -349,6 +344,11 @@ def _claim(plan: Plan, scene: Scene) -> Job | None:
     standing = [job for job in scene.view.live.values() if job.owner]
     pool = standing if standing and plan.pick < 85 else scene.claims
     return pool[plan.pick % len(pool)] if pool else None
+
+
+def hold_of(job: Job) -> c.Hold:
+    """The claim of a job as it stands."""
+    return c.Hold(job_id=job.id, owner=job.owner, claim=job.claim)
 
 
 def _held(job: Job | None, plan: Plan) -> c.Hold:

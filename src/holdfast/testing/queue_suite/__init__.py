@@ -20,3 +20,10 @@ from .outcomes import *  # noqa: F403
 from .unique import *  # noqa: F403
 from .families import *  # noqa: F403
 from .port_families import *  # noqa: F403
+from .repeats import *  # noqa: F403
+from .rates import *  # noqa: F403
+from .limits import *  # noqa: F403
+from .pauses import *  # noqa: F403
+from .schedules import *  # noqa: F403
+from .races import *  # noqa: F403
+from .waiting import *  # noqa: F403

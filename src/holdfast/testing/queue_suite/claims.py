@@ -15,6 +15,7 @@ from .fixtures import START_MS, MakeQueue
 from .tools import (
     MINUTE_MS,
     ask,
+    hold_of,
     nothing,
     state_of,
     states,
@@ -196,9 +197,8 @@ def test_a_process_that_is_known_to_be_dead_loses_its_job_at_once(queue: Queue) 
     """It counts as a loss, and nobody is left who could still answer."""
     queue.add("work")
     job = take(queue)
-    hold = c.Hold(job_id=job.id, owner=job.record.owner, claim=job.claim)
 
-    ask(queue, c.Release(hold=hold, lost=True))
+    ask(queue, c.Release(hold=hold_of(job), lost=True))
 
     with unchanged(queue), pytest.raises(LeaseLost):
         job.done()

@@ -40,6 +40,16 @@ def ask(queue: Queue, command: c.Command) -> Any:
     return queue.line.committer.ask(command)
 
 
+def ask_all(queue: Queue, commands: Sequence[c.Command]) -> list[Any]:
+    """The replies to commands that are one transaction."""
+    return queue.line.committer.engine.execute(commands).replies
+
+
+def hold_of(job: ClaimedJob) -> c.Hold:
+    """The right to answer for a claimed job."""
+    return c.Hold(job_id=job.id, owner=job.record.owner, claim=job.claim)
+
+
 def upkeep(queue: Queue) -> None:
     """Let whatever has become true by itself be so."""
     ask(queue, c.Upkeep())

@@ -1,0 +1,351 @@
+"""What is particular to the SQLite store: opening, settings, and what can be wrong with a file."""
+
+import os
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from holdfast.core.errors import (
+    BadInput,
+    Closed,
+    SchemaMismatch,
+    StoreCorrupt,
+    StoreError,
+    StoreFull,
+    WouldBlock,
+)
+from holdfast.store import sqlite_open, sqlite_sql, sqlite_wal
+from holdfast.store.sqlite import SqliteStore
+from holdfast.testing.stores.making import a_job, add, ids, live
+from tests.store.helpers import all_ids, execute, run_python
+
+
+@pytest.fixture(params=["apsw", "stdlib"])
+def driver(request):
+    """Each of the two libraries."""
+    return request.param
+
+
+@pytest.fixture
+def path(tmp_path):
+    """Where the store is to be."""
+    return tmp_path / "jobs.db"
+
+
+@pytest.fixture
+def store(path, driver):
+    """A store that is not open yet."""
+    store = SqliteStore(path, driver=driver)
+    yield store
+    store.close()
+
+
+def pragma(store, name):
+    """A setting of the connection that writes."""
+    store.run(lambda txn: None)
+    return store._writer.value(f"PRAGMA {name}")
+
+
+def test_nothing_is_opened_before_it_is_needed(store, path):
+    """Not by making a store, nor by closing one."""
+    store.notify()
+    store.interrupt()
+    assert list(path.parent.iterdir()) == []
+
+
+def test_a_commit_is_on_the_disk_when_it_returns(store):
+    """synchronous=FULL in WAL mode, on the connection that writes."""
+    assert pragma(store, "synchronous") == 2
+    assert pragma(store, "journal_mode") == "wal"
+    assert store.facts()["synchronous"] == "full"
+
+
+def test_commits_do_not_pay_for_checkpoints_and_space_can_be_given_back(store):
+    """Settings that are easily lost."""
+    assert pragma(store, "wal_autocheckpoint") == 0
+    assert pragma(store, "auto_vacuum") == 2
+    assert 0 > pragma(store, "cache_size") >= -64 * 1024
+
+
+def test_what_was_written_is_found_again_by_either_library(path):
+    """One after the other."""
+    for number, driver in enumerate(["apsw", "stdlib", "apsw"], start=1):
+        store = SqliteStore(path, driver=driver)
+        add(store, a_job(number))
+        assert all_ids(store) == list(range(1, number + 1))
+        store.close()
+
+
+def test_a_closed_store_leaves_one_file_and_its_lock(store, path):
+    """No log, no sockets: the file alone can be copied."""
+    add(store, a_job(1))
+    store.wait(0)
+    assert (path.parent / "jobs.db-wake").is_dir()
+
+    store.close()
+
+    assert sorted(entry.name for entry in path.parent.iterdir()) == ["jobs.db", "jobs.db-lock"]
+
+
+def test_a_closed_store_says_so(store):
+    """Every verb, and `wait` lets its caller go."""
+    store.close()
+
+    with pytest.raises(Closed):
+        store.run(lambda txn: None)
+    with pytest.raises(Closed):
+        store.read(lambda txn: None)
+    assert store.wait(60)
+
+
+def test_a_relative_path_stays_where_it_was(tmp_path, monkeypatch):
+    """Whatever the process makes its folder later."""
+    monkeypatch.chdir(tmp_path)
+    store = SqliteStore("jobs.db")
+    monkeypatch.chdir("/")
+
+    add(store, a_job(1))
+    store.close()
+
+    assert (tmp_path / "jobs.db").exists()
+
+
+@pytest.mark.parametrize("path", ["", ":memory:"])
+def test_a_store_needs_a_file(path):
+    """What SQLite would take for a database that nobody else sees is refused."""
+    with pytest.raises(BadInput, match="memory://"):
+        SqliteStore(path)
+
+
+def test_an_unknown_driver_is_refused(path):
+    """At once."""
+    with pytest.raises(BadInput, match="apsw or stdlib"):
+        SqliteStore(path, driver="odbc")
+
+
+def test_a_batch_in_a_batch_is_refused(store):
+    """It would wait for itself; the outer one can go on."""
+
+    def fn(txn):
+        with pytest.raises(WouldBlock):
+            store.run(lambda inner: None)
+        return txn.insert([(a_job(1), "{}")])
+
+    assert store.run(fn) == set()
+    assert all_ids(store) == [1]
+
+
+def test_a_newer_schema_is_refused_with_both_numbers(store, path):
+    """And what to do; nothing is changed."""
+    add(store, a_job(1))
+    store.close()
+    execute(path, "PRAGMA user_version = 99")
+    before = path.read_bytes()
+
+    newer = SqliteStore(path)
+    with pytest.raises(SchemaMismatch, match=r"version 99.*up to 1.*install"):
+        newer.run(lambda txn: None)
+    with pytest.raises(SchemaMismatch):
+        newer.read(lambda txn: None)
+    assert "version 99" in newer.check()[0]
+    newer.close()
+
+    assert path.read_bytes() == before
+
+
+def test_an_older_schema_is_brought_up_to_date_at_once_or_not_at_all(store, path, driver, monkeypatch):
+    """A migration that fails changes nothing, and the store goes on where the program is older."""
+    add(store, a_job(1))
+    store.close()
+    known = sqlite_sql.migrations()
+
+    def open_with(*more):
+        monkeypatch.setattr(sqlite_open, "migrations", lambda: [*known, *more])
+        opened = SqliteStore(path, driver=driver)
+        try:
+            return opened.read(lambda txn: ids(txn.load([1]).values())), pragma(opened, "user_version")
+        finally:
+            opened.close()
+
+    with pytest.raises(StoreError, match="nowhere"):
+        open_with(["CREATE TABLE holdfast_new (a)"], ["INSERT INTO nowhere VALUES (1)"])
+    assert open_with() == ([1], 1)
+    assert open_with(["CREATE TABLE holdfast_new (a)"], ["DROP TABLE holdfast_new"]) == ([1], 3)
+
+
+@pytest.mark.parametrize("content", [b"hello, world\n" * 100, b"SQLite format 3\x00" + b"\xff" * 5000])
+def test_a_file_that_is_no_database_is_left_alone(store, path, content):
+    """However it begins."""
+    path.write_bytes(content)
+
+    with pytest.raises(StoreCorrupt, match=r"jobs\.db"):
+        store.run(lambda txn: None)
+    with pytest.raises(StoreCorrupt):
+        store.read(lambda txn: None)
+
+    assert path.read_bytes() == content
+    assert len(store.check()) == 1
+
+
+@pytest.mark.parametrize(
+    "statement", ["CREATE TABLE theirs (a)", "PRAGMA application_id = 7", "PRAGMA user_version = 3"]
+)
+def test_the_database_of_another_program_is_left_alone(store, path, statement):
+    """One that has tables, or a number of its own."""
+    execute(path, statement, "VACUUM")
+    before = path.read_bytes()
+
+    with pytest.raises(StoreCorrupt, match="another program"):
+        store.run(lambda txn: None)
+
+    assert path.read_bytes() == before
+
+
+def test_an_empty_file_becomes_a_store(store, path):
+    """As SQLite itself would have it."""
+    path.touch()
+    add(store, a_job(1))
+    assert all_ids(store) == [1]
+
+
+def test_tables_of_the_application_may_live_beside_ours(store, path):
+    """Once the store is there, whatever they are called."""
+    add(store, a_job(1))
+    store.close()
+    execute(path, "CREATE TABLE jobs (id)")
+
+    again = SqliteStore(path)
+    assert all_ids(again) == [1]
+    assert again.check() == []
+    again.close()
+
+
+def test_a_damaged_file_is_told(store, path):
+    """By whatever comes upon it, and by `check` in any case."""
+    add(store, *(a_job(n, reason="x" * 500) for n in range(1, 200)))
+    store.close()
+    with path.open("r+b") as file:
+        file.seek(4096 * 40)
+        file.write(b"\xff" * 4096 * 20)
+
+    damaged = SqliteStore(path)
+    with pytest.raises(StoreCorrupt, match="damaged"):
+        damaged.read(lambda txn: (txn.load(range(1, 200)), txn.bodies(range(1, 200))))
+    assert "damaged" in damaged.check()[0]
+    damaged.close()
+
+
+def test_a_missing_folder_is_told(tmp_path, driver):
+    """And not created."""
+    store = SqliteStore(tmp_path / "no" / "such" / "jobs.db", driver=driver)
+
+    with pytest.raises(StoreError, match=r"no folder .*/no/such; create it"):
+        store.run(lambda txn: None)
+    with pytest.raises(StoreError, match="no folder"):
+        store.read(lambda txn: None)
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_is_no_file(tmp_path, driver):
+    """The path of one is told as such."""
+    with pytest.raises(StoreError, match="is a folder"):
+        SqliteStore(tmp_path, driver=driver).run(lambda txn: None)
+
+
+NOBODY = """
+import os, sys
+from holdfast.core.errors import StoreError
+from holdfast.store.sqlite import SqliteStore
+os.setgroups([]), os.setgid(65534), os.setuid(65534)
+try:
+    SqliteStore(sys.argv[1], driver=sys.argv[2]).run(lambda txn: txn.put_records("k", {"a": b"1"}))
+except StoreError as error:
+    print(type(error).__name__, error)
+"""
+
+
+@pytest.mark.skipif(os.getuid() != 0 or sys.platform != "linux", reason="needs to become another user")
+@pytest.mark.parametrize("exists", [False, True])
+def test_what_may_not_be_written_is_told(driver, exists):
+    """A read-only folder, without and with a store in it."""
+    with TemporaryDirectory() as folder:  # not pytest's, into which others may not even look
+        Path(folder).chmod(0o755)
+        if exists:
+            store = SqliteStore(f"{folder}/jobs.db")
+            add(store, a_job(1))
+            store.close()
+
+        told = run_python(NOBODY, f"{folder}/jobs.db", driver)
+
+        assert told.startswith("StoreError")
+        assert folder in told
+        assert "must be writable" in told
+
+
+def test_a_full_disk_is_told_and_overcome(store):
+    """Nothing of the batch is there; and when there is room again everything goes on."""
+    add(store, a_job(1))
+    store._writer.value(f"PRAGMA max_page_count = {store._writer.value('PRAGMA page_count') + 3}")
+
+    with pytest.raises(StoreFull, match="make room"):
+        add(store, *(a_job(n) for n in range(2, 2000)), data='"' + "x" * 500 + '"')
+    assert all_ids(store) == [1]
+
+    store._writer.value("PRAGMA max_page_count = 1000000")
+    add(store, a_job(2))
+    assert all_ids(store) == [1, 2]
+    assert store.check() == []
+
+
+def test_what_sqlite_says_comes_in_our_words(store):
+    """Whatever it is: here somebody has deleted a table of ours."""
+    add(store, a_job(1))
+    store._writer.change("DROP TABLE holdfast_records")
+
+    with pytest.raises(StoreError, match="holdfast_records"):
+        store.run(lambda txn: txn.put_records("k", {"a": b"1"}))
+    with pytest.raises(StoreError, match="holdfast_records"):
+        store.read(lambda txn: txn.records("k"))
+    assert all_ids(store) == [1]
+
+
+def test_a_file_that_is_removed_while_in_use_is_noticed(store, path):
+    """Nothing is written into what nobody can find again."""
+    add(store, a_job(1))
+    for name in ("jobs.db", "jobs.db-wal", "jobs.db-shm"):
+        (path.parent / name).unlink()
+
+    with pytest.raises(StoreError, match="removed or replaced"):
+        add(store, a_job(2))
+
+    add(store, a_job(3))
+    assert all_ids(store) == [3]
+
+
+def test_the_log_stays_bounded_while_one_process_only_adds(store, path, monkeypatch):
+    """A thousand commits of nine pages each are 36 MB of log, if nobody copies them."""
+    monkeypatch.setattr(sqlite_wal, "COPY_PAGES", 50)
+    monkeypatch.setattr(sqlite_wal, "INSIST_PAGES", 200)
+
+    largest = 0
+    for number in range(1, 1001):
+        add(store, a_job(number))
+        largest = max(largest, sqlite_wal.log_bytes(path))
+
+    assert largest < 12 * 1024 * 1024
+    assert live(store, 1, 1000).keys() == {1, 1000}
+
+
+def test_an_idle_store_writes_nothing(store, path):
+    """However long it waits."""
+    add(store, a_job(1))
+    store.wait(0)
+    before = [(entry.name, entry.stat().st_mtime_ns, entry.stat().st_size) for entry in path.parent.iterdir()]
+
+    assert not store.wait(0.35)
+
+    after = [(entry.name, entry.stat().st_mtime_ns, entry.stat().st_size) for entry in path.parent.iterdir()]
+    assert after == before

@@ -1,0 +1,38 @@
+"""Small roles: one that writes large batches without end, one that waits for jobs, one that waits for nothing."""
+
+import time
+
+import holdfast
+
+from .actor import Post
+from .hand import Hand
+from .ledger import Ledger
+
+
+def write_batches(post: Post, *, path: str, ledger: str, tag: str, batch: int) -> None:
+    """Add batch after batch, until killed."""
+    hand = Hand(holdfast.connect(path), Ledger(ledger), tag)
+    post.say("ready")
+    while True:
+        hand.add_many("kept", batch)
+        post.say("added")
+
+
+def wait_for_jobs(post: Post, *, path: str, trials: int) -> None:
+    """Wait for each job, and say when it started, in nanoseconds of the clock that all processes share."""
+    with holdfast.connect(path) as queue:
+        for _ in range(trials):
+            post.say("waiting")
+            job = queue.next(["ring"], wait=30)
+            started_ns = time.monotonic_ns()
+            assert job is not None
+            post.say(str(started_ns))
+            job.done()
+
+
+def wait_for_nothing(post: Post, *, path: str) -> None:
+    """Wait for jobs of a task that nobody adds, until told to end."""
+    queue = holdfast.connect(path)
+    assert queue.next(["nothing"], wait=0.2) is None
+    post.say("waiting")
+    assert queue.next(["nothing"], wait=600) is None
