@@ -74,7 +74,7 @@ class Shell:
         if not self.file.exists():
             return None
         with self.queue() as queue:
-            live, archived = (queue.jobs(archived=archived, limit=10_000) for archived in (False, True))
+            live, archived = (queue.jobs(archived=archived, limit=1000) for archived in (False, True))
             engine = queue.line.committer.engine
             pauses = engine.read(lambda txn: txn.records("pause"))
             return live, archived, queue.counts(), queue.limits(), queue.schedules(), pauses

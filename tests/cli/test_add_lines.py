@@ -68,7 +68,7 @@ def test_no_lines_are_no_jobs(shell):
         ([], '{"task": "a", "data": "secret", "tenant": "kim"}', "--tenant says it"),
         ([], '{"task": "a", "data": "secret", "self": 1}', "option is 'self'"),
         ([], '{"task": "a", "data": "secret", "domain": 5}', "domain is 5"),
-        ([], '{"task": "a", "data": "secret", "parent": "' + "9" * 5000 + '"}', "job id is"),
+        ([], '{"task": "a", "data": "secret", "parent": "' + "9" * 5000 + '"}', "a whole number"),
         ([], '{"task": "a", "data": "secret", "repeat": 5}', "repeat is 5"),
         ([], '{"task": "a", "data": "secret", "repeat": "soon"}', "repeat is 'soon'"),
         ([], '{"task": "a", "data": "secret", "unique_for": 5}', "without unique"),
@@ -76,12 +76,12 @@ def test_no_lines_are_no_jobs(shell):
 )
 def test_a_bad_line_is_named_and_nothing_is_added(shell, words, line, complaint):
     """Also where many good ones stand before it, from a file or from standard input."""
-    text = '{"task": "a"}\n' * 20_000 + line + "\n{}\n"
+    text = '{"task": "a"}\n' * 10_000 + line + "\n{}\n"
     (shell.folder / "jobs.jsonl").write_text(text)
 
     for name, stdin, shown in (("jobs.jsonl", None, "jobs.jsonl"), ("-", text, "standard input")):
         err = shell.refused("add", *words, "--file", name, stdin=stdin, code=2)
-        assert err.startswith(f"holdfast: {shown}, line 20,001: ")
+        assert err.startswith(f"holdfast: {shown}, line 10,001: ")
         assert complaint in err
         assert "secret" not in err
     assert not shell.file.exists()
@@ -118,5 +118,5 @@ def test_whoever_is_stopped_in_the_middle_hears_how_far_it_came(shell, monkeypat
     said = shell.run("add", "count", "--file", "-", stdin="\n".join(map(str, range(95))))
 
     assert said.code == 5
-    assert said.err == "holdfast: it stopped after line 30; 30 jobs were added\nholdfast: no space left\n"
+    assert said.err == "holdfast: it stopped after line 30, 30 jobs were added\nholdfast: no space left\n"
     assert shell.ok("counts", "--json").record["totals"] == {"QUEUED": 30}

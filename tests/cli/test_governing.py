@@ -10,6 +10,9 @@ def test_a_limit_is_set_shown_changed_and_lifted(shell):
     )
     assert shell.ok("limit", "cdn", "--rate", "30/m").out == "cdn: 30/m\n"
     assert shell.ok("limit", "cdn", "--rate", "2.5").out == "cdn: 2.5/s\n"
+    assert shell.ok("limit", "cdn", "--rate", "100/m").out == "cdn: 100/m\n"
+    assert shell.ok("limit", "cdn", "--rate", "1000000").out == "cdn: 1,000,000/s\n"
+    assert shell.ok("limit", "cdn", "--rate", "0.1/d").out == "cdn: 0.1/d\n"
     assert shell.ok("limit", "cdn", "--concurrency", 0).out == "cdn: 0 at once\n"
     assert shell.ok("limit", "cdn", "--off").out == "cdn: no limit\n"
     assert shell.ok("limits").out == "no limits\n"
@@ -122,7 +125,7 @@ def test_a_pause_is_of_one_thing(shell, command):
     shell.add("a")
 
     assert "not both" in shell.refused(command, "--task", "a", "--domain", "b", code=2)
-    assert "extra" in shell.refused(command, "a", code=2)
+    assert "did you mean --task a?" in shell.refused(command, "a", code=2)
     code = 2 if command == "pause" else 3
     assert "task" in shell.refused(command, "--task", "x" * 256, code=code)
     assert "domain" in shell.refused(command, "--domain", "x" * 1025, code=code)

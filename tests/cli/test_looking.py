@@ -253,7 +253,8 @@ def test_a_job_that_is_not_there_is_not_found(shell, command):
         ["--limit", "many"],
         ["--after", "x"],
         ["--parent", "x"],
-        ["extra"],
+        ["resize"],
+        ["resize", "mail"],
     ],
 )
 def test_a_list_that_makes_no_sense_is_refused(shell, words):

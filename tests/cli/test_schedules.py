@@ -81,7 +81,7 @@ def test_a_schedule_that_is_not_there_is_not_found(shell, verb):
     [
         ([], "NAME"),
         (["s"], "TASK is missing"),
-        (["s", "a"], "exactly one of cron, every and repeat"),
+        (["s", "a"], "say when"),
         (["s", "a", "--every", "1h", "--cron", "@daily"], "exactly one of"),
         (["", "a", "--every", "1h"], "name is ''"),
         (["x" * 256, "a", "--every", "1h"], "255 bytes"),

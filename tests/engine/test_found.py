@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from holdfast.core import commands as c
-from holdfast.core.errors import HoldfastError, LeaseLost, Refused
-from holdfast.core.job import Backoff, Code, Job, Place, State
+from holdfast.core.errors import HoldfastError, LeaseLost
+from holdfast.core.job import Children, Code, Job, Place, State
 from holdfast.core.limits import Limit
 from holdfast.core.schedule import Schedule
 from holdfast.engine.engine import Engine
@@ -212,3 +212,54 @@ def test_a_ready_job_that_loses_its_priority_lets_those_who_are_held_go_first(ri
     rig.ok(c.Update(job_id=once_first, priority=0))
 
     assert [job.id for job in rig.claim()] == [second]
+
+
+def test_a_claim_is_in_order_also_where_it_took_two_rounds(rig):
+    """The first in its domain cannot run, so in the second round the next of its domain is found."""
+    rig.ok(c.SetLimit(domain=b"x", limit=Limit(concurrency=1)))
+    rig.add(domain=b"x", retry_after="+999 YEARS")
+    second, third = rig.add(domain=b"x"), rig.add()
+
+    assert [job.id for job in rig.claim(limit=2)] == [second, third]
+
+
+def test_a_parent_and_its_child_that_expire_at_once_know_of_each_other(rig):
+    """The parent was laid to rest as it had stood before its child was, and knew of a child that waits."""
+    rig.add(expires_in_ms=1_000)
+    (parent,) = rig.claim()
+    child = rig.child(parent, expires_at=NOW_MS - 1)
+    rig.finish(parent)
+    rig.clock.advance(1_000)
+
+    rig.ok(c.Upkeep())
+    rig.ok(c.Upkeep())
+
+    assert [rig.job(id).state for id in (parent.id, child)] == [State.FAILED, State.FAILED]
+    assert rig.job(parent.id).children == Children(failed=1)
+
+
+def test_what_reaches_a_job_whose_lease_ran_out_is_not_lost(rig):
+    """Its holder may still finish it, but not with the new data; that was gone then."""
+    rig.add(unique=b"k", data='"old"')
+    (late,) = rig.claim(lease_ms=10)
+    rig.clock.advance(10)
+    rig.ok(c.Upkeep())
+    rig.add(unique=b"k", data='"new"', on_conflict="replace")
+
+    rig.finish(late)
+
+    (again,) = rig.ok(c.Claim(lease_ms=1_000))
+    assert again.data == '"new"'
+    assert rig.finish(again.job).state == State.FINISHED
+
+
+def test_who_claims_a_job_after_its_data_changed_need_not_run_it_twice(rig):
+    """The run that was asked for once more is the one that begins now."""
+    rig.add(unique=b"k", data='"old"')
+    rig.claim(lease_ms=10)
+    rig.add(unique=b"k", data='"new"', on_conflict="replace")
+    rig.clock.advance(10)
+
+    (got,) = rig.claim()
+
+    assert rig.finish(got).state == State.FINISHED

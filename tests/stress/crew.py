@@ -111,7 +111,7 @@ class Crew:
         self.members.remove(member)
 
     def listen(self, *, patience_s: float = PATIENCE_S) -> Iterator[tuple[Member, str]]:
-        """What any of them says, as it is said, until all have ended; those that ended badly fail the test."""
+        """What any of them says, as it is said, until all have ended; one that ends badly fails the test."""
         until = time.monotonic() + patience_s
         with selectors.DefaultSelector() as selector:
             while self.members:

@@ -7,6 +7,8 @@ Some claims are dropped, so that their leases lapse, and some answered only afte
 answer is refused or nobody else had the job.
 """
 
+from typing import Any
+
 import holdfast
 from holdfast import ClaimedJob
 
@@ -17,8 +19,10 @@ from .ledger import Ledger
 # What may happen next, and how often.
 STEPS = {"add": 6, "add_many": 2, "claim": 5, "late": 2}
 ANSWERS = {"done": 74, "retry": 6, "fail": 2, "release": 4, "children": 8, "extend": 3, "drop": 1, "late": 2}
+# When nothing has come for so many leases, nothing will: what was dropped has lapsed, and somebody took it.
+QUIET_LEASES = 3
 DOMAINS = ["", "", "", "", "at-once-1", "at-once-2", "rate-1", "rate-2"]
-LIMITS = {"at-once-*": {"concurrency": 3}, "rate-*": {"rate": 500.0, "burst": 5}}
+LIMITS: dict[str, dict[str, Any]] = {"at-once-*": {"concurrency": 3}, "rate-*": {"rate": 500.0, "burst": 5}}
 
 
 class Hammer:
@@ -98,7 +102,7 @@ def work(post: Post, *, path: str, ledger: str, tag: str, seed: int, share: int,
         while hammer.added < share:
             hammer.step()
         post.say("added")
-        while (job := queue.next(renew=False, until_empty=True)) is not None:
-            hammer.hand.started(job)
-            hammer.answer(job)
+        while jobs := hammer.hand.claim(limit=4, wait=QUIET_LEASES * lease_s, renew=False):
+            for job in jobs:
+                hammer.answer(job)
             hammer.late()

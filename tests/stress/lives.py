@@ -1,4 +1,4 @@
-"""Small roles: one that writes large batches without end, one that waits for jobs, one that waits for nothing."""
+"""Small roles: one writes large batches without end, one waits for jobs, one waits for nothing."""
 
 import time
 

@@ -45,7 +45,8 @@ class JumpyClock:
 
 def make(post: Post, *, path: str, ledger: str, tag: str, seed: int, noon_ms: int, share: int) -> None:
     """Add a share of jobs, a few for each opening of the queue."""
-    sysid.SYSID_LEASE_MS, sysid.RENEW_MS = LEASE_MS, LEASE_MS // 3
+    sysid.SYSID_LEASE_MS = LEASE_MS  # type: ignore[attr-defined]
+    sysid.RENEW_MS = LEASE_MS // 3
     ids.SYSIDS = FEW_SYSIDS
     dice, book = Dice(seed), Ledger(ledger)
     clock = JumpyClock(dice, noon_ms)
@@ -63,7 +64,7 @@ def make(post: Post, *, path: str, ledger: str, tag: str, seed: int, noon_ms: in
 
 
 def _step(hand: Hand, dice: Dice, clock: JumpyClock) -> int:
-    """One verb; how many jobs it added. All numbers may be taken for a moment: then that is said, and no more."""
+    """One verb; how many jobs it added. All numbers may be taken for a moment: then it added none."""
     verb = dice.pick(STEPS)
     count = 1 if verb == "add" else dice.upto(2, 40) if verb == "add_many" else 0
     try:

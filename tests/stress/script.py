@@ -1,7 +1,7 @@
 """A script of verbs, one after the other, over and over until its process is killed.
 
-    limits and schedules ─▶ adds of every kind ─▶ a run with progress and an update ─▶ a family through two waves
-      ─▶ retry, fail, requeue, cancel, delete ─▶ pause and resume ─▶ close, and from the beginning
+    limits and schedules ─▶ adds of every kind ─▶ a run with progress ─▶ a family through two waves
+      ─▶ retry, fail, requeue, update, cancel, delete ─▶ pause and resume ─▶ close, and from the beginning
 
 Wherever it is cut off, the store must open again and everything that it was told must stand.
 """

@@ -78,10 +78,12 @@ def _hammered(crew: Crew, size: Size, **files: str) -> int:
 
 
 def _show(tell, path, events, killed):
+    """All jobs have ended, but for children whose parent failed before it let them run: they wait for it."""
     with holdfast.connect(str(path)) as queue:
-        counts = queue.counts()
-    ended = {state for states in counts.values() for state in states}
-    assert ended <= {"FINISHED", "FAILED"}
+        left = {state for states in queue.counts().values() for state in states}
+        assert left <= {"FINISHED", "FAILED", "PAUSED"}
+        for child in queue.jobs(state="PAUSED", limit=10_000):
+            assert queue.get(child.parent_id).state == "FAILED", queue.why(child)
     jobs = sum(len(event["ids"]) for event in checks.of(events, "added"))
     starts, lost = len(checks.of(events, "start")), len(checks.of(events, "lost"))
     tell(f"{jobs:,} jobs accepted, {starts:,} starts, {lost} late answers refused, {killed} processes killed")

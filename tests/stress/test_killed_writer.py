@@ -84,9 +84,9 @@ def _is_writing(pid: int, path: Path) -> bool:
     shm = path.with_name(path.name + "-shm")
     inode = shm.stat().st_ino if shm.exists() else 0
     for line in Path("/proc/locks").read_text().splitlines():
-        words = line.split()
         # 1: POSIX  ADVISORY  WRITE 4711 fe:00:1234 120 120
-        if words[1] == "POSIX" and words[3:5] == ["WRITE", str(pid)] and words[5].endswith(f":{inode}"):
-            if int(words[6]) <= WRITE_LOCK_BYTE and (words[7] == "EOF" or int(words[7]) >= WRITE_LOCK_BYTE):
-                return True
+        _, kind, _, mode, holder, file, first, last, *_ = line.replace("->", "").split()
+        mine = (kind, mode, holder) == ("POSIX", "WRITE", str(pid)) and file.endswith(f":{inode}")
+        if mine and last != "EOF" and int(first) <= WRITE_LOCK_BYTE <= int(last):
+            return True
     return False

@@ -20,7 +20,7 @@ import click
 from ..core.bounds import BATCH_BYTES, BATCH_JOBS, DATA_BYTES
 from ..core.checks import check_new
 from ..core.errors import BadInput, HoldfastError
-from .output import emit, note, progress, say
+from .output import emit, job_count, note, progress, say
 from .session import Session
 from .words import Description, json_text, stdin
 
@@ -52,7 +52,7 @@ def add_lines(session: Session, name: str, task: str | None, options: dict[str, 
             total = sum(1 for _ in _jobs(lines, shown, read, advance))
         added = _add_all(session, queue, _jobs(lines, shown, read), total)
     if not session.as_json:
-        say(f"{added:,} jobs added")
+        say(f"{job_count(added)} added")
 
 
 def _add_all(session: Session, queue: "Queue", jobs: Numbered, total: int) -> int:
@@ -67,7 +67,7 @@ def _add_all(session: Session, queue: "Queue", jobs: Numbered, total: int) -> in
                     emit({"id": str(handle.id)})
     except BaseException:
         if added:
-            note(f"holdfast: it stopped after line {last:,}; {added:,} jobs were added")
+            note(f"holdfast: it stopped after line {last:,}, {job_count(added)} were added")
         raise
     return added
 

@@ -34,6 +34,23 @@ COMMANDS = {
     "version": "version",
 }
 
+# What other programs call it.
+SYNONYMS = {
+    **dict.fromkeys(("list", "ls", "ps", "queue"), "jobs"),
+    **dict.fromkeys(("status", "stats", "count", "info"), "counts"),
+    **dict.fromkeys(("get", "inspect", "result", "describe"), "show"),
+    **dict.fromkeys(("enqueue", "push", "put", "submit", "send", "new", "create"), "add"),
+    **dict.fromkeys(("retry", "rerun", "restart"), "requeue"),
+    **dict.fromkeys(("rm", "remove", "del"), "delete"),
+    **dict.fromkeys(("kill", "stop", "abort"), "cancel"),
+    **dict.fromkeys(("clean", "prune", "vacuum", "gc"), "purge"),
+    **dict.fromkeys(("check", "health", "verify"), "doctor"),
+    **dict.fromkeys(("cron", "every", "at"), "schedule"),
+    "unschedule": "schedule NAME --delete",
+    "unlimit": "limit DOMAIN --off",
+    "unpause": "resume",
+}
+
 
 class App(click.Group):
     """`holdfast`: its commands are imported when they are asked for."""
@@ -69,6 +86,8 @@ class App(click.Group):
     ) -> Any:
         """Run one command line and exit with its code; no traceback ever leaves this."""
         words = list(sys.argv[1:] if args is None else args)
+        if words[:1] == ["help"]:
+            words = [*words[1:], "--help"]
         for stream in (sys.stdout, sys.stderr):
             if reconfigure := getattr(stream, "reconfigure", None):
                 # What a terminal cannot show is shown as an escape; it is no reason to fail.
@@ -114,7 +133,8 @@ def _cut(name: str) -> str:
 
 def _nearest(name: str) -> str:
     """What may have been meant."""
-    near = difflib.get_close_matches(name, COMMANDS, n=2) or [c for c in COMMANDS if c.startswith(name[:3])]
+    near = [SYNONYMS[name]] if name in SYNONYMS else difflib.get_close_matches(name, COMMANDS, n=2)
+    near = near or [command for command in COMMANDS if command.startswith(name[:3])]
     return f"; did you mean {' or '.join(near[:2])}?" if near else ""
 
 

@@ -15,7 +15,10 @@ HOWTO = {
 @click.argument("shell", type=click.Choice(tuple(HOWTO)))
 @settings()
 def completion(shell: str) -> None:
-    """Print the script by which a shell completes commands, options, tasks and schedules."""
+    """Print the completion script for a shell.
+
+    It completes commands, options, tasks and schedules.
+    """
     from click.shell_completion import get_completion_class
 
     from .app import app

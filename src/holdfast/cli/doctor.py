@@ -15,7 +15,7 @@ import click
 
 from ..core.bounds import MINUTE_MS, PAGE_JOBS
 from .exits import Exit
-from .output import emit, progress, say, span
+from .output import emit, job_count, progress, say, span
 from .pauses import pause_text, paused
 from .selection import Selection, find
 from .session import Session, now_ms, settings
@@ -35,7 +35,7 @@ COUNTED = 100_000
 @settings()
 @click.pass_obj
 def doctor(session: Session, /, *, full: bool) -> None:
-    """Check a store, and say what is wrong and what to do about it.
+    """Check a store, and say what to do.
 
     The exit code is 0 when nothing is wrong, 1 when something is, 5 when the store cannot be opened.
     """
@@ -116,9 +116,9 @@ def _notes(queue: "Queue") -> list[str]:
     notes = []
     failed = sum(row.get("FAILED", 0) for row in queue.counts().values())
     if failed:
-        notes.append(f"{failed:,} jobs have FAILED: holdfast jobs --state FAILED")
+        notes.append(f"{job_count(failed)} FAILED: holdfast jobs --state FAILED")
     stuck = sum(1 for _ in find(queue, Selection(stuck=True), now=now_ms(queue)))
     if stuck:
-        notes.append(f"{stuck:,} jobs run past their lease, or without one: holdfast jobs --stuck")
+        notes.append(f"{job_count(stuck)} past the lease, or without one: holdfast jobs --stuck")
     notes += [f"paused: {pause_text(one)}; holdfast resume undoes it" for one in paused(queue)]
     return notes

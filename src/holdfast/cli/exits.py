@@ -37,7 +37,7 @@ class Exit(IntEnum):
 
 MEANINGS = {
     Exit.OK: "all went well",
-    Exit.ERROR: "something else went wrong, or doctor has found something",
+    Exit.ERROR: "something else went wrong, doctor has found something, or the answer was no",
     Exit.USAGE: "wrong usage or bad input; nothing was changed",
     Exit.NOT_FOUND: "there is no such job, schedule, limit or pause",
     Exit.REFUSED: "the job's state does not allow it",
@@ -71,7 +71,7 @@ def tell(error: Exception, *, as_json: bool) -> Exit:
     if isinstance(error, HoldfastError):
         name, text = error.code, str(error)
     elif isinstance(error, click.UsageError):
-        name, text = "USAGE", error.format_message()
+        name, text = "USAGE", " ".join(error.format_message().split())
         if error.ctx is not None:
             hint = f"Try '{error.ctx.command_path} --help'."
     elif isinstance(error, click.ClickException):

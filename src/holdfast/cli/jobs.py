@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .output import cut, emit, note, say, since, table
-from .selection import Selection, find, selecting
+from .selection import Selecting, Selection, find, selecting
 from .session import Session, now_ms, settings
 from .words import JobId
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 COLUMNS = ("ID", "TASK", "STATE", "WHEN", "PRIORITY", "TRIES", "NOTE")
 
 
-@click.command()
+@click.command(cls=Selecting)
 @selecting()
 @click.option("--after", type=JobId(), default=0, metavar="ID", help="Begin behind this job.")
 @click.option(
-    "--limit", type=click.IntRange(1, 1_000_000), default=100, help="How many at most.", show_default=True
+    "--limit", type=click.IntRange(1, 1_000_000), default=100, metavar="N", help="How many at most.  [100]"
 )
 @settings()
 @click.pass_obj

@@ -31,9 +31,10 @@ def limit(
     concurrency: int | None,
     off: bool,
 ) -> None:
-    """Limit a domain, or all that match a pattern such as 'cdn-*'.
+    """Limit how fast the jobs of a domain start, or how many run.
 
-    It holds from the next claim on, and replaces the whole limit that was there before.
+    DOMAIN may be a pattern, 'cdn-*'. The limit holds from the next claim on, and replaces the one that
+    was there before as a whole.
     """
     from .records import key, key_text, limit_record
 
@@ -81,8 +82,9 @@ def limit_text(limit: "Limit") -> str:
 
 
 def rate_text(per_s: float) -> str:
-    """A rate in the unit that makes it a number from one on."""
-    for seconds, unit in ((1, "s"), (60, "m"), (3600, "h")):
-        if per_s * seconds >= 1:
-            return f"{per_s * seconds:g}/{unit}"
-    return f"{per_s * 86400:g}/d"
+    """A rate in the unit that it was probably given in: the first in which it has few digits."""
+    for seconds, unit in ((1, "s"), (60, "m"), (3600, "h"), (86400, "d")):
+        count = per_s * seconds
+        if count >= 1 and abs(count - round(count, 2)) < 1e-9 * count:
+            return f"{count:,.2f}".rstrip("0").rstrip(".") + f"/{unit}"
+    return f"{per_s:.6g}/s" if per_s >= 1 else f"{per_s * 86400:.6g}/d"

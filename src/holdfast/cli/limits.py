@@ -19,7 +19,7 @@ COLUMNS = ("DOMAIN", "RATE", "BURST", "CONCURRENCY", "RUNNING", "HELD")
 @settings()
 @click.pass_obj
 def limits(session: Session) -> None:
-    """List all limits, and how many jobs of each domain run and are held back."""
+    """List limits, and what they hold back."""
     from .records import limit_record
 
     with session.existing() as queue:

@@ -15,7 +15,7 @@ import click
 
 from ..core.errors import HoldfastError, StoreError
 from .exits import Exit, complain, tell
-from .output import confirm, emit, progress, say
+from .output import confirm, emit, job_count, progress, say
 from .selection import Selection, find, selecting
 from .session import Session, now_ms, settings
 from .words import JobId
@@ -66,7 +66,7 @@ class Many:
         if wanted.is_empty and not everything:
             raise click.UsageError(f"say which jobs to {self._verb}: ids, options such as --state, or --all")
         found = self._find(wanted, default)
-        if found and not yes and not confirm(f"{self._verb} {_jobs(len(found))}?"):
+        if found and not yes and not confirm(f"{self._verb} {job_count(len(found))}?"):
             complain("holdfast: nothing was changed")
             raise click.exceptions.Exit(Exit.ERROR)
         return found
@@ -86,7 +86,7 @@ class Many:
         if ids:
             asyncio.run(self._run(ids, verb))
         if not self._session.as_json:
-            say(f"{self._past} {_jobs(len(ids) - self._refused)}")
+            say(f"{self._past} {job_count(len(ids) - self._refused)}")
             if self._refused > TOLD:
                 complain(f"holdfast: … and {self._refused - TOLD:,} refusals more")
         if self._code:
@@ -115,7 +115,3 @@ class Many:
             raise reply
         elif as_json:
             emit({"id": str(job_id), "state": str(reply.state) if reply is not None else None})
-
-
-def _jobs(count: int) -> str:
-    return "1 job" if count == 1 else f"{count:,} jobs"

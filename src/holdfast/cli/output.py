@@ -4,17 +4,14 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any, Literal
 
 import click
 
 from ..core.bounds import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
 
-if TYPE_CHECKING:
-    from rich.table import Table
-
-# Where the output is no terminal nothing is cut: whoever reads it looks for whole words.
-PIPE_COLUMNS = 100_000
+# Rich takes a millisecond for a row, and nobody reads a table that long.
+RICH_ROWS = 1_000
 # A cell of a table says no more than this of a long text.
 CELL_CHARS = 60
 _STYLES = {"RUNNING": "green", "RUNQUEUED": "green", "FAILED": "red", "PAUSED": "yellow"}
@@ -23,7 +20,8 @@ _UNITS = ((DAY_MS, "d"), (HOUR_MS, "h"), (MINUTE_MS, "m"), (SECOND_MS, "s"))
 
 def emit(record: Any) -> None:
     """One record for programs: a line of JSON."""
-    click.echo(json.dumps(record, ensure_ascii=False))
+    # In ASCII, which every terminal, pipe and file has.
+    click.echo(json.dumps(record))
 
 
 def say(text: str = "") -> None:
@@ -45,7 +43,22 @@ def note(text: str) -> None:
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[str] = ()) -> None:
-    """Rows for people, as wide as the terminal allows; `right` names the columns of numbers."""
+    """Rows for people; `right` names the columns of numbers. A terminal gets as much as it can hold."""
+    shown = [[clean(cell) for cell in row] for row in rows]
+    if sys.stdout.isatty() and len(rows) <= RICH_ROWS:
+        click.echo(_drawn(columns, shown, right))
+        return
+    # Whoever reads a pipe looks for whole words: nothing is cut, and nothing coloured.
+    widths = [max(map(len, cells)) for cells in zip(columns, *shown, strict=True)]
+    sides = [str.rjust if name in right else str.ljust for name in columns]
+    for row in (columns, *shown):
+        cells = (side(cell, width) for side, cell, width in zip(sides, row, widths, strict=True))
+        click.echo("  ".join(cells).rstrip())
+
+
+def _drawn(columns: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str]) -> str:
+    """A table for a terminal. Rich does not print it itself: it would end the process on a closed pipe."""
+    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
@@ -53,23 +66,12 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, right: Seque
     for name in columns:
         # What is copied from a table must be whole, so of all columns the last gives way.
         last = name == columns[-1]
-        grid.add_column(
-            name,
-            justify="right" if name in right else "left",
-            no_wrap=not last,
-            overflow="fold" if last else "ellipsis",
-        )
+        side: Literal["left", "right"] = "right" if name in right else "left"
+        grid.add_column(name, justify=side, no_wrap=not last, overflow="fold" if last else "ellipsis")
     for row in rows:
         # A Text is taken as it is: a task called "[red]" is no markup.
-        grid.add_row(*(Text(clean(cell), style=_STYLES.get(cell, "")) for cell in row))
-    click.echo(_drawn(grid))
-
-
-def _drawn(grid: "Table") -> str:
-    """A table as text. Rich does not print it itself: it would end the process when a pipe is closed."""
-    from rich.console import Console
-
-    console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else PIPE_COLUMNS)
+        grid.add_row(*(Text(cell, style=_STYLES.get(cell, "")) for cell in row))
+    console = Console(file=sys.stdout)
     with console.capture() as drawing:
         console.print(grid)
     return "\n".join(line.rstrip() for line in drawing.get().splitlines())
@@ -90,6 +92,11 @@ def cut(text: str, chars: int = CELL_CHARS) -> str:
     """The beginning of a text, as one line."""
     line = " ".join(text.split())
     return line if len(line) <= chars else line[: chars - 1] + "…"
+
+
+def job_count(count: int) -> str:
+    """So many jobs, in words."""
+    return "1 job" if count == 1 else f"{count:,} jobs"
 
 
 def span(ms: int) -> str:

@@ -8,6 +8,7 @@ import click
 from ..core.errors import NotFound
 from .output import answer
 from .pauses import pause_text, paused
+from .selection import Selecting
 from .session import Session, settings
 from .words import Key, Task
 
@@ -20,15 +21,15 @@ def _what(function: F) -> F:
     return task(domain(function))
 
 
-@click.command()
+@click.command(cls=Selecting)
 @_what
 @settings()
 @click.pass_obj
 def pause(session: Session, /, *, task: str | None, domain: bytes | None) -> None:
-    """Have claims pass by a task, a domain or, with neither, all jobs of the tenant.
+    """Stop handing out jobs of a task, of a domain, or all.
 
-    What runs goes on, and no job's state changes. `holdfast resume` undoes it, `holdfast counts`
-    tells what is paused.
+    With neither --task nor --domain it is all of the tenant. What runs goes on, and no job's state
+    changes. `holdfast resume` undoes it, `holdfast counts` tells what is paused.
     """
     _check(task, domain)
     with session.open() as queue:
@@ -37,12 +38,12 @@ def pause(session: Session, /, *, task: str | None, domain: bytes | None) -> Non
     answer({"paused": text}, f"paused {text}", as_json=session.as_json)
 
 
-@click.command()
+@click.command(cls=Selecting)
 @_what
 @settings()
 @click.pass_obj
 def resume(session: Session, /, *, task: str | None, domain: bytes | None) -> None:
-    """Undo `holdfast pause` with the same words."""
+    """Undo a pause, by the same words."""
     _check(task, domain)
     asked = (session.tenant, task, domain)
     with session.existing() as queue:

@@ -2,7 +2,7 @@
 
 import click
 
-from .output import answer, progress
+from .output import answer, job_count, progress
 from .session import Session, now_ms, settings
 from .words import moment_word
 
@@ -27,4 +27,4 @@ def purge(session: Session, /, *, before: str) -> None:
         while gone := queue.line.committer.ask(command):
             total += gone
             advance(gone)
-    answer({"purged": total}, f"purged {total:,} jobs", as_json=session.as_json)
+    answer({"purged": total}, f"purged {job_count(total)}", as_json=session.as_json)

@@ -44,8 +44,9 @@ def schedule(
     verb: str | None,
     **options: Any,
 ) -> None:
-    """Add a job of TASK at its times; the same name again changes the schedule.
+    """Add jobs at their times, again and again.
 
+    The same NAME again changes the schedule, and all of it has to be said.
     DATA is JSON, {} if there is none; - reads it from standard input.
     """
     given = chosen(options)
@@ -56,6 +57,8 @@ def schedule(
         _VERBS[verb](session, name)
     elif task is None:
         raise click.UsageError("TASK is missing; to change a schedule say all of it again")
+    elif not when.keys() & {"cron", "every", "repeat"}:
+        raise click.UsageError("say when: one of --cron, --every and --repeat")
     else:
         _set(session, name, task, data_of(data, args), when, given)
 

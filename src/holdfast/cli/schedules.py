@@ -26,7 +26,7 @@ COLUMNS = ("NAME", "TASK", "TIMES", "LAST", "FIRED", "NEXT")
 @settings()
 @click.pass_obj
 def schedules(session: Session, /, *, count: int) -> None:
-    """List all schedules with their next moments."""
+    """List schedules with their next moments."""
     from ..core.schedule import upcoming
     from ..engine import look
     from .records import schedule_record

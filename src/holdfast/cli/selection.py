@@ -59,6 +59,19 @@ def selecting(*, archived: bool = True) -> Callable[[F], F]:
     return decorate
 
 
+class Selecting(click.Command):
+    """A command without arguments that chooses by --task: a bare word brings that up."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """As click does it, but with a hint."""
+        ctx.allow_extra_args = True
+        rest = super().parse_args(ctx, args)
+        if ctx.args and not ctx.resilient_parsing:
+            word = ctx.args[0]
+            raise click.UsageError(f"{word!r} is one word too many; did you mean --task {word}?", ctx)
+        return rest
+
+
 def find(queue: "Queue", wanted: Selection, *, now: int, after: int = 0) -> "Iterator[Job]":
     """The jobs of a selection, oldest first, a page at a time."""
     if wanted.stuck:

@@ -25,7 +25,10 @@ _TIMES = ("created_at", "run_at", "started_at", "finished_at", "expires_at", "le
 @settings()
 @click.pass_obj
 def show(session: Session, /, *, job_id: int) -> None:
-    """Show everything about a job: its record, data, result, errors and children."""
+    """Show everything about a job.
+
+    Its record, data, result, last errors and children.
+    """
     from .records import job_record, outcome_record, plain
 
     with session.existing() as queue:

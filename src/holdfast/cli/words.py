@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import sys
 from typing import IO, TYPE_CHECKING, Any
 
@@ -29,7 +30,10 @@ class JobId(ParamType):
         """The number that a word says."""
         from ..queue.options import job_id
 
-        return job_id(value)
+        try:
+            return job_id(value)
+        except BadInput:
+            raise BadInput("job id", value, needed="a number, as `holdfast jobs` lists them") from None
 
 
 class Key(ParamType):
@@ -147,9 +151,9 @@ def _typed(word: str) -> str:
     try:
         return json_text("DATA", word)
     except NotJson as error:
-        raise click.UsageError(
-            f"{error}; text needs its own quotes, '\"like this\"', or --arg name=text"
-        ) from None
+        if re.match(r"\w+:?=", word):
+            raise click.UsageError(f"{error}; did you mean --arg {word.partition('=')[0]}=…?") from None
+        raise click.UsageError(f'{error}; names and text need double quotes, \'{{"a": "b"}}\'') from None
 
 
 def _arg(word: str) -> tuple[str, Any]:
@@ -171,7 +175,9 @@ def moment_word(name: str, word: str, now: int) -> int:
     from ..core.durations import duration_ms, moment_ms
 
     try:
-        return max(now - duration_ms(word, name=name), 0)
+        # Without a unit it is refused: 2025 is more likely a year than seconds.
+        if not word.strip().replace(".", "").isdigit():
+            return max(now - duration_ms(word, name=name), 0)
     except BadInput:
         pass
     try:

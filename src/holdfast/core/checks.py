@@ -14,11 +14,15 @@ from .outcome import check_backoff
 from .repeat import check_retry_after, parse_repeat
 
 
-@lru_cache(maxsize=4096)
 def check_name(what: str, name: str, *, empty: bool = False) -> None:
     """A task, tenant or schedule: text of 1 to 255 bytes without control characters."""
     if not isinstance(name, str):
         raise BadInput(what, name, needed="text")
+    _check_text(what, name, empty)
+
+
+@lru_cache(maxsize=4096)
+def _check_text(what: str, name: str, empty: bool) -> None:
     if not name and not empty:
         raise BadInput(what, name, needed="text of at least one byte")
     try:

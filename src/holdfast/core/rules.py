@@ -139,6 +139,8 @@ def claim(job: Job, *, owner: int, now_ms: int, lease_ms: int | None) -> Job:
         lease_until=until,
         started_at=now_ms,
         lapsed=False,
+        # This run has the data as it is now.
+        again_at=0,
     )
 
 

@@ -109,7 +109,7 @@ def check(schedule: Schedule) -> None:
 def _check_name(name: str, value: str) -> None:
     # Not `checks.check_name`: commands contain schedules, and checks contain commands.
     try:
-        fits = 1 <= len(value.encode()) <= bounds.NAME_BYTES
+        fits = isinstance(value, str) and 1 <= len(value.encode()) <= bounds.NAME_BYTES
     except UnicodeEncodeError:
         fits = False
     if not fits or any(ord(char) < 32 or ord(char) == 127 for char in value):

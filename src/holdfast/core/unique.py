@@ -72,7 +72,9 @@ def hit(job: Job, old: Body, new: NewJob, *, now_ms: int) -> tuple[Job, Body | N
         return job, data
     if job.place == Place.RUNNING:
         return replace(job, again_at=max(run_at, 1)), data
-    return queued(job, run_at=run_at, now_ms=now_ms, owner=job.owner, lapsed=job.lapsed), data
+    # One whose lease ran out may still be finished by who has it, without the new data.
+    kept = {"owner": job.owner, "lapsed": job.lapsed, "again_at": max(run_at, 1) if job.owner else 0}
+    return queued(job, run_at=run_at, now_ms=now_ms, **kept), data
 
 
 def merged(old: Body, new: Body) -> Body:

@@ -33,6 +33,8 @@ def claim(batch: Batch, command: c.Claim) -> list[c.Claimed]:
         if looked_at >= LOOKED_AT:
             batch.woke = batch.woke or not started
             break
+    # A later round may have found what comes before: one who was HELD behind a job that cannot run.
+    started.sort(key=lambda job: (-job.priority, job.run_at, job.id))
     bodies = batch.txn.bodies([job.id for job in started]) if started else {}
     return [c.Claimed(job=job, data=bodies.get(job.id, "{}")) for job in _as_they_are(batch, started)]
 

@@ -41,16 +41,18 @@ class Committer:
         self._look = False
         self._closed = False
         self._thread: threading.Thread | None = None
-        self._start_lock = threading.Lock()
+        self._lock = threading.Lock()
         self._watcher = Watcher(engine.store, lambda: self._inbox.put(_BELL))
 
     def submit(self, ticket: Ticket) -> None:
         """Put a command in; its ticket will be answered."""
-        if self._closed:
-            raise Closed("this queue was closed; open another with holdfast.connect")
-        if self._thread is None:
-            self._start()
-        self._inbox.put(ticket)
+        with self._lock:
+            if self._closed:
+                raise Closed("this queue was closed; open another with holdfast.connect")
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._loop, name="holdfast-committer", daemon=True)
+                self._thread.start()
+            self._inbox.put(ticket)
 
     def ask(self, command: c.Command, *, wait_s: float = 0.0) -> Any:
         """Run a command and wait for its reply in this thread; what it raised is raised here."""
@@ -81,21 +83,16 @@ class Committer:
 
     def close(self) -> None:
         """Commit what was put in, tell those who wait, and end the threads."""
-        with self._start_lock:
+        with self._lock:
             if self._closed:
                 return
+            # Nothing is put in after the end, where nobody would answer it.
             self._closed = True
+            self._inbox.put(_STOP)
         self._watcher.close()
         if self._thread is not None:
-            self._inbox.put(_STOP)
             self._thread.join()
         self.engine.close()
-
-    def _start(self) -> None:
-        with self._start_lock:
-            if self._thread is None and not self._closed:
-                self._thread = threading.Thread(target=self._loop, name="holdfast-committer", daemon=True)
-                self._thread.start()
 
     def _loop(self) -> None:
         going = True

@@ -7,6 +7,8 @@
 in bounded batches by index; every process may do it, and nothing depends on who does.
 """
 
+from collections.abc import Iterator
+
 from ..core import rules
 from ..core.bounds import UPKEEP_JOBS
 from ..core.job import Job, Place
@@ -58,11 +60,9 @@ def _is_due(moment: int | None, now_ms: int) -> bool:
     return moment is not None and moment <= now_ms
 
 
-def _standing(batch: Batch, jobs: list[Job]) -> list[Job]:
-    """Those of them that no command of this transaction has moved meanwhile."""
-    found = []
+def _standing(batch: Batch, jobs: list[Job]) -> Iterator[Job]:
+    """Those that nothing in this transaction has moved meanwhile; a parent moves with its children."""
     for job in jobs:
         batch.bring(job)
         if batch.jobs.get(job.id) is batch.stored[job.id]:
-            found.append(batch.stored[job.id])
-    return found
+            yield batch.stored[job.id]

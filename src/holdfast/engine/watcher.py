@@ -17,21 +17,27 @@ class Watcher:
         self._wanted = threading.Event()
         self._closed = False
         self._thread: threading.Thread | None = None
+        # `close` may come from another thread while `watch` starts ours, or lets it sleep.
+        self._lock = threading.Lock()
 
     def watch(self, wanted: bool) -> None:
         """Watch from now on, or no longer."""
-        if wanted and self._thread is None and not self._closed:
-            self._thread = threading.Thread(target=self._loop, name="holdfast-watcher", daemon=True)
-            self._thread.start()
-        if wanted:
+        with self._lock:
+            if self._closed:
+                return
+            if not wanted:
+                self._wanted.clear()
+                return
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._loop, name="holdfast-watcher", daemon=True)
+                self._thread.start()
             self._wanted.set()
-        else:
-            self._wanted.clear()
 
     def close(self) -> None:
         """End the thread."""
-        self._closed = True
-        self._wanted.set()
+        with self._lock:
+            self._closed = True
+            self._wanted.set()
         if self._thread is not None:
             self._store.interrupt()
             self._thread.join()

@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Any, Generic, ParamSpec, Self, TypeVar, Unpack, cast
 
 from ..core import commands as c
+from ..core.errors import BadInput
 from ..core.job import Job
 from ..core.limits import Limit
 from ..core.schedule import Schedule
@@ -137,10 +138,17 @@ class AsyncClaimedJob(Holding):
             if inspect.isawaitable(result):
                 result = await result
         except Exception as error:
+            if self.answered:
+                raise
             return await self.done(error=error)
+        if self.answered and not self.lost:
+            return self.record
         if isinstance(result, Exception):
             return await self.done(error=result)
-        return await self.done(result)
+        try:
+            return await self.done(result)
+        except BadInput as error:
+            return await self.done(error=error)
 
     async def __aenter__(self) -> Self:
         return self

@@ -15,7 +15,7 @@ from ..core.bounds import (
     MAX_DURATION_MS,
     MIN_LEASE_MS,
 )
-from ..core.checks import check_key, check_name, check_new, check_whole
+from ..core.checks import check_key, check_new, check_whole
 from ..core.durations import duration_ms, moment_ms
 from ..core.errors import BadInput, JobFailed, NotFound, Timeout
 from ..core.job import Job, State
@@ -24,7 +24,19 @@ from ..core.schedule import Schedule
 from ..core.schedule import check as check_schedule
 from ..engine.engine import check
 from ..store.contract import ReadTxn
-from .options import Duration, JobOptions, Key, Moment, decode, encode, job_id, key_bytes, new_job, rate_per_s
+from .options import (
+    Duration,
+    JobOptions,
+    Key,
+    Moment,
+    decode,
+    encode,
+    job_id,
+    key_bytes,
+    new_job,
+    rate_per_s,
+    task_name,
+)
 
 T = TypeVar("T")
 
@@ -96,15 +108,18 @@ def wait_s_of(wait: Duration | None) -> float:
     return 0.0 if wait is None else duration_ms(wait, name="wait") / 1000
 
 
+def task_names(tasks: Iterable[Any] | None) -> tuple[str, ...] | None:
+    """The names of tasks; None: of any."""
+    if isinstance(tasks, str) or not (tasks is None or isinstance(tasks, Iterable)):
+        raise BadInput("tasks", tasks, needed="a list of tasks, such as ['resize']")
+    return None if tasks is None else tuple(task_name(task) for task in tasks)
+
+
 def claim(
     tasks: Iterable[Any] | None, *, tenant: str, limit: int, lease: Duration, wait: Duration | None
 ) -> Ask[list[c.Claimed]]:
     """Lease jobs of these tasks, or of any."""
-    if isinstance(tasks, str):
-        raise BadInput("tasks", tasks, needed="a list of tasks, such as ['resize']")
-    names = None if tasks is None else tuple(str(getattr(task, "name", task)) for task in tasks)
-    for name in names or ():
-        check_name("task", name)
+    names = task_names(tasks)
     check_whole("limit", limit, 1, CLAIM_JOBS)
     command = c.Claim(tasks=names, tenant=tenant, limit=limit, lease_ms=lease_ms_of(lease))
     return Ask(command, same, wait_s_of(wait))
@@ -187,12 +202,10 @@ def pause(task: Any, domain: Key | None, *, tenant: str, on: bool) -> Ask[None]:
     """Have claims pass something by, or no longer."""
     command = c.Pause(
         tenant=tenant,
-        task=None if task is None else str(getattr(task, "name", task)),
+        task=None if task is None else task_name(task),
         domain=None if domain is None else key_bytes("domain", domain),
         on=on,
     )
-    if command.task is not None:
-        check_name("task", command.task)
     if command.domain is not None:
         check_key("domain", command.domain, DOMAIN_BYTES)
     return Ask(command, same)

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable
 from typing import Any, cast
 
 from ..core import commands as c
-from ..core.bounds import DEFAULT_LEASE_MS
-from ..core.checks import check_name
+from ..core.bounds import DEFAULT_LEASE_MS, PAGE_JOBS
+from ..core.checks import check_name, check_whole
 from ..core.durations import duration_ms
 from ..core.errors import BadInput, Closed, NotFound
 from ..core.job import Job, Place, State
@@ -20,7 +20,7 @@ from ..engine.engine import Engine
 from ..store.contract import JobFilter, ReadTxn, Store
 from . import asks
 from .asks import Ask, Look
-from .options import Duration, JobOptions, decode, job_id, key_bytes, merge
+from .options import Duration, JobOptions, decode, job_id, key_bytes, merge, task_name
 from .renewer import Renewer
 from .task import Task
 
@@ -85,9 +85,7 @@ class BaseQueue:
 
     def call(self, task: Any, data: Any = None, **options: Any) -> c.NewJob:
         """A prepared call by name, for `add_many` and `then`."""
-        return asks.call(
-            str(getattr(task, "name", task)), data, cast(JobOptions, options), tenant=self.tenant
-        )
+        return asks.call(task_name(task), data, cast(JobOptions, options), tenant=self.tenant)
 
     def _calls(self, jobs: Iterable[Any], options: JobOptions) -> list[Ask[list[int]]]:
         return asks.add(asks.as_call(item, options, tenant=self.tenant) for item in jobs)
@@ -96,11 +94,13 @@ class BaseQueue:
         self, name: str, task: Any, data: Any, when: dict[str, Any], options: JobOptions
     ) -> Ask[Schedule]:
         if isinstance(task, c.NewJob):
+            if data is not None or options:
+                raise BadInput("task", "a prepared call", needed="without data and options beside it")
             new = task
         elif isinstance(task, Task) and data is None:
             new = task.prepare((), {}, merge(task.options, options))
         else:
-            new = asks.call(str(getattr(task, "name", task)), data, options, tenant=self.tenant)
+            new = asks.call(task_name(task), data, options, tenant=self.tenant)
         return asks.schedule(name, new, **when)
 
     def _known(self, name: str) -> Task[..., Any]:
@@ -143,6 +143,7 @@ def jobs(tenant: str, *, after: Any, limit: int, **fields: Any) -> Look[list[Job
         fields["domain"] = key_bytes("domain", fields["domain"])
     if fields.get("parent_id") is not None:
         fields["parent_id"] = job_id(fields["parent_id"])
+    check_whole("limit", limit, 1, PAGE_JOBS)
     query = JobFilter(tenant=tenant, **fields)
     start = job_id(after) if after else 0
     return Look(lambda txn: txn.jobs(query, after=start, limit=limit))
@@ -173,13 +174,14 @@ def schedules(tenant: str) -> Look[list[Schedule]]:
 
 def children(job: Any, *, after: Any, limit: int) -> Look[list[Job]]:
     """The children of a job that are kept beside it, by age."""
+    check_whole("limit", limit, 1, PAGE_JOBS)
     number, start = job_id(job), job_id(after) if after else 0
     return Look(lambda txn: txn.children(number, after=start, limit=limit))
 
 
 def unfinished(tenant: str, tasks: Iterable[Any] | None) -> Look[int]:
     """How many jobs have yet to end: waiting, held, running or paused."""
-    names = None if tasks is None else {str(getattr(task, "name", task)) for task in tasks}
+    names = asks.task_names(tasks)
 
     def read(txn: ReadTxn) -> int:
         found = look.counts(txn, tenant).items()

@@ -13,7 +13,7 @@ from . import asks
 from .answers import Failed, Retry
 from .asks import Ask
 from .lease import Lease
-from .options import Duration, JobOptions, decode, encode
+from .options import Duration, JobOptions, decode, encode, task_name
 
 
 class Holding:
@@ -136,7 +136,7 @@ class Holding:
     def _add(self, task: Any, data: Any, options: JobOptions) -> list[Ask[list[int]]]:
         """A child of this job; of a job that is a child itself, a sibling."""
         self._check_open("add a child to")
-        name = str(getattr(task, "name", task))
+        name = task_name(task)
         parent = self.record.parent_id or self.id
         new = asks.call(name, data, JobOptions(**{**options, "parent": parent}), tenant=self._tenant)
         return asks.add([new], self._lease.hold)

@@ -102,12 +102,19 @@ def key_bytes(what: str, value: Key) -> bytes:
     return value.encode("utf-8", "surrogatepass")
 
 
-def job_id(value: Any) -> int:
+def task_name(value: Any) -> str:
+    """The name of a task, from the task itself or its name."""
+    name = value if isinstance(value, str) else getattr(value, "name", value)
+    check_name("task", name)
+    return str(name)
+
+
+def job_id(value: Any, what: str = "job id") -> int:
     """The number of a job, from a number, its text, or anything with an `id`."""
     found = getattr(value, "id", value)
     if isinstance(found, str) and found.isascii() and found.isdigit() and len(found) <= ID_DIGITS:
         found = int(found)
-    check_whole("job id", found, 0, (1 << 63) - 1)
+    check_whole(what, found, 0, (1 << 63) - 1)
     return int(found)
 
 
@@ -194,7 +201,7 @@ _READERS: dict[str, Callable[[Any], dict[str, Any]]] = {
     "unique_for": lambda v: {"unique_for_ms": duration_ms(v, name="unique_for")},
     "on_conflict": lambda v: {"on_conflict": v},
     "domain": _domain,
-    "parent": lambda v: {"parent_id": job_id(v)},
+    "parent": lambda v: {"parent_id": job_id(v, "parent")},
     "when_child_fails": _when_child_fails,
     "then": _then,
     "mock": lambda v: {"mock": bool(v)},

@@ -5,6 +5,7 @@ from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar, Unpack, cast, overload
 
 from ..core import commands as c
+from ..core.errors import BadInput
 from ..core.job import Job
 from ..core.limits import Limit
 from ..core.schedule import Schedule
@@ -95,10 +96,19 @@ class ClaimedJob(Holding):
         try:
             result = task.run(self)
         except Exception as error:
+            if self.answered:
+                raise
             return self.done(error=error)
+        if self.answered and not self.lost:
+            # It has the job itself, and has answered for it.
+            return self.record
         if isinstance(result, Exception):
             return self.done(error=result)
-        return self.done(result)
+        try:
+            return self.done(result)
+        except BadInput as error:
+            # A result that cannot be written is an error of the run.
+            return self.done(error=error)
 
     def __enter__(self) -> Self:
         return self

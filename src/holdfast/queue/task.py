@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack, get_
 
 import msgspec
 
-from ..core.checks import check_name
+from ..core.checks import check_name, check_new
 from ..core.commands import NewJob
 from ..core.errors import BadInput
 from ..core.job import Body, Job
@@ -150,7 +150,7 @@ class Task(Generic[P, R]):
         self.signature = Signature(name, function)
         self._tenant = tenant
         # A task's options are refused where they are written, not at the first call.
-        new_job(name, "{}", _without_domain(options), tenant=tenant)
+        check_new(new_job(name, "{}", _without_domain(options), tenant=tenant))
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.function(*args, **kwargs)

@@ -80,9 +80,13 @@ def _settle(link: Link, path: Path, cache_kb: int) -> None:
 
 def _version(link: Link, path: Path) -> int:
     """Which version of ours the file is; 0: nothing is in it."""
+    # In one transaction: somebody else may just be creating the store.
+    link.change("BEGIN")
     whose, version = link.value("PRAGMA application_id"), link.value("PRAGMA user_version")
+    tables = link.value("SELECT count(*) FROM sqlite_schema")
+    link.change("COMMIT")
     if whose != APPLICATION_ID:
-        if whose or version or link.value("SELECT count(*) FROM sqlite_schema"):
+        if whose or version or tables:
             raise StoreCorrupt(
                 f"{path} is the database of another program; give the store a file of its own, in which "
                 "your tables may then be created beside the store's"

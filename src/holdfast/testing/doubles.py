@@ -5,6 +5,7 @@ transaction open, with everything read and written but not yet committed, until 
 as the store lets it: so a race is not hoped for but forced, step by step.
 """
 
+import os
 import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -74,9 +75,14 @@ class SharedMemory:
     def __init__(self, clock: Clock) -> None:
         self.store = MemoryStore(clock)
         self.doors: set[Door] = set()
+        self._pid = os.getpid()
 
     def open(self) -> Store:
         """Another door to the same jobs. Closing it leaves them where they are."""
+        if self._pid != os.getpid():
+            # A forked child has a copy of its own, whose lock a thread of the parent may have held.
+            self._pid = os.getpid()
+            self.store._lock = threading.RLock()
         return Door(self)
 
 

@@ -27,7 +27,7 @@ from ..core.errors import BadInput, HoldfastError
 from ..core.job import Code, Job, Place, State
 from ..core.limits import Limit
 from ..engine.engine import Done, Engine, check
-from ..engine.records import LIMIT, PATTERNS, PAUSE, SCHEDULE, name_of, read_limit, read_pause, read_patterns
+from ..engine.records import LIMIT, PATTERNS, PAUSE, SCHEDULE, name_of, read_limit, read_patterns, read_pause
 from ..engine.schedules import read_kept
 from ..store.clock import Clock
 from ..store.contract import JobFilter, ReadTxn, Store
@@ -82,90 +82,62 @@ class Model(RuleBasedStateMachine):
         self.history.moved(0, self.clock())
         self.claims: list[Job] = []
         self.ids: list[int] = []
-        # Whether the last step came to its end: what broke is not worked off.
+        # Whether the last event came to its end: what broke is not worked off.
         self.sound = False
 
     # What happens
 
-    @initialize(retention_ms=st.sampled_from((None, 0, 60_000)), seed=st.integers(0, 3))
-    def begin(self, retention_ms: int | None, seed: int) -> None:
+    @initialize(retention_ms=st.sampled_from((None, 0, 60_000)), mood=m.moods, seed=st.integers(0, 3))
+    def begin(self, retention_ms: int | None, mood: dict[str, Any], seed: int) -> None:
         """Open both stores; `retention_ms` 0 keeps no archive."""
+        self.mood = mood
         for side in self.sides:
             side.open(retention_ms, seed)
         self.view = self._look()
         self.sound = True
 
-    @rule(plan=m.adds)
-    def add(self, plan: m.Plan) -> None:
-        """Add jobs."""
-        self.step([plan])
+    @rule(event=m.events)
+    def happens(self, event: m.Event) -> None:
+        """The one rule: were there more, Hypothesis would leave some out of most histories."""
+        self.sound = False
+        if event.move_ms:
+            self._advance(event.move_ms)
+        if event.reopen:
+            self._reopen(event.reopen)
+        if event.page is not None:
+            self._page(event.query, event.page)
+        if event.toil:
+            self._toil(event.toil)
+        self._step(event.plans)
+        self.sound = True
 
-    @rule(plan=m.births)
-    def add_children(self, plan: m.Plan) -> None:
-        """Add children to a parent that runs, or siblings."""
-        self.step([plan])
+    def _reopen(self, how: str) -> None:
+        note(f"reopened, after it was {how}")
+        for side in self.sides:
+            side.reopen(crashed=how == "crashed", seed=0)
+        self.view = self._look()
 
-    @rule(plan=m.work, ms=st.sampled_from((0, 0, 0, 0, 1, 1_000, 5_000)))
-    def work(self, plan: m.Plan, ms: int) -> None:
-        """Claim, say how a run ended, release, extend, report; perhaps too late."""
-        if ms:
-            self._advance(ms)
-        self.step([plan])
+    def _page(self, query: JobFilter, pick: int) -> None:
+        first, limit = self.ids[pick % len(self.ids)] if self.ids else 0, 1 + pick % 5
 
-    @rule(count=st.integers(1, 4))
-    def work_well(self, count: int) -> None:
-        """Claim jobs and finish them."""
-        self.toil(count)
+        def see(txn: ReadTxn) -> Any:
+            jobs, pairs = txn.jobs(query, after=first, limit=limit), txn.waiting(pick % 3, limit)
+            return jobs, pairs, txn.counts(tenant=query.tenant), txn.load(self.ids[-limit:])
 
-    def toil(self, count: int) -> None:
-        """What `work_well` does."""
+        pages = [side.store.read(see) for side in self.sides]
+        assert all(page == pages[0] for page in pages), f"{query} after {first}: {pages}"
+
+    def _toil(self, count: int) -> None:
         self.run([c.Claim(limit=count, lease_ms=60_000, mock=True)])
         standing = [job for job in self.view.live.values() if job.owner]
         if standing:
             self.run([c.Answer(hold=m.hold_of(job), held=job) for job in standing[-count:]])
 
-    @rule(plan=m.operators)
-    def operate(self, plan: m.Plan) -> None:
-        """Update, cancel, requeue, delete."""
-        self.step([plan])
-
-    @rule(plan=m.rule_it)
-    def rule_it(self, plan: m.Plan) -> None:
-        """Limits and pauses, schedules, purges and upkeep."""
-        self.step([plan])
-
-    @rule(plans=st.lists(m.anything, min_size=2, max_size=4))
-    def at_once(self, plans: list[m.Plan]) -> None:
-        """Several commands in one transaction."""
-        self.step(plans)
-
-    @rule(ms=st.sampled_from(m.MOVES_MS + m.MOVES_BACK_MS))
-    def move_clock(self, ms: int) -> None:
-        """Let time pass, or set the clock back."""
-        self._advance(ms)
-        self.view = self._look()
-
-    @rule(crashed=st.booleans(), seed=st.integers(0, 3))
-    def reopen(self, crashed: bool, seed: int) -> None:
-        """End both processes and begin anew."""
-        note(f"reopen, crashed={crashed}")
-        self.sound = False
-        for side in self.sides:
-            side.reopen(crashed=crashed, seed=seed)
-        self.view = self._look()
-        self.sound = True
-
-    @rule(query=m.filters, after=st.integers(0, 99), limit=st.integers(1, 5))
-    def list_jobs(self, query: JobFilter, after: int, limit: int) -> None:
-        """Look at pages of jobs."""
-        first = self.ids[after % len(self.ids)] if self.ids else 0
-
-        def see(txn: ReadTxn) -> Any:
-            jobs, pairs = txn.jobs(query, after=first, limit=limit), txn.waiting(after % 3, limit)
-            return jobs, pairs, txn.counts(tenant=query.tenant), txn.load(self.ids[-limit:])
-
-        pages = [side.store.read(see) for side in self.sides]
-        assert all(page == pages[0] for page in pages), f"{query} after {first}: {pages}"
+    def _step(self, plans: Sequence[m.Plan]) -> None:
+        scene = m.Scene(view=self.view, claims=self.claims, ids=self.ids, mood=self.mood)
+        commands = [command for plan in plans if _is_good(command := m.cast(plan, scene))]
+        if commands:
+            self.run(commands)
 
     def _pretty_print(self, value: Any) -> str:
         # Hypothesis would show how a plan was drawn, which is longer and tells less.
@@ -183,16 +155,8 @@ class Model(RuleBasedStateMachine):
 
     # How it is checked
 
-    def step(self, plans: Sequence[m.Plan]) -> None:
-        """Cast plans in what there is, and run them as one transaction."""
-        scene = m.Scene(view=self.view, claims=self.claims, ids=self.ids)
-        commands = [command for plan in plans if _is_good(command := m.cast(plan, scene))]
-        if commands:
-            self.run(commands)
-
     def run(self, commands: Sequence[c.Command]) -> list[Any]:
         """Run one transaction on all sides, compare what it did, and check what it may do."""
-        self.sound = False
         note(f"at {self.clock() - m.START_MS:+,} ms: {commands}")
         done = [side.engine.execute(commands) for side in self.sides]
         replies = done[0].replies
@@ -205,7 +169,6 @@ class Model(RuleBasedStateMachine):
         for check_step in STEP_CHECKS:
             _complain(check_step.__name__, list(check_step(step, self.history)))
         self.claims += [one.job for _, got in step.claimed() for one in got]
-        self.sound = True
         return replies
 
     def _look(self) -> View:

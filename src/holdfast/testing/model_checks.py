@@ -11,8 +11,8 @@ from ..core import rank, unique
 from ..core.family import tally
 from ..core.job import Job, Place, State, size_of
 from ..core.limits import Domain, DomainKey, Lane, Limit, find_pattern
-from ..engine import counters
-from ..engine.records import LIMIT, PATTERNS, PAUSE, name_of, read_limit, read_patterns
+from ..engine.records import CHORE, LIMIT, PATTERNS, PAUSE, name_of, read_limit, read_patterns
+from ..store.contract import CountKey
 from .model_view import View
 
 Complaints = Iterator[str]
@@ -20,10 +20,8 @@ Complaints = Iterator[str]
 
 def counts_are_what_is_counted(view: View) -> Complaints:
     """Counts are kept as jobs change; counting the jobs comes to the same."""
-    counted = Counter(
-        counters.CountKey(job.tenant, job.task, job.place, job.state)
-        for job in (*view.live.values(), *view.archived.values())
-    )
+    jobs = (*view.live.values(), *view.archived.values())
+    counted = Counter(CountKey(job.tenant, job.task, job.place, job.state) for job in jobs)
     for key in sorted(counted.keys() | view.counts.keys()):
         if counted.get(key) != view.counts.get(key):
             yield f"{key}: {counted.get(key)} jobs, counted as {view.counts.get(key)}"
@@ -40,11 +38,11 @@ def a_parent_knows_its_children(view: View) -> Complaints:
 
 
 def who_is_paused_waits_for_somebody(view: View) -> Complaints:
-    """A parent for a child that has not ended (or failed, where it says so), a child for a parent that runs."""
+    """A parent for a child that has not ended (or failed, where it says so), a child for its parent's run."""
     for job in view.at(Place.PAUSED):
         if job.parent_id:
             parent = view.live.get(job.parent_id)
-            if parent is None or parent.place == Place.PAUSED:
+            if parent is None or (parent.place == Place.PAUSED and not _goes_on(view, "release", parent.id)):
                 yield f"child {job.id} is PAUSED, its parent is {parent.state if parent else 'gone'}"
         elif not job.children.pending and not (job.wait_for_failed and job.children.failed):
             yield f"parent {job.id} is PAUSED and waits for nobody"
@@ -118,7 +116,8 @@ def ended_jobs_leave(view: View) -> Complaints:
         done = job.place == Place.DONE
         if done != (job.ended is not None) or done != bool(job.finished_at):
             yield f"job {job.id} is in {job.place.name} and ended {job.ended} at {job.finished_at}"
-        if done and job.ended != State.FAILED and job.parent_id not in view.live:
+        alone = job.parent_id not in view.live and not _goes_on(view, "sweep", job.parent_id)
+        if done and job.ended != State.FAILED and alone:
             yield f"job {job.id} is {job.ended} and still live, without a parent"
     for job in view.archived.values():
         if job.place != Place.DONE or job.ended not in (State.FINISHED, State.CANCELLED):
@@ -174,6 +173,11 @@ def limit_of(view: View, key: DomainKey, *, pauses: bool = True) -> Limit | None
         return read_limit(raw)
     raw = view.records.get((PATTERNS, tenant))
     return find_pattern(read_patterns(raw).limits, domain) if raw else None
+
+
+def _goes_on(view: View, chore: str, parent_id: int) -> bool:
+    """Whether upkeep has still to do with the children of a parent."""
+    return (CHORE, name_of(chore, str(parent_id))) in view.records
 
 
 def _is_full(domain: Domain, limit: Limit | None) -> bool:

@@ -7,7 +7,7 @@ meet something.
 
 from collections.abc import Sequence
 from itertools import product
-from typing import Any
+from typing import Any, Literal
 
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -65,12 +65,30 @@ class Plan(Record, frozen=True, kw_only=True):
     twist: int = 0
 
 
+class Event(Record, frozen=True, kw_only=True):
+    """What happens next. First the clock moves, if it does; then there is one transaction, or none."""
+
+    plans: tuple[Plan, ...] = ()
+    move_ms: int = 0
+    # So many jobs are claimed, and finished.
+    toil: int = 0
+    # The processes end, in order or not, and others begin.
+    reopen: Literal["", "closed", "crashed"] = ""
+    # A page of jobs is looked at, from the one that this picks.
+    page: int | None = None
+    query: JobFilter = JobFilter()
+
+
 class Scene(Record, frozen=True, kw_only=True):
-    """What a plan is cast in: what there is, and every claim that was ever handed out."""
+    """What a plan is cast in: what there is, every claim that was ever handed out, and a mood.
+
+    A mood is options that half of all new jobs have, so that some histories are about one thing.
+    """
 
     view: View
     claims: list[Job]
     ids: list[int]
+    mood: dict[str, Any]
 
 
 # ── what is drawn ────────────────────────────────────────────────────────────────────────────────
@@ -247,14 +265,36 @@ upkeeps = _often(
         _plans(c.Purge, 2, _each(before_ms=_MOMENTS[1:], tenant=TENANTS, limit=(1,)), before_ms=_MOMENTS[-1]),
     ),
 )
-work = _often((3, claims), (5, answers), (2, held_verbs))
-rule_it = _often((2, governing), (1, schedules), (1, upkeeps))
-anything = _often((3, adds), (2, births), (6, work), (2, operators), (1, rule_it))
-filters = _some(
+_anything = _often(
+    (6, adds),
+    (5, births),
+    (6, claims),
+    (8, answers),
+    (4, held_verbs),
+    (5, operators),
+    (3, governing),
+    (2, schedules),
+    (2, upkeeps),
+)
+_filters = _some(
     2,
     _each(tenant=TENANTS, task=TASKS, state=tuple(State), place=tuple(Place), domain=DOMAINS)
     + _each(schedule=("s",), archived=(True, True, True)),
 ).map(lambda options: JobFilter(**options))
+_forward = st.sampled_from(MOVES_MS)
+events = _often(
+    (14, st.builds(lambda plan: Event(plans=(plan,)), _anything)),
+    (3, st.builds(lambda plan, ms: Event(plans=(plan,), move_ms=ms), _anything, _forward)),
+    (3, st.builds(lambda plans: Event(plans=tuple(plans)), st.lists(_anything, min_size=2, max_size=4))),
+    (2, st.builds(lambda count: Event(toil=count), st.integers(1, 4))),
+    (1, st.builds(lambda ms: Event(move_ms=ms), st.sampled_from(MOVES_BACK_MS))),
+    (1, st.builds(lambda how: Event(reopen=how), st.sampled_from(("closed", "crashed")))),
+    (1, st.builds(lambda query, page: Event(query=query, page=page), _filters, _picks)),
+)
+moods = st.sampled_from(
+    ({}, {}, {"domain": b"x"}, {"retry_after": 500}, {"strict": True, "wait_for_failed": True})
+    + ({"unique": b"k", "on_conflict": "replace"}, {"max_attempts": 2, "max_losses": 2}, {"mock": True})
+)
 
 
 # ── which job it is about ────────────────────────────────────────────────────────────────────────
@@ -309,12 +349,16 @@ def _cast_add(command: c.Add, plan: Plan, scene: Scene) -> c.Add:
     for new in command.jobs:
         parent = _parent(new.parent_id - 1, scene) if new.parent_id else None
         given = _given(new.id, scene) if new.id else 0
-        jobs.append(
-            replace(new, id=given, parent_id=parent.id if parent else UNKNOWN_ID if new.parent_id else 0)
-        )
+        known = parent.id if parent else UNKNOWN_ID if new.parent_id else 0
+        jobs.append(replace(_moody(new, scene.mood if plan.pick % 2 else {}), id=given, parent_id=known))
         if parent is not None:
             hold = _birth_hold(parent, plan, scene)
     return replace(command, jobs=tuple(jobs), hold=hold)
+
+
+def _moody(new: c.NewJob, mood: dict[str, Any]) -> c.NewJob:
+    plain = c.NewJob(task=new.task)
+    return replace(new, **{k: v for k, v in mood.items() if getattr(new, k) == getattr(plain, k)})
 
 
 def _birth_hold(parent: Job, plan: Plan, scene: Scene) -> c.Hold | None:

@@ -201,9 +201,9 @@ def what_reaches_a_running_job_is_not_lost(step: Step, _history: History) -> Com
         return
     for job_id, old in step.before.live.items():
         new = step.after.live.get(job_id)
-        if old.owner and not old.strict and step.before.data[job_id] != step.after.data.get(job_id):
-            if new is None or not new.again_at:
-                yield f"job {job_id} got new data while {old.owner} has it, and will not run again: {new}"
+        changed = step.before.data[job_id] != step.after.data.get(job_id)
+        if changed and old.owner and not old.strict and not (new and new.again_at):
+            yield f"job {job_id} got new data while {old.owner} has it, and will not run again: {new}"
 
 
 STEP_CHECKS: tuple[Callable[[Step, History], Complaints], ...] = (

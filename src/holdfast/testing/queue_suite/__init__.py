@@ -12,18 +12,23 @@ another process would, by the `clock` that the suite brings, and gather the test
 No test asks which store it has, and none sleeps: the clock is moved. The longest are marked `proof`.
 """
 
-from .fixtures import *  # noqa: F403
-from .states import *  # noqa: F403
+from .aio import *  # noqa: F403
+from .bad_input import *  # noqa: F403
+from .bad_verbs import *  # noqa: F403
 from .basics import *  # noqa: F403
 from .claims import *  # noqa: F403
-from .outcomes import *  # noqa: F403
-from .unique import *  # noqa: F403
 from .families import *  # noqa: F403
-from .port_families import *  # noqa: F403
-from .repeats import *  # noqa: F403
-from .rates import *  # noqa: F403
+from .fixtures import *  # noqa: F403
+from .life import *  # noqa: F403
 from .limits import *  # noqa: F403
+from .outcomes import *  # noqa: F403
 from .pauses import *  # noqa: F403
-from .schedules import *  # noqa: F403
+from .port_families import *  # noqa: F403
 from .races import *  # noqa: F403
+from .rates import *  # noqa: F403
+from .repeats import *  # noqa: F403
+from .schedules import *  # noqa: F403
+from .states import *  # noqa: F403
+from .tasks import *  # noqa: F403
+from .unique import *  # noqa: F403
 from .waiting import *  # noqa: F403

@@ -2,6 +2,7 @@
 
 import gc
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -71,7 +72,7 @@ def test_a_claim_ends_with_a_requeue_a_forced_cancel_and_a_delete(queue: Queue, 
     ends: list[Callable[[int], Any]] = [
         queue.requeue,
         lambda job_id: queue.cancel(job_id, force=True),
-        lambda job_id: (queue.cancel(job_id, force=True), queue.delete(job_id)),
+        partial(_gone, queue),
     ]
     for end in ends:
         queue.add("work")
@@ -82,6 +83,11 @@ def test_a_claim_ends_with_a_requeue_a_forced_cancel_and_a_delete(queue: Queue, 
             SAID[verb](job)
         for left in queue.jobs():
             queue.delete(left)
+
+
+def _gone(queue: Queue, job_id: int) -> None:
+    queue.cancel(job_id, force=True)
+    queue.delete(job_id)
 
 
 @pytest.mark.parametrize("noticed", [False, True], ids=["unnoticed", "noticed"])
@@ -169,8 +175,8 @@ def test_claims_are_numbered_and_the_numbers_only_go_up(queue: Queue, clock: Mov
     for end in (
         lambda job: job.release(),
         lambda job: job.retry(0),
-        lambda job: clock.advance(MINUTE_MS),
-        lambda job: queue.requeue(job),
+        lambda _job: clock.advance(MINUTE_MS),
+        queue.requeue,
         lambda job: job.done(),
     ):
         job = take(queue)

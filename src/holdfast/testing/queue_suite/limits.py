@@ -257,7 +257,22 @@ def test_a_pattern_matches_as_shells_do(queue: Queue) -> None:
 
 # ── names and numbers ────────────────────────────────────────────────────────────────────────────
 
-ODD = ["a/b", "a", "a/", "/", b"\x00", b"a\x00b", b"\xff\xfe", "ü", " ", "x" * 1_024, "%", "'", '"', "\n"]
+ODD: list[Any] = [
+    "a/b",
+    "a",
+    "a/",
+    "/",
+    b"\x00",
+    b"a\x00b",
+    b"\xff\xfe",
+    "ü",
+    " ",
+    "x" * 1_024,
+    "%",
+    "'",
+    '"',
+    "\n",
+]
 
 
 def test_a_domain_may_have_any_name(queue: Queue) -> None:

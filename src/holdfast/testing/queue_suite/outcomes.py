@@ -50,7 +50,7 @@ def test_failed_is_the_end(queue: Queue, way: str) -> None:
 
 
 @pytest.mark.parametrize("way", ["raised", "returned"])
-def test_retry_runs_again_after_its_delay(queue: Queue, clock: MovedClock, way: str) -> None:
+def test_retry_runs_again_after_its_delay(queue: Queue, way: str) -> None:
     """And spends an attempt."""
     again = Retry("30s", reason="not yet")
     job = _ends(queue, _raising(again) if way == "raised" else lambda: again)
@@ -178,7 +178,7 @@ def test_a_job_that_kills_its_processes_is_quarantined(queue: Queue, clock: Move
     """After ten losses; it has spent no attempt, and waits for somebody to look at it."""
     added = queue.add("work")
 
-    assert _runs(queue, clock, lambda job: None) == 10
+    assert _runs(queue, clock, lambda _job: None) == 10
 
     upkeep(queue)
     job = added.get()
@@ -193,7 +193,7 @@ def test_losses_have_a_limit_of_their_own(queue: Queue, clock: MovedClock) -> No
         answer(take(queue))
         clock.advance(HOUR_MS)
 
-    assert _runs(queue, clock, lambda job: None) == 2
+    assert _runs(queue, clock, lambda _job: None) == 2
     assert added.get().state == State.FAILED
 
 

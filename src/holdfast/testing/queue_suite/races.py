@@ -6,6 +6,7 @@ first that both need; one that checks versions lets both go on, and one of them 
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -60,7 +61,9 @@ def test_the_two_last_children_finish_at_once(make_queue: MakeQueue) -> None:
 
 @either_order
 @pytest.mark.parametrize("end", ["fail", "cancel", "retry"])
-def test_the_two_last_children_end_differently_at_once(make_queue: MakeQueue, swapped: bool, end: str) -> None:
+def test_the_two_last_children_end_differently_at_once(
+    make_queue: MakeQueue, swapped: bool, end: str
+) -> None:
     """The parent is resumed exactly when neither is left."""
     queue, other = make_queue(), make_queue()
     parent, first, second = _family(queue, other)
@@ -198,7 +201,7 @@ def test_many_adds_of_one_key_are_one_job(make_queue: MakeQueue) -> None:
     """Left to chance."""
     queues = [make_queue() for _ in range(4)]
     for n in range(ROUNDS):
-        added = together([lambda q=q, n=n: q.add("work", unique=str(n)).id for q in queues])  # type: ignore[misc]
+        added = together([partial(queue.add, "work", unique=str(n)) for queue in queues])
         assert len(set(added)) == 1
 
     assert len(queues[0].jobs(limit=1_000)) == ROUNDS
@@ -257,7 +260,7 @@ def test_no_more_start_than_are_allowed_whoever_asks(make_queue: MakeQueue) -> N
     queues[0].add_many([("work", n) for n in range(60)], domain="api")
     done = 0
     while done < 60:
-        found = together([lambda q=q: q.claim(limit=2, renew=False) for q in queues])  # type: ignore[misc]
+        found = together([partial(queue.claim, limit=2, renew=False) for queue in queues])
         jobs = [job for batch in found if isinstance(batch, list) for job in batch]
         assert 1 <= len(jobs) <= 3
         together([job.done for job in jobs])
@@ -350,12 +353,9 @@ def test_a_job_is_never_claimed_twice_at_once(make_queue: MakeQueue) -> None:
     queues = [make_queue() for _ in range(4)]
     added = [job.id for job in queues[0].add_many([("work", n) for n in range(100)])]
 
-    def drain(queue: Queue) -> list[int]:
-        return [job.id for job in take_all(queue, limit=7)]
+    taken = together([partial(take_all, queue, limit=7) for queue in queues])
 
-    taken = together([lambda q=q: drain(q) for q in queues])  # type: ignore[misc]
-
-    assert sorted(job for jobs in taken if isinstance(jobs, list) for job in jobs) == added
+    assert sorted(job.id for jobs in taken if isinstance(jobs, list) for job in jobs) == added
 
 
 def test_an_answer_counts_once_whoever_gives_it(make_queue: MakeQueue) -> None:
@@ -365,16 +365,12 @@ def test_an_answer_counts_once_whoever_gives_it(make_queue: MakeQueue) -> None:
         added = queue.add("work")
         job = take(queue)
 
-        ended = together(
-            [
-                job.done,
-                lambda added=added: other.cancel(added, force=True),
-                lambda added=added: other.requeue(added),
-                lambda: upkeep(other),
-            ]
-        )
+        verbs: list[Callable[[], Any]] = [job.done, partial(upkeep, other)]
+        verbs += [partial(other.cancel, added, force=True), partial(other.requeue, added)]
+
+        ended = together(verbs)
 
         state = state_of(queue, added)
         assert state in (State.FINISHED, State.CANCELLED, State.QUEUED)
         assert (state == State.FINISHED) == (not isinstance(ended[0], Exception))
-        outcome(lambda added=added: queue.delete(added))
+        outcome(partial(queue.delete, added))

@@ -130,7 +130,8 @@ def test_an_empty_domain_remembers_its_last_start(queue: Queue, clock: MovedCloc
 
 
 @pytest.mark.parametrize(
-    ("rate", "apart_ms"), [("100/m", 600), ("3/s", 334), ("90/h", 40_000), (0.5, 2_000), (1 / 86_400, 86_400_000)]
+    ("rate", "apart_ms"),
+    [("100/m", 600), ("3/s", 334), ("90/h", 40_000), (0.5, 2_000), (1 / 86_400, 86_400_000)],
 )
 def test_a_rate_is_never_rounded_up(queue: Queue, clock: MovedClock, rate: Any, apart_ms: int) -> None:
     """To the millisecond, by which the clock goes."""

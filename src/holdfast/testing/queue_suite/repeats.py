@@ -115,11 +115,9 @@ def test_a_run_that_is_repeated_does_not_shift_the_slots(queue: Queue, clock: Mo
 
 def test_a_failure_does_not_end_a_repeat(queue: Queue) -> None:
     """Natively: the run failed, not the job. Neither do attempts or losses that are used up."""
-    for options, end in (
-        ({}, lambda job: job.fail("in vain")),
-        ({"attempts": 1}, lambda job: job.done(error="broke")),
-    ):
-        added = queue.add("work", repeat="FINISHED, +1 HOUR", **options)
+    ends: list[Callable[[ClaimedJob], Any]] = [lambda job: job.fail(), lambda job: job.done(error="broke")]
+    for end in ends:
+        added = queue.add("work", repeat="FINISHED, +1 HOUR", attempts=1)
         end(take(queue))
 
         job = added.get()

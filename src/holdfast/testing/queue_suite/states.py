@@ -56,7 +56,7 @@ def failed(hand: Hand, _clock: MovedClock) -> int:
     return job_id
 
 
-def paused_parent(hand: Hand, clock: MovedClock) -> int:
+def paused_parent(hand: Hand, _clock: MovedClock) -> int:
     """A parent that waits for its children."""
     return _family(hand)[0]
 
@@ -118,24 +118,24 @@ def _family(hand: Hand) -> tuple[int, int]:
 
 # ── what follows ─────────────────────────────────────────────────────────────────────────────────
 
-VERBS = ("take", "finish", "retry", "fail", "release", "cancel", "delete", "requeue")
+_VERBS = ("take", "finish", "retry", "fail", "release", "cancel", "delete", "requeue")
 
 Q, R, RQ, P = State.QUEUED, State.RUNNING, State.RUNQUEUED, State.PAUSED
 FIN, FAIL, CAN = State.FINISHED, State.FAILED, State.CANCELLED
 NO = (REFUSED, REFUSED, REFUSED, REFUSED)
-ENDS = (FIN, Q, FAIL, Q)
+_ENDS = (FIN, Q, FAIL, Q)
 
 #                       from   take  finish … release  cancel   delete   requeue
 TABLE: dict[Start, tuple[Any, ...]] = {
     queued: (Q, R, *NO, CAN, GONE, Q),
-    running: (R, R, *ENDS, R, REFUSED, Q),
-    runqueued: (RQ, RQ, *ENDS, CAN, GONE, Q),
-    runqueued_again: (RQ, RQ, *ENDS, CAN, GONE, Q),
+    running: (R, R, *_ENDS, R, REFUSED, Q),
+    runqueued: (RQ, RQ, *_ENDS, CAN, GONE, Q),
+    runqueued_again: (RQ, RQ, *_ENDS, CAN, GONE, Q),
     failed: (FAIL, FAIL, *NO, CAN, GONE, Q),
     paused_parent: (P, P, *NO, REFUSED, REFUSED, Q),
     paused_child: (P, P, *NO, CAN, REFUSED, Q),
     queued_child: (Q, R, *NO, CAN, GONE, Q),
-    running_child: (R, R, *ENDS, R, REFUSED, Q),
+    running_child: (R, R, *_ENDS, R, REFUSED, Q),
     finished_child: (FIN, FIN, *NO, FIN, GONE, Q),
     cancelled_child: (CAN, CAN, *NO, CAN, GONE, Q),
     failed_child: (FAIL, FAIL, *NO, CAN, GONE, Q),
@@ -150,13 +150,13 @@ def test_each_verb_leads_from_each_state_where_the_table_says(
 ) -> None:
     """And where it is refused, nothing has changed."""
     before, *after = TABLE[start]
-    expected = dict(zip(VERBS, after, strict=True))
+    expected = dict(zip(_VERBS, after, strict=True))
     expected |= {
         verb: state for (where, verb), state in AT_THE_PORT.items() if hand.strict and where is start
     }
 
     found = {}
-    for verb in VERBS:
+    for verb in _VERBS:
         job_id = start(hand, clock)
         assert hand.state(job_id) == before
         found[verb] = _tried(hand, job_id, verb)
@@ -222,7 +222,7 @@ def test_a_child_of_a_paused_parent_is_queued_at_once(hand: Hand) -> None:
     assert hand.queue.get(sibling).parent_id == parent
 
 
-def test_the_last_pending_child_resumes_its_parent_by_whichever_end(hand: Hand, clock: MovedClock) -> None:
+def test_the_last_pending_child_resumes_its_parent_by_whichever_end(hand: Hand) -> None:
     """Finished, cancelled or deleted."""
     for end in ("finish", "cancel", "delete"):
         parent = _taken(hand, hand.add("parent"))

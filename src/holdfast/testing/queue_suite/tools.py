@@ -107,11 +107,11 @@ def see(queue: Queue) -> View:
             *txn.jobs(JobFilter(archived=True), after=0, limit=ALL),
         ]
     )
-    keys = {key for job in jobs if (key := key_of(job)) is not None}
-    view = look(store, ids=set(), tenants=TENANTS, keys=sorted(keys))
+    keys = sorted({key for job in jobs if (key := key_of(job)) is not None})
+    view = look(store, ids=set(), tenants=TENANTS, keys=keys)
     # Who makes ids is nobody's affair but the engine's.
-    for key in [key for key in view.records if key[0] == SYSID]:
-        del view.records[key]
+    for record in [record for record in view.records if record[0] == SYSID]:
+        del view.records[record]
     return view
 
 

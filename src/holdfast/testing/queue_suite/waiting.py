@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import pytest
@@ -67,7 +68,9 @@ def test_a_waiting_claim_is_woken_by_whatever_lets_a_job_run(make_queue: MakeQue
     mail = queue.add("mail")
     assert _woken(queue, lambda: other.resume("mail")).id == mail.id
     assert _woken(queue, lambda: other.requeue(mail)).claim == 2
-    assert _woken(queue, second.release if by == "itself" else lambda: other.requeue(second.id)).id == second.id
+    assert (
+        _woken(queue, second.release if by == "itself" else lambda: other.requeue(second.id)).id == second.id
+    )
     third.done()
     queue.add("parent")
     parent = take(queue, "parent")
@@ -132,7 +135,7 @@ def test_those_who_wait_are_served_in_turn_and_together(queue: Queue) -> None:
     assert sorted(job.id for job in jobs if job is not None) == [job.id for job in added]
 
 
-def test_a_claim_until_empty_ends_when_nothing_is_left(queue: Queue, clock: MovedClock) -> None:
+def test_a_claim_until_empty_ends_when_nothing_is_left(queue: Queue) -> None:
     """At once where there is nothing; not while a job still runs and may come back."""
     began_s = monotonic_s()
     assert queue.next(until_empty=True) is None
@@ -178,14 +181,14 @@ def test_who_waits_for_a_result_hears_of_a_failure(queue: Queue) -> None:
     for end in ("fail", "cancel"):
         added = queue.add("work")
         job = take(queue)
-        with waiting(lambda added=added: added.result(wait=LONG_S)) as result:  # type: ignore[misc]
+        with waiting(partial(added.result, wait=LONG_S)) as result:
             job.retry(0)
             job = take(queue)
             if end == "fail":
                 job.fail("in vain")
             else:
                 queue.cancel(added, force=True)
-            with pytest.raises(JobFailed, match="in vain|cancelled"):
+            with pytest.raises(JobFailed, match=r"in vain|cancelled"):
                 result.result(LONG_S)
 
 

@@ -1,0 +1,210 @@
+"""`holdfast purge`, `doctor` and `completion`, and the words around all commands."""
+
+import json
+
+import click
+import pytest
+from click.shell_completion import ShellComplete
+
+from holdfast.cli.app import COMMANDS, app
+from holdfast.cli.exits import MEANINGS
+from holdfast.store.clock import system_clock
+
+
+def test_old_jobs_are_purged(shell):
+    """By how long ago they ended, or before a moment; the rest stays."""
+    with shell.queue(clock=lambda: system_clock() - 3_600_000) as earlier:
+        earlier.add("a")
+        earlier.claim(renew=False)[0].done()
+    shell.finish(shell.add("a"))
+
+    assert shell.ok("purge", "--before", "2h").out == "purged 0 jobs\n"
+    assert shell.ok("purge", "--before", "30m", "--json").record == {"purged": 1}
+    assert shell.ok("purge", "--before", "2248-01-01").out == "purged 1 job\n"
+    assert shell.ok("counts").out == "no jobs\n"
+
+
+@pytest.mark.parametrize(
+    "word", ["", "yesterday", "-7d", "7", "2025", "1.5", "1969-12-31", "2026-02-30", "9" * 100]
+)
+def test_a_purge_without_a_moment_is_refused(shell, word):
+    """A bare number could be seconds or a year, and is neither."""
+    shell.finish(shell.add("a"))
+
+    assert "before is" in shell.refused("purge", f"--before={word}", code=2)
+    assert "--before" in shell.refused("purge", code=2)
+
+
+def test_a_sound_store_has_nothing_wrong(shell):
+    """It is described, and the code is 0."""
+    shell.add("a")
+
+    said = shell.ok("doctor")
+    record = shell.ok("doctor", "--full", "--json").record
+
+    assert said.lines[-1] == "✓ nothing is wrong"
+    assert "journal mode  wal" in said.out
+    assert (record["ok"], record["complaints"], record["notes"]) == (True, [], [])
+    assert record["facts"]["path"] == str(shell.file)
+
+
+def test_what_is_worth_knowing_is_noted(shell):
+    """Without being wrong: failed and stuck jobs, and pauses."""
+    shell.fail(shell.add("a"))
+    with shell.queue(clock=lambda: system_clock() - 600_000) as earlier:
+        earlier.add("b")
+        earlier.claim(lease="1m", renew=False)
+    shell.ok("pause", "--task", "a")
+
+    out = shell.ok("doctor").out
+
+    assert "1 job FAILED" in out
+    assert "1 job past the lease" in out
+    assert "paused: task a" in out
+
+
+def test_a_wrong_count_is_found(shell):
+    """What is kept is compared with what there is."""
+    shell.add("a")
+    with shell.queue() as queue:
+        store = queue.line.committer.engine.store
+        key = next(iter(store.read(lambda txn: txn.counts())))
+        store.run(lambda txn: txn.count({key: 41}))
+
+    said = shell.run("doctor")
+
+    assert said.code == 1
+    assert "✗ a QUEUED is counted as 42 jobs, and there are 1" in said.out
+    assert shell.run("doctor", "--json").record["ok"] is False
+
+
+def test_a_clock_that_was_set_back_is_found(shell):
+    """By jobs from the future."""
+    with shell.queue(clock=lambda: system_clock() + 7_200_000) as later:
+        later.add("a")
+
+    said = shell.run("doctor")
+
+    assert said.code == 1
+    assert "in the future: this machine's clock" in said.out
+
+
+@pytest.mark.parametrize("name", ["bash", "zsh", "fish"])
+def test_a_shell_learns_our_words(shell, name):
+    """From a script that asks us."""
+    assert "_HOLDFAST_COMPLETE" in shell.ok("completion", name).out
+
+
+def test_a_shell_that_we_do_not_know_is_refused(shell):
+    """And none at all."""
+    shell.refused("completion", "csh", code=2)
+    shell.refused("completion", code=2)
+
+
+def completions(*words: str) -> list[str]:
+    """What a shell would offer for the last of these words."""
+    *args, incomplete = words
+    return [
+        item.value
+        for item in ShellComplete(app, {}, "holdfast", "_HOLDFAST_COMPLETE").get_completions(args, incomplete)
+    ]
+
+
+def test_commands_options_tasks_and_schedules_are_completed(shell):
+    """The latter two from the store, if there is one."""
+    assert completions("re") == ["requeue", "resume"]
+    assert completions("jobs", "--st") == ["--state", "--stuck", "--store"]
+    assert [word.upper() for word in completions("jobs", "--state", "FA")] == ["FAILED"]
+    assert completions("jobs", "--task", "") == []
+    assert not shell.file.exists()
+
+    shell.add("resize")
+    shell.ok("schedule", "nightly", "report", "--cron", "@daily")
+
+    assert completions("jobs", "--task", "re") == ["resize"]
+    assert completions("add", "") == ["resize"]
+    assert completions("schedule", "") == ["nightly"]
+    assert completions("--store", "none.db", "jobs", "--task", "") == []
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_says_what_it_does(shell, command):
+    """In its own help, and in a line of the whole."""
+    said = shell.ok(command, "--help")
+
+    assert said.out.startswith(f"Usage: holdfast {command} ")
+    assert f"\n  {command} " in shell.ok("--help").out
+    assert shell.ok(command, "-h").out == shell.ok("help", command).out == said.out
+
+
+@pytest.mark.parametrize("command", [name for name in COMMANDS if name != "bench"])
+def test_every_option_says_what_it_does(command):
+    """No option is left without words."""
+    context = click.Context(app)
+    found = app.get_command(context, command)
+
+    assert found is not None
+    silent = [p.name for p in found.params if isinstance(p, click.Option) and not p.help]
+    assert silent == []
+
+
+def test_the_help_tells_the_exit_codes(shell):
+    """All that are promised."""
+    out = shell.ok("--help").out
+
+    assert all(f"{code:>5}  {text}" in out for code, text in MEANINGS.items())
+
+
+def test_no_command_at_all_shows_the_help_and_is_wrong_usage(shell):
+    """On stderr, since nothing was answered."""
+    said = shell.run()
+
+    assert (said.code, said.out) == (2, "")
+    assert said.err.startswith("Usage: holdfast")
+
+
+@pytest.mark.parametrize(
+    ("word", "hint"),
+    [
+        ("job", "did you mean jobs"),
+        ("cancle", "did you mean cancel"),
+        ("ls", "did you mean jobs"),
+        ("retry", "did you mean requeue"),
+        ("unschedule", "did you mean schedule NAME --delete"),
+        ("frobnicate", ""),
+        ("x" * 500, ""),
+    ],
+)
+def test_an_unknown_command_brings_up_its_neighbours(shell, word, hint):
+    """And is cut where it is long."""
+    err = shell.refused(word, code=2)
+
+    assert hint in err
+    assert len(err) < 200
+
+
+def test_errors_are_objects_for_programs(shell):
+    """Ours and those of usage; whatever the word stands before."""
+    shell.add("a")
+    wrong = {("show", "12"): ("NOT_FOUND", 3), ("show",): ("USAGE", 2), ("add", ""): ("BAD_INPUT", 2)}
+
+    for words, (code, exit_code) in wrong.items():
+        error = json.loads(shell.refused(*words, "--json", code=exit_code))["error"]
+        assert (error["code"], error["exit"]) == (code, exit_code)
+        assert error["message"]
+
+
+def test_the_store_may_be_said_before_or_behind_the_command(shell):
+    """Or in the environment; what is said last wins, and words win over the environment."""
+    shell.ok("add", "a", "--store", "one.db")
+    shell.ok("--store", "sqlite:///two.db", "add", "b")
+
+    def task(*words: str, **environment: str) -> str:
+        return str(shell.run(*words, "--json", **environment).record["task"])
+
+    assert task("--store", "one.db", "jobs") == task("jobs", "--store", "one.db") == "a"
+    assert task("--store", "one.db", "jobs", "--store", "two.db") == "b"
+    assert task("jobs", HOLDFAST_STORE="two.db") == "b"
+    assert task("jobs", "--store", "one.db", HOLDFAST_STORE="two.db") == "a"
+    assert task("--store", "one.db", "jobs", HOLDFAST_STORE="two.db") == "a"
+    assert not shell.file.exists()

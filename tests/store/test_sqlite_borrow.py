@@ -1,0 +1,247 @@
+"""Writing inside the caller's own transaction, and waiting for callers who have one."""
+
+import sqlite3
+from contextlib import closing
+
+import apsw
+import pytest
+
+from holdfast.core.errors import BadInput, Unavailable, WouldBlock
+from holdfast.store import sqlite_lock
+from holdfast.store.sqlite import SqliteStore
+from holdfast.testing.stores.making import a_job, add
+from tests.store.helpers import all_ids, line, python, tell
+
+
+@pytest.fixture(params=["apsw", "stdlib"])
+def driver(request):
+    """Each of the two libraries."""
+    return request.param
+
+
+@pytest.fixture
+def store(tmp_path, driver):
+    """A store with one job in it."""
+    store = SqliteStore(tmp_path / "jobs.db", driver=driver)
+    add(store, a_job(1))
+    yield store
+    store.close()
+
+
+def connect(path, driver):
+    """A caller's own connection, which begins nothing by itself."""
+    return apsw.Connection(str(path)) if driver == "apsw" else sqlite3.connect(path, isolation_level=None)
+
+
+@pytest.fixture
+def connection(store, driver):
+    """One to the store's file."""
+    with closing(connect(store.path, driver)) as connection:
+        yield connection
+
+
+def insert(store, connection, *numbers):
+    """Add jobs by the caller's connection."""
+    return store.borrow(connection, lambda txn: txn.insert([(a_job(n), "{}") for n in numbers]))
+
+
+def test_the_caller_commits(store, connection):
+    """Then the job is there, and not before."""
+    connection.execute("BEGIN IMMEDIATE")
+    connection.execute("CREATE TABLE orders (id)")
+    assert insert(store, connection, 2) == set()
+    assert all_ids(store) == [1]
+
+    connection.execute("COMMIT")
+
+    assert all_ids(store) == [1, 2]
+
+
+def test_the_caller_rolls_back(store, connection):
+    """Then nothing has happened, and the file is free again."""
+    connection.execute("BEGIN")
+    insert(store, connection, 2)
+    connection.execute("ROLLBACK")
+
+    assert all_ids(store) == [1]
+    add(store, a_job(3))
+
+
+def test_what_fails_inside_is_undone_alone(store, connection):
+    """What the caller did before stays in his transaction."""
+
+    def fn(txn):
+        txn.insert([(a_job(3), "{}")])
+        raise KeyError("mine")
+
+    connection.execute("BEGIN")
+    insert(store, connection, 2)
+    with pytest.raises(KeyError):
+        store.borrow(connection, fn)
+    connection.execute("COMMIT")
+
+    assert all_ids(store) == [1, 2]
+
+
+def test_everything_can_be_done_there(store, connection):
+    """A claim, an archived job, counts: it is a batch as any other."""
+    connection.execute("BEGIN IMMEDIATE")
+    store.borrow(connection, lambda txn: txn.remove(list(txn.load([1]).values())))
+    connection.execute("COMMIT")
+
+    assert all_ids(store) == []
+
+
+def test_a_caller_without_a_transaction_is_told_to_begin_one(store, connection):
+    """Otherwise a commit would be nobody's."""
+    with pytest.raises(BadInput, match="BEGIN"):
+        insert(store, connection, 2)
+
+    assert all_ids(store) == [1]
+
+
+def test_the_other_librarys_connection_is_refused(store, driver):
+    """Before anything is written, with the way out; and what is no connection too."""
+    with closing(connect(store.path, "stdlib" if driver == "apsw" else "apsw")) as other:
+        other.execute("BEGIN")
+        with pytest.raises(BadInput, match=r"\?driver=" + ("stdlib" if driver == "apsw" else "apsw")):
+            insert(store, other, 2)
+        other.execute("ROLLBACK")
+    with pytest.raises(BadInput, match="str"):
+        insert(store, "jobs.db", 2)
+
+    assert all_ids(store) == [1]
+
+
+def test_a_connection_to_another_file_is_refused(store, driver, tmp_path):
+    """Also one to no file at all."""
+    for name in (tmp_path / "other.db", ":memory:"):
+        with closing(connect(name, driver)) as other:
+            other.execute("BEGIN")
+            with pytest.raises(BadInput, match=r"must be one to .*jobs\.db"):
+                insert(store, other, 2)
+            assert other.execute("SELECT count(*) FROM sqlite_schema").fetchall() == [(0,)]
+
+
+def test_the_same_file_by_another_name_is_the_same_file(store, driver, tmp_path):
+    """A link to its folder, say."""
+    (tmp_path / "link").symlink_to(tmp_path)
+    with closing(connect(tmp_path / "link" / "jobs.db", driver)) as other:
+        other.execute("BEGIN")
+        insert(store, other, 2)
+        other.execute("COMMIT")
+
+    assert all_ids(store) == [1, 2]
+
+
+def test_a_closed_connection_is_refused(store, driver):
+    """In our words."""
+    connection = connect(store.path, driver)
+    connection.close()
+
+    with pytest.raises(BadInput, match="connection"):
+        insert(store, connection, 2)
+
+
+def test_the_standard_library_begins_by_itself(tmp_path):
+    """Where it would before an INSERT, it does for us: with its old way of transactions."""
+    store = SqliteStore(tmp_path / "jobs.db", driver="stdlib")
+    add(store, a_job(1))
+    with closing(sqlite3.connect(store.path)) as connection:
+        insert(store, connection, 2)
+        assert connection.in_transaction
+        connection.rollback()
+        insert(store, connection, 3)
+        connection.commit()
+
+    assert all_ids(store) == [1, 3]
+    store.close()
+
+
+def test_a_callers_own_ways_do_not_matter(tmp_path):
+    """Row factories, text factories and tracers change what his statements return, not ours."""
+    plain = SqliteStore(tmp_path / "plain.db", driver="stdlib")
+    add(plain, a_job(1))
+    with closing(sqlite3.connect(plain.path)) as connection:
+        connection.row_factory = lambda cursor, row: 1 / 0
+        connection.text_factory = lambda raw: 1 / 0
+        insert(plain, connection, 2)
+        assert plain.borrow(connection, lambda txn: list(txn.load([1, 2]))) == [1, 2]
+        connection.commit()
+    plain.close()
+
+    traced = SqliteStore(tmp_path / "traced.db")
+    add(traced, a_job(1))
+    with closing(apsw.Connection(str(traced.path))) as connection:
+        connection.execute("BEGIN")
+        connection.exec_trace = lambda *args: bool(1 / 0)
+        connection.row_trace = lambda *args: 1 / 0
+        insert(traced, connection, 2)
+        assert traced.borrow(connection, lambda txn: list(txn.load([1, 2]))) == [1, 2]
+        connection.exec_trace = connection.row_trace = None
+        connection.execute("COMMIT")
+    traced.close()
+
+
+def test_a_store_that_is_not_open_yet_can_borrow(store, connection, driver):
+    """It needs no lock to open what is up to date."""
+    connection.execute("BEGIN IMMEDIATE")
+    other = SqliteStore(store.path, driver=driver)
+
+    insert(other, connection, 2)
+    connection.execute("COMMIT")
+
+    assert all_ids(other) == [1, 2]
+    other.close()
+
+
+def test_who_holds_the_write_lock_himself_is_told_so(store, connection, monkeypatch):
+    """Instead of waiting for himself; afterwards all is well."""
+    monkeypatch.setattr(sqlite_lock, "OWN_TRANSACTION_S", 0.05)
+    connection.execute("BEGIN IMMEDIATE")
+
+    with pytest.raises(WouldBlock, match="connection="):
+        add(store, a_job(2))
+    insert(store, connection, 3)
+    connection.execute("COMMIT")
+
+    add(store, a_job(4))
+    assert all_ids(store) == [1, 3, 4]
+
+
+def test_whoever_only_reads_stands_in_nobodys_way(store, connection):
+    """A transaction that has written nothing yet is none that we wait for."""
+    connection.execute("BEGIN")
+    connection.execute("SELECT count(*) FROM holdfast_jobs").fetchall()
+
+    add(store, a_job(2))
+
+    connection.execute("ROLLBACK")
+
+
+HOLD = """
+import sqlite3, sys
+connection = sqlite3.connect(sys.argv[1], isolation_level=None)
+connection.execute("BEGIN IMMEDIATE")
+print("held")
+sys.stdin.readline()
+connection.execute("COMMIT")
+print("free")
+sys.stdin.readline()
+"""
+
+
+def test_another_programs_long_transaction_is_waited_for_but_not_for_ever(store, driver):
+    """It is no fault of ours, and trying again may help."""
+    hasty = SqliteStore(store.path, driver=driver, patience_s=0.2)
+    with python(HOLD, store.path) as other:
+        assert line(other) == "held"
+        with pytest.raises(Unavailable, match="another program"):
+            add(hasty, a_job(2))
+
+        tell(other)
+        assert line(other) == "free"
+        add(hasty, a_job(3))
+
+    assert all_ids(store) == [1, 3]
+    hasty.close()

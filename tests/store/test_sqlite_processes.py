@@ -1,0 +1,291 @@
+"""Several processes on one file: their queue, their wake-up calls, forks and sudden deaths."""
+
+import fcntl
+import os
+import signal
+import socket
+import threading
+from contextlib import ExitStack
+
+import pytest
+
+from holdfast.core.errors import Unavailable
+from holdfast.store.sqlite import SqliteStore
+from holdfast.testing.stores.making import a_job, add, race
+from tests.store.helpers import all_ids, line, python, run_python, tell
+
+
+@pytest.fixture
+def store(tmp_path):
+    """A store with one job in it."""
+    store = SqliteStore(tmp_path / "jobs.db")
+    add(store, a_job(1))
+    yield store
+    store.close()
+
+
+ADD = """
+import sys
+from holdfast.store.sqlite import SqliteStore
+from holdfast.testing.stores.making import a_job
+path, first, count, driver = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
+store = SqliteStore(path, driver=driver)
+print("ready")
+sys.stdin.readline()
+
+def fn(txn):
+    number = int(txn.records("last", ["number"]).get("number", b"0")) + 1
+    txn.put_records("last", {"number": b"%d" % number})
+    txn.put_records("times", {str(number): b"%d" % txn.now_ms})
+    txn.insert([(a_job(job_id), "{}")])
+
+for job_id in range(first, first + count):
+    store.run(fn)
+store.close()
+print("done")
+sys.stdin.readline()
+"""
+
+
+@pytest.mark.parametrize("drivers", [["apsw"] * 6, ["apsw", "stdlib"] * 3])
+def test_many_processes_create_one_store_and_lose_nothing(tmp_path, drivers):
+    """They start at once, on no file at all; whoever commits later has the later time."""
+    path = tmp_path / "jobs.db"
+    with ExitStack() as stack:
+        others = [
+            stack.enter_context(python(ADD, path, 1000 * n, 40, driver))
+            for n, driver in enumerate(drivers, start=1)
+        ]
+        for other in others:
+            assert line(other) == "ready"
+        for other in others:
+            tell(other)
+        assert [line(other) for other in others] == ["done"] * 6
+
+    store = SqliteStore(path)
+    times = store.read(lambda txn: txn.records("times"))
+    assert len(all_ids(store)) == len(times) == 240
+    in_order = [int(times[str(number)]) for number in range(1, 241)]
+    assert in_order == sorted(in_order)
+    assert store.check() == []
+    store.close()
+
+
+def test_the_queue_is_left_after_a_while(store):
+    """When somebody never ends; and who waits is served as soon as he does."""
+    hasty = SqliteStore(store.path, patience_s=0.1)
+    fd = os.open(f"{store.path}-lock", os.O_RDWR)
+    fcntl.flock(fd, fcntl.LOCK_EX)
+
+    with pytest.raises(Unavailable, match="-lock has been locked"):
+        add(hasty, a_job(2))
+
+    started = threading.Event()
+
+    def wait_and_add():
+        started.set()
+        add(store, a_job(3))
+
+    def let_go():
+        started.wait()
+        fcntl.flock(fd, fcntl.LOCK_UN)
+
+    race([wait_and_add, let_go])
+    os.close(fd)
+    add(hasty, a_job(4))
+    assert all_ids(store) == [1, 3, 4]
+    hasty.close()
+
+
+KILLED = """
+import os, signal, sys
+from holdfast.store.sqlite import SqliteStore
+from holdfast.testing.stores.making import a_job
+
+def fn(txn):
+    txn.insert([(a_job(n), "{}") for n in range(10, 400)])
+    print("inside")
+    sys.stdin.readline()
+
+SqliteStore(sys.argv[1]).run(fn)
+"""
+
+
+def test_a_process_that_dies_in_a_batch_leaves_no_trace(store):
+    """And whoever waits for its turn gets it at once."""
+    with python(KILLED, store.path) as other:
+        assert line(other) == "inside"
+        other.send_signal(signal.SIGKILL)
+        other.wait()
+
+        add(store, a_job(2))
+
+    assert all_ids(store) == [1, 2]
+    assert store.check() == []
+
+
+WAIT = """
+import sys
+from holdfast.store.sqlite import SqliteStore
+store = SqliteStore(sys.argv[1])
+store.wait(0)
+print("listening")
+while sys.stdin.readline():
+    print(store.wait(30))
+"""
+
+
+def test_a_waiting_process_is_woken(store):
+    """By a word, and without one by what was committed."""
+    with python(WAIT, store.path) as other:
+        assert line(other) == "listening"
+        tell(other)
+        store.notify()
+        assert line(other) == "True"
+
+        tell(other)
+        add(store, a_job(2))
+        assert line(other) == "True"
+
+
+def test_a_store_is_not_woken_by_itself(store):
+    """Neither by what it commits nor by its own word: its process knows."""
+    store.wait(0)
+    add(store, a_job(2))
+    store.notify()
+
+    assert not store.wait(0.25)
+
+
+@pytest.mark.parametrize("folder", ["short", "l" * 120])
+def test_two_stores_of_one_process_wake_each_other(tmp_path, folder):
+    """However long the path is."""
+    (tmp_path / folder).mkdir()
+    one, other = (SqliteStore(tmp_path / folder / "jobs.db") for _ in range(2))
+    assert not one.wait(0)
+    assert not other.wait(0)
+
+    one.notify()
+
+    assert other._wake.wait(30)
+    assert not one._wake.wait(0)
+    one.close()
+    other.close()
+
+
+def test_what_dead_processes_leave_behind_is_tidied_up(store):
+    """By the next one who calls, or by `check`, which says so."""
+    folder = store.path.with_name("jobs.db-wake")
+    folder.mkdir()
+
+    def leave(name):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as gone:
+            gone.bind(str(folder / name))
+
+    leave("4711-0")
+    store.notify()
+    assert list(folder.iterdir()) == []
+
+    leave("4711-1")
+    assert "removed 1 socket" in store.check()[0]
+    assert store.check() == []
+
+
+def forked(fn):
+    """Call `fn` in a forked child; its exit code."""
+    pid = os.fork()
+    if not pid:
+        code = 1
+        try:
+            fn()
+            code = 0
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def test_a_store_lives_on_on_both_sides_of_a_fork(store):
+    """With connections, sockets and locks of their own."""
+    store.wait(0)
+    store.read(lambda txn: None)
+
+    def child():
+        assert all_ids(store) == [1]
+        add(store, a_job(2))
+        assert not store.wait(0)
+        store.notify()
+        store.close()
+
+    assert forked(child) == 0
+    assert store._wake.wait(30)
+
+    add(store, a_job(3))
+    assert all_ids(store) == [1, 2, 3]
+    assert store.check() == []
+
+
+ORPHAN = """
+import os, sqlite3, subprocess, sys
+from holdfast.store.sqlite import SqliteStore
+from holdfast.testing.stores.making import a_job, add
+store = SqliteStore(sys.argv[1])
+add(store, a_job(2))
+ended, end = os.pipe()
+if os.fork():
+    os._exit(0)
+os.close(end)
+os.read(ended, 1)
+add(store, a_job(3))
+visit = '''import sqlite3, sys
+c = sqlite3.connect(sys.argv[1])
+c.execute("DELETE FROM holdfast_counts")
+c.commit()'''
+subprocess.run([sys.executable, "-c", visit, sys.argv[1]], check=True)
+add(store, a_job(4))
+store.close()
+print("done")
+"""
+
+
+def test_the_file_stays_whole_when_the_parent_ends_first(store):
+    """The child holds locks of its own: whoever comes and goes does not take its log away from it."""
+    store.close()
+
+    assert run_python(ORPHAN, store.path) == "done\n"
+
+    again = SqliteStore(store.path)
+    assert all_ids(again) == [1, 2, 3, 4]
+    assert again.check() == []
+    again.close()
+
+
+def test_a_fork_waits_for_the_batch_that_runs(store):
+    """So a child never starts with half a batch, or with a lock that nobody will let go."""
+    inside, go_on = threading.Event(), threading.Event()
+
+    def fn(txn):
+        txn.insert([(a_job(2), "{}")])
+        inside.set()
+        go_on.wait()
+
+    thread = threading.Thread(target=store.run, args=(fn,))
+    thread.start()
+    inside.wait()
+    threading.Timer(0.05, go_on.set).start()
+
+    code = forked(lambda: add(store, a_job(3)))
+
+    thread.join()
+    assert code == 0
+    assert all_ids(store) == [1, 2, 3]
+
+
+def test_a_fork_inside_a_batch_leaves_the_batch_to_the_parent(store):
+    """The child cannot go on with it, but may use the store."""
+
+    def fn(txn):
+        txn.insert([(a_job(2), "{}")])
+        return forked(lambda: os._exit(0 if all_ids(store) == [1] else 3))
+
+    assert store.run(fn) == 0
+    assert all_ids(store) == [1, 2]
