@@ -45,6 +45,28 @@ def test_a_running_job_is_asked_to_stop_and_with_force_stopped(shell):
     assert shell.ok("cancel", job_id, "--force", "--json").record["state"] == "CANCELLED"
 
 
+def test_people_hear_which_jobs_were_only_asked(shell):
+    """They may go on for a while."""
+    for _ in range(3):
+        shell.add("a")
+    with shell.queue() as queue:
+        queue.claim(renew=False)
+
+    assert shell.ok("cancel", "--all", "--yes").out == "cancelled 2 jobs, asked 1 job to stop\n"
+
+
+def test_what_has_finished_can_be_neither_cancelled_nor_requeued(shell):
+    """It is in the archive, and is not said to be nowhere."""
+    job_id = shell.add("a")
+    shell.finish(job_id)
+
+    assert f"cannot cancel job {job_id}: it is FINISHED" in shell.run("cancel", job_id).err
+    assert "FINISHED and archived" in shell.refused("requeue", job_id, code=4)
+    assert shell.refused("cancel", job_id, code=4)
+    assert shell.ok("cancel", "--state", "FINISHED", "--yes").out == "cancelled 0 jobs\n"
+    assert "--archived" in shell.refused("requeue", "--archived", code=2)
+
+
 def test_failed_jobs_are_requeued_by_default(shell):
     """A selection that names no state means those."""
     failed, waiting = shell.add("a"), shell.add("a", "--delay", "1h")

@@ -73,9 +73,9 @@ def test_the_store_may_stand_in_the_environment(shell):
 
 def test_a_pipe_that_is_closed_is_no_reason_to_complain(shell):
     """`head` has read enough."""
-    shell.ok("add", "a", "--file", "-", stdin="1\n" * 1000)
+    shell.ok("add", "a", "--file", "-", stdin="1\n" * 3000)
 
-    for words in ("jobs --json --limit 1000", "jobs --limit 1000"):
+    for words in ("jobs --json --limit 3000", "jobs --limit 3000"):
         done = bash(f"holdfast {words} | head -1; exit ${{PIPESTATUS[0]}}")
         assert (done.returncode, done.stderr) == (141, "")
         assert len(done.stdout.splitlines()) == 1

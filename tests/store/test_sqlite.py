@@ -112,11 +112,25 @@ def test_a_relative_path_stays_where_it_was(tmp_path, monkeypatch):
     assert (tmp_path / "jobs.db").exists()
 
 
-@pytest.mark.parametrize("path", ["", ":memory:"])
+@pytest.mark.parametrize("path", ["", ":memory:", "a\0b", "not \udcff text"])
 def test_a_store_needs_a_file(path):
-    """What SQLite would take for a database that nobody else sees is refused."""
-    with pytest.raises(BadInput, match="memory://"):
+    """What SQLite would take for a database that nobody else sees is refused, and what is no name."""
+    with pytest.raises(BadInput, match="path"):
         SqliteStore(path)
+
+
+def test_a_file_has_one_queue_by_whichever_name(store, path, driver):
+    """A link to it leads to the same lock."""
+    add(store, a_job(1))
+    link = path.with_name("link.db")
+    link.symlink_to(path)
+    other = SqliteStore(link, driver=driver)
+
+    add(other, a_job(2))
+
+    assert all_ids(store) == [1, 2]
+    assert not path.with_name("link.db-lock").exists()
+    other.close()
 
 
 def test_an_unknown_driver_is_refused(path):
@@ -337,6 +351,23 @@ def test_the_log_stays_bounded_while_one_process_only_adds(store, path, monkeypa
 
     assert largest < 12 * 1024 * 1024
     assert live(store, 1, 1000).keys() == {1, 1000}
+
+
+def test_space_is_given_back(store, path, monkeypatch):
+    """When most of the file is empty, bit by bit, beside the commits."""
+    monkeypatch.setattr(sqlite_wal, "COPY_PAGES", 1)
+    monkeypatch.setattr(sqlite_wal, "EMPTY_PAGES", 100)
+    add(store, a_job(1), data='"' + "x" * 4_000_000 + '"')
+    add(store, a_job(2))
+    store.run(lambda txn: txn.remove([a_job(1)]))
+
+    for number in range(3, 500):
+        add(store, a_job(number))
+        if pragma(store, "freelist_count") < 150:
+            break
+
+    store.close()
+    assert path.stat().st_size < 2_000_000
 
 
 def test_an_idle_store_writes_nothing(store, path):

@@ -209,6 +209,19 @@ def test_who_holds_the_write_lock_himself_is_told_so(store, connection, monkeypa
     assert all_ids(store) == [1, 3, 4]
 
 
+def test_who_began_before_somebody_else_wrote_is_told_so(store, connection):
+    """SQLite cannot let him write on what is no longer so."""
+    connection.execute("BEGIN")
+    connection.execute("SELECT count(*) FROM holdfast_jobs").fetchall()
+    add(store, a_job(2))
+
+    with pytest.raises(Unavailable, match="BEGIN IMMEDIATE"):
+        insert(store, connection, 3)
+
+    connection.execute("ROLLBACK")
+    assert all_ids(store) == [1, 2]
+
+
 def test_whoever_only_reads_stands_in_nobodys_way(store, connection):
     """A transaction that has written nothing yet is none that we wait for."""
     connection.execute("BEGIN")

@@ -1,11 +1,16 @@
 """`holdfast cancel`."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..core.errors import Refused
 from .many import Many, choosing
 from .session import Session
+
+if TYPE_CHECKING:
+    from ..core.job import Job
+    from ..queue.aio import AsyncQueue
 
 
 @click.command()
@@ -18,6 +23,16 @@ def cancel(session: Session, /, *, ids: tuple[int, ...], force: bool, **options:
     One that runs is asked to stop; with --force its worker loses it. A selection without --state
     takes those that have not ended; --state FAILED lays failed jobs to rest.
     """
-    many = Many(session, "cancel", "cancelled")
-    chosen = many.choose(ids, options, default=lambda job: job.ended is None)
-    many.run(chosen, lambda queue, job_id: queue.cancel(job_id, force=force))
+
+    async def verb(queue: "AsyncQueue", job_id: int) -> "Job":
+        job = await queue.cancel(job_id, force=force)
+        if str(job.state) == "FINISHED":
+            raise Refused("cancel", job_id, found="FINISHED", needed="in any other state")
+        return job
+
+    many = Many(session, "cancel", _past)
+    many.run(many.choose(ids, options, default=lambda job: job.ended is None), verb)
+
+
+def _past(job: "Job | None") -> str:
+    return "asked {} to stop" if job is not None and job.ended is None else "cancelled {}"

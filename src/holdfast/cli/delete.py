@@ -1,5 +1,6 @@
 """`holdfast delete`."""
 
+from functools import partial
 from typing import Any
 
 import click
@@ -9,12 +10,12 @@ from .session import Session
 
 
 @click.command()
-@choosing
+@partial(choosing, archived=True)
 @click.pass_obj
 def delete(session: Session, /, *, ids: tuple[int, ...], **options: Any) -> None:
     """Remove all trace of jobs, archived ones too.
 
     A job that runs or that its family waits for is refused: cancel it first.
     """
-    many = Many(session, "delete", "deleted")
+    many = Many(session, "delete", lambda _reply: "deleted {}")
     many.run(many.choose(ids, options), lambda queue, job_id: queue.delete(job_id))

@@ -8,6 +8,7 @@ A job that refuses stops nobody else: it is told on stderr, and the exit code is
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -32,20 +33,22 @@ TOGETHER = 500
 TOLD = 20
 
 
-def choosing(function: F) -> F:
+def choosing(function: F, *, archived: bool = False) -> F:
     """Give a command ids, a selection, --all and --yes."""
     ids = click.argument("ids", metavar="[ID]...", nargs=-1, type=JobId())
     everything = click.option("--all", "everything", is_flag=True, help="All jobs, or all that match.")
     yes = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
-    return ids(selecting()(everything(yes(settings()(function)))))
+    return ids(selecting(archived=archived)(everything(yes(settings()(function)))))
 
 
 class Many:
     """The jobs that a command line chose, and what becomes of them."""
 
-    def __init__(self, session: Session, verb: str, past: str) -> None:
+    def __init__(self, session: Session, verb: str, past: Callable[[Any], str]) -> None:
+        """`past` says of a reply what was done: "cancelled {}"."""
         self._session = session
         self._verb, self._past = verb, past
+        self._done: Counter[str] = Counter()
         self._refused = 0
         self._code = Exit.OK
 
@@ -74,7 +77,7 @@ class Many:
     def _find(self, wanted: Selection, default: Callable[["Job"], bool]) -> list[int]:
         with self._session.existing() as queue, progress("looking") as advance:
             found = []
-            for job in find(queue, wanted, now=now_ms(queue)):
+            for job in find(queue, wanted, now=now_ms(queue), archive=self._verb == "delete"):
                 advance(1)
                 if wanted.state or default(job):
                     found.append(job.id)
@@ -86,11 +89,16 @@ class Many:
         if ids:
             asyncio.run(self._run(ids, verb))
         if not self._session.as_json:
-            say(f"{self._past} {job_count(len(ids) - self._refused)}")
-            if self._refused > TOLD:
-                complain(f"holdfast: … and {self._refused - TOLD:,} refusals more")
+            self._summarise()
         if self._code:
             raise click.exceptions.Exit(self._code)
+
+    def _summarise(self) -> None:
+        if self._done or not self._refused:
+            done = self._done or {self._past(None): 0}
+            say(", ".join(text.format(job_count(count)) for text, count in done.items()))
+        if self._refused > TOLD:
+            complain(f"holdfast: … and {self._refused - TOLD:,} refusals more")
 
     async def _run(self, ids: Sequence[int], verb: Verb) -> None:
         queue = self._session.many()
@@ -113,5 +121,7 @@ class Many:
             self._code = self._code or code
         elif isinstance(reply, BaseException):
             raise reply
-        elif as_json:
+        else:
+            self._done[self._past(reply)] += 1
+        if as_json and not isinstance(reply, BaseException):
             emit({"id": str(job_id), "state": str(reply.state) if reply is not None else None})

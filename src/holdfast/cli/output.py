@@ -64,13 +64,13 @@ def _drawn(columns: Sequence[str], rows: Sequence[Sequence[str]], right: Sequenc
 
     grid = Table(box=None, pad_edge=False, header_style="bold")
     for name in columns:
-        # What is copied from a table must be whole, so of all columns the last gives way.
-        last = name == columns[-1]
         side: Literal["left", "right"] = "right" if name in right else "left"
-        grid.add_column(name, justify=side, no_wrap=not last, overflow="fold" if last else "ellipsis")
+        # What is copied from a table must be whole, so of all columns the last gives way.
+        grid.add_column(name, justify=side, no_wrap=name != columns[-1])
     for row in rows:
         # A Text is taken as it is: a task called "[red]" is no markup.
-        grid.add_row(*(Text(cell, style=_STYLES.get(cell, "")) for cell in row))
+        texts = (Text(cell, style=_STYLES.get(cell, ""), no_wrap=True, overflow="ellipsis") for cell in row)
+        grid.add_row(*texts)
     console = Console(file=sys.stdout)
     with console.capture() as drawing:
         console.print(grid)

@@ -1,11 +1,14 @@
 """`holdfast requeue`."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from .many import Many, choosing
 from .session import Session
+
+if TYPE_CHECKING:
+    from ..core.job import Job
 
 
 @click.command()
@@ -16,12 +19,16 @@ def requeue(session: Session, /, *, ids: tuple[int, ...], run_at: str | None, **
     """Put jobs back in the queue, their attempts forgiven.
 
     A job by its id whatever its state, but for archived ones; a selection without --state takes
-    FAILED jobs only.
+    FAILED jobs, with --stuck those.
     """
     from ..core.durations import moment_ms
 
     if run_at is not None:
         moment_ms(run_at, name="run_at")
-    many = Many(session, "requeue", "requeued")
-    chosen = many.choose(ids, options, default=lambda job: str(job.ended) == "FAILED" or options["stuck"])
+    many = Many(session, "requeue", lambda _job: "requeued {}")
+    chosen = many.choose(ids, options, default=lambda job: _is_down(job) or options["stuck"])
     many.run(chosen, lambda queue, job_id: queue.requeue(job_id, run_at=run_at))
+
+
+def _is_down(job: "Job") -> bool:
+    return str(job.ended) == "FAILED"

@@ -20,8 +20,8 @@ COLUMNS = ("NAME", "TASK", "TIMES", "LAST", "FIRED", "NEXT")
     "count",
     type=click.IntRange(1, 1000),
     default=3,
-    show_default=True,
-    help="How many next moments.",
+    metavar="N",
+    help="How many next moments.  [3]",
 )
 @settings()
 @click.pass_obj

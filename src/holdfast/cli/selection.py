@@ -72,13 +72,15 @@ class Selecting(click.Command):
         return rest
 
 
-def find(queue: "Queue", wanted: Selection, *, now: int, after: int = 0) -> "Iterator[Job]":
-    """The jobs of a selection, oldest first, a page at a time."""
+def find(
+    queue: "Queue", wanted: Selection, *, now: int, after: int = 0, archive: bool = True
+) -> "Iterator[Job]":
+    """The jobs of a selection, oldest first, a page at a time; in the archive only where that may be."""
     if wanted.stuck:
         for state in ("RUNNING", "RUNQUEUED"):
             live = _pages(queue, wanted._replace(state=state, archived=False), after)
             yield from (job for job in live if _is_stuck(job, now))
-    elif wanted.state in ARCHIVED_STATES and not wanted.archived:
+    elif archive and wanted.state in ARCHIVED_STATES and not wanted.archived:
         both = (_pages(queue, wanted._replace(archived=archived), after) for archived in (False, True))
         yield from heapq.merge(*both, key=lambda job: job.id)
     else:

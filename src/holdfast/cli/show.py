@@ -1,11 +1,13 @@
 """`holdfast show`: everything about a job."""
 
 import json
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from .output import emit, say, since
+from ..core.durations import iso
+from .output import emit, say, since, span
 from .session import Session, now_ms, settings
 from .words import JobId
 
@@ -16,8 +18,9 @@ if TYPE_CHECKING:
 # More than a screen or two of somebody's data is shown to programs only.
 SHOWN_CHARS = 4_000
 SHOWN_CHILDREN = 20
-_LATER = ("id", "tenant", "task", "state", "place", "children", "reason", "data_bytes")
-_TIMES = ("created_at", "run_at", "started_at", "finished_at", "expires_at", "lease_until")
+
+# A label and its text; what has none is not shown.
+Lines = Iterator[tuple[str, str]]
 
 
 @click.command()
@@ -45,11 +48,11 @@ def show(session: Session, /, *, job_id: int) -> None:
             emit(record)
             return
         now, children = now_ms(queue), _children(queue, job)
-    _show_record(record, now)
+    _show_record(job, record["why"], now)
     _show_body("data", record["data"])
     if job.has_result:
         _show_body("result", record["result"])
-    _show_errors(record["errors"], now)
+    _show_errors(job, now)
     _show_children(job, children, now)
 
 
@@ -64,30 +67,52 @@ def _children(queue: "Queue", job: "Job") -> "list[Job]":
     return queue.jobs(parent=job.id, limit=SHOWN_CHILDREN)
 
 
-def _show_record(record: dict[str, Any], now: int) -> None:
+def _show_record(job: "Job", reason: str, now: int) -> None:
     """The fields that say something, one a line."""
-    from ..core.durations import moment_ms
+    say(f"job {job.id}: {job.task}, {job.state}")
+    say(f"  {reason}\n")
+    lines = {label: text for label, text in (*_where(job), *_times(job, now), *_rules(job)) if text}
+    width = max(map(len, lines))
+    for label, text in lines.items():
+        say(f"  {label:<{width}}  {text}")
 
-    say(f"job {record['id']}: {record['task']}, {record['state']}")
-    say(f"  {record['why']}")
-    say()
-    place = "" if record["place"] == record["state"] else record["place"]
-    lines = {"tenant": record["tenant"], "place": place}
-    for name, value in record.items():
-        if name in _TIMES and value:
-            lines[name] = f"{value}  ({since(moment_ms(value, name=name), now)})"
-        elif (
-            name not in _LATER
-            and not isinstance(value, dict | list)
-            and name not in ("why", "data", "result")
-        ):
-            lines[name] = "" if value in (None, False) else str(value)
-    if record["progress"]:
-        lines["progress"] = f"{record['progress']['fraction']:.0%} {record['progress']['note']}"
-    width = max(len(name) for name, value in lines.items() if value)
-    for name, value in lines.items():
-        if value:
-            say(f"  {name.replace('_', ' '):<{width}}  {value}")
+
+def _where(job: "Job") -> Lines:
+    from .records import key_text
+
+    yield "tenant", job.tenant
+    yield "place", "" if job.place.name in ("DONE", str(job.state)) else job.place.name
+    yield "parent", str(job.parent_id or "")
+    yield "schedule", job.schedule
+    yield "domain", key_text(job.domain)
+    yield "unique", key_text(job.unique)
+    yield "owner", f"{job.owner}, claim {job.claim}" if job.owner else ""
+    if job.progress is not None:
+        yield "progress", f"{job.progress.fraction:.0%} {job.progress.note}"
+    if job.cancel_requested:
+        yield "asked to stop", "yes"
+
+
+def _times(job: "Job", now: int) -> Lines:
+    moments = {
+        "added": job.created_at,
+        "due": job.run_at,
+        "started": job.started_at,
+        "ended": job.finished_at,
+    }
+    moments |= {"leased until": job.lease_until, "expires": job.expires_at}
+    for label, at in moments.items():
+        yield label, f"{iso(at)}  ({since(at, now)})" if at else ""
+
+
+def _rules(job: "Job") -> Lines:
+    yield "priority", str(job.priority)
+    yield "attempts", f"{job.attempts} of {job.max_attempts or 'any number'}"
+    yield "losses", f"{job.losses} of {job.max_losses or 'any number'}" if job.losses else ""
+    yield "timeout", span(job.timeout_ms) if job.timeout_ms else ""
+    after = job.retry_after
+    yield "retry after", after if isinstance(after, str) else span(after) if after else ""
+    yield "repeat", job.repeat
 
 
 def _show_body(name: str, value: Any) -> None:
@@ -99,15 +124,12 @@ def _show_body(name: str, value: Any) -> None:
         say(f"  … and {rest:,} characters more; --json shows all")
 
 
-def _show_errors(errors: list[dict[str, Any]], now: int) -> None:
-    from ..core.durations import moment_ms
-
-    for end in errors:
-        at = since(moment_ms(end["at"], name="at"), now)
-        say(f"\n{end['code']} {at}, {end['at']}:")
-        say(_indented(end["error"] or "no word about it"))
-        if end["traceback"]:
-            say(_indented(end["traceback"].rstrip()))
+def _show_errors(job: "Job", now: int) -> None:
+    for end in job.errors:
+        say(f"\n{end.code} {since(end.at, now)}, {iso(end.at)}:")
+        say(_indented(end.error or "no word about it"))
+        if end.traceback:
+            say(_indented(end.traceback.rstrip()))
 
 
 def _show_children(job: "Job", children: "list[Job]", now: int) -> None:

@@ -60,6 +60,8 @@ class Renewer:
                     continue
                 leases = self._take_due()
             self._extend(leases)
+            # Kept here while waiting, a dropped one would live on and be renewed for ever.
+            del leases
 
     def _take_due(self) -> list[Lease]:
         leases = []

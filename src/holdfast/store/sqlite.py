@@ -55,9 +55,7 @@ class SqliteStore:
         clock: Clock = system_clock,
         patience_s: float = PATIENCE_S,
     ) -> None:
-        if str(path) in ("", ":memory:"):
-            raise BadInput("path", str(path), needed="the name of a file; memory:// keeps jobs in memory")
-        self.path = Path(path).absolute()
+        self.path = _real(path)
         self._driver = driver_named(driver)
         self._clock = clock
         self._patience_s = patience_s
@@ -139,12 +137,15 @@ class SqliteStore:
 
     def read(self, fn: Callable[[ReadTxn], T]) -> T:
         """Call `fn` on one view of the file as it is now, beside whoever writes."""
+        return self._look(lambda link: fn(SqliteReads(link, self._clock())))
+
+    def _look(self, fn: Callable[[Link], T]) -> T:
         with faults(self._driver, self.path):
             link = self._take_reader()
             sound = False
             try:
                 link.change("BEGIN")
-                result = fn(SqliteReads(link, self._clock()))
+                result = fn(link)
                 sound = True
                 return result
             finally:
@@ -187,7 +188,7 @@ class SqliteStore:
         `connection` must be of the library that this store was opened with, lead to the same file, and
         be in a transaction; that of `sqlite3` begins one as it does before any INSERT.
         """
-        with faults(self._driver, self.path):
+        with faults(self._driver, self.path, borrowed=True):
             link = self._borrowed(connection)
             link.change("SAVEPOINT holdfast")
             try:
@@ -260,15 +261,13 @@ class SqliteStore:
     def check(self) -> list[str]:
         """What is wrong, for `doctor`."""
         try:
-            with self._lock, faults(self._driver, self.path):
-                return complaints(self._open(), self.path, self._wake)
+            return self._look(lambda link: complaints(link, self.path, self._wake))
         except HoldfastError as error:
             return [str(error)]
 
     def facts(self) -> dict[str, str]:
         """Version, settings and sizes."""
-        with self._lock, faults(self._driver, self.path):
-            return particulars(self._open(), self.path, self._driver)
+        return self._look(lambda link: particulars(link, self.path, self._driver))
 
     def close(self) -> None:
         """Let go of the file; the last one to do so leaves it without a log."""
@@ -322,6 +321,17 @@ class SqliteStore:
             self._leave_behind()
         self._pool.release()
         self._lock.release()
+
+
+def _real(path: str | Path) -> Path:
+    """The file itself, by whichever name: all who share it must agree on those of its companions."""
+    if str(path) in ("", ":memory:"):
+        raise BadInput("path", str(path), needed="the name of a file; memory:// keeps jobs in memory")
+    try:
+        str(path).encode()
+        return Path(os.path.realpath(path))
+    except ValueError:
+        raise BadInput("path", str(path), needed="a name that is text, without a NUL") from None
 
 
 def _inode(path: Path) -> tuple[int, int]:

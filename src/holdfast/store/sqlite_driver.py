@@ -17,6 +17,10 @@ STATEMENTS_KEPT = 256
 # `->>` came with it. apsw's own is always newer.
 OLDEST = (3, 38, 0)
 
+# SQLITE_DBCONFIG_ENABLE_QPSG: plans do not depend on the values bound. Otherwise current SQLites look at
+# some of them while planning, such as a LIMIT, and plan anew, for 20 to 80 µs, whenever one is bound.
+STABLE_PLANS = 1007
+
 Values = list[Any] | tuple[Any, ...]
 
 
@@ -141,9 +145,7 @@ class ApswDriver:
         """A new connection."""
         flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
         connection = apsw.Connection(path, flags, statementcachesize=STATEMENTS_KEPT)
-        # Plans do not depend on the values bound. Otherwise current SQLites look at some of them, such as
-        # a LIMIT, while planning, and so plan anew, for 20 to 80 µs, whenever one is bound.
-        connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
+        connection.config(STABLE_PLANS, 1)
         return _ApswLink(connection)
 
     def lent(self, connection: Any) -> Link | None:
@@ -179,6 +181,8 @@ class StdlibDriver:
         connection = sqlite3.connect(
             path, timeout=0, isolation_level=None, check_same_thread=False, cached_statements=STATEMENTS_KEPT
         )
+        if hasattr(connection, "setconfig"):  # from Python 3.12 on
+            connection.setconfig(STABLE_PLANS, True)
         return _StdlibLink(connection)
 
     def lent(self, connection: Any) -> Link | None:

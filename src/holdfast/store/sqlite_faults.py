@@ -23,12 +23,13 @@ IOERR_SHMSIZE = 10 | 19 << 8
 
 
 @contextmanager
-def faults(driver: Driver, path: Path) -> Iterator[None]:
+def faults(driver: Driver, path: Path, *, borrowed: bool = False) -> Iterator[None]:
     """Translate what SQLite says. Around `fn`, not inside, where it could be taken for a broken rule."""
     try:
         yield
     except driver.errors as error:
-        raise told(driver.fault(error), path) from error
+        fault = driver.fault(error)
+        raise (told_to_lender(fault, path) if borrowed else None) or told(fault, path) from error
 
 
 @contextmanager
@@ -76,9 +77,17 @@ def told(fault: Fault, path: Path) -> HoldfastError:
         return TooLarge("data", fault.text, needed="smaller")
     if kind == IOERR:
         return StoreError(f"{path} cannot be read or written ({fault.text}); look at its disk")
+    return StoreError(f"{path}: SQLite says {fault.text}")
+
+
+def told_to_lender(fault: Fault, path: Path) -> HoldfastError | None:
+    """What a caller's own connection may have wrong with it."""
     if not fault.code:
         return BadInput("connection", fault.text, needed="open, and used by one thread at a time")
-    return StoreError(f"{path}: SQLite says {fault.text}")
+    if fault.code & 0xFF in (BUSY, LOCKED):
+        text = "somebody else has written since your transaction began, or is writing"
+        return Unavailable(f"{path}: {text}; roll it back, and begin with BEGIN IMMEDIATE")
+    return None
 
 
 def cannot_open(path: Path, text: str) -> StoreError:

@@ -24,6 +24,9 @@ INSIST_PAGES = 8_000
 # A commit touches a page of each table and index, and more as it is larger.
 PAGES_OF_A_COMMIT = 8
 ROWS_OF_A_PAGE = 8
+# The file gives space back when more than this, and more than half of it, is empty: 40 MB; so much at once.
+EMPTY_PAGES = 10_000
+PAGES_GIVEN_BACK = 1_000
 # A reader that stands in the way will go; then it is tried again, with the next commits.
 PATIENCE_S = 5.0
 
@@ -71,9 +74,13 @@ class Checkpointer:
     def _work(self) -> None:
         link, queue = open_reader(self._driver, self._path), WriteQueue(self._path, PATIENCE_S)
         try:
+            link.rows("PRAGMA query_only = 0")
             while self._due.wait() and not self._stopped:
                 self._due.clear()
-                _copy(link, queue, lambda: self._stopped)
+                if _copy(link) >= INSIST_PAGES and not self._stopped:
+                    _in_turn(queue, lambda: _copy(link))
+                if _mostly_empty(link) and not self._stopped:
+                    _in_turn(queue, lambda: link.rows(f"PRAGMA incremental_vacuum({PAGES_GIVEN_BACK})"))
         finally:
             queue.close()
             link.close()
@@ -92,12 +99,20 @@ def copy_all(link: Link) -> None:
     link.rows("PRAGMA wal_checkpoint(TRUNCATE)")
 
 
-def _copy(link: Link, queue: WriteQueue, stopped: Callable[[], bool]) -> None:
+def _copy(link: Link) -> int:
+    """Copy what nobody is reading around; how many pages the log has."""
     _, logged, _ = link.rows("PRAGMA wal_checkpoint(PASSIVE)")[0]
-    if logged < INSIST_PAGES or stopped():
-        return
-    queue.take()
+    return int(logged)
+
+
+def _mostly_empty(link: Link) -> bool:
+    empty = int(link.value("PRAGMA freelist_count"))
+    return empty > EMPTY_PAGES and empty * 2 > link.value("PRAGMA page_count")
+
+
+def _in_turn(queue: WriteQueue, do: Callable[[], object]) -> None:
     try:
-        link.rows("PRAGMA wal_checkpoint(PASSIVE)")
+        queue.take()
+        do()
     finally:
         queue.give()

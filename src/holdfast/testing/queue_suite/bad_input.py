@@ -1,4 +1,4 @@
-"""Bad input of every kind when a job is added or asked for: an error that names it, and nothing has changed."""
+"""Bad input when a job is added or asked for: an error that names the thing, and nothing has changed."""
 
 from collections.abc import Callable, Iterable
 from typing import Any

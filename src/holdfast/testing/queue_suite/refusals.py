@@ -1,4 +1,4 @@
-"""Rows of bad input: what must be refused, the word that the error must say, and values that are never right."""
+"""Rows of bad input: what must be refused, the word that the error must say, values that are never right."""
 
 import math
 from collections.abc import Callable, Iterable

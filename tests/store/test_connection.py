@@ -1,0 +1,311 @@
+"""`connection=`: adding and finishing jobs inside the caller's own transaction, with either library."""
+
+import sqlite3
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import apsw
+import pytest
+
+import holdfast
+from holdfast.testing.clock import MovedClock
+from holdfast.testing.queue_suite.fixtures import START_MS
+from holdfast.testing.queue_suite.tools import LONG_S, complaints, see, take, upkeep
+
+
+@pytest.fixture(params=["apsw", "stdlib"])
+def driver(request):
+    """Each of the two libraries."""
+    return request.param
+
+
+@pytest.fixture
+def clock():
+    """The time."""
+    return MovedClock(START_MS)
+
+
+@pytest.fixture
+def path(tmp_path):
+    """The file that the queue and its caller share."""
+    return tmp_path / "app.db"
+
+
+@pytest.fixture
+def queue(path, driver, clock):
+    """A queue on a fresh file, in which all is right at the end."""
+    with holdfast.connect(str(path), driver=driver, clock=clock) as queue:
+        queue.counts()
+        yield queue
+        upkeep(queue)
+        assert complaints(queue) == []
+
+
+def opened(path, driver):
+    """A connection of that library, which begins nothing by itself."""
+    if driver == "apsw":
+        return apsw.Connection(str(path))
+    return sqlite3.connect(path, isolation_level=None)
+
+
+@pytest.fixture
+def connection(path, driver, queue):
+    """The caller's own, to a table of his own in the same file."""
+    connection = opened(path, driver)
+    connection.execute("CREATE TABLE orders (id INTEGER PRIMARY KEY)")
+    yield connection
+    connection.close()
+
+
+def orders(connection):
+    """How many the caller has."""
+    return connection.execute("SELECT count(*) FROM orders").fetchone()[0]
+
+
+# ── adding ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_job_is_there_when_the_caller_commits(queue, connection):
+    """One of it, with his own rows, and not before."""
+    connection.execute("BEGIN IMMEDIATE")
+    connection.execute("INSERT INTO orders VALUES (1)")
+    added = queue.add("ship", {"order": 1}, connection=connection)
+    assert queue.jobs() == []
+    connection.execute("COMMIT")
+
+    job = take(queue)
+
+    assert (job.id, job.data, orders(connection)) == (added.id, {"order": 1}, 1)
+    assert queue.counts() == {"ship": {"RUNNING": 1}}
+    job.done()
+    assert queue.next() is None
+
+
+def test_there_is_no_job_when_the_caller_rolls_back(queue, connection):
+    """Nor a trace of it."""
+    before = see(queue)
+    connection.execute("BEGIN IMMEDIATE")
+    connection.execute("INSERT INTO orders VALUES (1)")
+    added = queue.add("ship", connection=connection)
+    connection.execute("ROLLBACK")
+
+    assert see(queue) == before
+    assert (queue.next(), orders(connection)) == (None, 0)
+    with pytest.raises(holdfast.NotFound, match=str(added.id)):
+        added.get()
+
+
+def test_the_standard_librarys_own_way_of_transactions_works_too(path, clock):
+    """`with connection:` begins before the first write, commits, and rolls back when it raises."""
+    with holdfast.connect(str(path), driver="stdlib", clock=clock) as queue:
+        queue.counts()
+        connection = sqlite3.connect(path)
+
+        def add(*tasks):
+            with connection:
+                for task in tasks:
+                    queue.add(task, connection=connection)
+
+        add("kept")
+        with pytest.raises(holdfast.BadInput):
+            add("lost", "")
+        connection.close()
+
+        assert take(queue).task == "kept"
+        assert queue.next() is None
+
+
+def test_numbers_are_never_made_twice_around_a_rollback(queue, connection):
+    """Whether made in the caller's transaction or in the queue's own, before and after it."""
+    ids = [queue.add("work").id]
+    for end in ("ROLLBACK", "COMMIT", "ROLLBACK"):
+        connection.execute("BEGIN IMMEDIATE")
+        ids += [queue.add("work", connection=connection).id for _ in range(3)]
+        connection.execute(end)
+        ids.append(queue.add("work").id)
+
+    assert len(ids) == len(set(ids))
+    assert len(queue.jobs()) == 1 + 3 + 3
+
+
+def test_a_queue_whose_first_write_is_the_callers_makes_numbers_of_its_own(path, driver, clock):
+    """Two processes that never wrote by themselves do not make the same, also after a rollback."""
+    with (
+        holdfast.connect(str(path), driver=driver, clock=clock) as first,
+        holdfast.connect(str(path), driver=driver, clock=clock) as second,
+    ):
+        first.counts()
+        connection = opened(path, driver)
+        ids = []
+        for queue, end in ((first, "ROLLBACK"), (second, "COMMIT"), (first, "COMMIT")):
+            connection.execute("BEGIN IMMEDIATE")
+            ids.append(queue.add("work", connection=connection).id)
+            connection.execute(end)
+        connection.close()
+
+        # The first was never anybody's, so nobody minds who has it.
+        assert ids[2] not in ids[:2]
+        assert sorted(job.id for job in second.jobs()) == sorted(ids[1:])
+
+
+def test_options_hold_for_what_is_added_there(queue, connection, clock):
+    """Time, priority and domain; and its limit."""
+    queue.limit("api", concurrency=1)
+    connection.execute("BEGIN IMMEDIATE")
+    later = queue.add("later", delay="1m", connection=connection)
+    for n in range(2):
+        queue.add("work", n, domain="api", priority=n, connection=connection)
+    connection.execute("COMMIT")
+
+    assert [job.data for job in queue.claim(limit=5, renew=False)] == [1]
+    clock.advance(60_000)
+    assert take(queue, "later").id == later.id
+
+
+@pytest.mark.parametrize("option", [{"unique": "key"}, {"parent": 12345}])
+def test_what_would_touch_others_is_refused_there(queue, connection, option):
+    """A unique key and a parent, before anything is written; the caller's transaction goes on."""
+    before = see(queue)
+    connection.execute("BEGIN IMMEDIATE")
+    connection.execute("INSERT INTO orders VALUES (1)")
+    with pytest.raises(holdfast.BadInput, match=next(iter(option))):
+        queue.add("work", connection=connection, **option)
+    connection.execute("COMMIT")
+
+    assert (see(queue), orders(connection)) == (before, 1)
+
+
+def test_a_waiting_claim_hears_of_the_callers_commit(queue, connection):
+    """Although nobody told it."""
+    began = threading.Event()
+
+    def wait():
+        began.set()
+        return queue.next(wait=LONG_S, renew=False)
+
+    with ThreadPoolExecutor(1) as pool:
+        claim = pool.submit(wait)
+        assert began.wait(LONG_S)
+        connection.execute("BEGIN IMMEDIATE")
+        added = queue.add("work", connection=connection)
+        connection.execute("COMMIT")
+
+        assert claim.result(LONG_S).id == added.id
+
+
+# ── finishing ────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_job_is_done_when_the_caller_commits(queue, connection):
+    """Together with what it did, and not before."""
+    queue.add("work")
+    job = take(queue)
+    connection.execute("BEGIN IMMEDIATE")
+    connection.execute("INSERT INTO orders VALUES (1)")
+    job.done("result", connection=connection)
+    assert queue.get(job.id).state == "RUNNING"
+    connection.execute("COMMIT")
+
+    assert (queue.get(job.id).state, queue.result(job.id)) == ("FINISHED", "result")
+    assert orders(connection) == 1
+
+
+def test_a_job_is_not_done_when_the_caller_rolls_back(queue, connection, clock):
+    """It runs again when its lease has ended."""
+    queue.add("work")
+    job = take(queue)
+    before = see(queue)
+    connection.execute("BEGIN IMMEDIATE")
+    connection.execute("INSERT INTO orders VALUES (1)")
+    job.done("result", connection=connection)
+    connection.execute("ROLLBACK")
+
+    assert (see(queue), orders(connection)) == (before, 0)
+    clock.advance(60_000)
+    assert take(queue).id == job.id
+
+
+def test_a_late_worker_is_refused_in_its_own_transaction(queue, connection, clock):
+    """Then it knows to roll back what it did."""
+    queue.add("work")
+    late = take(queue)
+    clock.advance(60_000)
+    take(queue)
+    before = see(queue)
+
+    connection.execute("BEGIN IMMEDIATE")
+    with pytest.raises(holdfast.LeaseLost, match=str(late.id)):
+        late.done(connection=connection)
+    connection.execute("ROLLBACK")
+
+    assert see(queue) == before
+
+
+def test_a_family_and_a_domain_go_on_when_the_caller_commits(queue, connection):
+    """What follows from a finish follows from this one too."""
+    queue.limit("api", concurrency=1)
+    queue.add("parent")
+    parent = take(queue)
+    for _ in range(2):
+        parent.add("child", domain="api")
+    parent.done()
+    for _ in range(2):
+        child = take(queue, "child")
+        assert queue.next(["child"]) is None
+        connection.execute("BEGIN IMMEDIATE")
+        child.done(connection=connection)
+        connection.execute("COMMIT")
+
+    assert take(queue).id == parent.id
+
+
+# ── what is refused ──────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_other_librarys_connection_is_refused_before_anything_is_written(queue, path, driver):
+    """With the way out: which library, and how to open the store with the other."""
+    before = see(queue)
+    queue.add("work")
+    job = take(queue)
+    stranger = opened(path, "stdlib" if driver == "apsw" else "apsw")
+
+    for verb in (lambda: queue.add("more", connection=stranger), lambda: job.done(connection=stranger)):
+        with pytest.raises(holdfast.BadInput, match=rf"connection .*driver={driver}.*\?driver="):
+            verb()
+    stranger.close()
+
+    assert queue.counts() == {"work": {"RUNNING": 1}}
+    job.done()
+    assert before.live == see(queue).live
+
+
+@pytest.mark.parametrize("connection", [7, "app.db", object()], ids=repr)
+def test_what_is_no_connection_is_refused(queue, connection):
+    """By name."""
+    with pytest.raises(holdfast.BadInput, match="connection"):
+        queue.add("work", connection=connection)
+    assert queue.jobs() == []
+
+
+def test_a_memory_store_has_no_connections(clock):
+    """It says so."""
+    with (
+        holdfast.connect("memory://", clock=clock) as queue,
+        pytest.raises(holdfast.BadInput, match="memory:// has no connections"),
+    ):
+        queue.add("work", connection=object())
+
+
+def test_a_caller_who_holds_the_write_lock_is_told_instead_of_left_to_wait(queue, connection):
+    """To add without `connection=` would wait for himself; afterwards all is well."""
+    connection.execute("BEGIN IMMEDIATE")
+    connection.execute("INSERT INTO orders VALUES (1)")
+    with pytest.raises(holdfast.WouldBlock, match="pass its connection as connection="):
+        queue.add("work")
+    queue.add("inside", connection=connection)
+    connection.execute("COMMIT")
+
+    queue.add("outside")
+
+    assert sorted(job.task for job in queue.jobs()) == ["inside", "outside"]
+    assert orders(connection) == 1

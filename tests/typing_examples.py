@@ -1,0 +1,99 @@
+"""What a type checker must say of tasks and queues. Nothing here runs: mypy reads it with the rest.
+
+A line that must be refused has an `ignore` with its code; were it not refused, the ignore would be
+unused, which is an error too.
+"""
+
+from typing import Any, assert_type
+
+import holdfast
+from holdfast import AsyncClaimedJob, AsyncQueue, ClaimedJob, Handle, Job, Queue, Schedule, Task
+from holdfast.core.commands import NewJob
+from holdfast.queue.aio import AsyncHandle
+
+queue = holdfast.connect("jobs.db")
+assert_type(queue, Queue)
+
+
+@queue.task
+def resize(path: str, width: int = 100) -> bytes:
+    """A task without options."""
+    return path.encode() * width
+
+
+@queue.task(attempts=5, timeout="2m", domain=lambda url: url)
+def fetch(url: str, *, deep: bool = False) -> dict[str, int]:
+    """A task with options."""
+    return {url: deep}
+
+
+def tasks() -> None:
+    """Arguments and results keep their types through `add`."""
+    assert_type(resize("a", 1), bytes)
+    assert_type(resize.add("a", 1), Handle[bytes])
+    assert_type(resize.add("a"), Handle[bytes])
+    assert_type(resize.add(path="a", width=1), Handle[bytes])
+    assert_type(resize.add("a", 1).result(wait="10s"), bytes)
+    assert_type(resize.using(delay="30s", priority=900).add("a", 1), Handle[bytes])
+    assert_type(resize.call("a"), NewJob)
+    assert_type(resize.add_many([("a", 1), {"path": "b"}]), list[Handle[bytes]])
+    assert_type(fetch.add("a", deep=True).result(), dict[str, int])
+
+
+def refused_calls() -> None:
+    """What the function would not take."""
+    resize.add()  # type: ignore[call-arg]
+    resize.add(1, 1)  # type: ignore[arg-type]
+    resize.add("a", "wide")  # type: ignore[arg-type]
+    resize.add("a", 1, 2)  # type: ignore[call-arg]
+    resize.add("a", height=1)  # type: ignore[call-arg]
+    resize.using().add("a", None)  # type: ignore[arg-type]
+    resize("a", "wide")  # type: ignore[arg-type]
+    fetch.add("a", True)  # type: ignore[call-arg]
+    fetch.call(url=7)  # type: ignore[arg-type]
+
+
+def refused_options() -> None:
+    """What no job has, and what is of the wrong type."""
+    queue.add("resize", prio=1)  # type: ignore[call-arg]
+    queue.add("resize", priority="high")  # type: ignore[arg-type]
+    queue.add("resize", on_conflict="overwrite")  # type: ignore[arg-type]
+    resize.using(when_child_fails="panic")  # type: ignore[arg-type]
+    resize.using(prio=1)  # type: ignore[call-arg]
+    queue.task(attempts="five")  # type: ignore[call-overload]
+    queue.schedule("s", resize, every=60, repeats="DAILY")  # type: ignore[call-arg]
+
+
+def by_hand(job: ClaimedJob) -> None:
+    """The verbs of queues and of claimed jobs."""
+    assert_type(queue.add("resize", {"path": "a"}), Handle[Any])
+    assert_type(queue.next(["resize"], wait=5), ClaimedJob | None)
+    assert_type(queue.claim([resize, "fetch"], limit=10), list[ClaimedJob])
+    assert_type(queue.get(7), Job)
+    assert_type(queue.counts(), dict[str, dict[str, int]])
+    assert_type(queue.schedule("s", resize.call("a"), cron="0 4 * * *"), Schedule)
+    assert_type(job.done(1), Job)
+    assert_type(job.add("child"), Handle[Any])
+    assert_type(job.children(), list[Job])
+    job.retry(delay=[1])  # type: ignore[arg-type]
+    job.progress("half")  # type: ignore[arg-type]
+
+
+def wants_a_task(task: Task[[str, int], bytes]) -> Handle[bytes]:
+    """A task can be passed on with its types."""
+    return task.add("a", 1)
+
+
+async def awaited(queue: AsyncQueue, job: AsyncClaimedJob) -> None:
+    """The same in asyncio."""
+
+    @queue.task(attempts=2)
+    async def crop(path: str) -> int:
+        return len(path)
+
+    assert_type(await crop("a"), int)
+    assert_type(await crop.add("a"), AsyncHandle[Any])
+    await crop.add(7)  # type: ignore[arg-type]
+    assert_type(await queue.next(), AsyncClaimedJob | None)
+    assert_type(await queue.get(7), Job)
+    assert_type(await job.done(1), Job)
