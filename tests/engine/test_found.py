@@ -277,3 +277,32 @@ def test_a_claim_that_has_all_the_bytes_it_may_looks_no_further(rig, monkeypatch
 
     assert len(rig.claim()) == 1
     assert rig.job(left).version == 3
+
+
+def test_a_child_that_cannot_run_is_known_to_its_parent_that_is_claimed_with_it(rig):
+    """The parent was written as it had stood before its child failed."""
+    parent, _ = family(rig, 0, retry_after=1_000)
+    lost = rig.child(parent, retry_after="+999 YEARS")
+    rig.finish(parent)
+    rig.ok(c.Requeue(job_id=parent.id))
+
+    (parent,) = rig.claim()
+
+    assert rig.job(lost).state == State.FAILED
+    assert rig.job(parent.id).children == Children(failed=1)
+
+
+def test_a_job_that_is_given_back_does_not_overtake_those_who_are_held(rig):
+    """It lapsed and was HELD; its late holder gave it back when there was room again."""
+    rig.ok(c.SetLimit(domain=b"x", limit=Limit(rate=1.0)))
+    rig.add(domain=b"x", retry_after=10)
+    first = rig.add(domain=b"x")
+    (late,) = rig.claim()
+    rig.clock.advance(10)
+    rig.ok(c.Upkeep())
+    rig.clock.advance(1_000)
+
+    rig.ok(c.Release(hold=hold(late)))
+
+    assert rig.job(first).place == Place.READY
+    assert rig.job(late.id).place == Place.HELD

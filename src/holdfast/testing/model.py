@@ -34,6 +34,7 @@ from ..store.contract import JobFilter, ReadTxn, Store
 from ..store.memory import MemoryStore
 from . import model_commands as m
 from .clock import MovedClock
+from .model_cast import Scene, cast, hold_of
 from .model_checks import CHECKS
 from .model_history import STEP_CHECKS, History, Step
 from .model_view import View, differences, look
@@ -131,11 +132,11 @@ class Model(RuleBasedStateMachine):
         self.run([c.Claim(limit=count, lease_ms=60_000, mock=True)])
         standing = [job for job in self.view.live.values() if job.owner]
         if standing:
-            self.run([c.Answer(hold=m.hold_of(job), held=job) for job in standing[-count:]])
+            self.run([c.Answer(hold=hold_of(job), held=job) for job in standing[-count:]])
 
     def _step(self, plans: Sequence[m.Plan]) -> None:
-        scene = m.Scene(view=self.view, claims=self.claims, ids=self.ids, mood=self.mood)
-        commands = [command for plan in plans if _is_good(command := m.cast(plan, scene))]
+        scene = Scene(view=self.view, claims=self.claims, ids=self.ids, mood=self.mood)
+        commands = [command for plan in plans if _is_good(command := cast(plan, scene))]
         if commands:
             self.run(commands)
 
@@ -209,7 +210,7 @@ class Model(RuleBasedStateMachine):
             assert explained, f"job {job.id} waits for ever: {job}"
 
     def _finish(self, held: list[Job]) -> None:
-        holds = [m.hold_of(job) for job in held]
+        holds = [hold_of(job) for job in held]
         replies = self.run([c.Answer(hold=hold, ignore_repeat=True) for hold in holds])
         # What cannot finish, because of its family, can fail; a native repeat would begin anew.
         stuck = [hold for hold, reply in zip(holds, replies, strict=True) if isinstance(reply, HoldfastError)]

@@ -87,7 +87,7 @@ def nothing_vanishes(step: Step, _history: History) -> Complaints:
                 yield f"archived job {job_id} is gone"
             continue
         job = before.live[job_id]
-        ends = bool(job.owner) or job.place == Place.DONE or job_id in cancelled
+        ends = bool(job.owner) or job.mock or job.place == Place.DONE or job_id in cancelled
         if not ends or (retention and not cutoff > after.now_ms):
             yield f"job {job_id}, {job.state}, is gone"
 
