@@ -26,6 +26,8 @@ TASKS = ("a", "b")
 DOMAINS = (b"x", b"y/z\0")
 PATTERNS = (b"*", b"x*")
 KEYS = (b"k", b"l")
+# Processes that use the same store.
+PROCESSES = 2
 # 1 is the job-command port; claims that name no owner are the process's own.
 OWNERS = (0, 1, 50, 51)
 UNIQUE_KEYS: list[UniqueKey] = [
@@ -67,10 +69,11 @@ class Event(Record, frozen=True, kw_only=True):
     """What happens next. First the clock moves, if it does; then there is one transaction, or none."""
 
     plans: tuple[Plan, ...] = ()
+    process: int = 0
     move_ms: int = 0
     # So many jobs are claimed, and finished.
     toil: int = 0
-    # The processes end, in order or not, and others begin.
+    # The process ends, in order or not, and another begins.
     reopen: Literal["", "closed", "crashed"] = ""
     # A page of jobs is looked at, from the one that this picks.
     page: int | None = None
@@ -265,14 +268,21 @@ _filters = _some(
     _each(tenant=TENANTS, task=TASKS, state=tuple(State), place=tuple(Place), domain=DOMAINS)
     + _each(schedule=("s",), archived=(True, True, True)),
 ).map(lambda options: JobFilter(**options))
+_process = st.integers(0, PROCESSES - 1)
 _forward = st.sampled_from(MOVES_MS)
 events = _often(
-    (14, st.builds(lambda plan: Event(plans=(plan,)), _anything)),
+    (9, st.builds(lambda plan: Event(plans=(plan,)), _anything)),
+    (5, st.builds(lambda plan: Event(plans=(plan,), process=1), _anything)),
     (3, st.builds(lambda plan, ms: Event(plans=(plan,), move_ms=ms), _anything, _forward)),
     (3, st.builds(lambda plans: Event(plans=tuple(plans)), st.lists(_anything, min_size=2, max_size=4))),
     (2, st.builds(lambda count: Event(toil=count), st.integers(1, 4))),
     (1, st.builds(lambda ms: Event(move_ms=ms), st.sampled_from(MOVES_BACK_MS))),
-    (1, st.builds(lambda how: Event(reopen=how), st.sampled_from(("closed", "crashed")))),
+    (
+        1,
+        st.builds(
+            lambda how, n: Event(reopen=how, process=n), st.sampled_from(("closed", "crashed")), _process
+        ),
+    ),
     (1, st.builds(lambda query, page: Event(query=query, page=page), _filters, _picks)),
 )
 moods = st.sampled_from(
