@@ -360,3 +360,13 @@ def test_an_extend_that_is_refused_takes_no_permit(rig):
 
     assert isinstance(replies[0], LeaseLost)
     assert replies[1].place == Place.RUNNING
+
+
+def test_an_id_given_anew_leaves_the_domain_that_it_was_in(rig):
+    """Deleted and added in one batch, the job in its old domain was never counted out of it."""
+    rig.ok(c.SetLimit(domain=b"x", limit=Limit(concurrency=1)))
+    rig.add(id=7, domain=b"x")
+
+    rig.do(c.Delete(job_id=7), c.Add(jobs=(c.NewJob(task="a", id=7, domain=b"y"),)))
+
+    assert rig.engine.read(lambda txn: txn.domains([("", b"x")])) == {}

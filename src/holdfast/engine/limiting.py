@@ -116,9 +116,13 @@ class Domains:
         """Let lanes and running follow the jobs that changed; hold back newcomers beyond the allowance."""
         batch = self._batch
         self._taken.clear()
-        moves = []
+        moves: list[tuple[Job | None, Job | None, DomainKey]] = []
         for job_id in changed:
             before, after = batch.counted.get(job_id), batch.jobs.kept[job_id]
+            if before and after and (before.domain != after.domain or before.tenant != after.tenant):
+                # An id that was given anew in the batch that deleted it: not the same job.
+                moves += [(before, None, (before.tenant, before.domain))] if before.domain is not None else []
+                before = None
             job = after or before
             if job is not None and job.domain is not None:
                 moves.append((before, after, (job.tenant, job.domain)))

@@ -111,6 +111,7 @@ def _spots(job: Job) -> list[tuple[Hashable, tuple[int, int]]]:
         spots.append(((job.tenant, job.task), spot))
     if job.domain is not None:
         spots.append((((job.tenant, job.domain), job.task, job.place), spot))
+        spots.append((("domain", job.tenant, job.domain), (job.id, job.id)))
     if job.parent_id:
         spots.append((("parent", job.parent_id), (job.id, job.id)))
     if job.expires_at and job.place in _EXPIRABLE:
@@ -169,8 +170,8 @@ class _MemoryReads:
 
     def domain_counts(self, key: DomainKey) -> dict[tuple[str, Place], int]:
         counts: dict[tuple[str, Place], int] = {}
-        for job in self.data.jobs.values():
-            if (job.tenant, job.domain) == key and job.place in (Place.READY, Place.HELD, Place.RUNNING):
+        for job in self._row(("domain", *key)):
+            if job.place in (Place.READY, Place.HELD, Place.RUNNING):
                 counts[job.task, job.place] = counts.get((job.task, job.place), 0) + 1
         return counts
 
