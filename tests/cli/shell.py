@@ -83,7 +83,7 @@ class Shell:
         """The queue, for what only an application does."""
         return holdfast.connect(str(self.file), **options)
 
-    def fail(self, job_id: int, error: str = "no such file", **options: Any) -> None:
+    def fail(self, job_id: int, error: str = "no such file") -> None:
         """Have a job run and fail for good."""
         with self.queue() as queue:
             claimed = {job.id: job for job in queue.claim(limit=1000, renew=False)}

@@ -118,5 +118,5 @@ def test_whoever_is_stopped_in_the_middle_hears_how_far_it_came(shell, monkeypat
     said = shell.run("add", "count", "--file", "-", stdin="\n".join(map(str, range(95))))
 
     assert said.code == 5
-    assert said.err == "holdfast: it stopped after line 30, 30 jobs were added\nholdfast: no space left\n"
+    assert said.err == "holdfast: it stopped after line 30: 30 jobs were added\nholdfast: no space left\n"
     assert shell.ok("counts", "--json").record["totals"] == {"QUEUED": 30}

@@ -7,6 +7,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -114,6 +115,29 @@ def test_an_interrupt_ends_it_quietly(shell, words):
     assert (process.returncode, err) == (130, "")
 
 
+def test_bash_completes_our_words(shell):
+    """By the script that we print."""
+    shell.add("resize")
+    typed = "COMP_WORDS=(holdfast jobs --task re); COMP_CWORD=3"
+
+    done = bash(
+        f'PATH={HOLDFAST.parent}:$PATH; eval "$(holdfast completion bash)"; {typed}; '
+        '_holdfast_completion holdfast; echo "${COMPREPLY[@]}"'
+    )
+
+    assert done.stdout == "resize\n"
+
+
+def test_what_is_slow_to_import_is_imported_when_it_is_needed(shell):
+    """`holdfast version` needs neither tables nor a database."""
+    code = "import sys; sys.argv = ['holdfast', 'version']; import holdfast.cli\ntry: holdfast.cli.main()\n"
+    code += "except SystemExit: print(sorted({'rich', 'apsw'} & set(sys.modules)))"
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=SECONDS)
+
+    assert done.stdout.splitlines()[1:] == ["[]"]
+
+
 def test_other_encodings_show_what_they_can(shell):
     """What they cannot is escaped."""
     shell.add("☃ 😀")
@@ -188,7 +212,7 @@ def test_a_newer_store_is_refused(shell, words):
     """With the version that it needs."""
     shell.add("a")
     with sqlite3.connect(shell.file) as database:
-        database.execute("PRAGMA user_version = 999")
+        database.execute("UPDATE holdfast_schema SET version = 999")
     database.close()
     before = shell.file.read_bytes()
 
@@ -240,14 +264,39 @@ def test_a_store_that_cannot_be_is_refused(shell, store, code, complaint):
     assert shell.run("jobs", "--store", store).code == code
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is read-only for root")
-def test_a_folder_that_cannot_be_written_is_told(shell):
-    """With what must be done."""
-    shell.folder.chmod(0o500)
+AS_NOBODY = """
+import importlib, os, sys
+from holdfast.cli.app import COMMANDS, app
+for file in COMMANDS.values():
+    importlib.import_module(f"holdfast.cli.{file}")
+def run(*words):
     try:
-        assert "writable" in shell.refused("add", "a", code=5)
-    finally:
-        shell.folder.chmod(0o700)
+        app.main(words)
+    except SystemExit as end:
+        print(int(end.code), flush=True)
+run("add", "a")
+run("jobs")
+os.chmod("jobs.db", 0o444)
+os.chmod(".", 0o555)
+if os.geteuid() == 0:
+    os.setuid(65534)
+for words in (["jobs"], ["add", "a"], ["add", "a", "--store", "other.db"], ["doctor"]):
+    run(*words)
+"""
+
+
+def test_a_folder_that_cannot_be_written_is_told():
+    """With what must be done. Whoever is root becomes nobody first, once all that is needed is imported."""
+    # Not pytest's own folder, into which nobody may look.
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-c", AS_NOBODY]
+        done = subprocess.run(
+            command, cwd=folder, capture_output=True, text=True, timeout=SECONDS, env=environment()
+        )
+        Path(folder).chmod(0o755)
+
+    assert [line for line in done.stdout.splitlines() if len(line) == 1] == ["0", "0", "5", "5", "5", "5"]
+    assert done.stderr.count("holdfast: ") == done.stderr.count("writable") == 4
 
 
 def test_a_disk_without_space_is_told_and_loses_nothing(shell):
@@ -273,15 +322,16 @@ def test_a_terminal_gets_colour_progress_and_questions(shell):
     asked = on_terminal("cancel", "--all", typed="y\n")
 
     assert "\x1b[31mFAILED\x1b[0m" in shown
+    assert str(shell.ok("jobs", "--json").record["id"]) in on_terminal("jobs", columns=40)
     assert "cancel 2 jobs? [y/N]" in asked
     assert "cancelled 2 jobs" in asked
     assert "\x1b" not in run("jobs").stdout
 
 
-def on_terminal(*words: str, typed: str = "") -> str:
+def on_terminal(*words: str, typed: str = "", columns: int = 100) -> str:
     """What a command line shows on a terminal."""
     ours, theirs = pty.openpty()
-    plain = environment(TERM="xterm", COLUMNS="100")
+    plain = environment(TERM="xterm", COLUMNS=str(columns))
     plain.pop("NO_COLOR", None)
     command = [str(HOLDFAST), *words]
     with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=plain) as process:

@@ -12,6 +12,7 @@ from holdfast.core.errors import HoldfastError, LeaseLost
 from holdfast.core.job import Children, Code, Job, Place, State
 from holdfast.core.limits import Limit
 from holdfast.core.schedule import Schedule
+from holdfast.engine import claims
 from holdfast.engine.engine import Engine
 from holdfast.store.contract import JobFilter
 from holdfast.store.memory import MemoryStore
@@ -40,12 +41,14 @@ class Rig:
 
     def add(self, task: str = "a", **options: Any) -> int:
         """A job."""
-        return self.ok(c.Add(jobs=(c.NewJob(task=task, **options),)))[0]
+        ids: list[int] = self.ok(c.Add(jobs=(c.NewJob(task=task, **options),)))
+        return ids[0]
 
     def child(self, parent: Job, task: str = "a", **options: Any) -> int:
         """A child of a job that runs."""
         new = c.NewJob(task=task, parent_id=parent.id, **options)
-        return self.ok(c.Add(jobs=(new,), hold=hold(parent)))[0]
+        ids: list[int] = self.ok(c.Add(jobs=(new,), hold=hold(parent)))
+        return ids[0]
 
     def claim(self, **options: Any) -> list[Job]:
         """Jobs that may run."""
@@ -53,7 +56,8 @@ class Rig:
 
     def finish(self, job: Job, **options: Any) -> Job:
         """A run that ended, well if nothing else is said."""
-        return self.ok(c.Answer(hold=hold(job), **options))
+        after: Job = self.ok(c.Answer(hold=hold(job), **options))
+        return after
 
     def job(self, job_id: int) -> Job | None:
         """A live job."""
@@ -130,7 +134,8 @@ def test_a_mocked_job_that_nobody_has_can_be_finished_but_not_extended(rig):
     job_id = rig.add(mock=True)
     port = c.Hold(job_id=job_id, owner=1)
 
-    for command in (c.Extend(hold=port, lease_ms=1_000), c.Release(hold=port), c.Report(hold=port, fraction=1)):
+    refused = (c.Extend(hold=port, lease_ms=1_000), c.Release(hold=port), c.Report(hold=port, fraction=1))
+    for command in refused:
         with pytest.raises(LeaseLost):
             rig.ok(command)
 
@@ -147,8 +152,8 @@ def family(rig: Rig, count: int, **options: Any) -> tuple[Job, list[int]]:
 
 def test_a_child_cancelled_before_its_parent_finished_is_counted_while_it_is_there(rig):
     """The parent forgot it at its finish and yet it stayed, live for ever, when the parent had gone."""
-    parent, (first, second) = family(rig, 2)
-    rig.ok(c.Cancel(job_id=first))
+    parent, children = family(rig, 2)
+    rig.ok(c.Cancel(job_id=children[0]))
 
     rig.finish(parent)
     assert rig.job(parent.id).children.kept == 1
@@ -263,3 +268,12 @@ def test_who_claims_a_job_after_its_data_changed_need_not_run_it_twice(rig):
     (got,) = rig.claim()
 
     assert rig.finish(got).state == State.FINISHED
+
+
+def test_a_claim_that_has_all_the_bytes_it_may_looks_no_further(rig, monkeypatch):
+    """It took what was too much and put it back, again and again, two thousand times."""
+    monkeypatch.setattr(claims, "CLAIM_BYTES", 10)
+    _, left = rig.add(data='"12345"'), rig.add(data='"12345"')
+
+    assert len(rig.claim()) == 1
+    assert rig.job(left).version == 3

@@ -279,7 +279,7 @@ def test_the_other_librarys_connection_is_refused_before_anything_is_written(que
     assert before.live == see(queue).live
 
 
-@pytest.mark.parametrize("connection", [7, "app.db", object()], ids=repr)
+@pytest.mark.parametrize("connection", [7, "app.db", object()], ids=lambda value: type(value).__name__)
 def test_what_is_no_connection_is_refused(queue, connection):
     """By name."""
     with pytest.raises(holdfast.BadInput, match="connection"):

@@ -155,7 +155,7 @@ def test_a_newer_schema_is_refused_with_both_numbers(store, path):
     """And what to do; nothing is changed."""
     add(store, a_job(1))
     store.close()
-    execute(path, "PRAGMA user_version = 99")
+    execute(path, "UPDATE holdfast_schema SET version = 99")
     before = path.read_bytes()
 
     newer = SqliteStore(path)
@@ -179,14 +179,14 @@ def test_an_older_schema_is_brought_up_to_date_at_once_or_not_at_all(store, path
         monkeypatch.setattr(sqlite_open, "migrations", lambda: [*known, *more])
         opened = SqliteStore(path, driver=driver)
         try:
-            return opened.read(lambda txn: ids(txn.load([1]).values())), pragma(opened, "user_version")
+            return opened.read(lambda txn: ids(txn.load([1]).values())), opened.facts()["schema"]
         finally:
             opened.close()
 
     with pytest.raises(StoreError, match="nowhere"):
         open_with(["CREATE TABLE holdfast_new (a)"], ["INSERT INTO nowhere VALUES (1)"])
-    assert open_with() == ([1], 1)
-    assert open_with(["CREATE TABLE holdfast_new (a)"], ["DROP TABLE holdfast_new"]) == ([1], 3)
+    assert open_with() == ([1], "1")
+    assert open_with(["CREATE TABLE holdfast_new (a)"], ["DROP TABLE holdfast_new"]) == ([1], "3")
 
 
 @pytest.mark.parametrize("content", [b"hello, world\n" * 100, b"SQLite format 3\x00" + b"\xff" * 5000])
@@ -203,16 +203,27 @@ def test_a_file_that_is_no_database_is_left_alone(store, path, content):
     assert len(store.check()) == 1
 
 
-@pytest.mark.parametrize(
-    "statement", ["CREATE TABLE theirs (a)", "PRAGMA application_id = 7", "PRAGMA user_version = 3"]
-)
-def test_the_database_of_another_program_is_left_alone(store, path, statement):
-    """One that has tables, or a number of its own."""
-    execute(path, statement, "VACUUM")
+def test_an_application_s_database_is_joined(store, path):
+    """Its tables and its numbers stay what they are, and both can be written in one transaction."""
+    execute(path, "CREATE TABLE theirs (a)", "PRAGMA application_id = 7", "PRAGMA user_version = 3")
+
+    add(store, a_job(1))
+
+    assert all_ids(store) == [1]
+    assert (pragma(store, "application_id"), pragma(store, "user_version")) == (7, 3)
+    execute(path, "INSERT INTO theirs VALUES (1)")
+    assert store.check() == []
+
+
+def test_the_database_of_another_program_is_left_alone_where_joining_was_not_asked_for(path, driver):
+    """As by the command line, where a wrong name is quickly typed."""
+    execute(path, "CREATE TABLE theirs (a)", "VACUUM")
     before = path.read_bytes()
+    store = SqliteStore(path, driver=driver, join=False)
 
     with pytest.raises(StoreCorrupt, match="another program"):
         store.run(lambda txn: None)
+    store.close()
 
     assert path.read_bytes() == before
 

@@ -29,6 +29,9 @@ class Watched:
         self.asked[sql] = values
         return self.link.change(sql, values)
 
+    def give_back(self, pages):
+        self.link.give_back(pages)
+
     @property
     def in_transaction(self):
         return self.link.in_transaction

@@ -1,7 +1,7 @@
 """The hammer: a process that does everything at once, as fast as it can, on a file that others hammer too.
 
     until it has added its share:   add · add_many · claim some and answer each as the dice say
-    then, until nothing is left:    claim and answer
+    then, until nothing comes:      claim and answer
 
 Some claims are dropped, so that their leases lapse, and some answered only after that: then either the
 answer is refused or nobody else had the job.
@@ -19,8 +19,8 @@ from .ledger import Ledger
 # What may happen next, and how often.
 STEPS = {"add": 6, "add_many": 2, "claim": 5, "late": 2}
 ANSWERS = {"done": 74, "retry": 6, "fail": 2, "release": 4, "children": 8, "extend": 3, "drop": 1, "late": 2}
-# When nothing has come for so many leases, nothing will: what was dropped has lapsed, and somebody took it.
-QUIET_LEASES = 3
+# When nothing has come for so many leases, what was dropped has lapsed, and somebody took it.
+QUIET_LEASES = 2
 DOMAINS = ["", "", "", "", "at-once-1", "at-once-2", "rate-1", "rate-2"]
 LIMITS: dict[str, dict[str, Any]] = {"at-once-*": {"concurrency": 3}, "rate-*": {"rate": 500.0, "burst": 5}}
 
@@ -95,7 +95,7 @@ class Hammer:
 
 
 def work(post: Post, *, path: str, ledger: str, tag: str, seed: int, share: int, lease_s: float) -> None:
-    """Add a share of jobs and work with all others until nothing is left."""
+    """Add a share of jobs, and work with all others until nothing more comes."""
     with holdfast.connect(path, lease=lease_s) as queue:
         hammer = Hammer(Hand(queue, Ledger(ledger), tag), Dice(seed), post, lease_s=lease_s)
         post.say("ready")

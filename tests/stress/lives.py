@@ -3,10 +3,15 @@
 import time
 
 import holdfast
+from holdfast.engine import sysid, upkeep
 
 from .actor import Post
 from .hand import Hand
 from .ledger import Ledger
+
+# So short that a few seconds of waiting see what else happens once a minute: a process's number runs
+# out, and upkeep looks around.
+LEASE_MS = 1_000
 
 
 def write_batches(post: Post, *, path: str, ledger: str, tag: str, batch: int) -> None:
@@ -31,8 +36,12 @@ def wait_for_jobs(post: Post, *, path: str, trials: int) -> None:
 
 
 def wait_for_nothing(post: Post, *, path: str) -> None:
-    """Wait for jobs of a task that nobody adds, until told to end."""
+    """Wait for jobs of a task that nobody adds, until killed. Its number runs out meanwhile."""
+    sysid.SYSID_LEASE_MS = LEASE_MS  # type: ignore[attr-defined]
+    sysid.RENEW_MS = LEASE_MS // 3
+    upkeep.PERIOD_MS = LEASE_MS // 2
     queue = holdfast.connect(path)
+    queue.add("unknown")
     assert queue.next(["nothing"], wait=0.2) is None
     post.say("waiting")
     assert queue.next(["nothing"], wait=600) is None

@@ -5,7 +5,10 @@ import holdfast
 
 def test_a_job_dropped_after_a_renewal_comes_back(tmp_path):
     """The renewing thread must not keep alive what it renews: the lease would never end."""
-    with holdfast.connect(str(tmp_path / "jobs.db"), lease=0.15) as queue, holdfast.connect(queue.url) as other:
+    with (
+        holdfast.connect(str(tmp_path / "jobs.db"), lease=0.15) as queue,
+        holdfast.connect(queue.url) as other,
+    ):
         queue.add("work")
         job = queue.next()
         assert job is not None

@@ -65,9 +65,11 @@ def _add_all(session: Session, queue: "Queue", jobs: Numbered, total: int) -> in
                 advance(len(handles))
                 for handle in handles if session.as_json else ():
                     emit({"id": str(handle.id)})
-    except BaseException:
-        if added:
-            note(f"holdfast: it stopped after line {last:,}, {job_count(added)} were added")
+    except BaseException as error:
+        # What was under way when somebody interrupted it may be committed all the same.
+        unsure = ", and maybe those of the next transaction" if isinstance(error, KeyboardInterrupt) else ""
+        if added or unsure:
+            note(f"holdfast: it stopped after line {last:,}: {job_count(added)} were added{unsure}")
         raise
     return added
 

@@ -2,12 +2,14 @@
 
 import difflib
 import importlib
+import os
 import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import click
 
+from .completion import COMPLETE
 from .exits import MEANINGS, Exit, complain, hush, tell
 from .session import settings
 
@@ -97,7 +99,8 @@ class App(click.Group):
     def _run(self, words: list[str], **extra: Any) -> int:
         as_json = "--json" in words[: words.index("--")] if "--" in words else "--json" in words
         try:
-            self._main_shell_completion(extra, "holdfast")
+            if instruction := os.environ.get(COMPLETE):
+                return _complete(self, instruction)
             with self.make_context("holdfast", words, **extra) as ctx:
                 self.invoke(ctx)
             sys.stdout.flush()
@@ -113,6 +116,13 @@ class App(click.Group):
             return Exit.BROKEN_PIPE
         except Exception as error:
             return _flushed(tell(error, as_json=as_json), as_json=as_json)
+
+
+def _complete(command: click.Command, instruction: str) -> int:
+    """A shell asks what may stand next; see `holdfast completion`."""
+    from click.shell_completion import shell_complete
+
+    return shell_complete(command, {}, "holdfast", COMPLETE, instruction)
 
 
 def _flushed(code: int, *, as_json: bool) -> int:

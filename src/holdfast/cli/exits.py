@@ -62,6 +62,9 @@ def code_of(error: Exception) -> Exit:
     """The exit code that an error stands for."""
     if isinstance(error, click.UsageError):
         return Exit.USAGE
+    if isinstance(error, OSError) and error.filename and not isinstance(error, HoldfastError):
+        # Files are named by --store and --file, and what is wrong with the latter is told as usage.
+        return Exit.STORE
     return next((code for kind, code in _CODES if isinstance(error, kind)), Exit.ERROR)
 
 

@@ -1,6 +1,7 @@
 """What commands print: tables and sentences for people, JSON lines for programs, progress meanwhile."""
 
 import json
+import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -45,15 +46,20 @@ def note(text: str) -> None:
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[str] = ()) -> None:
     """Rows for people; `right` names the columns of numbers. A terminal gets as much as it can hold."""
     shown = [[clean(cell) for cell in row] for row in rows]
-    if sys.stdout.isatty() and len(rows) <= RICH_ROWS:
+    widths = [max(map(len, cells)) for cells in zip(columns, *shown, strict=True)]
+    if sys.stdout.isatty() and len(rows) <= RICH_ROWS and _fits(widths):
         click.echo(_drawn(columns, shown, right))
         return
     # Whoever reads a pipe looks for whole words: nothing is cut, and nothing coloured.
-    widths = [max(map(len, cells)) for cells in zip(columns, *shown, strict=True)]
     sides = [str.rjust if name in right else str.ljust for name in columns]
     for row in (columns, *shown):
         cells = (side(cell, width) for side, cell, width in zip(sides, row, widths, strict=True))
         click.echo("  ".join(cells).rstrip())
+
+
+def _fits(widths: Sequence[int]) -> bool:
+    """Whether a terminal has room for all columns whole but the last, which may be cut."""
+    return sum(widths[:-1]) + 2 * len(widths) + min(widths[-1], 8) <= shutil.get_terminal_size().columns
 
 
 def _drawn(columns: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str]) -> str:

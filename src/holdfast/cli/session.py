@@ -35,7 +35,7 @@ class Session:
         from ..queue.connect import connect
 
         self._check()
-        with connect(self.store, tenant=self.tenant) as queue:
+        with connect(self.store, tenant=self.tenant, join=False) as queue:
             yield queue
 
     @contextmanager
@@ -50,7 +50,7 @@ class Session:
         from ..queue.connect import connect_async
 
         self._check(exists=True)
-        return connect_async(self.store, tenant=self.tenant)
+        return connect_async(self.store, tenant=self.tenant, join=False)
 
     def _check(self, *, exists: bool = False) -> None:
         from ..queue.connect import store_file

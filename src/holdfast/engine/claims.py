@@ -23,7 +23,7 @@ def claim(batch: Batch, command: c.Claim) -> list[c.Claimed]:
     """Lease jobs with their data; see `Claim`."""
     started: list[Job] = []
     wanted = min(command.limit, CLAIM_JOBS)
-    owner = command.owner or batch.ids.owner()
+    owner = command.owner or batch.ids.number
     looked_at = 0
     while len(started) < wanted:
         found = _round(batch, command, owner, wanted - len(started), started)
@@ -40,12 +40,15 @@ def claim(batch: Batch, command: c.Claim) -> list[c.Claimed]:
 
 
 def _round(batch: Batch, command: c.Claim, owner: int, limit: int, started: list[Job]) -> int:
-    """Take jobs from the store, start those that may; how many there were to look at."""
+    """Take jobs from the store, start those that may; how many there were to look at, 0 when it is enough."""
     query = _query(batch, command, owner, limit)
     jobs = batch.txn.claim(query)
+    if jobs and not command.owner:
+        # Only now: a process that finds nothing, and waits, must not write to keep its number.
+        owner = batch.ids.owner()
     for job in jobs:
         batch.bring_claimed(job, leased(job, query))
-    _start(batch, command, owner, jobs, started)
+    full = _start(batch, command, owner, jobs, started)
     batch.keep()
     batch.flush()
     if len(jobs) and batch.domains:
@@ -53,7 +56,7 @@ def _round(batch: Batch, command: c.Claim, owner: int, limit: int, started: list
         batch.domains.settle()
         batch.keep()
         batch.flush()
-    return len(jobs)
+    return 0 if full and started else len(jobs)
 
 
 def _query(batch: Batch, command: c.Claim, owner: int, limit: int) -> ClaimQuery:
@@ -70,8 +73,9 @@ def _query(batch: Batch, command: c.Claim, owner: int, limit: int) -> ClaimQuery
     )
 
 
-def _start(batch: Batch, command: c.Claim, owner: int, jobs: list[Job], started: list[Job]) -> None:
-    """Let those start that really may, and put the others where they belong."""
+def _start(batch: Batch, command: c.Claim, owner: int, jobs: list[Job], started: list[Job]) -> bool:
+    """Let those start that really may, put the others where they belong; whether the bytes ran out."""
+    full = False
     size = sum(job.size for job in started)
     runs: list[tuple[Job, Job]] = []
     for job in jobs:
@@ -82,6 +86,7 @@ def _start(batch: Batch, command: c.Claim, owner: int, jobs: list[Job], started:
         elif size > CLAIM_BYTES and (runs or started):
             # As it stood: nobody has heard of this claim.
             batch.put(job)
+            full = True
         else:
             runs.append((job, after))
     room = _room(batch, [job for job, _ in runs])
@@ -94,6 +99,7 @@ def _start(batch: Batch, command: c.Claim, owner: int, jobs: list[Job], started:
             room[key] -= 1
         batch.put_claimed(after)
         started.append(after)
+    return full
 
 
 def _room(batch: Batch, jobs: list[Job]) -> dict[DomainKey, int]:

@@ -106,6 +106,11 @@ class IdMaker:
         mine = raw is not None and msgspec.json.decode(raw, type=Sysid) == tentative.lease
         return tentative if mine else None
 
+    @property
+    def number(self) -> int:
+        """The number that this process had last, which may be another's by now; 0: none yet."""
+        return self.held.number if self.held else 0
+
     def owner(self) -> int:
         """The number of this process, held for some time to come."""
         held = self.held

@@ -22,16 +22,21 @@ def connect(
     retention: Duration | None = None,
     lease: Duration | None = None,
     driver: str | None = None,
+    join: bool = True,
     clock: Callable[[], int] | None = None,
 ) -> Queue:
     """A queue on a store: a file name or `sqlite:///…`, or `memory://`.
 
     Nothing is opened before the first verb.
+
     `retention` is how long ended jobs are kept (a day), `lease` how long claims last unless they say
     otherwise (a minute), `driver` which SQLite library is used: apsw, or stdlib to share connections of
-    the standard library's sqlite3.
+    the standard library's sqlite3. The file may be your application's own database, which the store's
+    tables join; `join=False` refuses one that holds no store yet.
     """
-    return Queue(store_maker(url, driver, clock), url=url, tenant=tenant, retention=retention, lease=lease)
+    return Queue(
+        store_maker(url, driver, clock, join=join), url=url, tenant=tenant, retention=retention, lease=lease
+    )
 
 
 def connect_async(
@@ -41,16 +46,17 @@ def connect_async(
     retention: Duration | None = None,
     lease: Duration | None = None,
     driver: str | None = None,
+    join: bool = True,
     clock: Callable[[], int] | None = None,
 ) -> AsyncQueue:
     """The same with verbs to await; see `connect`."""
     return AsyncQueue(
-        store_maker(url, driver, clock), url=url, tenant=tenant, retention=retention, lease=lease
+        store_maker(url, driver, clock, join=join), url=url, tenant=tenant, retention=retention, lease=lease
     )
 
 
 def store_maker(
-    url: str, driver: str | None = None, clock: Callable[[], int] | None = None
+    url: str, driver: str | None = None, clock: Callable[[], int] | None = None, *, join: bool = True
 ) -> Callable[[], Store]:
     """What opens the store of an address; the address is checked at once."""
     if not isinstance(url, str) or not url:
@@ -65,7 +71,7 @@ def store_maker(
             options["driver"] = driver or asked["driver"]
             if options["driver"] not in ("apsw", "stdlib"):
                 raise BadInput("driver", options["driver"], needed="apsw or stdlib")
-        return _sqlite(path, options)
+        return _sqlite(path, options | {"join": join})
     raise BadInput("store", f"{scheme}://…", needed="a file name, sqlite:///…, or memory://")
 
 

@@ -54,11 +54,13 @@ class SqliteStore:
         driver: str = "apsw",
         clock: Clock = system_clock,
         patience_s: float = PATIENCE_S,
+        join: bool = True,
     ) -> None:
         self.path = _real(path)
         self._driver = driver_named(driver)
         self._clock = clock
         self._patience_s = patience_s
+        self._join = join
         self._closed = False
         self._lock = threading.RLock()  # the writer
         self._pool = threading.Condition()  # the readers
@@ -123,7 +125,7 @@ class SqliteStore:
         if self._pid != os.getpid():
             self._leave_behind()
         if self._writer is None:
-            self._writer = open_writer(self._driver, self.path, self._queue)
+            self._writer = open_writer(self._driver, self.path, self._queue, join=self._join)
             self._inode = _inode(self.path)
             self._checkpointer.opened()
             # From here on whatever somebody else commits is news to `wait`.

@@ -36,6 +36,9 @@ class Link(Protocol):
     def change(self, sql: str, values: Values = ()) -> int:
         """Run a statement; how many rows it changed."""
 
+    def give_back(self, pages: int) -> None:
+        """Cut so many empty pages off the file."""
+
     @property
     def in_transaction(self) -> bool:
         """Whether a transaction is open."""
@@ -94,6 +97,9 @@ class _ApswLink:
         self._cursor.execute(sql, values).fetchall()
         return self.connection.total_changes() - before
 
+    def give_back(self, pages: int) -> None:
+        self._cursor.execute(f"PRAGMA incremental_vacuum({pages})").fetchall()
+
     @property
     def in_transaction(self) -> bool:
         return self.connection.in_transaction
@@ -120,6 +126,10 @@ class _StdlibLink:
         before = self.connection.total_changes
         self._cursor.execute(sql, values).fetchall()
         return self.connection.total_changes - before
+
+    def give_back(self, pages: int) -> None:
+        # A step per page, of which `execute` takes one: there is no column to fetch.
+        self._cursor.executescript(f"PRAGMA incremental_vacuum({pages})")
 
     @property
     def in_transaction(self) -> bool:

@@ -1,12 +1,13 @@
 """Opening a file: is it ours, is it of a version that we know, and how it is to be used.
 
     no file, or an empty one          created: settings that must come first, then all migrations
-    ours, of an older version         the migrations that it lacks, in one transaction
-    ours, of this version             used
-    ours, of a newer version          SchemaMismatch
-    another program's, or no database StoreCorrupt, and not a byte of it is changed
+    an application's database         joined: our tables beside its own, if that was asked for
+    with an older version of ours     the migrations that it lacks, in one transaction
+    with this version                 used
+    with a newer version              SchemaMismatch
+    no database                       StoreCorrupt, and not a byte of it is changed
 
-The numbers stand in the file's header: `application_id` says whose it is, `user_version` which version.
+The version stands in a table of ours: the numbers in the file's header are the application's.
 """
 
 from pathlib import Path
@@ -17,9 +18,6 @@ from .sqlite_faults import cannot_open, system_faults
 from .sqlite_lock import WriteQueue, begin
 from .sqlite_sql import migrations
 
-# "HoldF" would be five letters, and there is room for four.
-APPLICATION_ID = int.from_bytes(b"Hldf", "big")
-
 WRITER_CACHE_KB = 32 * 1024
 READER_CACHE_KB = 4 * 1024
 # Somebody else may be in the way for a moment: at opening, after a crash, while reading.
@@ -28,18 +26,21 @@ PATIENT_MS = 5_000
 LOG_KEPT_BYTES = 32 * 1024 * 1024
 
 
-def open_writer(driver: Driver, path: Path, queue: WriteQueue) -> Link:
-    """A connection that writes; the store is created or brought up to date first."""
+def open_writer(driver: Driver, path: Path, queue: WriteQueue, *, join: bool) -> Link:
+    """A connection that writes; the store is created or brought up to date first.
+
+    `join`: also in a database that holds tables of somebody else.
+    """
     with system_faults(path):
         if not path.parent.is_dir() or path.is_dir():
             raise cannot_open(path, "no such file")
     link = driver.open(str(path))
     try:
         link.rows(f"PRAGMA busy_timeout = {PATIENT_MS}")
-        if _version(link, path) < len(migrations()):
+        if _version(link, path, join=join) < len(migrations()):
             queue.take()
             try:
-                _migrate(driver, link, path, queue.patience_s)
+                _migrate(driver, link, path, queue.patience_s, join=join)
             finally:
                 queue.give()
         _settle(link, path, WRITER_CACHE_KB)
@@ -78,33 +79,33 @@ def _settle(link: Link, path: Path, cache_kb: int) -> None:
     link.rows("PRAGMA foreign_keys = 0")
 
 
-def _version(link: Link, path: Path) -> int:
-    """Which version of ours the file is; 0: nothing is in it."""
+def schema_version(link: Link) -> int:
+    """Which version of ours is in the file; 0: none."""
+    if not link.value("SELECT count(*) FROM sqlite_schema WHERE name = 'holdfast_schema'"):
+        return 0
+    return int(link.value("SELECT version FROM holdfast_schema"))
+
+
+def _version(link: Link, path: Path, *, join: bool) -> int:
     # In one transaction: somebody else may just be creating the store.
     link.change("BEGIN")
-    whose, version = link.value("PRAGMA application_id"), link.value("PRAGMA user_version")
-    tables = link.value("SELECT count(*) FROM sqlite_schema")
+    version, tables = schema_version(link), link.value("SELECT count(*) FROM sqlite_schema")
     link.change("COMMIT")
-    if whose != APPLICATION_ID:
-        if whose or version or tables:
-            raise StoreCorrupt(
-                f"{path} is the database of another program; give the store a file of its own, in which "
-                "your tables may then be created beside the store's"
-            )
-        return 0
+    if tables and not version and not join:
+        raise StoreCorrupt(f"{path} is the database of another program, and no store is in it")
     known = len(migrations())
     if version > known:
         raise SchemaMismatch(
             f"{path} was written by a newer Holdfast: it is of schema version {version}, and this one knows "
             f"up to {known}; install that version, or give this one another file"
         )
-    return int(version)
+    return version
 
 
-def _migrate(driver: Driver, link: Link, path: Path, patience_s: float) -> None:
-    version = _version(link, path)
+def _migrate(driver: Driver, link: Link, path: Path, patience_s: float, *, join: bool) -> None:
+    version = _version(link, path, join=join)
     if not version:
-        # Before the first table, or never; and neither is possible inside a transaction.
+        # The first only before there are tables; neither is possible inside a transaction.
         link.rows("PRAGMA auto_vacuum = INCREMENTAL")
         link.rows("PRAGMA journal_mode = WAL")
     begin(driver, link, path, patience_s)
@@ -112,8 +113,8 @@ def _migrate(driver: Driver, link: Link, path: Path, patience_s: float) -> None:
         for number, statements in enumerate(migrations()[version:], start=version + 1):
             for statement in statements:
                 link.change(statement)
-            link.rows(f"PRAGMA user_version = {number}")
-        link.rows(f"PRAGMA application_id = {APPLICATION_ID}")
+            link.change("DELETE FROM holdfast_schema")
+            link.change("INSERT INTO holdfast_schema VALUES (?)", (number,))
         link.change("COMMIT")
     except BaseException:
         if link.in_transaction:

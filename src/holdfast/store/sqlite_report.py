@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 from .sqlite_driver import Driver, Link
+from .sqlite_open import schema_version
 from .sqlite_wake import Wake
 from .sqlite_wal import log_bytes
 
@@ -49,7 +50,7 @@ def particulars(link: Link, path: Path, driver: Driver) -> dict[str, str]:
         "path": str(path),
         "driver": driver.name,
         "sqlite": driver.version,
-        "schema": str(link.value("PRAGMA user_version")),
+        "schema": str(schema_version(link)),
         "size": _megabytes(pages * page_bytes),
         "free inside": _megabytes(link.value("PRAGMA freelist_count") * page_bytes),
         "log": _megabytes(log_bytes(path)),

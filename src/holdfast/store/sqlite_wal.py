@@ -80,7 +80,7 @@ class Checkpointer:
                 if _copy(link) >= INSIST_PAGES and not self._stopped:
                     _in_turn(queue, lambda: _copy(link))
                 if _mostly_empty(link) and not self._stopped:
-                    _in_turn(queue, lambda: link.rows(f"PRAGMA incremental_vacuum({PAGES_GIVEN_BACK})"))
+                    _in_turn(queue, lambda: link.give_back(PAGES_GIVEN_BACK))
         finally:
             queue.close()
             link.close()

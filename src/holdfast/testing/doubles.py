@@ -131,7 +131,7 @@ class Gate:
 
     def _place(self, queue: BaseQueue, hold: Callable[[], None], out: threading.Event) -> None:
         engine = queue.line.committer.engine
-        engine.store = _Gated(engine.store, hold, out)
+        engine.store = Gated(engine.store, hold, out)
 
     def _hold_first(self) -> None:
         self.first_is_in.set()
@@ -142,13 +142,20 @@ class Gate:
         self._first_is_out.wait()
 
 
-class _Gated(Passing):
-    def __init__(self, store: Store, hold: Callable[[], None], out: threading.Event) -> None:
+class Gated(Passing):
+    """A store whose next transaction calls `hold` when all is written and nothing committed.
+
+    Once it is over `out` is set.
+    """
+
+    def __init__(self, store: Store, hold: Callable[[], object], out: threading.Event) -> None:
         super().__init__(store)
         self._hold, self._out = hold, out
         self._is_new = True
 
     def run(self, fn: Callable[[Txn], T]) -> T:
+        """Passed on; the first time, held up."""
+
         def held(txn: Txn) -> T:
             result = fn(txn)
             if self._is_new:

@@ -87,11 +87,21 @@ def the_first_stand_ready(view: View) -> Complaints:
 
 
 def unique_keys_have_one_holder(view: View) -> Complaints:
-    """Every job that has not ended holds its key, so no two have the same."""
+    """Every job that has not ended holds its key, so no two have the same; who has ended holds none.
+
+    Or, by `unique_for`, for a while; and to the letter of the documents one that FAILED still does.
+    """
     for job in view.live.values():
-        held = unique.held_after(job)
-        if held and not held.until_ms and view.uniques.get(held.id) != held:
-            yield f"job {job.id} should hold {held.id}, which is held by {view.uniques.get(held.id)}"
+        key = unique.key_of(job)
+        holder = view.uniques.get(key) if key else None
+        holds = job.place != Place.DONE or (job.strict and job.ended == State.FAILED)
+        if key and holds and (holder is None or holder.job_id != job.id or holder.until_ms):
+            yield f"job {job.id} should hold {key}, which is held by {holder}"
+        if key and not holds and holder and holder.job_id == job.id and not holder.until_ms:
+            yield f"job {job.id} is {job.state}, and holds {key}"
+    for holder in view.uniques.values():
+        if not holder.until_ms and holder.job_id not in view.live:
+            yield f"{holder} is not there"
 
 
 def running_jobs_have_an_owner(view: View) -> Complaints:

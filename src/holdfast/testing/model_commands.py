@@ -380,7 +380,10 @@ def _parent(pick: int, scene: Scene) -> Job | None:
 
 
 def _given(pick: int, scene: Scene) -> int:
-    return scene.ids[pick % len(scene.ids)] if pick < 20 and scene.ids else GIVEN_ID + pick
+    """An id that there is, or one that never was: who gives an id twice breaks the promise that it is new."""
+    there = sorted(scene.view.live.keys() | scene.view.archived.keys())
+    chosen = there[pick % len(there)] if pick < 20 and there else GIVEN_ID + pick
+    return chosen if chosen in there or chosen not in scene.ids else 0
 
 
 def _claim(plan: Plan, scene: Scene) -> Job | None:

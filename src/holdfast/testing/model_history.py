@@ -7,8 +7,10 @@ from ..core import commands as c
 from ..core.errors import HoldfastError, LeaseLost, NotFound
 from ..core.job import Job, Place
 from ..core.limits import DomainKey, Limit
+from ..engine import upkeep
 from ..engine.engine import RETENTION
-from ..engine.records import PAUSE, SETTING, read_pause
+from ..engine.records import PAUSE, SCHEDULE, SETTING, read_pause
+from ..engine.schedules import Kept, read_kept
 from .model_checks import Complaints, limit_of
 from .model_view import View
 
@@ -147,6 +149,9 @@ def claims_get_what_they_asked_for(step: Step, _history: History) -> Complaints:
         for one in got:
             if not _fits(one.job, command) or one.job.id in seen or one.job.place != Place.RUNNING:
                 yield f"job {one.job.id} is no answer to {command}"
+            old = step.before.live.get(one.job.id)
+            if one.job.claim <= (old.claim if old else 0):
+                yield f"job {one.job.id} was handed out under claim {one.job.claim} before"
             if any(_is_paused(one.job, pause) for pause in passed):
                 yield f"job {one.job.id} was claimed, and is paused: {passed}"
             if one.job.expires_at and one.job.expires_at <= step.after.now_ms:
@@ -159,6 +164,41 @@ def claims_get_what_they_asked_for(step: Step, _history: History) -> Complaints:
         ranks = [(-job.priority, job.run_at, job.id) for job in jobs]
         if ranks != sorted(ranks):
             yield f"out of order: {ranks}"
+
+
+def what_is_due_is_so(step: Step, _history: History) -> Complaints:
+    """After upkeep nothing is overdue that was when it began, unless it was too much at once."""
+    if not any(isinstance(command, c.Claim | c.Upkeep) for command in step.commands):
+        return
+    overdue = [job for job in step.before.live.values() if _is_overdue(job, step.after.now_ms)]
+    left = [job for job in overdue if step.after.live.get(job.id) == job]
+    # As tests may have it, who have it do less at once.
+    if left and len(overdue) < vars(upkeep)["UPKEEP_JOBS"]:
+        yield f"overdue, and as they were: {left}"
+
+
+def children_wait_for_their_parent(step: Step, _history: History) -> Complaints:
+    """A child is born PAUSED, but for one whose parent is so already."""
+    if step.only is None or not isinstance(step.only[0], c.Add):
+        return
+    for job in step.after.live.values():
+        parent = step.before.live.get(job.parent_id)
+        born = parent is not None and job.id not in step.before.live
+        if parent and born and (job.place == Place.PAUSED) == (parent.place == Place.PAUSED):
+            yield f"child {job.id} of a parent that is {parent.state} is {job.state}"
+
+
+def a_firing_adds_a_job(step: Step, _history: History) -> Complaints:
+    """One for each moment, unless it is unique and there is one already."""
+    if any(True for _ in step.asked(c.SetSchedule, c.DeleteSchedule, c.Delete, c.Cancel)):
+        return
+    before, after = _schedules(step.before), _schedules(step.after)
+    born = [job for id, job in step.after.live.items() if id not in step.before.live]
+    for key, kept in after.items():
+        fired = kept.schedule.fired - before[key].schedule.fired
+        added = sum((job.tenant, job.schedule) == key for job in born)
+        if fired != added and kept.job.unique is None:
+            yield f"{key} fired {fired} times and added {added} jobs"
 
 
 def replies_are_as_stored(step: Step, _history: History) -> Complaints:
@@ -213,6 +253,9 @@ STEP_CHECKS: tuple[Callable[[Step, History], Complaints], ...] = (
     concurrency_is_kept,
     rates_are_kept,
     claims_get_what_they_asked_for,
+    what_is_due_is_so,
+    children_wait_for_their_parent,
+    a_firing_adds_a_job,
     replies_are_as_stored,
     a_refusal_changes_nothing,
     late_workers_are_refused,
@@ -226,6 +269,18 @@ def _running(view: View) -> dict[DomainKey, int]:
         if job.domain is not None:
             found[job.tenant, job.domain] = found.get((job.tenant, job.domain), 0) + 1
     return found
+
+
+def _is_overdue(job: Job, now_ms: int) -> bool:
+    if job.place == Place.RUNNING:
+        return 0 < job.lease_until <= now_ms
+    expired = job.place != Place.DONE and 0 < job.expires_at <= now_ms
+    return expired or (job.place == Place.SCHEDULED and job.run_at <= now_ms)
+
+
+def _schedules(view: View) -> dict[tuple[str, str], Kept]:
+    found = [read_kept(raw) for (kind, _), raw in view.records.items() if kind == SCHEDULE]
+    return {(kept.schedule.tenant, kept.schedule.name): kept for kept in found}
 
 
 def _fits(job: Job, command: c.Claim) -> bool:

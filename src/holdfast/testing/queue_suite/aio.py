@@ -1,6 +1,7 @@
 """The queue for asyncio: the same promises, awaited. What `Queue` shows of the rules is not shown again."""
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -13,6 +14,7 @@ from ...queue.answers import Failed, Retry
 from ...queue.queue import Queue
 from ...store.clock import monotonic_s
 from ..clock import MovedClock
+from ..doubles import Gated
 from .fixtures import START_MS, MakeAsyncQueue
 from .tools import HOUR_MS, LONG_S, MINUTE_MS, take
 
@@ -293,6 +295,35 @@ def test_the_job_of_a_waiter_who_was_cancelled_goes_back(tell: Tell) -> None:
             assert job.id == added.id
             assert (job.record.attempts, job.record.losses) == (0, 0)
             await job.done()
+
+    tell(story)
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_what_was_claimed_for_a_waiter_who_is_gone_goes_back(tell: Tell, when: str) -> None:
+    """He is cancelled just before the claim is committed, or just after: its lease is given up."""
+
+    async def story(queue: AsyncQueue) -> None:
+        added = await queue.add("work")
+        inside, go, out = threading.Event(), threading.Event(), threading.Event()
+
+        def hold() -> None:
+            inside.set()
+            go.wait(LONG_S)
+
+        engine = queue.line.committer.engine
+        engine.store = Gated(engine.store, hold, out)
+        waits = asyncio.ensure_future(queue.next(wait=LONG_S))
+        await asyncio.to_thread(inside.wait, LONG_S)
+        if when == "after":
+            go.set()
+            # Blocking the loop is the point: the answer is there, and has not been heard.
+            out.wait(LONG_S)
+        waits.cancel()
+        await asyncio.gather(waits, return_exceptions=True)
+        go.set()
+        job = await taken(queue, wait=LONG_S)
+        assert (job.id, job.claim, job.record.attempts, job.record.losses) == (added.id, 2, 0, 0)
 
     tell(story)
 

@@ -146,6 +146,18 @@ def test_a_task_that_cannot_run_does_not_hold_up_the_others_of_its_domain(
     assert again.id == ids[1]
 
 
+def test_a_claim_walks_past_a_domain_that_is_spent(queue: Queue) -> None:
+    """In one go, however many of its tasks stand first."""
+    queue.limit("api", concurrency=1)
+    queue.add_many([(f"task-{n}", n) for n in range(60)], domain="api", priority=1_000)
+    other = queue.add("other", priority=0)
+
+    started = queue.claim(limit=2, renew=False)
+
+    assert [job.id for job in started][1:] == [other.id]
+    assert _running(queue) == 1
+
+
 # ── limits that change ───────────────────────────────────────────────────────────────────────────
 
 

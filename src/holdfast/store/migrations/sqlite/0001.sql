@@ -3,6 +3,9 @@
 -- Every name starts with holdfast_, because an application may keep its own tables in the same file
 -- and write to both in one transaction.
 
+-- Which of these migrations the file has.
+CREATE TABLE holdfast_schema (version INTEGER NOT NULL) STRICT;
+
 -- Live jobs. The columns are what jobs are found and ordered by, and what a claim changes; all else is
 -- in `rest`, the record as JSON without those that a claim changes (place to claim).
 CREATE TABLE holdfast_jobs (
