@@ -65,6 +65,14 @@ class Member:
             self._average_s += SMOOTHING * (taken_s - self._average_s)
         return held.job
 
+    def suspects(self) -> list[Held]:
+        """Which of its jobs may have killed it: those that ran.
+
+        Its last words may be lost with it. Where none is known to have begun, it was one of the first.
+        """
+        begun = [held for held in self.jobs.values() if held.begun_s]
+        return begun or list(self.jobs.values())[: self._threads]
+
     def send(self, message: Message) -> None:
         """Say something to it."""
         if not self._writer.is_closing():
@@ -89,16 +97,18 @@ class Crew:
         self._running: set[asyncio.Task[Any]] = set()
         self._stopping = False
         self._suspects: list[c.Claimed] = []
+        self._trying = False
 
     async def start(self, count: int) -> Hello:
         """Start the executors; what the first one says of itself, or why it cannot be."""
-        hellos = await asyncio.gather(*(self._start_one() for _ in range(count)))
-        for hello in hellos:
-            if hello.error:
-                raise Unavailable(f"{self._name} cannot be imported: {hello.error}")
-        return hellos[0]
+        started = await asyncio.gather(*(self._start_one() for _ in range(count)))
+        for member, hello in started:
+            if member is None:
+                raise Unavailable(f"{self._name} cannot be worked: {hello.error}")
+        return started[0][1]
 
-    async def _start_one(self, *, alone: bool = False) -> Hello:
+    async def _start_one(self, *, alone: bool = False) -> tuple[Member | None, Hello]:
+        """Start an executor; it, unless it could not be, and what it says of itself."""
         ours, theirs = socket.socketpair()
         command = [sys.executable, "-m", "holdfast.work.executor", str(theirs.fileno()), str(self._threads), self._name]
         process = subprocess.Popen(command, pass_fds=[theirs.fileno()])
@@ -108,13 +118,16 @@ class Crew:
         hello = await _receive(reader)
         if not isinstance(hello, Hello):
             await asyncio.to_thread(process.wait)
-            return Hello(pid=process.pid, error=f"its process ended with {process.returncode} before it was ready")
-        if not hello.error:
-            member.alone = alone
-            self._members.append(member)
-            self.track(asyncio.create_task(self._listen(member, reader)))
-            self._ready()
-        return hello
+            text = f"its process ended with {process.returncode} before it was ready"
+            return None, Hello(pid=process.pid, error=text)
+        if hello.error:
+            await asyncio.to_thread(process.wait)
+            return None, hello
+        member.alone = alone
+        self._members.append(member)
+        self.track(asyncio.create_task(self._listen(member, reader)))
+        self._ready()
+        return member, hello
 
     async def _listen(self, member: Member, reader: asyncio.StreamReader) -> None:
         while (message := await _receive(reader)) is not None:
@@ -132,7 +145,7 @@ class Crew:
 
     async def _again(self) -> None:
         wait_s = RESTART_S
-        while not self._stopping and (await self._start_one()).error:
+        while not self._stopping and (await self._start_one())[0] is None:
             await asyncio.sleep(wait_s)
             wait_s = min(wait_s * 2, MOST_RESTART_S)
 
@@ -162,7 +175,8 @@ class Crew:
         """Give a job to the executor with the most room; a suspect goes to one of its own."""
         if claimed.job.losses or claimed.job.suspect:
             self._suspects.append(claimed)
-            if len(self._suspects) == 1:
+            if not self._trying:
+                self._trying = True
                 self.track(asyncio.create_task(self._try_suspects()))
             return
         member = max(self._members, key=Member.room)
@@ -171,21 +185,26 @@ class Crew:
 
     async def _try_suspects(self) -> None:
         """One after the other, each alone in an executor: only so can be told who it was."""
-        while self._suspects and not self._stopping:
-            known = set(self._members)
-            await self._start_one(alone=True)
-            member = next((m for m in self._members if m not in known and m.alone), None)
-            if member is None:
-                await asyncio.sleep(RESTART_S)
-                continue
-            claimed = self._suspects[0]
+        try:
+            while self._suspects and not self._stopping:
+                await self._try_one()
+        finally:
+            self._trying = False
+
+    async def _try_one(self) -> None:
+        member, hello = await self._start_one(alone=True)
+        if member is None:
+            self._log(f"no executor for a suspect: {hello.error}")
+            await asyncio.sleep(RESTART_S)
+            return
+        if self._suspects:
+            claimed = self._suspects.pop(0)
             member.jobs[claimed.job.id] = Held(claimed.job)
-            self._suspects.pop(0)
             member.send(Run(jobs=(claimed,)))
-            while member.jobs and member in self._members:
-                await asyncio.sleep(0.01)
-            member.condemned = True
-            member.send(Stop())
+        while member.jobs and member in self._members:
+            await asyncio.sleep(0.01)
+        member.condemned = True
+        member.send(Stop())
 
     def renewed(self, job: Job) -> None:
         """What is known of a job has changed."""

@@ -32,6 +32,7 @@ from .messages import Asked, Began, Cancelled, Ran, told
 CLAIM_WAIT_S = 5.0
 # How long the neighbours of a job past its limit may go on before their executor is killed.
 GRACE_S = 10.0
+MOST_EARLY_MS = 500
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
@@ -171,10 +172,15 @@ class Supervisor:
             self._spawn(self._reply(member, message))
 
     def _limit(self, member: Member, job_id: int) -> None:
-        job = member.jobs[job_id].job
-        if job.timeout_ms:
-            loop = asyncio.get_running_loop()
-            loop.call_later(job.timeout_ms / 1000, self._timed_out, member, job)
+        held = member.jobs.get(job_id)
+        if held is None or not held.job.timeout_ms:
+            return
+        job, line = held.job, self._line
+        assert line is not None
+        # A little before its lease ends for good, so that it is an error and not a loss.
+        early_ms = min(job.timeout_ms // 10, MOST_EARLY_MS)
+        left_ms = job.started_at + job.timeout_ms - early_ms - line.engine.store.now_ms()
+        asyncio.get_running_loop().call_later(max(left_ms, 0) / 1000, self._timed_out, member, job)
 
     def _timed_out(self, member: Member, job: Job) -> None:
         """Past its limit: its claim ends at once, and its executor gets nothing new."""
@@ -205,11 +211,11 @@ class Supervisor:
 
     def _lost(self, member: Member) -> None:
         """An executor is gone: what it had not begun goes back, what it had begun is suspect."""
-        begun = [held for held in member.jobs.values() if held.begun_s]
-        for held in list(member.jobs.values()):
-            lost = bool(held.begun_s) and not member.condemned
-            alone = lost and len(begun) == 1
-            self._spawn(self._give_back(c.Release(hold=_hold(held.job), lost=lost, alone=alone)))
+        suspects = member.suspects()
+        for held in member.jobs.values():
+            lost = held in suspects and not member.condemned
+            release = c.Release(hold=_hold(held.job), lost=lost, alone=len(suspects) == 1)
+            self._spawn(self._give_back(release))
         member.jobs.clear()
         self._room.set()
 
