@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast.core import commands as c
-from holdfast.core.errors import HoldfastError, LeaseLost
+from holdfast.core.errors import HoldfastError, LeaseLost, Refused
 from holdfast.core.job import Children, Code, Job, Place, State
 from holdfast.core.limits import Limit
 from holdfast.core.schedule import Schedule
@@ -277,3 +277,86 @@ def test_a_claim_that_has_all_the_bytes_it_may_looks_no_further(rig, monkeypatch
 
     assert len(rig.claim()) == 1
     assert rig.job(left).version == 3
+
+
+def test_a_child_that_cannot_run_is_known_to_its_parent_that_is_claimed_with_it(rig):
+    """The parent was written as it had stood before its child failed."""
+    parent, _ = family(rig, 0, retry_after=1_000)
+    lost = rig.child(parent, retry_after="+999 YEARS")
+    rig.finish(parent)
+    rig.ok(c.Requeue(job_id=parent.id))
+
+    (parent,) = rig.claim()
+
+    assert rig.job(lost).state == State.FAILED
+    assert rig.job(parent.id).children == Children(failed=1)
+
+
+def test_a_job_that_is_given_back_does_not_overtake_those_who_are_held(rig):
+    """It lapsed and was HELD; its late holder gave it back when there was room again."""
+    rig.ok(c.SetLimit(domain=b"x", limit=Limit(rate=1.0)))
+    rig.add(domain=b"x", retry_after=10)
+    first = rig.add(domain=b"x")
+    (late,) = rig.claim()
+    rig.clock.advance(10)
+    rig.ok(c.Upkeep())
+    rig.clock.advance(1_000)
+
+    rig.ok(c.Release(hold=hold(late)))
+
+    assert rig.job(first).place == Place.READY
+    assert rig.job(late.id).place == Place.HELD
+
+
+def test_a_schedule_set_anew_after_the_clock_went_back_fires_all_the_same(rig):
+    """Its number had been used for the same moments, which one who never fired made forget."""
+    every_second = c.SetSchedule(schedule=Schedule(name="s", every_ms=1_000), job=c.NewJob(task="a"))
+    rig.ok(every_second)
+    rig.clock.advance(1_000)
+    rig.ok(c.Upkeep())
+    for _ in range(2):
+        rig.ok(c.DeleteSchedule(name="s"))
+        rig.ok(every_second)
+    rig.ok(c.DeleteSchedule(name="s"))
+    rig.clock.advance(-1_000)
+    rig.ok(every_second)
+    rig.clock.advance(1_000)
+
+    rig.ok(c.Upkeep())
+
+    assert len(rig.live()) == 2
+
+
+def test_a_finish_that_is_refused_sweeps_nobody(rig):
+    """Its children were marked to go, and went with the next command of the batch that touched them."""
+    other, _ = family(rig, 0)
+    rig.child(other, "b", unique=b"k")
+    parent, (child,) = family(rig, 1, then=c.NewJob(task="b", unique=b"k"))
+    rig.ok(c.Cancel(job_id=child))
+    rig.child(parent)
+    rig.finish(parent)
+    rig.finish(*rig.claim())
+    (parent,) = rig.claim()
+
+    refused, _ = rig.do(c.Answer(hold=hold(parent)), c.Update(job_id=child, priority=1))
+
+    assert isinstance(refused, Refused)
+    assert rig.job(child).state == State.CANCELLED
+    assert rig.job(parent.id).children == Children(kept=2)
+
+
+def test_an_extend_that_is_refused_takes_no_permit(rig):
+    """A job past its timeout could not be extended, and its neighbour in the batch found no room."""
+    rig.ok(c.SetLimit(domain=b"x", limit=Limit(concurrency=2)))
+    rig.add(domain=b"x", timeout_ms=10)
+    rig.add(domain=b"x")
+    rig.add(domain=b"x")
+    over, fine = rig.claim(lease_ms=10)
+    rig.clock.advance(10)
+    assert len(rig.claim(limit=1, tasks=("b",))) == 0
+    rig.ok(c.SetLimit(domain=b"x", limit=Limit(concurrency=1)))
+
+    replies = rig.do(*(c.Extend(hold=hold(job), lease_ms=1_000) for job in (over, fine)))
+
+    assert isinstance(replies[0], LeaseLost)
+    assert replies[1].place == Place.RUNNING

@@ -97,7 +97,7 @@ def _show(tell, path, events, killed):
     """All jobs have ended, but for children whose parent failed before it let them run: they wait for it."""
     with holdfast.connect(str(path)) as queue:
         assert _states(queue) <= {"FINISHED", "FAILED", "PAUSED"}
-        for child in queue.jobs(state="PAUSED", limit=10_000):
+        for child in queue.jobs(state="PAUSED", limit=1_000):
             assert queue.get(child.parent_id).state == "FAILED", queue.why(child)
     jobs = sum(len(event["ids"]) for event in checks.of(events, "added"))
     starts, lost = len(checks.of(events, "start")), len(checks.of(events, "lost"))

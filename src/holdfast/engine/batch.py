@@ -49,8 +49,11 @@ class Batch:
         self.results: Overlay[int, Body] = Overlay()
         self.uniques: Overlay[UniqueKey, Unique | None] = Overlay()
         self.records: Overlay[tuple[str, str], bytes | None] = Overlay()
+        # Children that their parent has seen: they go to the archive while it stays.
+        self.swept: Overlay[int, bool] = Overlay()
         self._overlays: tuple[Overlay[Any, Any], ...] = (
             self.jobs,
+            self.swept,
             self.data,
             self.results,
             self.uniques,
@@ -62,13 +65,14 @@ class Batch:
         self.woke = False
         self.wants_upkeep = False
         self.ended: set[int] = set()
-        # Children that their parent has seen: they go to the archive while it stays.
-        self.swept: set[int] = set()
         # Each job as it was last written, for replies.
         self.finals: dict[int, Job] = {}
         self._removed: set[int] = set()
         # What was decided upon since the last flush, in order.
         self._touched: dict[int, None] = {}
+        # Jobs that nothing else depends on, and how many of them stand.
+        self._births: list[tuple[Job, Body]] = []
+        self._born = 0
         self._pauses: set[Pause] | None = None
 
     # Reading
@@ -179,7 +183,7 @@ class Batch:
 
     def sweep(self, child: Job) -> None:
         """Let an ended child go to the archive, although its parent stays."""
-        self.swept.add(child.id)
+        self.swept[child.id] = True
         self.jobs[child.id] = replace(child, fresh=False)
         self._touched[child.id] = None
 
@@ -234,18 +238,25 @@ class Batch:
         """Add a job that clashes with nobody; its id."""
         job_id = new.id or self.ids.make(slot=slot_for(new))
         job = rules.create(new, job_id=job_id, now_ms=self.now_ms)
+        if not new.id and new.domain is None and new.unique is None and parent is None:
+            # Nobody can speak of a job whose number has not been told: it needs no place in the
+            # working set, which is most of what adding thousands would cost.
+            self._births.append((job, new.data))
+            return job_id
         self.data[job_id] = new.data
         self.put(family.born(job, parent) if parent else job)
         return job_id
 
     def keep(self) -> None:
         """The command at hand stands."""
+        self._born = len(self._births)
         for overlay in self._overlays:
             if overlay.draft:
                 overlay.keep()
 
     def drop(self) -> None:
         """The command at hand failed: nothing of it remains."""
+        del self._births[self._born :]
         for overlay in self._overlays:
             overlay.drop()
 
@@ -261,7 +272,10 @@ class Batch:
         ]
         self._touched.clear()
         self.domains.account(changed)
-        inserts: list[tuple[Job, Body]] = []
+        inserts, self._births, self._born = self._births, [], 0
+        for job, _ in inserts:
+            self.counts[job.tenant, job.task, job.place, State.QUEUED] += 1
+        self.woke = self.woke or bool(inserts)
         swaps, removed, archived = [], [], []
         for job_id in changed:
             before, after = self.stored.get(job_id), self.jobs.kept[job_id]

@@ -78,11 +78,12 @@ def _start(batch: Batch, command: c.Claim, owner: int, jobs: list[Job], started:
     full = False
     size = sum(job.size for job in started)
     runs: list[tuple[Job, Job]] = []
+    failed: list[Job] = []
     for job in jobs:
         after = rules.claim(job, owner=owner, now_ms=batch.now_ms, lease_ms=command.lease_ms)
         size += job.size
         if after.place != Place.RUNNING:
-            batch.put(after)
+            failed.append(after)
         elif size > CLAIM_BYTES and (runs or started):
             # As it stood: nobody has heard of this claim.
             batch.put(job)
@@ -99,6 +100,9 @@ def _start(batch: Batch, command: c.Claim, owner: int, jobs: list[Job], started:
             room[key] -= 1
         batch.put_claimed(after)
         started.append(after)
+    # Last, because the parent of one of them may just have been started, and is to know.
+    for after in failed:
+        batch.put(after)
     return full
 
 

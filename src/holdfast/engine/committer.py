@@ -13,6 +13,7 @@ import asyncio
 import queue
 import threading
 from collections.abc import Sequence
+from time import sleep
 from typing import Any
 
 from ..core import commands as c
@@ -26,6 +27,10 @@ from .watcher import Watcher
 
 # Clocks may jump, so nobody sleeps longer than this on what a clock said.
 LONGEST_SLEEP_S = 1.0
+# How long a commit waits for those who were in the last one, as a part of what that took.
+GATHERING = 0.3
+MOST_GATHERING_S = 0.001
+GATHERING_STEP_S = 0.000_03
 _BELL, _STOP = object(), object()
 
 
@@ -39,6 +44,8 @@ class Committer:
         self._awaits: list[Ticket] = []
         self._next_ms: int | None = None
         self._look = False
+        # How many commands the last commit had, and how long it took.
+        self._last_count, self._last_s = 0, 0.0
         self._closed = False
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
@@ -108,6 +115,7 @@ class Committer:
         jobs = size = 0
         try:
             item = self._inbox.get(timeout=self._sleep_s())
+            self._let_arrive()
             while True:
                 if item is _STOP:
                     return False, tickets
@@ -123,6 +131,15 @@ class Committer:
                 item = self._inbox.get_nowait()
         except queue.Empty:
             return True, tickets
+
+    def _let_arrive(self) -> None:
+        """Those who were just answered together come back one by one: wait a moment for the others.
+
+        Otherwise the first of them would have a commit, and a sync, of its own, and the rest wait for it.
+        """
+        until_s = monotonic_s() + min(self._last_s * GATHERING, MOST_GATHERING_S)
+        while self._inbox.qsize() < self._last_count - 1 and monotonic_s() < until_s:
+            sleep(GATHERING_STEP_S)
 
     def _sleep_s(self) -> float | None:
         if self._look:
@@ -156,10 +173,12 @@ class Committer:
         self._watcher.watch(bool(self._claims or self._awaits))
 
     def _commit(self, tickets: list[Ticket]) -> set[int]:
+        started_s = monotonic_s()
         try:
             done = self.engine.execute([ticket.command for ticket in tickets])
         except Exception as error:
             return self._commit_failed(tickets, error)
+        self._last_count, self._last_s = len(tickets), monotonic_s() - started_s
         replies = []
         for ticket, reply in zip(tickets, done.replies, strict=True):
             if isinstance(ticket.command, c.Claim) and not reply and ticket.deadline_s > monotonic_s():

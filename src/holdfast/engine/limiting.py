@@ -59,6 +59,8 @@ class Domains:
         self._limits: dict[DomainKey, Limit | None] = {}
         # Where one who is held may outrank one that is READY.
         self._crowded: set[tuple[DomainKey, str]] = set()
+        # Those who were let go in their turn.
+        self._let_go: set[int] = set()
         # Permits given since the last `account`.
         self._taken: Counter[DomainKey] = Counter()
 
@@ -131,7 +133,7 @@ class Domains:
 
     def _admitted(self, domain: Domain, before: Job | None, job: Job) -> Job:
         lane = domain.lanes.get(job.task, Lane())
-        if lane.held and (before is None or before.place != Place.HELD or before.rank != job.rank):
+        if lane.held and job.id not in self._let_go:
             # One of those who are held may come before it.
             self._crowded.add((domain.key, job.task))
         if lane.ready < self.allowance(domain.key) or _stood_ready(before, job):
@@ -191,6 +193,8 @@ class Domains:
         jobs = self._lineup(key, task, place, count, last=last)
         for job in jobs:
             self._batch.put(rule(job))
+        if place == Place.HELD:
+            self._let_go |= {job.id for job in jobs}
         if not jobs and (domain := self._now[key]) is not None:
             # The lane has fewer than it says: count anew, rather than look for them for ever.
             counted = self._counted(key)
@@ -204,6 +208,7 @@ class Domains:
                 break
             self._batch.put(rules.hold_back(worse))
             self._batch.put(rules.let_go(better))
+            self._let_go.add(better.id)
 
     def _lineup(self, key: DomainKey, task: str, place: Place, limit: int, *, last: bool) -> list[Job]:
         jobs = self._batch.txn.lineup(key, task, place, last=last, limit=limit)

@@ -113,7 +113,10 @@ def _number(batch: Batch) -> int:
 def delete_schedule(batch: Batch, command: c.DeleteSchedule) -> None:
     """Remove a schedule; see `DeleteSchedule`."""
     schedule = _get(batch, command.tenant, command.name).schedule
-    batch.records[FLOOR, str(schedule.number)] = str(schedule.last_at).encode()
+    number = str(schedule.number)
+    # Not below what an earlier one of that number left: the clock may yet be set back.
+    floor = max(schedule.last_at, int(batch.records_of(FLOOR, [number]).get(number, b"0")))
+    batch.records[FLOOR, number] = str(floor).encode()
     batch.records[SCHEDULE, name_of(command.tenant, command.name)] = None
 
 

@@ -109,11 +109,12 @@ def release(batch: Batch, command: c.Release) -> Ref:
 def extend(batch: Batch, command: c.Extend) -> Ref:
     """Move the end of a lease; see `Extend`."""
     job = _held(batch, command.hold, "extend")
+    after = rules.extend(job, now_ms=batch.now_ms, lease_ms=command.lease_ms)
     lapsed = job.place != Place.RUNNING and job.domain is not None
     # Its permit may have gone to another job meanwhile.
     if lapsed and not batch.domains.take_room((job.tenant, job.domain or b"")):
         raise LeaseLost("extend", job.id, found="lapsed, and its domain full", needed="running")
-    batch.put(rules.extend(job, now_ms=batch.now_ms, lease_ms=command.lease_ms))
+    batch.put(after)
     return Ref(job.id)
 
 

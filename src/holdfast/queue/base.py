@@ -3,6 +3,7 @@
 import os
 import random
 import threading
+import weakref
 from collections.abc import Callable, Iterable
 from typing import Any, cast
 
@@ -61,6 +62,7 @@ class BaseQueue:
         self._line: Line | None = None
         self._lock = threading.Lock()
         self._closed = False
+        _queues.add(self)
 
     @property
     def line(self) -> Line:
@@ -68,19 +70,18 @@ class BaseQueue:
         line = self._line
         if line is not None and line.pid == os.getpid():
             return line
-        if line is not None:
-            # Forked: threads and connections stayed behind, and a lock may have been held.
-            self._lock = threading.Lock()
         with self._lock:
             if self._closed:
                 raise Closed("this queue was closed; open another with holdfast.connect")
             if self._line is None or self._line.pid != os.getpid():
+                # After a fork, too: threads and connections stayed behind.
                 self._line = Line(self._make_store(), self._retention_ms)
             return self._line
 
     def _shut(self) -> Line | None:
-        self._closed = True
-        line, self._line = self._line, None
+        with self._lock:
+            self._closed = True
+            line, self._line = self._line, None
         return line if line is not None and line.pid == os.getpid() else None
 
     def call(self, task: Any, data: Any = None, **options: Any) -> c.NewJob:
@@ -108,6 +109,18 @@ class BaseQueue:
         if task is None:
             raise NotFound("task", f"{name!r} known to this queue")
         return task
+
+
+_queues: "weakref.WeakSet[BaseQueue]" = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    """A thread that stayed behind may have held a lock, also while it opened the line."""
+    for queue in list(_queues):
+        queue._lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 # Questions, written once for both kinds of queue.

@@ -34,6 +34,7 @@ from ..store.contract import JobFilter, ReadTxn, Store
 from ..store.memory import MemoryStore
 from . import model_commands as m
 from .clock import MovedClock
+from .model_cast import Scene, cast, hold_of
 from .model_checks import CHECKS
 from .model_history import STEP_CHECKS, History, Step
 from .model_view import View, differences, look
@@ -45,25 +46,37 @@ _SHARED_MEMORY = Path("/dev/shm")
 DRAIN_ROUNDS = 400
 
 
-class Side:
-    """One store with its engine. `keeps` is a store that cannot be opened twice, and stays open."""
+class Process:
+    """Who has opened a store, and runs an engine on it. `keeps` is a store that is never closed."""
 
     def __init__(self, open_store: Callable[[], Store], *, keeps: bool) -> None:
         self.open_store, self.keeps = open_store, keeps
         self.store = open_store()
 
-    def open(self, retention_ms: int | None, seed: int) -> None:
-        """Begin as a new process would; both sides throw the same dice."""
+    def begin(self, retention_ms: int | None, seed: int) -> None:
+        """Start the engine; on all sides the same dice are thrown."""
         self.engine = Engine(self.store, retention_ms=retention_ms, dice=random.Random(seed).random)
 
-    def reopen(self, *, crashed: bool, seed: int) -> None:
-        """End the process, in order or not, and begin another."""
+    def restart(self, *, crashed: bool) -> None:
+        """End, in order or not, and begin as another."""
         if not crashed:
             self.engine.ids.give_back(self.store)
+        self.close()
+        self.store = self.open_store()
+        self.begin(None, seed=0)
+
+    def close(self) -> None:
+        """Let go of the store."""
         if not self.keeps:
             self.store.close()
-            self.store = self.open_store()
-        self.open(None, seed)
+
+
+class Side:
+    """A store and the processes that use it."""
+
+    def __init__(self, open_store: Callable[[], Store], *, keeps: bool = False) -> None:
+        self.processes = [Process(open_store, keeps=keeps) for _ in range(m.PROCESSES)]
+        self.now = self.processes[0]
 
 
 class Model(RuleBasedStateMachine):
@@ -75,9 +88,10 @@ class Model(RuleBasedStateMachine):
         super().__init__()
         self.clock = MovedClock(m.START_MS)
         self.folder = TemporaryDirectory(dir=_SHARED_MEMORY if _SHARED_MEMORY.is_dir() else None)
-        self.sides = [Side(lambda: MemoryStore(self.clock), keeps=True)]
+        memory = MemoryStore(self.clock)
+        self.sides = [Side(lambda: memory, keeps=True)]
         if (make := type(self).make_store) is not None:
-            self.sides.append(Side(lambda: make(self.clock, Path(self.folder.name)), keeps=False))
+            self.sides.append(Side(lambda: make(self.clock, Path(self.folder.name))))
         self.history = History()
         self.history.moved(0, self.clock())
         self.claims: list[Job] = []
@@ -91,8 +105,8 @@ class Model(RuleBasedStateMachine):
     def begin(self, retention_ms: int | None, mood: dict[str, Any], seed: int) -> None:
         """Open both stores; `retention_ms` 0 keeps no archive."""
         self.mood = mood
-        for side in self.sides:
-            side.open(retention_ms, seed)
+        for process in self._processes():
+            process.begin(retention_ms, seed)
         self.view = self._look()
         self.sound = True
 
@@ -100,6 +114,8 @@ class Model(RuleBasedStateMachine):
     def happens(self, event: m.Event) -> None:
         """The one rule: were there more, Hypothesis would leave some out of most histories."""
         self.sound = False
+        for side in self.sides:
+            side.now = side.processes[event.process]
         if event.move_ms:
             self._advance(event.move_ms)
         if event.reopen:
@@ -111,10 +127,13 @@ class Model(RuleBasedStateMachine):
         self._step(event.plans)
         self.sound = True
 
+    def _processes(self) -> list[Process]:
+        return [process for side in self.sides for process in side.processes]
+
     def _reopen(self, how: str) -> None:
         note(f"reopened, after it was {how}")
         for side in self.sides:
-            side.reopen(crashed=how == "crashed", seed=0)
+            side.now.restart(crashed=how == "crashed")
         self.view = self._look()
 
     def _page(self, query: JobFilter, pick: int) -> None:
@@ -124,18 +143,18 @@ class Model(RuleBasedStateMachine):
             jobs, pairs = txn.jobs(query, after=first, limit=limit), txn.waiting(pick % 3, limit)
             return jobs, pairs, txn.counts(tenant=query.tenant), txn.load(self.ids[-limit:])
 
-        pages = [side.store.read(see) for side in self.sides]
+        pages = [side.now.store.read(see) for side in self.sides]
         assert all(page == pages[0] for page in pages), f"{query} after {first}: {pages}"
 
     def _toil(self, count: int) -> None:
         self.run([c.Claim(limit=count, lease_ms=60_000, mock=True)])
         standing = [job for job in self.view.live.values() if job.owner]
         if standing:
-            self.run([c.Answer(hold=m.hold_of(job), held=job) for job in standing[-count:]])
+            self.run([c.Answer(hold=hold_of(job), held=job) for job in standing[-count:]])
 
     def _step(self, plans: Sequence[m.Plan]) -> None:
-        scene = m.Scene(view=self.view, claims=self.claims, ids=self.ids, mood=self.mood)
-        commands = [command for plan in plans if _is_good(command := m.cast(plan, scene))]
+        scene = Scene(view=self.view, claims=self.claims, ids=self.ids, mood=self.mood)
+        commands = [command for plan in plans if _is_good(command := cast(plan, scene))]
         if commands:
             self.run(commands)
 
@@ -149,16 +168,17 @@ class Model(RuleBasedStateMachine):
             if self.sound:
                 self._drain()
         finally:
-            for side in self.sides:
-                side.store.close()
+            for process in self._processes():
+                process.close()
             self.folder.cleanup()
 
     # How it is checked
 
     def run(self, commands: Sequence[c.Command]) -> list[Any]:
         """Run one transaction on all sides, compare what it did, and check what it may do."""
-        note(f"at {self.clock() - m.START_MS:+,} ms: {commands}")
-        done = [side.engine.execute(commands) for side in self.sides]
+        number = self.sides[0].processes.index(self.sides[0].now)
+        note(f"at {self.clock() - m.START_MS:+,} ms, process {number}: {commands}")
+        done = [side.now.engine.execute(commands) for side in self.sides]
         replies = done[0].replies
         note(f"    {replies}")
         for other in done[1:]:
@@ -174,7 +194,8 @@ class Model(RuleBasedStateMachine):
     def _look(self) -> View:
         """What all sides show, which is the same and keeps every promise."""
         known = set(self.ids)
-        views = [look(side.store, ids=known, tenants=m.TENANTS, keys=m.UNIQUE_KEYS) for side in self.sides]
+        stores = [side.now.store for side in self.sides]
+        views = [look(store, ids=known, tenants=m.TENANTS, keys=m.UNIQUE_KEYS) for store in stores]
         for other in views[1:]:
             _complain("the stores differ", differences(views[0], other))
         for check_view in CHECKS:
@@ -209,7 +230,7 @@ class Model(RuleBasedStateMachine):
             assert explained, f"job {job.id} waits for ever: {job}"
 
     def _finish(self, held: list[Job]) -> None:
-        holds = [m.hold_of(job) for job in held]
+        holds = [hold_of(job) for job in held]
         replies = self.run([c.Answer(hold=hold, ignore_repeat=True) for hold in holds])
         # What cannot finish, because of its family, can fail; a native repeat would begin anew.
         stuck = [hold for hold, reply in zip(holds, replies, strict=True) if isinstance(reply, HoldfastError)]

@@ -14,13 +14,11 @@ from msgspec.structs import replace
 
 from ..core import commands as c
 from ..core.bounds import DAY_MS, HOUR_MS, MINUTE_MS
-from ..core.job import Backoff, Code, Job, Place, Record, State
+from ..core.job import Backoff, Code, Place, Record, State
 from ..core.limits import Limit
 from ..core.schedule import Schedule
 from ..core.unique import UniqueKey, key_of
-from ..engine.records import PAUSE, read_pause
 from ..store.contract import JobFilter
-from .model_view import View
 
 START_MS = 1_767_225_600_250
 TENANTS = ("", "t")
@@ -28,6 +26,8 @@ TASKS = ("a", "b")
 DOMAINS = (b"x", b"y/z\0")
 PATTERNS = (b"*", b"x*")
 KEYS = (b"k", b"l")
+# Processes that use the same store.
+PROCESSES = 2
 # 1 is the job-command port; claims that name no owner are the process's own.
 OWNERS = (0, 1, 50, 51)
 UNIQUE_KEYS: list[UniqueKey] = [
@@ -69,29 +69,16 @@ class Event(Record, frozen=True, kw_only=True):
     """What happens next. First the clock moves, if it does; then there is one transaction, or none."""
 
     plans: tuple[Plan, ...] = ()
+    process: int = 0
     move_ms: int = 0
     # So many jobs are claimed, and finished.
     toil: int = 0
-    # The processes end, in order or not, and others begin.
+    # The process ends, in order or not, and another begins.
     reopen: Literal["", "closed", "crashed"] = ""
     # A page of jobs is looked at, from the one that this picks.
     page: int | None = None
     query: JobFilter = JobFilter()
 
-
-class Scene(Record, frozen=True, kw_only=True):
-    """What a plan is cast in: what there is, every claim that was ever handed out, and a mood.
-
-    A mood is options that half of all new jobs have, so that some histories are about one thing.
-    """
-
-    view: View
-    claims: list[Job]
-    ids: list[int]
-    mood: dict[str, Any]
-
-
-# ── what is drawn ────────────────────────────────────────────────────────────────────────────────
 
 # Options come as fragments, one draw each; the fewer there are at once, the more often two of them meet.
 Fragment = dict[str, Any]
@@ -281,131 +268,24 @@ _filters = _some(
     _each(tenant=TENANTS, task=TASKS, state=tuple(State), place=tuple(Place), domain=DOMAINS)
     + _each(schedule=("s",), archived=(True, True, True)),
 ).map(lambda options: JobFilter(**options))
+_process = st.integers(0, PROCESSES - 1)
 _forward = st.sampled_from(MOVES_MS)
 events = _often(
-    (14, st.builds(lambda plan: Event(plans=(plan,)), _anything)),
+    (9, st.builds(lambda plan: Event(plans=(plan,)), _anything)),
+    (5, st.builds(lambda plan: Event(plans=(plan,), process=1), _anything)),
     (3, st.builds(lambda plan, ms: Event(plans=(plan,), move_ms=ms), _anything, _forward)),
     (3, st.builds(lambda plans: Event(plans=tuple(plans)), st.lists(_anything, min_size=2, max_size=4))),
     (2, st.builds(lambda count: Event(toil=count), st.integers(1, 4))),
     (1, st.builds(lambda ms: Event(move_ms=ms), st.sampled_from(MOVES_BACK_MS))),
-    (1, st.builds(lambda how: Event(reopen=how), st.sampled_from(("closed", "crashed")))),
+    (
+        1,
+        st.builds(
+            lambda how, n: Event(reopen=how, process=n), st.sampled_from(("closed", "crashed")), _process
+        ),
+    ),
     (1, st.builds(lambda query, page: Event(query=query, page=page), _filters, _picks)),
 )
 moods = st.sampled_from(
     ({}, {}, {"domain": b"x"}, {"retry_after": 500}, {"strict": True, "wait_for_failed": True})
     + ({"unique": b"k", "on_conflict": "replace"}, {"max_attempts": 2, "max_losses": 2}, {"mock": True})
 )
-
-
-# ── which job it is about ────────────────────────────────────────────────────────────────────────
-
-
-def cast(plan: Plan, scene: Scene) -> c.Command:
-    """The command of a plan, about a job that there is; sometimes about one that was, or never."""
-    command = plan.command
-    if plan.twist < 7 and _is_in_vain(command, scene):
-        # Rather than nothing: get something to work on.
-        return c.Claim(limit=3, lease_ms=MINUTE_MS, mock=plan.twist > 3)
-    if isinstance(command, c.Add):
-        return _cast_add(command, plan, scene)
-    if isinstance(command, c.Pause):
-        return _lifted(scene) or command if plan.twist > 2 else command
-    if isinstance(command, c.SetSchedule):
-        return replace(command, job=replace(command.job, id=0))
-    if isinstance(command, c.Answer):
-        job = _claim(plan, scene)
-        held = {8: job, 9: scene.view.live.get(job.id)}.get(plan.twist) if job else None
-        return replace(command, hold=_held(job, plan), held=held)
-    if getattr(command, "hold", None) is not None:
-        job = _claim(plan, scene)
-        changes: dict[str, Any] = {"hold": _held(job, plan)}
-        if isinstance(command, c.Update):
-            changes["job_id"] = job.id if job else UNKNOWN_ID
-        return replace(command, **changes)
-    return replace(command, job_id=_job(plan, scene)) if hasattr(command, "job_id") else command
-
-
-def _is_in_vain(command: c.Command, scene: Scene) -> bool:
-    """Whether it is about a claim or a parent, and there is none."""
-    live = scene.view.live.values()
-    if isinstance(command, c.Add) and command.jobs[0].parent_id:
-        return not any(_may_have_children(job) for job in live)
-    return getattr(command, "hold", None) is not None and not any(job.owner for job in live)
-
-
-def _lifted(scene: Scene) -> c.Pause | None:
-    """The end of a pause, so that there are seldom many."""
-    standing = [read_pause(name) for kind, name in scene.view.records if kind == PAUSE]
-    tenant, task, domain = standing[0] if standing else (None, None, None)
-    return c.Pause(tenant=tenant, task=task, domain=domain, on=False) if standing else None
-
-
-def _may_have_children(job: Job) -> bool:
-    return job.place in (Place.RUNNING, Place.PAUSED) and not job.parent_id
-
-
-def _cast_add(command: c.Add, plan: Plan, scene: Scene) -> c.Add:
-    jobs, hold = [], None
-    for new in command.jobs:
-        parent = _parent(new.parent_id - 1, scene) if new.parent_id else None
-        given = _given(new.id, scene) if new.id else 0
-        known = parent.id if parent else UNKNOWN_ID if new.parent_id else 0
-        jobs.append(replace(_moody(new, scene.mood if plan.pick % 2 else {}), id=given, parent_id=known))
-        if parent is not None:
-            hold = _birth_hold(parent, plan, scene)
-    return replace(command, jobs=tuple(jobs), hold=hold)
-
-
-def _moody(new: c.NewJob, mood: dict[str, Any]) -> c.NewJob:
-    plain = c.NewJob(task=new.task)
-    return replace(new, **{k: v for k, v in mood.items() if getattr(new, k) == getattr(plain, k)})
-
-
-def _birth_hold(parent: Job, plan: Plan, scene: Scene) -> c.Hold | None:
-    """Mostly the parent's own claim, or that of one of its children."""
-    siblings = [job for job in scene.view.live.values() if job.parent_id == parent.id and job.owner]
-    holder = parent if parent.owner or not siblings else siblings[plan.pick % len(siblings)]
-    if plan.twist == 8 or not holder.owner:
-        return None
-    if plan.twist == 9 and scene.claims:
-        holder = scene.claims[plan.pick % len(scene.claims)]
-    return c.Hold(job_id=holder.id, owner=holder.owner, claim=None if plan.twist == 7 else holder.claim)
-
-
-def _parent(pick: int, scene: Scene) -> Job | None:
-    live = list(scene.view.live.values())
-    fit = [job for job in live if _may_have_children(job)]
-    pool = fit if fit and pick < 90 else live
-    return pool[pick % len(pool)] if pool and pick < 98 else None
-
-
-def _given(pick: int, scene: Scene) -> int:
-    """An id that there is, or one that never was: who gives an id twice breaks the promise that it is new."""
-    there = sorted(scene.view.live.keys() | scene.view.archived.keys())
-    chosen = there[pick % len(there)] if pick < 20 and there else GIVEN_ID + pick
-    return chosen if chosen in there or chosen not in scene.ids else 0
-
-
-def _claim(plan: Plan, scene: Scene) -> Job | None:
-    """A claim that stands, or (late workers) any that was ever handed out."""
-    standing = [job for job in scene.view.live.values() if job.owner]
-    pool = standing if standing and plan.pick < 85 else scene.claims
-    return pool[plan.pick % len(pool)] if pool else None
-
-
-def hold_of(job: Job) -> c.Hold:
-    """The claim of a job as it stands."""
-    return c.Hold(job_id=job.id, owner=job.owner, claim=job.claim)
-
-
-def _held(job: Job | None, plan: Plan) -> c.Hold:
-    if job is None:
-        return c.Hold(job_id=UNKNOWN_ID, owner=50, claim=1)
-    owner = 51 if plan.twist == 6 else job.owner
-    return c.Hold(job_id=job.id, owner=owner, claim=None if plan.twist == 7 else job.claim)
-
-
-def _job(plan: Plan, scene: Scene) -> int:
-    live = list(scene.view.live)
-    pool = live if live and plan.pick < 85 else scene.ids
-    return pool[plan.pick % len(pool)] if pool and plan.pick < 98 else UNKNOWN_ID

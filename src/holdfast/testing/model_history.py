@@ -87,7 +87,7 @@ def nothing_vanishes(step: Step, _history: History) -> Complaints:
                 yield f"archived job {job_id} is gone"
             continue
         job = before.live[job_id]
-        ends = bool(job.owner) or job.place == Place.DONE or job_id in cancelled
+        ends = bool(job.owner) or job.mock or job.place == Place.DONE or job_id in cancelled
         if not ends or (retention and not cutoff > after.now_ms):
             yield f"job {job_id}, {job.state}, is gone"
 
@@ -104,8 +104,10 @@ def nothing_goes_back(step: Step, _history: History) -> Complaints:
             yield f"job {job_id}: claim {old.claim} became {new.claim}"
         if (new != old) != (new.version > old.version):
             yield f"job {job_id}: version {old.version} became {new.version}, {old} became {new}"
+    purged = any(True for _ in step.asked(c.Purge))
     for job_id, old in step.before.archived.items():
-        if after.get(job_id, old) != old and job_id not in deleted:
+        # What was purged, and given anew in the same batch, is another job.
+        if after.get(job_id, old) != old and job_id not in deleted and not purged:
             yield f"archived job {job_id} changed"
 
 

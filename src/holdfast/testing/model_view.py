@@ -16,7 +16,7 @@ from ..store.contract import CountKey, JobFilter, Moments, ReadTxn, Store
 
 # More than any history makes.
 ALL = 100_000
-KINDS = (r.LIMIT, r.PATTERNS, r.PAUSE, r.SCHEDULE, r.SYSID, r.SETTING, r.WORKER, r.CHORE)
+KINDS = (r.LIMIT, r.PATTERNS, r.PAUSE, r.SCHEDULE, r.SYSID, r.SETTING, r.WORKER, r.CHORE, r.FLOOR)
 
 
 class View(Record, frozen=True, kw_only=True):

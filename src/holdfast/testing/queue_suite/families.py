@@ -282,6 +282,34 @@ def test_an_expired_child_resumes_its_parent(queue: Queue, clock: MovedClock) ->
     assert (child.get().state, child.get().reason) == (State.FAILED, "expired")
 
 
+def test_a_parent_may_expire_while_it_waits(queue: Queue, clock: MovedClock) -> None:
+    """It is over; its children run on, and end for themselves."""
+    parent, (first, second) = _released(queue, expires="1m")
+    clock.advance(MINUTE_MS)
+    upkeep(queue)
+    assert queue.get(parent).reason == "expired"
+
+    take(queue).done()
+    take(queue).fail()
+
+    assert states(queue, [parent, first, second]) == [State.FAILED, State.FINISHED, State.FAILED]
+    assert nothing(queue)
+
+
+def test_a_failed_child_outlives_its_parent(queue: Queue) -> None:
+    """And may be run again, for nobody's sake."""
+    parent, (child,) = _released(queue, children=1)
+    take(queue).fail()
+    take(queue).done()
+    assert states(queue, [parent, child]) == [State.FINISHED, State.FAILED]
+
+    queue.requeue(child)
+    take(queue).done("late")
+
+    assert queue.result(child) == "late"
+    assert queue.jobs() == []
+
+
 # ── what a family does not do ────────────────────────────────────────────────────────────────────
 
 

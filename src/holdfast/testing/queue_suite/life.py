@@ -1,6 +1,7 @@
 """The life of a queue object: opened late, closed once, alive after a fork."""
 
 import os
+import signal
 import threading
 import warnings
 from collections.abc import Callable
@@ -14,7 +15,7 @@ from ...queue.queue import Queue
 from ...store.contract import Store
 from ..clock import MovedClock
 from .fixtures import MakeQueue, OpenStore
-from .tools import MINUTE_MS, nothing, take
+from .tools import LONG_S, MINUTE_MS, nothing, take
 
 
 def test_nothing_is_opened_before_the_first_verb(open_store: OpenStore) -> None:
@@ -161,6 +162,28 @@ def test_a_queue_that_waits_may_be_forked(queue: Queue) -> None:
     assert found != [None]
 
 
+def test_a_queue_that_is_being_opened_may_be_forked(open_store: OpenStore) -> None:
+    """Whatever lock the thread has that opens it."""
+    opening, go, parent = threading.Event(), threading.Event(), os.getpid()
+
+    def open_slowly() -> Store:
+        if os.getpid() == parent:
+            opening.set()
+            go.wait(LONG_S)
+        return open_store()
+
+    with Queue(open_slowly, url="the store under test") as queue:
+        thread = threading.Thread(target=queue.counts)
+        thread.start()
+        assert opening.wait(LONG_S)
+
+        ids = _in_a_fork(lambda: [queue.add("work").id])
+
+        go.set()
+        thread.join()
+        assert len(ids) == 1
+
+
 def _in_a_fork(call: Callable[[], list[int]]) -> list[int]:
     """The numbers that a call comes to in a forked child."""
     reading, writing = os.pipe()
@@ -169,6 +192,9 @@ def _in_a_fork(call: Callable[[], list[int]]) -> list[int]:
         warnings.simplefilter("ignore", DeprecationWarning)
         pid = os.fork()
     if pid == 0:
+        # Should it hang, it ends all the same, and has nothing to tell.
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(int(LONG_S))
         try:
             os.write(writing, " ".join(map(str, call())).encode())
         except BaseException as error:
@@ -179,5 +205,5 @@ def _in_a_fork(call: Callable[[], list[int]]) -> list[int]:
     with os.fdopen(reading) as told:
         text = told.read()
     os.waitpid(pid, 0)
-    assert text.replace(" ", "").isdigit(), text
+    assert text.replace(" ", "").isdigit(), text or "it hung"
     return [int(word) for word in text.split()]

@@ -258,6 +258,17 @@ def test_a_pattern_may_change_while_jobs_wait_in_its_domains(queue: Queue) -> No
     assert len(take_all(queue)) == 40
 
 
+def test_a_pattern_of_many_domains_changes_for_all_of_them(queue: Queue) -> None:
+    """More than one transaction takes: the rest follows by itself."""
+    queue.limit("host-*", concurrency=1)
+    queue.add_many([queue.call("work", n, domain=f"host-{n % 1_200}") for n in range(2_400)])
+    assert len(take_all(queue)) == 1_200
+
+    queue.limit("host-*", concurrency=2)
+
+    assert len(take_all(queue)) == 1_200
+
+
 def test_a_pattern_matches_as_shells_do(queue: Queue) -> None:
     """With *, ? and sets, by bytes and by case."""
     queue.limit("host-[ab]?", concurrency=0)

@@ -228,6 +228,17 @@ def test_an_answer_forgives_the_hand_outs_before_it(queue: Queue, clock: MovedCl
     assert (added.get().losses, added.get().state) == (0, State.QUEUED)
 
 
+def test_a_job_whose_retry_after_leads_nowhere_fails(hand: Hand) -> None:
+    """Where the time of its next hand-out cannot be told; and it holds up nobody else."""
+    bad, good = hand.add(retry_after="+999 YEARS"), hand.add()
+
+    taken = hand.take()
+
+    assert taken is not None
+    assert (taken.id, hand.state(bad)) == (good, State.FAILED)
+    assert "+999 YEARS" in hand.queue.get(bad).reason
+
+
 def test_a_retry_after_of_nothing_hands_out_at_once(queue: Queue) -> None:
     """`+0 SECOND` is legal."""
     port = Port(queue)

@@ -194,6 +194,32 @@ def test_a_replace_of_a_running_job_outlives_a_run_that_did_not_go_well(
     assert state_of(queue, first) == State.FINISHED
 
 
+@pytest.mark.parametrize("late", [True, False], ids=["answered late", "handed out again"])
+def test_a_replace_reaches_a_job_that_lapsed(queue: Queue, clock: MovedClock, late: bool) -> None:
+    """Whether its late holder still answers or another has it: one run has the new data, and one only."""
+    first = queue.add("work", {"n": 1}, unique="key")
+    job = take(queue, lease=1)
+    clock.advance(1_000)
+    upkeep(queue)
+    queue.add("work", {"n": 2}, unique="key", on_conflict="replace")
+    if late:
+        job.done()
+
+    again = take(queue)
+    assert (again.id, again.data) == (first.id, {"n": 2})
+    assert again.done().state == State.FINISHED
+
+
+def test_what_follows_a_job_keeps_to_its_own_key(queue: Queue) -> None:
+    """A job that is there already is what follows; the finish stands."""
+    waiting = queue.add("second", 1, unique="key")
+    queue.add("first", then=queue.call("second", unique="key"))
+
+    assert take(queue, "first").done(2).state == State.FINISHED
+
+    assert [job.id for job in queue.jobs()] == [waiting.id]
+
+
 # ── back from the dead ───────────────────────────────────────────────────────────────────────────
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ...core.errors import Closed, JobFailed, Timeout
+from ...core.errors import Closed, JobFailed, NotFound, Timeout
 from ...core.job import State
 from ...queue.queue import ClaimedJob, Queue
 from ...store.clock import monotonic_s
@@ -190,6 +190,16 @@ def test_who_waits_for_a_result_hears_of_a_failure(queue: Queue) -> None:
                 queue.cancel(added, force=True)
             with pytest.raises(JobFailed, match=r"in vain|cancelled"):
                 result.result(LONG_S)
+
+
+def test_who_waits_for_a_job_that_is_deleted_is_told(queue: Queue) -> None:
+    """It will never end."""
+    added = queue.add("work")
+
+    with waiting(partial(added.result, wait=LONG_S)) as result:
+        queue.delete(added)
+        with pytest.raises(NotFound, match=str(added.id)):
+            result.result(LONG_S / 2)
 
 
 def test_who_waits_when_the_queue_is_closed_is_told(queue: Queue) -> None:

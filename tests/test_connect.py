@@ -1,0 +1,66 @@
+"""`holdfast.connect`: addresses, what is wrong with some, and that nothing is opened."""
+
+import pytest
+
+import holdfast
+from holdfast.testing.clock import MovedClock
+from holdfast.testing.queue_suite.refusals import NO_DURATIONS, NO_NAMES, not_refused, row
+
+CONNECTS = [holdfast.connect, holdfast.connect_async]
+
+
+@pytest.mark.parametrize("connect", CONNECTS)
+def test_connecting_opens_nothing(connect, tmp_path):
+    """No file, not even where there is no such folder: that is told by the first verb."""
+    queue = connect(str(tmp_path / "jobs.db"), tenant="acme", retention="1h", lease=30)
+    connect(str(tmp_path / "nowhere" / "jobs.db"))
+
+    assert list(tmp_path.iterdir()) == []
+    assert (queue.tenant, queue.lease) == ("acme", 30)
+
+
+@pytest.mark.parametrize("address", ["{}", "sqlite:///{}", "sqlite:///{}?driver=stdlib"])
+def test_a_file_may_be_named_in_several_ways(tmp_path, address):
+    """All of them lead to the same jobs."""
+    path = tmp_path / "jobs.db"
+
+    with holdfast.connect(address.format(path)) as queue:
+        added = queue.add("work")
+
+    with holdfast.connect(str(path)) as queue:
+        assert queue.get(added.id).task == "work"
+
+
+def test_a_memory_store_lives_as_long_as_its_queue():
+    """And is nobody else's."""
+    with holdfast.connect("memory://", clock=MovedClock(0)) as queue, holdfast.connect("memory://") as other:
+        queue.add("work")
+
+        assert (len(queue.jobs()), other.jobs()) == (1, [])
+
+
+@pytest.mark.parametrize("connect", CONNECTS)
+def test_bad_addresses_and_options_are_refused_at_once(connect, tmp_path):
+    """Each by name."""
+    stores = ["", 7, None, "mysql://host/db", "sqlite://host/jobs.db", "sqlite:///jobs.db?cache=shared"]
+    rows = [row("store", connect, store) for store in stores]
+    rows += [row("driver", connect, "jobs.db", driver=driver) for driver in ("mysql", 7)]
+    rows += [row("driver", connect, "sqlite:///jobs.db?driver=mysql")]
+    rows += [row("tenant", connect, "jobs.db", tenant=name) for name in NO_NAMES if name]
+    rows += [row("retention", connect, "jobs.db", retention=value) for value in NO_DURATIONS]
+    rows += [row("lease", connect, "jobs.db", lease=value) for value in (*NO_DURATIONS, 0)]
+
+    assert not_refused(rows, holdfast.BadInput) == []
+
+
+def test_a_file_that_cannot_be_opened_is_told_by_the_first_verb(tmp_path):
+    """By its name, for every verb alike."""
+    (tmp_path / "text.db").write_text(
+        "This is not a database, but a text that is long enough to be read." * 20
+    )
+    for path, error in (("nowhere/jobs.db", holdfast.StoreError), ("text.db", holdfast.StoreCorrupt)):
+        queue = holdfast.connect(str(tmp_path / path))
+        for verb in (lambda queue=queue: queue.add("work"), queue.counts, queue.next):
+            with pytest.raises(error, match=path):
+                verb()
+        queue.close()
