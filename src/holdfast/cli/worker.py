@@ -11,10 +11,16 @@ import click
 @click.argument("name", metavar="MODULE:QUEUE")
 @click.option("--store", help="Another store than the one that the queue names.")
 @click.option("--tasks", multiple=True, help="Only tasks that match; may be given several times.")
-@click.option("--processes", type=click.IntRange(1, 256), default=1, show_default=True, help="Executor processes.")
-@click.option("--threads", type=click.IntRange(1, 256), default=1, show_default=True, help="Jobs at once in each.")
+@click.option(
+    "--processes", type=click.IntRange(1, 256), default=1, show_default=True, help="Executor processes."
+)
+@click.option(
+    "--threads", type=click.IntRange(1, 256), default=1, show_default=True, help="Jobs at once in each."
+)
 @click.option("--lease", default="60s", show_default=True, help="How long a claim lasts unless renewed.")
-@click.option("--drain-timeout", default="30s", show_default=True, help="How long running jobs may go on at the end.")
+@click.option(
+    "--drain-timeout", default="30s", show_default=True, help="How long running jobs may go on at the end."
+)
 @click.option("--until-empty", is_flag=True, help="Stop when nothing is left to do.")
 def worker(
     name: str,

@@ -13,7 +13,7 @@ from ..core import commands as c
 from ..core.errors import Unavailable
 from ..core.job import Job
 from ..store.clock import monotonic_s
-from .messages import HEAD, Asked, Began, Hello, Message, Ran, Run, Stop, frame, read_up
+from .messages import HEAD, Asked, Began, Hello, Message, Ran, Run, Stop, UpMessage, frame, read_up
 
 # An executor that ends before it is ready is started again after this long, doubling up to a minute.
 RESTART_S = 0.5
@@ -21,6 +21,8 @@ MOST_RESTART_S = 60.0
 # So much work is handed over ahead, by the durations measured: short jobs must not wait for the wire.
 AHEAD_S = 0.05
 MOST_AHEAD = 200
+# How long a supervisor that stops waits for its last words to be committed.
+SETTLING_S = 5.0
 # How much each new duration counts in the average.
 SMOOTHING = 0.1
 
@@ -94,7 +96,9 @@ class Crew:
         self._name, self._threads, self._log = name, threads, log
         self._heard, self._lost, self._ready = heard, lost, ready
         self._members: list[Member] = []
+        self._listening: set[asyncio.Task[Any]] = set()
         self._running: set[asyncio.Task[Any]] = set()
+        self._change = asyncio.Event()
         self._stopping = False
         self._suspects: list[c.Claimed] = []
         self._trying = False
@@ -110,8 +114,16 @@ class Crew:
     async def _start_one(self, *, alone: bool = False) -> tuple[Member | None, Hello]:
         """Start an executor; it, unless it could not be, and what it says of itself."""
         ours, theirs = socket.socketpair()
-        command = [sys.executable, "-m", "holdfast.work.executor", str(theirs.fileno()), str(self._threads), self._name]
-        process = subprocess.Popen(command, pass_fds=[theirs.fileno()])
+        command = [
+            sys.executable,
+            "-m",
+            "holdfast.work.executor",
+            str(theirs.fileno()),
+            str(self._threads),
+            self._name,
+        ]
+        # From this thread and no other: the kernel ends a child with the thread that started it.
+        process = subprocess.Popen(command, pass_fds=[theirs.fileno()])  # noqa: ASYNC220
         theirs.close()
         reader, writer = await asyncio.open_connection(sock=ours, limit=2**20)
         member = Member(process, writer, self._threads)
@@ -125,7 +137,7 @@ class Crew:
             return None, hello
         member.alone = alone
         self._members.append(member)
-        self.track(asyncio.create_task(self._listen(member, reader)))
+        self._listening.add(asyncio.create_task(self._listen(member, reader)))
         self._ready()
         return member, hello
 
@@ -133,9 +145,11 @@ class Crew:
         while (message := await _receive(reader)) is not None:
             if not isinstance(message, Hello):
                 self._heard(member, message)
+                self._change.set()
         member.process.kill()
         code = await asyncio.to_thread(member.process.wait)
         self._members.remove(member)
+        self._change.set()
         if not self._stopping:
             if not member.condemned:
                 self._log(f"executor {member.process.pid} ended with {code}, {len(member.jobs)} jobs in hand")
@@ -157,10 +171,22 @@ class Crew:
             self.track(asyncio.create_task(self._end(member, grace_s)))
 
     async def _end(self, member: Member, grace_s: float) -> None:
-        until_s = monotonic_s() + grace_s
-        while member.jobs and monotonic_s() < until_s:
-            await asyncio.sleep(0.05)
+        await self.until(lambda: not member.jobs, grace_s)
         member.process.kill()
+
+    async def until(self, done: Callable[[], bool], timeout_s: float | None = None) -> None:
+        """Wait until something is so, looking after each message and each end of an executor."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                while not done():
+                    self._change.clear()
+                    await self._change.wait()
+        except TimeoutError:
+            pass
+
+    def look(self) -> None:
+        """Have those who wait in `until` look again."""
+        self._change.set()
 
     def room(self) -> int:
         """How many jobs may be claimed now."""
@@ -201,8 +227,7 @@ class Crew:
             claimed = self._suspects.pop(0)
             member.jobs[claimed.job.id] = Held(claimed.job)
             member.send(Run(jobs=(claimed,)))
-        while member.jobs and member in self._members:
-            await asyncio.sleep(0.01)
+        await self.until(lambda: not member.jobs or member not in self._members)
         member.condemned = True
         member.send(Stop())
 
@@ -219,7 +244,7 @@ class Crew:
                 member.send(message)
 
     def take_unbegun(self) -> list[Job]:
-        """Take back what no executor has started. One that starts meanwhile loses its claim, and is refused."""
+        """Take back what no executor has started; one that starts meanwhile is refused."""
         jobs = [claimed.job for claimed in self._suspects]
         self._suspects.clear()
         for member in self._members:
@@ -236,9 +261,8 @@ class Crew:
 
     async def settled(self) -> None:
         """Wait until everything that was begun here has been said to the store."""
-        listening = {task for task in self._running if task.get_coro().__name__ == "_listen"}
-        if rest := self._running - listening - {asyncio.current_task()}:
-            await asyncio.wait(rest, timeout=5)
+        if self._running:
+            await asyncio.wait(self._running, timeout=SETTLING_S)
 
     def kill(self) -> None:
         """End all executors at once."""
@@ -256,13 +280,14 @@ class Crew:
             except subprocess.TimeoutExpired:
                 member.process.kill()
                 await asyncio.to_thread(member.process.wait)
-        for task in list(self._running):
+        for task in (*self._running, *self._listening):
             task.cancel()
 
 
-async def _receive(reader: asyncio.StreamReader) -> Hello | Began | Ran | Asked | None:
+async def _receive(reader: asyncio.StreamReader) -> UpMessage | None:
     try:
         head = await reader.readexactly(HEAD.size)
-        return read_up(await reader.readexactly(HEAD.unpack(head)[0]))
+        message: UpMessage = read_up(await reader.readexactly(HEAD.unpack(head)[0]))
+        return message
     except (asyncio.IncompleteReadError, ConnectionError):
         return None

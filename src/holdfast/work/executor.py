@@ -17,13 +17,13 @@ import signal
 import socket
 import sys
 import threading
+from pathlib import Path
 from typing import Any
 
 from ..core import commands as c
-from ..core.errors import BadInput, HoldfastError
-from ..core.job import Job
+from ..core.errors import BadInput
 from ..queue.base import BaseQueue
-from ..queue.queue import ClaimedJob, Queue
+from ..queue.queue import ClaimedJob
 from .line import SupervisedLine
 from .messages import HEAD, Began, Cancelled, Hello, Message, Ran, Run, Stop, Told, frame, read_down
 
@@ -127,7 +127,7 @@ class Executor:
 def find_queue(name: str) -> BaseQueue:
     """The queue that `module:queue` names."""
     module_name, _, attribute = name.partition(":")
-    sys.path.insert(0, os.getcwd())
+    sys.path.insert(0, str(Path.cwd()))
     found = importlib.import_module(module_name)
     for part in (attribute or "queue").split("."):
         found = getattr(found, part)

@@ -14,6 +14,7 @@ import asyncio
 import random
 import signal
 from collections.abc import Callable
+from fnmatch import fnmatchcase
 from typing import Any
 
 import msgspec
@@ -23,8 +24,8 @@ from ..core.errors import BadInput, HoldfastError
 from ..core.job import Code, Job
 from ..engine.committer import Committer
 from ..engine.engine import Engine
+from ..queue.base import unfinished
 from ..queue.connect import store_maker
-from ..store.clock import monotonic_s
 from .crew import Crew, Member
 from .messages import Asked, Began, Cancelled, Ran, told
 
@@ -72,7 +73,8 @@ class Supervisor:
             self._tenant = hello.tenant
             store = store_maker(self._options.store or hello.url)()
             self._line = Committer(Engine(store, dice=random.random))
-            self._log(f"ready: {len(self._tasks)} tasks, {self._options.processes} × {self._options.threads} at once")
+            at_once = f"{self._options.processes} × {self._options.threads} at once"
+            self._log(f"ready: {len(self._tasks)} tasks, {at_once}")
             renewing = asyncio.create_task(self._renew())
             await self._claim()
             await self._drain()
@@ -86,12 +88,12 @@ class Supervisor:
         self._room.set()
 
     def _chosen(self, known: tuple[str, ...]) -> tuple[str, ...]:
-        from fnmatch import fnmatchcase
-
         wanted = self._options.tasks or ("*",)
         chosen = tuple(task for task in known if any(fnmatchcase(task, glob) for glob in wanted))
         if not chosen:
-            raise BadInput("tasks", ", ".join(wanted), needed=f"some of {', '.join(known) or 'no tasks at all'}")
+            raise BadInput(
+                "tasks", ", ".join(wanted), needed=f"some of {', '.join(known) or 'no tasks at all'}"
+            )
         return chosen
 
     def _signalled(self) -> None:
@@ -101,6 +103,7 @@ class Supervisor:
         if self._signals > 1:
             self._log("stopping now")
             self._crew.kill()
+            self._crew.look()
 
     async def _ask(self, command: c.Command, wait_s: float = 0.0) -> Any:
         assert self._line is not None
@@ -118,7 +121,9 @@ class Supervisor:
             command = c.Claim(
                 tasks=self._tasks, tenant=self._tenant, limit=min(room, 1000), lease_ms=self._options.lease_ms
             )
-            claiming = asyncio.create_task(self._ask(command, 0.1 if self._options.until_empty else CLAIM_WAIT_S))
+            claiming = asyncio.create_task(
+                self._ask(command, 0.1 if self._options.until_empty else CLAIM_WAIT_S)
+            )
             stopping = asyncio.create_task(self._stopping.wait())
             await asyncio.wait([claiming, stopping], return_when=asyncio.FIRST_COMPLETED)
             stopping.cancel()
@@ -133,8 +138,6 @@ class Supervisor:
                 return
 
     async def _is_empty(self) -> bool:
-        from ..queue.base import unfinished
-
         assert self._line is not None
         look = unfinished(self._tenant, self._tasks)
         return not self._crew.held() and not await asyncio.to_thread(self._line.engine.read, look.read)
@@ -236,9 +239,7 @@ class Supervisor:
             self._log(f"draining: {len(self._crew.held())} jobs")
             for job in self._crew.take_unbegun():
                 self._spawn(self._give_back(c.Release(hold=_hold(job))))
-        until_s = monotonic_s() + self._options.drain_s
-        while self._crew.held() and monotonic_s() < until_s and self._signals < 2:
-            await asyncio.sleep(0.02)
+        await self._crew.until(lambda: not self._crew.held() or self._signals > 1, self._options.drain_s)
         for job in self._crew.held():
             self._spawn(self._give_back(c.Release(hold=_hold(job))))
         await self._crew.settled()
