@@ -4,7 +4,7 @@ The holder's verbs carry a `Hold`: who claims to have the job, under which claim
 carry none. A reply means that the command is durably committed; a refusal changes nothing.
 """
 
-from typing import Literal
+from typing import Any, Literal
 
 from .job import DEFAULT_BACKOFF, STORED_ATTEMPTS, STORED_LOSSES, Backoff, Body, Code, Job, Record
 from .limits import Limit
@@ -53,8 +53,8 @@ class NewJob(Record, frozen=True, kw_only=True):
     strict: bool = False
 
 
-class Command(Record, frozen=True, kw_only=True):
-    """The base of all commands."""
+class Command(Record, frozen=True, kw_only=True, tag=True):
+    """The base of all commands. Each is told by its name when it goes to another process."""
 
 
 class Add(Command, frozen=True, kw_only=True):
@@ -97,10 +97,14 @@ class Answer(Command, frozen=True, kw_only=True):
 
 
 class Release(Command, frozen=True, kw_only=True):
-    """Give a job back unstarted: it counts as no attempt; `lost` says that its process died."""
+    """Give a job back unstarted: it counts as no attempt.
+
+    `lost` says that its process died; unless it ran `alone` there, it is a suspect and not guilty.
+    """
 
     hold: Hold
     lost: bool = False
+    alone: bool = True
 
 
 class Extend(Command, frozen=True, kw_only=True):
@@ -220,3 +224,37 @@ class Ended(Record, frozen=True, kw_only=True):
 
     job: Job
     result: Body | None = None
+
+
+AnyCommand = (
+    Add
+    | Claim
+    | Answer
+    | Release
+    | Extend
+    | Report
+    | Update
+    | Cancel
+    | Requeue
+    | Delete
+    | SetLimit
+    | Pause
+    | SetSchedule
+    | DeleteSchedule
+    | PauseSchedule
+    | Purge
+    | Await
+    | Upkeep
+)
+
+# What is replied to which, for those who get it from another process.
+REPLIES: dict[type[Command], Any] = {
+    Add: list[int],
+    Claim: list[Claimed],
+    **dict.fromkeys((Answer, Release, Extend, Report, Update, Cancel, Requeue), Job),
+    **dict.fromkeys((Delete, SetLimit, Pause, DeleteSchedule), None),
+    **dict.fromkeys((SetSchedule, PauseSchedule), Schedule),
+    Purge: int,
+    Await: Ended | str | None,
+    Upkeep: int | None,
+}

@@ -148,6 +148,8 @@ class Job(Record, frozen=True, kw_only=True):
     attempts: int = 0
     max_attempts: int = STORED_ATTEMPTS
     losses: int = 0
+    # It was running where a process died, beside others: it runs alone until it has ended.
+    suspect: bool = False
     max_losses: int = STORED_LOSSES
     backoff: Backoff = DEFAULT_BACKOFF
     timeout_ms: int = 0

@@ -227,6 +227,13 @@ def lapse(job: Job, *, now_ms: int) -> Job:
     )
 
 
+def suspected(job: Job, *, now_ms: int) -> Job:
+    """One of several jobs whose process died: run again, alone, and held against none of them."""
+    if _stops(job):
+        return _done(job, State.CANCELLED, now_ms=now_ms, reason="cancelled")
+    return queued(job, run_at=job.run_at, now_ms=now_ms, suspect=True, cancel_requested=job.cancel_requested)
+
+
 def extend(job: Job, *, now_ms: int, lease_ms: int) -> Job:
     """Move the end of the lease; a job that lapsed meanwhile and that nobody took is taken back."""
     if job.timeout_ms and now_ms >= job.started_at + job.timeout_ms:

@@ -98,6 +98,8 @@ def release(batch: Batch, command: c.Release) -> Ref:
     job = _held(batch, command.hold, "release")
     if not command.lost:
         chores.put(batch, rules.release(job, now_ms=batch.now_ms))
+    elif not command.alone:
+        chores.put(batch, rules.suspected(job, now_ms=batch.now_ms))
     elif job.place == Place.RUNNING:
         # Its process is gone: nobody is left who could still answer.
         chores.put(batch, replace(rules.lapse(job, now_ms=batch.now_ms), owner=0))

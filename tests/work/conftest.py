@@ -1,0 +1,73 @@
+"""Workers to start, watch and kill."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import holdfast
+
+ROOT = Path(__file__).parents[2]
+PATIENCE_S = 60
+
+
+class Bench:
+    """A store, and workers on it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.store = str(folder / "jobs.db")
+        self.notes = folder / "notes"
+        self.notes.touch()
+        self.queue = holdfast.connect(self.store)
+        self.workers: list[subprocess.Popen[str]] = []
+
+    def start(self, *words: str, name: str = "tests.work.app:queue") -> subprocess.Popen[str]:
+        """Start a worker; it says on stderr what it does."""
+        command = [sys.executable, "-m", "holdfast", "worker", name, *words]
+        places = {"HOLDFAST_TEST_STORE": self.store, "HOLDFAST_TEST_NOTES": str(self.notes)}
+        worker = subprocess.Popen(
+            command, cwd=ROOT, env=os.environ | places, stderr=subprocess.PIPE, text=True
+        )
+        self.workers.append(worker)
+        return worker
+
+    def work(self, *words: str) -> str:
+        """Have a worker do all there is to do; what it said."""
+        worker = self.start("--until-empty", *words)
+        _, said = worker.communicate(timeout=PATIENCE_S)
+        assert worker.returncode == 0, said
+        return said
+
+    def wait_for(self, happened: Callable[[], bool]) -> None:
+        """Look until something has happened."""
+        until = time.monotonic() + PATIENCE_S
+        while not happened():
+            assert time.monotonic() < until, "it never happened"
+            time.sleep(0.01)
+
+    def noted(self, word: str) -> list[int]:
+        """The processes that noted a word, in order."""
+        lines = (line.split() for line in self.notes.read_text().splitlines())
+        return [int(pid) for said, pid in lines if said == word]
+
+    def close(self) -> None:
+        """End whatever still runs."""
+        for worker in self.workers:
+            if worker.poll() is None:
+                worker.send_signal(signal.SIGCONT)
+                worker.kill()
+            worker.communicate()
+        self.queue.close()
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    """A store of its own, and nothing left running."""
+    made = Bench(tmp_path)
+    yield made
+    made.close()

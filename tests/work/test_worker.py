@@ -1,0 +1,182 @@
+"""What a worker promises: handlers may hang, crash or hog, and no lease ever suffers for it."""
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+import holdfast
+
+
+def is_gone(pid: int) -> bool:
+    """Whether a process has ended, also where nobody has asked for its end yet."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+def test_functions_and_coroutines_are_run_and_their_results_kept(bench):
+    """Two executors, a few threads each."""
+    doubles = bench.queue.add_many([("double", {"n": n}) for n in range(200)])
+    later = bench.queue.add("later", {"n": 1})
+
+    bench.work("--processes", "2", "--threads", "3")
+
+    assert [job.result() for job in doubles] == [2 * n for n in range(200)]
+    assert later.result() == 2
+
+
+def test_what_a_handler_adds_is_added_and_run(bench):
+    """Through the supervisor, which commits it."""
+    parent = bench.queue.add("family")
+
+    bench.work()
+
+    assert bench.queue.result(parent.result()) == 42
+
+
+def test_an_exception_is_kept_with_its_traceback(bench):
+    job = bench.queue.add("broken", attempts=1)
+
+    bench.work()
+
+    with pytest.raises(holdfast.JobFailed, match="no good"):
+        job.result()
+    assert "tests/work/app.py" in job.get().outcome.traceback
+
+
+def test_a_handler_that_holds_the_interpreter_lock_keeps_its_lease_and_finishes_once(bench):
+    """For three lease lengths."""
+    job = bench.queue.add("hog", {"seconds": 3.0})
+
+    bench.work("--lease", "1s")
+
+    assert job.result() == "done"
+    assert len(bench.noted("hog")) == 1
+    assert (job.get().claim, job.get().losses) == (1, 0)
+
+
+def test_of_eight_jobs_in_one_executor_only_the_one_that_kills_it_is_quarantined(bench):
+    """The others are suspects for a while, run alone, and finish."""
+    poison = bench.queue.add("poison", losses=2)
+    others = [bench.queue.add("patient", {"seconds": 0.2}) for _ in range(7)]
+
+    bench.work("--threads", "8")
+
+    assert poison.get().state == "FAILED"
+    assert "quarantined" in poison.get().reason
+    assert [job.result() for job in others] == ["done"] * 7
+    assert {job.get().losses for job in others} == {0}
+
+
+def test_the_jobs_of_an_executor_that_is_killed_run_again_at_once(bench):
+    """Long before their leases end."""
+    job = bench.queue.add("patient", {"seconds": 1.0})
+    bench.start("--until-empty", "--lease", "10m")
+    bench.wait_for(lambda: bench.noted("began"))
+
+    os.kill(bench.noted("began")[0], signal.SIGKILL)
+
+    assert job.result(wait=20) == "done"
+    assert len(bench.noted("began")) == 2
+
+
+def test_the_executors_of_a_supervisor_that_is_killed_are_gone_too(bench):
+    """And its jobs run again when their leases have ended."""
+    job = bench.queue.add("patient", {"seconds": 2.0})
+    worker = bench.start("--lease", "2s")
+    bench.wait_for(lambda: bench.noted("began"))
+
+    worker.kill()
+
+    bench.wait_for(lambda: is_gone(bench.noted("began")[0]))
+    bench.work("--lease", "2s")
+    assert job.result() == "done"
+    assert not bench.noted("ended")[1:]
+
+
+def test_the_answer_of_a_worker_that_slept_past_its_lease_is_refused(bench):
+    """The second run stands."""
+    job = bench.queue.add("patient", {"seconds": 0.5})
+    worker = bench.start("--lease", "1s")
+    bench.wait_for(lambda: bench.noted("began"))
+    worker.send_signal(signal.SIGSTOP)
+
+    bench.work("--lease", "1s")
+    second = job.get()
+    worker.send_signal(signal.SIGCONT)
+    worker.terminate()
+    _, said = worker.communicate(timeout=60)
+
+    assert second.claim == 2
+    assert job.get() == second
+    assert f"cannot finish job {job.id}" in said or f"cannot extend job {job.id}" in said
+
+
+def test_a_job_past_its_limit_loses_its_claim_and_its_executor(bench):
+    """Its neighbour may finish first, and nothing is held against it."""
+    stuck = bench.queue.add("stuck", timeout="1s", attempts=2, backoff="10ms")
+    neighbour = bench.queue.add("patient", {"seconds": 2.0})
+
+    said = bench.work("--threads", "2")
+
+    assert neighbour.result() == "done"
+    assert (neighbour.get().claim, neighbour.get().losses) == (1, 0)
+    assert stuck.get().state == "FAILED"
+    assert stuck.get().attempts == 2
+    assert said.count("still running after its limit of 1 s") == 2
+
+
+def test_a_worker_that_is_told_to_stop_drains(bench):
+    """What runs may finish; what has not begun is given back, and nothing is left leased."""
+    first = bench.queue.add("patient", {"seconds": 1.0})
+    worker = bench.start()
+    bench.wait_for(lambda: bench.noted("began"))
+    second = bench.queue.add("patient", {"seconds": 1.0})
+
+    worker.terminate()
+    worker.communicate(timeout=60)
+
+    assert worker.returncode == 0
+    assert first.result() == "done"
+    assert second.get().state == "QUEUED"
+    assert "RUNNING" not in bench.queue.counts()["patient"]
+
+
+def test_what_does_not_end_in_time_is_given_back(bench):
+    """It counts as no attempt, and as no loss."""
+    job = bench.queue.add("patient", {"seconds": 60})
+    worker = bench.start("--drain-timeout", "200ms")
+    bench.wait_for(lambda: bench.noted("began"))
+
+    worker.terminate()
+    worker.communicate(timeout=60)
+
+    assert job.get().state == "QUEUED"
+    assert (job.get().attempts, job.get().losses) == (0, 0)
+    assert is_gone(bench.noted("began")[0])
+
+
+def test_a_task_that_a_worker_does_not_know_waits_for_one_that_does(bench):
+    unknown = bench.queue.add("unheard-of")
+    known = bench.queue.add("double", {"n": 1})
+
+    bench.work()
+
+    assert known.result() == 2
+    assert unknown.get().state == "QUEUED"
+    assert unknown.get().claim == 0
+
+
+def test_a_module_that_cannot_be_imported_is_told_and_nothing_is_claimed(bench):
+    job = bench.queue.add("double", {"n": 1})
+
+    worker = bench.start(name="tests.work.nowhere:queue")
+    _, said = worker.communicate(timeout=60)
+
+    assert worker.returncode == 5
+    assert "nowhere" in said
+    assert "Traceback" not in said
+    assert job.get().claim == 0
