@@ -1,6 +1,9 @@
 """What the stress tests have found, each as a small test of its own."""
 
+import threading
+
 import holdfast
+from holdfast.store.sqlite import SqliteStore
 
 
 def test_a_job_dropped_after_a_renewal_comes_back(tmp_path):
@@ -21,3 +24,26 @@ def test_a_job_dropped_after_a_renewal_comes_back(tmp_path):
         again = other.next(wait=5)
         assert again is not None
         assert again.claim == 2
+
+
+def test_a_store_that_fails_once_while_waiting_is_waited_for_again(tmp_path, monkeypatch):
+    """Another process may be in the way for a moment: that must not make this one deaf for ever."""
+    waited = []
+
+    def wait(store, timeout_s):
+        waited.append(timeout_s)
+        if len(waited) == 1:
+            raise holdfast.Unavailable("somebody recovers the log")
+        return real(store, timeout_s)
+
+    real = SqliteStore.wait
+    monkeypatch.setattr(SqliteStore, "wait", wait)
+    with holdfast.connect(str(tmp_path / "jobs.db")) as queue, holdfast.connect(queue.url) as other:
+        assert queue.next(wait=1.5) is None
+
+        ring = threading.Timer(0.2, other.add, ["ring"])
+        ring.start()
+
+        assert queue.next(wait=5) is not None
+        ring.join()
+        assert len(waited) > 1

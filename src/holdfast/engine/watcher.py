@@ -15,7 +15,7 @@ class Watcher:
     def __init__(self, store: Store, ring: Callable[[], None]) -> None:
         self._store, self._ring = store, ring
         self._wanted = threading.Event()
-        self._closed = False
+        self._closed = threading.Event()
         self._thread: threading.Thread | None = None
         # `close` may come from another thread while `watch` starts ours, or lets it sleep.
         self._lock = threading.Lock()
@@ -23,7 +23,7 @@ class Watcher:
     def watch(self, wanted: bool) -> None:
         """Watch from now on, or no longer."""
         with self._lock:
-            if self._closed:
+            if self._closed.is_set():
                 return
             if not wanted:
                 self._wanted.clear()
@@ -36,14 +36,23 @@ class Watcher:
     def close(self) -> None:
         """End the thread."""
         with self._lock:
-            self._closed = True
+            self._closed.set()
             self._wanted.set()
         if self._thread is not None:
             self._store.interrupt()
             self._thread.join()
 
     def _loop(self) -> None:
-        while not self._closed:
+        while not self._closed.is_set():
             self._wanted.wait()
-            if not self._closed and self._store.wait(WAIT_S) and not self._closed:
+            if not self._closed.is_set() and self._has_changed() and not self._closed.is_set():
                 self._ring()
+
+    def _has_changed(self) -> bool:
+        try:
+            return self._store.wait(WAIT_S)
+        except Exception:
+            # Whoever looks meets the same, and has somebody to tell. Here it must not be the end: what is
+            # in the way now may be gone in a moment.
+            self._closed.wait(WAIT_S)
+            return True

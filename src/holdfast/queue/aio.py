@@ -123,7 +123,7 @@ class AsyncClaimedJob(Holding):
 
     async def add(self, task: Any, data: Any = None, **options: Unpack[JobOptions]) -> AsyncHandle[Any]:
         """Add a child; from a child, a sibling."""
-        (ids,) = [await self._say(ask) for ask in self._add(task, data, options)]
+        (ids,) = [await self._say(ask) for ask in self._add(self._queue.call(task, data, **options))]
         return AsyncHandle(self._queue, ids[0])
 
     async def children(self, *, after: Any = None, limit: int = 1000) -> list[Job]:

@@ -87,15 +87,6 @@ def call(task: str, data: Any, options: JobOptions, *, tenant: str) -> c.NewJob:
     return new_job(task, encode("data", {} if data is None else data), options, tenant=tenant)
 
 
-def as_call(item: Any, options: JobOptions, *, tenant: str) -> c.NewJob:
-    """One of the things that `add_many` takes: a prepared call, or (task, data)."""
-    if isinstance(item, c.NewJob):
-        return item
-    if isinstance(item, tuple) and len(item) == 2 and isinstance(item[0], str):
-        return call(item[0], item[1], options, tenant=tenant)
-    raise BadInput("job", item, needed="(task, data), or what a task's `call` returns")
-
-
 def lease_ms_of(lease: Duration) -> int:
     """A lease, long enough to be one."""
     ms = duration_ms(lease, name="lease")

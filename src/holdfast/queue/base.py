@@ -85,11 +85,22 @@ class BaseQueue:
         return line if line is not None and line.pid == os.getpid() else None
 
     def call(self, task: Any, data: Any = None, **options: Any) -> c.NewJob:
-        """A prepared call by name, for `add_many` and `then`."""
-        return asks.call(task_name(task), data, cast(JobOptions, options), tenant=self.tenant)
+        """A prepared call by name, for `add_many` and `then`; with its task's options, if known here."""
+        name, said = task_name(task), cast(JobOptions, options)
+        known = self.tasks.get(name)
+        if known is not None:
+            said = known.options_for(data, said)
+        return asks.call(name, data, said, tenant=self.tenant)
 
     def _calls(self, jobs: Iterable[Any], options: JobOptions) -> list[Ask[list[int]]]:
-        return asks.add(asks.as_call(item, options, tenant=self.tenant) for item in jobs)
+        return asks.add(self._as_call(item, options) for item in jobs)
+
+    def _as_call(self, item: Any, options: JobOptions) -> c.NewJob:
+        if isinstance(item, c.NewJob):
+            return item
+        if isinstance(item, tuple) and len(item) == 2 and isinstance(item[0], str):
+            return self.call(item[0], item[1], **options)
+        raise BadInput("job", item, needed="(task, data), or what a task's `call` returns")
 
     def _schedule_ask(
         self, name: str, task: Any, data: Any, when: dict[str, Any], options: JobOptions
@@ -101,7 +112,7 @@ class BaseQueue:
         elif isinstance(task, Task) and data is None:
             new = task.prepare((), {}, merge(task.options, options))
         else:
-            new = asks.call(task_name(task), data, options, tenant=self.tenant)
+            new = self.call(task, data, **options)
         return asks.schedule(name, new, **when)
 
     def _known(self, name: str) -> Task[..., Any]:

@@ -3,6 +3,8 @@
 import traceback as traces
 from typing import Any
 
+from msgspec.structs import replace
+
 from ..core import commands as c
 from ..core.bounds import ERROR_BYTES
 from ..core.durations import duration_ms
@@ -13,7 +15,7 @@ from . import asks
 from .answers import Failed, Retry
 from .asks import Ask
 from .lease import Lease
-from .options import Duration, JobOptions, decode, encode, task_name
+from .options import Duration, decode, encode
 
 
 class Holding:
@@ -23,6 +25,8 @@ class Holding:
         self._lease = Lease(claimed.job, lease_ms)
         self._body = claimed.data
         self._tenant = tenant
+        # Answered inside a caller's transaction, which may yet be rolled back.
+        self._tentative = False
 
     @property
     def id(self) -> int:
@@ -80,7 +84,7 @@ class Holding:
     def _check_open(self, verb: str) -> None:
         if self._lease.lost is not None:
             raise self._lease.lost
-        if not self._lease.is_open:
+        if not self._lease.is_open and not self._tentative:
             raise Refused(verb, self.id, found="answered already", needed="claimed and not yet answered")
 
     def _answer(self, code: Code, **fields: Any) -> Ask[Job]:
@@ -133,13 +137,11 @@ class Holding:
         self._check_open("update")
         return Ask(asks.update(self.id, data=data, hold=self._lease.hold).command, self._renewed)
 
-    def _add(self, task: Any, data: Any, options: JobOptions) -> list[Ask[list[int]]]:
+    def _add(self, new: c.NewJob) -> list[Ask[list[int]]]:
         """A child of this job; of a job that is a child itself, a sibling."""
         self._check_open("add a child to")
-        name = task_name(task)
-        parent = self.record.parent_id or self.id
-        new = asks.call(name, data, JobOptions(**{**options, "parent": parent}), tenant=self._tenant)
-        return asks.add([new], self._lease.hold)
+        child = replace(new, parent_id=self.record.parent_id or self.id)
+        return asks.add([child], self._lease.hold)
 
     def _renewed(self, job: Job) -> None:
         self._lease.renewed(job)

@@ -53,9 +53,11 @@ class ClaimedJob(Holding):
         """It went well, with this result; or `error`: it is tried again after its backoff.
 
         `data` replaces the job's data, for its next run if it repeats. `connection` does it inside
-        your own transaction.
+        your own transaction: if you roll that back, answer again.
         """
-        return self._say(self._done(result, error, data), connection)
+        job = self._say(self._done(result, error, data), connection)
+        self._tentative = connection is not None
+        return job
 
     def fail(self, reason: BaseException | str = "failed") -> Job:
         """It ended in vain, and is not to be tried again."""
@@ -83,7 +85,7 @@ class ClaimedJob(Holding):
 
     def add(self, task: Any, data: Any = None, **options: Unpack[JobOptions]) -> Handle[Any]:
         """Add a child, which waits until this job is done; from a child, a sibling on its parent's behalf."""
-        (ids,) = [self._say(ask) for ask in self._add(task, data, options)]
+        (ids,) = [self._say(ask) for ask in self._add(self._queue.call(task, data, **options))]
         return Handle(self._queue, ids[0])
 
     def children(self, *, after: Any = None, limit: int = 1000) -> list[Job]:

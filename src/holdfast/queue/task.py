@@ -187,19 +187,29 @@ class Task(Generic[P, R]):
             data = encode("data", args[0] if args else kwargs)
         else:
             data = self.signature.write(args, kwargs)
-        domain = options.get("domain")
-        if callable(domain):
-            chosen = domain(*args, **kwargs)
-            options = _without_domain(options)
-            if chosen is not None:
-                options["domain"] = key_bytes("domain", chosen)
-        return new_job(self.name, data, options, tenant=self._tenant)
+        return new_job(self.name, data, _with_domain(options, args, kwargs), tenant=self._tenant)
+
+    def options_for(self, data: Any, options: JobOptions) -> JobOptions:
+        """The task's options under those of a call by name, with the domain that the data has."""
+        named = data if isinstance(data, dict) else {}
+        return _with_domain(merge(self.options, options), (), named)
 
     def run(self, job: "Holding") -> Any:
         """Call the function with a claimed job's data; its result, or what it raises."""
         if self.signature.whole:
             return self.function(*(job,))  # type: ignore[arg-type,call-arg]
         return self.function(**self.signature.read(job.body))  # type: ignore[call-arg]
+
+
+def _with_domain(options: JobOptions, args: tuple[Any, ...], kwargs: dict[str, Any]) -> JobOptions:
+    domain = options.get("domain")
+    if not callable(domain):
+        return options
+    chosen = domain(*args, **kwargs)
+    options = _without_domain(options)
+    if chosen is not None:
+        options["domain"] = key_bytes("domain", chosen)
+    return options
 
 
 def _without_domain(options: JobOptions) -> JobOptions:
