@@ -12,7 +12,7 @@ import holdfast
 
 def say(text: str) -> None:
     """Print a line at once."""
-    print(text, flush=True)
+    print(text + "\n", end="", flush=True)  # one write, so that two workers do not mix
 
 
 def define(queue: holdfast.Queue) -> dict[str, holdfast.Task[..., object]]:
