@@ -9,7 +9,7 @@ from holdfast.store.sqlite import SqliteStore
 def test_a_job_dropped_after_a_renewal_comes_back(tmp_path):
     """The renewing thread must not keep alive what it renews: the lease would never end."""
     with (
-        holdfast.connect(str(tmp_path / "jobs.db"), lease=0.15) as queue,
+        holdfast.connect(str(tmp_path / "jobs.db"), lease=1.5) as queue,
         holdfast.connect(queue.url) as other,
     ):
         queue.add("work")
@@ -17,7 +17,7 @@ def test_a_job_dropped_after_a_renewal_comes_back(tmp_path):
         assert job is not None
         first = job.record.lease_until
         while job.record.lease_until == first:
-            assert other.next(wait=0.02) is None
+            assert other.next(wait=0.05) is None
 
         del job
 

@@ -137,7 +137,7 @@ def pause_schedule(batch: Batch, command: c.PauseSchedule) -> Schedule:
 def fire(batch: Batch) -> int | None:
     """Fire what is due; when to look again, or None."""
     again: list[int] = []
-    for raw in batch.records_of(SCHEDULE).values():
+    for _, raw in sorted(batch.records_of(SCHEDULE).items()):
         kept = read_kept(raw)
         schedule = kept.schedule
         if schedule.paused or schedule.ended:
