@@ -105,7 +105,8 @@ def test_closed_streams_are_survived(shell):
 )
 def test_an_interrupt_ends_it_quietly(shell, words):
     """With the code that shells know."""
-    command = [str(HOLDFAST), *words]
+    # A shell's background jobs, which the tests may be part of, inherit that interrupts are ignored.
+    command = ["env", "--default-signal=INT", str(HOLDFAST), *words]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         process.stdout.readline()  # the id: it waits now
