@@ -65,7 +65,7 @@ def _lifted(scene: Scene) -> c.Pause | None:
 
 
 def _may_have_children(job: Job) -> bool:
-    return job.place in (Place.RUNNING, Place.PAUSED) and not job.parent_id
+    return (job.owner != 0 or job.place == Place.PAUSED) and not job.parent_id
 
 
 def _cast_add(command: c.Add, plan: Plan, scene: Scene) -> c.Add:
@@ -111,9 +111,16 @@ def _given(pick: int, scene: Scene) -> int:
 
 
 def _claim(plan: Plan, scene: Scene) -> Job | None:
-    """A claim that stands, or (late workers) any that was ever handed out."""
-    standing = [job for job in scene.view.live.values() if job.owner]
+    """A claim that stands, or (late workers) one of a job that is handed out anew, or any that ever was."""
+    live = scene.view.live
+    standing = [job for job in live.values() if job.owner]
+    late = [
+        job
+        for job in scene.claims
+        if job.id in live and live[job.id].claim > job.claim and live[job.id].owner
+    ]
     pool = standing if standing and plan.pick < 85 else scene.claims
+    pool = late if late and plan.pick % 6 == 0 else pool
     return pool[plan.pick % len(pool)] if pool else None
 
 

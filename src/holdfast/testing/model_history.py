@@ -190,6 +190,16 @@ def children_wait_for_their_parent(step: Step, _history: History) -> Complaints:
             yield f"child {job.id} of a parent that is {parent.state} is {job.state}"
 
 
+def nobody_is_resumed_too_early(step: Step, _history: History) -> Complaints:
+    """A parent leaves PAUSED when no child is pending, or somebody puts it back."""
+    requeued = {command.job_id for command in step.asked(c.Requeue)}
+    for job in step.before.at(Place.PAUSED):
+        after = step.after.live.get(job.id, job)
+        waits = after.place in (Place.PAUSED, Place.DONE) or job.id in requeued
+        if not job.parent_id and after.children.pending and not waits:
+            yield f"parent {job.id} is {after.state} with {after.children}"
+
+
 def a_firing_adds_a_job(step: Step, _history: History) -> Complaints:
     """One for each moment, unless it is unique and there is one already."""
     if any(True for _ in step.asked(c.SetSchedule, c.DeleteSchedule, c.Delete, c.Cancel)):
@@ -257,6 +267,7 @@ STEP_CHECKS: tuple[Callable[[Step, History], Complaints], ...] = (
     claims_get_what_they_asked_for,
     what_is_due_is_so,
     children_wait_for_their_parent,
+    nobody_is_resumed_too_early,
     a_firing_adds_a_job,
     replies_are_as_stored,
     a_refusal_changes_nothing,
