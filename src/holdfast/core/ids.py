@@ -40,6 +40,11 @@ def pack(tick: int, sysid: int, slot: int) -> int:
     return ((time << SYSID_BITS | sysid) << SEQUENCE_BITS | sequence) << SLOT_BITS | slot
 
 
+def moved(job_id: int, slot: int) -> int:
+    """The same id living in another slot."""
+    return job_id >> SLOT_BITS << SLOT_BITS | slot
+
+
 def unpack(job_id: int) -> Parts:
     """What an id says."""
     rest, slot = job_id >> SLOT_BITS, job_id & (SLOTS - 1)

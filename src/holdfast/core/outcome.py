@@ -7,6 +7,8 @@ failed   4xx         done, in vain: never again
 error    5xx         something broke: run again after the backoff
 """
 
+from functools import lru_cache
+
 from msgspec.structs import replace
 
 from .bounds import ERROR_BYTES, ERRORS_KEPT
@@ -23,6 +25,8 @@ def code_of(exit_code: int) -> Code:
 
 def outcome(code: Code, *, now_ms: int, exit_code: int = 0, error: str = "", traceback: str = "") -> Outcome:
     """A run's end, with texts cut to what is kept. Of a traceback the end matters most."""
+    if not error and not traceback:
+        return _wordless(code, now_ms, exit_code or EXIT_CODES[code])
     return Outcome(
         code=code,
         at=now_ms,
@@ -30,6 +34,12 @@ def outcome(code: Code, *, now_ms: int, exit_code: int = 0, error: str = "", tra
         error=_start(error),
         traceback=_end(traceback),
     )
+
+
+@lru_cache(maxsize=16)
+def _wordless(code: Code, now_ms: int, exit_code: int) -> Outcome:
+    """The same for all jobs that end together."""
+    return Outcome(code=code, at=now_ms, exit_code=exit_code)
 
 
 def noted(job: Job, end: Outcome) -> Job:

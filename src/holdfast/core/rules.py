@@ -18,6 +18,7 @@ passes `lease_until`: `lapse` leaves `owner` and `claim` as they are, so that un
 the job its holder may still answer, and `extend` takes it back. Versions are the store's affair.
 """
 
+from collections.abc import Callable
 from operator import attrgetter
 from typing import Any
 
@@ -36,18 +37,15 @@ QUARANTINED = "quarantined"
 EXPIRED = "expired"
 
 
-# Most jobs are plain: nothing said but task and data. They are made by the thousand, so they have a
-# short way of their own.
-_SPECIAL = attrgetter(
-    *(name for name in NewJob.__struct_fields__ if name not in ("task", "tenant", "data", "id"))
+# All that is said of a new job but its id and data: two of which it is the same become, in one
+# transaction, jobs that are alike but for those. `insert_alike` of stores rests on it.
+alike: Callable[[NewJob], tuple[Any, ...]] = attrgetter(
+    *(name for name in NewJob.__struct_fields__ if name not in ("data", "id"))
 )
-_PLAIN = _SPECIAL(NewJob(task="-"))
 
 
 def create(new: NewJob, *, job_id: int, now_ms: int) -> Job:
     """A job as it first stands: due at once, or at its time."""
-    if _SPECIAL(new) == _PLAIN:
-        return _plain(new, job_id, now_ms)
     run_at = new.run_at or now_ms + new.delay_ms
     priority = DEFAULT_PRIORITY if new.priority is None else new.priority
     return Job(
@@ -79,19 +77,6 @@ def create(new: NewJob, *, job_id: int, now_ms: int) -> Job:
     )
 
 
-def _plain(new: NewJob, job_id: int, now_ms: int) -> Job:
-    return Job(
-        id=job_id,
-        task=new.task,
-        tenant=new.tenant,
-        created_at=now_ms,
-        run_at=now_ms,
-        place=Place.READY,
-        rank=rank.ready(DEFAULT_PRIORITY, now_ms),
-        size=size_of(new.data),
-    )
-
-
 def queued(job: Job, *, run_at: int, now_ms: int, **changes: Any) -> Job:
     """The job among those that wait, SCHEDULED or READY by its time, owned by nobody."""
     due = run_at <= now_ms
@@ -120,6 +105,11 @@ def hold_back(job: Job) -> Job:
 def let_go(job: Job) -> Job:
     """A held job that its domain lets run again."""
     return replace(job, place=Place.READY)
+
+
+def starts_plainly(job: Job) -> bool:
+    """Whether `claim` makes of a job just what a store makes of it by itself."""
+    return not (job.expires_at or job.retry_after or job.timeout_ms or job.lapsed or job.again_at)
 
 
 def claim(job: Job, *, owner: int, now_ms: int, lease_ms: int | None) -> Job:

@@ -1,5 +1,7 @@
 """Adding one job to a batch, with all that may stand in its way: a known id, its parent, its unique key."""
 
+from collections.abc import Sequence
+
 from msgspec.structs import replace
 
 from ..core import commands as c
@@ -9,8 +11,27 @@ from ..core.job import Body, Job, size_of
 from .batch import Batch
 
 
+def add_all(batch: Batch, jobs: Sequence[c.NewJob], hold: c.Hold | None) -> list[int]:
+    """Add jobs; their ids in order."""
+    batch.ids.expect(len(jobs))
+    return [_bear(batch, new) if _is_free(new) else add_one(batch, new, hold) for new in jobs]
+
+
+def _is_free(new: c.NewJob) -> bool:
+    """Whether nothing can stand in a job's way: nobody but the reply will know its id."""
+    return new.unique is None and new.domain is None and not new.id and not new.parent_id
+
+
+def _bear(batch: Batch, new: c.NewJob) -> int:
+    job_id = batch.ids.make(slot=None)
+    batch.births.add(new, job_id=job_id, now_ms=batch.now_ms)
+    return job_id
+
+
 def add_one(batch: Batch, new: c.NewJob, hold: c.Hold | None = None) -> int:
     """Add a job, or find the one that is it already; its id."""
+    if _is_free(new):
+        return _bear(batch, new)
     if new.id and (batch.find(new.id) or batch.txn.archived([new.id])):
         return new.id
     parent = None

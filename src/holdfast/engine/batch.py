@@ -12,7 +12,6 @@ the store has and what was decided, and derives what follows from it:
 A job is written once however often it was decided upon, and its version goes up by one.
 """
 
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
@@ -24,7 +23,8 @@ from ..core.errors import Conflict, NotFound, Refused
 from ..core.job import Body, Job, Place, State
 from ..core.unique import Unique, UniqueKey
 from ..store.contract import Txn
-from . import counters
+from .births import Births
+from .counters import Counts
 from .limiting import Domains
 from .overlay import Overlay
 from .records import PAUSE, Pause, read_pause
@@ -59,7 +59,7 @@ class Batch:
             self.uniques,
             self.records,
         )
-        self.counts: counters.Counts = Counter()
+        self.counts = Counts()
         self.unique_stored: dict[UniqueKey, Unique | None] = {}
         # What others may be waiting for.
         self.woke = False
@@ -70,9 +70,7 @@ class Batch:
         self._removed: set[int] = set()
         # What was decided upon since the last flush, in order.
         self._touched: dict[int, None] = {}
-        # Jobs that nothing else depends on, and how many of them stand.
-        self._births: list[tuple[Job, Body]] = []
-        self._born = 0
+        self.births = Births()
         self._pauses: set[Pause] | None = None
 
     # Reading
@@ -98,11 +96,8 @@ class Batch:
         self._touched[leased.id] = None
 
     def put_claimed(self, after: Job) -> None:
-        """What the rules made of a leased job; for a plain one just what the store did, and no write."""
-        leased = self.stored[after.id]
-        after = replace(after, version=leased.version)
-        if after != leased:
-            self.put(after)
+        """What the rules made of a leased job that is not plain; one that is stands as the store has it."""
+        self.put(replace(after, version=self.stored[after.id].version))
 
     def find(self, job_id: int) -> Job | None:
         """A live job, or None."""
@@ -190,7 +185,7 @@ class Batch:
     def forget(self, old: Job) -> None:
         """Remove an archived job."""
         self.txn.forget([old.id])
-        counters.note(self.counts, old, None)
+        self.counts.went([old])
 
     def _followed(self, before: Job | None, after: Job | None) -> None:
         job = after or before
@@ -238,25 +233,20 @@ class Batch:
         """Add a job that clashes with nobody; its id."""
         job_id = new.id or self.ids.make(slot=slot_for(new))
         job = rules.create(new, job_id=job_id, now_ms=self.now_ms)
-        if not new.id and new.domain is None and new.unique is None and parent is None:
-            # Nobody can speak of a job whose number has not been told: it needs no place in the
-            # working set, which is most of what adding thousands would cost.
-            self._births.append((job, new.data))
-            return job_id
         self.data[job_id] = new.data
         self.put(family.born(job, parent) if parent else job)
         return job_id
 
     def keep(self) -> None:
         """The command at hand stands."""
-        self._born = len(self._births)
+        self.births.keep()
         for overlay in self._overlays:
             if overlay.draft:
                 overlay.keep()
 
     def drop(self) -> None:
         """The command at hand failed: nothing of it remains."""
-        del self._births[self._born :]
+        self.births.drop()
         for overlay in self._overlays:
             overlay.drop()
 
@@ -272,14 +262,11 @@ class Batch:
         ]
         self._touched.clear()
         self.domains.account(changed)
-        inserts, self._births, self._born = self._births, [], 0
-        for job, _ in inserts:
-            self.counts[job.tenant, job.task, job.place, State.QUEUED] += 1
-        self.woke = self.woke or bool(inserts)
-        swaps, removed, archived = [], [], []
+        self._count(changed)
+        self._write_births()
+        inserts, swaps, removed, archived = [], [], [], []
         for job_id in changed:
-            before, after = self.stored.get(job_id), self.jobs.kept[job_id]
-            self._noted(job_id, after)
+            before, after = stored(job_id), kept[job_id]
             if before is None and after is not None:
                 inserts.append((after, self.data.kept.pop(job_id, "{}")))
                 before = self.stored[job_id] = after
@@ -287,11 +274,19 @@ class Batch:
                 self._removed.add(job_id)
                 if before is not None:
                     removed.append(self.stored.pop(job_id))
-            elif self._goes(after):
+            elif after.place is Place.DONE and self._goes(after):
                 archived.append(replace(after, version=(before or after).version + 1))
             elif before is not after:
                 swaps.append(replace(after, version=(before or after).version + 1))
         self._write(inserts, swaps, removed, archived)
+
+    def _write_births(self) -> None:
+        for group in self.births.take():
+            job = group.template
+            self.counts.came_alike(job, len(group.rows))
+            self.woke = True
+            if self.txn.insert_alike(job, group.rows):
+                raise Conflict("an id was taken")
 
     def _write(
         self, inserts: list[tuple[Job, Body]], swaps: list[Job], removed: list[Job], archived: list[Job]
@@ -315,7 +310,7 @@ class Batch:
             self.jobs.kept[job.id] = None
             del self.stored[job.id], self.counted[job.id]
             if not self.retention_ms:
-                counters.note(self.counts, job, None)
+                self.counts.went([job])
         for bodies, result in ((self.data.kept, False), (self.results.kept, True)):
             # What went without an archive has no body to keep.
             kept = {id: body for id, body in bodies.items() if self.retention_ms or self.jobs.kept.get(id)}
@@ -338,17 +333,22 @@ class Batch:
             self.txn.put_records(kind, records)
         self.records.kept.clear()
 
-    def _noted(self, job_id: int, after: Job | None) -> None:
-        counters.note(self.counts, self.counted.get(job_id), after)
-        if after is None:
-            self.counted.pop(job_id, None)
-            self.ended.add(job_id)
-            return
-        self.counted[job_id] = after
-        if after.place in (Place.READY, Place.SCHEDULED):
-            self.woke = True
-        elif after.place == Place.DONE:
-            self.ended.add(job_id)
+    def _count(self, changed: list[int]) -> None:
+        """Let the counts follow, and note what others may be waiting for."""
+        counted, kept = self.counted, self.jobs.kept
+        self.counts.went([counted[id] for id in changed if id in counted])
+        for job_id in changed:
+            after = kept[job_id]
+            if after is None:
+                counted.pop(job_id, None)
+                self.ended.add(job_id)
+                continue
+            counted[job_id] = after
+            if after.place is Place.READY or after.place is Place.SCHEDULED:
+                self.woke = True
+            elif after.place is Place.DONE:
+                self.ended.add(job_id)
+        self.counts.came([counted[id] for id in changed if id in counted])
 
     def _goes(self, job: Job) -> bool:
         """Whether an ended job leaves the live jobs: FAILED ones stay, and children beside a live parent."""
@@ -366,9 +366,8 @@ class Batch:
     def finish(self) -> None:
         """The last writes of the transaction: domains and counts."""
         self.domains.write()
-        if changes := counters.changes(self.counts):
+        if changes := self.counts.take():
             self.txn.count(changes)
-        self.counts.clear()
 
 
 def slot_for(new: NewJob) -> int | None:

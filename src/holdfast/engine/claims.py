@@ -24,8 +24,9 @@ def claim(batch: Batch, command: c.Claim) -> list[c.Claimed]:
     started: list[Job] = []
     wanted = min(command.limit, CLAIM_JOBS)
     owner = command.owner or batch.ids.number
-    looked_at = 0
+    looked_at = rounds = 0
     while len(started) < wanted:
+        rounds += 1
         found = _round(batch, command, owner, wanted - len(started), started)
         looked_at += found
         if not found:
@@ -33,8 +34,9 @@ def claim(batch: Batch, command: c.Claim) -> list[c.Claimed]:
         if looked_at >= LOOKED_AT:
             batch.woke = batch.woke or not started
             break
-    # A later round may have found what comes before: one who was HELD behind a job that cannot run.
-    started.sort(key=lambda job: (-job.priority, job.run_at, job.id))
+    if rounds > 1:
+        # A later one may have found what comes before: one who was HELD behind a job that cannot run.
+        started.sort(key=lambda job: (-job.priority, job.run_at, job.id))
     bodies = batch.txn.bodies([job.id for job in started]) if started else {}
     return [c.Claimed(job=job, data=bodies.get(job.id, "{}")) for job in _as_they_are(batch, started)]
 
@@ -80,9 +82,12 @@ def _start(batch: Batch, command: c.Claim, owner: int, jobs: list[Job], started:
     runs: list[tuple[Job, Job]] = []
     failed: list[Job] = []
     for job in jobs:
-        after = rules.claim(job, owner=owner, now_ms=batch.now_ms, lease_ms=command.lease_ms)
+        after = batch.stored[job.id]
+        # The store leased it to the number that this process had last, which may be another by now.
+        if after.owner != owner or not rules.starts_plainly(job):
+            after = rules.claim(job, owner=owner, now_ms=batch.now_ms, lease_ms=command.lease_ms)
         size += job.size
-        if after.place != Place.RUNNING:
+        if after.place is not Place.RUNNING:
             failed.append(after)
         elif size > CLAIM_BYTES and (runs or started):
             # As it stood: nobody has heard of this claim.
@@ -90,15 +95,16 @@ def _start(batch: Batch, command: c.Claim, owner: int, jobs: list[Job], started:
             full = True
         else:
             runs.append((job, after))
-    room = _room(batch, [job for job, _ in runs])
+    room = _room(batch, [job for job, _ in runs if job.domain is not None])
     for job, after in runs:
-        key = (job.tenant, job.domain or b"")
-        if job.domain is not None and not room[key]:
-            batch.put(rules.hold_back(job))
-            continue
         if job.domain is not None:
+            key = (job.tenant, job.domain)
+            if not room[key]:
+                batch.put(rules.hold_back(job))
+                continue
             room[key] -= 1
-        batch.put_claimed(after)
+        if after is not batch.stored[job.id]:
+            batch.put_claimed(after)
         started.append(after)
     # Last, because the parent of one of them may just have been started, and is to know.
     for after in failed:

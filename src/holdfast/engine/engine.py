@@ -171,8 +171,7 @@ def _next_ms(txn: Txn, next_upkeep_ms: int | None) -> int | None:
 def check(command: c.Command) -> None:
     """Refuse bad input before it goes anywhere."""
     if isinstance(command, c.Add):
-        for new in command.jobs:
-            checks.check_new(new)
+        checks.check_jobs(command.jobs)
     else:
         checks.check_command(command)
 

@@ -95,7 +95,7 @@ class IdMaker:
     def __init__(self, source: IdSource, txn: Txn) -> None:
         self._source, self._txn = source, txn
         self.held = source.held or self._confirmed(source.tentative)
-        self._ticks: Iterator[int] = iter(())
+        self._ready: Iterator[int] = iter(())
 
     def _confirmed(self, tentative: Held | None) -> Held | None:
         """What was taken inside a caller's transaction, if that transaction can be seen here."""
@@ -119,22 +119,22 @@ class IdMaker:
         return held.number
 
     def expect(self, count: int) -> None:
-        """So many ids will be asked for: have their ticks at hand, and the right to use them."""
+        """So many ids will be asked for: have them at hand, and the right to use them."""
         held = self.held
         ticks = self._source.next_ticks(count, self._txn.now_ms, held.floor if held else 0)
         if held is None or ticks[-1] >= ids.tick_at(held.lease.ids_until_ms):
             held = self._renew()
             ticks = self._source.next_ticks(count, self._txn.now_ms, held.floor)
-        self._ticks = iter(ticks)
+        number = held.number
+        self._ready = iter([ids.pack(tick, number, tick % ids.SLOTS) for tick in ticks])
 
     def make(self, *, slot: int | None) -> int:
         """An id that was never made before."""
-        tick = next(self._ticks, None)
-        if tick is None:
+        made = next(self._ready, None)
+        if made is None:
             self.expect(1)
-            tick = next(self._ticks)
-        assert self.held is not None
-        return ids.pack(tick, self.held.number, tick % ids.SLOTS if slot is None else slot)
+            made = next(self._ready)
+        return made if slot is None else ids.moved(made, slot)
 
     def _renew(self) -> Held:
         """Move the end of our ids on; a number that is no longer ours is replaced by another."""
@@ -147,8 +147,8 @@ class IdMaker:
             taken = kept.get(number)
             floor = ids.tick_at(taken.ids_until_ms) if taken else 0
             token = secrets.token_hex(8)
-            # Ticks at hand were another number's: below the floor they may not be this one's.
-            self._ticks = iter(())
+            # Those at hand are another's: nobody may make them any more.
+            self._ready = iter(())
         else:
             number, floor, token = held.number, held.floor, held.lease.token
         ahead = max(now_ms, self._source.last_ms, ids.time_of(floor))

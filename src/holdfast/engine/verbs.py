@@ -15,8 +15,8 @@ from ..core import family, rules
 from ..core.errors import LeaseLost, NotFound
 from ..core.job import Code, Job, Place, State
 from ..core.outcome import backoff_ms, outcome
-from . import chores, counters, governing, schedules
-from .adding import add_one, put
+from . import chores, governing, schedules
+from .adding import add_all, add_one, put
 from .batch import Batch
 
 
@@ -32,8 +32,7 @@ def add(batch: Batch, command: c.Add) -> list[int]:
     if command.hold is not None and command.hold.claim is not None:
         # First: a holder who is late hears that, not that its job is unknown.
         _held(batch, command.hold, "add a child by")
-    batch.ids.expect(len(command.jobs))
-    return [add_one(batch, new, command.hold) for new in command.jobs]
+    return add_all(batch, command.jobs, command.hold)
 
 
 def _held(batch: Batch, hold: c.Hold, verb: str) -> Job:
@@ -174,8 +173,7 @@ def delete(batch: Batch, command: c.Delete) -> None:
 def purge(batch: Batch, command: c.Purge) -> int:
     """Delete old archived jobs; see `Purge`."""
     gone = batch.txn.purge(command.before_ms, tenant=command.tenant, limit=command.limit)
-    for job in gone:
-        counters.note(batch.counts, job, None)
+    batch.counts.went(gone)
     return len(gone)
 
 

@@ -99,7 +99,9 @@ class BaseQueue:
         if isinstance(item, c.NewJob):
             return item
         if isinstance(item, tuple) and len(item) == 2 and isinstance(item[0], str):
-            return self.call(item[0], item[1], **options)
+            if options or item[0] in self.tasks:
+                return self.call(item[0], item[1], **options)
+            return asks.call(item[0], item[1], options, tenant=self.tenant)
         raise BadInput("job", item, needed="(task, data), or what a task's `call` returns")
 
     def _schedule_ask(

@@ -16,6 +16,7 @@ from ..core.job import Backoff, Body
 
 # As many as 2**63 - 1 has.
 ID_DIGITS = 19
+_BYTES = (bytes, bytearray, memoryview)
 
 Duration = float | int | timedelta | str
 Moment = datetime | float | int | str
@@ -75,7 +76,7 @@ def new_job(task: str, data: Body, options: JobOptions, *, tenant: str) -> NewJo
 
 def encode(what: str, value: Any) -> Body:
     """Data or a result as it is written: bytes as they are, everything else as JSON."""
-    if isinstance(value, bytes | bytearray | memoryview):
+    if isinstance(value, _BYTES):
         return bytes(value)
     try:
         raw = msgspec.json.encode(value)

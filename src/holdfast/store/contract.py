@@ -163,6 +163,12 @@ class Txn(ReadTxn, Protocol):
     def insert(self, rows: Sequence[tuple[Job, Body]]) -> set[int]:
         """Add jobs with their data. Ids that exist already, archived or not, are left alone and returned."""
 
+    def insert_alike(self, template: Job, rows: Sequence[tuple[int, Body]]) -> set[int]:
+        """Add jobs that are as `template` but for their id, their data and its size; otherwise as `insert`.
+
+        Most jobs are added by the thousand and alike, and a store may write what they share once.
+        """
+
     def swap(self, jobs: Sequence[Job]) -> None:
         """Replace each job by its next version, whose number is one above the stored one, or `Conflict`."""
 

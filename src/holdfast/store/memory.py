@@ -9,9 +9,11 @@ from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from itertools import islice
 from typing import Any, TypeVar
 
+from msgspec.structs import replace
+
 from ..core import rank
 from ..core.errors import BadInput, Conflict, Unavailable
-from ..core.job import Body, Job, Place, State
+from ..core.job import Body, Job, Place, State, size_of
 from ..core.limits import Domain, DomainKey
 from ..core.unique import Unique, UniqueKey
 from .clock import Clock, system_clock
@@ -243,6 +245,9 @@ class _MemoryTxn(_MemoryReads):
             self._place(job.id, job)
             self._set(self.data.bodies, (job.id, False), data)
         return known
+
+    def insert_alike(self, template: Job, rows: Sequence[tuple[int, Body]]) -> set[int]:
+        return self.insert([(replace(template, id=id, size=size_of(data)), data) for id, data in rows])
 
     def swap(self, jobs: Sequence[Job]) -> None:
         for job in jobs:

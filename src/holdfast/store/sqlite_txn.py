@@ -5,7 +5,7 @@ that it changed as many rows as were given is the proof that all were as expecte
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from ..core import rank
 from ..core.errors import Conflict
-from ..core.job import Body, Job, Place
+from ..core.job import Body, Job, Place, size_of
 from ..core.limits import Domain
 from ..core.unique import Unique, UniqueKey
 from .contract import ClaimQuery, CountKey
@@ -52,21 +52,35 @@ class SqliteTxn(SqliteReads):
 
     def insert(self, rows: Sequence[tuple[Job, Body]]) -> set[int]:
         """Add jobs with their data; those that exist are left alone and returned."""
-        ids = [job.id for job, _ in rows]
-        known: set[int] = set()
-        # New ids are nearly always above all others; only where not is each one looked up.
-        if len(set(ids)) < len(ids) or (ids and min(ids) <= self.link.value(SQL["newest"])):
-            known = self._stored(ids)
-            fresh: dict[int, tuple[Job, Body]] = {}
-            for job, data in rows:
-                if job.id in known or job.id in fresh:
-                    known.add(job.id)
-                else:
-                    fresh[job.id] = (job, data)
-            rows = list(fresh.values())
+        fresh, known = self._fresh([job.id for job, _ in rows])
+        rows = [row for row, is_fresh in zip(rows, fresh, strict=True) if is_fresh]
         self._write("insert_jobs", [_row(job) for job, _ in rows])
         self._write("put_data", [(job.id, data) for job, data in rows])
         return known
+
+    def insert_alike(self, template: Job, rows: Sequence[tuple[int, Body]]) -> set[int]:
+        """Add jobs that are as `template`: what they share is bound once for each statement."""
+        fresh, known = self._fresh([id for id, _ in rows])
+        rows = rows if not known else [row for row, is_fresh in zip(rows, fresh, strict=True) if is_fresh]
+        shared = list(_row(template)[1:-1])
+        rest = _rest_maker(template)
+        for sql, values in in_rows("insert_alike", [(id, rest(id, data)) for id, data in rows]):
+            self.changed += self.link.change(sql, shared + values)
+        self._write("put_data", rows)
+        return known
+
+    def _fresh(self, ids: list[int]) -> tuple[list[bool], set[int]]:
+        """Of each id whether it is to be added, and those that exist already or come twice."""
+        # New ids are nearly always above all others; only where not is each one looked up.
+        if not ids or (len(set(ids)) == len(ids) and min(ids) > self.link.value(SQL["newest"])):
+            return [True] * len(ids), set()
+        known, seen, fresh = self._stored(ids), set[int](), []
+        for id in ids:
+            fresh.append(id not in known and id not in seen)
+            seen.add(id)
+            if not fresh[-1]:
+                known.add(id)
+        return fresh, known
 
     def _stored(self, ids: Collection[int]) -> set[int]:
         answer = self.link.value(SQL["known"], (listed(ids),))
@@ -201,6 +215,20 @@ def _row(job: Job) -> tuple[Any, ...]:
         job.schedule,
         _encode(replace(job, **_COLD)).decode(),
     )
+
+
+def _rest_maker(template: Job) -> Callable[[int, Body], str]:
+    """What writes `rest` for jobs that are as `template`, without making each of them first."""
+    text = _encode(replace(template, id=0, size=1, **_COLD)).decode()
+    head, _, tail = text.removeprefix('{"id":0').rpartition('"size":1')
+
+    def rest(id: int, data: Body) -> str:
+        size = size_of(data)
+        if size:
+            return f'{{"id":{id}{head}"size":{size}{tail}'
+        return _encode(replace(template, id=id, size=0, **_COLD)).decode()
+
+    return rest
 
 
 def _text_or_bytes(value: bytes) -> str | bytes:

@@ -13,6 +13,14 @@ INSERT INTO holdfast_jobs (
     mock, expires_at, parent_id, domain, schedule, rest
 ) VALUES {rows}
 
+-- The columns from tenant to schedule are the same for all: they are bound first, and once.
+-- name: insert_alike
+INSERT INTO holdfast_jobs (
+    id, tenant, task, place, rank, version, owner, lease_until, started_at, claim,
+    mock, expires_at, parent_id, domain, schedule, rest
+) SELECT new.column1, ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, new.column2
+FROM (VALUES {rows}) AS new
+
 -- name: swap
 UPDATE holdfast_jobs
 SET tenant = new.column2, task = new.column3, place = new.column4, rank = new.column5,
