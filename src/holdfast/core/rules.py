@@ -191,10 +191,14 @@ def retry(job: Job, *, now_ms: int, end: Outcome, run_at: int, counts: bool = Tr
 
 
 def release(job: Job, *, now_ms: int) -> Job:
-    """Give a job back as if it had not been handed out, but for the claim, which never goes back."""
+    """Give a job back as if it had not been handed out, but for the claim, which never goes back.
+
+    One that was replaced meanwhile waits for the time that the replacement has.
+    """
     if _stops(job):
         return _done(job, State.CANCELLED, now_ms=now_ms, reason="cancelled")
-    return queued(job, run_at=job.run_at, now_ms=now_ms, cancel_requested=job.cancel_requested)
+    run_at = job.again_at or job.run_at
+    return queued(job, run_at=run_at, now_ms=now_ms, cancel_requested=job.cancel_requested)
 
 
 def lapse(job: Job, *, now_ms: int) -> Job:
@@ -212,16 +216,16 @@ def lapse(job: Job, *, now_ms: int) -> Job:
     # With `retry_after` it is due from the end of the lease on, as the documents have it; else it
     # keeps its time, and so its turn.
     run_at = job.lease_until if job.retry_after and job.lease_until else job.run_at
-    return queued(
-        job, run_at=min(run_at, now_ms), now_ms=now_ms, scheduled_at=job.scheduled_at or job.run_at, **kept
-    )
+    run_at = job.again_at or min(run_at, now_ms)
+    return queued(job, run_at=run_at, now_ms=now_ms, scheduled_at=job.scheduled_at or job.run_at, **kept)
 
 
 def suspected(job: Job, *, now_ms: int) -> Job:
     """One of several jobs whose process died: run again, alone, and held against none of them."""
     if _stops(job):
         return _done(job, State.CANCELLED, now_ms=now_ms, reason="cancelled")
-    return queued(job, run_at=job.run_at, now_ms=now_ms, suspect=True, cancel_requested=job.cancel_requested)
+    run_at = job.again_at or job.run_at
+    return queued(job, run_at=run_at, now_ms=now_ms, suspect=True, cancel_requested=job.cancel_requested)
 
 
 def extend(job: Job, *, now_ms: int, lease_ms: int) -> Job:

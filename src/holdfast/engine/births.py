@@ -20,33 +20,33 @@ class Group:
 
 
 class Births:
-    """What was added so far (`kept`), and what the command at hand adds."""
+    """What was added so far, in groups; what the command at hand adds may yet be taken back."""
 
     def __init__(self) -> None:
-        self.kept: list[Group] = []
-        self._draft: list[Group] = []
+        self._groups: list[Group] = []
+        # How much of it stands: so many groups, and so many rows of the last of them.
+        self._kept = (0, 0)
 
     def add(self, new: NewJob, *, job_id: int, now_ms: int) -> None:
         """Let a job be born."""
         alike = rules.alike(new)
-        if not self._draft or self._draft[-1].alike != alike:
-            self._draft.append(Group(alike, rules.create(new, job_id=job_id, now_ms=now_ms)))
-        self._draft[-1].rows.append((job_id, new.data))
+        if not self._groups or self._groups[-1].alike != alike:
+            self._groups.append(Group(alike, rules.create(new, job_id=job_id, now_ms=now_ms)))
+        self._groups[-1].rows.append((job_id, new.data))
 
     def keep(self) -> None:
         """The command at hand stands."""
-        for group in self._draft:
-            if self.kept and self.kept[-1].alike == group.alike:
-                self.kept[-1].rows += group.rows
-            else:
-                self.kept.append(group)
-        self._draft = []
+        if self._groups:
+            self._kept = (len(self._groups), len(self._groups[-1].rows))
 
     def drop(self) -> None:
         """The command at hand failed."""
-        self._draft = []
+        groups, rows = self._kept
+        del self._groups[groups:]
+        if self._groups:
+            del self._groups[-1].rows[rows:]
 
     def take(self) -> list[Group]:
         """All that are to be written now."""
-        groups, self.kept = self.kept, []
+        groups, self._groups, self._kept = self._groups, [], (0, 0)
         return groups

@@ -31,6 +31,8 @@ LONGEST_SLEEP_S = 1.0
 GATHERING = 0.3
 MOST_GATHERING_S = 0.001
 GATHERING_STEP_S = 0.000_03
+# What nearly always brings something to claim.
+BRINGING = (c.Add, c.Release, c.Requeue)
 _BELL, _STOP = object(), object()
 
 
@@ -157,8 +159,10 @@ class Committer:
         awaits = [ticket for ticket in tickets if isinstance(ticket.command, c.Await)]
         writes = [ticket for ticket in tickets if not isinstance(ticket.command, c.Await)]
         due = self._next_ms is not None and self.engine.store.now_ms() >= self._next_ms
-        if self._claims and (self._look or due):
-            # First come, first served: those who have waited longest are asked first.
+        brings = any(isinstance(ticket.command, BRINGING) for ticket in writes)
+        if self._claims and (self._look or due or brings):
+            # First come, first served: those who have waited longest are asked first. What is just
+            # being added they get in the same commit.
             writes = [*self._claims, *writes]
             self._claims = []
         looked, self._look = self._look, False

@@ -107,6 +107,8 @@ class Engine:
         done.retention_ms = self._retention(txn)
         batch = Batch(txn, maker, retention_ms=done.retention_ms, dice=self._dice)
         _preload(batch, commands, trust=trust)
+        if added := sum(len(command.jobs) for command in commands if isinstance(command, c.Add)):
+            maker.expect(added)
         replies = {at: _decide(batch, x, trust) for at, x in enumerate(commands) if type(x) in VERBS}
         claims = any(isinstance(command, c.Claim | c.Upkeep) for command in commands)
         if claims:

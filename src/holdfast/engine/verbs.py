@@ -57,8 +57,9 @@ def answer(batch: Batch, command: c.Answer) -> Ref:
     after = _answered(batch, job, command)
     if command.code != Code.FAILED:
         # A finish or retry is the parent's word that it has seen its ended children.
+        # The documents delete them all, also those that were cancelled during this run.
         goes = after.place == Place.DONE and after.ended != State.FAILED
-        after = chores.sweep(batch, after, goes=goes)
+        after = chores.sweep(batch, after, goes=goes or job.strict)
     if command.result is not None:
         batch.results[job.id] = command.result
         after = replace(after, has_result=True)

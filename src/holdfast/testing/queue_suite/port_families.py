@@ -137,6 +137,18 @@ def test_a_parent_retried_at_the_port_leaves_its_children_waiting(port: Port) ->
     assert (port.state(parent), port.state(child)) == (State.QUEUED, State.PAUSED)
 
 
+def test_a_child_cancelled_while_its_parent_runs_goes_with_that_runs_finish(port: Port) -> None:
+    """FinishJob deletes all that are FINISHED or CANCELLED, whichever run saw them."""
+    parent = port.add("parent")
+    port.take("parent")
+    first, second = port.add("child", parent=parent), port.add("child", parent=parent)
+    port.queue.cancel(first, force=True)
+
+    assert port.finish(parent).state == State.PAUSED
+
+    assert [job.id for job in port.queue.jobs(parent=parent)] == [second]
+
+
 def test_a_parent_that_repeats_waits_for_its_children_first(port: Port, clock: MovedClock) -> None:
     """Its repeat is considered when they have ended, and counts from that finish."""
     parent = port.add("parent", repeat="FINISHED, +1 HOUR")

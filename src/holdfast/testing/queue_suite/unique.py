@@ -194,6 +194,26 @@ def test_a_replace_of_a_running_job_outlives_a_run_that_did_not_go_well(
     assert state_of(queue, first) == State.FINISHED
 
 
+@pytest.mark.parametrize("end", ["release", "lapse"])
+def test_a_replaced_job_that_comes_back_waits_for_its_new_time(
+    queue: Queue, clock: MovedClock, end: str
+) -> None:
+    """A debounce holds also where the run that it reached came to nothing."""
+    first = queue.add("work", unique="key")
+    job = take(queue, lease=1)
+    queue.add("work", unique="key", on_conflict="replace", delay=30)
+
+    if end == "lapse":
+        clock.advance(1_000)
+        upkeep(queue)
+    else:
+        job.release()
+
+    assert (first.get().run_at, nothing(queue)) == (START_MS + 30_000, True)
+    clock.advance(30_000)
+    assert take(queue).done().state == State.FINISHED
+
+
 @pytest.mark.parametrize("late", [True, False], ids=["answered late", "handed out again"])
 def test_a_replace_reaches_a_job_that_lapsed(queue: Queue, clock: MovedClock, late: bool) -> None:
     """Whether its late holder still answers or another has it: one run has the new data, and one only."""
