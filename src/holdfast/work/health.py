@@ -15,10 +15,10 @@ import msgspec
 
 from ..core.errors import NotFound, Unavailable
 
-WRITE_S = 2.0
+WRITE_S = 1.0
 # So old may the file be, and so long ago the last answer to a claim (which waits five seconds for a job).
-STALE_MS = 10_000
-SILENT_MS = 20_000
+STALE_MS = 6_000
+SILENT_MS = 12_000
 
 
 class Health(msgspec.Struct, frozen=True, kw_only=True):

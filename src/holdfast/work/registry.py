@@ -1,7 +1,8 @@
 """The worker's entry in the registry of each store that it works. See docs/decisions/0006.
 
-Said at the start and when something changes; the counts ride along with answers that are committed anyway.
-Where a store sees for itself who is there, an idle worker says nothing; elsewhere it renews its entry.
+Said at the start and, every few seconds, if something has changed; whoever works commits more often than
+that anyway. Where a store sees for itself who is there, an idle worker says nothing; elsewhere it renews
+its entry now and then.
 """
 
 import asyncio
@@ -21,8 +22,8 @@ from ..engine.committer import Committer
 from ..store.clock import monotonic_s
 from .sources import Sources
 
-# How often the counts are brought up to date, beside what is committed anyway.
-COUNTS_S = 5.0
+# How often a worker looks whether anything about it has changed.
+LOOK_S = 3.0
 # How long an entry holds where the store cannot tell who is there, and how often it is renewed then.
 LIFE_MS = 60_000
 RENEW_S = 20.0
@@ -46,13 +47,6 @@ class Registry:
                 self._blind.append(line)
         await self.say()
 
-    def note(self, **changes: int) -> bool:
-        """What has changed; whether it is time to say so."""
-        after = replace(self._worker, **changes)
-        grown = after.processes != self._worker.processes
-        self._worker = after
-        return grown or monotonic_s() - self._said_s > COUNTS_S
-
     async def say(self) -> None:
         """Say how this worker is, to every store that it works."""
         self._said_s = monotonic_s()
@@ -65,14 +59,16 @@ class Registry:
         worker = replace(self._worker, serves=serves, said_at=now_ms, until_ms=until_ms)
         await line.ask_async(c.Enlist(worker=worker))
 
-    async def renew(self) -> None:
-        """Keep the entries alive where nobody sees that we are."""
-        while self._blind:
-            await asyncio.sleep(RENEW_S)
-            try:
-                await self.say()
-            except HoldfastError as error:
-                self._log(f"not renewed: {error}")
+    async def keep(self, counts: Callable[[], dict[str, int]]) -> None:
+        """Say what has changed, and nothing while nothing does, unless nobody sees that we are there."""
+        while True:
+            await asyncio.sleep(LOOK_S)
+            before, self._worker = self._worker, replace(self._worker, **counts())
+            if before != self._worker or (self._blind and monotonic_s() - self._said_s > RENEW_S):
+                try:
+                    await self.say()
+                except HoldfastError as error:
+                    self._log(f"the registry of workers: {error}")
 
     async def leave(self) -> None:
         """Be forgotten."""

@@ -108,7 +108,7 @@ class Supervisor:
     def _background(self) -> list[Coroutine[Any, Any, None]]:
         options, crew = self._options, self._crew
         assert self._registry is not None
-        works = [self._renew(), self._registry.renew()]
+        works = [self._renew(), self._registry.keep(self._counts)]
         if options.most_processes > options.processes:
             bounds = {"least": options.processes, "most": options.most_processes}
             scaling = Scaling(crew, **bounds, idle_s=options.shrink_s)
@@ -173,18 +173,24 @@ class Supervisor:
         reads = (asyncio.to_thread(s.line.engine.read, s.waiting) for s in self.sources.all)
         return sum(await asyncio.gather(*reads))
 
+    def _counts(self) -> dict[str, int]:
+        members = self._crew.members
+        running = sum(1 for member in members for held in member.jobs.values() if held.begun_s)
+        there = sum(not member.condemned for member in members)
+        return {"processes": there, "running": running, "done": self.done}
+
     def _health(self) -> Health:
-        sources, held = self.sources.all, self._crew.held()
+        sources, counts = self.sources.all, self._counts()
         return Health(
             pid=self._worker.pid,
             name=self._worker.name,
             written_at=system_clock(),
             claimed_at=min(s.claimed_at or self._worker.started_at for s in sources if s.tasks),
-            full=not self._crew.room() and bool(held),
+            full=not self._crew.room() and bool(self._crew.held()),
             draining=self._stopping.is_set(),
             executors=len(self._crew.members),
-            running=sum(1 for one in held if one.begun_s),
-            done=self.done,
+            running=counts["running"],
+            done=counts["done"],
             store_error=next((s.error for s in sources if s.error), ""),
             start_error=self._crew.error,
         )
@@ -292,12 +298,6 @@ class Supervisor:
     def _ran(self, member: Member, message: Ran, job: Job) -> None:
         self.done += 1
         self._spawn(self._answer(message.at, msgspec.structs.replace(message.answer, held=job)))
-        assert self._registry is not None
-        members = [one for one in self._crew.members if not one.condemned]
-        running = sum(len(one.jobs) for one in members)
-        if self._registry.note(done=self.done, running=running, processes=len(members)):
-            # With the answer, in one commit.
-            self._speak()
         if self._options.max_jobs and member.ran >= self._options.max_jobs:
             self._crew.recycle(member)
 
