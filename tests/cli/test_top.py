@@ -51,7 +51,7 @@ def test_a_frame_costs_the_same_however_many_jobs_there_are(shell, monkeypatch):
     """It asks for counts, heads of indexes and small records, and for no list of jobs."""
     with shell.queue() as queue:
         queue.add_many([("work", n) for n in range(2_000)])
-    asked = []
+    asked: list[str] = []
     store = SqliteStore(shell.file)
 
     def seen(txn):

@@ -10,12 +10,13 @@ import pytest
 import holdfast
 from holdfast.core.errors import BadInput
 from holdfast.core.sizes import size_bytes, size_text
+from tests.work.conftest import Bench
 
 APP = "tests.work.several"
 QUEUES = (f"{APP}:queue", f"{APP}:tenants", f"{APP}:elsewhere")
 
 
-def work(bench, *words: str, names: tuple[str, ...] = QUEUES[:1]) -> str:
+def work(bench: Bench, *words: str, names: tuple[str, ...] = QUEUES[:1]) -> str:
     """Have a worker of these queues do all there is to do; what it said."""
     worker = bench.start(*names[1:], "--until-empty", *words, name=names[0])
     _, said = worker.communicate(timeout=60)

@@ -3,20 +3,21 @@
 import json
 import subprocess
 import sys
+from typing import Any
 
 from holdfast.engine.workers import alive
-from tests.work.conftest import ROOT
+from tests.work.conftest import ROOT, Bench
 
 APP = "tests.work.several:queue"
 
 
-def holdfast(bench, *words: str) -> subprocess.CompletedProcess[str]:
+def holdfast(bench: Bench, *words: str) -> subprocess.CompletedProcess[str]:
     """Run a command on the store."""
     command = [sys.executable, "-m", "holdfast", "--store", bench.store, *words]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
 
 
-def living(bench) -> list[int]:
+def living(bench: Bench) -> list[int]:
     """The process numbers of all workers that are alive."""
     return [worker.pid for worker in bench.queue.line.committer.engine.read(alive)]
 
@@ -61,7 +62,7 @@ def test_workers_are_listed(bench):
     worker = bench.start("--threads", "4", "--processes", "2", name=APP)
     bench.wait_for(lambda: living(bench) == [worker.pid])
 
-    def told() -> dict:
+    def told() -> Any:
         return json.loads(holdfast(bench, "workers", "--json").stdout)
 
     bench.wait_for(lambda: told()["done"] == 1)

@@ -2,18 +2,21 @@
 
 import os
 import signal
+import subprocess
 
 import pytest
+
+from tests.work.conftest import Bench
 
 APP = "tests.work.several:queue"
 
 
-def running(bench) -> int:
+def running(bench: Bench) -> int:
     """How many jobs are leased to somebody."""
     return sum(row.get("RUNNING", 0) for row in bench.queue.counts().values())
 
 
-def stop(worker) -> str:
+def stop(worker: subprocess.Popen[str]) -> str:
     """Tell a worker to stop, once; what it said."""
     worker.terminate()
     _, said = worker.communicate(timeout=60)
@@ -96,3 +99,18 @@ def test_a_worker_that_is_stopped_while_it_waits_for_a_job_claims_none(bench):
         worker.communicate(timeout=60)
 
         assert running(bench) == 0
+
+
+def test_an_executor_that_cannot_answer_gives_back_what_it_had_all_the_same(bench):
+    """A handler holds the interpreter lock; nobody is left to say what was not started."""
+    hog = bench.queue.add("hog", {"seconds": 60.0})
+    worker = bench.start("--threads", "2", "--drain-timeout", "200ms")
+    bench.wait_for(lambda: bench.noted("hog"))
+    behind = [bench.queue.add("double", {"n": n}) for n in range(3)]
+    bench.wait_for(lambda: running(bench) == 2)
+
+    stop(worker)
+
+    assert running(bench) == 0
+    states = {(job.get().state, job.get().attempts, job.get().losses) for job in (hog, *behind)}
+    assert states == {("QUEUED", 0, 0)}

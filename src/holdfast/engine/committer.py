@@ -183,15 +183,17 @@ class Committer:
         would cost whoever adds most of his speed, each looks beside it whether there is anything to get.
         """
         due = self._next_ms is not None and self.engine.store.now_ms() >= self._next_ms
-        if self._look or due or not self._rung:
+        if not self._rung:
             return self._look or due
-        if not busy:
+        if not (busy or self._look or due):
             try:
                 found = self.engine.read(lambda txn: prospects(txn, [t.command for t in self._claims]))
             except Exception:
                 # Whoever writes meets the same, and has somebody to tell.
                 return True
             if not found.any:
+                if found.fires_ms is not None:
+                    self.engine.next_upkeep_ms = min(self.engine.next_upkeep_ms, found.fires_ms)
                 moments = (found.next_ms, self.engine.next_upkeep_ms)
                 self._next_ms = min(moment for moment in moments if moment is not None)
                 return False

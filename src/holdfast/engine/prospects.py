@@ -22,26 +22,24 @@ class Prospects(NamedTuple):
 
     any: bool
     next_ms: int | None = None
+    # When a schedule next fires, which is the rest of upkeep's to do.
+    fires_ms: int | None = None
 
 
 def prospects(txn: ReadTxn, commands: Sequence[c.Command]) -> Prospects:
     """What there is for these claims."""
-    next_ms = _next_ms(txn)
-    if next_ms is not None and next_ms <= txn.now_ms:
+    next_ms = txn.moments().first
+    firings = (_fires_at(raw) for raw in txn.records(SCHEDULE).values())
+    fires_ms = min((moment for moment in firings if moment is not None), default=None)
+    if any(moment is not None and moment <= txn.now_ms for moment in (next_ms, fires_ms)):
         return Prospects(True)
     if txn.records(CHORE):
         return Prospects(True)
     if not txn.first(Place.READY, rank.LAST, 1):
-        return Prospects(False, next_ms)
+        return Prospects(False, next_ms, fires_ms)
     stopped = pauses(txn)
     claims = [command for command in commands if isinstance(command, c.Claim)]
-    return Prospects(any(_has_ready(txn, claim, stopped) for claim in claims), next_ms)
-
-
-def _next_ms(txn: ReadTxn) -> int | None:
-    firings = (_fires_at(raw) for raw in txn.records(SCHEDULE).values())
-    moments = (txn.moments().first, *firings)
-    return min((moment for moment in moments if moment is not None), default=None)
+    return Prospects(any(_has_ready(txn, claim, stopped) for claim in claims), next_ms, fires_ms)
 
 
 @lru_cache(maxsize=4096)

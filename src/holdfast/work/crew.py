@@ -84,29 +84,20 @@ class Crew:
 
     async def _start_one(self, *, alone: bool = False) -> tuple[Member | None, Hello]:
         """Start an executor; it, unless it could not be, and what it says of itself."""
-        ours, theirs = socket.socketpair()
-        command = [
-            sys.executable,
-            "-m",
-            "holdfast.work.executor",
-            str(theirs.fileno()),
-            str(self._threads),
-            *self._names,
-        ]
-        # From this thread and no other: the kernel ends a child with the thread that started it.
-        process = subprocess.Popen(command, pass_fds=[theirs.fileno()], env=self._variables)  # noqa: ASYNC220
-        theirs.close()
+        try:
+            process, ours = self._spawned()
+        except OSError as error:
+            return None, self._failed(Hello(pid=0, error=f"no process: {error.strerror}"))
         reader, writer = await asyncio.open_connection(sock=ours, limit=2**20)
-        member = Member(process, writer, self._threads)
         hello = await _receive(reader)
         if not isinstance(hello, Hello) or hello.error:
             writer.close()
             await asyncio.to_thread(process.wait)
             text = f"its process ended with {process.returncode} before it was ready"
-            failed = hello if isinstance(hello, Hello) else Hello(pid=process.pid, error=text)
-            self.error = failed.error
-            self.said(failed)
-            return None, failed
+            return None, self._failed(
+                hello if isinstance(hello, Hello) else Hello(pid=process.pid, error=text)
+            )
+        member = Member(process, writer, self._threads)
         self.error = ""
         self.said(hello)
         member.alone = alone
@@ -114,6 +105,26 @@ class Crew:
         self._listening.add(asyncio.create_task(self._listen(member, reader)))
         self._ready()
         return member, hello
+
+    def _spawned(self) -> tuple[subprocess.Popen[bytes], socket.socket]:
+        """A new process, and our end of the line to it."""
+        ours, theirs = socket.socketpair()
+        words = ["-m", "holdfast.work.executor", str(theirs.fileno()), str(self._threads), *self._names]
+        with theirs:
+            try:
+                # From this thread and no other: the kernel ends a child with the thread that started it.
+                process = subprocess.Popen(
+                    [sys.executable, *words], pass_fds=[theirs.fileno()], env=self._variables
+                )
+            except OSError:
+                ours.close()
+                raise
+        return process, ours
+
+    def _failed(self, hello: Hello) -> Hello:
+        self.error = hello.error
+        self.said(hello)
+        return hello
 
     async def _listen(self, member: Member, reader: asyncio.StreamReader) -> None:
         while (message := await _receive(reader)) is not None:
@@ -131,7 +142,7 @@ class Crew:
             if not member.condemned:
                 self._log(f"executor {member.process.pid} ended with {code}, {len(member.jobs)} jobs in hand")
             self._lost(member)
-            if not member.condemned and not member.alone:
+            if not (member.condemned or member.alone or member.retiring):
                 await self._again()
 
     async def _again(self) -> None:
@@ -159,7 +170,7 @@ class Crew:
 
     def replace(self, member: Member, *, grace_s: float) -> None:
         """Give an executor nothing new, start a fresh one, and end it when it is done or out of grace."""
-        if not member.condemned and not member.alone:
+        if not (member.condemned or member.alone or member.retiring):
             self.grow()
         member.condemned = True
         self.track(asyncio.create_task(self._end(member, grace_s)))

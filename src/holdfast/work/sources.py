@@ -39,6 +39,7 @@ class Sources:
 
     def __init__(self, names: Sequence[str], found: Sequence[Found], store: str | None) -> None:
         self._lines: dict[str, Committer] = {}
+        self._found = [(queue.url, queue.tenant) for queue in found]
         self.all = [
             Source(at, name, queue.tenant, self._line(store or queue.url))
             for at, (name, queue) in enumerate(zip(names, found, strict=True))
@@ -75,6 +76,12 @@ class Sources:
         if not self.tasks:
             known_here = ", ".join(task for queue in found for task in queue.tasks)
             raise BadInput("tasks", ", ".join(globs), needed=f"some of {known_here or 'no tasks at all'}")
+
+    def moved(self, found: Sequence[Found]) -> list[str]:
+        """Which queues have another store or tenant than when they were opened."""
+        now = [(queue.url, queue.tenant) for queue in found]
+        pairs = zip(self.all, self._found, now, strict=True)
+        return [source.name for source, before, after in pairs if before != after]
 
     def serves(self, line: Committer) -> tuple[Served, ...]:
         """Whose jobs of which tasks are worked on one store."""

@@ -136,6 +136,8 @@ class Supervisor:
         self._reloading.files.add(hello.files)
         if hello.error or self._crew.closing:
             return
+        for name in self.sources.moved(hello.queues):
+            self._log(f"{name} has another store or tenant now: start the worker anew to have it worked")
         before = [source.tasks for source in self.sources.all]
         try:
             self.sources.choose(hello.queues, self._options.tasks)

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+from ..core.errors import HoldfastError
 from . import health, memory, scaling
 from .crew import Crew
 from .files import Watched
@@ -15,8 +16,12 @@ async def scale(crew: Crew, bounds: scaling.Scaling, waiting: Callable[[], Await
     """Start executors while jobs wait for one, and let those go that have nothing to do."""
     while True:
         await asyncio.sleep(scaling.LOOK_S)
-        if bounds.is_short() and (count := await waiting()):
-            bounds.grow(count)
+        if bounds.is_short():
+            try:
+                bounds.grow(await waiting())
+            except HoldfastError:
+                # Whoever claims meets the same, and says so.
+                continue
         elif member := bounds.surplus():
             member.condemned = True
             crew.track(asyncio.create_task(crew.dismiss(member)))
