@@ -3,6 +3,8 @@
 import os
 import signal
 import subprocess
+import sys
+import time
 
 import pytest
 
@@ -114,3 +116,17 @@ def test_an_executor_that_cannot_answer_gives_back_what_it_had_all_the_same(benc
     assert running(bench) == 0
     states = {(job.get().state, job.get().attempts, job.get().losses) for job in (hog, *behind)}
     assert states == {("QUEUED", 0, 0)}
+
+
+def test_a_worker_that_is_stopped_while_it_starts_ends_at_once(tmp_path):
+    """Its executors import for ever; nothing of it is left."""
+    (tmp_path / "slow.py").write_text("import pathlib, time\npathlib.Path('here').touch()\ntime.sleep(600)\n")
+    words = ["worker", "slow:queue", "--processes", "2"]
+    worker = subprocess.Popen(
+        [sys.executable, "-m", "holdfast", *words], cwd=tmp_path, stderr=subprocess.PIPE, text=True
+    )
+    until_s = time.monotonic() + 60
+    while not (tmp_path / "here").exists():
+        assert time.monotonic() < until_s
+
+    stop(worker)

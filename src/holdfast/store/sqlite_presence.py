@@ -43,8 +43,10 @@ class Presence:
             return True
         try:
             fd = os.open(self.folder / name, os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:
+        except FileNotFoundError:
             return False
+        except OSError:  # not ours to look at: that is no sign of death
+            return True
         try:
             fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:

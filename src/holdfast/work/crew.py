@@ -65,8 +65,9 @@ class Crew:
         # What was given back unstarted, and who has yet to say.
         self._back: list[Held] = []
         self._silent: set[int] = set()
-        # How many are on their way.
+        # How many are on their way, and those of them that import what they will run.
         self.starting = 0
+        self._hatching: set[subprocess.Popen[bytes]] = set()
         # No executor is started any more.
         self.closing = False
         # Why the last executor that was started could not be; "": it could.
@@ -89,7 +90,9 @@ class Crew:
         except OSError as error:
             return None, self._failed(Hello(pid=0, error=f"no process: {error.strerror}"))
         reader, writer = await asyncio.open_connection(sock=ours, limit=2**20)
+        self._hatching.add(process)
         hello = await _receive(reader)
+        self._hatching.discard(process)
         if not isinstance(hello, Hello) or hello.error:
             writer.close()
             await asyncio.to_thread(process.wait)
@@ -327,10 +330,14 @@ class Crew:
         for member in self._members:
             member.condemned = True
             member.process.kill()
+        for process in self._hatching:
+            process.kill()
 
     async def stop(self) -> None:
         """Let the executors go, and wait for them to."""
         self._stopping = self.closing = True
+        for process in self._hatching:
+            process.kill()
         for member in self._members:
             member.send(Stop())
         for member in list(self._members):

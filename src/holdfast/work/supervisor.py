@@ -79,7 +79,9 @@ class Supervisor:
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, self._signalled)
         try:
-            await self._open(await self._crew.start(self._options.processes))
+            if (hello := await self._started()) is None:
+                return
+            await self._open(hello)
             background = [asyncio.create_task(work) for work in self._background()]
             try:
                 await self._claim_all()
@@ -91,6 +93,15 @@ class Supervisor:
             await self._crew.stop()
             if self._sources is not None:
                 await asyncio.to_thread(self._sources.close)
+
+    async def _started(self) -> Hello | None:
+        """What the first executors say of themselves; None where it was told to stop before they could."""
+        try:
+            return await self._crew.start(self._options.processes)
+        except Unavailable:
+            if self._stopping.is_set():
+                return None
+            raise
 
     async def _open(self, hello: Hello) -> None:
         """Open the stores that the executors name, and make this worker known there."""
@@ -163,7 +174,7 @@ class Supervisor:
     def _signalled(self) -> None:
         self._signals += 1
         self._stop()
-        if self._signals > 1:
+        if self._signals > 1 or self._sources is None:
             self._log("stopping now")
             self._crew.kill()
             self._crew.look()
