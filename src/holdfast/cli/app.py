@@ -31,6 +31,8 @@ COMMANDS = {
     "schedule": "schedule",
     "schedules": "schedules",
     "worker": "worker",
+    "workers": "workers",
+    "top": "top",
     "doctor": "doctor",
     "bench": "bench",
     "completion": "completion",
@@ -52,6 +54,7 @@ SYNONYMS = {
     "unschedule": "schedule NAME --delete",
     "unlimit": "limit DOMAIN --off",
     "unpause": "resume",
+    **dict.fromkeys(("watch", "monitor"), "top"),
 }
 
 

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from .job import DEFAULT_BACKOFF, STORED_ATTEMPTS, STORED_LOSSES, Backoff, Body, Code, Job, Record
 from .limits import Limit
 from .schedule import Schedule
+from .worker import Worker
 
 OnConflict = Literal["keep", "merge", "replace"]
 
@@ -212,6 +213,18 @@ class Upkeep(Command, frozen=True, kw_only=True):
     """Do what has become true by itself; replies when there is next something to do, or None."""
 
 
+class Enlist(Command, frozen=True, kw_only=True):
+    """Make a worker known, or say what has changed about it."""
+
+    worker: Worker
+
+
+class Dismiss(Command, frozen=True, kw_only=True):
+    """Forget a worker that has ended; one that is not known is no error."""
+
+    name: str
+
+
 class Claimed(Record, frozen=True, kw_only=True):
     """A job as handed out: the record and its data."""
 
@@ -245,6 +258,8 @@ AnyCommand = (
     | Purge
     | Await
     | Upkeep
+    | Enlist
+    | Dismiss
 )
 
 # What is replied to which, for those who get it from another process.
@@ -252,7 +267,7 @@ REPLIES: dict[type[Command], Any] = {
     Add: list[int],
     Claim: list[Claimed],
     **dict.fromkeys((Answer, Release, Extend, Report, Update, Cancel, Requeue), Job),
-    **dict.fromkeys((Delete, SetLimit, Pause, DeleteSchedule), None),
+    **dict.fromkeys((Delete, SetLimit, Pause, DeleteSchedule, Enlist, Dismiss), None),
     **dict.fromkeys((SetSchedule, PauseSchedule), Schedule),
     Purge: int,
     Await: Ended | str | None,

@@ -12,7 +12,7 @@ from ..core.bounds import DEFAULT_LEASE_MS, PAGE_JOBS
 from ..core.checks import check_name, check_whole
 from ..core.durations import duration_ms
 from ..core.errors import BadInput, Closed, NotFound
-from ..core.job import Job, Place, State
+from ..core.job import Job, State
 from ..core.limits import Limit
 from ..core.schedule import Schedule
 from ..engine import look
@@ -206,14 +206,6 @@ def children(job: Any, *, after: Any, limit: int) -> Look[list[Job]]:
 
 
 def unfinished(tenant: str, tasks: Iterable[Any] | None) -> Look[int]:
-    """How many jobs have yet to end: waiting, held, running or paused."""
+    """How many jobs have yet to end, besides those that only an operator can move."""
     names = asks.task_names(tasks)
-
-    def read(txn: ReadTxn) -> int:
-        found = look.counts(txn, tenant).items()
-        waiting = txn.moments().scheduled is not None
-        kept = sum(n for k, n in found if k.place != Place.DONE and (names is None or k.task in names))
-        # A job of a caller's own transaction is in no count yet.
-        return kept or (waiting and names is None)
-
-    return Look(read)
+    return Look(lambda txn: look.unfinished(txn, tenant, names))

@@ -156,6 +156,9 @@ class ReadTxn(Protocol):
     def records(self, kind: str, names: Collection[str] | None = None) -> dict[str, bytes]:
         """Small named records of a kind: these names, or all."""
 
+    def present(self, name: str) -> bool:
+        """Whether a process that appeared under a name (`Store.appear`) is still there."""
+
 
 class Txn(ReadTxn, Protocol):
     """One atomic batch."""
@@ -240,6 +243,12 @@ class Store(Protocol):
 
     def interrupt(self) -> None:
         """Wake this process's own `wait`."""
+
+    def appear(self, name: str) -> bool:
+        """Be seen by all who share the store until it is closed or the process ends, without a write.
+
+        Nobody else may ever have that name. False where the store cannot tell who is there.
+        """
 
     def check(self) -> list[str]:
         """What is wrong with the store and what to do about it, for `doctor`; nothing: an empty list."""

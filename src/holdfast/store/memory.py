@@ -73,6 +73,11 @@ class MemoryStore:
         """Wake `wait`."""
         self._woken.set()
 
+    def appear(self, name: str) -> bool:
+        """Be seen in this process, which is all that there is."""
+        self._data.here.add(name)
+        return True
+
     def check(self) -> list[str]:
         """Nothing can be wrong."""
         return []
@@ -103,6 +108,8 @@ class _Data:
         self.served: dict[tuple[str, str], int] = {}
         self.records: dict[tuple[str, str], bytes] = {}
         self.shelf = Shelf()
+        # Who is there: no part of what is kept.
+        self.here: set[str] = set()
 
 
 def _spots(job: Job) -> list[tuple[Hashable, tuple[int, int]]]:
@@ -202,6 +209,9 @@ class _MemoryReads:
     def records(self, kind: str, names: Collection[str] | None = None) -> dict[str, bytes]:
         held = {name: value for (k, name), value in self.data.records.items() if k == kind}
         return held if names is None else {name: held[name] for name in names if name in held}
+
+    def present(self, name: str) -> bool:
+        return name in self.data.here
 
 
 class _MemoryTxn(_MemoryReads):

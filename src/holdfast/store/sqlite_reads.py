@@ -12,6 +12,7 @@ from ..core.limits import Domain, DomainKey
 from ..core.unique import Unique, UniqueKey
 from .contract import CountKey, JobFilter, Moments
 from .sqlite_driver import Link
+from .sqlite_presence import Presence
 from .sqlite_sql import JOBS, SQL, as_jobs, children, in_rows, listed
 
 # Text as it is; bytes as hexadecimal text in a list, which nothing else ever is.
@@ -49,9 +50,10 @@ _SMALL_PLACES = (Place.RUNNING, Place.PAUSED, Place.DONE)
 class SqliteReads:
     """A view of the store; see `ReadTxn` for what each verb promises."""
 
-    def __init__(self, link: Link, now_ms: int) -> None:
+    def __init__(self, link: Link, now_ms: int, presence: Presence | None = None) -> None:
         self.link = link
         self.now_ms = now_ms
+        self._presence = presence
 
     def _jobs(self, sql: str, *values: Any) -> list[Job]:
         answer = self.link.value(sql, values)
@@ -175,6 +177,10 @@ class SqliteReads:
         else:
             answer = self.link.value(SQL["records_named"], (kind, listed(names))) if names else None
         return {name: _as_bytes(told) for name, told in _RECORDS.decode(answer)} if answer is not None else {}
+
+    def present(self, name: str) -> bool:
+        """Whether somebody is there under a name."""
+        return self._presence is not None and self._presence.sees(name)
 
 
 def _untold(told: _Told) -> Body:

@@ -19,6 +19,7 @@ from ..core.unique import Unique, UniqueKey
 from .contract import ClaimQuery, CountKey
 from .sqlite_claim import pick
 from .sqlite_driver import Link
+from .sqlite_presence import Presence
 from .sqlite_reads import SqliteReads
 from .sqlite_sql import JOBS, SQL, in_rows, listed
 
@@ -40,8 +41,8 @@ _COLD: dict[str, Any] = {
 class SqliteTxn(SqliteReads):
     """A batch; see `Txn` for what each verb promises. A job or domain comes once in a call."""
 
-    def __init__(self, link: Link, now_ms: int) -> None:
-        super().__init__(link, now_ms)
+    def __init__(self, link: Link, now_ms: int, presence: Presence | None = None) -> None:
+        super().__init__(link, now_ms, presence)
         # About how many rows were written.
         self.changed = 0
 

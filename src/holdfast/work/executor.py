@@ -1,6 +1,6 @@
 """An executor: a process that imports what users wrote, and runs it.
 
-    python -m holdfast.work.executor FD MODULE:QUEUE …
+    python -m holdfast.work.executor FD THREADS MODULE:QUEUE …
 
 It reads jobs from the socket that it inherits, runs functions in threads and coroutines on a loop, and
 sends their answers back. It holds no lease and commits nothing: whatever happens to it, its supervisor
@@ -17,6 +17,7 @@ import signal
 import socket
 import sys
 import threading
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +25,24 @@ from ..core import commands as c
 from ..core.errors import BadInput
 from ..queue.base import BaseQueue
 from ..queue.queue import ClaimedJob
+from .files import project_files
 from .line import SupervisedLine
-from .messages import HEAD, Began, Cancelled, Hello, Message, Ran, Run, Stop, Told, frame, read_down
+from .messages import (
+    HEAD,
+    Began,
+    Cancelled,
+    Found,
+    Hello,
+    Message,
+    Ran,
+    Returned,
+    Revoke,
+    Run,
+    Stop,
+    Told,
+    frame,
+    read_down,
+)
 
 PR_SET_PDEATHSIG = 1
 
@@ -33,28 +50,31 @@ PR_SET_PDEATHSIG = 1
 class Executor:
     """One process's threads, and the wire to its supervisor."""
 
-    def __init__(self, wire: socket.socket, name: str, threads: int) -> None:
+    def __init__(self, wire: socket.socket, names: Sequence[str], threads: int) -> None:
         self._wire = wire
-        self._name = name
+        self._names = names
         self._threads = threads
-        self._jobs: queue.SimpleQueue[c.Claimed | None] = queue.SimpleQueue()
+        # Each with the number of the queue that it came from.
+        self._jobs: queue.SimpleQueue[tuple[int, c.Claimed] | None] = queue.SimpleQueue()
         self._send_lock = threading.Lock()
-        self._running: dict[int, ClaimedJob] = {}
+        self._running: dict[tuple[int, int], ClaimedJob] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def run(self) -> None:
         """Say hello, then do what is asked until the supervisor says stop or goes."""
         try:
-            self._queue = find_queue(self._name)
+            self._queues = [find_queue(name) for name in self._names]
         except Exception as error:
-            self.send(Hello(pid=os.getpid(), error=f"{type(error).__name__}: {error}"))
+            text = f"{type(error).__name__}: {error}"
+            self.send(Hello(pid=os.getpid(), error=text, files=project_files(error)))
             return
-        self._line = SupervisedLine(self._queue._make_store, self.send)
-        self._queue._line = self._line  # type: ignore[assignment]
-        hello = Hello(
-            pid=os.getpid(), url=self._queue.url, tenant=self._queue.tenant, tasks=tuple(self._queue.tasks)
-        )
-        self.send(hello)
+        self._lines = [
+            SupervisedLine(queue._make_store, self.send, at=at) for at, queue in enumerate(self._queues)
+        ]
+        for found, line in zip(self._queues, self._lines, strict=True):
+            found._line = line  # type: ignore[assignment]
+        known = tuple(Found(url=q.url, tenant=q.tenant, tasks=tuple(q.tasks)) for q in self._queues)
+        self.send(Hello(pid=os.getpid(), queues=known, files=project_files()))
         workers = [threading.Thread(target=self._work, name=f"job-{n}") for n in range(self._threads)]
         for worker in workers:
             worker.start()
@@ -76,32 +96,45 @@ class Executor:
                 message = read_down(stream.read(HEAD.unpack(head)[0]))
                 if isinstance(message, Run):
                     for claimed in message.jobs:
-                        self._jobs.put(claimed)
+                        self._jobs.put((message.at, claimed))
                 elif isinstance(message, Told):
-                    self._line.told(message)
+                    self._lines[message.at].told(message)
                 elif isinstance(message, Cancelled):
-                    if running := self._running.get(message.job.id):
+                    if running := self._running.get((message.at, message.job.id)):
                         running._lease.renewed(message.job)
+                elif isinstance(message, Revoke):
+                    self.send(Returned(keys=tuple(self._unstarted())))
                 elif isinstance(message, Stop):
                     return
         # The supervisor is gone, and with it the leases of whatever still runs here.
         os._exit(1)
 
-    def _work(self) -> None:
-        while (claimed := self._jobs.get()) is not None:
-            self.send(Began(job_id=claimed.job.id))
-            self.send(Ran(answer=self._answer(claimed)))
+    def _unstarted(self) -> Iterator[tuple[int, int]]:
+        """Take what no thread has taken."""
+        while True:
+            try:
+                item = self._jobs.get_nowait()
+            except queue.Empty:
+                return
+            if item is not None:
+                yield item[0], item[1].job.id
 
-    def _answer(self, claimed: c.Claimed) -> c.Answer:
-        job = ClaimedJob(self._queue, claimed, lease_ms=1, renew=False)  # type: ignore[arg-type]
-        self._running[job.id] = job
+    def _work(self) -> None:
+        while (item := self._jobs.get()) is not None:
+            at, claimed = item
+            self.send(Began(job_id=claimed.job.id, at=at))
+            self.send(Ran(answer=self._answer(claimed, at), at=at))
+
+    def _answer(self, claimed: c.Claimed, at: int) -> c.Answer:
+        job = ClaimedJob(self._queues[at], claimed, lease_ms=1, renew=False)  # type: ignore[arg-type]
+        self._running[at, job.id] = job
         try:
             result = self._call(job)
             error = result if isinstance(result, Exception) else None
         except Exception as raised:
             result, error = None, raised
         finally:
-            self._running.pop(job.id, None)
+            self._running.pop((at, job.id), None)
         try:
             command = job._done(None if error else result, error, None).command
         except BadInput as unfit:
@@ -111,7 +144,7 @@ class Executor:
         return command
 
     def _call(self, job: ClaimedJob) -> Any:
-        result = self._queue._known(job.task).run(job)
+        result = job._queue._known(job.task).run(job)
         if inspect.iscoroutine(result):
             return asyncio.run_coroutine_threadsafe(result, self._event_loop()).result()
         return result
@@ -127,7 +160,8 @@ class Executor:
 def find_queue(name: str) -> BaseQueue:
     """The queue that `module:queue` names."""
     module_name, _, attribute = name.partition(":")
-    sys.path.insert(0, str(Path.cwd()))
+    if sys.path[0] != str(Path.cwd()):
+        sys.path.insert(0, str(Path.cwd()))
     found = importlib.import_module(module_name)
     for part in (attribute or "queue").split("."):
         found = getattr(found, part)
@@ -148,8 +182,8 @@ def main() -> None:
     # Signals are for the supervisor, which tells us.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
-    fd, threads, name = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
-    Executor(socket.socket(fileno=fd), name, threads).run()
+    fd, threads, names = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
+    Executor(socket.socket(fileno=fd), names, threads).run()
 
 
 if __name__ == "__main__":

@@ -55,7 +55,10 @@ class _Call:
 class SupervisedLine:
     """The line of one queue in an executor."""
 
-    def __init__(self, make_store: Callable[[], Store], send: Callable[[Asked], None]) -> None:
+    def __init__(
+        self, make_store: Callable[[], Store], send: Callable[[Asked], None], *, at: int = 0
+    ) -> None:
+        self._at = at
         self.pid = os.getpid()
         self.engine = SupervisedEngine(make_store)
         self.committer = self
@@ -72,7 +75,7 @@ class SupervisedLine:
             self._count += 1
             number = self._count
             self._calls[number] = call
-        self._send(Asked(number=number, command=command, wait_s=wait_s))  # type: ignore[arg-type]
+        self._send(Asked(number=number, command=command, wait_s=wait_s, at=self._at))  # type: ignore[arg-type]
         call.arrived.wait()
         assert call.message is not None
         return read_reply(command, call.message)

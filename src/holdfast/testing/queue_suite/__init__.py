@@ -32,3 +32,4 @@ from .states import *  # noqa: F403
 from .tasks import *  # noqa: F403
 from .unique import *  # noqa: F403
 from .waiting import *  # noqa: F403
+from .workers import *  # noqa: F403
