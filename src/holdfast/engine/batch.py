@@ -24,7 +24,7 @@ from ..core.errors import Conflict, NotFound, Refused
 from ..core.job import Body, Job, Place, State
 from ..core.unique import Unique, UniqueKey
 from ..store.contract import Txn
-from . import counters
+from . import counters, notes
 from .limiting import Domains
 from .overlay import Overlay
 from .records import PAUSE, Pause, read_pause
@@ -190,7 +190,12 @@ class Batch:
     def forget(self, old: Job) -> None:
         """Remove an archived job."""
         self.txn.forget([old.id])
+        self.forgotten(old)
+
+    def forgotten(self, old: Job) -> None:
+        """An archived job is gone: it counts no more, and has no log."""
         counters.note(self.counts, old, None)
+        notes.forget(self, old)
 
     def _followed(self, before: Job | None, after: Job | None) -> None:
         job = after or before
@@ -201,6 +206,8 @@ class Batch:
                 self.put(family.moved(parent, before, after, now_ms=self.now_ms))
         if job.unique is not None:
             self._keyed(before, after)
+        if before is not None and (before.steps or before.log_lines):
+            notes.followed(self, before, after)
 
     def _keyed(self, before: Job | None, after: Job | None) -> None:
         old = unique.held_after(before) if before else None
@@ -315,7 +322,8 @@ class Batch:
             self.jobs.kept[job.id] = None
             del self.stored[job.id], self.counted[job.id]
             if not self.retention_ms:
-                counters.note(self.counts, job, None)
+                self.forgotten(job)
+                self.records.keep()
         for bodies, result in ((self.data.kept, False), (self.results.kept, True)):
             # What went without an archive has no body to keep.
             kept = {id: body for id, body in bodies.items() if self.retention_ms or self.jobs.kept.get(id)}

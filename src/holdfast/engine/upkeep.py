@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from ..core import rules
 from ..core.bounds import UPKEEP_JOBS
 from ..core.job import Job, Place
-from . import chores, counters, schedules
+from . import chores, schedules
 from .batch import Batch
 
 # How often a process that claims looks at what has no moment of its own.
@@ -50,7 +50,7 @@ def rest(batch: Batch) -> int:
     busy = batch.txn.lapse_unique(batch.now_ms, UPKEEP_JOBS) == UPKEEP_JOBS or busy
     old = batch.txn.purge(batch.now_ms - batch.retention_ms, tenant=None, limit=UPKEEP_JOBS)
     for job in old:
-        counters.note(batch.counts, job, None)
+        batch.forgotten(job)
     if busy or len(old) == UPKEEP_JOBS:
         return batch.now_ms
     return min(again or batch.now_ms + PERIOD_MS, batch.now_ms + PERIOD_MS)

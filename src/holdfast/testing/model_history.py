@@ -225,7 +225,7 @@ def replies_are_as_stored(step: Step, _history: History) -> Complaints:
 def a_refusal_changes_nothing(step: Step, _history: History) -> Complaints:
     """What raised left no trace, but for the process's own number."""
     if step.only and isinstance(step.only[1], HoldfastError):
-        for field in ("live", "archived", "data", "results", "domains", "uniques", "counts"):
+        for field in ("live", "archived", "data", "results", "domains", "uniques", "counts", "notes"):
             if getattr(step.before, field) != getattr(step.after, field):
                 yield f"{step.only} changed {field}"
 
