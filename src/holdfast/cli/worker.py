@@ -15,7 +15,14 @@ import click
     "--processes", type=click.IntRange(1, 256), default=1, show_default=True, help="Executor processes."
 )
 @click.option(
-    "--threads", type=click.IntRange(1, 256), default=1, show_default=True, help="Jobs at once in each."
+    "--threads", type=click.IntRange(1, 256), default=1, show_default=True, help="Functions at once in each."
+)
+@click.option(
+    "--concurrency",
+    type=click.IntRange(1, 10_000),
+    default=100,
+    show_default=True,
+    help="Coroutines at once in each.",
 )
 @click.option("--lease", default="60s", show_default=True, help="How long a claim lasts unless renewed.")
 @click.option(
@@ -28,6 +35,7 @@ def worker(
     tasks: tuple[str, ...],
     processes: int,
     threads: int,
+    concurrency: int,
     lease: str,
     drain_timeout: str,
     until_empty: bool,
@@ -42,6 +50,7 @@ def worker(
         tasks=tasks,
         processes=processes,
         threads=threads,
+        concurrency=concurrency,
         lease_ms=duration_ms(lease, name="lease"),
         drain_s=duration_ms(drain_timeout, name="drain-timeout") / 1000,
         until_empty=until_empty,

@@ -1,21 +1,31 @@
 """The queue for asyncio: the same verbs, to await. Nothing is decided here that `Queue` decides too."""
 
 import asyncio
-import inspect
 from collections.abc import Callable, Iterable
 from types import TracebackType
-from typing import Any, Generic, ParamSpec, Self, TypeVar, Unpack, cast
+from typing import (
+    Any,
+    Generic,
+    ParamSpec,
+    Self,
+    TypeVar,
+    Unpack,
+    cast,
+    overload,
+)
 
 from ..core import commands as c
 from ..core.errors import BadInput
 from ..core.job import Job
 from ..core.limits import Limit
+from ..core.notes import Line
 from ..core.schedule import Schedule
 from ..store.clock import monotonic_s
-from . import asks, base
+from . import asks, base, running
 from .asks import Ask, Look
 from .base import BaseQueue
 from .claimed import Holding, delay_ms_of
+from .decorators import AsyncBatchDecorator, AsyncDecorator, AsyncTaskOptions
 from .options import Duration, FiringOptions, JobOptions, Key, Moment, merge
 from .task import Task
 
@@ -78,6 +88,8 @@ class AsyncTask(Task[P, R]):
 class AsyncClaimedJob(Holding):
     """A job that this process holds; see `ClaimedJob`."""
 
+    _queue: "AsyncQueue"
+
     def __init__(self, queue: "AsyncQueue", claimed: c.Claimed, lease_ms: int, *, renew: bool) -> None:
         super().__init__(claimed, lease_ms, queue.tenant)
         self._queue = queue
@@ -128,25 +140,21 @@ class AsyncClaimedJob(Holding):
 
     async def children(self, *, after: Any = None, limit: int = 1000) -> list[Job]:
         """Its children of the last wave."""
-        return await self._queue._look(base.children(self, after=after, limit=limit))
+        return await self._queue._look(asks.children(self, after=after, limit=limit))
 
     async def run(self) -> Job:
         """Have this queue's task of that name do the work, and answer by what comes of it."""
         task = self._queue._known(self.task)
+        outcome = await running.run_async(task, self)
+        if self.answered:
+            if isinstance(outcome, Exception):
+                raise outcome
+            if not self.lost:
+                return self.record
+        if isinstance(outcome, Exception):
+            return await self.done(error=outcome)
         try:
-            result = task.run(self)
-            if inspect.isawaitable(result):
-                result = await result
-        except Exception as error:
-            if self.answered:
-                raise
-            return await self.done(error=error)
-        if self.answered and not self.lost:
-            return self.record
-        if isinstance(result, Exception):
-            return await self.done(error=result)
-        try:
-            return await self.done(result)
+            return await self.done(outcome)
         except BadInput as error:
             return await self.done(error=error)
 
@@ -248,6 +256,14 @@ class AsyncQueue(BaseQueue):
         """How many jobs of each task are in each state."""
         return await self._look(base.counts(self.tenant))
 
+    async def steps(self, job: Any) -> dict[str, Any]:
+        """The results of a job's steps so far, by name."""
+        return await self._look(base.steps(job))
+
+    async def log(self, job: Any) -> list[Line]:
+        """The last lines of a job's log."""
+        return await self._look(base.log(job))
+
     async def why(self, job: Any) -> str:
         """Why a job is not running."""
         return await self._look(base.why(job))
@@ -335,17 +351,18 @@ class AsyncQueue(BaseQueue):
         """Stop a schedule from firing, or let it go on."""
         return await self._ask(asks.pause_schedule(name, tenant=self.tenant, on=on))
 
-    def task(
-        self, *, name: str | None = None, **options: Unpack[JobOptions]
-    ) -> Callable[[Callable[P, R]], AsyncTask[P, R]]:
-        """Make a function or coroutine function a task of this queue."""
+    @overload
+    def task(self, **options: Unpack[AsyncTaskOptions]) -> AsyncDecorator: ...
 
-        def decorate(function: Callable[P, R]) -> AsyncTask[P, R]:
-            task = AsyncTask(
-                function, name or function.__name__, merge({}, options), tenant=self.tenant, adder=_no_adder
-            )
+    @overload
+    def task(self, *, batch: int, **options: Unpack[AsyncTaskOptions]) -> AsyncBatchDecorator: ...
+
+    def task(self, **options: Any) -> Any:
+        """Make a function or coroutine function a task of this queue; see `Queue.task`."""
+
+        def decorate(function: Callable[..., Any]) -> Any:
+            task = self._made(AsyncTask, function, options, _no_adder)
             task.queue = self
-            self.tasks[task.name] = task
             return task
 
         return decorate

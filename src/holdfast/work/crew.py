@@ -13,7 +13,8 @@ from ..core import commands as c
 from ..core.errors import Unavailable
 from ..core.job import Job
 from ..store.clock import monotonic_s
-from .messages import HEAD, Asked, Began, Hello, Message, Ran, Run, Stop, UpMessage, frame, read_up
+from .lanes import Lane
+from .messages import HEAD, Asked, Began, Hello, Left, Message, Ran, Run, Stop, UpMessage, frame, read_up
 
 # An executor that ends before it is ready is started again after this long, doubling up to a minute.
 RESTART_S = 0.5
@@ -43,28 +44,31 @@ class Member:
         # Gets nothing new, and is killed when its time is up: its jobs are not to blame.
         self.condemned = False
         self.alone = False
-        self._average_s = 1.0
+        # How long jobs of a lane take.
+        self._average_s: dict[Lane, float] = {}
 
-    def room(self) -> int:
-        """How many jobs it may be given: its threads, and some ahead where they are short."""
+    def room(self, lane: Lane) -> int:
+        """How many jobs of a lane it may be given: as run at once, and some ahead where they are short."""
         if self.condemned or self.alone:
             return 0
-        ahead = min(int(AHEAD_S / max(self._average_s, 1e-4)) * self._threads, MOST_AHEAD)
-        return max(self._threads + ahead - len(self.jobs), 0)
+        average_s = self._average_s.get(lane, 1.0)
+        ahead = min(int(AHEAD_S / max(average_s, 1e-4)) * lane.at_once, MOST_AHEAD)
+        in_hand = sum(held.job.task in lane.tasks for held in self.jobs.values())
+        return max(lane.at_once + ahead - in_hand, 0)
 
     def begun(self, job_id: int) -> None:
         """A job has started."""
         if held := self.jobs.get(job_id):
             held.begun_s = monotonic_s()
 
-    def finished(self, job_id: int) -> Job | None:
+    def finished(self, job_id: int, lane: Lane | None = None) -> Job | None:
         """A job is done; the record as last heard of, or None where it is no longer this executor's."""
         held = self.jobs.pop(job_id, None)
         if held is None:
             return None
-        if held.begun_s:
-            taken_s = monotonic_s() - held.begun_s
-            self._average_s += SMOOTHING * (taken_s - self._average_s)
+        if held.begun_s and lane is not None:
+            average_s = self._average_s.get(lane, 1.0)
+            self._average_s[lane] = average_s + SMOOTHING * (monotonic_s() - held.begun_s - average_s)
         return held.job
 
     def suspects(self) -> list[Held]:
@@ -89,7 +93,7 @@ class Crew:
         name: str,
         threads: int,
         log: Callable[[str], None],
-        heard: Callable[[Member, Began | Ran | Asked], None],
+        heard: Callable[[Member, Began | Ran | Left | Asked], None],
         lost: Callable[[Member], None],
         ready: Callable[[], None],
     ) -> None:
@@ -188,26 +192,39 @@ class Crew:
         """Have those who wait in `until` look again."""
         self._change.set()
 
-    def room(self) -> int:
-        """How many jobs may be claimed now."""
-        return sum(member.room() for member in self._members)
+    def room(self, lane: Lane) -> int:
+        """How many jobs of a lane may be claimed now."""
+        return sum(member.room(lane) for member in self._members)
 
     def held(self) -> list[Job]:
         """All jobs that are here."""
         waiting = [claimed.job for claimed in self._suspects]
         return [held.job for member in self._members for held in member.jobs.values()] + waiting
 
-    def hand_over(self, claimed: c.Claimed) -> None:
-        """Give a job to the executor with the most room; a suspect goes to one of its own."""
-        if claimed.job.losses or claimed.job.suspect:
-            self._suspects.append(claimed)
+    def hand_over(self, jobs: list[c.Claimed], lane: Lane) -> list[Job]:
+        """Give jobs to the executors with the most room, a suspect to one of its own.
+
+        What nobody can take, because the executors have gone meanwhile, is returned.
+        """
+        suspects = [claimed for claimed in jobs if claimed.job.losses or claimed.job.suspect]
+        if suspects:
+            self._suspects += suspects
             if not self._trying:
                 self._trying = True
                 self.track(asyncio.create_task(self._try_suspects()))
-            return
-        member = max(self._members, key=Member.room)
-        member.jobs[claimed.job.id] = Held(claimed.job)
-        member.send(Run(jobs=(claimed,)))
+        others = [claimed for claimed in jobs if not (claimed.job.losses or claimed.job.suspect)]
+        room = {m: m.room(lane) for m in self._members if not (m.condemned or m.alone)}
+        if not room:
+            return [claimed.job for claimed in others]
+        shares: dict[Member, list[c.Claimed]] = {}
+        for claimed in others:
+            member = max(room, key=room.__getitem__)
+            room[member] -= 1
+            shares.setdefault(member, []).append(claimed)
+        for member, share in shares.items():
+            member.jobs |= {claimed.job.id: Held(claimed.job) for claimed in share}
+            member.send(Run(jobs=tuple(share)))
+        return []
 
     async def _try_suspects(self) -> None:
         """One after the other, each alone in an executor: only so can be told who it was."""
@@ -230,6 +247,12 @@ class Crew:
         await self.until(lambda: not member.jobs or member not in self._members)
         member.condemned = True
         member.send(Stop())
+
+    def running(self, least_s: float) -> list[Job]:
+        """The jobs that have been running for so long."""
+        since_s = monotonic_s() - least_s
+        everything = [held for member in self._members for held in member.jobs.values()]
+        return [held.job for held in everything if held.begun_s and held.begun_s <= since_s]
 
     def renewed(self, job: Job) -> None:
         """What is known of a job has changed."""

@@ -10,9 +10,7 @@ knows what it had. It ends with its supervisor.
 import asyncio
 import ctypes
 import importlib
-import inspect
 import os
-import queue
 import signal
 import socket
 import sys
@@ -21,26 +19,37 @@ from pathlib import Path
 from typing import Any
 
 from ..core import commands as c
-from ..core.errors import BadInput
+from ..core.errors import BadInput, HoldfastError
+from ..queue.aio import AsyncClaimedJob, AsyncQueue
 from ..queue.base import BaseQueue
+from ..queue.claimed import Holding
 from ..queue.queue import ClaimedJob
+from ..queue.running import as_error, run, run_async
+from ..queue.task import Task
+from .desk import Desk
 from .line import SupervisedLine
-from .messages import HEAD, Began, Cancelled, Hello, Message, Ran, Run, Stop, Told, frame, read_down
+from .messages import HEAD, Began, Cancelled, Hello, Left, Message, Ran, Run, Stop, Told, frame, read_down
 
 PR_SET_PDEATHSIG = 1
 
 
 class Executor:
-    """One process's threads, and the wire to its supervisor."""
+    """One process's threads, its loop, and the wire to its supervisor."""
 
     def __init__(self, wire: socket.socket, name: str, threads: int) -> None:
         self._wire = wire
         self._name = name
         self._threads = threads
-        self._jobs: queue.SimpleQueue[c.Claimed | None] = queue.SimpleQueue()
+        self._desk = Desk(self._batch_of)
         self._send_lock = threading.Lock()
-        self._running: dict[int, ClaimedJob] = {}
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._running: dict[int, Holding] = {}
+        self._loop = asyncio.new_event_loop()
+        self._coroutines: set[asyncio.Task[None]] = set()
+        threading.Thread(target=self._loop.run_forever, name="loop", daemon=True).start()
+
+    def _batch_of(self, task: str) -> int:
+        known = self._queue.tasks.get(task)
+        return known.handling.batch if known is not None else 0
 
     def run(self) -> None:
         """Say hello, then do what is asked until the supervisor says stop or goes."""
@@ -51,18 +60,26 @@ class Executor:
             return
         self._line = SupervisedLine(self._queue._make_store, self.send)
         self._queue._line = self._line  # type: ignore[assignment]
-        hello = Hello(
-            pid=os.getpid(), url=self._queue.url, tenant=self._queue.tenant, tasks=tuple(self._queue.tasks)
-        )
-        self.send(hello)
+        self.send(self._hello())
         workers = [threading.Thread(target=self._work, name=f"job-{n}") for n in range(self._threads)]
         for worker in workers:
             worker.start()
         self._listen()
-        for _ in workers:
-            self._jobs.put(None)
+        self._desk.close()
         for worker in workers:
             worker.join()
+        asyncio.run_coroutine_threadsafe(self._ended(), self._loop).result()
+
+    def _hello(self) -> Hello:
+        tasks = self._queue.tasks
+        return Hello(
+            pid=os.getpid(),
+            url=self._queue.url,
+            tenant=self._queue.tenant,
+            tasks=tuple(tasks),
+            coroutines=tuple(name for name, task in tasks.items() if _needs_no_thread(task)),
+            batches={name: task.handling.batch for name, task in tasks.items() if task.handling.batch},
+        )
 
     def send(self, message: Message) -> None:
         """Say something to the supervisor."""
@@ -76,52 +93,86 @@ class Executor:
                 message = read_down(stream.read(HEAD.unpack(head)[0]))
                 if isinstance(message, Run):
                     for claimed in message.jobs:
-                        self._jobs.put(claimed)
+                        self._take(claimed)
                 elif isinstance(message, Told):
                     self._line.told(message)
                 elif isinstance(message, Cancelled):
                     if running := self._running.get(message.job.id):
-                        running._lease.renewed(message.job)
+                        running._lease.seen(message.job)
                 elif isinstance(message, Stop):
                     return
         # The supervisor is gone, and with it the leases of whatever still runs here.
         os._exit(1)
 
+    def _take(self, claimed: c.Claimed) -> None:
+        if _needs_no_thread(self._queue.tasks.get(claimed.job.task)):
+            self._loop.call_soon_threadsafe(self._begin, claimed)
+        else:
+            self._desk.put(claimed)
+
+    # Functions, and batches, in threads
+
     def _work(self) -> None:
-        while (claimed := self._jobs.get()) is not None:
-            self.send(Began(job_id=claimed.job.id))
-            self.send(Ran(answer=self._answer(claimed)))
+        while taken := self._desk.take():
+            jobs = [self._started(claimed) for claimed in taken]
+            try:
+                outcomes = run(self._queue._known(jobs[0].task), jobs, self._wait_for)
+            except BaseException as error:
+                # Such as sys.exit in a handler: whatever it raised, the job must be answered.
+                outcomes = [as_error(error)] * len(jobs)
+            for job, outcome in zip(jobs, outcomes, strict=True):
+                self._answer(job, outcome)
 
-    def _answer(self, claimed: c.Claimed) -> c.Answer:
-        job = ClaimedJob(self._queue, claimed, lease_ms=1, renew=False)  # type: ignore[arg-type]
+    def _wait_for(self, result: Any) -> Any:
+        return asyncio.run_coroutine_threadsafe(result, self._loop).result()
+
+    # Coroutines on the loop
+
+    def _begin(self, claimed: c.Claimed) -> None:
+        task = self._loop.create_task(self._run(self._started(claimed)))
+        self._coroutines.add(task)
+        task.add_done_callback(self._coroutines.discard)
+
+    async def _run(self, job: Holding) -> None:
+        try:
+            outcome = await run_async(self._queue._known(job.task), job)
+        except BaseException as error:
+            outcome = as_error(error)
+        self._answer(job, outcome)
+
+    async def _ended(self) -> None:
+        """All coroutines have ended."""
+        while others := self._coroutines - {asyncio.current_task()}:
+            await asyncio.wait(others)
+
+    # Both
+
+    def _started(self, claimed: c.Claimed) -> Holding:
+        kind: Any = AsyncClaimedJob if isinstance(self._queue, AsyncQueue) else ClaimedJob
+        job: Holding = kind(self._queue, claimed, lease_ms=1, renew=False)
         self._running[job.id] = job
-        try:
-            result = self._call(job)
-            error = result if isinstance(result, Exception) else None
-        except Exception as raised:
-            result, error = None, raised
-        finally:
-            self._running.pop(job.id, None)
-        try:
-            command = job._done(None if error else result, error, None).command
-        except BadInput as unfit:
-            # A result that cannot be written is the handler's error.
-            command = job._done(None, unfit, None).command
-        assert isinstance(command, c.Answer)
-        return command
+        self.send(Began(job_id=job.id))
+        return job
 
-    def _call(self, job: ClaimedJob) -> Any:
-        result = self._queue._known(job.task).run(job)
-        if inspect.iscoroutine(result):
-            return asyncio.run_coroutine_threadsafe(result, self._event_loop()).result()
-        return result
+    def _answer(self, job: Holding, outcome: Any) -> None:
+        self._running.pop(job.id, None)
+        error = outcome if isinstance(outcome, Exception) else None
+        try:
+            try:
+                ask = job._done(None if error else outcome, error, None)
+            except BadInput as unfit:
+                # A result that cannot be written is the handler's error.
+                ask = job._done(None, unfit, None)
+        except HoldfastError:
+            # The handler has answered, or lost, the job by itself.
+            self.send(Left(job_id=job.id))
+            return
+        assert isinstance(ask.command, c.Answer)
+        self.send(Ran(answer=ask.command))
 
-    def _event_loop(self) -> asyncio.AbstractEventLoop:
-        with self._send_lock:
-            if self._loop is None:
-                self._loop = asyncio.new_event_loop()
-                threading.Thread(target=self._loop.run_forever, name="loop", daemon=True).start()
-            return self._loop
+
+def _needs_no_thread(task: Task[..., Any] | None) -> bool:
+    return task is not None and task.handling.is_coroutine and not task.handling.batch
 
 
 def find_queue(name: str) -> BaseQueue:

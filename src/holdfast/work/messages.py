@@ -3,6 +3,7 @@
     executor ──▶ supervisor    Hello   I am ready: this is the store, these are the tasks that I know
                                Began   I have started this job (until then it can go to somebody else)
                                Ran     I am done with a job: this is its answer
+                               Left    I am done with a job that was answered otherwise, or is lost
                                Asked   a handler asks something of the queue
     supervisor ──▶ executor    Run     do these jobs
                                Told    the reply to what was asked
@@ -37,6 +38,9 @@ class Hello(Message, frozen=True, kw_only=True):
     url: str = ""
     tenant: str = ""
     tasks: tuple[str, ...] = ()
+    # Those of them that need no thread, and those that take several jobs at once, with how many.
+    coroutines: tuple[str, ...] = ()
+    batches: dict[str, int] = {}
     error: str = ""
 
 
@@ -50,6 +54,12 @@ class Ran(Message, frozen=True, kw_only=True):
     """A job is done."""
 
     answer: c.Answer
+
+
+class Left(Message, frozen=True, kw_only=True):
+    """A job is done, and there is nothing to say of it: its handler has answered, or lost, it."""
+
+    job_id: int
 
 
 class Asked(Message, frozen=True, kw_only=True):
@@ -91,7 +101,7 @@ class Stop(Message, frozen=True, kw_only=True):
     """Start nothing more."""
 
 
-UpMessage = Hello | Began | Ran | Asked
+UpMessage = Hello | Began | Ran | Left | Asked
 DownMessage = Run | Told | Cancelled | Stop
 
 _encoder = msgspec.msgpack.Encoder()

@@ -18,6 +18,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from ..core import commands as c
 from ..core.errors import BadInput, HoldfastError
@@ -27,13 +28,16 @@ from ..engine.engine import Engine
 from ..queue.base import unfinished
 from ..queue.connect import store_maker
 from .crew import Crew, Member
-from .messages import Asked, Began, Cancelled, Ran, told
+from .lanes import Lane, lanes_of
+from .messages import Asked, Began, Cancelled, Left, Ran, told
 
 # How long a claim waits before the supervisor looks up: whether it should stop, or has more room.
 CLAIM_WAIT_S = 5.0
 # How long the neighbours of a job past its limit may go on before their executor is killed.
 GRACE_S = 10.0
 MOST_EARLY_MS = 500
+# How soon a job that runs hears that it is to stop.
+WATCH_S = 0.5
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,6 +48,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     tasks: tuple[str, ...] = ()
     processes: int = 1
     threads: int = 1
+    # Coroutines at once in each process.
+    concurrency: int = 100
     lease_ms: int = 60_000
     drain_s: float = 30.0
     until_empty: bool = False
@@ -57,6 +63,9 @@ class Supervisor:
         self._crew = Crew(options.name, options.threads, log, self._heard, self._lost, self._has_room)
         self._line: Committer | None = None
         self._stopping = asyncio.Event()
+        # Nothing more is claimed: told to stop, or nothing is left to do.
+        self._over = asyncio.Event()
+        self._lanes: list[Lane] = []
         self._signals = 0
         self._room = asyncio.Event()
         self._tasks: tuple[str, ...] = ()
@@ -75,10 +84,14 @@ class Supervisor:
             self._line = Committer(Engine(store, dice=random.random))
             at_once = f"{self._options.processes} × {self._options.threads} at once"
             self._log(f"ready: {len(self._tasks)} tasks, {at_once}")
-            renewing = asyncio.create_task(self._renew())
-            await self._claim()
+            going_on = [asyncio.create_task(work) for work in (self._renew(), self._watch())]
+            self._lanes = lanes_of(
+                hello, self._tasks, threads=self._options.threads, concurrency=self._options.concurrency
+            )
+            await asyncio.gather(*(self._claim(lane) for lane in self._lanes))
             await self._drain()
-            renewing.cancel()
+            for work in going_on:
+                work.cancel()
         finally:
             await self._crew.stop()
             if self._line is not None:
@@ -99,6 +112,7 @@ class Supervisor:
     def _signalled(self) -> None:
         self._signals += 1
         self._stopping.set()
+        self._over.set()
         self._room.set()
         if self._signals > 1:
             self._log("stopping now")
@@ -111,31 +125,33 @@ class Supervisor:
 
     # Claiming
 
-    async def _claim(self) -> None:
-        while not self._stopping.is_set():
-            room = self._crew.room()
+    async def _claim(self, lane: Lane) -> None:
+        """Claim jobs of a lane as long as there is room for them, until all is over."""
+        tasks = tuple(task for task in self._tasks if task in lane.tasks)
+        wait_s = 0.1 if self._options.until_empty else CLAIM_WAIT_S
+        while not self._over.is_set():
+            room = self._crew.room(lane)
             if not room:
                 self._room.clear()
                 await self._room.wait()
                 continue
             command = c.Claim(
-                tasks=self._tasks, tenant=self._tenant, limit=min(room, 1000), lease_ms=self._options.lease_ms
+                tasks=tasks, tenant=self._tenant, limit=min(room, 1000), lease_ms=self._options.lease_ms
             )
-            claiming = asyncio.create_task(
-                self._ask(command, 0.1 if self._options.until_empty else CLAIM_WAIT_S)
-            )
-            stopping = asyncio.create_task(self._stopping.wait())
-            await asyncio.wait([claiming, stopping], return_when=asyncio.FIRST_COMPLETED)
-            stopping.cancel()
+            claiming = asyncio.create_task(self._ask(command, wait_s))
+            over = asyncio.create_task(self._over.wait())
+            await asyncio.wait([claiming, over], return_when=asyncio.FIRST_COMPLETED)
+            over.cancel()
             if not claiming.done():
                 # Whatever it would have brought goes back by itself.
                 claiming.cancel()
                 return
             jobs = claiming.result()
-            for claimed in jobs:
-                self._crew.hand_over(claimed)
+            for job in self._crew.hand_over(jobs, lane):
+                self._spawn(self._give_back(c.Release(hold=_hold(job))))
             if not jobs and self._options.until_empty and await self._is_empty():
-                return
+                self._over.set()
+                self._room.set()
 
     async def _is_empty(self) -> bool:
         assert self._line is not None
@@ -159,20 +175,52 @@ class Supervisor:
                 elif isinstance(reply, BaseException):
                     self._log(f"job {job.id}: {reply}")
 
+    async def _watch(self) -> None:
+        """Have jobs know soon that they are to stop: one read for all that have been running a while."""
+        while True:
+            await asyncio.sleep(WATCH_S)
+            running = self._crew.running(WATCH_S)
+            if not running:
+                continue
+            try:
+                now = await asyncio.to_thread(self._read_live, [job.id for job in running])
+            except HoldfastError as error:
+                self._log(f"cannot look at what runs: {error}")
+                continue
+            for job in running:
+                live = now.get(job.id)
+                if live is None or live.claim != job.claim:
+                    # Cancelled by force, or lost: it is nobody's work any more.
+                    self._crew.tell(job.id, Cancelled(job=replace(job, cancel_requested=True)))
+                elif live.cancel_requested:
+                    self._crew.renewed(live)
+                    self._crew.tell(job.id, Cancelled(job=live))
+
+    def _read_live(self, job_ids: list[int]) -> dict[int, Job]:
+        assert self._line is not None
+        return self._line.engine.read(lambda txn: txn.load(job_ids))
+
     # What executors say
 
-    def _heard(self, member: Member, message: Began | Ran | Asked) -> None:
+    def _heard(self, member: Member, message: Began | Ran | Left | Asked) -> None:
         if isinstance(message, Began):
             member.begun(message.job_id)
             self._limit(member, message.job_id)
         elif isinstance(message, Ran):
-            job = member.finished(message.answer.hold.job_id)
-            self._room.set()
+            job = self._finished(member, message.answer.hold.job_id)
             if job is not None:
                 self.done += 1
-                self._spawn(self._answer(msgspec.structs.replace(message.answer, held=job)))
+                self._spawn(self._answer(replace(message.answer, held=job)))
+        elif isinstance(message, Left):
+            self._finished(member, message.job_id)
         else:
             self._spawn(self._reply(member, message))
+
+    def _finished(self, member: Member, job_id: int) -> Job | None:
+        held = member.jobs.get(job_id)
+        lane = next((lane for lane in self._lanes if held and held.job.task in lane.tasks), None)
+        self._room.set()
+        return member.finished(job_id, lane)
 
     def _limit(self, member: Member, job_id: int) -> None:
         held = member.jobs.get(job_id)
