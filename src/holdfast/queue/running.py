@@ -38,12 +38,19 @@ def run(task: Task[..., Any], jobs: Sequence[Holding], wait_for: Await | None = 
 
 
 async def run_async(task: Task[..., Any], job: Holding) -> Any:
-    """Call a coroutine function on this loop; its outcome."""
+    """Call a function on this loop and await what it returns; its outcome.
+
+    One that may wait, for the store or for its limit, and is no coroutine function, goes to a thread.
+    """
+    handling = task.handling
+    if not handling.is_coroutine and (task.signature.context is not None or handling.soft_ms):
+        return (await asyncio.to_thread(run, task, [job]))[0]
     unfollow = _follow(task, job)
     try:
-        if task.handling.batch:
+        if handling.batch:
             return (await _run_batch_async(task, [job]))[0]
-        return await limited(task, job, task.run(job))
+        result = task.run(job)
+        return await limited(task, job, result) if inspect.isawaitable(result) else result
     except Exception as error:
         return error
     finally:
