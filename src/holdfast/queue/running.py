@@ -92,16 +92,22 @@ def _wait_here(result: Awaitable[Any]) -> Any:
 def _run_batch(task: Task[..., Any], jobs: Sequence[Holding], wait_for: Await | None) -> Outcomes:
     items = [_item(task, job) for job in jobs]
     good = [item for item in items if not isinstance(item, BadInput)]
-    results = _call(task, jobs[0], lambda: task.function(good), wait_for) if good else []
+    try:
+        results = _call(task, jobs[0], lambda: task.function(good), wait_for) if good else []
+    except Exception as error:
+        results = error
     return _spread(task, items, results, len(good))
 
 
 async def _run_batch_async(task: Task[..., Any], jobs: Sequence[Holding]) -> Outcomes:
     items = [_item(task, job) for job in jobs]
     good = [item for item in items if not isinstance(item, BadInput)]
-    results = task.function(good) if good else []
-    if inspect.isawaitable(results):
-        results = await limited(task, jobs[0], results)
+    try:
+        results = task.function(good) if good else []
+        if inspect.isawaitable(results):
+            results = await limited(task, jobs[0], results)
+    except Exception as error:
+        results = error
     return _spread(task, items, results, len(good))
 
 
@@ -114,10 +120,11 @@ def _item(task: Task[..., Any], job: Holding) -> Any:
 
 
 def _spread(task: Task[..., Any], items: list[Any], results: Any, count: int) -> Outcomes:
-    if not isinstance(results, list) or len(results) != count:
+    """What the function returned, or raised, for each; an item that did not fit has its own error."""
+    if not isinstance(results, list | Exception) or (isinstance(results, list) and len(results) != count):
         found = f"{len(results)} of them" if isinstance(results, list) else type(results).__name__
-        raise BadInput(f"results of batch task {task.name}", found, needed=f"a list of {count}")
-    left = iter(results)
+        results = BadInput(f"results of batch task {task.name}", found, needed=f"a list of {count}")
+    left = iter(results if isinstance(results, list) else [results] * count)
     return [item if isinstance(item, BadInput) else next(left) for item in items]
 
 
