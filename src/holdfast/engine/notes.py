@@ -1,7 +1,7 @@
 """Steps and logs: small records beside a job, which come by its holder and go with it."""
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Iterable
+from typing import Protocol
 
 import msgspec
 
@@ -9,17 +9,25 @@ from ..core import notes
 from ..core.job import Job
 from ..core.notes import Log, Step
 from ..store.contract import ReadTxn
+from .overlay import Overlay
 from .records import LOG, STEPS, name_of
-
-if TYPE_CHECKING:
-    from .batch import Batch
 
 _encode = msgspec.json.Encoder().encode
 _read_step = msgspec.json.Decoder(Step).decode
 _read_log = msgspec.json.Decoder(Log).decode
 
 
-def add_step(batch: "Batch", job: Job, *, name: str, result: str) -> Job:
+class Noting(Protocol):
+    """What is needed of the batch."""
+
+    now_ms: int
+    records: Overlay[tuple[str, str], bytes | None]
+
+    def records_of(self, kind: str, names: Collection[str] | None = None) -> dict[str, bytes]:
+        """See `Batch.records_of`."""
+
+
+def add_step(batch: Noting, job: Job, *, name: str, result: str) -> Job:
     """Keep the result of a step; the job that knows of it."""
     if job.again_at:
         # Its data is no longer what this run has: the next one does it all anew.
@@ -31,7 +39,7 @@ def add_step(batch: "Batch", job: Job, *, name: str, result: str) -> Job:
     return after
 
 
-def add_lines(batch: "Batch", job: Job, lines: Iterable[str]) -> Job:
+def add_lines(batch: Noting, job: Job, lines: Iterable[str]) -> Job:
     """Add lines to a job's log; the job that knows of them."""
     name = str(job.id)
     raw = batch.records_of(LOG, [name]).get(name) if job.log_lines else None
@@ -40,7 +48,7 @@ def add_lines(batch: "Batch", job: Job, lines: Iterable[str]) -> Job:
     return after
 
 
-def followed(batch: "Batch", before: Job, after: Job | None) -> None:
+def followed(batch: Noting, before: Job, after: Job | None) -> None:
     """What a job no longer has goes: its steps when its work is over, its log with itself."""
     for number in range(after.steps if after else 0, before.steps):
         batch.records[STEPS, step_name(before, number + 1)] = None
@@ -48,7 +56,7 @@ def followed(batch: "Batch", before: Job, after: Job | None) -> None:
         forget(batch, before)
 
 
-def forget(batch: "Batch", old: Job) -> None:
+def forget(batch: Noting, old: Job) -> None:
     """The log of a job that goes from the archive."""
     if old.log_lines:
         batch.records[LOG, str(old.id)] = None

@@ -4,9 +4,12 @@ import asyncio
 from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import (
+    TYPE_CHECKING,
     Any,
+    Concatenate,
     Generic,
     ParamSpec,
+    Protocol,
     Self,
     TypeVar,
     Unpack,
@@ -25,9 +28,12 @@ from . import asks, base, running
 from .asks import Ask, Look
 from .base import BaseQueue
 from .claimed import Holding, delay_ms_of
-from .decorators import AsyncBatchDecorator, AsyncDecorator, AsyncTaskOptions
+from .decorators import AsyncTaskOptions
 from .options import Duration, FiringOptions, JobOptions, Key, Moment, merge
 from .task import Task
+
+if TYPE_CHECKING:
+    from .decorators import AnyContext
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -83,6 +89,19 @@ class AsyncTask(Task[P, R]):
     async def add_many(self, calls: Iterable[Any]) -> list[AsyncHandle[Any]]:  # type: ignore[override]
         """Add a job for each tuple, or dict, of arguments."""
         return await self.queue.add_many([self._spread(arguments) for arguments in calls])
+
+
+_Batched = Callable[[Callable[[list[T]], Any]], AsyncTask[[T], Any]]
+
+
+class AsyncDecorator(Protocol):
+    """Makes a function or coroutine function a task."""
+
+    @overload
+    def __call__(self, function: "Callable[Concatenate[AnyContext, P], R]", /) -> AsyncTask[P, R]: ...
+
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> AsyncTask[P, R]: ...
 
 
 class AsyncClaimedJob(Holding):
@@ -144,13 +163,9 @@ class AsyncClaimedJob(Holding):
 
     async def run(self) -> Job:
         """Have this queue's task of that name do the work, and answer by what comes of it."""
-        task = self._queue._known(self.task)
-        outcome = await running.run_async(task, self)
-        if self.answered:
-            if isinstance(outcome, Exception):
-                raise outcome
-            if not self.lost:
-                return self.record
+        outcome = await running.run_async(self._queue._known(self.task), self)
+        if self._is_over(outcome):
+            return self.record
         if isinstance(outcome, Exception):
             return await self.done(error=outcome)
         try:
@@ -355,7 +370,7 @@ class AsyncQueue(BaseQueue):
     def task(self, **options: Unpack[AsyncTaskOptions]) -> AsyncDecorator: ...
 
     @overload
-    def task(self, *, batch: int, **options: Unpack[AsyncTaskOptions]) -> AsyncBatchDecorator: ...
+    def task(self, *, batch: int, **options: Unpack[AsyncTaskOptions]) -> _Batched[T]: ...
 
     def task(self, **options: Any) -> Any:
         """Make a function or coroutine function a task of this queue; see `Queue.task`."""

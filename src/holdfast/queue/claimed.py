@@ -112,6 +112,12 @@ class Holding:
             self._logbook.close()
         return self._lease.job if not isinstance(reply, Job) else reply
 
+    def _is_over(self, outcome: Any) -> bool:
+        """Whether the handler, which may have the job itself, has answered; what it raised then is raised."""
+        if self.answered and isinstance(outcome, Exception):
+            raise outcome
+        return self.answered and not self.lost
+
     def _done(self, result: Any, error: BaseException | str | None, data: Any) -> Ask[Job]:
         if isinstance(error, Failed):
             return self._fail(error)

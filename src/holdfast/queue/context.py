@@ -8,7 +8,7 @@ import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack, get_type_hints, overload
+from typing import Any, ParamSpec, Protocol, TypeVar, Unpack, get_type_hints, overload
 
 import msgspec
 
@@ -17,22 +17,31 @@ from ..core.errors import BadInput
 from ..core.job import Job
 from ..engine import look
 from ..engine.engine import check
+from ..store.contract import ReadTxn
 from . import asks
 from .asks import Ask
 from .claimed import Holding
 from .options import JobOptions, encode
 
-if TYPE_CHECKING:
-    from .base import BaseQueue
-
 P = ParamSpec("P")
 T = TypeVar("T")
+
+
+class Home(Protocol):
+    """What a context needs of the job's queue."""
+
+    @property
+    def line(self) -> Any:
+        """The line to the store, or in an executor to the supervisor."""
+
+    def call(self, task: Any, data: Any = None, **options: Any) -> c.NewJob:
+        """See `Queue.call`."""
 
 
 class Running:
     """What the two kinds of context share."""
 
-    def __init__(self, job: Holding, queue: "BaseQueue") -> None:
+    def __init__(self, job: Holding, queue: Home) -> None:
         self._job, self._queue = job, queue
         # Results of earlier runs' steps, JSON texts; read when first asked for.
         self._kept: dict[str, str] | None = None
@@ -95,7 +104,11 @@ class Running:
     def _read_steps(self) -> dict[str, str]:
         if not self._job.record.steps:
             return {}
-        return self._queue.line.committer.engine.read(lambda txn: look.steps(txn, self.job_id))
+        return self._look(lambda txn: look.steps(txn, self.job_id))
+
+    def _look(self, read: Callable[[ReadTxn], T]) -> T:
+        seen: T = self._queue.line.committer.engine.read(read)
+        return seen
 
 
 class Context(Running):
@@ -118,7 +131,7 @@ class Context(Running):
 
     def children(self, *, after: Any = None, limit: int = 1000) -> list[Job]:
         """The children of the last wave, to see how they ended."""
-        return self._queue.line.committer.engine.read(asks.children(self._job, after=after, limit=limit).read)
+        return self._look(asks.children(self._job, after=after, limit=limit).read)
 
     def step(self, name: str, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Call a function once in the life of the job: a later run gets the result that is kept.
@@ -154,7 +167,7 @@ class AsyncContext(Running):
     async def children(self, *, after: Any = None, limit: int = 1000) -> list[Job]:
         """The children of the last wave."""
         read = asks.children(self._job, after=after, limit=limit).read
-        return await asyncio.to_thread(self._queue.line.committer.engine.read, read)
+        return await asyncio.to_thread(self._look, read)
 
     @overload
     async def step(

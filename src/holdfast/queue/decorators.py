@@ -17,7 +17,6 @@ R = TypeVar("R")
 T = TypeVar("T")
 
 if TYPE_CHECKING:
-    from .aio import AsyncTask
 
     class AnyContext(Context, AsyncContext):  # type: ignore[misc]
         """Whatever a function wants that has a context: one of them fits."""
@@ -53,23 +52,6 @@ class AsyncTaskOptions(JobOptions, HandlingOptions, total=False):
     """Everything that can be said of a task of an `AsyncQueue`."""
 
     name: str | None
-
-
-class AsyncDecorator(Protocol):
-    """Makes a function or coroutine function a task."""
-
-    @overload
-    def __call__(self, function: "Callable[Concatenate[AnyContext, P], R]", /) -> "AsyncTask[P, R]": ...
-
-    @overload
-    def __call__(self, function: Callable[P, R], /) -> "AsyncTask[P, R]": ...
-
-
-class AsyncBatchDecorator(Protocol):
-    """Makes a function that takes a list a task whose jobs are the items."""
-
-    def __call__(self, function: Callable[[list[T]], Any], /) -> "AsyncTask[[T], Any]":
-        """The task."""
 
 
 def split(options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -102,12 +102,8 @@ class ClaimedJob(Holding):
     def run(self) -> Job:
         """Have this queue's task of that name do the work, and answer by what comes of it."""
         (outcome,) = running.run(self._queue._known(self.task), [self])
-        if self.answered:
-            if isinstance(outcome, Exception):
-                raise outcome
-            if not self.lost:
-                # It has the job itself, and has answered for it.
-                return self.record
+        if self._is_over(outcome):
+            return self.record
         if isinstance(outcome, Exception):
             return self.done(error=outcome)
         try:
