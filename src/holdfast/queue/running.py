@@ -69,11 +69,12 @@ def _nothing() -> None:
 
 
 def _call(task: Task[..., Any], job: Holding, function: Callable[[], Any], wait_for: Await | None) -> Any:
-    if task.handling.is_coroutine:
-        # Its limits are the loop's affair.
-        result = function()
+    soft_ms = task.handling.soft_ms
+    if soft_ms and not task.handling.is_coroutine:
+        result = SoftLimit(job._queue.line.alarm, soft_ms).run(function)
     else:
-        result = SoftLimit(job._queue.line.alarm, task.handling.soft_ms).run(function)
+        # Of a coroutine the limits are the loop's affair.
+        result = function()
     if inspect.isawaitable(result):
         return (wait_for or _wait_here)(limited(task, job, result))
     return result
@@ -204,8 +205,6 @@ class SoftLimit:
 
     def run(self, function: Callable[[], Any]) -> Any:
         """Call the function; what it returns or raises."""
-        if not self._soft_ms:
-            return function()
         result = _NOTHING
         bell = self._alarm.after(self._soft_ms / 1000, self._ring)
         try:
