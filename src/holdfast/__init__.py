@@ -21,8 +21,9 @@ from .core.job import Backoff, Job, Outcome, State
 from .core.limits import Limit
 from .core.schedule import Schedule
 from .queue.aio import AsyncClaimedJob, AsyncHandle, AsyncQueue
-from .queue.answers import Failed, Retry
+from .queue.answers import Failed, Retry, SoftTimeout
 from .queue.connect import connect, connect_async
+from .queue.context import AsyncContext, Context
 from .queue.handle import Handle
 from .queue.queue import ClaimedJob, Queue
 from .queue.task import Task
@@ -31,12 +32,14 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AsyncClaimedJob",
+    "AsyncContext",
     "AsyncHandle",
     "AsyncQueue",
     "Backoff",
     "BadInput",
     "ClaimedJob",
     "Closed",
+    "Context",
     "Failed",
     "Handle",
     "HoldfastError",
@@ -51,6 +54,7 @@ __all__ = [
     "Retry",
     "Schedule",
     "SchemaMismatch",
+    "SoftTimeout",
     "State",
     "StoreCorrupt",
     "StoreError",

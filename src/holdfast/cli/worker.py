@@ -22,7 +22,14 @@ MOST_PROCESSES = 256
     "--shrink-after", default="30s", show_default=True, help="MIN..MAX: how long idle before one goes."
 )
 @click.option(
-    "--threads", type=click.IntRange(1, 256), default=1, show_default=True, help="Jobs at once in each."
+    "--threads", type=click.IntRange(1, 256), default=1, show_default=True, help="Functions at once in each."
+)
+@click.option(
+    "--concurrency",
+    type=click.IntRange(1, 10_000),
+    default=100,
+    show_default=True,
+    help="Coroutines at once in each.",
 )
 @click.option("--lease", default="60s", show_default=True, help="How long a claim lasts unless renewed.")
 @click.option(

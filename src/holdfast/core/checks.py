@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from . import bounds
-from .commands import Claim, Command, NewJob, Report, Update
+from .commands import Answer, Claim, Command, Log, NewJob, Report, Step, Update
 from .errors import BadInput, TooLarge
 from .job import DEFAULT_BACKOFF, Body, size_of
 from .outcome import check_backoff
@@ -127,11 +127,30 @@ def check_command(command: Command) -> None:
             or len(command.note.encode(errors="replace")) > bounds.NOTE_BYTES
         ):
             raise TooLarge("note", command.note, needed=f"text of at most {bounds.NOTE_BYTES} bytes")
+    if isinstance(command, Step):
+        check_name("step", command.name)
+        check_body("result of a step", command.result)
+    if isinstance(command, Log | Answer):
+        check_lines(command.lines)
     if isinstance(command, Update):
         for field, check in _FIELD_CHECKS:
             value = getattr(command, field, None)
             if value is not None and value != "":
                 check(field, value)
+
+
+def check_lines(lines: tuple[str, ...]) -> None:
+    """Lines of a log, as `notes.lines_of` makes them."""
+    if len(lines) > bounds.LOG_LINES:
+        raise TooLarge("log", f"{len(lines):,} lines", needed=f"at most {bounds.LOG_LINES:,} at once")
+    for line in lines:
+        try:
+            size = len(line.encode())
+        except UnicodeEncodeError:
+            raise BadInput("line of a log", "text with lone surrogates", needed="UTF-8") from None
+        if size > bounds.LOG_LINE_BYTES:
+            found = f"{size:,} bytes"
+            raise TooLarge("line of a log", found, needed=f"at most {bounds.LOG_LINE_BYTES:,} bytes")
 
 
 def _whole(least: int, most: int) -> Any:

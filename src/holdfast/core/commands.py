@@ -81,7 +81,10 @@ class Claim(Command, frozen=True, kw_only=True):
 
 
 class Answer(Command, frozen=True, kw_only=True):
-    """Say how a run ended. `held` is the record as claimed, which may save the store a read."""
+    """Say how a run ended. `held` is the record as claimed, which may save the store a read.
+
+    `lines` are the last of its log.
+    """
 
     hold: Hold
     code: Code = Code.OK
@@ -95,6 +98,7 @@ class Answer(Command, frozen=True, kw_only=True):
     counts: bool = True
     ignore_repeat: bool = False
     held: Job | None = None
+    lines: tuple[str, ...] = ()
 
 
 class Release(Command, frozen=True, kw_only=True):
@@ -121,6 +125,21 @@ class Report(Command, frozen=True, kw_only=True):
     hold: Hold
     fraction: float
     note: str = ""
+
+
+class Step(Command, frozen=True, kw_only=True):
+    """Keep the result of a step, JSON text, for later runs of the job."""
+
+    hold: Hold
+    name: str
+    result: str
+
+
+class Log(Command, frozen=True, kw_only=True):
+    """Add lines to the log of a running job."""
+
+    hold: Hold
+    lines: tuple[str, ...]
 
 
 class Update(Command, frozen=True, kw_only=True):
@@ -246,6 +265,8 @@ AnyCommand = (
     | Release
     | Extend
     | Report
+    | Step
+    | Log
     | Update
     | Cancel
     | Requeue
@@ -266,7 +287,7 @@ AnyCommand = (
 REPLIES: dict[type[Command], Any] = {
     Add: list[int],
     Claim: list[Claimed],
-    **dict.fromkeys((Answer, Release, Extend, Report, Update, Cancel, Requeue), Job),
+    **dict.fromkeys((Answer, Release, Extend, Report, Step, Log, Update, Cancel, Requeue), Job),
     **dict.fromkeys((Delete, SetLimit, Pause, DeleteSchedule, Enlist, Dismiss), None),
     **dict.fromkeys((SetSchedule, PauseSchedule), Schedule),
     Purge: int,

@@ -5,10 +5,12 @@ from ..core.errors import NotFound
 from ..core.family import is_stuck
 from ..core.job import Body, Job, Place
 from ..core.limits import Limit, find_pattern
+from ..core.notes import Log
 from ..core.schedule import Schedule
 from ..core.why import Facts, why
 from ..core.worker import knows
 from ..store.contract import CountKey, JobFilter, ReadTxn
+from . import notes
 from .limiting import STOPPED
 from .records import (
     LIMIT,
@@ -41,6 +43,16 @@ def bodies(txn: ReadTxn, job_id: int) -> tuple[Body | None, Body | None]:
     """The data and the result of a job."""
     job(txn, job_id)
     return txn.bodies([job_id]).get(job_id), txn.bodies([job_id], result=True).get(job_id)
+
+
+def steps(txn: ReadTxn, job_id: int) -> dict[str, str]:
+    """The results of a job's steps so far, JSON texts, by name."""
+    return notes.steps(txn, job(txn, job_id))
+
+
+def log(txn: ReadTxn, job_id: int) -> Log:
+    """The last lines of a job's log."""
+    return notes.log(txn, job(txn, job_id))
 
 
 def reason(txn: ReadTxn, job_id: int) -> str:

@@ -50,7 +50,7 @@ def rest(batch: Batch) -> int:
     workers.bury(batch)
     busy = batch.txn.lapse_unique(batch.now_ms, UPKEEP_JOBS) == UPKEEP_JOBS or busy
     old = batch.txn.purge(batch.now_ms - batch.retention_ms, tenant=None, limit=UPKEEP_JOBS)
-    batch.counts.went(old)
+    batch.forgotten(old)
     if busy or len(old) == UPKEEP_JOBS:
         return batch.now_ms
     return min(again or batch.now_ms + PERIOD_MS, batch.now_ms + PERIOD_MS)

@@ -16,7 +16,19 @@ from ..store.contract import CountKey, JobFilter, Moments, ReadTxn, Store
 
 # More than any history makes.
 ALL = 100_000
-KINDS = (r.LIMIT, r.PATTERNS, r.PAUSE, r.SCHEDULE, r.SYSID, r.SETTING, r.WORKER, r.CHORE, r.FLOOR)
+KINDS = (
+    r.LIMIT,
+    r.PATTERNS,
+    r.PAUSE,
+    r.SCHEDULE,
+    r.SYSID,
+    r.SETTING,
+    r.WORKER,
+    r.CHORE,
+    r.FLOOR,
+    r.STEPS,
+    r.LOG,
+)
 
 
 class View(Record, frozen=True, kw_only=True):
@@ -39,6 +51,11 @@ class View(Record, frozen=True, kw_only=True):
     def at(self, *places: Place) -> list[Job]:
         """The live jobs that stand in one of these places, by id."""
         return [job for job in self.live.values() if job.place in places]
+
+    @property
+    def notes(self) -> dict[tuple[str, str], bytes]:
+        """The steps and logs of all jobs."""
+        return {key: raw for key, raw in self.records.items() if key[0] in (r.STEPS, r.LOG)}
 
     def family(self) -> dict[int, list[Job]]:
         """The live children of each parent, which itself may be gone."""
