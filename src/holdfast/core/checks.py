@@ -109,6 +109,8 @@ def check_command(command: Command) -> None:
             check(field, value)
     if isinstance(command, Claim):
         check_whole("limit", command.limit, 1, bounds.CLAIM_JOBS)
+        if command.picks:
+            _check_picks(command)
     if isinstance(command, Report):
         if not isinstance(command.fraction, int | float) or not 0 <= command.fraction <= 1:
             raise BadInput("progress", command.fraction, needed="a fraction from 0 to 1")
@@ -122,6 +124,19 @@ def check_command(command: Command) -> None:
             value = getattr(command, field, None)
             if value is not None and value != "":
                 check(field, value)
+
+
+def _check_picks(claim: Claim) -> None:
+    if len(claim.picks) > bounds.CLAIM_JOBS:
+        raise TooLarge("picks", f"{len(claim.picks):,}", needed=f"at most {bounds.CLAIM_JOBS:,}")
+    if claim.mock:
+        raise BadInput("mock", claim.mock, needed="absent: a claim with picks passes mocked jobs by")
+    for tenant, task, most in claim.picks:
+        check_name("tenant", tenant, empty=True)
+        check_name("task", task)
+        check_whole("pick", most, 1, bounds.CLAIM_JOBS)
+    if len({(tenant, task) for tenant, task, _ in claim.picks}) < len(claim.picks):
+        raise BadInput("picks", claim.picks, needed="each task of a tenant once")
 
 
 def _whole(least: int, most: int) -> Any:

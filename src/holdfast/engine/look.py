@@ -5,7 +5,7 @@ from ..core.job import Body, Job, Place
 from ..core.limits import Limit, find_pattern
 from ..core.schedule import Schedule
 from ..core.why import Facts, why
-from ..store.contract import CountKey, ReadTxn
+from ..store.contract import CountKey, ReadTxn, Waiting, WaitingQuery
 from .limiting import STOPPED
 from .records import (
     LIMIT,
@@ -76,6 +76,14 @@ def _paused(txn: ReadTxn, found: Job) -> tuple[str, ...]:
 def pauses(txn: ReadTxn) -> list[Pause]:
     """What claims pass by."""
     return [read_pause(name) for name in txn.records(PAUSE)]
+
+
+def waiting(
+    txn: ReadTxn, *, tenants: tuple[str, ...] | None, tasks: tuple[str, ...], limit: int
+) -> list[Waiting]:
+    """Whose turn it is, of those that are not paused; see `ReadTxn.waiting`."""
+    passing = tuple((tenant, task) for tenant, task, domain in pauses(txn) if domain is None)
+    return txn.waiting(WaitingQuery(limit=limit, tenants=tenants, tasks=tasks, passing=passing))
 
 
 def limit_of(txn: ReadTxn, tenant: str, domain: bytes) -> Limit | None:

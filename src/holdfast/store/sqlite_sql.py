@@ -61,6 +61,15 @@ def children(*places: int) -> str:
 
 
 @cache
+def waiting_tasks(known: bool, passed: bool) -> str:
+    """The tasks of tenants by turn: only some, where they are `known`, and none that are `passed` by."""
+    asked = ["task IN (SELECT value FROM json_each(?4))"] if known else []
+    if passed:
+        asked.append(SQL["not_passed"].replace("{tenant}", "named.value").replace("{n}", str(4 + known)))
+    return SQL["tasks_by_turn"].replace("{asked}", " AND ".join(asked) or "TRUE")
+
+
+@cache
 def sized(name: str, count: int, width: int) -> str:
     """A statement for `count` rows of `width` columns."""
     row = "(" + ",".join("?" * width) + ")"
