@@ -21,6 +21,13 @@ import click
 @click.option(
     "--drain-timeout", default="30s", show_default=True, help="How long running jobs may go on at the end."
 )
+@click.option("--tenant", "tenants", multiple=True, help="Jobs of this tenant, or of all: '*'; repeatable.")
+@click.option(
+    "--scheduler", default="fair", show_default=True, help="Whose job is next: fair, first, random, weighted."
+)
+@click.option(
+    "--weight", "weights", multiple=True, metavar="TASK=N", help="A chance for `weighted`; repeatable."
+)
 @click.option("--until-empty", is_flag=True, help="Stop when nothing is left to do.")
 def worker(
     name: str,
@@ -31,9 +38,13 @@ def worker(
     lease: str,
     drain_timeout: str,
     until_empty: bool,
+    tenants: tuple[str, ...],
+    scheduler: str,
+    weights: tuple[str, ...],
 ) -> None:
     """Run the jobs of a queue: MODULE:QUEUE is where it is made, such as app:queue."""
     from ..core.durations import duration_ms
+    from ..work.scheduler import read_weights
     from ..work.supervisor import Options, Supervisor
 
     options = Options(
@@ -45,6 +56,9 @@ def worker(
         lease_ms=duration_ms(lease, name="lease"),
         drain_s=duration_ms(drain_timeout, name="drain-timeout") / 1000,
         until_empty=until_empty,
+        tenants=tenants,
+        scheduler=scheduler,
+        weights=read_weights(weights),
     )
     supervisor = Supervisor(options, _log)
     asyncio.run(supervisor.run())

@@ -118,6 +118,6 @@ def schedule(txn: ReadTxn, tenant: str, name: str) -> Schedule | None:
     return read_kept(raw).schedule if raw else None
 
 
-def counts(txn: ReadTxn, tenant: str) -> dict[CountKey, int]:
-    """How many jobs of a tenant there are of each kind."""
+def counts(txn: ReadTxn, tenant: str | None) -> dict[CountKey, int]:
+    """How many jobs of a tenant, or of all, there are of each kind."""
     return dict(sorted(txn.counts(tenant=tenant).items()))

@@ -203,7 +203,7 @@ def children(job: Any, *, after: Any, limit: int) -> Look[list[Job]]:
     return Look(lambda txn: txn.children(number, after=start, limit=limit))
 
 
-def unfinished(tenant: str, tasks: Iterable[Any] | None) -> Look[int]:
+def unfinished(tenant: str | None, tasks: Iterable[Any] | None) -> Look[int]:
     """How many jobs have yet to end: waiting, held, running or paused."""
     names = asks.task_names(tasks)
 

@@ -14,17 +14,13 @@ from ..core.errors import Unavailable
 from ..core.job import Job
 from ..store.clock import monotonic_s
 from .messages import HEAD, Asked, Began, Hello, Message, Ran, Run, Stop, UpMessage, frame, read_up
+from .pace import Pace, Space, all_of, space_of
 
 # An executor that ends before it is ready is started again after this long, doubling up to a minute.
 RESTART_S = 0.5
 MOST_RESTART_S = 60.0
-# So much work is handed over ahead, by the durations measured: short jobs must not wait for the wire.
-AHEAD_S = 0.05
-MOST_AHEAD = 200
 # How long a supervisor that stops waits for its last words to be committed.
 SETTLING_S = 5.0
-# How much each new duration counts in the average.
-SMOOTHING = 0.1
 
 
 class Held(Struct):
@@ -37,20 +33,30 @@ class Held(Struct):
 class Member:
     """One executor process."""
 
-    def __init__(self, process: subprocess.Popen[bytes], writer: asyncio.StreamWriter, threads: int) -> None:
-        self.process, self._writer, self._threads = process, writer, threads
+    def __init__(
+        self, process: subprocess.Popen[bytes], writer: asyncio.StreamWriter, threads: int, pace: Pace
+    ) -> None:
+        self.process, self._writer, self._threads, self._pace = process, writer, threads, pace
         self.jobs: dict[int, Held] = {}
         # Gets nothing new, and is killed when its time is up: its jobs are not to blame.
         self.condemned = False
         self.alone = False
-        self._average_s = 1.0
+        self.space = self.measure()
 
-    def room(self) -> int:
-        """How many jobs it may be given: its threads, and some ahead where they are short."""
+    def measure(self) -> Space:
+        """How much it can take now: its threads, and some ahead where they are short."""
         if self.condemned or self.alone:
-            return 0
-        ahead = min(int(AHEAD_S / max(self._average_s, 1e-4)) * self._threads, MOST_AHEAD)
-        return max(self._threads + ahead - len(self.jobs), 0)
+            self.space = Space(self._pace)
+            return self.space
+        now_s = monotonic_s()
+        running = [(x.job.task, now_s - x.begun_s) for x in self.jobs.values() if x.begun_s]
+        queued = [x.job.task for x in self.jobs.values() if not x.begun_s]
+        self.space = space_of(self._pace, self._threads, running, queued)
+        return self.space
+
+    def room_for(self, task: str) -> tuple[int, int]:
+        """Where it stands among others who might get a job: by what it can take, then by what it has."""
+        return 0 if self.condemned or self.alone else self.space.fits(task), -len(self.jobs)
 
     def begun(self, job_id: int) -> None:
         """A job has started."""
@@ -63,8 +69,7 @@ class Member:
         if held is None:
             return None
         if held.begun_s:
-            taken_s = monotonic_s() - held.begun_s
-            self._average_s += SMOOTHING * (taken_s - self._average_s)
+            self._pace.note(held.job.task, monotonic_s() - held.begun_s)
         return held.job
 
     def suspects(self) -> list[Held]:
@@ -102,6 +107,7 @@ class Crew:
         self._stopping = False
         self._suspects: list[c.Claimed] = []
         self._trying = False
+        self._pace = Pace()
 
     async def start(self, count: int) -> Hello:
         """Start the executors; what the first one says of itself, or why it cannot be."""
@@ -126,7 +132,7 @@ class Crew:
         process = subprocess.Popen(command, pass_fds=[theirs.fileno()])  # noqa: ASYNC220
         theirs.close()
         reader, writer = await asyncio.open_connection(sock=ours, limit=2**20)
-        member = Member(process, writer, self._threads)
+        member = Member(process, writer, self._threads, self._pace)
         hello = await _receive(reader)
         if not isinstance(hello, Hello):
             await asyncio.to_thread(process.wait)
@@ -188,9 +194,9 @@ class Crew:
         """Have those who wait in `until` look again."""
         self._change.set()
 
-    def room(self) -> int:
-        """How many jobs may be claimed now."""
-        return sum(member.room() for member in self._members)
+    def space(self) -> Space:
+        """How much may be claimed now."""
+        return all_of(self._pace, (member.measure() for member in self._members))
 
     def held(self) -> list[Job]:
         """All jobs that are here."""
@@ -205,7 +211,9 @@ class Crew:
                 self._trying = True
                 self.track(asyncio.create_task(self._try_suspects()))
             return
-        member = max(self._members, key=Member.room)
+        task = claimed.job.task
+        member = max(self._members, key=lambda member: member.room_for(task))
+        member.space.take(task)
         member.jobs[claimed.job.id] = Held(claimed.job)
         member.send(Run(jobs=(claimed,)))
 

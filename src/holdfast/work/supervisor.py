@@ -24,13 +24,12 @@ from ..core.errors import BadInput, HoldfastError
 from ..core.job import Code, Job
 from ..engine.committer import Committer
 from ..engine.engine import Engine
-from ..queue.base import unfinished
 from ..queue.connect import store_maker
+from .claiming import Claiming, Wanted, chosen_tenants
 from .crew import Crew, Member
 from .messages import Asked, Began, Cancelled, Ran, told
+from .scheduler import Setting, make_scheduler
 
-# How long a claim waits before the supervisor looks up: whether it should stop, or has more room.
-CLAIM_WAIT_S = 5.0
 # How long the neighbours of a job past its limit may go on before their executor is killed.
 GRACE_S = 10.0
 MOST_EARLY_MS = 500
@@ -47,6 +46,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     lease_ms: int = 60_000
     drain_s: float = 30.0
     until_empty: bool = False
+    # None named: the queue's own; `*`: all.
+    tenants: tuple[str, ...] = ()
+    scheduler: str = "fair"
+    weights: dict[str, float] = {}
 
 
 class Supervisor:
@@ -55,12 +58,14 @@ class Supervisor:
     def __init__(self, options: Options, log: Callable[[str], None]) -> None:
         self._options, self._log = options, log
         self._crew = Crew(options.name, options.threads, log, self._heard, self._lost, self._has_room)
+        # At once, so that a name that nobody knows is told before anything is started.
+        setting = Setting(dice=random.random, weights=options.weights)
+        self._scheduler = make_scheduler(options.scheduler, setting)
         self._line: Committer | None = None
         self._stopping = asyncio.Event()
         self._signals = 0
         self._room = asyncio.Event()
         self._tasks: tuple[str, ...] = ()
-        self._tenant = ""
         self.done = 0
 
     async def run(self) -> None:
@@ -70,19 +75,29 @@ class Supervisor:
         try:
             hello = await self._crew.start(self._options.processes)
             self._tasks = self._chosen(hello.tasks)
-            self._tenant = hello.tenant
             store = store_maker(self._options.store or hello.url)()
             self._line = Committer(Engine(store, dice=random.random))
             at_once = f"{self._options.processes} × {self._options.threads} at once"
             self._log(f"ready: {len(self._tasks)} tasks, {at_once}")
             renewing = asyncio.create_task(self._renew())
-            await self._claim()
+            await self._claiming(hello.tenant).run(self._stopping, self._room)
             await self._drain()
             renewing.cancel()
         finally:
             await self._crew.stop()
             if self._line is not None:
                 await asyncio.to_thread(self._line.close)
+
+    def _claiming(self, tenant: str) -> Claiming:
+        options, line = self._options, self._line
+        assert line is not None
+        wanted = Wanted(
+            tasks=self._tasks,
+            tenants=chosen_tenants(options.tenants, tenant),
+            lease_ms=options.lease_ms,
+            until_empty=options.until_empty,
+        )
+        return Claiming(line, self._crew, self._scheduler, wanted)
 
     def _has_room(self) -> None:
         self._room.set()
@@ -108,39 +123,6 @@ class Supervisor:
     async def _ask(self, command: c.Command, wait_s: float = 0.0) -> Any:
         assert self._line is not None
         return await self._line.ask_async(command, wait_s=wait_s)
-
-    # Claiming
-
-    async def _claim(self) -> None:
-        while not self._stopping.is_set():
-            room = self._crew.room()
-            if not room:
-                self._room.clear()
-                await self._room.wait()
-                continue
-            command = c.Claim(
-                tasks=self._tasks, tenant=self._tenant, limit=min(room, 1000), lease_ms=self._options.lease_ms
-            )
-            claiming = asyncio.create_task(
-                self._ask(command, 0.1 if self._options.until_empty else CLAIM_WAIT_S)
-            )
-            stopping = asyncio.create_task(self._stopping.wait())
-            await asyncio.wait([claiming, stopping], return_when=asyncio.FIRST_COMPLETED)
-            stopping.cancel()
-            if not claiming.done():
-                # Whatever it would have brought goes back by itself.
-                claiming.cancel()
-                return
-            jobs = claiming.result()
-            for claimed in jobs:
-                self._crew.hand_over(claimed)
-            if not jobs and self._options.until_empty and await self._is_empty():
-                return
-
-    async def _is_empty(self) -> bool:
-        assert self._line is not None
-        look = unfinished(self._tenant, self._tasks)
-        return not self._crew.held() and not await asyncio.to_thread(self._line.engine.read, look.read)
 
     # Leases
 
