@@ -53,6 +53,9 @@ def as_jobs(select: str) -> str:
 JOBS = {name: as_jobs(SQL[name]) for name in ("load", "first", "expiring", "lineup", "lineup_last")}
 
 
+TURN_OF = SQL["turn_of"].replace("{last_turn}", SQL["last_turn"])
+
+
 @cache
 def children(*places: int) -> str:
     """The children of a parent that stand in these places, by id, whole records."""

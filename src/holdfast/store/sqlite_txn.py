@@ -21,7 +21,7 @@ from .contract import ClaimQuery, CountKey
 from .sqlite_claim import pick
 from .sqlite_driver import Link
 from .sqlite_reads import SqliteReads
-from .sqlite_sql import JOBS, SQL, in_rows, listed
+from .sqlite_sql import JOBS, SQL, TURN_OF, in_rows, listed
 
 _encode = msgspec.json.Encoder().encode
 
@@ -148,13 +148,22 @@ class SqliteTxn(SqliteReads):
         return jobs
 
     def _serve(self, jobs: Sequence[Job], query: ClaimQuery) -> None:
-        last = self.link.value(SQL["last_turn"])
+        if (last := self._last_turn({(job.tenant, job.task) for job in jobs})) is None:
+            return
         served = turns.served(jobs, query, last)
         self._write("serve_lanes", [(*pair, 0, turn) for pair, turn in served.lanes.items()])
         self._write("serve_tenants", [(tenant, 0, turn) for tenant, turn in served.tenants.items()])
         if turns.is_sweep(last, newest := last + len(served.lanes)):
             for name in ("forget_lanes", "forget_tenants"):
                 self.link.change(SQL[name], (newest - turns.REMEMBERED, turns.SWEPT_AT_ONCE))
+
+    def _last_turn(self, pairs: set[turns.Pair]) -> int | None:
+        """The number of the newest turn; None if it was that of the only pair: then nothing changes."""
+        if len(pairs) > 1:
+            last: int = self.link.value(SQL["last_turn"])
+            return last
+        last, *own = msgspec.json.decode(self.link.value(TURN_OF, next(iter(pairs))))
+        return None if own == [last, last] and last else last
 
     def swap_domains(self, domains: Sequence[Domain]) -> None:
         """Add domains of version 1, replace others by their next version."""

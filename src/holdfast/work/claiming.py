@@ -16,6 +16,7 @@ from itertools import zip_longest
 from typing import Any, Protocol
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ..core import commands as c
 from ..core.bounds import CLAIM_JOBS
@@ -64,8 +65,8 @@ class Claiming:
     def __init__(self, line: Committer, hands: Hands, scheduler: Scheduler, wanted: Wanted) -> None:
         self._line, self._hands, self._scheduler, self._wanted = line, hands, scheduler, wanted
         self._told: Counter[tuple[str, str]] = Counter()
-        only_one = wanted.tenants is not None and len(wanted.tenants) * len(wanted.tasks) == 1
-        self._selects = scheduler.selects and not only_one
+        # Then there is nothing to choose.
+        self._only_one = wanted.tenants is not None and len(wanted.tenants) * len(wanted.tasks) == 1
 
     async def run(self, stopping: asyncio.Event, room: asyncio.Event) -> None:
         """Claim and hand over until `stopping` is set, or nothing is left to do.
@@ -91,15 +92,22 @@ class Claiming:
     async def claim(self, room: asyncio.Event) -> list[c.Claimed]:
         """Jobs for the room there is, in the order in which they should start; after a wait perhaps none."""
         room.clear()
-        if picks := await self._pick():
+        space = self._hands.space()
+        waiting = await self._waiting(space)
+        if self._scheduler.selects and waiting:
+            self._tell()
+            picks = choose(self._scheduler, waiting, replace(space))
             limit = sum(most for _, _, most in picks)
-            if jobs := await self._ask(limit=limit, picks=picks):
+            if picks and (jobs := await self._ask(limit=limit, picks=picks)):
                 return in_turn(jobs)
-        limit = min(self._hands.space().fits_any(), CLAIM_JOBS)
+        # Any of these may come, and of the slowest no more than can start.
+        tasks = {lane.task for lane in waiting} or self._wanted.tasks
+        limit = min((space.fits(task) for task in tasks), default=0)
         if not limit:
             await room.wait()
             return []
-        return await self._ask(limit=limit, wait_s=EMPTY_WAIT_S if self._wanted.until_empty else CLAIM_WAIT_S)
+        wait_s = EMPTY_WAIT_S if self._wanted.until_empty else CLAIM_WAIT_S
+        return await self._ask(limit=min(limit, CLAIM_JOBS), wait_s=wait_s)
 
     async def _ask(self, *, limit: int, picks: tuple[Pick, ...] = (), wait_s: float = 0.0) -> list[c.Claimed]:
         wanted = self._wanted
@@ -109,18 +117,16 @@ class Claiming:
         jobs: list[c.Claimed] = await self._line.ask_async(command, wait_s=wait_s)
         return jobs
 
-    async def _pick(self) -> tuple[Pick, ...]:
-        wanted, space = self._wanted, self._hands.space()
-        if not self._selects or not space.fits_short():
-            return ()
+    async def _waiting(self, space: Space) -> list[Waiting]:
+        wanted = self._wanted
+        if self._only_one or not space.fits_short():
+            return []
         limit = min(max(space.fits_short(), LEAST_WINDOW), MOST_WINDOW)
 
         def read(txn: Any) -> list[Waiting]:
             return look.waiting(txn, tenants=wanted.tenants, tasks=wanted.tasks, limit=limit)
 
-        waiting = await asyncio.to_thread(self._line.engine.read, read)
-        self._tell()
-        return choose(self._scheduler, waiting, space)
+        return await asyncio.to_thread(self._line.engine.read, read)
 
     def _tell(self) -> None:
         """Tell the scheduler what has started and stopped since it was last told.

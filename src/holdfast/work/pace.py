@@ -35,10 +35,6 @@ class Pace:
         """How long the next job of a task will probably take."""
         return max(self._average_s.get(task, UNKNOWN_S), LEAST_S)
 
-    def slowest_s(self) -> float:
-        """The same of the slowest task that was measured."""
-        return max((LEAST_S, *self._average_s.values())) if self._average_s else UNKNOWN_S
-
 
 class Space(Struct):
     """How much can be taken: jobs that start at once, and work to wait behind them."""
@@ -51,10 +47,6 @@ class Space(Struct):
     def fits(self, task: str) -> int:
         """How many more jobs of a task."""
         return self._fit(self.pace.expected_s(task))
-
-    def fits_any(self) -> int:
-        """How many more jobs, whatever they are."""
-        return self._fit(self.pace.slowest_s())
 
     def fits_short(self) -> int:
         """How many more jobs, if they are as short as can be."""

@@ -89,6 +89,13 @@ SELECT max(
               WHERE ready = 0 ORDER BY served DESC LIMIT 1), 0)
 )
 
+-- name: turn_of
+SELECT CAST(json_array(
+    ({last_turn}),
+    (SELECT served FROM holdfast_tenants WHERE tenant = ?1),
+    (SELECT served FROM holdfast_lanes WHERE tenant = ?1 AND task = ?2)
+) AS BLOB)
+
 -- name: serve_lanes
 INSERT INTO holdfast_lanes (tenant, task, ready, served) VALUES {rows}
 ON CONFLICT (tenant, task) DO UPDATE SET served = excluded.served
