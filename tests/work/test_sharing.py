@@ -20,15 +20,14 @@ def states(bench, tenant):
 @pytest.mark.parametrize(
     ("words", "served"),
     [
-        ([], {""}),
-        (["--tenant", "a"], {"a"}),
-        (["--tenant", "a", "--tenant", "b"], {"a", "b"}),
-        (["--tenant", "*"], {"", "a", "b"}),
-        (["--tenant", "*", "--scheduler", "first"], {"", "a", "b"}),
-        (["--tenant", "*", "--scheduler", "random"], {"", "a", "b"}),
-        (["--tenant", "*", "--scheduler", "weighted", "--weight", "double=3"], {"", "a", "b"}),
+        ([], [""]),
+        (["--tenant", "a"], ["a"]),
+        (["--tenant", "a", "--tenant", "b"], ["a", "b"]),
+        (["--tenant", "*"], ["", "a", "b"]),
+        (["--tenant", "*", "--scheduler", "first"], ["", "a", "b"]),
+        (["--tenant", "*", "--scheduler", "random"], ["", "a", "b"]),
+        (["--tenant", "*", "--scheduler", "weighted", "--weight", "double=3"], ["", "a", "b"]),
     ],
-    ids=" ".join,
 )
 def test_a_worker_serves_the_tenants_that_it_is_told(bench, words, served):
     """Its queue's own, some, or all, by every scheduler; all of their jobs."""
