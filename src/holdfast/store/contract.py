@@ -88,8 +88,8 @@ class Waiting(NamedTuple):
     ready: int
 
 
-def is_passed(pair: tuple[str, str | None], passing: Passing) -> bool:
-    """Whether a tenant's task is passed by; a task of None: whether all of the tenant's are."""
+def is_passed(pair: tuple[str, str], passing: Passing) -> bool:
+    """Whether a tenant's task is passed by."""
     return any(tenant in (None, pair[0]) and task in (None, pair[1]) for tenant, task in passing)
 
 

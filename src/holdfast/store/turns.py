@@ -16,7 +16,7 @@ from itertools import islice, zip_longest
 from typing import NamedTuple, Protocol
 
 from ..core.job import Job
-from .contract import ClaimQuery, Waiting, WaitingQuery, is_passed
+from .contract import ClaimQuery, Waiting, WaitingQuery
 
 # Who has no READY job is remembered for so many turns.
 REMEMBERED = 10_000
@@ -64,18 +64,25 @@ def waiting(orders: Orders, query: WaitingQuery) -> list[Waiting]:
     if query.limit < 1:
         return []
     found: dict[str, list[tuple[str, int]]] = {}
+    paused = {tenant for tenant, task in query.passing if task is None}
     for page in islice(_pages(orders, query), PAGES):
-        names = [tenant for tenant in page if not is_passed((tenant, None), query.passing)]
+        names = [tenant for tenant in page if not paused & {tenant, None}]
         if names:
             looked_at = max(TENANT_TASKS, PAGE_TASKS // len(names))
             each = max(1, query.limit // len(names))
-            tasks = orders.tasks_by_turn(names, query, looked_at=looked_at, limit=each)
+            tasks = orders.tasks_by_turn(names, _of(names, query), looked_at=looked_at, limit=each)
             found |= {tenant: tasks[tenant] for tenant in names if tasks.get(tenant)}
         if len(found) >= query.limit:
             break
     # The first task of each tenant, then the second of each: so the head of the list is in order.
     rows = zip_longest(*([Waiting(tenant, *task) for task in tasks] for tenant, tasks in found.items()))
     return [lane for row in rows for lane in row if lane is not None][: query.limit]
+
+
+def _of(names: list[str], query: WaitingQuery) -> WaitingQuery:
+    """The query with what is passed by of these tenants alone: it is looked at for each of their tasks."""
+    mine = {None, *names}
+    return query._replace(passing=tuple((t, task) for t, task in query.passing if task and t in mine))
 
 
 def _pages(orders: Orders, query: WaitingQuery) -> Iterator[list[str]]:

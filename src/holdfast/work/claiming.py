@@ -142,10 +142,10 @@ class Claiming:
 
     async def _is_empty(self) -> bool:
         tenants: Iterable[str | None] = (None,) if self._wanted.tenants is None else self._wanted.tenants
-        looks = [unfinished(tenant, self._wanted.tasks) for tenant in tenants]
+        questions = [unfinished(tenant, self._wanted.tasks) for tenant in tenants]
 
         def read(txn: Any) -> bool:
-            return any(look.read(txn) for look in looks)
+            return any(question.read(txn) for question in questions)
 
         return not self._hands.held() and not await asyncio.to_thread(self._line.engine.read, read)
 
