@@ -35,6 +35,13 @@ MOST_PROCESSES = 256
 @click.option(
     "--drain-timeout", default="30s", show_default=True, help="How long running jobs may go on at the end."
 )
+@click.option("--tenant", "tenants", multiple=True, help="Jobs of this tenant, or of all: '*'; repeatable.")
+@click.option(
+    "--scheduler", default="fair", show_default=True, help="Whose job is next: fair, first, random, weighted."
+)
+@click.option(
+    "--weight", "weights", multiple=True, metavar="TASK=N", help="A chance for `weighted`; repeatable."
+)
 @click.option("--until-empty", is_flag=True, help="Stop when nothing is left to do.")
 @click.option("--burst-seconds", type=click.FloatRange(0, min_open=True), help="Stop claiming after so long.")
 @click.option("--memory-limit", metavar="SIZE", help="Most memory of an executor, such as 500MB.")
@@ -71,6 +78,10 @@ def _options(names: tuple[str, ...], said: dict[str, Any]) -> Any:
         most_processes=most,
         shrink_s=duration_ms(said["shrink_after"], name="shrink-after") / 1000,
         threads=said["threads"],
+        concurrency=said["concurrency"],
+        tenants=said["tenants"],
+        scheduler=said["scheduler"],
+        weights=read_weights(said["weights"]),
         lease_ms=duration_ms(said["lease"], name="lease"),
         drain_s=duration_ms(said["drain_timeout"], name="drain-timeout") / 1000,
         until_empty=said["until_empty"],

@@ -119,6 +119,8 @@ def check_command(command: Command) -> None:
             check(field, value)
     if isinstance(command, Claim):
         check_whole("limit", command.limit, 1, bounds.CLAIM_JOBS)
+        if command.picks:
+            _check_picks(command)
     if isinstance(command, Report):
         if not isinstance(command.fraction, int | float) or not 0 <= command.fraction <= 1:
             raise BadInput("progress", command.fraction, needed="a fraction from 0 to 1")
@@ -151,6 +153,19 @@ def check_lines(lines: tuple[str, ...]) -> None:
         if size > bounds.LOG_LINE_BYTES:
             found = f"{size:,} bytes"
             raise TooLarge("line of a log", found, needed=f"at most {bounds.LOG_LINE_BYTES:,} bytes")
+
+
+def _check_picks(claim: Claim) -> None:
+    if len(claim.picks) > bounds.CLAIM_JOBS:
+        raise TooLarge("picks", f"{len(claim.picks):,}", needed=f"at most {bounds.CLAIM_JOBS:,}")
+    if claim.mock:
+        raise BadInput("mock", claim.mock, needed="absent: a claim with picks passes mocked jobs by")
+    for tenant, task, most in claim.picks:
+        check_name("tenant", tenant, empty=True)
+        check_name("task", task)
+        check_whole("pick", most, 1, bounds.CLAIM_JOBS)
+    if len({(tenant, task) for tenant, task, _ in claim.picks}) < len(claim.picks):
+        raise BadInput("picks", claim.picks, needed="each task of a tenant once")
 
 
 def _whole(least: int, most: int) -> Any:

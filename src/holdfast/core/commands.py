@@ -78,6 +78,10 @@ class Claim(Command, frozen=True, kw_only=True):
     owner: int = 0
     priority: int | None = None
     mock: bool = False
+    # Any of these tenants.
+    tenants: tuple[str, ...] | None = None
+    # (tenant, task, at most): the first of each, and of nobody else.
+    picks: tuple[tuple[str, str, int], ...] = ()
 
 
 class Answer(Command, frozen=True, kw_only=True):

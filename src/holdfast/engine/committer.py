@@ -88,8 +88,10 @@ class Committer:
         try:
             return await future
         except asyncio.CancelledError:
-            # Answered already: `deliver` finds the future cancelled and gives back what it holds.
-            ticket.abandon()
+            # Answered already: `deliver` finds the future cancelled and gives back what it holds; or it
+            # has told the future, in the same moment, and nobody will ever look at that.
+            if not ticket.abandon() and future.done() and not future.cancelled():
+                self._give_back(ticket)
             raise
 
     def close(self) -> None:

@@ -9,7 +9,7 @@ from ..core.notes import Log
 from ..core.schedule import Schedule
 from ..core.why import Facts, why
 from ..core.worker import knows
-from ..store.contract import CountKey, JobFilter, ReadTxn
+from ..store.contract import CountKey, JobFilter, ReadTxn, Waiting, WaitingQuery
 from . import notes
 from .limiting import STOPPED
 from .records import (
@@ -98,6 +98,14 @@ def pauses(txn: ReadTxn) -> list[Pause]:
     return [read_pause(name) for name in txn.records(PAUSE)]
 
 
+def waiting(
+    txn: ReadTxn, *, tenants: tuple[str, ...] | None, tasks: tuple[str, ...], limit: int
+) -> list[Waiting]:
+    """Whose turn it is, of those that are not paused; see `ReadTxn.waiting`."""
+    passing = tuple((tenant, task) for tenant, task, domain in pauses(txn) if domain is None)
+    return txn.waiting(WaitingQuery(limit=limit, tenants=tenants, tasks=tasks, passing=passing))
+
+
 def limit_of(txn: ReadTxn, tenant: str, domain: bytes) -> Limit | None:
     """The limit that governs a domain now."""
     if read_pause(name_of(tenant, None, domain)) in pauses(txn):
@@ -130,12 +138,12 @@ def schedule(txn: ReadTxn, tenant: str, name: str) -> Schedule | None:
     return read_kept(raw).schedule if raw else None
 
 
-def counts(txn: ReadTxn, tenant: str) -> dict[CountKey, int]:
-    """How many jobs of a tenant there are of each kind."""
+def counts(txn: ReadTxn, tenant: str | None) -> dict[CountKey, int]:
+    """How many jobs of a tenant, or of all, there are of each kind."""
     return dict(sorted(txn.counts(tenant=tenant).items()))
 
 
-def unfinished(txn: ReadTxn, tenant: str, tasks: tuple[str, ...] | None) -> int:
+def unfinished(txn: ReadTxn, tenant: str | None, tasks: tuple[str, ...] | None) -> int:
     """How many jobs of these tasks have yet to end, besides those that only an operator can move."""
     found = [(k, n) for k, n in txn.counts(tenant=tenant).items() if tasks is None or k.task in tasks]
     moving = sum(n for key, n in found if key.place not in (Place.PAUSED, Place.DONE))
@@ -146,7 +154,7 @@ def unfinished(txn: ReadTxn, tenant: str, tasks: tuple[str, ...] | None) -> int:
     return moving or sum(_waits(txn, tenant, task) for task in paused)
 
 
-def _waits(txn: ReadTxn, tenant: str, task: str) -> bool:
+def _waits(txn: ReadTxn, tenant: str | None, task: str) -> bool:
     """Whether any PAUSED job of a task will go on by itself."""
     query, after = JobFilter(tenant=tenant, task=task, place=Place.PAUSED), 0
     for _ in range(PAUSED_PAGES):

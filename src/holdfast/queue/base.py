@@ -251,7 +251,7 @@ def schedules(tenant: str) -> Look[list[Schedule]]:
     return Look(lambda txn: [kept.schedule for kept in look.schedules(txn, tenant)])
 
 
-def unfinished(tenant: str, tasks: Iterable[Any] | None) -> Look[int]:
+def unfinished(tenant: str | None, tasks: Iterable[Any] | None) -> Look[int]:
     """How many jobs have yet to end, besides those that only an operator can move."""
     names = asks.task_names(tasks)
     return Look(lambda txn: look.unfinished(txn, tenant, names))

@@ -40,7 +40,7 @@ from ..engine.records import (
 )
 from ..engine.schedules import read_kept
 from ..store.clock import Clock
-from ..store.contract import JobFilter, ReadTxn, Store
+from ..store.contract import JobFilter, ReadTxn, Store, WaitingQuery
 from ..store.memory import MemoryStore
 from . import model_commands as m
 from .clock import MovedClock
@@ -150,7 +150,8 @@ class Model(RuleBasedStateMachine):
         first, limit = self.ids[pick % len(self.ids)] if self.ids else 0, 1 + pick % 5
 
         def see(txn: ReadTxn) -> Any:
-            jobs, pairs = txn.jobs(query, after=first, limit=limit), txn.waiting(pick % 3, limit)
+            asked = WaitingQuery(limit=limit, tenants=None if query.tenant is None else (query.tenant,))
+            jobs, pairs = txn.jobs(query, after=first, limit=limit), txn.waiting(asked)
             return jobs, pairs, txn.counts(tenant=query.tenant), txn.load(self.ids[-limit:])
 
         pages = [side.now.store.read(see) for side in self.sides]

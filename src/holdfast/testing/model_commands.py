@@ -171,7 +171,8 @@ claims = _plans(
     c.Claim,
     3,
     _each(limit=(1, 2, 3, 4), lease_ms=(10, MINUTE_MS, None), owner=OWNERS, mock=(True, True, True))
-    + _each(tasks=(("a",), ("b", "a")), tenant=TENANTS, priority=(500, 1000)),
+    + _each(tasks=(("a",), ("b", "a")), tenant=TENANTS, priority=(500, 1000))
+    + _each(picks=((("", "a", 2), ("t", "b", 1)), (("t", "a", 4), ("", "b", 1))), tenants=(("t",),)),
     limit=2,
     lease_ms=1_000,
 )

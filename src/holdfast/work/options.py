@@ -13,7 +13,13 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     processes: int = 1
     most_processes: int = 0
     shrink_s: float = 30.0
+    # Functions and coroutines at once in each.
     threads: int = 1
+    concurrency: int = 100
+    # None named: each queue's own; `*`: all.
+    tenants: tuple[str, ...] = ()
+    scheduler: str = "fair"
+    weights: dict[str, float] = {}
     lease_ms: int = 60_000
     drain_s: float = 30.0
     until_empty: bool = False
