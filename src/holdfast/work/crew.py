@@ -57,11 +57,15 @@ class Member:
         if held := self.jobs.get(job_id):
             held.begun_s = monotonic_s()
 
-    def finished(self, job_id: int) -> Job | None:
-        """A job is done; the record as last heard of, or None where it is no longer this executor's."""
-        held = self.jobs.pop(job_id, None)
-        if held is None:
+    def finished(self, job_id: int, claim: int | None) -> Job | None:
+        """A job is done; the record as last heard of, or None where it is no longer this executor's.
+
+        It may have it again under a later claim, where its supervisor slept past the lease of the first.
+        """
+        held = self.jobs.get(job_id)
+        if held is None or held.job.claim != claim:
             return None
+        del self.jobs[job_id]
         if held.begun_s:
             taken_s = monotonic_s() - held.begun_s
             self._average_s += SMOOTHING * (taken_s - self._average_s)
@@ -167,8 +171,10 @@ class Crew:
         """Give an executor nothing new, start a fresh one, and end it when it is done or out of grace."""
         if not member.condemned:
             member.condemned = True
-            self.track(asyncio.create_task(self._again()))
+            if not member.alone:
+                self.track(asyncio.create_task(self._again()))
             self.track(asyncio.create_task(self._end(member, grace_s)))
+            self.look()
 
     async def _end(self, member: Member, grace_s: float) -> None:
         await self.until(lambda: not member.jobs, grace_s)
@@ -197,37 +203,45 @@ class Crew:
         waiting = [claimed.job for claimed in self._suspects]
         return [held.job for member in self._members for held in member.jobs.values()] + waiting
 
-    def hand_over(self, claimed: c.Claimed) -> None:
-        """Give a job to the executor with the most room; a suspect goes to one of its own."""
+    def hand_over(self, claimed: c.Claimed) -> bool:
+        """Give a job to the executor with the most room; a suspect goes to one of its own.
+
+        False: nobody is left to take it, since the last executor died while it was being claimed.
+        """
         if claimed.job.losses or claimed.job.suspect:
             self._suspects.append(claimed)
             if not self._trying:
                 self._trying = True
                 self.track(asyncio.create_task(self._try_suspects()))
-            return
-        member = max(self._members, key=Member.room)
+            return True
+        takers = [member for member in self._members if not member.condemned and not member.alone]
+        if not takers:
+            return False
+        member = max(takers, key=Member.room)
         member.jobs[claimed.job.id] = Held(claimed.job)
         member.send(Run(jobs=(claimed,)))
+        return True
 
     async def _try_suspects(self) -> None:
         """One after the other, each alone in an executor: only so can be told who it was."""
         try:
             while self._suspects and not self._stopping:
-                await self._try_one()
+                await self._try_some()
         finally:
             self._trying = False
 
-    async def _try_one(self) -> None:
+    async def _try_some(self) -> None:
+        """In one executor for as long as it lives: a dead supervisor leaves many, most of them innocent."""
         member, hello = await self._start_one(alone=True)
         if member is None:
             self._log(f"no executor for a suspect: {hello.error}")
             await asyncio.sleep(RESTART_S)
             return
-        if self._suspects:
+        while self._suspects and member in self._members and not member.condemned:
             claimed = self._suspects.pop(0)
             member.jobs[claimed.job.id] = Held(claimed.job)
             member.send(Run(jobs=(claimed,)))
-        await self.until(lambda: not member.jobs or member not in self._members)
+            await self.until(lambda: not member.jobs or member not in self._members)
         member.condemned = True
         member.send(Stop())
 

@@ -133,7 +133,8 @@ class Supervisor:
                 return
             jobs = claiming.result()
             for claimed in jobs:
-                self._crew.hand_over(claimed)
+                if not self._crew.hand_over(claimed):
+                    self._spawn(self._give_back(c.Release(hold=_hold(claimed.job))))
             if not jobs and self._options.until_empty and await self._is_empty():
                 return
 
@@ -166,7 +167,8 @@ class Supervisor:
             member.begun(message.job_id)
             self._limit(member, message.job_id)
         elif isinstance(message, Ran):
-            job = member.finished(message.answer.hold.job_id)
+            hold = message.answer.hold
+            job = member.finished(hold.job_id, hold.claim)
             self._room.set()
             if job is not None:
                 self.done += 1
@@ -190,7 +192,7 @@ class Supervisor:
         held = member.jobs.get(job.id)
         if held is None or held.job.claim != job.claim:
             return
-        member.finished(job.id)
+        member.finished(job.id, job.claim)
         text = f"still running after its limit of {job.timeout_ms / 1000:g} s"
         self._log(f"job {job.id} {job.task}: {text}")
         self._spawn(self._answer(c.Answer(hold=_hold(job), code=Code.ERROR, error=text)))
