@@ -1,6 +1,8 @@
 """The queue: what people hold. Each verb is one ask of the engine; it returns after the commit."""
 
-from collections.abc import Callable, Iterable
+import asyncio
+import inspect
+from collections.abc import Callable, Coroutine, Iterable
 from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar, Unpack, cast, overload
 
@@ -97,6 +99,8 @@ class ClaimedJob(Holding):
         task = self._queue._known(self.task)
         try:
             result = task.run(self)
+            if inspect.iscoroutine(result):
+                result = self._await(result)
         except Exception as error:
             if self.answered:
                 raise
@@ -111,6 +115,10 @@ class ClaimedJob(Holding):
         except BadInput as error:
             # A result that cannot be written is an error of the run.
             return self.done(error=error)
+
+    def _await(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine to its end; a worker has a loop of its own for that."""
+        return asyncio.run(work)
 
     def __enter__(self) -> Self:
         return self
