@@ -36,7 +36,7 @@ FLOORS = {
 # from above everything.
 STANDS_ON = FLOORS | {"__init__": FLOORS["work"] + 1, "__main__": FLOORS["cli"] + 1}
 
-# Where a function may import: `connect`, so that SQLite users need no PostgreSQL driver, the commands, and the
+# Where a function may import: `connect`, so that SQLite users need no PostgreSQL driver; the commands and the
 # public names, so that `holdfast --help` is there at once.
 LAZY = ("queue/connect.py", "cli/", "__init__.py")
 
