@@ -123,6 +123,11 @@ def test_a_clock_that_does_not_move_is_refused_with_the_way_out():
         testing.run_due(plain, advance="1h")
 
 
+def test_a_queue_for_asyncio_is_refused():
+    with pytest.raises(BadInput, match="AsyncQueue"):
+        testing.run_due(holdfast.connect_async("memory://"))  # type: ignore[arg-type]
+
+
 def test_an_applications_queue_is_put_into_memory_and_back(tmp_path):
     """Its own store is not touched, and as it was afterwards."""
     with holdfast.connect(str(tmp_path / "jobs.db")) as queue:

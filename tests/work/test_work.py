@@ -226,9 +226,14 @@ def test_bad_options_are_refused_before_anything_is_claimed(queue, options, word
     assert job.get().claim == 0
 
 
-def test_a_queue_without_tasks_is_refused(tmp_path):
-    with holdfast.connect("memory://") as queue, pytest.raises(BadInput, match="task"):
-        holdfast.work(queue)
+def test_a_queue_without_tasks_or_of_the_other_kind_is_refused():
+    with holdfast.connect("memory://") as queue:
+        with pytest.raises(BadInput, match="task"):
+            holdfast.work(queue)
+        with pytest.raises(BadInput, match=r"holdfast\.work`"):
+            asyncio.run(holdfast.work_async(queue))  # type: ignore[arg-type]
+    with pytest.raises(BadInput, match="work_async"):
+        holdfast.work(holdfast.connect_async("memory://"))  # type: ignore[arg-type]
 
 
 def test_an_asyncio_queue_is_worked_on_its_own_loop(tmp_path):

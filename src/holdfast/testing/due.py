@@ -53,6 +53,8 @@ def run_due(
     to that bound: delays, retries after their backoff, schedules, leases that ran out. It stands at the bound
     afterwards. Tasks that the queue does not know are left waiting. More than `most` runs are a `Timeout`.
     """
+    if not isinstance(queue, Queue):
+        raise BadInput("queue", type(queue).__name__, needed="one of holdfast.connect, or testing.queue()")
     names = tuple(queue.tasks) if tasks is None else asks.task_names(tasks)
     clock = None if advance is None and until is None else clock_of(queue)
     bound_ms = _bound_ms(clock, advance, until)

@@ -12,12 +12,10 @@ thread: a handler that holds the interpreter lock starves it, which is why `hold
 """
 
 import asyncio
-import signal
 import threading
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable, Iterator
+from collections.abc import Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from typing import Any, Generic, TypeVar
 
 from ..core import commands as c
@@ -33,6 +31,7 @@ from ..queue.claimed import Holding
 from ..queue.options import Duration
 from ..queue.queue import ClaimedJob, Queue
 from ..store.clock import monotonic_s
+from .signals import stopped_by_signals
 
 T = TypeVar("T")
 Q = TypeVar("Q", bound=BaseQueue)
@@ -68,9 +67,12 @@ def work(
     back, and what runs is waited for. Jobs of tasks that the queue does not know are left waiting. What goes
     wrong with the store is raised; what goes wrong in a handler is its job's outcome.
     """
+    if not isinstance(queue, Queue):
+        needed = "a queue of holdfast.connect; one of connect_async has `await holdfast.work_async`"
+        raise BadInput("queue", type(queue).__name__, needed=needed)
     crew = _Threads(queue, tasks, threads, until_empty, seconds, max_jobs, lease)
     runner = threading.Thread(target=crew.run_in_thread, name="holdfast-work", daemon=True)
-    with _signals(crew.stop):
+    with stopped_by_signals(crew.stop):
         runner.start()
         try:
             runner.join()
@@ -98,6 +100,9 @@ async def work_async(
     Cancelling it gives everything back, what runs too; signals are left to whoever owns the loop. A task
     that is a plain function runs on the loop, and holds it up for as long as it takes.
     """
+    if not isinstance(queue, AsyncQueue):
+        needed = "a queue of holdfast.connect_async; one of connect has `holdfast.work`"
+        raise BadInput("queue", type(queue).__name__, needed=needed)
     crew = _Coroutines(queue, tasks, threads, until_empty, seconds, max_jobs, lease)
     await crew.run()
     if crew.error is not None:
@@ -174,13 +179,13 @@ class _Crew(Generic[Q, J]):
         halted = self.loop.create_task(self._halted.wait())
         timer = None if self._seconds is None else self.loop.call_later(self._seconds, self.halt)
         try:
-            while not self._stopping and self._left != 0:
-                await self._round(halted)
-            self._stopping = True
-            self._dropped += self._waiting
-            self._waiting.clear()
-            await self._give_back()
-            await self._until_all_have_answered()
+            try:
+                while not self._stopping and self._left != 0:
+                    await self._round(halted)
+            except Exception as error:
+                # The store's affair. What runs has done nothing wrong, and may yet answer.
+                self.error = self.error or error
+            await self._drain()
         finally:
             halted.cancel()
             if timer is not None:
@@ -273,7 +278,11 @@ class _Crew(Generic[Q, J]):
             self.error = self.error or error
             self.halt()
 
-    async def _until_all_have_answered(self) -> None:
+    async def _drain(self) -> None:
+        self._stopping = True
+        self._dropped += self._waiting
+        self._waiting.clear()
+        await self._give_back()
         while self._alive:
             await self._change()
         await self._give_back()
@@ -365,29 +374,3 @@ def _known(queue: BaseQueue, tasks: Iterable[Any] | None) -> tuple[str, ...]:
         found = unknown[0] if unknown else "empty"
         raise BadInput("tasks", found, needed=f"some of {', '.join(sorted(queue.tasks))}")
     return chosen
-
-
-@contextmanager
-def _signals(stop: Callable[[], None]) -> Iterator[None]:
-    """Let the first Ctrl-C or SIGTERM stop it; a second one does what it did before."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    kept = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    # What is ignored stays so: whoever started us wants it.
-    ours = [number for number, old in kept.items() if old not in (None, signal.SIG_IGN)]
-
-    def restore() -> None:
-        for number in ours:
-            signal.signal(number, kept[number])
-
-    def handle(_number: int, _frame: Any) -> None:
-        restore()
-        stop()
-
-    for number in ours:
-        signal.signal(number, handle)
-    try:
-        yield
-    finally:
-        restore()
