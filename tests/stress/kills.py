@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import NamedTuple, Self
 
 ROOT = Path(__file__).parents[2]
-LEASE_S = 1.5
+LEASE_S = 2.0
 ASLEEP_S = LEASE_S * 1.3
 # Of every four: two executors, one supervisor, one that sleeps past its leases.
 WAYS = ("executor", "supervisor", "executor", "sleeper")
@@ -55,11 +55,13 @@ class Gang:
         self.store, self.history = folder / "jobs.db", folder / "history"
         self.history.touch()
         self.blows: list[Blow] = []
+        self._strikes = 0
         self._words = (*words, "--lease", f"{LEASE_S}s")
         self._said = (folder / "said").open("wb")
         self._dice = random.Random()
         self._read, self._rest = self.history.open("rb"), b""
         self._ended = 0
+        self._last_turn_ns = time.monotonic_ns()
         # Executors that have run something, and supervisors that sleep until a moment.
         self._seen: set[int] = set()
         self._asleep: dict[Worker, float] = {}
@@ -72,7 +74,8 @@ class Gang:
 
     def strike(self) -> None:
         """Kill or stop somebody, whoever it is."""
-        way = WAYS[len(self.blows) % len(WAYS)]
+        way = WAYS[self._strikes % len(WAYS)]
+        self._strikes += 1
         awake = [worker for worker in self.workers if worker not in self._asleep]
         worker = self._dice.choice(awake or self.workers)
         blow = {
@@ -116,6 +119,13 @@ class Gang:
             del self._asleep[worker]
             worker.send_signal(signal.SIGCONT)
 
+    def _notice_stalls(self) -> None:
+        """Where this process got no turn for so long, neither did those who renew leases: nobody's fault."""
+        now = time.monotonic_ns()
+        if now - self._last_turn_ns > LEASE_S / 3 * 1e9:
+            self.blows.append(Blow("stall", 0, self._last_turn_ns, now))
+        self._last_turn_ns = now
+
     def look(self) -> int:
         """How many runs have ended so far, by the history."""
         *whole, self._rest = (self._rest + self._read.read()).split(b"\n")
@@ -134,6 +144,7 @@ class Gang:
         until = time.monotonic() + patience_s
         while not happened():
             self._wake()
+            self._notice_stalls()
             for worker in self.workers:
                 assert worker.poll() is None, f"a worker ended with {worker.returncode}: {self.said()}"
             assert time.monotonic() < until, f"no {what} within {patience_s:g} s: {self.said()}"
@@ -215,11 +226,11 @@ def claims_are_alone(runs: list[Run], stood: dict[int, int]) -> Iterator[str]:
 def unexplained(runs: list[Run], blows: list[Blow]) -> Iterator[str]:
     """Runs that were followed by another although nothing had befallen their process.
 
-    A supervisor that is stopped inside a transaction holds up all others, whose leases may run out too:
-    that excuses what was running for a good part of a lease while one slept.
+    A supervisor that is stopped inside a transaction holds up all others, whose leases may run out too; so
+    does a machine that has no turn for them. That excuses what was running for a good part of a lease then.
     """
     struck = {blow.pid for blow in blows}
-    sleeps = [(blow.from_ns, blow.until_ns) for blow in blows if blow.way == "sleeper"]
+    sleeps = [(blow.from_ns, blow.until_ns) for blow in blows if blow.way in ("sleeper", "stall")]
     for job_id, theirs in by_job(runs).items():
         for run, following in pairwise(theirs):
             held_up = max(
