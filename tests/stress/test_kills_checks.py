@@ -17,7 +17,7 @@ def run(claim: int, begin: int, end: int, *, executor: int = 11, supervisor: int
     [
         ([run(1, 10, 20)], {}, "never accepted"),
         ([run(1, 10, 20), run(2, 30, 40)], {7: 1}, "run under claim 2, and finished under 1"),
-        ([run(2, 10, 20), run(1, 30, 40)], {7: 2}, "claims [2, 1], in that order"),
+        ([run(1, 10, 20), run(2, 30, 0)], {7: 2}, "whose run never ended"),
         ([run(1, 10, 20), run(1, 30, 40, executor=12)], {7: 1}, "claim 1 of job 7 was run 2 times"),
         ([run(1, 10, 0)], {7: 1}, "whose run never ended"),
     ],
@@ -53,6 +53,16 @@ def test_another_run_is_excused_by_what_befell_the_first_and_by_nothing_else(blo
     runs = [run(1, 10, 0), run(2, 10 + 2 * LEASE, 20 + 2 * LEASE, executor=12, supervisor=2)]
 
     assert (list(unexplained(runs, [blow])) == []) is excused
+
+
+def test_a_run_that_begins_after_the_next_is_late_and_must_be_explained():
+    """It lay with an executor whose supervisor slept."""
+    runs = [run(2, 2 * LEASE, 3 * LEASE, executor=12, supervisor=2), run(1, 2 * LEASE + 9, 3 * LEASE)]
+
+    assert late(runs) == 1
+    assert list(claims_are_alone(runs, {7: 2})) == []
+    assert len(list(unexplained(runs, []))) == 1
+    assert list(unexplained(runs, [Blow("sleeper", 1, 10, LEASE)])) == []
 
 
 def test_a_claim_that_one_process_begins_twice_is_found(tmp_path):

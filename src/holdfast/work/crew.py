@@ -105,10 +105,12 @@ class Crew:
         self._change = asyncio.Event()
         self._stopping = False
         self._suspects: list[c.Claimed] = []
-        self._trying = False
+        # So many of them are tried at once, each alone in an executor of its own.
+        self._trying, self._most_trying = 0, 1
 
     async def start(self, count: int) -> Hello:
         """Start the executors; what the first one says of itself, or why it cannot be."""
+        self._most_trying = count
         started = await asyncio.gather(*(self._start_one() for _ in range(count)))
         for member, hello in started:
             if member is None:
@@ -210,8 +212,8 @@ class Crew:
         """
         if claimed.job.losses or claimed.job.suspect:
             self._suspects.append(claimed)
-            if not self._trying:
-                self._trying = True
+            if self._trying < self._most_trying:
+                self._trying += 1
                 self.track(asyncio.create_task(self._try_suspects()))
             return True
         takers = [member for member in self._members if not member.condemned and not member.alone]
@@ -228,7 +230,7 @@ class Crew:
             while self._suspects and not self._stopping:
                 await self._try_some()
         finally:
-            self._trying = False
+            self._trying -= 1
 
     async def _try_some(self) -> None:
         """In one executor for as long as it lives: a dead supervisor leaves many, most of them innocent."""
