@@ -1,5 +1,6 @@
 """`holdfast.testing`: a clock that moves, everything due in this thread, what was added."""
 
+import asyncio
 from datetime import UTC, datetime
 
 import pytest
@@ -71,6 +72,19 @@ def test_the_clock_is_moved_from_moment_to_moment_up_to_a_bound(queue):
     ]
     assert [run.error for run in ran][:3] == ["OSError: not now", "OSError: not now", ""]
     assert queue.clock.now == at.replace(hour=14, minute=30)
+
+
+def test_a_coroutine_is_run_to_its_end(queue):
+    """Also by a queue that is not for asyncio."""
+
+    @queue.task()
+    async def later(n: int) -> int:
+        await asyncio.sleep(0)
+        return n + 1
+
+    later.add(1)
+
+    assert [run.result for run in testing.run_due(queue)] == [2]
 
 
 def test_a_moment_is_a_bound_too_and_only_one_may_be_given(queue):
