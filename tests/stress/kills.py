@@ -62,8 +62,9 @@ class Gang:
         self._read, self._rest = self.history.open("rb"), b""
         self._ended = 0
         self._last_turn_ns = time.monotonic_ns()
-        # Executors that have run something, and supervisors that sleep until a moment.
-        self._seen: set[int] = set()
+        # Executors that have run something, with their supervisors, since numbers of processes come again;
+        # and supervisors that sleep until a moment.
+        self._seen: set[tuple[int, int]] = set()
         self._asleep: dict[Worker, float] = {}
         self.workers = [self._start() for _ in range(workers)]
 
@@ -91,7 +92,7 @@ class Gang:
 
         def is_there() -> bool:
             self.look()
-            found[:] = [pid for pid in _children(worker.pid) if pid in self._seen]
+            found[:] = [pid for pid in _children(worker.pid) if (pid, worker.pid) in self._seen]
             return bool(found)
 
         self.wait(is_there, 60, "executor that has run something")
@@ -130,8 +131,8 @@ class Gang:
         """How many runs have ended so far, by the history."""
         *whole, self._rest = (self._rest + self._read.read()).split(b"\n")
         for line in whole:
-            event, _, _, executor, _, _ = line.split()
-            self._seen.add(int(executor))
+            event, _, _, executor, supervisor, _ = line.split()
+            self._seen.add((int(executor), int(supervisor)))
             self._ended += event == b"end"
         return self._ended
 

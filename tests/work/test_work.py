@@ -159,6 +159,10 @@ queue = holdfast.connect(sys.argv[1])
 @queue.task()
 def patient(seconds: float) -> str:
     print("began", flush=True)
+    # The first signal puts the handlers back.
+    while signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        time.sleep(0.01)
+    print("stopping", flush=True)
     time.sleep(seconds)
     return "done"
 
@@ -171,7 +175,7 @@ def test_a_signal_lets_what_runs_finish_and_gives_the_rest_back(tmp_path, number
     """It returns as if it had been told to stop."""
     path = str(tmp_path / "jobs.db")
     with holdfast.connect(path) as queue:
-        jobs = queue.add_many([("patient", {"seconds": 0.5})] * 4)
+        jobs = queue.add_many([("patient", {"seconds": 0.1})] * 4)
         command = [sys.executable, "-c", SCRIPT, path]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None
@@ -180,10 +184,28 @@ def test_a_signal_lets_what_runs_finish_and_gives_the_rest_back(tmp_path, number
             said = process.stdout.read()
 
         assert process.returncode == 0
-        assert said == "ran 1\n"
+        assert said == "stopping\nran 1\n"
         assert [str(job.get().state) for job in jobs].count("FINISHED") == 1
         assert queue.counts()["patient"] == {"QUEUED": 3, "FINISHED": 1}
         assert {job.get().losses for job in jobs} == {0}
+
+
+def test_a_second_signal_gives_back_what_runs_and_does_not_wait_for_it(tmp_path):
+    """Its process ends with the handler in the middle of a minute."""
+    path = str(tmp_path / "jobs.db")
+    with holdfast.connect(path) as queue:
+        job = queue.add("patient", {"seconds": 60})
+        command = [sys.executable, "-c", SCRIPT, path]
+        with subprocess.Popen(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "began\n"
+            os.kill(process.pid, signal.SIGINT)
+            assert process.stdout.readline() == "stopping\n"
+            os.kill(process.pid, signal.SIGINT)
+            _, said = process.communicate(timeout=30)
+
+        assert "KeyboardInterrupt" in said
+        assert (job.get().state, job.get().attempts, job.get().losses) == ("QUEUED", 0, 0)
 
 
 def test_signals_are_as_before_afterwards(queue):

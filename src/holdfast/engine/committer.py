@@ -156,6 +156,8 @@ class Committer:
         """One transaction, and those that wait for what it, or somebody else, may have brought."""
         awaits = [ticket for ticket in tickets if isinstance(ticket.command, c.Await)]
         writes = [ticket for ticket in tickets if not isinstance(ticket.command, c.Await)]
+        # Whoever went away must get nothing: what he gives back just now would come to him again.
+        self._claims = [ticket for ticket in self._claims if not ticket.abandoned]
         due = self._next_ms is not None and self.engine.store.now_ms() >= self._next_ms
         if self._claims and (self._look or due):
             # First come, first served: those who have waited longest are asked first.

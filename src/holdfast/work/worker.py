@@ -15,7 +15,6 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Coroutine, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Generic, TypeVar
 
 from ..core import commands as c
@@ -31,6 +30,7 @@ from ..queue.claimed import Holding
 from ..queue.options import Duration
 from ..queue.queue import ClaimedJob, Queue
 from ..store.clock import monotonic_s
+from .pool import Pool
 from .signals import stopped_by_signals
 
 T = TypeVar("T")
@@ -46,6 +46,8 @@ AHEAD_S = 0.05
 MOST_AHEAD = 100
 # How many threads may wait for their answers' commit while others run.
 ANSWERING = 32
+# How late a signal may be heard, at worst.
+HEARING_S = 0.2
 # How much each new duration counts in the average.
 SMOOTHING = 0.1
 
@@ -75,7 +77,9 @@ def work(
     with stopped_by_signals(crew.stop):
         runner.start()
         try:
-            runner.join()
+            # Not for ever: a signal that comes just before the wait would be heard when all is over.
+            while runner.is_alive():
+                runner.join(HEARING_S)
         except BaseException:
             # A second signal: whatever still runs may run again elsewhere.
             crew.abandon()
@@ -242,7 +246,10 @@ class _Crew(Generic[Q, J]):
             await asyncio.wait([asking, halted], return_when=asyncio.FIRST_COMPLETED)
             return ask.read(asking.result()) if asking.done() else []
         finally:
-            asking.cancel()
+            if not asking.done():
+                # Seen to be gone: what is given back next must not come back to it.
+                asking.cancel()
+                await asyncio.wait([asking])
 
     async def _unfinished(self) -> int:
         look = base.unfinished(self._queue.tenant, self._tasks)
@@ -311,11 +318,12 @@ class _Threads(_Crew[Queue, _Job]):
     def run_in_thread(self) -> None:
         """All of it, from a thread that is nobody else's."""
         self._cut_off = threading.Event()
+        self._pool = Pool(self._threads + ANSWERING, "holdfast-job")
         try:
-            with ThreadPoolExecutor(self._threads + ANSWERING, "holdfast-job") as self._pool:
-                asyncio.run(self._run())
+            asyncio.run(self._run())
         except BaseException as error:
             self.error = self.error or error
+        self._pool.close()
 
     async def _run(self) -> None:
         self._main = asyncio.current_task()
@@ -344,8 +352,7 @@ class _Threads(_Crew[Queue, _Job]):
         return job
 
     def _start(self, job: _Job) -> "asyncio.Future[Any]":
-        assert self.loop is not None
-        return self.loop.run_in_executor(self._pool, job.run)
+        return asyncio.wrap_future(self._pool.submit(job.run), loop=self.loop)
 
 
 class _Coroutines(_Crew[AsyncQueue, _AsyncJob]):
