@@ -138,6 +138,14 @@ def by_hand(job: ClaimedJob) -> None:
     job.progress("half")  # type: ignore[arg-type]
 
 
+def worked(queue: Queue) -> None:
+    """The room that can be called has the types of the function."""
+    assert_type(holdfast.work(queue, tasks=[resize], threads=2, seconds="1m"), int)
+    holdfast.work(queue, threads="two")  # type: ignore[arg-type]
+    holdfast.work("jobs.db")  # type: ignore[arg-type]
+    holdfast.enqueue(queue)  # type: ignore[attr-defined]
+
+
 def wants_a_task(task: Task[[str, int], bytes]) -> Handle[bytes]:
     """A task can be passed on with its types."""
     return task.add("a", 1)
@@ -156,3 +164,4 @@ async def awaited(queue: AsyncQueue, job: AsyncClaimedJob) -> None:
     assert_type(await queue.next(), AsyncClaimedJob | None)
     assert_type(await queue.get(7), Job)
     assert_type(await job.done(1), Job)
+    assert_type(await holdfast.work_async(queue, until_empty=True), int)

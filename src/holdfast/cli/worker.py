@@ -63,6 +63,7 @@ def _options(names: tuple[str, ...], said: dict[str, Any]) -> Any:
     from ..core.errors import BadInput
     from ..core.sizes import size_bytes
     from ..work.options import Options
+    from ..work.scheduler import read_weights
 
     if said["store"] is not None and len(names) > 1:
         raise BadInput("store", said["store"], needed=f"absent: each of the {len(names)} queues has its own")

@@ -162,7 +162,7 @@ class Committer:
         """One transaction, and those that wait for what it, or somebody else, may have brought."""
         awaits = [ticket for ticket in tickets if isinstance(ticket.command, c.Await)]
         writes = [ticket for ticket in tickets if not isinstance(ticket.command, c.Await)]
-        # Nobody claims for those who are gone: there may be no time left to give it back.
+        # Whoever went away must get nothing: what he gives back just now would come to him again.
         self._claims = [ticket for ticket in self._claims if not ticket.abandoned]
         # What is just being added is claimed in the same commit.
         brings = any(isinstance(ticket.command, BRINGING) for ticket in writes)

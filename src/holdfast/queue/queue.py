@@ -1,6 +1,8 @@
 """The queue: what people hold. Each verb is one ask of the engine; it returns after the commit."""
 
-from collections.abc import Callable, Iterable
+import asyncio
+import inspect
+from collections.abc import Callable, Coroutine, Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, cast, overload
 
@@ -101,7 +103,7 @@ class ClaimedJob(Holding):
 
     def run(self) -> Job:
         """Have this queue's task of that name do the work, and answer by what comes of it."""
-        (outcome,) = running.run(self._queue._known(self.task), [self])
+        (outcome,) = running.run(self._queue._known(self.task), [self], self._await)
         if self._is_over(outcome):
             return self.record
         if isinstance(outcome, Exception):
@@ -111,6 +113,10 @@ class ClaimedJob(Holding):
         except BadInput as error:
             # A result that cannot be written is an error of the run.
             return self.done(error=error)
+
+    def _await(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine to its end; a worker has a loop of its own for that."""
+        return asyncio.run(work)
 
     def __enter__(self) -> Self:
         return self
