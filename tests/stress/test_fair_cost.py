@@ -52,8 +52,14 @@ class Hands:
     def held(self):
         return []
 
-    def hand_over(self, claimed):
-        raise AssertionError(claimed)
+    def hand_over(self, jobs):
+        raise AssertionError(jobs)
+
+    def bears(self, error):
+        return error is None
+
+    async def is_over(self):
+        return False
 
 
 class Worker:

@@ -11,9 +11,10 @@ from holdfast.engine.committer import Committer
 from holdfast.engine.engine import Engine
 from holdfast.store.memory import MemoryStore
 from holdfast.work import claiming as module
-from holdfast.work.claiming import Claiming, Wanted, chosen_tenants
+from holdfast.work.claiming import Claiming, Wanted
 from holdfast.work.pace import Pace, Space
 from holdfast.work.scheduler import Fair, Setting, make_scheduler
+from holdfast.work.sources import chosen_tenants
 
 
 class Line(Committer):
@@ -42,10 +43,16 @@ class Hands:
     def held(self):
         return self.jobs
 
-    def hand_over(self, claimed):
-        self.jobs.append(claimed.job)
+    def hand_over(self, jobs):
+        self.jobs += [claimed.job for claimed in jobs]
         if len(self.jobs) >= self.most:
             self.full.set()
+
+    def bears(self, error):
+        return error is None
+
+    async def is_over(self):
+        return False
 
 
 @pytest.fixture
@@ -182,8 +189,7 @@ def test_the_scheduler_is_told_what_starts_and_stops(line):
         claiming = Claiming(line, hands, scheduler, wanted)
         told = []
         for _ in range(3):
-            for claimed in await claiming.claim(asyncio.Event()):
-                hands.hand_over(claimed)
+            hands.hand_over(await claiming.claim(asyncio.Event()))
             told.append(dict(scheduler.running))
             hands.jobs = [job for job in hands.jobs if job.tenant == "x"]
         return told

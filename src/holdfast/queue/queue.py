@@ -1,8 +1,6 @@
 """The queue: what people hold. Each verb is one ask of the engine; it returns after the commit."""
 
-import asyncio
-import inspect
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, cast, overload
 
@@ -114,9 +112,9 @@ class ClaimedJob(Holding):
             # A result that cannot be written is an error of the run.
             return self.done(error=error)
 
-    def _await(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine to its end; a worker has a loop of its own for that."""
-        return asyncio.run(work)
+    def _await(self, work: Awaitable[Any]) -> Any:
+        """Run what a handler awaits to its end; a worker has a loop of its own for that."""
+        return running.wait_here(work)
 
     def __enter__(self) -> Self:
         return self

@@ -76,11 +76,13 @@ def _call(task: Task[..., Any], job: Holding, function: Callable[[], Any], wait_
         # Of a coroutine the limits are the loop's affair.
         result = function()
     if inspect.isawaitable(result):
-        return (wait_for or _wait_here)(limited(task, job, result))
+        return (wait_for or wait_here)(limited(task, job, result))
     return result
 
 
-def _wait_here(result: Awaitable[Any]) -> Any:
+def wait_here(result: Awaitable[Any]) -> Any:
+    """Await something from a thread, on a loop of its own."""
+
     async def wait() -> Any:
         return await result
 

@@ -11,7 +11,7 @@ not run, is mocked, or that nobody here knows keeps a worker busy.
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import zip_longest
 from typing import Any, Protocol
 
@@ -20,10 +20,10 @@ from msgspec.structs import replace
 
 from ..core import commands as c
 from ..core.bounds import CLAIM_JOBS
+from ..core.errors import HoldfastError, StoreFull, Unavailable
 from ..core.job import Job
 from ..engine import look
 from ..engine.committer import Committer
-from ..queue.base import unfinished
 from ..store.contract import Pick, Waiting
 from .pace import Space
 from .scheduler import Scheduler, choose
@@ -31,10 +31,11 @@ from .scheduler import Scheduler, choose
 # How long a claim waits before the worker looks up: whether it should stop, or has more room.
 CLAIM_WAIT_S = 5.0
 EMPTY_WAIT_S = 0.1
+# How long a store that cannot be used now is left alone before the next claim.
+STORE_PAUSE_S = 1.0
 # So many tasks are looked at for each choice.
 LEAST_WINDOW = 8
 MOST_WINDOW = 64
-ALL_TENANTS = "*"
 
 
 class Hands(Protocol):
@@ -46,8 +47,14 @@ class Hands(Protocol):
     def held(self) -> Sequence[Job]:
         """What they have."""
 
-    def hand_over(self, claimed: c.Claimed) -> None:
-        """Give them a job."""
+    def hand_over(self, jobs: Sequence[c.Claimed]) -> None:
+        """Give them jobs, to be started in this order."""
+
+    def bears(self, error: HoldfastError | None) -> bool:
+        """A claim was answered, or (with why) could not be; whether to go on in spite of it."""
+
+    async def is_over(self) -> bool:
+        """Whether nothing is left to do, here or anywhere else that they work."""
 
 
 class Wanted(Struct, frozen=True, kw_only=True):
@@ -82,12 +89,26 @@ class Claiming:
                     # Whatever it would have brought goes back by itself.
                     claiming.cancel()
                     return
-                for claimed in (jobs := claiming.result()):
-                    self._hands.hand_over(claimed)
-                if not jobs and self._wanted.until_empty and await self._is_empty():
+                jobs = await self._brought(claiming, stopped)
+                self._hands.hand_over(jobs)
+                if not jobs and self._wanted.until_empty and await self._hands.is_over():
                     return
         finally:
             stopped.cancel()
+
+    async def _brought(
+        self, claiming: "asyncio.Task[list[c.Claimed]]", stopped: "asyncio.Task[Any]"
+    ) -> list[c.Claimed]:
+        """What a claim brought; a store that was there, and cannot be used now, is waited for."""
+        try:
+            jobs = claiming.result()
+        except (Unavailable, StoreFull) as error:
+            if not self._hands.bears(error):
+                raise
+            await asyncio.wait([stopped], timeout=STORE_PAUSE_S)
+            return []
+        self._hands.bears(None)
+        return jobs
 
     async def claim(self, room: asyncio.Event) -> list[c.Claimed]:
         """Jobs for the room there is, in the order in which they should start; after a wait perhaps none."""
@@ -140,15 +161,6 @@ class Claiming:
             self._scheduler.jobs_stopped(pair, count)
         self._told = here
 
-    async def _is_empty(self) -> bool:
-        tenants: Iterable[str | None] = (None,) if self._wanted.tenants is None else self._wanted.tenants
-        questions = [unfinished(tenant, self._wanted.tasks) for tenant in tenants]
-
-        def read(txn: Any) -> bool:
-            return any(question.read(txn) for question in questions)
-
-        return not self._hands.held() and not await asyncio.to_thread(self._line.engine.read, read)
-
 
 def in_turn(jobs: Sequence[c.Claimed]) -> list[c.Claimed]:
     """The first of each tenant, then the second of each: so that also within one claim none is last."""
@@ -156,10 +168,3 @@ def in_turn(jobs: Sequence[c.Claimed]) -> list[c.Claimed]:
     for claimed in jobs:
         tenants.setdefault(claimed.job.tenant, []).append(claimed)
     return [claimed for row in zip_longest(*tenants.values()) for claimed in row if claimed is not None]
-
-
-def chosen_tenants(asked: tuple[str, ...], own: str) -> tuple[str, ...] | None:
-    """Whose jobs are claimed: the queue's own tenant's unless others are named; None: anybody's."""
-    if ALL_TENANTS in asked:
-        return None
-    return tuple(dict.fromkeys(asked)) or (own,)

@@ -11,26 +11,16 @@ from typing import Any
 from ..core import commands as c
 from ..core.errors import Unavailable
 from ..core.job import Job
+from ..store.clock import monotonic_s
+from .lanes import Lane
 from .member import Held, Key, Member
-from .messages import (
-    HEAD,
-    Asked,
-    Began,
-    Hello,
-    Message,
-    Ran,
-    Returned,
-    Revoke,
-    Stop,
-    UpMessage,
-    read_up,
-)
+from .messages import Asked, Began, Hello, Left, Message, Ran, Returned, Revoke, Stop, UpMessage
+from .pace import Pace, Space, all_of
+from .wire import Wire
 
 # An executor that ends before it is ready is started again after this long, doubling up to a minute.
 RESTART_S = 0.5
 MOST_RESTART_S = 60.0
-# How long a supervisor that stops waits for its last words to be committed.
-SETTLING_S = 5.0
 # How long executors have to give back what they have not started; one whose interpreter is held may not.
 RETURNING_S = 1.0
 # How long an executor that has nothing left to do may take to end by itself.
@@ -45,7 +35,7 @@ class Crew:
         names: Sequence[str],
         threads: int,
         log: Callable[[str], None],
-        heard: Callable[[Member, Began | Ran | Asked], None],
+        heard: Callable[[Member, Began | Ran | Left | Asked], None],
         lost: Callable[[Member], None],
         ready: Callable[[], None],
         variables: Mapping[str, str] | None = None,
@@ -54,14 +44,13 @@ class Crew:
         self._heard, self._lost, self._ready = heard, lost, ready
         self._variables = os.environ | (variables or {})
         self._members: list[Member] = []
-        self._listening: set[asyncio.Task[Any]] = set()
+        self._pace = Pace()
         self._running: set[asyncio.Task[Any]] = set()
-        # What is on its way to the store.
-        self._words: set[asyncio.Task[Any]] = set()
         self._change = asyncio.Event()
         self._stopping = False
-        self._suspects: list[tuple[int, c.Claimed]] = []
-        self._trying = False
+        self._suspects: list[tuple[c.Claimed, int, Lane]] = []
+        # So many of them are tried at once, each alone in an executor of its own.
+        self._trying, self._most_trying = 0, 1
         # What was given back unstarted, and who has yet to say.
         self._back: list[Held] = []
         self._silent: set[int] = set()
@@ -77,6 +66,7 @@ class Crew:
 
     async def start(self, count: int) -> Hello:
         """Start the executors; what the first one says of itself, or why it cannot be."""
+        self._most_trying = count
         started = await asyncio.gather(*(self._start_one() for _ in range(count)))
         for member, hello in started:
             if member is None:
@@ -89,23 +79,23 @@ class Crew:
             process, ours = self._spawned()
         except OSError as error:
             return None, self._failed(Hello(pid=0, error=f"no process: {error.strerror}"))
-        reader, writer = await asyncio.open_connection(sock=ours, limit=2**20)
+        _, wire = await asyncio.get_running_loop().create_unix_connection(Wire, sock=ours)
+        assert wire.transport is not None
         self._hatching.add(process)
-        hello = await _receive(reader)
+        hello = await wire.hello
         self._hatching.discard(process)
-        if not isinstance(hello, Hello) or hello.error:
-            writer.close()
+        if hello is None or hello.error:
+            wire.transport.close()
             await asyncio.to_thread(process.wait)
             text = f"its process ended with {process.returncode} before it was ready"
-            return None, self._failed(
-                hello if isinstance(hello, Hello) else Hello(pid=process.pid, error=text)
-            )
-        member = Member(process, writer, self._threads)
+            return None, self._failed(hello or Hello(pid=process.pid, error=text))
+        member = Member(process, self._threads, self._pace)
+        member.ready(wire.transport)
         self.error = ""
         self.said(hello)
         member.alone = alone
         self._members.append(member)
-        self._listening.add(asyncio.create_task(self._listen(member, reader)))
+        wire.listen(lambda messages: self._hear(member, messages), lambda: self._bury(member))
         self._ready()
         return member, hello
 
@@ -129,13 +119,18 @@ class Crew:
         self.said(hello)
         return hello
 
-    async def _listen(self, member: Member, reader: asyncio.StreamReader) -> None:
-        while (message := await _receive(reader)) is not None:
+    def _hear(self, member: Member, messages: Sequence[UpMessage]) -> None:
+        for message in messages:
             if isinstance(message, Returned):
                 self._returned(member, message)
             elif not isinstance(message, Hello):
                 self._heard(member, message)
-            self._change.set()
+        self._change.set()
+
+    def _bury(self, member: Member) -> None:
+        self.track(asyncio.create_task(self._buried(member)))
+
+    async def _buried(self, member: Member) -> None:
         member.process.kill()
         code = await asyncio.to_thread(member.process.wait)
         self._members.remove(member)
@@ -227,9 +222,13 @@ class Crew:
         """Have those who wait in `until` look again."""
         self._change.set()
 
-    def room(self) -> int:
-        """How many jobs may be claimed now."""
-        return sum(member.room() for member in self._members)
+    def space(self, lane: Lane) -> Space:
+        """How much of a lane may be claimed now."""
+        return all_of(self._pace, (member.space(lane) for member in self._members))
+
+    def is_full(self) -> bool:
+        """Whether there is work, and nobody free to take more."""
+        return bool(self.held()) and all(member.is_full() for member in self._members)
 
     @property
     def members(self) -> list[Member]:
@@ -238,22 +237,41 @@ class Crew:
 
     def held(self) -> list[Held]:
         """All jobs that are here."""
-        waiting = [Held(claimed.job, at) for at, claimed in self._suspects]
+        waiting = [Held(claimed.job, at, lane) for claimed, at, lane in self._suspects]
         return [held for member in self._members for held in member.jobs.values()] + waiting
 
-    def hand_over(self, claimed: c.Claimed, at: int = 0) -> bool:
-        """Give a job to the executor with the most room, False where none has any; a suspect gets its own."""
-        if claimed.job.losses or claimed.job.suspect:
-            self._suspects.append((at, claimed))
-            if not self._trying:
-                self._trying = True
-                self.track(asyncio.create_task(self._try_suspects()))
-            return True
-        member = max(self._members, key=Member.room, default=None)
-        if member is None or not member.room():
-            return False
-        member.give(claimed, at)
-        return True
+    def running(self, least_s: float) -> list[Held]:
+        """The jobs that have been running for so long."""
+        since_s = monotonic_s() - least_s
+        return [held for held in self.held() if held.begun_s and held.begun_s <= since_s]
+
+    def hand_over(self, jobs: Sequence[c.Claimed], at: int, lane: Lane) -> list[Job]:
+        """Give jobs of a lane to the executors with the most room, a suspect to one of its own.
+
+        What nobody can take, because the executors have gone meanwhile, is returned.
+        """
+        spaces = {member: member.space(lane) for member in self._members if member.takes}
+        shares: dict[Member, list[c.Claimed]] = {}
+        left = []
+        for claimed in jobs:
+            task = claimed.job.task
+            if claimed.job.losses or claimed.job.suspect:
+                self._suspect(claimed, at, lane)
+            elif not spaces:
+                left.append(claimed.job)
+            else:
+                member = max(spaces, key=lambda m: (spaces[m].fits(task), -len(shares.get(m, ()))))
+                spaces[member].take(task)
+                shares.setdefault(member, []).append(claimed)
+        for member, share in shares.items():
+            member.give(share, at, lane)
+        return left
+
+    def _suspect(self, claimed: c.Claimed, at: int, lane: Lane) -> None:
+        self._suspects.append((claimed, at, lane))
+        if self._trying < self._most_trying:
+            self._trying += 1
+            self.track(asyncio.create_task(self._try_suspects()))
 
     async def _try_suspects(self) -> None:
         """One after the other, each alone in an executor: only so can be told who it was."""
@@ -261,7 +279,7 @@ class Crew:
             while self._suspects and not self.closing:
                 await self._try_some()
         finally:
-            self._trying = False
+            self._trying -= 1
 
     async def _try_some(self) -> None:
         """In one executor for as long as it lives: a dead supervisor leaves many, most of them innocent."""
@@ -271,8 +289,8 @@ class Crew:
             await asyncio.sleep(RESTART_S)
             return
         while self._suspects and member in self._members and not member.condemned:
-            at, claimed = self._suspects.pop(0)
-            member.give(claimed, at)
+            claimed, at, lane = self._suspects.pop(0)
+            member.give([claimed], at, lane)
             await self.until(lambda: not member.jobs or member not in self._members)
         member.condemned = True
         member.send(Stop())
@@ -291,7 +309,7 @@ class Crew:
 
     async def take_unbegun(self) -> list[Held]:
         """Take back what no executor has started, by its own word, or without where it gives none."""
-        self._back = [Held(claimed.job, at) for at, claimed in self._suspects]
+        self._back = [Held(claimed.job, at, lane) for claimed, at, lane in self._suspects]
         self._suspects.clear()
         waited = [m for m in self._members if not all(held.begun_s for held in m.jobs.values())]
         self._silent = set(map(id, waited))
@@ -315,16 +333,6 @@ class Crew:
         self._running.add(task)
         task.add_done_callback(self._running.discard)
 
-    def say(self, word: asyncio.Task[Any]) -> None:
-        """Keep a task that says something to the store, which nobody stops before it is done."""
-        self._words.add(word)
-        word.add_done_callback(self._words.discard)
-
-    async def settled(self) -> None:
-        """Wait until everything that was begun here has been said to the store."""
-        if self._words:
-            await asyncio.wait(self._words, timeout=SETTLING_S)
-
     def kill(self) -> None:
         """End all executors at once: their jobs are not to blame."""
         for member in self._members:
@@ -346,14 +354,5 @@ class Crew:
             except subprocess.TimeoutExpired:
                 member.process.kill()
                 await asyncio.to_thread(member.process.wait)
-        for task in (*self._running, *self._listening):
+        for task in self._running:
             task.cancel()
-
-
-async def _receive(reader: asyncio.StreamReader) -> UpMessage | None:
-    try:
-        head = await reader.readexactly(HEAD.size)
-        message: UpMessage = read_up(await reader.readexactly(HEAD.unpack(head)[0]))
-        return message
-    except (asyncio.IncompleteReadError, ConnectionError):
-        return None

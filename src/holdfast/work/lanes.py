@@ -5,24 +5,28 @@ coroutines     as many at once as `concurrency` says; they need no thread
 a batch task   as many as its batches take, for each thread
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from typing import NamedTuple
 
-from .messages import Hello
+from .messages import Found
 
 
 class Lane(NamedTuple):
-    """Tasks that are claimed together, and how many of their jobs run at once in an executor."""
+    """What is claimed together, and how many such jobs run at once in an executor."""
 
-    tasks: frozenset[str]
+    name: str
     at_once: int
 
 
-def lanes_of(hello: Hello, chosen: Iterable[str], *, threads: int, concurrency: int) -> list[Lane]:
-    """The lanes of a worker, by what its executors know of its tasks; none is empty."""
-    batches = {task: size for task, size in hello.batches.items() if task in chosen}
-    coroutines = frozenset(chosen) & frozenset(hello.coroutines)
-    functions = frozenset(chosen) - coroutines - frozenset(batches)
-    lanes = [Lane(functions, threads), Lane(coroutines, concurrency)]
-    lanes += [Lane(frozenset({task}), size * threads) for task, size in sorted(batches.items())]
-    return [lane for lane in lanes if lane.tasks]
+def lanes_of(
+    at: int, found: Found, chosen: Collection[str], *, threads: int, concurrency: int
+) -> dict[str, Lane]:
+    """The lane of each task that is chosen, by what the executors know of the tasks of a queue."""
+    functions, coroutines = Lane("functions", threads), Lane("coroutines", concurrency)
+    lanes = {}
+    for task in chosen:
+        if size := found.batches.get(task):
+            lanes[task] = Lane(f"batches of {at} {task}", size * threads)
+        else:
+            lanes[task] = coroutines if task in found.coroutines else functions
+    return lanes

@@ -2,19 +2,17 @@
 
 import asyncio
 import subprocess
+from collections.abc import Sequence
 
 from msgspec import Struct
 
 from ..core import commands as c
 from ..core.job import Job
 from ..store.clock import monotonic_s
+from .lanes import Lane
 from .messages import Message, Run, frame
-
-# So much work is handed over ahead, by the durations measured: short jobs must not wait for the wire.
-AHEAD_S = 0.05
-MOST_AHEAD = 200
-# How much each new duration counts in the average.
-SMOOTHING = 0.1
+from .pace import Pace, Space, space_of
+from .resident import resident_bytes
 
 # A job by the queue that it came from and its number there.
 Key = tuple[int, int]
@@ -24,15 +22,17 @@ class Held(Struct):
     """A job that an executor has, and since when it runs; 0: not begun."""
 
     job: Job
-    at: int = 0
+    at: int
+    lane: Lane
     begun_s: float = 0.0
 
 
 class Member:
     """One executor process."""
 
-    def __init__(self, process: subprocess.Popen[bytes], writer: asyncio.StreamWriter, threads: int) -> None:
-        self.process, self._writer, self._threads = process, writer, threads
+    def __init__(self, process: subprocess.Popen[bytes], threads: int, pace: Pace) -> None:
+        self.process, self._threads, self._pace = process, threads, pace
+        self._wire: asyncio.WriteTransport | None = None
         self.jobs: dict[Key, Held] = {}
         # Gets nothing new, and is killed when its time is up: its jobs are not to blame.
         self.condemned = False
@@ -44,25 +44,44 @@ class Member:
         # How many jobs it has done, and since when it has none.
         self.ran = 0
         self.idle_s = monotonic_s()
-        # Its memory when it was ready; 0: not looked at yet.
+        # Its memory when it was ready.
         self.first_bytes = 0
-        self._average_s = 1.0
 
-    def room(self) -> int:
-        """How many jobs it may be given: its threads, and some ahead where they are short."""
-        if self.condemned or self.alone:
-            return 0
-        ahead = min(int(AHEAD_S / max(self._average_s, 1e-4)) * self._threads, MOST_AHEAD)
-        return max(self._threads + ahead - len(self.jobs), 0)
+    def ready(self, wire: asyncio.WriteTransport) -> None:
+        """It has imported what it will run."""
+        self._wire = wire
+        self.first_bytes = resident_bytes(self.process.pid)
+
+    @property
+    def takes(self) -> bool:
+        """Whether it is given jobs like any other."""
+        return not (self.condemned or self.alone)
+
+    def space(self, lane: Lane) -> Space:
+        """How much of a lane it can take now: as run at once, and some ahead where they are short."""
+        if not self.takes:
+            return Space(self._pace)
+        now_s = monotonic_s()
+        running, queued = [], []
+        for held in self.jobs.values():
+            if held.lane != lane:
+                continue
+            if held.begun_s:
+                running.append((held.job.task, now_s - held.begun_s))
+            else:
+                queued.append(held.job.task)
+        return space_of(self._pace, lane.at_once, running, queued)
 
     def is_full(self) -> bool:
         """Whether all that it can do at once is being done."""
-        return self.condemned or self.alone or len(self.jobs) >= self._threads
+        return not self.takes or len(self.jobs) >= self._threads
 
-    def begun(self, key: Key) -> None:
-        """A job has started."""
-        if held := self.jobs.get(key):
+    def begun(self, key: Key) -> Held | None:
+        """A job has started; which it is, unless it is no longer this executor's."""
+        held = self.jobs.get(key)
+        if held is not None:
             held.begun_s = monotonic_s()
+        return held
 
     def finished(self, key: Key, claim: int | None) -> Job | None:
         """A job is done; the record as last heard of, or None where it is no longer this executor's.
@@ -76,8 +95,7 @@ class Member:
         self.ran += 1
         self.idle_s = monotonic_s()
         if held.begun_s:
-            taken_s = monotonic_s() - held.begun_s
-            self._average_s += SMOOTHING * (taken_s - self._average_s)
+            self._pace.note(held.job.task, self.idle_s - held.begun_s)
         return held.job
 
     def suspects(self) -> list[Held]:
@@ -93,12 +111,13 @@ class Member:
         fresh = self.alone or not self.ran
         return fresh and sum(1 for held in self.jobs.values() if held.begun_s) == 1
 
-    def give(self, claimed: c.Claimed, at: int) -> None:
-        """Hand a job over."""
-        self.jobs[at, claimed.job.id] = Held(claimed.job, at)
-        self.send(Run(jobs=(claimed,), at=at))
+    def give(self, jobs: Sequence[c.Claimed], at: int, lane: Lane) -> None:
+        """Hand jobs over."""
+        for claimed in jobs:
+            self.jobs[at, claimed.job.id] = Held(claimed.job, at, lane)
+        self.send(Run(jobs=tuple(jobs), at=at))
 
     def send(self, message: Message) -> None:
         """Say something to it."""
-        if not self._writer.is_closing():
-            self._writer.write(frame(message))
+        if self._wire is not None and not self._wire.is_closing():
+            self._wire.write(frame(message))

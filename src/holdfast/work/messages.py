@@ -3,6 +3,7 @@
     executor ──▶ supervisor    Hello     I am ready: these are the queues, and the tasks that they know
                                Began     I have started this job (until then it can go to somebody else)
                                Ran       I am done with a job: this is its answer
+                               Left      I am done with a job that was answered otherwise, or is lost
                                Asked     a handler asks something of the queue
                                Returned  these jobs I had not started, and shall not
     supervisor ──▶ executor    Run       do these jobs
@@ -39,6 +40,9 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     url: str
     tenant: str = ""
     tasks: tuple[str, ...] = ()
+    # Those of them that need no thread, and those that take several jobs at once, with how many.
+    coroutines: tuple[str, ...] = ()
+    batches: dict[str, int] = {}
 
 
 class Hello(Message, frozen=True, kw_only=True):
@@ -64,6 +68,13 @@ class Ran(Message, frozen=True, kw_only=True):
     """A job is done."""
 
     answer: c.Answer
+    at: int = 0
+
+
+class Left(Message, frozen=True, kw_only=True):
+    """A job is done, and there is nothing to say of it: its handler has answered, or lost, it."""
+
+    hold: c.Hold
     at: int = 0
 
 
@@ -120,7 +131,7 @@ class Stop(Message, frozen=True, kw_only=True):
     """Start nothing more."""
 
 
-UpMessage = Hello | Began | Ran | Asked | Returned
+UpMessage = Hello | Began | Ran | Left | Asked | Returned
 DownMessage = Run | Told | Cancelled | Revoke | Stop
 
 _encoder = msgspec.msgpack.Encoder()
@@ -132,6 +143,26 @@ def frame(message: Message) -> bytes:
     """A message as it goes over the wire."""
     body = _encoder.encode(message)
     return HEAD.pack(len(body)) + body
+
+
+class Frames:
+    """Takes bytes as they come, and gives whole messages."""
+
+    def __init__(self) -> None:
+        self._bytes = bytearray()
+
+    def feed(self, data: bytes) -> list[UpMessage]:
+        """The messages that are complete now."""
+        self._bytes += data
+        whole, at, there = [], 0, len(self._bytes)
+        while there - at >= HEAD.size:
+            end = at + HEAD.size + HEAD.unpack_from(self._bytes, at)[0]
+            if end > there:
+                break
+            whole.append(read_up(self._bytes[at + HEAD.size : end]))
+            at = end
+        del self._bytes[:at]
+        return whole
 
 
 def told(number: int, reply: Any, *, at: int = 0) -> Told:

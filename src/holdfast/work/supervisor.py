@@ -11,37 +11,40 @@ interpreter lock, hangs or dies never costs a lease.
 """
 
 import asyncio
+import random
 import signal
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-import msgspec
+from msgspec.structs import replace
 
 from ..core import commands as c
-from ..core.errors import BadInput, HoldfastError, StoreFull, Unavailable
+from ..core.errors import BadInput, HoldfastError, Unavailable
 from ..core.job import Code, Job
-from ..engine import look
 from ..store.clock import system_clock
 from . import watches
+from .claiming import Claiming, Wanted
 from .crew import Crew
+from .hands import LaneHands, hold, is_empty
 from .health import Health
-from .member import Held, Key, Member
+from .lanes import Lane
+from .member import Held, Member
 from .memory import Scales
-from .messages import Asked, Began, Cancelled, Hello, Ran, told
+from .messages import Asked, Began, Cancelled, Hello, Left, Ran, told
 from .options import Options
 from .registry import Registry, new_worker
 from .scaling import Scaling
+from .scheduler import Setting, make_scheduler
 from .sources import Source, Sources
+from .words import Words
 
-# How long a claim waits before the supervisor looks up: whether it should stop, or has more room.
-CLAIM_WAIT_S = 5.0
 # How long the neighbours of a job past its limit may go on before their executor is killed.
 GRACE_S = 10.0
 MOST_EARLY_MS = 500
-# How long a store that cannot be used now is left alone before the next claim.
-STORE_PAUSE_S = 1.0
 # How long executors that were killed may take to be gone.
 KILLED_S = 5.0
+# How soon a job that runs hears that it is to stop.
+WATCH_S = 0.5
 
 
 class Supervisor:
@@ -49,16 +52,21 @@ class Supervisor:
 
     def __init__(self, options: Options, log: Callable[[str], None]) -> None:
         self._options, self._log = options, log
+        # At once, so that a name that nobody knows is told before anything is started.
+        self._schedule()
         # What was compiled within one second of a change would be taken for current.
         variables = {"PYTHONDONTWRITEBYTECODE": "1"} if options.reload else {}
         self._crew = Crew(
             options.names, options.threads, log, self._heard, self._lost, self._has_room, variables
         )
+        self._words = Words(log)
         self._sources: Sources | None = None
         self._registry: Registry | None = None
         self._stopping = asyncio.Event()
+        # Set when the claims of now are over: told to stop, or to begin anew with other tasks.
+        self._halt = asyncio.Event()
         self._signals = 0
-        self._room = asyncio.Event()
+        self._rooms: list[asyncio.Event] = []
         self._reloading = watches.Reloading(self._crew, log)
         self._worker = new_worker(
             processes=options.processes,
@@ -67,6 +75,10 @@ class Supervisor:
             now_ms=system_clock(),
         )
         self.done = 0
+
+    def _schedule(self) -> Any:
+        setting = Setting(dice=random.random, weights=self._options.weights)
+        return make_scheduler(self._options.scheduler, setting)
 
     @property
     def sources(self) -> Sources:
@@ -84,7 +96,8 @@ class Supervisor:
             await self._open(hello)
             background = [asyncio.create_task(work) for work in self._background()]
             try:
-                await self._claim_all()
+                while not self._stopping.is_set():
+                    await self._claim_all()
             finally:
                 await self._drain()
                 for task in background:
@@ -106,8 +119,7 @@ class Supervisor:
     async def _open(self, hello: Hello) -> None:
         """Open the stores that the executors name, and make this worker known there."""
         options = self._options
-        self._sources = Sources(options.names, hello.queues, options.store)
-        self._sources.choose(hello.queues, options.tasks)
+        self._sources = Sources(options, hello.queues)
         self._crew.said = self._said
         self._reloading.files.add(hello.files)
         self._registry = Registry(self._sources, self._worker, self._log)
@@ -119,7 +131,7 @@ class Supervisor:
     def _background(self) -> list[Coroutine[Any, Any, None]]:
         options, crew = self._options, self._crew
         assert self._registry is not None
-        works = [self._renew(), self._registry.keep(self._counts)]
+        works = [self._renew(), self._watch(), self._registry.keep(self._counts)]
         if options.most_processes > options.processes:
             bounds = {"least": options.processes, "most": options.most_processes}
             scaling = Scaling(crew, **bounds, idle_s=options.shrink_s)
@@ -140,7 +152,8 @@ class Supervisor:
         self._stop()
 
     def _has_room(self) -> None:
-        self._room.set()
+        for room in self._rooms:
+            room.set()
 
     def _said(self, hello: Hello) -> None:
         """A fresh executor may know other tasks than the last."""
@@ -149,17 +162,15 @@ class Supervisor:
             return
         for name in self.sources.moved(hello.queues):
             self._log(f"{name} has another store or tenant now: start the worker anew to have it worked")
-        before = [source.tasks for source in self.sources.all]
+        before = [source.lanes for source in self.sources.all]
         try:
-            self.sources.choose(hello.queues, self._options.tasks)
+            self.sources.choose(hello.queues)
         except BadInput as error:
             self._log(str(error))
-        if before != [source.tasks for source in self.sources.all]:
-            self._speak()
-
-    def _speak(self) -> None:
-        assert self._registry is not None
-        self._crew.say(asyncio.create_task(self._quietly(self._registry.say())))
+        if before != [source.lanes for source in self.sources.all]:
+            self._halt.set()
+            assert self._registry is not None
+            self._crew.track(asyncio.create_task(self._quietly(self._registry.say())))
 
     async def _quietly(self, words: Coroutine[Any, Any, None]) -> None:
         try:
@@ -169,7 +180,7 @@ class Supervisor:
 
     def _stop(self) -> None:
         self._stopping.set()
-        self._room.set()
+        self._halt.set()
 
     def _signalled(self) -> None:
         self._signals += 1
@@ -199,7 +210,7 @@ class Supervisor:
             name=self._worker.name,
             written_at=system_clock(),
             claimed_at=min(s.claimed_at or self._worker.started_at for s in sources if s.tasks),
-            full=not self._crew.room() and bool(self._crew.held()),
+            full=self._crew.is_full(),
             draining=self._stopping.is_set(),
             executors=len(self._crew.members),
             running=counts["running"],
@@ -211,69 +222,43 @@ class Supervisor:
     # Claiming
 
     async def _claim_all(self) -> None:
-        claims = [asyncio.create_task(self._claim(source)) for source in self.sources.all if source.tasks]
+        """Claim from every queue, in each of its lanes, until told to stop or to begin anew."""
+        self._halt = asyncio.Event()
+        if self._stopping.is_set():
+            return
+        lanes = [(source, lane) for source in self.sources.all for lane in set(source.lanes.values())]
+        self._rooms = [asyncio.Event() for _ in lanes]
+        if not lanes:
+            # What was reloaded knows no task any more; the next change may bring some.
+            await self._halt.wait()
+            return
+        claims = [
+            asyncio.create_task(self._claiming(source, lane).run(self._halt, room))
+            for (source, lane), room in zip(lanes, self._rooms, strict=True)
+        ]
         await asyncio.wait(claims, return_when=asyncio.FIRST_EXCEPTION)
-        # One that failed ends all; what the others still bring is given back with the rest.
-        self._stop()
+        failed = any(claim.done() and claim.exception() for claim in claims)
+        if failed or not self._halt.is_set():
+            # One that failed ends all, and so does one that found nothing left to do.
+            self._stop()
         for claim in claims:
             await claim
 
-    async def _claim(self, source: Source) -> None:
-        while not self._stopping.is_set():
-            room = self._crew.room()
-            if not room:
-                self._room.clear()
-                await self._room.wait()
-                continue
-            command = c.Claim(
-                tasks=source.tasks,
-                tenant=source.tenant,
-                limit=min(room, 1000),
-                lease_ms=self._options.lease_ms,
-            )
-            wait_s = 0.1 if self._options.until_empty else CLAIM_WAIT_S
-            claiming = asyncio.create_task(self._ask(source.at, command, wait_s))
-            stopping = asyncio.create_task(self._stopping.wait())
-            await asyncio.wait([claiming, stopping], return_when=asyncio.FIRST_COMPLETED)
-            stopping.cancel()
-            if not claiming.done():
-                # Whatever it would have brought goes back by itself.
-                claiming.cancel()
-                return
-            jobs = await self._answered(source, claiming)
-            for claimed in jobs:
-                if not self._crew.hand_over(claimed, source.at):
-                    # Another queue was faster, or the last executor died meanwhile.
-                    self._spawn(self._give_back(source.at, c.Release(hold=_hold(claimed.job))))
-            if not jobs and self._options.until_empty and await self._is_empty():
-                return
+    def _claiming(self, source: Source, lane: Lane) -> Claiming:
+        options = self._options
+        wanted = Wanted(
+            tasks=tuple(task for task, its in source.lanes.items() if its == lane),
+            tenants=source.tenants,
+            lease_ms=options.lease_ms,
+            until_empty=options.until_empty,
+        )
+        hands = LaneHands(self._crew, source, lane, self._words, self._log, self._is_over)
+        return Claiming(source.line, hands, self._schedule(), wanted)
 
-    async def _answered(self, source: Source, claiming: "asyncio.Task[Any]") -> list[c.Claimed]:
-        """What a claim brought; a store that was there, and cannot be used now, is waited for."""
-        try:
-            jobs: list[c.Claimed] = claiming.result()
-        except (Unavailable, StoreFull) as error:
-            if not source.claimed_at:
-                raise
-            if str(error) != source.error:
-                self._log(f"cannot claim: {error}")
-            source.error = str(error)
-            await asyncio.wait([asyncio.create_task(self._stopping.wait())], timeout=STORE_PAUSE_S)
-            return []
-        source.claimed_at, source.error = system_clock(), ""
-        return jobs
-
-    async def _is_empty(self) -> bool:
-        if self._crew.held():
-            return False
-        for source in self.sources.all:
-            left = await asyncio.to_thread(
-                source.line.engine.read,
-                lambda txn, source=source: look.unfinished(txn, source.tenant, source.tasks),
-            )
-            if left:
-                return False
-        return True
+    async def _is_over(self) -> bool:
+        if await is_empty(self._crew, self.sources.all):
+            self._stop()
+        return self._stopping.is_set()
 
     # Leases
 
@@ -283,7 +268,7 @@ class Supervisor:
             await asyncio.sleep(self._options.lease_ms / 3000)
             held = [(one.at, one.job) for one in self._crew.held()]
             lease_ms = self._options.lease_ms
-            asks = (self._ask(at, c.Extend(hold=_hold(job), lease_ms=lease_ms)) for at, job in held)
+            asks = (self._ask(at, c.Extend(hold=hold(job), lease_ms=lease_ms)) for at, job in held)
             replies = await asyncio.gather(*asks, return_exceptions=True)
             for (at, job), reply in zip(held, replies, strict=True):
                 if isinstance(reply, Job):
@@ -293,31 +278,60 @@ class Supervisor:
                 elif isinstance(reply, BaseException):
                     self._log(f"job {job.id}: {reply}")
 
+    async def _watch(self) -> None:
+        """Have jobs know soon that they are to stop: one read for all that have been running a while."""
+        while True:
+            await asyncio.sleep(WATCH_S)
+            running = self._crew.running(WATCH_S)
+            for source in self.sources.all:
+                if mine := [held for held in running if held.at == source.at]:
+                    await self._look_after(source, mine)
+
+    async def _look_after(self, source: Source, running: list[Held]) -> None:
+        ids = [held.job.id for held in running]
+        try:
+            now = await asyncio.to_thread(source.line.engine.read, lambda txn: txn.load(ids))
+        except HoldfastError as error:
+            self._log(f"cannot look at what runs: {error}")
+            return
+        for held in running:
+            job, live = held.job, now.get(held.job.id)
+            if live is None or live.claim != job.claim:
+                # Cancelled by force, or lost: it is nobody's work any more.
+                stopped = replace(job, cancel_requested=True)
+                self._crew.tell((held.at, job.id), Cancelled(job=stopped, at=held.at))
+            elif live.cancel_requested:
+                self._crew.renewed(live, held.at)
+                self._crew.tell((held.at, job.id), Cancelled(job=live, at=held.at))
+
     # What executors say
 
-    def _heard(self, member: Member, message: Began | Ran | Asked) -> None:
+    def _heard(self, member: Member, message: Began | Ran | Left | Asked) -> None:
         if isinstance(message, Began):
-            member.begun((message.at, message.job_id))
-            self._limit(member, (message.at, message.job_id))
+            held = member.begun((message.at, message.job_id))
+            if held is not None and held.job.timeout_ms:
+                self._limit(member, held)
         elif isinstance(message, Ran):
-            hold = message.answer.hold
-            job = member.finished((message.at, hold.job_id), hold.claim)
-            self._room.set()
-            if job is not None:
-                self._ran(member, message, job)
+            self._ran(member, message.answer, message.at)
+        elif isinstance(message, Left):
+            self._finished(member, message.hold, message.at)
         else:
             self._crew.track(asyncio.create_task(self._reply(member, message)))
 
-    def _ran(self, member: Member, message: Ran, job: Job) -> None:
-        self.done += 1
-        self._spawn(self._answer(message.at, msgspec.structs.replace(message.answer, held=job)))
+    def _ran(self, member: Member, answer: c.Answer, at: int) -> None:
+        job = self._finished(member, answer.hold, at)
+        if job is not None:
+            self.done += 1
+            self._words.say(self.sources.all[at].line, replace(answer, held=job))
+
+    def _finished(self, member: Member, said: c.Hold, at: int) -> Job | None:
+        job = member.finished((at, said.job_id), said.claim)
+        self._has_room()
         if self._options.max_jobs and member.ran >= self._options.max_jobs:
             self._crew.recycle(member)
+        return job
 
-    def _limit(self, member: Member, key: Key) -> None:
-        held = member.jobs.get(key)
-        if held is None or not held.job.timeout_ms:
-            return
+    def _limit(self, member: Member, held: Held) -> None:
         job, line = held.job, self.sources.all[held.at].line
         # A little before its lease ends for good, so that it is an error and not a loss.
         early_ms = min(job.timeout_ms // 10, MOST_EARLY_MS)
@@ -330,15 +344,10 @@ class Supervisor:
             return
         text = f"still running after its limit of {job.timeout_ms / 1000:g} s"
         self._log(f"job {job.id} {job.task}: {text}")
-        self._spawn(self._answer(at, c.Answer(hold=_hold(job), code=Code.ERROR, error=text)))
+        answer = c.Answer(hold=hold(job), code=Code.ERROR, error=text)
+        self._words.say(self.sources.all[at].line, answer)
         self._crew.replace(member, grace_s=GRACE_S)
-        self._room.set()
-
-    async def _answer(self, at: int, answer: c.Answer) -> None:
-        try:
-            await self._ask(at, answer)
-        except HoldfastError as error:
-            self._log(f"job {answer.hold.job_id}: {error}")
+        self._has_room()
 
     async def _reply(self, member: Member, asked: Asked) -> None:
         try:
@@ -347,7 +356,8 @@ class Supervisor:
             reply = error
         if isinstance(reply, Job):
             self._crew.renewed(reply, asked.at)
-        member.send(told(asked.number, reply, at=asked.at))
+        if asked.number:
+            member.send(told(asked.number, reply, at=asked.at))
 
     def _lost(self, member: Member) -> None:
         """An executor is gone: what it had not begun goes back, what it had begun is suspect.
@@ -357,19 +367,10 @@ class Supervisor:
         suspects = member.suspects() if member.overweight or not member.condemned else []
         alone = len(suspects) == 1 and (member.runs_alone() or not member.overweight)
         for held in member.jobs.values():
-            release = c.Release(hold=_hold(held.job), lost=held in suspects, alone=alone)
-            self._spawn(self._give_back(held.at, release))
+            release = c.Release(hold=hold(held.job), lost=held in suspects, alone=alone)
+            self._words.say(self.sources.all[held.at].line, release)
         member.jobs.clear()
-        self._room.set()
-
-    async def _give_back(self, at: int, command: c.Release) -> None:
-        try:
-            await self._ask(at, command)
-        except HoldfastError as error:
-            self._log(f"job {command.hold.job_id}: {error}")
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        self._crew.say(asyncio.create_task(work))
+        self._has_room()
 
     # Stopping
 
@@ -386,15 +387,11 @@ class Supervisor:
             crew.kill()
             await crew.until(lambda: not crew.held(), KILLED_S)
             self._release(crew.held())
-        await crew.settled()
+        await self._words.settled()
         if self._registry is not None:
             # After whatever a claim that was cut short has brought and given back.
             await self._quietly(self._registry.leave())
 
     def _release(self, jobs: list[Held]) -> None:
         for held in jobs:
-            self._spawn(self._give_back(held.at, c.Release(hold=_hold(held.job))))
-
-
-def _hold(job: Job) -> c.Hold:
-    return c.Hold(job_id=job.id, owner=job.owner, claim=job.claim)
+            self._words.say(self.sources.all[held.at].line, c.Release(hold=hold(held.job)))

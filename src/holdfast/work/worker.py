@@ -14,8 +14,8 @@ thread: a handler that holds the interpreter lock starves it, which is why `hold
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Coroutine, Iterable
-from typing import Any, Generic, TypeVar
+from collections.abc import Awaitable, Coroutine, Iterable
+from typing import Any, Generic, TypeVar, cast
 
 from ..core import commands as c
 from ..core.bounds import CLAIM_JOBS
@@ -124,9 +124,10 @@ class _Job(ClaimedJob):
             self.crew.answering(self)
         return super()._say(ask, connection)
 
-    def _await(self, work: Coroutine[Any, Any, T]) -> T:
+    def _await(self, work: Awaitable[Any]) -> Any:
         assert self.crew.loop is not None
-        return asyncio.run_coroutine_threadsafe(work, self.crew.loop).result()
+        # What handlers return is wrapped in a coroutine before it comes here.
+        return asyncio.run_coroutine_threadsafe(cast(Coroutine[Any, Any, Any], work), self.crew.loop).result()
 
 
 class _AsyncJob(AsyncClaimedJob):
