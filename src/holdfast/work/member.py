@@ -9,6 +9,7 @@ from ..core import commands as c
 from ..core.job import Job
 from ..store.clock import monotonic_s
 from .messages import Message, Run, frame
+from .resident import resident_bytes
 
 # So much work is handed over ahead, by the durations measured: short jobs must not wait for the wire.
 AHEAD_S = 0.05
@@ -44,8 +45,8 @@ class Member:
         # How many jobs it has done, and since when it has none.
         self.ran = 0
         self.idle_s = monotonic_s()
-        # Its memory when it was ready; 0: not looked at yet.
-        self.first_bytes = 0
+        # Its memory when it was ready.
+        self.first_bytes = resident_bytes(process.pid)
         self._average_s = 1.0
 
     def room(self) -> int:
