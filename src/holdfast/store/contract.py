@@ -9,8 +9,8 @@ A store keeps jobs in order and decides nothing. `claim` is the one verb by whic
 itself, and then just as `core.rules.claim` would change a plain one.
 
 Order of locks, for stores that lock: jobs (parents included) by id, then domains by (tenant, name),
-then unique keys, then small records by (kind, name); counts last, and by adding only. Versions: a job
-or domain is replaced by the next version of itself, n by n + 1, or `Conflict` is raised and the whole
+then unique keys, then small records by (kind, name); counts last, by adding only, and turns. Versions: a
+job or domain is replaced by the next version of itself, n by n + 1, or `Conflict` is raised and the whole
 batch is done again. See docs/decisions/0003.
 """
 
