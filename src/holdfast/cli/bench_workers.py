@@ -15,7 +15,7 @@ from time import sleep
 from ..core.errors import HoldfastError
 from ..queue.queue import Queue
 from ..store.clock import monotonic_s
-from ..work.registry import LOOK_S
+from ..work import registry
 from .bench_app import STORE
 from .bench_measures import BY, DATA, RAW_DATA, Bench, Figure, rate
 
@@ -116,7 +116,7 @@ def idle(bench: Bench) -> Figure | None:
     with bench.store() as queue, worker(queue, 1) as process:
         # What the start has left to do, upkeep, the last checkpoint and its entry among the workers, is
         # done by then.
-        sleep(LOOK_S + 2.0)
+        sleep(registry.LOOK_S + 2.0)
         before, written = _cpu_s(process.pid), bench.side.written(queue.url)
         sleep(seconds)
         taken = _cpu_s(process.pid) - before
