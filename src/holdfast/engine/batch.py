@@ -23,6 +23,7 @@ from ..core.errors import Conflict, NotFound, Refused
 from ..core.job import Body, Job, Place, State
 from ..core.unique import Unique, UniqueKey
 from ..store.contract import Txn
+from .appends import Appends
 from .births import Births
 from .counters import Counts
 from .limiting import Domains
@@ -49,6 +50,7 @@ class Batch:
         self.results: Overlay[int, Body] = Overlay()
         self.uniques: Overlay[UniqueKey, Unique | None] = Overlay()
         self.records: Overlay[tuple[str, str], bytes | None] = Overlay()
+        self.appends = Appends(txn)
         # Children that their parent has seen: they go to the archive while it stays.
         self.swept: Overlay[int, bool] = Overlay()
         self._overlays: tuple[Overlay[Any, Any], ...] = (
@@ -58,11 +60,14 @@ class Batch:
             self.results,
             self.uniques,
             self.records,
+            *self.appends.overlays,
         )
         self.counts = Counts()
         self.unique_stored: dict[UniqueKey, Unique | None] = {}
         # What others may be waiting for.
         self.woke = False
+        # Progress or a log has moved: of no use to claims, but to those who follow them.
+        self.news = False
         self.wants_upkeep = False
         self.ended: set[int] = set()
         # Each job as it was last written, for replies.
@@ -332,6 +337,7 @@ class Batch:
         for kind, records in by_kind.items():
             self.txn.put_records(kind, records)
         self.records.kept.clear()
+        self.appends.write()
 
     def _count(self, changed: list[int]) -> None:
         """Let the counts follow, and note what others may be waiting for."""

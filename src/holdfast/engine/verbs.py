@@ -15,7 +15,7 @@ from ..core import family, rules
 from ..core.errors import LeaseLost, NotFound
 from ..core.job import Code, Job, Place, State
 from ..core.outcome import backoff_ms, outcome
-from . import chores, governing, schedules
+from . import chores, governing, indexing, schedules
 from .adding import add_all, add_one, put
 from .batch import Batch
 
@@ -194,4 +194,9 @@ VERBS: dict[type[c.Command], Callable[[Batch, Any], Any]] = {
     c.SetSchedule: schedules.set_schedule,
     c.DeleteSchedule: schedules.delete_schedule,
     c.PauseSchedule: schedules.pause_schedule,
+    c.StartProgress: indexing.start_progress,
+    c.MoveProgress: indexing.move_progress,
+    c.SetProgress: indexing.set_progress,
+    c.Append: indexing.append,
+    c.TrimLog: indexing.trim,
 }

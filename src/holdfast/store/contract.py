@@ -54,6 +54,14 @@ class ClaimQuery(NamedTuple):
     passing: tuple[tuple[str | None, str | None], ...] = ()
 
 
+class LogRow(NamedTuple):
+    """An item of a log, where it stands."""
+
+    at: int
+    key: bytes | None
+    body: Body
+
+
 def leased(job: Job, query: ClaimQuery) -> Job:
     """What a claim makes of a job: just what `core.rules.claim` makes of a plain one."""
     return replace(
@@ -156,6 +164,12 @@ class ReadTxn(Protocol):
     def records(self, kind: str, names: Collection[str] | None = None) -> dict[str, bytes]:
         """Small named records of a kind: these names, or all."""
 
+    def read_log(self, log: str, *, after: int, limit: int) -> list[LogRow]:
+        """Items of a log in order, from the first above `after`."""
+
+    def find_in_log(self, log: str, keys: Collection[bytes]) -> dict[bytes, int]:
+        """Where in a log these keys are, or were before their items were trimmed."""
+
 
 class Txn(ReadTxn, Protocol):
     """One atomic batch."""
@@ -215,6 +229,12 @@ class Txn(ReadTxn, Protocol):
 
     def put_records(self, kind: str, records: Mapping[str, bytes | None]) -> None:
         """Write small records of a kind; None deletes one."""
+
+    def append_log(self, log: str, rows: Sequence[LogRow]) -> None:
+        """Write items where none are, or `Conflict`, and let their keys lead to them."""
+
+    def trim_log(self, log: str, *, after: int, up_to: int, keys_up_to: int) -> None:
+        """Remove the items above `after` and up to an index, and the keys up to another."""
 
 
 class Store(Protocol):

@@ -17,7 +17,8 @@ from ..core.job import Body, Job, Place, State, size_of
 from ..core.limits import Domain, DomainKey
 from ..core.unique import Unique, UniqueKey
 from .clock import Clock, system_clock
-from .contract import ClaimQuery, CountKey, JobFilter, Moments, Txn, leased
+from .contract import ClaimQuery, CountKey, JobFilter, LogRow, Moments, Txn, leased
+from .memory_logs import LogData
 from .shelf import Shelf
 
 T = TypeVar("T")
@@ -102,6 +103,7 @@ class _Data:
         self.counts: dict[CountKey, int] = {}
         self.served: dict[tuple[str, str], int] = {}
         self.records: dict[tuple[str, str], bytes] = {}
+        self.logs = LogData()
         self.shelf = Shelf()
 
 
@@ -202,6 +204,12 @@ class _MemoryReads:
     def records(self, kind: str, names: Collection[str] | None = None) -> dict[str, bytes]:
         held = {name: value for (k, name), value in self.data.records.items() if k == kind}
         return held if names is None else {name: held[name] for name in names if name in held}
+
+    def read_log(self, log: str, *, after: int, limit: int) -> list[LogRow]:
+        return self.data.logs.read(log, after=after, limit=limit)
+
+    def find_in_log(self, log: str, keys: Collection[bytes]) -> dict[bytes, int]:
+        return self.data.logs.find(log, keys)
 
 
 class _MemoryTxn(_MemoryReads):
@@ -340,6 +348,14 @@ class _MemoryTxn(_MemoryReads):
     def put_records(self, kind: str, records: Mapping[str, bytes | None]) -> None:
         for name, value in records.items():
             self._set(self.data.records, (kind, name), value)
+
+    def append_log(self, log: str, rows: Sequence[LogRow]) -> None:
+        for table, key, value in self.data.logs.appended(log, rows):
+            self._set(table, key, value)
+
+    def trim_log(self, log: str, *, after: int, up_to: int, keys_up_to: int) -> None:
+        for table, key in self.data.logs.trimmed(log, after, up_to, keys_up_to):
+            self._set(table, key, None)
 
 
 def _assign(table: dict[Any, Any], key: Any, value: Any) -> None:

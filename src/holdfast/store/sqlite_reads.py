@@ -10,7 +10,7 @@ from ..core import rank
 from ..core.job import Body, Job, Place, State
 from ..core.limits import Domain, DomainKey
 from ..core.unique import Unique, UniqueKey
-from .contract import CountKey, JobFilter, Moments
+from .contract import CountKey, JobFilter, LogRow, Moments
 from .sqlite_driver import Link
 from .sqlite_sql import JOBS, SQL, as_jobs, children, in_rows, listed
 
@@ -20,6 +20,8 @@ _Told = str | list[str]
 _JOBS = msgspec.json.Decoder(list[Job])
 _BODIES = msgspec.json.Decoder(list[tuple[int, _Told]])
 _RECORDS = msgspec.json.Decoder(list[tuple[str, _Told]])
+_LOG = msgspec.json.Decoder(list[tuple[int, str | None, _Told]])
+_PLACED = msgspec.json.Decoder(list[tuple[int, int]])
 _DOMAINS = msgspec.json.Decoder(list[Domain])
 _UNIQUES = msgspec.json.Decoder(list[tuple[int, int, int]])
 _PAIRS = msgspec.json.Decoder(list[tuple[str, str]])
@@ -175,6 +177,23 @@ class SqliteReads:
         else:
             answer = self.link.value(SQL["records_named"], (kind, listed(names))) if names else None
         return {name: _as_bytes(told) for name, told in _RECORDS.decode(answer)} if answer is not None else {}
+
+    def read_log(self, log: str, *, after: int, limit: int) -> list[LogRow]:
+        """Items of a log in order."""
+        answer = self.link.value(SQL["read_log"], (log, after, limit))
+        return [
+            LogRow(index, None if key is None else bytes.fromhex(key), _untold(told))
+            for index, key, told in (_LOG.decode(answer) if answer is not None else ())
+        ]
+
+    def find_in_log(self, log: str, keys: Collection[bytes]) -> dict[bytes, int]:
+        """Where in a log these keys are."""
+        wanted, found = list(keys), {}
+        for sql, values in in_rows("find_in_log", [(n, log, key) for n, key in enumerate(wanted)]):
+            answer = self.link.value(sql, values)
+            for n, index in _PLACED.decode(answer) if answer is not None else ():
+                found[wanted[n]] = index
+        return found
 
 
 def _untold(told: _Told) -> Body:
