@@ -1,0 +1,44 @@
+"""A moment that threads wait for and coroutines await."""
+
+import asyncio
+from collections.abc import Generator
+from concurrent.futures import Future
+from threading import Lock
+from typing import Any
+
+
+class Signal:
+    """Comes once, well or with an error. Any number may wait for it, before and after."""
+
+    def __init__(self) -> None:
+        self._future: Future[None] = Future()
+        # As one that runs it cannot be cancelled by a coroutine that is tired of waiting.
+        self._future.set_running_or_notify_cancel()
+        self._lock = Lock()
+
+    def set(self, error: BaseException | None = None) -> None:
+        """Let it come; only the first time counts."""
+        with self._lock:
+            if self._future.done():
+                return
+            if error is None:
+                self._future.set_result(None)
+            else:
+                self._future.set_exception(error)
+
+    def is_set(self) -> bool:
+        """Whether it has come."""
+        return self._future.done()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait for it in this thread; False when the time is up, and its error is raised."""
+        try:
+            self._future.result(timeout)
+        except TimeoutError:
+            if self._future.done():
+                raise
+            return False
+        return True
+
+    def __await__(self) -> Generator[Any, None, None]:
+        return asyncio.wrap_future(self._future).__await__()
