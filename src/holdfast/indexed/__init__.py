@@ -16,13 +16,16 @@ pipeline    stages, each the next one's source
 
 from .aio import AsyncConsumer
 from .aio_group import AsyncConsumerGroup
+from .aio_pipeline import AsyncPipeline
 from .base import AlreadyStarted
 from .consumer import Consumer
 from .group import LATER, ConsumerGroup
 from .log import AsyncLog, Log
+from .pipeline import Pipeline, pipeline
 from .progress import AsyncProgress, Progress, consumers, set_by_hand
 from .restart import Restart
-from .source import IndexedJob, Items, Source, UpTo
+from .source import AsyncUpTo, IndexedJob, Items, Source, UpTo
+from .stages import Stage, stage
 
 __all__ = [
     "LATER",
@@ -30,16 +33,22 @@ __all__ = [
     "AsyncConsumer",
     "AsyncConsumerGroup",
     "AsyncLog",
+    "AsyncPipeline",
     "AsyncProgress",
+    "AsyncUpTo",
     "Consumer",
     "ConsumerGroup",
     "IndexedJob",
     "Items",
     "Log",
+    "Pipeline",
     "Progress",
     "Restart",
     "Source",
+    "Stage",
     "UpTo",
     "consumers",
+    "pipeline",
     "set_by_hand",
+    "stage",
 ]

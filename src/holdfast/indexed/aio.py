@@ -1,6 +1,7 @@
 """The consumer for asyncio: the same walk, ledger and progress, with coroutines for workers.
 
-Everything happens in the loop that `start` was awaited in; one task walks, and `check` wakes it from any thread.
+Everything happens in the loop that `start` was awaited in; one task walks, and `check` wakes it from any
+thread.
 """
 
 import asyncio
@@ -19,9 +20,9 @@ T = TypeVar("T")
 
 
 class AsyncConsumer(BaseConsumer[T]):
-    """Works through a source from its progress on; see `Consumer`. `run` is a coroutine function, or a function.
+    """Works through a source from its progress on; see `Consumer`. `run` may be a coroutine function.
 
-    A source's `head` and `at` may be coroutines; a look-up that is awaited when the consumer stops is cancelled.
+    So may a source's `head` and `at`; a look-up that is awaited when the consumer stops is cancelled.
     """
 
     progress: AsyncProgress
@@ -154,10 +155,10 @@ class AsyncConsumer(BaseConsumer[T]):
         self._finding = True
         try:
             if index > self._head and not self._head_is_fresh:
-                self._head, self._head_is_fresh = checked_head(await _waited(self.source.head())), True
+                self._head, self._head_is_fresh = checked_head(await waited(self.source.head())), True
             if index > self._head:
                 return None
-            return checked_job(await _waited(self._look(index, self.stopping)), index)
+            return checked_job(await waited(self._look(index, self.stopping)), index)
         except NotFound:
             return None
         except asyncio.CancelledError:
@@ -185,7 +186,7 @@ class AsyncConsumer(BaseConsumer[T]):
             while self._advances:
                 advance = self._advances.popleft()
                 if self._on_advance is not None:
-                    await _waited(self._on_advance(*advance))
+                    await waited(self._on_advance(*advance))
         except Exception as error:
             self._fail(error)
 
@@ -204,8 +205,9 @@ class AsyncConsumer(BaseConsumer[T]):
             self._end_if_failed()
 
     async def _call(self, job: IndexedJob[T]) -> None:
-        await _waited(self.run(job))
+        await waited(self.run(job))
 
 
-async def _waited(value: Any | Awaitable[Any]) -> Any:
+async def waited(value: Any | Awaitable[Any]) -> Any:
+    """A value, or what a coroutine makes of itself."""
     return await value if inspect.isawaitable(value) else value

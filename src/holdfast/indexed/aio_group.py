@@ -7,7 +7,7 @@ from typing import Any, Generic, TypeVar
 from ..core.checks import check_whole
 from ..core.durations import duration_ms
 from ..queue.options import Duration
-from .aio import AsyncConsumer, _waited
+from .aio import AsyncConsumer, waited
 from .base import AlreadyStarted, OnAdvance, log
 from .group import LATER, TRY_AGAIN_S
 from .progress import AsyncProgress
@@ -50,7 +50,7 @@ class _Tasked(AsyncConsumer[T]):
     async def _call(self, job: IndexedJob[T]) -> None:
         if self.stopping.is_set():
             return
-        if await _waited(self.run(job)) is not LATER and self._report(job.id):
+        if await waited(self.run(job)) is not LATER and self._report(job.id):
             self._bell.set()
 
 
@@ -122,12 +122,16 @@ class AsyncConsumerGroup(Generic[T]):
         await asyncio.wait({ready, self._task}, return_when=asyncio.FIRST_COMPLETED)
         ready.cancel()
 
+    def ask_to_stop(self) -> None:
+        """Hand out no more; `closed()` tells when it has ended."""
+        self._stop.set()
+        self._consumer._stopping()
+
     async def stop(self) -> None:
         """Hand out no more, wait until every `run` has returned, write the progress."""
         if self._task is None:
             return
-        self._stop.set()
-        self._consumer._stopping()
+        self.ask_to_stop()
         here = asyncio.current_task()
         if here is not self._task and here not in self._consumer._workers:
             await asyncio.wait({self._task})

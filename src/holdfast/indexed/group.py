@@ -195,8 +195,11 @@ class ConsumerGroup(Generic[T]):
             self._thread = threading.Thread(target=self._supervise, name=name, daemon=True)
             self._thread.start()
 
-    def stop(self) -> None:
-        """Hand out no more, wait until every `run` has returned, write the progress, end the threads."""
+    def stop(self, *, wait: bool = True) -> None:
+        """Hand out no more, wait until every `run` has returned, write the progress, end the threads.
+
+        Without `wait` it is only asked to; `closed()` tells when it has.
+        """
         thread = self._thread
         if thread is None:
             return
@@ -204,7 +207,7 @@ class ConsumerGroup(Generic[T]):
         self._consumer._stopping()
         self._bell.set()
         here = threading.get_ident()
-        if thread.ident != here and here not in self._consumer._threads:
+        if wait and thread.ident != here and here not in self._consumer._threads:
             thread.join()
 
     def check(self) -> None:

@@ -15,7 +15,7 @@ from ..queue.options import Key, key_bytes
 from ..queue.queue import Queue
 from ..store.contract import LogRow
 from . import asks
-from .source import IndexedJob, Items, UpTo
+from .source import AsyncUpTo, IndexedJob, Items, UpTo
 
 T = TypeVar("T")
 
@@ -167,7 +167,7 @@ class AsyncLog(_Log[T]):
 
 def log_name(source: Any, queue: Any) -> str:
     """The log that a consumer with this source reads, in the store that its progress is in, or ""."""
-    while isinstance(source, UpTo):
+    while isinstance(source, UpTo | AsyncUpTo):
         source = source.source
     same = isinstance(source, _Log) and source.queue.url == queue.url and source.queue.tenant == queue.tenant
     return source.name if same else ""

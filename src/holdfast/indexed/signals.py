@@ -1,7 +1,7 @@
 """A moment that threads wait for and coroutines await."""
 
 import asyncio
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from concurrent.futures import Future
 from threading import Lock
 from typing import Any
@@ -29,6 +29,15 @@ class Signal:
     def is_set(self) -> bool:
         """Whether it has come."""
         return self._future.done()
+
+    @property
+    def error(self) -> BaseException | None:
+        """The error that it came with, if it has."""
+        return self._future.exception() if self._future.done() else None
+
+    def then(self, call: Callable[[], object]) -> None:
+        """Have a function called when it comes, wherever that is; at once where it has."""
+        self._future.add_done_callback(lambda _: call())
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait for it in this thread; False when the time is up, and its error is raised."""

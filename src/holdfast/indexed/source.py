@@ -4,7 +4,7 @@ Indexes are walked from low to high without gaps; the first one asked for is the
 """
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -125,18 +125,48 @@ class UpTo(Generic[T]):
     """A source that ends where somebody else has come to: how a stage follows another."""
 
     def __init__(self, source: Source[T], limit: Callable[[], int]) -> None:
-        self.source, self.limit = source, limit
+        self.source, self._limit = source, limit
         self._look = looker(source)
+        self._passed = -1
 
     def head(self) -> int:
-        """As far as the other has come, and the source has something."""
-        return min(self.limit(), self.source.head())
+        """How far the other has come."""
+        try:
+            self._passed = self._limit()
+        except NotFound:
+            self._passed = 0  # it has not begun
+        return self._passed
 
     def at(self, index: int, stop: Any = None) -> IndexedJob[T]:
-        """The job at an index that the other has passed."""
-        if index > self.limit():
-            raise NotFound("index passed by the stage before:", index)
+        """The job at an index that the other has passed; it only goes forward, so it is not asked twice."""
+        if index > self._passed and index > self.head():
+            raise NotFound("index that the stage before has passed:", index)
         job: IndexedJob[T] = self._look(index, stop)
+        return job
+
+
+class AsyncUpTo(Generic[T]):
+    """The same for asyncio; see `UpTo`."""
+
+    def __init__(self, source: Any, limit: Callable[[], Awaitable[int]]) -> None:
+        self.source, self._limit = source, limit
+        self._look = looker(source)
+        self._passed = -1
+
+    async def head(self) -> int:
+        """How far the other has come."""
+        try:
+            self._passed = await self._limit()
+        except NotFound:
+            self._passed = 0  # it has not begun
+        return self._passed
+
+    async def at(self, index: int, stop: Any = None) -> IndexedJob[T]:
+        """The job at an index that the other has passed."""
+        if index > self._passed and index > await self.head():
+            raise NotFound("index that the stage before has passed:", index)
+        found = self._look(index, stop)
+        job: IndexedJob[T] = await found if inspect.isawaitable(found) else found
         return job
 
 
