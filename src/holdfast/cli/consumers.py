@@ -23,8 +23,8 @@ RATE_MS = 30_000
 def consumers(ctx: click.Context, /) -> None:
     """List indexed consumers: how far they are, and how far they could be.
 
-    What a consumer of a log could reach is looked up; of other sources it is what the consumer itself saw when
-    it last moved, as are the jobs in flight and the rate.
+    What a consumer of a log could reach is looked up; of other sources it is what the consumer itself saw
+    when it last moved, as are the jobs in flight and the rate.
     """
     if ctx.invoked_subcommand is not None:
         return
@@ -52,8 +52,8 @@ def consumers(ctx: click.Context, /) -> None:
 def set_index(session: Session, /, *, name: str, index: int, yes: bool) -> None:
     """Say that a consumer has processed all up to INDEX, whether it has or not.
 
-    Forward, what lies between is never processed; back, it is processed again. A consumer that runs stops with
-    an error, and begins there when it is started again.
+    Forward, what lies between is never processed; back, it is processed again. A consumer that runs stops
+    with an error, and begins there when it is started again.
     """
     from ..indexed.progress import consumers as look
     from ..indexed.progress import set_by_hand
