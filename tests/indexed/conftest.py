@@ -14,6 +14,9 @@ from holdfast.store.clock import system_clock
 from holdfast.store.contract import Store
 from holdfast.store.sqlite import SqliteStore
 from holdfast.testing.doubles import SharedMemory
+from tests.stress.conftest import tell
+
+__all__ = ["tell"]
 
 # How each store is opened, as another process would; a new one joins by a line here.
 STORES: dict[str, Callable[[Any], Callable[[], Store]]] = {

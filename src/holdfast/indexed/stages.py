@@ -60,13 +60,13 @@ def stage(
     `into` is a log that takes the items which the function returns; the next stage reads that log. `via` is a
     queue whose workers do the work: `run` is then a task of it, or a task's name, and gets the item.
     """
+    if via is None and not callable(run):
+        raise BadInput(f"stage {name or ''}".rstrip(), type(run).__name__, needed="a function of a job")
     named = name or _name_of(run)
     check_name("stage", named)
     check_whole("max_processing", max_processing, 0, MAX_PROCESSING)
     check_whole("max_ahead", max_ahead, 0, MAX_INDEX)
     check_whole("start", start, 0, MAX_INDEX)
-    if via is None and not callable(run):
-        raise BadInput(f"stage {named}", type(run).__name__, needed="a function of a job")
     if via is not None and not isinstance(via, BaseQueue):
         raise BadInput("via", type(via).__name__, needed="a queue")
     if via is not None and not isinstance(run, str | Task):
