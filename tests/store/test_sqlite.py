@@ -17,7 +17,6 @@ from holdfast.core.errors import (
     WouldBlock,
 )
 from holdfast.store import sqlite_open, sqlite_sql, sqlite_wal
-from holdfast.store.contract import LogRow
 from holdfast.store.sqlite import SqliteStore
 from holdfast.testing.stores.making import a_job, add, ids, live
 from tests.store.helpers import all_ids, execute, run_python
@@ -191,22 +190,6 @@ def test_an_older_schema_is_brought_up_to_date_at_once_or_not_at_all(store, path
         [1],
         str(len(known) + 2),
     )
-
-
-def test_a_store_of_the_first_schema_gets_all_that_came_later(store, path, driver, monkeypatch):
-    """In their order; a number that does not exist is passed over."""
-    known = sqlite_sql.migrations()
-    monkeypatch.setattr(sqlite_open, "migrations", lambda: known[:1])
-    add(store, a_job(1))
-    store.close()
-    monkeypatch.undo()
-
-    opened = SqliteStore(path, driver=driver)
-    opened.run(lambda txn: txn.append_log("l", [LogRow(1, b"k", "{}")]))
-
-    assert opened.facts()["schema"] == str(len(known))
-    assert opened.read(lambda txn: ids(txn.load([1]).values())) == [1]
-    opened.close()
 
 
 @pytest.mark.parametrize("content", [b"hello, world\n" * 100, b"SQLite format 3\x00" + b"\xff" * 5000])

@@ -53,15 +53,8 @@ class Batch:
         self.appends = Appends(txn)
         # Children that their parent has seen: they go to the archive while it stays.
         self.swept: Overlay[int, bool] = Overlay()
-        self._overlays: tuple[Overlay[Any, Any], ...] = (
-            self.jobs,
-            self.swept,
-            self.data,
-            self.results,
-            self.uniques,
-            self.records,
-            *self.appends.overlays,
-        )
+        drafts = (self.jobs, self.swept, self.data, self.results, self.uniques, self.records)
+        self._overlays: tuple[Overlay[Any, Any], ...] = (*drafts, *self.appends.overlays)
         self.counts = Counts()
         self.unique_stored: dict[UniqueKey, Unique | None] = {}
         # What others may be waiting for.

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from ..core.errors import BadInput, NotFound
+from ..core.indexed import Seen
 from .base import BaseConsumer, OnAdvance
 from .log import log_name
 from .progress import Progress
@@ -112,7 +113,8 @@ class Consumer(BaseConsumer[T]):
             raise BadInput("connection", "given", needed=needed)
         index = self._ids.get(job_id)
         if index is not None:
-            self.progress.move(index, seen=self._seen(), connection=connection)
+            # Once it is committed the job is not in flight any more.
+            self.progress.move(index, seen=Seen(head=self._head), connection=connection)
             self._tentative.add(job_id)
         return self.processed
 
