@@ -110,6 +110,9 @@ class Committer:
         """Undo `listen`."""
         with self._lock:
             self._listeners = [one for one in self._listeners if one != listener]
+            if not self._closed:
+                # So that the watcher may rest.
+                self._inbox.put(_BELL)
 
     def close(self) -> None:
         """Commit what was put in, tell those who wait, and end the threads."""

@@ -12,7 +12,7 @@ from .base import AlreadyStarted, OnAdvance, log
 from .group import LATER, TRY_AGAIN_S
 from .progress import AsyncProgress
 from .restart import Restart
-from .signals import Signal
+from .signals import Signal, following
 from .source import IndexedJob
 
 T = TypeVar("T")
@@ -163,16 +163,13 @@ class AsyncConsumerGroup(Generic[T]):
             await self._closed
 
     async def _supervise(self) -> None:
-        error: BaseException | None = None
-        committer = self.progress.queue.line.committer
-        committer.listen(self.check)
+        error: BaseException | None
         try:
-            error = await self._lives()
+            with following(self.progress.queue, self.check):
+                error = await self._lives()
         except BaseException as unforeseen:
             error = unforeseen
-        finally:
-            committer.unlisten(self.check)
-            self._closed.set(error)
+        self._closed.set(error)
 
     async def _lives(self) -> BaseException | None:
         failures, reached = 0, -1

@@ -17,7 +17,7 @@ from .base import AlreadyStarted, OnAdvance, log
 from .consumer import Consumer
 from .progress import Progress
 from .restart import Restart
-from .signals import Signal
+from .signals import Signal, following
 from .source import IndexedJob, Source
 
 T = TypeVar("T")
@@ -88,11 +88,12 @@ class _Pooled(Consumer[T]):
         with self._state:
             spare = self._idle > 0
             self._idle -= spare
-        self._jobs.put(job)
         if not spare:
+            # Before the job is there to be taken: where no thread can be had, nobody may take it.
             thread = threading.Thread(target=self._work, name="holdfast-indexed", daemon=True)
             thread.start()
             self._pool.append(thread)
+        self._jobs.put(job)
 
     def _work(self) -> None:
         self._threads.add(threading.get_ident())
@@ -239,16 +240,13 @@ class ConsumerGroup(Generic[T]):
     # The supervisor
 
     def _supervise(self) -> None:
-        error: BaseException | None = None
-        committer = self.progress.queue.line.committer
-        committer.listen(self.check)
+        error: BaseException | None
         try:
-            error = self._lives()
+            with following(self.progress.queue, self.check):
+                error = self._lives()
         except BaseException as unforeseen:
             error = unforeseen
-        finally:
-            committer.unlisten(self.check)
-            self._closed.set(error)
+        self._closed.set(error)
 
     def _lives(self) -> BaseException | None:
         failures, reached = 0, -1

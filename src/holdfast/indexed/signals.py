@@ -1,8 +1,9 @@
-"""A moment that threads wait for and coroutines await."""
+"""A moment that threads wait for and coroutines await; and the news of a store."""
 
 import asyncio
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from threading import Lock
 from typing import Any
 
@@ -51,3 +52,20 @@ class Signal:
 
     def __await__(self) -> Generator[Any, None, None]:
         return asyncio.wrap_future(self._future).__await__()
+
+
+@contextmanager
+def following(queue: Any, call: Callable[[], None]) -> Iterator[None]:
+    """Have a function called whenever progress or a log of a queue's store may have moved.
+
+    Inside a worker's handler there is no such news: who wants to know looks now and then.
+    """
+    committer = queue.line.committer
+    if not hasattr(committer, "listen"):
+        yield
+        return
+    committer.listen(call)
+    try:
+        yield
+    finally:
+        committer.unlisten(call)
