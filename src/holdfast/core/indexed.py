@@ -87,8 +87,8 @@ def check_reading(name: str, processed: int, log: str, ends: LogMark) -> None:
         raise BadInput(f"start of consumer {name}", processed, needed=needed)
 
 
-def trimmed(ends: LogMark, *, up_to: int, keep_keys: int) -> LogMark:
-    """A log without what lies up to an index, and without the keys far below its head."""
-    up_to = max(ends.trimmed, min(up_to, ends.head))
-    keys_from = max(ends.keys_from, min(ends.head - keep_keys, up_to))
+def trimmed(ends: LogMark, *, up_to: int, keep_keys: int, limit: int) -> LogMark:
+    """A log without what lies up to an index, and without the keys far below its head; `limit` of each."""
+    up_to = max(ends.trimmed, min(up_to, ends.head, ends.trimmed + limit))
+    keys_from = max(ends.keys_from, min(ends.head - keep_keys, up_to, ends.keys_from + limit))
     return replace(ends, trimmed=up_to, keys_from=keys_from)

@@ -102,11 +102,11 @@ def trim(batch: Batch, command: c.TrimLog) -> int:
         for (tenant, _), mark in marks(batch.records_of(PROGRESS)).items()
         if tenant == command.tenant and mark.log == command.log
     ]
-    limits = [*passed, *(() if command.up_to is None else (command.up_to,)), ends.trimmed + command.limit]
-    if len(limits) == 1:
+    bounds = passed if command.up_to is None else [*passed, command.up_to]
+    if not bounds:
         # Nobody reads it, and nobody has said how far.
         return 0
-    after = indexed.trimmed(ends, up_to=min(limits), keep_keys=command.keep_keys)
+    after = indexed.trimmed(ends, up_to=min(bounds), keep_keys=command.keep_keys, limit=command.limit)
     if after != ends:
         # What this transaction appended may be among it.
         batch.appends.write()

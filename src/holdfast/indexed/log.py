@@ -43,7 +43,7 @@ class _Pages(Generic[T]):
             self.limit = max(self.limit // 2, 1) if few else min(self.limit * 2, LOG_PAGE_ITEMS)
 
 
-class _Log(Generic[T]):
+class BaseLog(Generic[T]):
     """What both kinds share: the form of items, the page that was read last."""
 
     def __init__(
@@ -61,6 +61,11 @@ class _Log(Generic[T]):
         self.items: Items[T] = Items(item)
         self._key, self._keep_keys = key, keep_keys
         self._pages: _Pages[T] = _Pages()
+
+    @property
+    def finds_keys(self) -> bool:
+        """Whether items have keys by themselves."""
+        return self._key is not None
 
     def _item(self, item: T, key: Key | None) -> LogItem:
         if key is None and self._key is not None:
@@ -97,7 +102,7 @@ class _Log(Generic[T]):
         return asks.trim(self.queue.tenant, self.name, up_to, self._keep_keys)
 
 
-class Log(_Log[T]):
+class Log(BaseLog[T]):
     """A durable append-only log, and a source of its items. The first item has index 1.
 
     `key` gives an item its key where `append` is given none: what has the key of an item that is, or was,
@@ -133,7 +138,7 @@ class Log(_Log[T]):
         return sum(iter(lambda: self.queue._ask(self._trim_ask(up_to)), 0))
 
 
-class AsyncLog(_Log[T]):
+class AsyncLog(BaseLog[T]):
     """The same for an `AsyncQueue`; see `Log`."""
 
     queue: AsyncQueue
@@ -169,7 +174,9 @@ def log_name(source: Any, queue: Any) -> str:
     """The log that a consumer with this source reads, in the store that its progress is in, or ""."""
     while isinstance(source, UpTo | AsyncUpTo):
         source = source.source
-    same = isinstance(source, _Log) and source.queue.url == queue.url and source.queue.tenant == queue.tenant
+    same = (
+        isinstance(source, BaseLog) and source.queue.url == queue.url and source.queue.tenant == queue.tenant
+    )
     return source.name if same else ""
 
 

@@ -18,7 +18,7 @@ from ..queue.base import BaseQueue
 from ..queue.options import JobOptions, merge
 from ..queue.task import Task
 from .base import OnAdvance
-from .log import _Log
+from .log import BaseLog
 from .restart import Restart
 from .source import IndexedJob, Items
 
@@ -71,7 +71,7 @@ def stage(
         raise BadInput("via", type(via).__name__, needed="a queue")
     if via is not None and not isinstance(run, str | Task):
         raise BadInput(f"stage {named}", type(run).__name__, needed="a task of the queue, or a task's name")
-    if into is not None and not isinstance(into, _Log):
+    if into is not None and not isinstance(into, BaseLog):
         raise BadInput("into", type(into).__name__, needed="a Log")
     return Stage(
         run=run,
@@ -104,7 +104,7 @@ def as_stages(given: tuple[Any, ...]) -> list[Stage]:
 
 def keys_for(one: Stage, job: IndexedJob[Any], count: int) -> list[str] | None:
     """Keys for what a stage made of a job, the same each time that it works on it; None: the log's own."""
-    if one.into._key is not None:
+    if one.into.finds_keys:
         return None
     return [f"{one.name}/{job.index}/{n}" for n in range(count)]
 

@@ -11,7 +11,8 @@ itself, and then just as `core.rules.claim` would change a plain one.
 Order of locks, for stores that lock: jobs (parents included) by id, then domains by (tenant, name),
 then unique keys, then small records by (kind, name); counts last, and by adding only. Versions: a job
 or domain is replaced by the next version of itself, n by n + 1, or `Conflict` is raised and the whole
-batch is done again. See docs/decisions/0003.
+batch is done again. See docs/decisions/0003. A log needs no lock of its own: whoever appends or trims has
+read the log's small record, and writes it.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
