@@ -5,7 +5,7 @@ import pytest
 from holdfast.store import sqlite_open, sqlite_sql
 from holdfast.store.contract import LogRow, WaitingQuery
 from holdfast.store.sqlite import SqliteStore
-from holdfast.testing.stores.making import a_job, add, ids
+from holdfast.testing.stores.making import a_job, ids
 from tests.store.helpers import execute
 
 
@@ -34,7 +34,7 @@ def test_a_store_of_the_first_schema_gets_all_that_came_later(tmp_path, driver, 
     path, known = tmp_path / "jobs.db", sqlite_sql.migrations()
     monkeypatch.setattr(sqlite_open, "migrations", lambda: known[:1])
     store = SqliteStore(path, driver=driver)
-    add(store, a_job(1))
+    store.run(lambda txn: txn.insert([(a_job(1), "{}")]))
     store.close()
     monkeypatch.undo()
 
