@@ -47,6 +47,8 @@ class ClaimQuery(NamedTuple):
     # None: any.
     tenant: str | None = None
     tasks: tuple[str, ...] | None = None
+    # Instead of tasks: those whose names match this pattern, as `core.glob.matches` says.
+    glob: str | None = None
     priority: int | None = None
     # Also mocked jobs; otherwise they are passed by.
     mock: bool = False
@@ -116,6 +118,12 @@ class ReadTxn(Protocol):
 
     def find_unique(self, keys: Collection[UniqueKey]) -> dict[UniqueKey, Unique]:
         """Who holds these keys, also where `until_ms` has passed."""
+
+    def named(self, tenant: str, task: str, *, mock: bool) -> int | None:
+        """The id of a live job of that task, whichever is found first; quick where there is none.
+
+        By the counts, so not of jobs that this transaction has added.
+        """
 
     def first(self, place: Place, up_to: int, limit: int) -> list[Job]:
         """The first jobs of a place, by (rank, id), whose rank is at most `up_to`."""

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from ..core import rank
 from ..core.errors import BadInput, Conflict, Unavailable
+from ..core.glob import matches
 from ..core.job import Body, Job, Place, State, size_of
 from ..core.limits import Domain, DomainKey
 from ..core.unique import Unique, UniqueKey
@@ -149,6 +150,14 @@ class _MemoryReads:
 
     def find_unique(self, keys: Collection[UniqueKey]) -> dict[UniqueKey, Unique]:
         return {key: self.data.uniques[key] for key in keys if key in self.data.uniques}
+
+    def named(self, tenant: str, task: str, *, mock: bool) -> int | None:
+        keys = (CountKey(tenant, task, place, state) for place in Place for state in State)
+        if not any(key in self.data.counts for key in keys):
+            return None
+        jobs = self.data.jobs.values()
+        same = (job.id for job in jobs if (job.tenant, job.task, job.mock) == (tenant, task, mock))
+        return min(same, default=None)
 
     def first(self, place: Place, up_to: int, limit: int) -> list[Job]:
         return self._row(place, limit, up_to)
@@ -365,6 +374,7 @@ def _claimable(job: Job, query: ClaimQuery) -> bool:
     return (
         query.tenant in (None, job.tenant)
         and (query.tasks is None or job.task in query.tasks)
+        and (query.glob is None or matches(query.glob, job.task))
         and query.priority in (None, job.priority)
         and (query.mock or not job.mock)
         and not any(t in (None, job.tenant) and k in (None, job.task) for t, k in query.passing)

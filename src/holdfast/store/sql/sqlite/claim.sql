@@ -74,3 +74,52 @@ WHERE id IN (SELECT value FROM json_each(?))
 -- name: serve
 INSERT INTO holdfast_lanes (tenant, task, ready, served) VALUES {rows}
 ON CONFLICT (tenant, task) DO UPDATE SET served = excluded.served
+
+-- By pattern, see sqlite_glob.py: so many of the first READY jobs, those of them that match.
+-- name: ready_matching
+SELECT rank, id FROM (
+    SELECT rank, id, tenant, task, mock FROM holdfast_jobs INDEXED BY holdfast_place
+    WHERE place = 2 AND rank BETWEEN ?1 AND ?2 ORDER BY rank, id LIMIT ?3
+)
+WHERE mock <= ?4 AND (?5 IS NULL OR tenant = ?5) AND task GLOB ?6
+    AND NOT EXISTS (
+        SELECT 1 FROM json_each(?7) AS passed
+        WHERE (passed.value ->> 0 IS NULL OR passed.value ->> 0 = tenant)
+            AND (passed.value ->> 1 IS NULL OR passed.value ->> 1 = task)
+    )
+LIMIT ?8
+
+-- The names within a range that have READY jobs, one look into the index for each; at the end of them null.
+-- name: names_within
+WITH RECURSIVE name (task) AS (
+    SELECT (
+        SELECT task FROM holdfast_jobs INDEXED BY holdfast_ready
+        WHERE place = 2 AND mock = 0 AND tenant = ?1 AND task >= ?2 AND task < ?3
+        ORDER BY task, rank, id LIMIT 1
+    )
+    UNION ALL
+    SELECT (
+        SELECT task FROM holdfast_jobs INDEXED BY holdfast_ready
+        WHERE place = 2 AND mock = 0 AND tenant = ?1 AND task > name.task AND task < ?3
+        ORDER BY task, rank, id LIMIT 1
+    )
+    FROM name WHERE name.task IS NOT NULL
+    LIMIT ?4
+)
+SELECT CAST('[' || group_concat(json_quote(task)) || ']' AS BLOB) FROM name
+
+-- name: more_within
+SELECT 1 FROM holdfast_jobs INDEXED BY holdfast_ready
+WHERE place = 2 AND mock = 0 AND tenant = ? AND task >= ? AND task < ?
+ORDER BY task, rank, id LIMIT 1 OFFSET ?
+
+-- name: ready_within
+SELECT rank, id FROM holdfast_jobs INDEXED BY holdfast_ready
+WHERE place = 2 AND mock = 0 AND tenant = ?1 AND task >= ?2 AND task < ?3
+    AND rank BETWEEN ?4 AND ?5 AND task GLOB ?6
+    AND NOT EXISTS (
+        SELECT 1 FROM json_each(?7) AS passed
+        WHERE (passed.value ->> 0 IS NULL OR passed.value ->> 0 = tenant)
+            AND (passed.value ->> 1 IS NULL OR passed.value ->> 1 = task)
+    )
+ORDER BY rank, id LIMIT ?8

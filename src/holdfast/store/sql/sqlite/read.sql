@@ -116,3 +116,15 @@ SELECT CAST(json_array(
      WHERE expires_at > 0 AND place NOT IN (4, 6) ORDER BY expires_at LIMIT 1),
     (SELECT due_ms FROM holdfast_domains INDEXED BY holdfast_due WHERE due_ms > 0 ORDER BY due_ms LIMIT 1)
 ) AS BLOB)
+
+-- Where live jobs of a task stand; archived ones count as DONE, so of those there may be none.
+-- name: places_of_task
+SELECT DISTINCT place FROM holdfast_counts WHERE tenant = ? AND task = ? AND number <> 0 ORDER BY place
+
+-- name: named_ready
+SELECT id FROM holdfast_jobs INDEXED BY holdfast_ready
+WHERE place = 2 AND mock = 0 AND tenant = ? AND task = ? ORDER BY rank, id LIMIT 1
+
+-- name: named
+SELECT id FROM holdfast_jobs INDEXED BY holdfast_place
+WHERE tenant = ? AND task = ? AND place = ? AND mock = ? ORDER BY rank, id LIMIT 1
