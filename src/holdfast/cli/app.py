@@ -31,6 +31,7 @@ COMMANDS = {
     "schedule": "schedule",
     "schedules": "schedules",
     "worker": "worker",
+    "serve": "serve",
     "doctor": "doctor",
     "bench": "bench",
     "completion": "completion",

@@ -70,6 +70,7 @@ PORT_BODY_BYTES = 64 * 1024 * 1024
 PORT_CHUNK_LINE_BYTES = 1_024
 # What may be sent ahead of the replies by one client before it is no longer read from.
 PORT_PIPELINED = 64
+PORT_PIPELINED_BYTES = 1024 * 1024
 PORT_CONNECTIONS = 4_096
 # Requests that are not whole yet, of all clients together: whoever brings more is sent away.
 PORT_BUFFERED_BYTES = 256 * 1024 * 1024

@@ -16,7 +16,8 @@ OnConflict = Literal["keep", "merge", "replace"]
 class Hold(Record, frozen=True, kw_only=True):
     """The right to answer for a job. `claim` None: whichever claim `owner` has now (the port).
 
-    Where a `tenant` is named, jobs of others are not found.
+    Where a `tenant` is named, jobs of others are not found. `job_id` 0 goes with children only: the parent
+    of each.
     """
 
     job_id: int

@@ -28,6 +28,8 @@ def tally(child: Job | None) -> tuple[int, int, int]:
 
 def check_birth(parent: Job, hold: Hold | None, sibling: Job | None) -> None:
     """Refuse a child unless the parent's holder asks, or a sibling's while the parent is PAUSED."""
+    if hold is not None and not hold.job_id:
+        hold = replace(hold, job_id=parent.id)
     if hold is not None and hold.job_id == parent.id:
         if hold.claim is not None or parent.place != Place.PAUSED:
             check_hold(parent, hold, "add a child to")

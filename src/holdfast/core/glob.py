@@ -26,7 +26,7 @@ class _One(NamedTuple):
         return any(low <= char <= high for low, high in self.ranges) is not self.inverted
 
 
-_ANY = _One((), inverted=True)
+_ANY, _NOTHING = _One((), inverted=True), _One(())
 
 
 def check_glob(pattern: str) -> None:
@@ -55,10 +55,10 @@ def matches(pattern: str, name: str) -> bool:
     # Where to go on when what follows the last * does not fit: only that one has to be thought over.
     star = after = -1
     while at < len(name):
-        wanted = steps[step] if step < len(steps) else False
+        wanted = steps[step] if step < len(steps) else _NOTHING
         if wanted is _STAR:
             star, after, step = step, at, step + 1
-        elif wanted and wanted.takes(name[at]):
+        elif wanted.takes(name[at]):
             at, step = at + 1, step + 1
         elif star >= 0:
             after += 1

@@ -86,8 +86,10 @@ class Committer:
         try:
             return await future
         except asyncio.CancelledError:
-            # Answered already: `deliver` finds the future cancelled and gives back what it holds.
-            ticket.abandon()
+            # Answered already: `deliver` finds the future cancelled and gives back what it holds; unless it
+            # came just before, and this caller was on its way to take it.
+            if not ticket.abandon() and future.done() and not future.cancelled():
+                self._give_back(ticket)
             raise
 
     def close(self) -> None:
@@ -158,6 +160,8 @@ class Committer:
         """One transaction, and those that wait for what it, or somebody else, may have brought."""
         awaits = [ticket for ticket in tickets if isinstance(ticket.command, c.Await)]
         writes = [ticket for ticket in tickets if not isinstance(ticket.command, c.Await)]
+        # Whoever went away gets nothing, least of all what would only have to be given back.
+        self._claims = [ticket for ticket in self._claims if not ticket.abandoned]
         due = self._next_ms is not None and self.engine.store.now_ms() >= self._next_ms
         brings = any(isinstance(ticket.command, BRINGING) for ticket in writes)
         if self._claims and (self._look or due or brings):

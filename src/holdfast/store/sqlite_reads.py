@@ -97,7 +97,7 @@ class SqliteReads:
         return found
 
     def named(self, tenant: str, task: str, *, mock: bool) -> int | None:
-        """A live job of a task. Those that do not wait are looked for where the counts say that they stand."""
+        """A live job of a task, looked for where the counts say that one stands."""
         for (place,) in self.link.rows(SQL["places_of_task"], (tenant, task)):
             sql = "named_ready" if place == Place.READY and not mock else "named"
             values = (tenant, task) if sql == "named_ready" else (tenant, task, place, int(mock))
