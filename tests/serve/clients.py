@@ -7,6 +7,7 @@ import socket
 import struct
 import threading
 from contextlib import contextmanager
+from typing import Any
 
 from holdfast.core import commands as c
 from holdfast.engine.committer import Committer
@@ -123,8 +124,8 @@ class Served:
         self.logged = []
         self._options = {"tenant": tenant, "lease_ms": lease_ms}
         self._ready = threading.Event()
-        self._loop = None
-        self._stopping = None
+        self._loop: Any = None
+        self._stopping: Any = None
         self.server = None
         self.address = None
         self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), name="serving")

@@ -120,9 +120,9 @@ class ReadTxn(Protocol):
         """Who holds these keys, also where `until_ms` has passed."""
 
     def named(self, tenant: str, task: str, *, mock: bool) -> int | None:
-        """The id of a live job of that task, whichever is found first; quick where there is none.
+        """The id of the first live job of that task, by (place, rank, id); quick where there is none.
 
-        By the counts, so not of jobs that this transaction has added.
+        In the places where the counts know of one, so not of jobs that this transaction has added.
         """
 
     def first(self, place: Place, up_to: int, limit: int) -> list[Job]:

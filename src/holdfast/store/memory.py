@@ -153,11 +153,10 @@ class _MemoryReads:
 
     def named(self, tenant: str, task: str, *, mock: bool) -> int | None:
         keys = (CountKey(tenant, task, place, state) for place in Place for state in State)
-        if not any(key in self.data.counts for key in keys):
-            return None
-        jobs = self.data.jobs.values()
-        same = (job.id for job in jobs if (job.tenant, job.task, job.mock) == (tenant, task, mock))
-        return min(same, default=None)
+        places = {key.place for key in keys if key in self.data.counts}
+        jobs = (job for job in self.data.jobs.values() if job.place in places) if places else ()
+        same = ((j.place, j.rank, j.id) for j in jobs if (j.tenant, j.task, j.mock) == (tenant, task, mock))
+        return min(same, default=(0, 0, None))[2]
 
     def first(self, place: Place, up_to: int, limit: int) -> list[Job]:
         return self._row(place, limit, up_to)
