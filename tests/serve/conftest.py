@@ -1,4 +1,4 @@
-"""A job-command port of its own for each test, on every store, by a clock that stands still until it is moved."""
+"""A job-command port for each test, on every store, by a clock that stands still until it is moved."""
 
 import pytest
 

@@ -31,7 +31,7 @@ _ABOVE = "\U0010ffff" * 64
 _NO_END = -1
 
 _SPOTS = msgspec.json.Decoder(list[tuple[int, int]])
-_NAMES = msgspec.json.Decoder(list[str | None])
+_NAMES = msgspec.json.Decoder(list[tuple[int, int, str]])
 
 
 def pick_matching(link: Link, query: ClaimQuery) -> list[int]:
@@ -64,13 +64,19 @@ def _by_rank(link: Link, query: ClaimQuery, rows: int) -> list[int]:
 
 
 def _names(link: Link, query: ClaimQuery) -> tuple[str, ...] | None:
-    """All names that match and have READY jobs; None: there are too many in the range to go by."""
+    """The names that match and may have what is wanted; None: there are too many in the range to go by."""
     answer = link.value(SQL["names_within"], (*_span(query), FIRST_NAMES + 1))
-    names = _NAMES.decode(answer)
-    if names[-1] is not None:
+    found = _NAMES.decode(answer) if answer is not None else []
+    if len(found) > FIRST_NAMES:
         return None
-    assert query.glob is not None
-    return tuple(name for name in names if name is not None and matches(query.glob, name))
+    glob = query.glob or ""
+    names = [name for _, _, name in sorted(found) if matches(glob, name) and not _passed(name, query)]
+    # Of so many jobs none is of a name whose first stands behind the firsts of as many other names.
+    return tuple(names[: query.limit] if query.priority is None else names)
+
+
+def _passed(name: str, query: ClaimQuery) -> bool:
+    return any(tenant in (None, query.tenant) and task in (None, name) for tenant, task in query.passing)
 
 
 def _by_range(link: Link, query: ClaimQuery, reach: int) -> list[int] | None:

@@ -89,24 +89,24 @@ WHERE mock <= ?4 AND (?5 IS NULL OR tenant = ?5) AND task GLOB ?6
     )
 LIMIT ?8
 
--- The names within a range that have READY jobs, one look into the index for each; at the end of them null.
+-- The names within a range that have READY jobs, and the first of these, one look into the index for each.
 -- name: names_within
-WITH RECURSIVE name (task) AS (
-    SELECT (
-        SELECT task FROM holdfast_jobs INDEXED BY holdfast_ready
+WITH RECURSIVE name (task, rank, id) AS (
+    SELECT task, rank, id FROM (
+        SELECT task, rank, id FROM holdfast_jobs INDEXED BY holdfast_ready
         WHERE place = 2 AND mock = 0 AND tenant = ?1 AND task >= ?2 AND task < ?3
         ORDER BY task, rank, id LIMIT 1
     )
     UNION ALL
-    SELECT (
-        SELECT task FROM holdfast_jobs INDEXED BY holdfast_ready
+    SELECT following.task, following.rank, following.id FROM name CROSS JOIN holdfast_jobs AS following
+    ON following.id = (
+        SELECT id FROM holdfast_jobs INDEXED BY holdfast_ready
         WHERE place = 2 AND mock = 0 AND tenant = ?1 AND task > name.task AND task < ?3
         ORDER BY task, rank, id LIMIT 1
     )
-    FROM name WHERE name.task IS NOT NULL
     LIMIT ?4
 )
-SELECT CAST('[' || group_concat(json_quote(task)) || ']' AS BLOB) FROM name
+SELECT CAST('[' || group_concat(json_array(rank, id, task)) || ']' AS BLOB) FROM name
 
 -- name: more_within
 SELECT 1 FROM holdfast_jobs INDEXED BY holdfast_ready
