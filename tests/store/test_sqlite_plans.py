@@ -82,6 +82,9 @@ CLAIMS = [
     claims(passing=(("1", None),)),
     claims(passing=((None, "t1"),), tenant="2"),
     claims(mock=True, passing=((None, "t1"),)),
+    claims(glob="t*", tenant="1"),
+    claims(glob="t*"),
+    claims(glob="[^t]*", tenant="1", passing=((None, "t1"),)),
 ]
 
 

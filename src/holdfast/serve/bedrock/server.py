@@ -235,13 +235,13 @@ class Connection(asyncio.Protocol):
             self._server.forget(item)
             self._write("202 Successfully queued", close=True)
             return
-        close = "close" in words or self._server.draining
+        close = "close" in words
         try:
             answered = await self._carried_out(item)
         except p.Refusal as refusal:
             self._write(refusal.status, close=close, detail=refusal.detail)
         else:
-            self._write("200 OK", answered, close=close or self._server.draining)
+            self._write("200 OK", answered, close=close)
 
     async def _carried_out(self, request: Request) -> Answered:
         if not is_claim(request.verb):
@@ -265,6 +265,7 @@ class Connection(asyncio.Protocol):
         if self._lost or self._transport.is_closing():
             self._server.port.give_back(claimed)
             return
+        close = close or self._server.draining
         headers = CLOSE if close else ()
         if detail:
             headers = (("error", " ".join(detail.split())), *headers)
