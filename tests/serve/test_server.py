@@ -313,7 +313,8 @@ def _fuzz(served, count, seed):
     sent = 0
     with served.client() as calm:
         while sent < count:
-            lot = [mutated(dice) for _ in range(50)]
+            # Few at a time: one that cannot be read to its end closes the connection.
+            lot = [mutated(dice) for _ in range(5)]
             sent += len(lot)
             with served.client() as wild:
                 try:
@@ -326,12 +327,12 @@ def _fuzz(served, count, seed):
                     pass
             assert calm.status("Ping") == "200 OK", (seed, sent)
         until(lambda: len(served.server.connections) == 1)
-        assert served.server.buffered == 0
+        until(lambda: served.server.buffered == 0)
 
 
 def test_a_server_that_is_fed_nonsense_goes_on(served):
     """Twenty thousand mutated requests, the same each time; nothing is logged, nothing kept."""
-    _fuzz(served, 20_000 if os.environ.get("HYPOTHESIS_PROFILE") == "proof" else 4_000, SEED)
+    _fuzz(served, 20_000, SEED)
 
 
 @pytest.mark.proof

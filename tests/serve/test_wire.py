@@ -78,7 +78,8 @@ def test_what_is_no_request_is_told_in_its_place(raw, status, final):
 
 def test_a_request_that_never_ends_is_cut_off():
     """No more is kept than a request may have."""
-    parser, found, piece = Parser(), [], b"x" * (1 << 20)
+    parser, piece = Parser(), b"x" * (1 << 20)
+    found: list[Request | Broken] = []
     while not found:
         found = list(parser.feed(piece))
         assert parser.size <= PORT_HEAD_BYTES + len(piece)

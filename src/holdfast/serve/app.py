@@ -84,7 +84,7 @@ class App:
     def __init__(self, options: Options, log: Callable[[str], None]) -> None:
         check(options)
         self._options, self._log = options, log
-        self._make_store = store_maker(options.store)
+        self._make_store = store_maker(options.store, join=False)
         self._stopping = asyncio.Event()
 
     async def run(self, ready: Callable[[list[str]], None]) -> None:
