@@ -22,12 +22,12 @@ from ...store.clock import monotonic_s
 from . import parameters as p
 from .commands import Answered, carry_out, is_claim
 from .port import Port
-from .receipt import arrived
+from .receipt import arrived, watch
 from .refusals import NOTHING
 from .wire import Broken, Parser, Request, reply_bytes
 
 CLOSE = (("Connection", "close"),)
-SURE_S = 1.0
+SURE_S = 5.0
 # How long a client that has sent its last word may take to acknowledge ours.
 LAST_WORD_S = 10.0
 DRAIN_S = 10.0
@@ -147,6 +147,9 @@ class Connection(asyncio.Protocol):
         """A client has come."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
+        # To be told whenever anything is left unsent, and when nothing is.
+        transport.set_write_buffer_limits(high=0)
+        watch(transport)
         if len(self._server.connections) >= PORT_CONNECTIONS:
             self._refuse(FULL)
             return
@@ -185,19 +188,20 @@ class Connection(asyncio.Protocol):
         self._server.went(self)
         self._count_buffered(0)
         self._waiting.clear()
-        self._writable.set()
         if self._claim is not None:
             self._claim.cancel()
         was_reset = error is not None and monotonic_s() < self._unsure_until_s
-        if self._unsure and (was_reset or isinstance(error, TimeoutError)):
+        if self._unsure and (was_reset or isinstance(error, TimeoutError) or not self._writable.is_set()):
             self._give_back()
+        self._writable.set()
 
     def pause_writing(self) -> None:
-        """The client does not read."""
+        """Something is left unsent."""
         self._writable.clear()
 
     def resume_writing(self) -> None:
-        """It does again."""
+        """All is on its way."""
+        self._unsure_until_s = monotonic_s() + SURE_S
         self._writable.set()
 
     # One request after the other.
@@ -216,6 +220,9 @@ class Connection(asyncio.Protocol):
             if self._half_closed or self._closing or self._server.draining:
                 await self._last_word()
                 self._transport.close()
+        except Exception as error:
+            self._server.log(f"a connection failed: {type(error).__name__}")
+            self._transport.abort()
         finally:
             self._task = None
 
@@ -286,6 +293,8 @@ class Connection(asyncio.Protocol):
                 continue
             if state is not True:
                 self._give_back()
+                # Others have them now: it must not get them after all.
+                self._transport.abort()
             self._unsure = ()
 
     def _give_back(self) -> None:

@@ -82,11 +82,11 @@ SELECT rank, id FROM (
     WHERE place = 2 AND rank BETWEEN ?1 AND ?2 ORDER BY rank, id LIMIT ?3
 )
 WHERE mock <= ?4 AND (?5 IS NULL OR tenant = ?5) AND task GLOB ?6
-    AND NOT EXISTS (
+    AND (?7 = '[]' OR NOT EXISTS (
         SELECT 1 FROM json_each(?7) AS passed
         WHERE (passed.value ->> 0 IS NULL OR passed.value ->> 0 = tenant)
             AND (passed.value ->> 1 IS NULL OR passed.value ->> 1 = task)
-    )
+    ))
 LIMIT ?8
 
 -- The names within a range that have READY jobs, and the first of these, one look into the index for each.
@@ -117,9 +117,9 @@ ORDER BY task, rank, id LIMIT 1 OFFSET ?
 SELECT rank, id FROM holdfast_jobs INDEXED BY holdfast_ready
 WHERE place = 2 AND mock = 0 AND tenant = ?1 AND task >= ?2 AND task < ?3
     AND rank BETWEEN ?4 AND ?5 AND task GLOB ?6
-    AND NOT EXISTS (
+    AND (?7 = '[]' OR NOT EXISTS (
         SELECT 1 FROM json_each(?7) AS passed
         WHERE (passed.value ->> 0 IS NULL OR passed.value ->> 0 = tenant)
             AND (passed.value ->> 1 IS NULL OR passed.value ->> 1 = task)
-    )
+    ))
 ORDER BY rank, id LIMIT ?8
