@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from typing import Any
 
 import pytest
 
@@ -22,7 +23,7 @@ def committer():
 
 def test_a_job_that_came_just_before_its_caller_went_is_given_back(committer, monkeypatch):
     """The reply was there, the caller on its way to take it: nobody else would know of the job."""
-    tasks = []
+    tasks: list[Any] = []
     for_loop = Ticket.for_loop
 
     def cancelled_when_answered(ticket, loop):
