@@ -38,6 +38,9 @@ def pick_matching(link: Link, query: ClaimQuery) -> list[int]:
     """The ids of the first READY jobs whose task matches the pattern, by (rank, id)."""
     if query.limit < 1:
         return []
+    if query.tasks is not None:
+        tasks = tuple(task for task in query.tasks if matches(query.glob or "", task))
+        return pick(link, query._replace(glob=None, tasks=tasks))
     if query.tenant is None or query.mock:
         # The index of names has no mocked jobs, and is by tenant first.
         return _by_rank(link, query, _NO_END)

@@ -168,7 +168,7 @@ claims = _plans(
     c.Claim,
     3,
     _each(limit=(1, 2, 3, 4), lease_ms=(10, MINUTE_MS, None), owner=OWNERS, mock=(True, True, True))
-    + _each(tasks=(("a",), ("b", "a")), tenant=TENANTS, priority=(500, 1000)),
+    + _each(tasks=(("a",), ("b", "a")), tenant=TENANTS, priority=(500, 1000), glob=("*", "[^b]")),
     limit=2,
     lease_ms=1_000,
 )
@@ -177,7 +177,8 @@ answers = _plans(
     3,
     _each(code=(Code.ERROR, Code.ERROR, Code.RETRY, Code.FAILED, Code.FAILED), counts=(False,))
     + _each(result=_BODIES[:2] + _BODIES[-1:], data=_BODIES[1:3] + _BODIES[-1:], error=("no",))
-    + _each(exit_code=(207,), delay_ms=(0, 500, MINUTE_MS), run_at=_MOMENTS, ignore_repeat=(True,)),
+    + _each(exit_code=(207,), delay_ms=(0, 500, MINUTE_MS), run_at=_MOMENTS, ignore_repeat=(True,))
+    + _each(task=TASKS[:1], priority=_PRIORITIES),
     hold=_HOLD,
 )
 held_verbs = _often(
@@ -191,7 +192,7 @@ operators = _often(
     (2, _plans(c.Update, 3, _UPDATES, job_id=0)),
     (1, _plans(c.Update, 3, _UPDATES, job_id=0, hold=_HOLD)),
     (2, _plans(c.Cancel, 1, _each(force=(True,)), job_id=0)),
-    (2, _plans(c.Requeue, 2, _each(run_at=_MOMENTS, task=TASKS), job_id=0)),
+    (2, _plans(c.Requeue, 2, _each(run_at=_MOMENTS, task=TASKS, forgive=(0, 1)), job_id=0)),
     (1, _plans(c.Delete, 0, [], job_id=0)),
 )
 _LIMITS = [
