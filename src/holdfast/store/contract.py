@@ -53,7 +53,7 @@ class ClaimQuery(NamedTuple):
     # None: any.
     tenant: str | None = None
     tasks: tuple[str, ...] | None = None
-    # Instead of tasks: those whose names match this pattern, as `core.glob.matches` says.
+    # Only tasks whose names match this pattern, as `core.glob.matches` says.
     glob: str | None = None
     priority: int | None = None
     # Also mocked jobs; otherwise they are passed by.

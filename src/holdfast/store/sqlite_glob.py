@@ -31,13 +31,16 @@ _ABOVE = "\U0010ffff" * 64
 _NO_END = -1
 
 _SPOTS = msgspec.json.Decoder(list[tuple[int, int]])
-_NAMES = msgspec.json.Decoder(list[tuple[int, int, str]])
+_NAMES = msgspec.json.Decoder(list[tuple[int, int, str, int]])
 
 
 def pick_matching(link: Link, query: ClaimQuery) -> list[int]:
     """The ids of the first READY jobs whose task matches the pattern, by (rank, id)."""
     if query.limit < 1:
         return []
+    if query.tasks is not None:
+        tasks = tuple(task for task in query.tasks if matches(query.glob or "", task))
+        return pick(link, query._replace(glob=None, tasks=tasks))
     if query.tenant is None or query.mock:
         # The index of names has no mocked jobs, and is by tenant first.
         return _by_rank(link, query, _NO_END)
@@ -65,12 +68,11 @@ def _by_rank(link: Link, query: ClaimQuery, rows: int) -> list[int]:
 
 def _names(link: Link, query: ClaimQuery) -> tuple[str, ...] | None:
     """The names that match and may have what is wanted; None: there are too many in the range to go by."""
-    answer = link.value(SQL["names_within"], (*_span(query), FIRST_NAMES + 1))
+    answer = link.value(SQL["names_within"], (*_span(query), FIRST_NAMES + 1, query.glob))
     found = _NAMES.decode(answer) if answer is not None else []
     if len(found) > FIRST_NAMES:
         return None
-    glob = query.glob or ""
-    names = [name for _, _, name in sorted(found) if matches(glob, name) and not _passed(name, query)]
+    names = [name for _, _, name, fits in sorted(found) if fits and not _passed(name, query)]
     # Of so many jobs none is of a name whose first stands behind the firsts of as many other names.
     return tuple(names[: query.limit] if query.priority is None else names)
 

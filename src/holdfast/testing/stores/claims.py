@@ -97,6 +97,7 @@ QUERIES: list[tuple[dict[str, Any], list[int]]] = [
     ({"glob": "*", "tenant": "", "priority": 0}, [6]),
     ({"glob": "*", "tenant": "a", "passing": ((None, "x"),)}, [2]),
     ({"glob": "*", "passing": (("a", None), (None, "x"))}, [4, 7]),
+    ({"glob": "[xy]", "tasks": ("y", "z")}, [2, 4]),
 ]
 
 

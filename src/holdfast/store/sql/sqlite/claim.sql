@@ -147,7 +147,7 @@ WITH RECURSIVE name (task, rank, id) AS (
     )
     LIMIT ?4
 )
-SELECT CAST('[' || group_concat(json_array(rank, id, task)) || ']' AS BLOB) FROM name
+SELECT CAST('[' || group_concat(json_array(rank, id, task, task GLOB ?5)) || ']' AS BLOB) FROM name
 
 -- name: more_within
 SELECT 1 FROM holdfast_jobs INDEXED BY holdfast_ready
