@@ -1,0 +1,119 @@
+"""How a claim takes its jobs without walking over those that it may not have, nor over those others have.
+
+Where one (tenant, task) is asked for its index is walked, where all are that of all READY jobs. Several pairs
+are merged by rank without a lock, and what of that is still free is taken; if others were faster, more is
+looked at. Only where there are very many pairs, or mocked jobs are wanted, are all READY jobs gone through.
+"""
+
+from typing import Any
+
+import msgspec
+
+from ..core import rank
+from ..core.bounds import MAX_TIME_MS
+from ..core.job import Job
+from .contract import ClaimQuery
+from .postgres_link import Link
+from .postgres_sql import numbers, texts
+
+# Beyond this many pairs a claim goes through the READY jobs instead of through the pairs.
+MOST_PAIRS = 256
+# When others have what was looked at, so many times as much is looked at next, and this often.
+WIDER, ROUNDS = 8, 4
+MOST_CANDIDATES = 10_000
+
+Pair = tuple[str, str]
+
+_JOBS = msgspec.json.Decoder(list[Job])
+
+
+class Taker:
+    """Takes jobs for one query."""
+
+    def __init__(self, link: Link, sql: dict[str, str], query: ClaimQuery) -> None:
+        self._link, self._sql, self._query = link, sql, query
+        low, high = _ranks(query.priority)
+        self._values: dict[str, Any] = {
+            "lease_rank": rank.lease(query.lease_until),
+            "owner": query.owner,
+            "until": query.lease_until,
+            "now": query.now_ms,
+            "low": low,
+            "high": high,
+            "limit": query.limit,
+        }
+
+    def take(self) -> list[Job]:
+        """Lease the first jobs that match; as they stood before, in order."""
+        query = self._query
+        if query.limit < 1:
+            return []
+        if query.tenant is None and query.tasks is None and not query.passing:
+            return self._taken("ready", mock=query.mock)
+        pairs = None if query.mock else self._pairs()
+        if pairs is None:
+            return self._scanned()
+        if len(pairs) == 1:
+            return self._taken("ready_of_pair", tenant=pairs[0][0], task=pairs[0][1])
+        return self._merged(pairs) if pairs else []
+
+    def _taken(self, name: str, **values: Any) -> list[Job]:
+        answer = self._link.value(self._sql[name], self._values | values)
+        found = _JOBS.decode(answer) if answer is not None else []
+        return sorted(found, key=lambda job: (job.rank, job.id))
+
+    def _merged(self, pairs: list[Pair]) -> list[Job]:
+        tenants, tasks = zip(*pairs, strict=True)
+        named = self._values | {"tenants": texts(tenants), "tasks": texts(tasks)}
+        taken: list[Job] = []
+        look_at = self._query.limit
+        for _ in range(ROUNDS):
+            rows = self._link.rows(self._sql["candidates"], named | {"limit": look_at})
+            left = self._query.limit - len(taken)
+            taken += (
+                self._taken("ready_of_ids", ids=numbers(id for (id,) in rows), limit=left) if rows else []
+            )
+            if len(taken) == self._query.limit or len(rows) < look_at:
+                break
+            look_at = min(look_at * WIDER, MOST_CANDIDATES)
+        return sorted(taken, key=lambda job: (job.rank, job.id))
+
+    def _scanned(self) -> list[Job]:
+        query = self._query
+        return self._taken(
+            "ready_filtered",
+            mock=query.mock,
+            tenant=query.tenant,
+            tasks=None if query.tasks is None else texts(query.tasks),
+            passed_tenants=texts(tenant for tenant, _ in query.passing),
+            passed_tasks=texts(task for _, task in query.passing),
+        )
+
+    def _pairs(self) -> list[Pair] | None:
+        """The pairs that may have matching jobs; None: too many to go by."""
+        query = self._query
+        if query.tasks is None:
+            asked = {"from": query.tenant or "", "tenant": query.tenant, "limit": MOST_PAIRS + 1}
+            pairs = [(tenant, task) for tenant, task in self._link.rows(self._sql["pairs"], asked)]
+            if len(pairs) > MOST_PAIRS:
+                return None
+        else:
+            tenants = [query.tenant] if query.tenant is not None else self._tenants()
+            if len(tenants) * len(query.tasks) > MOST_PAIRS and len(tenants) > 1:
+                return None
+            pairs = [(tenant, task) for tenant in tenants for task in dict.fromkeys(query.tasks)]
+        return [pair for pair in pairs if not _passed(pair, query)]
+
+    def _tenants(self) -> list[str]:
+        return [tenant for (tenant,) in self._link.rows(self._sql["tenants"], (MOST_PAIRS + 1,))]
+
+
+def _ranks(priority: int | None) -> tuple[int, int]:
+    # A READY rank begins with the priority, so one priority is a range of ranks.
+    if priority is None:
+        return 0, rank.LAST
+    return rank.ready(priority, 0), rank.ready(priority, MAX_TIME_MS)
+
+
+def _passed(pair: Pair, query: ClaimQuery) -> bool:
+    return any(tenant in (None, pair[0]) and task in (None, pair[1]) for tenant, task in query.passing)

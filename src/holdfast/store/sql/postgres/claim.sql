@@ -1,0 +1,99 @@
+-- How a claim takes its jobs: the first that match, by (rank, id), passing by those that another has.
+--
+--   {found}   what selects them, in order, locked; not one more than asked for is locked, or others would
+--             find nothing although much is left
+
+-- name: claim
+WITH found AS MATERIALIZED ({found}),
+taken AS (
+    UPDATE {schema}.jobs AS job
+    SET place = 4, rank = %(lease_rank)s, owner = %(owner)s, lease_until = %(until)s, started_at = %(now)s,
+        claim = job.claim + 1, version = job.version + 1
+    FROM found WHERE job.id = found.id
+    RETURNING found.*
+)
+SELECT '[' || string_agg(
+    '{"place":' || place || ',"rank":' || rank || ',"version":' || version || ',"owner":' || owner
+    || ',"lease_until":' || lease_until || ',"started_at":' || started_at || ',"claim":' || claim
+    || ',' || substr(rest, 2), ','
+) || ']' FROM taken
+
+-- All READY jobs one after the other, passing by what does not match.
+-- name: ready
+SELECT id, {hot} FROM {schema}.jobs
+WHERE place = 2 AND rank BETWEEN %(low)s AND %(high)s AND (%(mock)s OR NOT mock)
+ORDER BY rank, id LIMIT %(limit)s FOR UPDATE SKIP LOCKED
+
+-- name: ready_filtered
+SELECT id, {hot} FROM {schema}.jobs
+WHERE place = 2 AND rank BETWEEN %(low)s AND %(high)s AND (%(mock)s OR NOT mock)
+    AND (%(tenant)s::text IS NULL OR tenant = %(tenant)s)
+    AND (%(tasks)s::text[] IS NULL OR task = ANY(%(tasks)s::text[]))
+    AND NOT EXISTS (
+        SELECT FROM unnest(%(passed_tenants)s::text[], %(passed_tasks)s::text[]) AS passed (tenant, task)
+        WHERE (passed.tenant IS NULL OR passed.tenant = jobs.tenant)
+            AND (passed.task IS NULL OR passed.task = jobs.task)
+    )
+ORDER BY rank, id LIMIT %(limit)s FOR UPDATE SKIP LOCKED
+
+-- name: ready_of_pair
+SELECT id, {hot} FROM {schema}.jobs
+WHERE place = 2 AND NOT mock AND tenant = %(tenant)s AND task = %(task)s AND rank BETWEEN %(low)s AND %(high)s
+ORDER BY rank, id LIMIT %(limit)s FOR UPDATE SKIP LOCKED
+
+-- Of several pairs first the numbers, merged by rank, without locks: as many of each as all together may have.
+-- Then those, if nobody else has them.
+-- name: candidates
+SELECT ready.id FROM unnest(%(tenants)s::text[], %(tasks)s::text[]) AS pair (tenant, task)
+CROSS JOIN LATERAL (
+    SELECT rank, id FROM {schema}.jobs
+    WHERE place = 2 AND NOT mock AND jobs.tenant = pair.tenant AND jobs.task = pair.task
+        AND rank BETWEEN %(low)s AND %(high)s
+    ORDER BY rank, id LIMIT %(limit)s
+) AS ready ORDER BY ready.rank, ready.id LIMIT %(limit)s
+
+-- name: ready_of_ids
+SELECT id, {hot} FROM {schema}.jobs
+WHERE id = ANY(%(ids)s::bigint[]) AND place = 2 ORDER BY rank, id LIMIT %(limit)s FOR UPDATE SKIP LOCKED
+
+-- The pairs that have READY jobs: one look into the index for each, however many jobs it has.
+-- name: pairs
+WITH RECURSIVE pair (tenant, task) AS (
+    (SELECT tenant, task FROM {schema}.jobs
+     WHERE place = 2 AND NOT mock AND tenant >= %(from)s ORDER BY tenant, task LIMIT 1)
+    UNION ALL
+    SELECT following.tenant, following.task FROM pair CROSS JOIN LATERAL (
+        SELECT tenant, task FROM {schema}.jobs
+        WHERE place = 2 AND NOT mock AND (jobs.tenant, jobs.task) > (pair.tenant, pair.task)
+        ORDER BY tenant, task LIMIT 1
+    ) AS following
+    WHERE %(tenant)s::text IS NULL OR pair.tenant = %(tenant)s
+)
+SELECT tenant, task FROM pair WHERE %(tenant)s::text IS NULL OR tenant = %(tenant)s LIMIT %(limit)s
+
+-- name: tenants
+WITH RECURSIVE present (tenant) AS (
+    (SELECT tenant FROM {schema}.jobs WHERE place = 2 AND NOT mock ORDER BY tenant LIMIT 1)
+    UNION ALL
+    SELECT following.tenant FROM present CROSS JOIN LATERAL (
+        SELECT tenant FROM {schema}.jobs
+        WHERE place = 2 AND NOT mock AND jobs.tenant > present.tenant ORDER BY tenant LIMIT 1
+    ) AS following
+)
+SELECT tenant FROM present LIMIT %s
+
+-- A row that somebody else is just writing is passed by: he has it served at this very moment.
+-- name: serve
+WITH named AS (SELECT * FROM unnest(%(tenants)s::text[], %(tasks)s::text[]) AS named (tenant, task)),
+free AS MATERIALIZED (
+    SELECT lanes.tenant, lanes.task FROM {schema}.lanes
+    JOIN named ON (lanes.tenant, lanes.task) = (named.tenant, named.task) FOR UPDATE OF lanes SKIP LOCKED
+),
+moved AS (
+    UPDATE {schema}.lanes SET served = %(served)s FROM free
+    WHERE (lanes.tenant, lanes.task) = (free.tenant, free.task)
+)
+INSERT INTO {schema}.lanes (tenant, task, served)
+SELECT tenant, task, %(served)s FROM named
+WHERE NOT EXISTS (SELECT FROM {schema}.lanes WHERE (lanes.tenant, lanes.task) = (named.tenant, named.task))
+ON CONFLICT DO NOTHING
