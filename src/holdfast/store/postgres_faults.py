@@ -59,7 +59,8 @@ def faults(address: Address) -> Iterator[None]:
 def told(error: psycopg.Error, address: Address) -> Exception:
     """The error of ours for one of PostgreSQL's: the store, what is wrong with it, and what to do."""
     where, text = address.shown, said(error)
-    if isinstance(error, FASTER):
+    # No room for more locks: it will be there when others have committed.
+    if isinstance(error, FASTER) or (isinstance(error, e.OutOfMemory) and "shared memory" in text):
         return Conflict(text)
     if isinstance(error, POOLED):
         return Pooled(text)

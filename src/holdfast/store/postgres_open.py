@@ -15,6 +15,8 @@ from .postgres_url import Address
 # The oldest that we know, as the server says it.
 OLDEST = 140_000
 
+_SERVER = """SELECT current_setting('server_version_num')::int, current_setting('server_encoding'),
+pg_is_in_recovery()"""
 _TABLES = "SELECT count(*) FROM pg_class WHERE relnamespace = to_regnamespace(%s) AND relkind IN ('r', 'p')"
 
 
@@ -27,9 +29,7 @@ def schema_version(link: Link, schema: str) -> int:
 
 def make_ready(link: Link, address: Address) -> None:
     """See that the schema can be used; create it where there is none. The link is in no transaction."""
-    number, encoding, standby = link.rows(
-        "SELECT current_setting('server_version_num')::int, current_setting('server_encoding'), pg_is_in_recovery()"
-    )[0]
+    ((number, encoding, standby),) = link.rows(_SERVER)
     if number < OLDEST:
         raise StoreError(f"{address.shown} is PostgreSQL {number // 10_000}, and must be 14 or newer")
     if encoding != "UTF8":
@@ -43,13 +43,13 @@ def make_ready(link: Link, address: Address) -> None:
         migrate(link, address)
     elif version < known:
         raise SchemaMismatch(
-            f"{address.shown} is of schema version {version}, and this Holdfast needs {known}: stop its processes, "
-            f"then run: holdfast migrate --store {address.shown}"
+            f"{address.shown} is of schema version {version}, and this Holdfast needs {known}: stop its "
+            f"processes, then run: holdfast migrate --store {address.shown}"
         )
     elif version > known:
         raise SchemaMismatch(
-            f"{address.shown} was written by a newer Holdfast: it is of schema version {version}, and this one "
-            f"knows up to {known}; install that version, or give this one another schema"
+            f"{address.shown} was written by a newer Holdfast: it is of schema version {version}, and this "
+            f"one knows up to {known}; install that version, or give this one another schema"
         )
 
 

@@ -103,9 +103,9 @@ class Pool:
         with self._returned:
             while self._used >= self._address.pool and not self._closed:
                 if not self._returned.wait(max(until_s - monotonic_s(), 0.0)) and monotonic_s() >= until_s:
+                    text = f"all {self._address.pool} connections of this process are in use"
                     raise Unavailable(
-                        f"{self._address.shown}: all {self._address.pool} connections of this process are in use; "
-                        "try again, or allow more with ?pool=NUMBER"
+                        f"{self._address.shown}: {text}; try again, or allow more with ?pool=NUMBER"
                     )
             if self._closed:
                 raise Closed(f"the store {self._address.shown} was closed; open it again")

@@ -77,8 +77,8 @@ def _bloat(link: Link, address: Address) -> list[str]:
         )
     if count := link.value(_LONG, (LONG_MINUTES,)):
         told.append(
-            f"{count} transactions have been open for more than {LONG_MINUTES} minutes: they keep dead rows from being "
-            "cleared away, and claims slow; see pg_stat_activity"
+            f"{count} transactions have been open for more than {LONG_MINUTES} minutes: they keep dead rows "
+            "from being cleared away, and claims slow; see pg_stat_activity"
         )
     if (rows := link.value(f'SELECT count(*) FROM "{address.schema}".changes')) > MANY_CHANGES:
         told.append(f"{rows:,} differences of counts wait to be folded: is any process writing?")

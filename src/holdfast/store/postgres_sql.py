@@ -103,13 +103,21 @@ def channel(schema: str) -> str:
     return f"holdfast_{schema}"
 
 
-def lock_number(schema: str, *what: str | bytes) -> int:
-    """The number of the advisory lock of something: 64 bits, in which two things hardly ever meet.
+# A server has room for some thousands of locks, and a batch may name ten thousand domains or keys: so many
+# locks there are of each sort. Two things that share one wait for each other without need, and that is all.
+SHARES = {"domain": 2048, "unique": 1024}
 
-    Where two do, one waits for the other without need, and nothing else happens.
-    """
+
+def lock_number(schema: str, sort: str, *what: str | bytes) -> int:
+    """The number of the advisory lock of something: 64 bits, those of a sort next to each other."""
+    shares = SHARES.get(sort, 1)
+    base = _hashed(schema, sort) if sort in SHARES else _hashed(schema, sort, *what)
+    return base // shares * shares + _hashed(*what) % shares
+
+
+def _hashed(*parts: str | bytes) -> int:
     digest = blake2b(digest_size=8, person=b"holdfast-lock")
-    for part in (schema, *what):
+    for part in parts:
         raw = part.encode() if isinstance(part, str) else part
         digest.update(len(raw).to_bytes(4, "big") + raw)
     return int.from_bytes(digest.digest(), "big", signed=True)

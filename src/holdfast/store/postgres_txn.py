@@ -8,7 +8,7 @@ until the commit, and nobody drops or makes it meanwhile.
 """
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from ..core.errors import Conflict
@@ -26,7 +26,7 @@ from .postgres_sql import COLUMNS, lock_number, numbers, raws, switches, texts
 # How many domains are remembered to have a record, and so are locked exclusively at once.
 REMEMBERED = 10_000
 
-_ARRAYS = {"boolean": switches, "text": texts, "bytea": raws}
+_ARRAYS: dict[str, Callable[[Any], str]] = {"boolean": switches, "text": texts, "bytea": raws}
 
 
 class PostgresTxn(PostgresReads):
@@ -40,7 +40,7 @@ class PostgresTxn(PostgresReads):
         *,
         schema: str,
         wants: dict[int, bool],
-        limited: set[int],
+        limited: set[DomainKey],
     ) -> None:
         super().__init__(link, sql, now_ms)
         self._schema, self._limited = schema, limited
@@ -52,8 +52,8 @@ class PostgresTxn(PostgresReads):
 
     # Reading
 
-    def _lock(self, *what: str | bytes) -> int:
-        return lock_number(self._schema, *what)
+    def _lock(self, sort: str, *what: str | bytes) -> int:
+        return lock_number(self._schema, sort, *what)
 
     def children(
         self, parent_id: int, *, place: Place | None = None, after: int = 0, limit: int
@@ -69,19 +69,21 @@ class PostgresTxn(PostgresReads):
 
     def domains(self, keys: Collection[DomainKey]) -> dict[DomainKey, Domain]:
         """What is kept of these domains."""
-        named = {key: self._lock("domain", *key) for key in keys}
-        self._locks.take({number: number in self._limited for number in named.values()})
+        wanted: dict[int, bool] = {}
+        for key in keys:
+            number = self._lock("domain", *key)
+            wanted[number] = wanted.get(number, False) or key in self._limited
+        self._locks.take(wanted)
         found = super().domains(keys)
         # One that has a record is about to be changed.
-        self._have(named[key] for key in found)
+        self._change_domains(found)
         return found
 
-    def _have(self, locks: Any) -> None:
-        wanted = dict.fromkeys(locks, True)
+    def _change_domains(self, keys: Collection[DomainKey]) -> None:
         if len(self._limited) > REMEMBERED:
             self._limited.clear()
-        self._limited.update(wanted)
-        self._locks.take(wanted)
+        self._limited.update(keys)
+        self._locks.take({self._lock("domain", *key): True for key in keys})
 
     def records(self, kind: str, names: Collection[str] | None = None) -> dict[str, bytes]:
         """Small named records. Nobody writes any of that kind until the commit."""
@@ -213,7 +215,7 @@ class PostgresTxn(PostgresReads):
 
     def swap_domains(self, domains: Sequence[Domain]) -> None:
         """Add domains of version 1, replace others by their next version."""
-        self._have(self._lock("domain", *domain.key) for domain in domains)
+        self._change_domains([domain.key for domain in domains])
         rows = [(d.tenant, d.name, d.version, d.due_ms, encode(d).decode()) for d in domains]
         changed = self._write_domains("insert_domains", [row for row in rows if row[2] == 1])
         changed += self._write_domains("swap_domains", [row for row in rows if row[2] != 1])
@@ -231,7 +233,7 @@ class PostgresTxn(PostgresReads):
         """Forget domains."""
         if not domains:
             return
-        self._have(self._lock("domain", *domain.key) for domain in domains)
+        self._change_domains([domain.key for domain in domains])
         tenants, names, versions = zip(*((d.tenant, d.name, d.version) for d in domains), strict=True)
         values = (texts(tenants), raws(names), numbers(versions))
         if self._write("drop_domains", values) != len(domains):
@@ -261,7 +263,7 @@ class PostgresTxn(PostgresReads):
             self._write("drop_records", (kind, texts(gone)))
 
     def number(self) -> str:
-        """The number of the transaction, by which the server can be asked what became of it; "": wrote nothing."""
+        """By which number the server can be asked what became of the transaction; "": it wrote nothing."""
         if self.wrote and not self.xid:
             self.xid = self.link.value("SELECT pg_current_xact_id_if_assigned()::text") or ""
         return self.xid

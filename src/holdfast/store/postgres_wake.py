@@ -20,7 +20,7 @@ from .postgres_url import Address
 # How often one who waits looks by itself: where it listens, where it cannot, and while the server is away.
 LISTENING_S, LOOKING_S, AWAY_S = 5.0, 0.25, 1.0
 
-# Changes whenever any transaction that writes begins, in whichever database: cheap, and good enough for a hint.
+# Changes whenever a transaction that writes begins, in whichever database: cheap, and enough for a hint.
 _NEWEST = "SELECT pg_snapshot_xmax(pg_current_snapshot())::text"
 
 
@@ -34,7 +34,8 @@ class Wake:
         self._pid = os.getpid()
         self._link: Link | None = None
         self._listens = False
-        self._newest = ""
+        # The newest transaction at the last look, and when to look next.
+        self._newest, self._look_s = "", 0.0
         self._interrupted = threading.Event()
         self._lock = threading.Lock()
         self._waiting = threading.Lock()
@@ -82,14 +83,15 @@ class Wake:
             self._drain(pipe)
             return True
         try:
-            link = self._listening()
-            nap_s = LISTENING_S if self._listens else LOOKING_S
+            if (link := self._link) is None or not link.is_open:
+                # What was said before we listened is missed: then look at once.
+                return self._listen()
             watched = [pipe, link.connection.fileno()] if self._listens else [pipe]
-            ready, _, _ = select.select(watched, [], [], min(left_s, nap_s))
+            ready, _, _ = select.select(watched, [], [], max(min(left_s, self._look_s - monotonic_s()), 0.0))
             if pipe in ready:
                 self._drain(pipe)
                 return True
-            return self._told(link) if ready else left_s >= nap_s and self._changed(link)
+            return self._told(link) if ready else self._changed(link)
         except psycopg.Error:
             # Whoever looks meets the same, and has somebody to tell.
             self._forget()
@@ -106,19 +108,24 @@ class Wake:
         return any(name != self.name for name in told)
 
     def _changed(self, link: Link) -> bool:
-        newest = link.value(_NEWEST)
-        before, self._newest = self._newest, newest
-        return bool(before != newest)
+        """Whether anybody has written since the last look, if it is time for one."""
+        if monotonic_s() < self._look_s:
+            return False
+        self._look_s = monotonic_s() + (LISTENING_S if self._listens else LOOKING_S)
+        before, self._newest = self._newest, link.value(_NEWEST)
+        return before not in ("", self._newest)
 
-    def _listening(self) -> Link:
-        if self._link is None or not self._link.is_open:
-            self._link = self._pool.connect()
-            self._listens = self._address.notify
-            if self._listens:
-                self._link.script(f'LISTEN "{channel(self._address.schema)}"')
-            # From here on whatever anybody commits is news.
-            self._newest = self._link.value(_NEWEST)
-        return self._link
+    def _listen(self) -> bool:
+        link = self._pool.connect()
+        self._listens = self._address.notify
+        if self._listens:
+            link.script(f'LISTEN "{channel(self._address.schema)}"')
+        self._link, self._look_s = link, 0.0
+        return self._changed(link)
+
+    def opened(self, link: Link) -> None:
+        """From here on whatever anybody commits is news."""
+        self._newest = link.value(_NEWEST)
 
     def _forget(self) -> None:
         link, self._link = self._link, None

@@ -1,4 +1,7 @@
 -- What is written, whole batches at a time: a column of the rows is an array, and `unnest` makes rows of them.
+--
+-- `(… IN (SELECT …)) IS TRUE` is looked up in a hash; as a join it would go through all for each, since joins
+-- by hash are switched off: planned while a table is small, one would read all of it when it is large.
 
 -- Jobs and their data. What exists already is left alone; of what was not added the numbers are answered.
 -- name: insert
@@ -12,7 +15,7 @@ kept AS (
     INSERT INTO {schema}.data (id, body, raw)
     SELECT new.id, new.body, new.raw
     FROM unnest(%(id)s::bigint[], %(body)s::text[], %(raw)s::bytea[]) AS new (id, body, raw)
-    JOIN added ON added.id = new.id
+    WHERE (new.id IN (SELECT id FROM added)) IS TRUE
     ON CONFLICT (id) DO NOTHING
 )
 SELECT CASE WHEN count(*) < %(count)s THEN coalesce(array_agg(id), '{}') END FROM added
@@ -46,7 +49,7 @@ kept AS (
         %(ids)s::bigint[], %(finished)s::bigint[], %(parents)s::bigint[], %(tenants)s::text[], %(tasks)s::text[],
         %(states)s::text[], %(schedules)s::text[], %(domains)s::bytea[], %(records)s::text[]
     ) AS new (id, finished_at, parent_id, tenant, task, state, schedule, domain, record)
-    JOIN gone ON gone.id = new.id
+    WHERE (new.id IN (SELECT id FROM gone)) IS TRUE
 )
 SELECT count(*) FROM gone
 
