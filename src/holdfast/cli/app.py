@@ -32,6 +32,7 @@ COMMANDS = {
     "schedules": "schedules",
     "worker": "worker",
     "doctor": "doctor",
+    "migrate": "migrate",
     "bench": "bench",
     "completion": "completion",
     "version": "version",

@@ -23,7 +23,7 @@ from .contract import ReadTxn, Txn
 from .postgres_faults import Lost, Pooled, faults, is_lost
 from .postgres_lend import check_place, lent, place_of
 from .postgres_link import Link
-from .postgres_open import make_ready
+from .postgres_open import make_ready, migrate, script
 from .postgres_pool import Pool
 from .postgres_reads import PostgresReads
 from .postgres_report import complaints, particulars
@@ -84,6 +84,19 @@ class PostgresStore:
             self._settings = _SETTINGS + _SOON
         self._wake.opened(link)
         self._was_open = True
+
+    def migrate(self) -> list[int]:
+        """Bring the schema up to date; which versions were made."""
+        with faults(self.address):
+            link = self._pool.connect()
+            try:
+                return migrate(link, self.address)
+            finally:
+                link.close()
+
+    def migrations(self) -> str:
+        """The SQL that makes the schema, for people who run it themselves."""
+        return script(self.address.schema)
 
     def run(self, fn: Callable[[Txn], T]) -> T:
         """Call `fn` as one transaction, which is on the server's disk when this returns."""
