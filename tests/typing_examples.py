@@ -4,10 +4,22 @@ A line that must be refused has an `ignore` with its code; were it not refused, 
 unused, which is an error too.
 """
 
+from datetime import datetime
 from typing import Any, assert_type
 
 import holdfast
-from holdfast import AsyncClaimedJob, AsyncQueue, ClaimedJob, Handle, Job, Queue, Schedule, Task
+from holdfast import (
+    AsyncClaimedJob,
+    AsyncContext,
+    AsyncQueue,
+    ClaimedJob,
+    Context,
+    Handle,
+    Job,
+    Queue,
+    Schedule,
+    Task,
+)
 from holdfast.core.commands import NewJob
 from holdfast.queue.aio import AsyncHandle
 
@@ -25,6 +37,53 @@ def resize(path: str, width: int = 100) -> bytes:
 def fetch(url: str, *, deep: bool = False) -> dict[str, int]:
     """A task with options."""
     return {url: deep}
+
+
+@queue.task
+def told(ctx: Context, path: str, *, deep: bool = False) -> int:
+    """A task with a context, which no caller gives."""
+    return ctx.step("size", len, path) + deep
+
+
+@queue.task(timeout="2m", soft_timeout="100s")
+def told_too(ctx: Context) -> list[int]:
+    """The same with options."""
+    return ctx.children()[0].claim * [ctx.attempt]
+
+
+@queue.task(cancel="raise")
+async def told_on_a_loop(ctx: AsyncContext, path: str) -> int:
+    """A coroutine function."""
+
+    async def size(of: str) -> int:
+        return len(of)
+
+    assert_type(await ctx.step("size", size, path), int)
+    assert_type(await ctx.step("plain", str.upper, path), str)
+    return await ctx.add("resize", priority=1)
+
+
+@queue.task(batch=100)
+def index(pages: list[str]) -> list[int]:
+    """A batch."""
+    return [len(page) for page in pages]
+
+
+def contexts_and_batches(ctx: Context) -> None:
+    """A context is no argument of `add`; a batch's jobs are its items."""
+    assert_type(told.add("a", deep=True).result(), int)
+    assert_type(told_too.add(), Handle[list[int]])
+    told_on_a_loop.add("a")
+    assert_type(index.add("page"), Handle[Any])
+    assert_type(ctx.deadline, datetime | None)
+    told.add(ctx, "a")  # type: ignore[arg-type, call-arg]
+    told.add(7)  # type: ignore[arg-type]
+    told_too.add("a")  # type: ignore[call-arg]
+    index.add(7)  # type: ignore[arg-type]
+    ctx.step("size", len, 7)  # type: ignore[arg-type]
+    ctx.progress("half")  # type: ignore[arg-type]
+    queue.task(batch="many")  # type: ignore[call-overload]
+    queue.task(cancel="perhaps")  # type: ignore[call-overload]
 
 
 def tasks() -> None:
@@ -79,6 +138,14 @@ def by_hand(job: ClaimedJob) -> None:
     job.progress("half")  # type: ignore[arg-type]
 
 
+def worked(queue: Queue) -> None:
+    """The room that can be called has the types of the function."""
+    assert_type(holdfast.work(queue, tasks=[resize], threads=2, seconds="1m"), int)
+    holdfast.work(queue, threads="two")  # type: ignore[arg-type]
+    holdfast.work("jobs.db")  # type: ignore[arg-type]
+    holdfast.enqueue(queue)  # type: ignore[attr-defined]
+
+
 def wants_a_task(task: Task[[str, int], bytes]) -> Handle[bytes]:
     """A task can be passed on with its types."""
     return task.add("a", 1)
@@ -97,3 +164,4 @@ async def awaited(queue: AsyncQueue, job: AsyncClaimedJob) -> None:
     assert_type(await queue.next(), AsyncClaimedJob | None)
     assert_type(await queue.get(7), Job)
     assert_type(await job.done(1), Job)
+    assert_type(await holdfast.work_async(queue, until_empty=True), int)

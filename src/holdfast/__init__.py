@@ -1,42 +1,50 @@
 """Holdfast: a durable job queue that starts as one file, and does not let go."""
 
-from .core.errors import (
-    BadInput,
-    Closed,
-    HoldfastError,
-    JobFailed,
-    LeaseLost,
-    NotFound,
-    Refused,
-    SchemaMismatch,
-    StoreCorrupt,
-    StoreError,
-    StoreFull,
-    Timeout,
-    TooLarge,
-    Unavailable,
-    WouldBlock,
-)
-from .core.job import Backoff, Job, Outcome, State
-from .core.limits import Limit
-from .core.schedule import Schedule
-from .queue.aio import AsyncClaimedJob, AsyncHandle, AsyncQueue
-from .queue.answers import Failed, Retry
-from .queue.connect import connect, connect_async
-from .queue.handle import Handle
-from .queue.queue import ClaimedJob, Queue
-from .queue.task import Task
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .core.errors import (
+        BadInput,
+        Closed,
+        HoldfastError,
+        JobFailed,
+        LeaseLost,
+        NotFound,
+        Refused,
+        SchemaMismatch,
+        StoreCorrupt,
+        StoreError,
+        StoreFull,
+        Timeout,
+        TooLarge,
+        Unavailable,
+        WouldBlock,
+    )
+    from .core.job import Backoff, Job, Outcome, State
+    from .core.limits import Limit
+    from .core.schedule import Schedule
+    from .queue.aio import AsyncClaimedJob, AsyncHandle, AsyncQueue
+    from .queue.answers import Failed, Retry, SoftTimeout
+    from .queue.connect import connect, connect_async
+    from .queue.context import AsyncContext, Context
+    from .queue.handle import Handle
+    from .queue.queue import ClaimedJob, Queue
+    from .queue.task import Task
+    from .work.worker import work, work_async
 
 __version__ = "0.1.0"
 
 __all__ = [
     "AsyncClaimedJob",
+    "AsyncContext",
     "AsyncHandle",
     "AsyncQueue",
     "Backoff",
     "BadInput",
     "ClaimedJob",
     "Closed",
+    "Context",
     "Failed",
     "Handle",
     "HoldfastError",
@@ -51,6 +59,7 @@ __all__ = [
     "Retry",
     "Schedule",
     "SchemaMismatch",
+    "SoftTimeout",
     "State",
     "StoreCorrupt",
     "StoreError",
@@ -62,4 +71,47 @@ __all__ = [
     "WouldBlock",
     "connect",
     "connect_async",
+    "work",
+    "work_async",
 ]
+
+# Where each name is. They are fetched when they are asked for: `holdfast --help` needs no engine.
+_PLACES = {
+    "AsyncClaimedJob": "queue.aio",
+    "AsyncContext": "queue.context",
+    "AsyncHandle": "queue.aio",
+    "AsyncQueue": "queue.aio",
+    "Backoff": "core.job",
+    "ClaimedJob": "queue.queue",
+    "Context": "queue.context",
+    "Failed": "queue.answers",
+    "Handle": "queue.handle",
+    "Job": "core.job",
+    "Limit": "core.limits",
+    "Outcome": "core.job",
+    "Queue": "queue.queue",
+    "Retry": "queue.answers",
+    "Schedule": "core.schedule",
+    "SoftTimeout": "queue.answers",
+    "State": "core.job",
+    "Task": "queue.task",
+    "connect": "queue.connect",
+    "connect_async": "queue.connect",
+    "work_async": "work.worker",
+}
+
+# Hidden from type checkers, who would take it to mean that every name is there.
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        if name == "work":
+            # The room itself, which can be called; importing it has made it an attribute of this module.
+            return import_module(".work", __name__)
+        value = getattr(import_module(f".{_PLACES.get(name, 'core.errors')}", __name__), name)
+        globals()[name] = value
+        return value
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__})

@@ -268,3 +268,30 @@ def test_the_version_is_ours(shell):
     """As the package says it."""
     assert shell.ok("version").out == shell.ok("--version").out == f"holdfast {holdfast.__version__}\n"
     assert shell.ok("version", "--json").record["holdfast"] == holdfast.__version__
+
+
+def test_a_job_is_shown_with_its_steps_and_its_log(shell):
+    """The last lines for people, all that are kept for programs."""
+    with shell.queue() as queue:
+
+        @queue.task
+        def talks(ctx: holdfast.Context) -> None:
+            ctx.step("paid", lambda: {"receipt": 7})
+            for n in range(60):
+                ctx.log(f"line {n}")
+            raise holdfast.Retry("1h")
+
+        job = talks.add()
+        queue.next().run()
+
+    shown = shell.ok("show", job.id).out
+    record = shell.ok("show", job.id, "--json").record
+
+    assert '"receipt": 7' in shown
+    assert "log, 60 lines:" in shown
+    assert "… 10 lines before" in shown
+    assert "line 9\n" not in shown
+    assert "line 59\n" in shown
+    assert record["steps"] == {"paid": {"receipt": 7}}
+    assert [line["text"] for line in record["log"]] == [f"line {n}" for n in range(60)]
+    assert (record["steps_done"], record["log_lines"]) == (1, 60)

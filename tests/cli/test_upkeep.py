@@ -137,7 +137,7 @@ def test_every_command_says_what_it_does(shell, command):
     assert shell.ok(command, "-h").out == shell.ok("help", command).out == said.out
 
 
-@pytest.mark.parametrize("command", [name for name in COMMANDS if name != "bench"])
+@pytest.mark.parametrize("command", COMMANDS)
 def test_every_option_says_what_it_does(command):
     """No option is left without words."""
     context = click.Context(app)

@@ -9,6 +9,7 @@ from holdfast.core import ids
 from holdfast.core.commands import NewJob
 from holdfast.core.job import Backoff, Children, Code, Job, Outcome, Place, Progress, State
 from holdfast.core.limits import Domain, Lane, Limit
+from holdfast.core.notes import Line, Log, Step
 from holdfast.core.schedule import Schedule
 from holdfast.core.unique import Unique
 from holdfast.engine.records import Patterns, name_of
@@ -63,6 +64,8 @@ FULL = Job(
     errors=(Outcome(code=Code.ERROR, at=29),),
     size=30,
     has_result=True,
+    steps=31,
+    log_lines=32,
 )
 FULL_TEXT = (
     '{"id":1,"task":"t","tenant":"n","place":4,"rank":2,"version":3,"priority":4,"created_at":5,"run_at":6,'
@@ -76,7 +79,7 @@ FULL_TEXT = (
     '"cancel_requested":true,"fresh":true,"ended":"FAILED","reason":"r",'
     '"progress":{"fraction":0.5,"note":"p"},'
     '"outcome":{"code":"ok","at":28,"exit_code":200,"error":"e","traceback":"b"},'
-    '"errors":[{"code":"error","at":29}],"size":30,"has_result":true}'
+    '"errors":[{"code":"error","at":29}],"size":30,"has_result":true,"steps":31,"log_lines":32}'
 )
 # What is not written means this, for ever.
 DEFAULTS = (
@@ -87,7 +90,7 @@ DEFAULTS = (
     '"lapsed":false,"repeat":"","again_at":0,"unique":null,"unique_for_ms":0,"domain":null,"schedule":"",'
     '"then":"","parent_id":0,"parent_claim":0,"children":{"pending":0,"failed":0,"kept":0},'
     '"wait_for_failed":false,"mock":false,"strict":false,"cancel_requested":false,"fresh":false,'
-    '"ended":null,"reason":"","progress":null,"outcome":null,"errors":[],"size":0,"has_result":false}'
+    '"ended":null,"reason":"","progress":null,"outcome":null,"errors":[],"size":0,"has_result":false,"steps":0,"log_lines":0}'
 )
 
 
@@ -152,6 +155,8 @@ def test_small_records_are_written_in_these_forms():
             Unique(tenant="n", task="t", key=b"k", job_id=1, until_ms=2),
             Sysid(token="x", until_ms=1, ids_until_ms=2),
             Kept(schedule=Schedule(name="s", cron="0 0 * * *"), job=NewJob(task="t"), raw=b"r"),
+            Step(name="s", result="[1]", total=4),
+            Log(lines=(Line(at=1, claim=2, text="l"),), cut=3),
         )
     ]
 
@@ -162,5 +167,7 @@ def test_small_records_are_written_in_these_forms():
         '{"tenant":"n","task":"t","key":"aw==","job_id":1,"until_ms":2}',
         '{"token":"x","until_ms":1,"ids_until_ms":2}',
         '{"schedule":{"name":"s","cron":"0 0 * * *"},"job":{"task":"t"},"raw":"cg=="}',
+        '{"name":"s","result":"[1]","total":4}',
+        '{"lines":[{"at":1,"claim":2,"text":"l"}],"cut":3}',
     ]
     assert name_of("n", b"d", None) == '["n","ZA==",null]'

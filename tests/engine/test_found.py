@@ -4,6 +4,7 @@ They are kept at the level of the engine, on the memory store: the rule was wron
 """
 
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -12,7 +13,7 @@ from holdfast.core.errors import HoldfastError, LeaseLost, Refused
 from holdfast.core.job import Children, Code, Job, Place, State
 from holdfast.core.limits import Limit
 from holdfast.core.schedule import Schedule
-from holdfast.engine import claims
+from holdfast.engine import claims, verbs
 from holdfast.engine.engine import Engine
 from holdfast.store.contract import JobFilter
 from holdfast.store.memory import MemoryStore
@@ -327,17 +328,16 @@ def test_a_schedule_set_anew_after_the_clock_went_back_fires_all_the_same(rig):
     assert len(rig.live()) == 2
 
 
-def test_a_finish_that_is_refused_sweeps_nobody(rig):
+def test_a_finish_that_is_refused_sweeps_nobody(rig, monkeypatch):
     """Its children were marked to go, and went with the next command of the batch that touched them."""
-    other, _ = family(rig, 0)
-    rig.child(other, "b", unique=b"k")
-    parent, (child,) = family(rig, 1, then=c.NewJob(task="b", unique=b"k"))
+    parent, (child,) = family(rig, 1, then=c.NewJob(task="b"))
     rig.ok(c.Cancel(job_id=child))
     rig.child(parent)
     rig.finish(parent)
     rig.finish(*rig.claim())
     (parent,) = rig.claim()
 
+    monkeypatch.setattr(verbs, "add_one", Mock(side_effect=Refused("add", 1, found="so", needed="not so")))
     refused, _ = rig.do(c.Answer(hold=hold(parent)), c.Update(job_id=child, priority=1))
 
     assert isinstance(refused, Refused)
@@ -382,3 +382,19 @@ def test_schedules_that_are_due_at_once_fire_by_name(rig):
     rig.ok(c.Upkeep())
 
     assert [job.schedule for job in rig.live()] == ["r"]
+
+
+@pytest.mark.parametrize("on_conflict", ["keep", "merge", "replace"])
+def test_a_follower_whose_key_is_held_by_a_strangers_child_does_not_refuse_the_finish(rig, on_conflict):
+    """It is that job, whoever's child; refused, the finish would be tried until all is quarantined."""
+    rig.add("b", then=c.NewJob(task="a", unique=b"k", on_conflict=on_conflict))
+    rig.add("c")
+    first, parent = rig.claim()
+    child = rig.child(parent, "a", unique=b"k", data='{"x":1}')
+
+    ended = rig.finish(first, result='{"n":2}')
+
+    assert ended.state == State.FINISHED
+    data = rig.engine.read(lambda txn: txn.bodies([child]))[child]
+    assert data == {"keep": '{"x":1}', "merge": '{"x":1,"n":2}', "replace": '{"n":2}'}[on_conflict]
+    assert [job.id for job in rig.live(task="a")] == [child]

@@ -5,7 +5,7 @@ import pytest
 from holdfast.core.job import Place, State
 from holdfast.core.limits import Domain
 from holdfast.core.unique import Unique
-from holdfast.store.contract import ClaimQuery, CountKey, JobFilter, leased
+from holdfast.store.contract import ClaimQuery, CountKey, JobFilter, WaitingQuery, leased
 from holdfast.store.sqlite import SqliteStore
 from holdfast.store.sqlite_txn import SqliteTxn
 from holdfast.testing.stores.making import NOW_MS, a_job, add, ended, following
@@ -82,23 +82,28 @@ CLAIMS = [
     claims(passing=(("1", None),)),
     claims(passing=((None, "t1"),), tenant="2"),
     claims(mock=True, passing=((None, "t1"),)),
+    claims(tenants=("1", "2"), tasks=("t1",)),
+    claims(picks=(("1", "t1", 1), ("2", "t2", 1), ("0", "t3", 5))),
 ]
 
 
 def walked(steps):
     """Those steps in which all rows of a table are gone through, or rows are sorted."""
-    # The first pair or tenant is where the index begins, which SQLite calls a scan, but ends after one row.
+    # The first pair or tenant is where the index begins, and the last turn where it ends, which SQLite calls
+    # a scan, but ends after one row.
     allowed = (
+        *(
+            f"SCAN holdfast_tenants USING {kind}INDEX holdfast_tenant_{name}"
+            for kind in ("", "COVERING ")
+            for name in ("turns", "rests")
+        ),
         "SCAN holdfast_jobs USING COVERING INDEX holdfast_ready",
         "SCAN holdfast_jobs USING INDEX holdfast_ready",
     )
-    lanes = "SCAN holdfast_lanes USING INDEX holdfast_waiting"
     return [
         step
         for step in steps
-        if ("SCAN holdfast" in step and step not in (*allowed, lanes))
-        or "TEMP B-TREE" in step
-        or "AUTOMATIC" in step
+        if ("SCAN holdfast" in step and step not in allowed) or "TEMP B-TREE" in step or "AUTOMATIC" in step
     ]
 
 
@@ -149,7 +154,9 @@ def reads(txn):
     txn.find_unique([("", "t", b"k"), ("", "t", b"l")])
     txn.first(Place.SCHEDULED, NOW_MS, 5)
     txn.expiring(NOW_MS, 5)
-    txn.waiting(0, 5)
+    txn.waiting(WaitingQuery(limit=5))
+    txn.waiting(WaitingQuery(limit=5, tenants=("1", "2"), tasks=("t1",), passing=((None, "t2"),)))
+    txn.waiting(WaitingQuery(limit=5, passing=(("1", "t2"),)))
     txn.lineup(("", b"d"), "t", Place.HELD, last=False, limit=5)
     txn.lineup(("", b"d"), "t", Place.HELD, last=True, limit=5)
     txn.domain_counts(("", b"d"))

@@ -14,7 +14,7 @@ from holdfast.core.errors import Unavailable
 from holdfast.core.job import Job, Place, State
 from holdfast.core.limits import Domain
 from holdfast.core.unique import Unique
-from holdfast.store.contract import ClaimQuery, CountKey, JobFilter
+from holdfast.store.contract import ClaimQuery, CountKey, JobFilter, WaitingQuery
 from holdfast.store.memory import MemoryStore
 from holdfast.store.sqlite import SqliteStore
 from holdfast.testing.clock import MovedClock
@@ -22,6 +22,13 @@ from holdfast.testing.clock import MovedClock
 START_MS = 1_760_000_000_000
 TENANTS, TASKS, DOMAINS = ["", "a", "b"], ["t", "u", "v", "w"], [None, None, b"", b"\x00/", b"d" * 600]
 KEYS = [b"", b"k", b"\x00"]
+WAITING = [
+    WaitingQuery(limit=99),
+    WaitingQuery(limit=2),
+    WaitingQuery(limit=5, tenants=("b", "a"), tasks=("t", "w")),
+    WaitingQuery(limit=3, tenants=("",), passing=(("", "u"), (None, "v"))),
+    WaitingQuery(limit=4, passing=(("a", None), (None, "t"))),
+]
 
 
 class Dice:
@@ -120,8 +127,15 @@ def claim(dice):
         priority=dice.pick([None, None, 500]),
         mock=dice.random.random() < 0.3,
         passing=tuple(passing),
+        tenants=dice.pick([None, None, tuple(dice.random.sample(TENANTS, 2))]),
+        picks=dice.pick([(), _picks(dice)]),
     )
     return lambda txn: txn.claim(query)
+
+
+def _picks(dice):
+    pairs = dice.random.sample([(tenant, task) for tenant in TENANTS for task in TASKS], 5)
+    return tuple((*pair, dice.random.randrange(4)) for pair in pairs)
 
 
 def count(dice):
@@ -233,7 +247,7 @@ def look(txn):
         ],
         "domain counts": [txn.domain_counts(("a", name)) for name in DOMAINS[2:]],
         "domains": [txn.due_domains(2, 9), txn.list_domains("a", after=b"", limit=9)],
-        "waiting": [txn.waiting(0, 99), txn.waiting(1, 2)],
+        "waiting": [txn.waiting(query) for query in WAITING],
         "counts": [txn.counts(), txn.counts(tenant="a")],
         "moments": txn.moments(),
         "unique": txn.find_unique([("a", "t", key) for key in KEYS]),

@@ -64,3 +64,9 @@ def broken() -> None:
 def family() -> int:
     """What a handler asks of the queue goes through the supervisor."""
     return double.add(21).id
+
+
+@queue.task()
+def whose(tenant: str) -> None:
+    """Write down whose job has started."""
+    _note(tenant)

@@ -31,6 +31,8 @@ COMMANDS = {
     "schedule": "schedule",
     "schedules": "schedules",
     "worker": "worker",
+    "workers": "workers",
+    "top": "top",
     "doctor": "doctor",
     "migrate": "migrate",
     "bench": "bench",
@@ -53,6 +55,7 @@ SYNONYMS = {
     "unschedule": "schedule NAME --delete",
     "unlimit": "limit DOMAIN --off",
     "unpause": "resume",
+    **dict.fromkeys(("watch", "monitor"), "top"),
 }
 
 

@@ -4,64 +4,100 @@ import json
 import os
 import platform
 import sys
-import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from .session import STORE, Session, settings
+
 if TYPE_CHECKING:
     from .bench_measures import Figure
+    from .bench_raw import Side
+
+
+PIPE_COLUMNS = 120
 
 
 @click.command()
-@click.argument("measures", nargs=-1)
+@click.argument("measures", nargs=-1, metavar="[MEASURE]...")
 @click.option("--scale", type=float, default=0.1, show_default=True, help="How much to do: 1 is full size.")
 @click.option(
     "--rounds", type=click.IntRange(1, 100), default=5, show_default=True, help="Rounds of each side."
 )
-@click.option("--folder", type=click.Path(file_okay=False, path_type=Path), help="Where to put the stores.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def bench(measures: tuple[str, ...], scale: float, rounds: int, folder: Path | None, as_json: bool) -> None:
-    """Measure this machine: ours beside the raw limit of SQLite, in turns."""
-    from .bench_measures import MEASURES, Bench
+@click.option(
+    "--folder",
+    type=click.Path(file_okay=False, exists=True, path_type=Path),
+    help="Where to put the stores; else beside --store, or wherever temporary files are.",
+)
+@settings()
+@click.pass_obj
+def bench(
+    session: Session, measures: tuple[str, ...], scale: float, rounds: int, folder: Path | None
+) -> None:
+    """Measure this machine: ours beside the raw limit of the same engine, in turns.
+
+    Stores are made for it and removed; the one that --store names is not touched, it says which kind and
+    where. The measures are add_many claim drain drain2 add add64 slow backlog domains latency latency2 idle,
+    and all of them unless some are named.
+    """
+    from .bench_measures import Bench
+    from .bench_raw import side_of
+    from .bench_table import MEASURES
 
     unknown = [name for name in measures if name not in MEASURES]
     if unknown:
         raise click.UsageError(f"there is no measure {unknown[0]!r}; there are {', '.join(MEASURES)}")
-    with tempfile.TemporaryDirectory(prefix="holdfast-bench-", dir=folder) as name:
-        figures = [
-            MEASURES[measure](Bench(Path(name), scale=scale, rounds=rounds, tick=_tick))
-            for measure in measures or MEASURES
-        ]
-    if sys.stderr.isatty():
-        click.echo("\r\033[K", nl=False, err=True)
-    (_print_json if as_json else _print_table)(figures, scale)
+    if not 0 < scale <= 100:
+        raise click.UsageError(f"--scale is {scale:g}, and must be above 0 and at most 100")
+    side = side_of(None if session.store == STORE else session.store, folder)
+    chosen = [MEASURES[name] for name in measures or MEASURES]
+    with _progress(len(chosen) * rounds) as (tick, reach):
+        figures = []
+        for at, measure in enumerate(chosen, start=1):
+            figures.append(measure(Bench(side, scale=scale, rounds=rounds, tick=tick)))
+            reach(at * rounds)
+    show = _print_json if session.as_json else _print_table
+    show([figure for figure in figures if figure is not None], _settings(side, scale, rounds))
 
 
-def _tick(name: str) -> None:
-    if sys.stderr.isatty():
-        click.echo(f"\r\033[K{name} …", nl=False, err=True)
+@contextmanager
+def _progress(total: int) -> Iterator[tuple[Callable[[str, int], None], Callable[[int], None]]]:
+    """Show on a terminal what is measured and how far it is."""
+    if not sys.stderr.isatty():
+        yield (lambda _name, _rounds: None), (lambda _rounds: None)
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = [TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()]
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=total)
+        yield (
+            lambda name, rounds: bar.update(task, description=name, advance=rounds),
+            lambda rounds: bar.update(task, completed=rounds),
+        )
 
 
-def _settings(scale: float) -> dict[str, str]:
-    import apsw
-
-    library = f"SQLite {apsw.sqlite_lib_version()}, apsw"
+def _settings(side: "Side", scale: float, rounds: int) -> dict[str, str]:
     system = f"{platform.system()} {platform.release()}, Python {platform.python_version()}"
     return {
-        "store": f"{library}, WAL, synchronous=FULL, archive on, 100 bytes of data",
+        "holdfast": sys.modules["holdfast"].__version__,
+        "store": side.settings(),
         "machine": f"{os.cpu_count()} cores, {system}",
         "scale": f"{scale:g}",
+        "rounds": f"{rounds}, the median of each",
     }
 
 
-def _print_json(figures: "list[Figure]", scale: float) -> None:
+def _print_json(figures: "list[Figure]", settings: dict[str, str]) -> None:
     rows = [figure._asdict() for figure in figures]
-    click.echo(json.dumps({"settings": _settings(scale), "figures": rows}, indent=2))
+    click.echo(json.dumps({"settings": settings, "figures": rows}, indent=2))
 
 
-def _print_table(figures: "list[Figure]", scale: float) -> None:
+def _print_table(figures: "list[Figure]", settings: dict[str, str]) -> None:
     from rich.console import Console
     from rich.table import Table
 
@@ -69,11 +105,18 @@ def _print_table(figures: "list[Figure]", scale: float) -> None:
     for column in table.columns[1:]:
         column.justify = "right"
     for one in figures:
-        form = "{:,.0f}" if one.unit == "jobs/s" else "{:.2f} ms"
-        table.add_row(
-            one.name, form.format(one.ours), form.format(one.raw), f"{one.ratio:.2f}", str(one.rounds)
-        )
-    console = Console()
-    for name, value in _settings(scale).items():
+        cells = [_shown(one.ours, one.unit), _shown(one.raw, one.unit)]
+        table.add_row(one.name, *cells, "" if one.ratio is None else f"{one.ratio:.2f}", str(one.rounds))
+    # Whoever reads a pipe looks for whole lines.
+    console = Console(width=None if sys.stdout.isatty() else PIPE_COLUMNS)
+    for name, value in settings.items():
         console.print(f"{name}: {value}", highlight=False)
     console.print(table)
+
+
+def _shown(value: float | None, unit: str) -> str:
+    if value is None:
+        return ""
+    if unit == "jobs/s":
+        return f"{value:,.0f}"
+    return f"{value:.2f} ms" if unit == "ms" else f"{value:.2f} {unit}"

@@ -5,20 +5,17 @@ and the median of the rounds' ratios is what is shown.
 """
 
 import statistics
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..core import commands as c
 from ..engine.ticket import Ticket
 from ..queue.connect import connect
 from ..queue.queue import Queue
-from . import bench_raw
-from .bench_slow import slow_disk
+from .bench_raw import Side
 
 BY = 1_000
 DATA = {"path": "a.png", "width": 200, "filler": "x" * 62}
@@ -26,43 +23,45 @@ RAW_DATA = '{"path":"a.png","width":200,"filler":"' + "x" * 62 + '"}'
 
 
 class Figure(NamedTuple):
-    """One line of the table."""
+    """One line of the table. Where there is nothing raw to compare with, `raw` and `ratio` are None."""
 
     name: str
     ours: float
-    raw: float
-    ratio: float
+    raw: float | None
+    ratio: float | None
     unit: str
     rounds: int
 
 
 class Bench:
-    """A place for stores, and how much to do."""
+    """Where to make stores, and how much to do."""
 
-    def __init__(self, folder: Path, *, scale: float, rounds: int, tick: Callable[[str], None]) -> None:
-        self.folder, self.scale, self.rounds, self.tick = folder, scale, rounds, tick
+    def __init__(
+        self, side: Side, *, scale: float, rounds: int, tick: Callable[[str, int], None] = lambda *_: None
+    ) -> None:
+        self.side, self.scale, self.rounds = side, scale, rounds
+        # Tells what is being done, and how many rounds of it have been done since.
+        self.tick = tick
 
     def jobs(self, full: int) -> int:
         """How many jobs a measure uses: whole batches."""
         return max(round(full * self.scale / BY), 1) * BY
 
     @contextmanager
-    def store(self, **options: Any) -> Iterator[tuple[Queue, Path]]:
-        """A fresh store in a folder of its own."""
-        with (
-            tempfile.TemporaryDirectory(dir=self.folder) as name,
-            connect(f"{name}/jobs.db", **options) as queue,
-        ):
+    def store(self, **options: Any) -> Iterator[Queue]:
+        """A fresh store, with everything loaded and nothing in it."""
+        with self.side.store() as url, connect(url, **options) as queue:
             queue.add("warm-up", DATA)
             drain(queue)
-            yield queue, Path(name)
+            yield queue
 
     def compare(self, name: str, once: Callable[[], tuple[float, float]], unit: str = "jobs/s") -> Figure:
         """Run both sides in turns; each `once` gives (ours, raw)."""
         pairs = []
         for _ in range(self.rounds):
-            self.tick(name)
+            self.tick(name, 0)
             pairs.append(once())
+            self.tick(name, 1)
         ours, raw = (statistics.median(side) for side in zip(*pairs, strict=True))
         return Figure(name, ours, raw, statistics.median(a / b for a, b in pairs), unit, self.rounds)
 
@@ -97,9 +96,9 @@ def add_many(bench: Bench) -> Figure:
     count = bench.jobs(50_000)
 
     def once() -> tuple[float, float]:
-        with bench.store() as (queue, folder), bench_raw.raw(folder) as db:
+        with bench.store() as queue, bench.side.raw() as raw:
             ours = rate(count, lambda: [queue.add_many([("noop", DATA)] * BY) for _ in range(count // BY)])
-            return ours, rate(count, lambda: bench_raw.insert(db, 0, count, BY, RAW_DATA))
+            return ours, rate(count, lambda: raw.insert(0, count, BY, RAW_DATA))
 
     return bench.compare("add_many / raw insert by 1,000", once)
 
@@ -109,11 +108,11 @@ def claim_and_finish(bench: Bench) -> Figure:
     count = bench.jobs(50_000)
 
     def once() -> tuple[float, float]:
-        with bench.store() as (queue, folder), bench_raw.raw(folder) as db:
+        with bench.store() as queue, bench.side.raw() as raw:
             for _ in range(count // BY):
                 queue.add_many([("noop", DATA)] * BY)
-            bench_raw.insert(db, 0, count, BY, RAW_DATA)
-            return rate(count, lambda: drain(queue)), rate(count, lambda: bench_raw.drain(db, BY))
+            raw.insert(0, count, BY, RAW_DATA)
+            return rate(count, lambda: drain(queue)), rate(count, lambda: raw.drain(BY))
 
     return bench.compare("claim + finish / raw claim + delete by 1,000", once)
 
@@ -123,20 +122,24 @@ def add_by(bench: Bench, threads: int) -> Figure:
     count = bench.jobs(5_000)
 
     def once() -> tuple[float, float]:
-        with bench.store() as (queue, folder), bench_raw.raw(folder) as db:
-            raw = rate(count, lambda: bench_raw.insert(db, 0, count, 1, RAW_DATA))
-            return rate(count, lambda: _in_threads(threads, count, lambda: queue.add("noop", DATA))), raw
+        with bench.store() as queue, bench.side.raw() as raw:
+            bare = rate(count, lambda: raw.insert(0, count, 1, RAW_DATA))
+            return rate(count, lambda: _in_threads(threads, count, lambda: queue.add("noop", DATA))), bare
 
     name = "one thread" if threads == 1 else f"{threads} threads"
     return bench.compare(f"{name} add() / raw one-row commits", once)
 
 
-def add_slow(bench: Bench) -> Figure:
+def add_slow(bench: Bench) -> Figure | None:
     """`add` from 64 threads beside one thread, where a sync takes 2 ms."""
+    if bench.side.slow() is None:
+        return None
     count = max(int(1_280 * bench.scale) // 64, 2) * 64
 
     def once() -> tuple[float, float]:
-        with slow_disk(), bench.store() as (queue, _):
+        disk = bench.side.slow()
+        assert disk is not None
+        with disk, bench.store() as queue:
             many = rate(count, lambda: _in_threads(64, count, lambda: queue.add("noop", DATA)))
             return many, rate(count // 8, lambda: _in_threads(1, count // 8, lambda: queue.add("noop", DATA)))
 
@@ -158,9 +161,9 @@ def _in_threads(threads: int, count: int, work: Callable[[], object]) -> None:
 def backlog(bench: Bench) -> Figure:
     """The claim rate with 1,000,000 waiting beside that with 1,000 waiting."""
     most = bench.jobs(1_000_000)
-    with bench.store() as (many, _), bench.store() as (few, _):
+    with bench.store() as many, bench.store() as few:
         for _ in range(most // BY):
-            bench.tick("claim rate with a backlog")
+            bench.tick("filling a backlog", 0)
             many.add_many([("noop", DATA)] * BY)
 
         def once() -> tuple[float, float]:
@@ -176,8 +179,8 @@ def latency(bench: Bench) -> Figure:
     trials = max(int(200 * bench.scale), 50)
 
     def once() -> tuple[float, float]:
-        with bench.store() as (queue, folder), bench_raw.raw(folder) as db:
-            raw_ms = 1_000 / rate(trials, lambda: bench_raw.insert(db, 0, trials, 1, RAW_DATA))
+        with bench.store() as queue, bench.side.raw() as raw:
+            raw_ms = 1_000 / rate(trials, lambda: raw.insert(0, trials, 1, RAW_DATA))
             return statistics.median(_latencies_ms(queue, trials)), raw_ms
 
     return bench.compare("idle, add to start p50 / one raw commit", once, "ms")
@@ -210,25 +213,13 @@ def _latencies_ms(queue: Queue, trials: int) -> list[float]:
 def domains(bench: Bench) -> Figure:
     """Claim p99 with 100,000 limited domains, beside one raw commit."""
     count = bench.jobs(100_000)
-    with bench.store() as (queue, folder), bench_raw.raw(folder) as db:
+    with bench.store() as queue, bench.side.raw() as raw:
         queue.limit("host-*", rate=1, concurrency=1)
         for start in range(0, count, BY):
-            bench.tick("claims among limited domains")
+            bench.tick("filling limited domains", 0)
             queue.add_many([queue.call("noop", DATA, domain=f"host-{n}") for n in range(start, start + BY)])
         trials = 200
-        raw_ms = 1_000 / rate(trials, lambda: bench_raw.insert(db, 0, trials, 1, RAW_DATA))
+        raw_ms = 1_000 / rate(trials, lambda: raw.insert(0, trials, 1, RAW_DATA))
         times = [1_000 / rate(1, lambda: queue.claim(limit=1, renew=False)) for _ in range(trials)]
         p99 = statistics.quantiles(times, n=100)[98]
         return Figure(f"claim p99 among {count:,} limited domains", p99, raw_ms, p99 / raw_ms, "ms", 1)
-
-
-MEASURES: dict[str, Callable[[Bench], Figure]] = {
-    "add_many": add_many,
-    "claim": claim_and_finish,
-    "add": lambda bench: add_by(bench, 1),
-    "add64": lambda bench: add_by(bench, 64),
-    "slow": add_slow,
-    "backlog": backlog,
-    "latency": latency,
-    "domains": domains,
-}

@@ -1,50 +1,60 @@
-"""The raw limit of SQLite: the bare driver inserting, claiming and deleting the same job.
+"""What ours is measured against: the bare engine under a store, chosen by the kind of store.
 
-One table, one index, one job or 1,000 a transaction, with the durability that Holdfast ships. What
-Holdfast does beside it is measured against this, in the same run, on the same disk.
+Each kind has a file of its own, `bench_raw_KIND.py`, with one class that keeps `Side`. What stands there is
+as fast as its author could make it: whoever makes the thing divided by slower fools nobody but himself.
 """
 
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Protocol
 
-import apsw
-
-SCHEMA = """
-CREATE TABLE job (id INTEGER PRIMARY KEY, place INT, rank INT, data TEXT);
-CREATE INDEX ready ON job (place, rank);
-"""
-INSERT = "INSERT INTO job VALUES (?, 0, ?, ?)"
-CLAIM = """
-UPDATE job SET place = 1 WHERE id IN (SELECT id FROM job WHERE place = 0 ORDER BY rank LIMIT ?)
-RETURNING id, data
-"""
+from ..core.errors import BadInput
 
 
-@contextmanager
-def raw(folder: Path) -> Iterator[apsw.Connection]:
-    """A bare database with the same journal and the same syncs."""
-    with closing(apsw.Connection(str(folder / "raw.db"))) as db:
-        db.execute("PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 0")
-        db.execute(SCHEMA)
-        yield db
+class Raw(Protocol):
+    """A bare table of jobs with one index, under the durability that Holdfast ships."""
+
+    def insert(self, first: int, count: int, by: int, data: str) -> None:
+        """Insert jobs, so many a transaction."""
+
+    def drain(self, by: int) -> int:
+        """Claim and delete all jobs, two transactions for each batch; how many."""
 
 
-def insert(db: apsw.Connection, first: int, count: int, by: int, data: str) -> None:
-    """Insert jobs, so many a transaction."""
-    for start in range(first, first + count, by):
-        with db:
-            db.executemany(INSERT, [(n, n, data) for n in range(start, start + by)])
+class Side(Protocol):
+    """One kind of store: where to make fresh ones, and its raw limit."""
+
+    def settings(self) -> str:
+        """The engine and what it was told, for whoever reads the figures."""
+
+    def store(self) -> AbstractContextManager[str]:
+        """A fresh store, by its address; gone afterwards."""
+
+    def raw(self) -> AbstractContextManager[Raw]:
+        """A fresh bare table in the same place."""
+
+    def slow(self) -> AbstractContextManager[None] | None:
+        """Let every sync take two milliseconds; None where that cannot be had."""
+
+    def written(self, url: str) -> object:
+        """Something that is different after every write."""
 
 
-def drain(db: apsw.Connection, by: int) -> int:
-    """Claim and delete all jobs, two transactions for each batch; how many."""
-    total = 0
-    while True:
-        with db:
-            ids = [(row[0],) for row in db.execute(CLAIM, (by,))]
-        if not ids:
-            return total
-        with db:
-            db.executemany("DELETE FROM job WHERE id = ?", ids)
-        total += len(ids)
+def side_of(url: str | None, folder: Path | None) -> Side:
+    """The kind of a store's address; None: SQLite, in a folder or wherever temporary files are."""
+    scheme = "sqlite" if url is None or "://" not in url else url.partition("://")[0]
+    make = SIDES.get(scheme)
+    if make is None:
+        needed = f"a store with a raw side to be measured against: {', '.join(SIDES)}"
+        raise BadInput("store", f"{scheme}://…", needed=needed)
+    return make(url, folder)
+
+
+def _sqlite(url: str | None, folder: Path | None) -> Side:
+    from .bench_raw_sqlite import SqliteSide
+
+    return SqliteSide(url, folder)
+
+
+SIDES: dict[str, Callable[[str | None, Path | None], Side]] = {"sqlite": _sqlite}

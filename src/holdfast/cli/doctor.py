@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..core.bounds import MINUTE_MS, PAGE_JOBS
+from .doctor_worker import ALL, examine
 from .exits import Exit
 from .output import emit, job_count, progress, say, span
 from .pauses import pause_text, paused
@@ -32,13 +33,24 @@ COUNTED = 100_000
 
 @click.command()
 @click.option("--full", is_flag=True, help="Count all jobs, however many there are.")
+@click.option(
+    "--worker",
+    "which",
+    metavar="[PATH|PID]",
+    is_flag=False,
+    flag_value=ALL,
+    help="Check a worker instead: of a health file, of a process, or all of this machine.",
+)
 @settings()
 @click.pass_obj
-def doctor(session: Session, /, *, full: bool) -> None:
-    """Check a store, and say what to do.
+def doctor(session: Session, /, *, full: bool, which: str | None) -> None:
+    """Check a store, or a worker, and say what to do.
 
     The exit code is 0 when nothing is wrong, 1 when something is, 5 when the store cannot be opened.
     """
+    if which is not None:
+        examine(session, which)
+        return
     with session.existing() as queue:
         store = queue.line.committer.engine.store
         facts = store.facts()

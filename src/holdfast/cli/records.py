@@ -11,6 +11,7 @@ from ..core.durations import iso
 if TYPE_CHECKING:
     from ..core.job import Job, Outcome
     from ..core.limits import Limit
+    from ..core.notes import Line
     from ..core.schedule import Schedule
 
 
@@ -79,12 +80,19 @@ def job_record(job: "Job") -> dict[str, Any]:
         "progress": job.progress and {"fraction": job.progress.fraction, "note": job.progress.note},
         "reason": job.reason or None,
         "data_bytes": job.size,
+        "steps_done": job.steps,
+        "log_lines": job.log_lines,
     }
 
 
 def _times(job: "Job") -> dict[str, str | None]:
     fields = ("created_at", "run_at", "started_at", "finished_at", "expires_at", "lease_until")
     return {field: moment(getattr(job, field)) for field in fields}
+
+
+def line_record(line: "Line") -> dict[str, Any]:
+    """A line of a job's log."""
+    return {"at": moment(line.at), "claim": line.claim, "text": line.text}
 
 
 def outcome_record(end: "Outcome") -> dict[str, Any]:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 # More than a screen or two of somebody's data is shown to programs only.
 SHOWN_CHARS = 4_000
 SHOWN_CHILDREN = 20
+SHOWN_LINES = 50
 
 # A label and its text; what has none is not shown.
 Lines = Iterator[tuple[str, str]]
@@ -30,9 +31,9 @@ Lines = Iterator[tuple[str, str]]
 def show(session: Session, /, *, job_id: int) -> None:
     """Show everything about a job.
 
-    Its record, data, result, last errors and children.
+    Its record, data, result, steps, log, last errors and children.
     """
-    from .records import job_record, outcome_record, plain
+    from .records import job_record, line_record, outcome_record, plain
 
     with session.existing() as queue:
         job = queue.get(job_id)
@@ -43,6 +44,8 @@ def show(session: Session, /, *, job_id: int) -> None:
             "result": plain(queue.result(job_id)) if job.has_result and _finished(job) else None,
             "outcome": outcome_record(job.outcome) if job.outcome else None,
             "errors": [outcome_record(end) for end in job.errors],
+            "steps": queue.steps(job_id),
+            "log": [line_record(line) for line in queue.log(job_id)],
         }
         if session.as_json:
             emit(record)
@@ -52,6 +55,9 @@ def show(session: Session, /, *, job_id: int) -> None:
     _show_body("data", record["data"])
     if job.has_result:
         _show_body("result", record["result"])
+    if record["steps"]:
+        _show_body("steps", record["steps"])
+    _show_log(job, record["log"])
     _show_errors(job, now)
     _show_children(job, children, now)
 
@@ -122,6 +128,17 @@ def _show_body(name: str, value: Any) -> None:
     say(_indented(text[:SHOWN_CHARS]))
     if rest > 0:
         say(f"  … and {rest:,} characters more; --json shows all")
+
+
+def _show_log(job: "Job", lines: list[dict[str, Any]]) -> None:
+    if not lines:
+        return
+    say(f"\nlog, {job.log_lines:,} lines:")
+    shown = lines[-SHOWN_LINES:]
+    if len(shown) < job.log_lines:
+        say(f"  … {job.log_lines - len(shown):,} lines before; --json shows all that are kept")
+    for line in shown:
+        say(f"  {line['at']}  {line['claim']}  {line['text']}")
 
 
 def _show_errors(job: "Job", now: int) -> None:

@@ -1,54 +1,108 @@
 """`holdfast worker`: claims jobs and has them run, in processes of their own."""
 
 import asyncio
+import re
 import sys
 import time
+from typing import Any
 
 import click
 
+MOST_PROCESSES = 256
+
 
 @click.command()
-@click.argument("name", metavar="MODULE:QUEUE")
-@click.option("--store", help="Another store than the one that the queue names.")
+@click.argument("names", metavar="MODULE:QUEUE...", nargs=-1, required=True)
+@click.option("--store", help="Another store than the one that the queue names; with one queue only.")
 @click.option("--tasks", multiple=True, help="Only tasks that match; may be given several times.")
 @click.option(
-    "--processes", type=click.IntRange(1, 256), default=1, show_default=True, help="Executor processes."
+    "--processes", default="1", show_default=True, help="Executor processes: N, or MIN..MAX by what waits."
 )
 @click.option(
-    "--threads", type=click.IntRange(1, 256), default=1, show_default=True, help="Jobs at once in each."
+    "--shrink-after", default="30s", show_default=True, help="MIN..MAX: how long idle before one goes."
+)
+@click.option(
+    "--threads", type=click.IntRange(1, 256), default=1, show_default=True, help="Functions at once in each."
+)
+@click.option(
+    "--concurrency",
+    type=click.IntRange(1, 10_000),
+    default=100,
+    show_default=True,
+    help="Coroutines at once in each.",
 )
 @click.option("--lease", default="60s", show_default=True, help="How long a claim lasts unless renewed.")
 @click.option(
     "--drain-timeout", default="30s", show_default=True, help="How long running jobs may go on at the end."
 )
+@click.option("--tenant", "tenants", multiple=True, help="Jobs of this tenant, or of all: '*'; repeatable.")
+@click.option(
+    "--scheduler", default="fair", show_default=True, help="Whose job is next: fair, first, random, weighted."
+)
+@click.option(
+    "--weight", "weights", multiple=True, metavar="TASK=N", help="A chance for `weighted`; repeatable."
+)
 @click.option("--until-empty", is_flag=True, help="Stop when nothing is left to do.")
-def worker(
-    name: str,
-    store: str | None,
-    tasks: tuple[str, ...],
-    processes: int,
-    threads: int,
-    lease: str,
-    drain_timeout: str,
-    until_empty: bool,
-) -> None:
-    """Run the jobs of a queue: MODULE:QUEUE is where it is made, such as app:queue."""
-    from ..core.durations import duration_ms
-    from ..work.supervisor import Options, Supervisor
+@click.option("--burst-seconds", type=click.FloatRange(0, min_open=True), help="Stop claiming after so long.")
+@click.option("--memory-limit", metavar="SIZE", help="Most memory of an executor, such as 500MB.")
+@click.option("--max-growth", metavar="SIZE", help="A fresh executor when one has grown by so much.")
+@click.option("--max-jobs", type=click.IntRange(1), help="A fresh executor after so many jobs.")
+@click.option("--health-file", metavar="PATH", help="Where to write down how it is, for doctor --worker.")
+@click.option("--reload", is_flag=True, help="For development: fresh executors when your files change.")
+def worker(names: tuple[str, ...], **said: Any) -> None:
+    """Run the jobs of queues: MODULE:QUEUE is where one is made, such as app:queue."""
+    from ..work.supervisor import Supervisor
 
-    options = Options(
-        name=name,
-        store=store,
-        tasks=tasks,
-        processes=processes,
-        threads=threads,
-        lease_ms=duration_ms(lease, name="lease"),
-        drain_s=duration_ms(drain_timeout, name="drain-timeout") / 1000,
-        until_empty=until_empty,
-    )
-    supervisor = Supervisor(options, _log)
+    supervisor = Supervisor(_options(names, said), _log)
     asyncio.run(supervisor.run())
     _log(f"done: {supervisor.done:,} jobs")
+
+
+def _options(names: tuple[str, ...], said: dict[str, Any]) -> Any:
+    from ..core.durations import duration_ms
+    from ..core.errors import BadInput
+    from ..core.sizes import size_bytes
+    from ..work.options import Options
+    from ..work.scheduler import read_weights
+
+    if said["store"] is not None and len(names) > 1:
+        raise BadInput("store", said["store"], needed=f"absent: each of the {len(names)} queues has its own")
+    if len(set(names)) < len(names):
+        raise BadInput("queues", " ".join(names), needed="each named once")
+    least, most = _processes(said["processes"])
+    sizes = {name: said[name] for name in ("memory_limit", "max_growth") if said[name] is not None}
+    return Options(
+        names=names,
+        store=said["store"],
+        tasks=said["tasks"],
+        processes=least,
+        most_processes=most,
+        shrink_s=duration_ms(said["shrink_after"], name="shrink-after") / 1000,
+        threads=said["threads"],
+        concurrency=said["concurrency"],
+        tenants=said["tenants"],
+        scheduler=said["scheduler"],
+        weights=read_weights(said["weights"]),
+        lease_ms=duration_ms(said["lease"], name="lease"),
+        drain_s=duration_ms(said["drain_timeout"], name="drain-timeout") / 1000,
+        until_empty=said["until_empty"],
+        burst_s=said["burst_seconds"] or 0.0,
+        **{name: size_bytes(text, name=name.replace("_", "-")) for name, text in sizes.items()},
+        max_jobs=said["max_jobs"] or 0,
+        health_file=said["health_file"] or "",
+        reload=said["reload"],
+    )
+
+
+def _processes(text: str) -> tuple[int, int]:
+    """At least and at most so many; 0: no more than the least."""
+    from ..core.errors import BadInput
+
+    match = re.fullmatch(r"([0-9]{1,4})(?:\.\.([0-9]{1,4}))?", text)
+    least, most = (int(match[1]), int(match[2] or 0)) if match else (0, 0)
+    if not 1 <= least <= MOST_PROCESSES or (match and match[2] and not least <= most <= MOST_PROCESSES):
+        raise BadInput("processes", text, needed=f"a number from 1 to {MOST_PROCESSES}, or two such as 1..8")
+    return least, most
 
 
 def _log(text: str) -> None:

@@ -19,12 +19,15 @@ UNIQUE_KEY_BYTES = 1_024
 DATA_BYTES = 16 * 1024 * 1024
 NOTE_BYTES = 1_024
 ERROR_BYTES = 16 * 1024
+# The results of a job's steps, all together.
 STEP_BYTES = 1024 * 1024
 # How many of a job's last errors are kept with it.
 ERRORS_KEPT = 5
 STEPS_KEPT = 1_000
 LOG_LINES = 1_000
 LOG_LINE_BYTES = 4 * 1024
+# A job's log is rewritten with each batch of lines, so it stays small; the last lines are kept.
+LOG_BYTES = 64 * 1024
 
 MAX_PRIORITY = 1_000
 DEFAULT_PRIORITY = 500

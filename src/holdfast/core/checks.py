@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from . import bounds
-from .commands import Claim, Command, NewJob, Report, Update
+from .commands import Answer, Claim, Command, Log, NewJob, Report, Step, Update
 from .errors import BadInput, TooLarge
 from .job import DEFAULT_BACKOFF, Body, size_of
 from .outcome import check_backoff
@@ -119,6 +119,8 @@ def check_command(command: Command) -> None:
             check(field, value)
     if isinstance(command, Claim):
         check_whole("limit", command.limit, 1, bounds.CLAIM_JOBS)
+        if command.picks:
+            _check_picks(command)
     if isinstance(command, Report):
         if not isinstance(command.fraction, int | float) or not 0 <= command.fraction <= 1:
             raise BadInput("progress", command.fraction, needed="a fraction from 0 to 1")
@@ -127,11 +129,43 @@ def check_command(command: Command) -> None:
             or len(command.note.encode(errors="replace")) > bounds.NOTE_BYTES
         ):
             raise TooLarge("note", command.note, needed=f"text of at most {bounds.NOTE_BYTES} bytes")
+    if isinstance(command, Step):
+        check_name("step", command.name)
+        check_body("result of a step", command.result)
+    if isinstance(command, Log | Answer):
+        check_lines(command.lines)
     if isinstance(command, Update):
         for field, check in _FIELD_CHECKS:
             value = getattr(command, field, None)
             if value is not None and value != "":
                 check(field, value)
+
+
+def check_lines(lines: tuple[str, ...]) -> None:
+    """Lines of a log, as `notes.lines_of` makes them."""
+    if len(lines) > bounds.LOG_LINES:
+        raise TooLarge("log", f"{len(lines):,} lines", needed=f"at most {bounds.LOG_LINES:,} at once")
+    for line in lines:
+        try:
+            size = len(line.encode())
+        except UnicodeEncodeError:
+            raise BadInput("line of a log", "text with lone surrogates", needed="UTF-8") from None
+        if size > bounds.LOG_LINE_BYTES:
+            found = f"{size:,} bytes"
+            raise TooLarge("line of a log", found, needed=f"at most {bounds.LOG_LINE_BYTES:,} bytes")
+
+
+def _check_picks(claim: Claim) -> None:
+    if len(claim.picks) > bounds.CLAIM_JOBS:
+        raise TooLarge("picks", f"{len(claim.picks):,}", needed=f"at most {bounds.CLAIM_JOBS:,}")
+    if claim.mock:
+        raise BadInput("mock", claim.mock, needed="absent: a claim with picks passes mocked jobs by")
+    for tenant, task, most in claim.picks:
+        check_name("tenant", tenant, empty=True)
+        check_name("task", task)
+        check_whole("pick", most, 1, bounds.CLAIM_JOBS)
+    if len({(tenant, task) for tenant, task, _ in claim.picks}) < len(claim.picks):
+        raise BadInput("picks", claim.picks, needed="each task of a tenant once")
 
 
 def _whole(least: int, most: int) -> Any:

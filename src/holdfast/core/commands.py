@@ -9,6 +9,7 @@ from typing import Any, Literal
 from .job import DEFAULT_BACKOFF, STORED_ATTEMPTS, STORED_LOSSES, Backoff, Body, Code, Job, Record
 from .limits import Limit
 from .schedule import Schedule
+from .worker import Worker
 
 OnConflict = Literal["keep", "merge", "replace"]
 
@@ -77,10 +78,17 @@ class Claim(Command, frozen=True, kw_only=True):
     owner: int = 0
     priority: int | None = None
     mock: bool = False
+    # Any of these tenants.
+    tenants: tuple[str, ...] | None = None
+    # (tenant, task, at most): the first of each, and of nobody else.
+    picks: tuple[tuple[str, str, int], ...] = ()
 
 
 class Answer(Command, frozen=True, kw_only=True):
-    """Say how a run ended. `held` is the record as claimed, which may save the store a read."""
+    """Say how a run ended. `held` is the record as claimed, which may save the store a read.
+
+    `lines` are the last of its log.
+    """
 
     hold: Hold
     code: Code = Code.OK
@@ -94,6 +102,7 @@ class Answer(Command, frozen=True, kw_only=True):
     counts: bool = True
     ignore_repeat: bool = False
     held: Job | None = None
+    lines: tuple[str, ...] = ()
 
 
 class Release(Command, frozen=True, kw_only=True):
@@ -120,6 +129,21 @@ class Report(Command, frozen=True, kw_only=True):
     hold: Hold
     fraction: float
     note: str = ""
+
+
+class Step(Command, frozen=True, kw_only=True):
+    """Keep the result of a step, JSON text, for later runs of the job."""
+
+    hold: Hold
+    name: str
+    result: str
+
+
+class Log(Command, frozen=True, kw_only=True):
+    """Add lines to the log of a running job."""
+
+    hold: Hold
+    lines: tuple[str, ...]
 
 
 class Update(Command, frozen=True, kw_only=True):
@@ -212,6 +236,18 @@ class Upkeep(Command, frozen=True, kw_only=True):
     """Do what has become true by itself; replies when there is next something to do, or None."""
 
 
+class Enlist(Command, frozen=True, kw_only=True):
+    """Make a worker known, or say what has changed about it."""
+
+    worker: Worker
+
+
+class Dismiss(Command, frozen=True, kw_only=True):
+    """Forget a worker that has ended; one that is not known is no error."""
+
+    name: str
+
+
 class Claimed(Record, frozen=True, kw_only=True):
     """A job as handed out: the record and its data."""
 
@@ -233,6 +269,8 @@ AnyCommand = (
     | Release
     | Extend
     | Report
+    | Step
+    | Log
     | Update
     | Cancel
     | Requeue
@@ -245,14 +283,16 @@ AnyCommand = (
     | Purge
     | Await
     | Upkeep
+    | Enlist
+    | Dismiss
 )
 
 # What is replied to which, for those who get it from another process.
 REPLIES: dict[type[Command], Any] = {
     Add: list[int],
     Claim: list[Claimed],
-    **dict.fromkeys((Answer, Release, Extend, Report, Update, Cancel, Requeue), Job),
-    **dict.fromkeys((Delete, SetLimit, Pause, DeleteSchedule), None),
+    **dict.fromkeys((Answer, Release, Extend, Report, Step, Log, Update, Cancel, Requeue), Job),
+    **dict.fromkeys((Delete, SetLimit, Pause, DeleteSchedule, Enlist, Dismiss), None),
     **dict.fromkeys((SetSchedule, PauseSchedule), Schedule),
     Purge: int,
     Await: Ended | str | None,

@@ -1,8 +1,9 @@
 """Durations and moments as people write them, turned into integer milliseconds, and back into text.
 
 duration   90 · 1.5 (seconds) · timedelta(minutes=2) · "90" · "2h 30m" · "1.5h" · "250ms" · "1w 2d"
-moment     an aware datetime · seconds since 1970 · "2026-11-15T01:02:03Z" · "…+01:00"
-           "2026-11-15" and "2026-11-15 01:02:03", which mean UTC
+           "5min" · "2 hours 30 minutes": the units as people spell them, in _UNITS
+moment     an aware datetime · seconds since 1970 · "2026-11-15T01:02:03Z" · "…T01:02+01:00"
+           "2026-11-15", "2026-11-15 01:02" and "2026-11-15T01:02:03", which mean UTC
 """
 
 import math
@@ -18,23 +19,24 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # Longer texts are not read at all, so that no number in them can be made to cost time.
 TEXT_CHARS = 64
 
-_UNITS_MS = {
-    "w": 7 * bounds.DAY_MS,
-    "d": bounds.DAY_MS,
-    "h": bounds.HOUR_MS,
-    "m": bounds.MINUTE_MS,
-    "s": bounds.SECOND_MS,
-    "ms": 1,
-}
+# Each unit's length, and how people spell it.
+_UNITS = (
+    (7 * bounds.DAY_MS, "w|weeks?"),
+    (bounds.DAY_MS, "d|days?"),
+    (bounds.HOUR_MS, "h|hrs?|hours?"),
+    (bounds.MINUTE_MS, "m|mins?|minutes?"),
+    (bounds.SECOND_MS, "s|secs?|seconds?"),
+    (1, "ms|msecs?|milliseconds?"),
+)
 _NUMBER = r"[0-9]+(?:\.[0-9]+)?"
 # Each unit at most once, the largest first: "1h 1h" is a slip, not two hours.
-_PARTS = re.compile(" *".join(rf"(?:({_NUMBER}) ?{unit}(?![a-z]))?" for unit in _UNITS_MS))
+_PARTS = re.compile(" *".join(rf"(?:({_NUMBER}) ?(?:{unit})(?![a-z]))?" for _, unit in _UNITS))
 _SECONDS = re.compile(_NUMBER)
 _DURATION_NEEDED = 'seconds from 0 to ten years, a timedelta, or text such as "2h 30m", "1.5h" or "250ms"'
 
 _DATE = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
 _TIME = r"[0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]{1,9})?)?"
-_IN_UTC = re.compile(rf"{_DATE}(?: {_TIME})?")
+_IN_UTC = re.compile(rf"{_DATE}(?:[T ]{_TIME})?")
 _WITH_OFFSET = re.compile(rf"{_DATE}[T ]{_TIME}(?:Z|[+-][0-9]{{2}}:?[0-9]{{2}})")
 _MOMENT_NEEDED = (
     "in the years 1970 to 2248: a datetime with a time zone, seconds since 1970, "
@@ -76,12 +78,15 @@ def _text_ms(text: str) -> Fraction | None:
     match = _PARTS.fullmatch(text)
     if match is None:
         return None
-    parts = zip(match.groups(default="0"), _UNITS_MS.values(), strict=True)
-    return sum((Fraction(number) * unit_ms for number, unit_ms in parts), Fraction(0))
+    parts = zip(match.groups(default="0"), _UNITS, strict=True)
+    return sum((Fraction(number) * unit_ms for number, (unit_ms, _) in parts), Fraction(0))
 
 
 def moment_ms(value: datetime | float | str, *, name: str) -> int:
-    """A moment in milliseconds UTC. A datetime without a time zone is refused: it could mean any of them."""
+    """A moment in milliseconds UTC. Text without a time zone means UTC.
+
+    A datetime without one is refused: programs make those of local time as often as of UTC.
+    """
     found: int | None = None
     if isinstance(value, datetime):
         if value.utcoffset() is None:

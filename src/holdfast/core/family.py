@@ -90,6 +90,16 @@ def seen(parent: Job, count: int) -> Job:
     return replace(parent, children=replace(parent.children, kept=max(parent.children.kept - count, 0)))
 
 
+def is_stuck(job: Job, parent: Job | None) -> bool:
+    """Whether a PAUSED job waits for what does not happen by itself: only an operator can move it.
+
+    That is a child whose parent is FAILED or gone, and a parent whose last children are FAILED.
+    """
+    if job.parent_id:
+        return parent is None or parent.place == Place.DONE
+    return not job.children.pending
+
+
 def _waits_for_failed(parent: Job, after: Job | None) -> bool:
     # To the letter of the documents only the failure itself resumes nobody: a sibling that
     # finishes later does.

@@ -190,6 +190,9 @@ class Job(Record, frozen=True, kw_only=True):
     # Bytes of its data; None of the result, `has_result` says whether there is one.
     size: int = 0
     has_result: bool = False
+    # How many steps it has done, and lines it has logged: they lie beside the record (decision 5).
+    steps: int = 0
+    log_lines: int = 0
 
     @property
     def state(self) -> State:

@@ -315,7 +315,7 @@ def _stops(job: Job) -> bool:
 
 
 def _once_more(job: Job, *, now_ms: int, ignore_repeat: bool) -> Job | None:
-    fresh = {"attempts": 0, "losses": 0, "scheduled_at": 0}
+    fresh = {"attempts": 0, "losses": 0, "scheduled_at": 0, "steps": 0}
     if job.cancel_requested:
         return None
     if job.again_at:
@@ -361,6 +361,8 @@ def _done(job: Job, ended: State, *, now_ms: int, reason: str) -> Job:
         lapsed=False,
         progress=None,
         again_at=0,
+        # What FAILED may be requeued, and goes on where it was.
+        steps=job.steps if ended == State.FAILED else 0,
     )
 
 

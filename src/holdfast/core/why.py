@@ -13,8 +13,8 @@ class Facts(Record, frozen=True, kw_only=True):
     limit: Limit | None = None
     domain: Domain | None = None
     paused: tuple[str, ...] = ()
-    # None: no worker has ever said which tasks it knows.
-    known_tasks: frozenset[str] | None = None
+    # How many live workers know its task.
+    workers: int = 0
     ready_before: int = 0
 
 
@@ -31,17 +31,21 @@ def _scheduled(job: Job, facts: Facts) -> str:
 
 
 def _ready(job: Job, facts: Facts) -> str:
-    blocked = _blocked(job, facts)
-    if blocked:
-        return blocked.strip()
+    if facts.paused:
+        return _blocked(job, facts).strip()
     before = f" {facts.ready_before:,} ready jobs of its task may go first." if facts.ready_before else ""
-    return f"It is ready, and waits for a worker to claim it.{before}"
+    known = f" {_workers(facts.workers)} its task." if facts.workers else _blocked(job, facts)
+    return f"It is ready, and waits for a worker to claim it.{before}{known}"
+
+
+def _workers(count: int) -> str:
+    return "1 live worker knows" if count == 1 else f"{count:,} live workers know"
 
 
 def _blocked(job: Job, facts: Facts) -> str:
     if facts.paused:
         return f" {' and '.join(facts.paused)} is paused; resume it."
-    if facts.known_tasks is not None and job.task not in facts.known_tasks:
+    if not facts.workers:
         return f" No live worker knows the task {job.task!r}."
     return ""
 

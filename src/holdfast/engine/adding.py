@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from ..core import commands as c
 from ..core import family, unique
-from ..core.errors import NotFound, Refused
+from ..core.errors import BadInput, NotFound, Refused
 from ..core.job import Body, Job, size_of
 from .batch import Batch
 
@@ -27,8 +27,12 @@ def _bear(batch: Batch, new: c.NewJob) -> int:
     return job_id
 
 
-def add_one(batch: Batch, new: c.NewJob, hold: c.Hold | None = None) -> int:
-    """Add a job, or find the one that is it already; its id."""
+def add_one(batch: Batch, new: c.NewJob, hold: c.Hold | None = None, *, follows: bool = False) -> int:
+    """Add a job, or find the one that is it already; its id.
+
+    What `follows` a job is never refused: that would refuse the finish, each time anew, until all that
+    was done is thrown away. Where its unique key is held it is that job, whoever's child that is.
+    """
     if _is_free(new):
         return _bear(batch, new)
     if new.id and (batch.find(new.id) or batch.txn.archived([new.id])):
@@ -42,18 +46,27 @@ def add_one(batch: Batch, new: c.NewJob, hold: c.Hold | None = None) -> int:
         new = replace(new, mock=parent.mock)
     key = unique.key_of(new)
     holder = batch.holder_of(key) if key else None
-    return batch.add(new, parent) if holder is None else _hit(batch, new, holder)
+    return batch.add(new, parent) if holder is None else _hit(batch, new, holder, follows)
 
 
-def _hit(batch: Batch, new: c.NewJob, holder: unique.Unique) -> int:
+def _hit(batch: Batch, new: c.NewJob, holder: unique.Unique, follows: bool) -> int:
     job = batch.find(holder.job_id)
     if job is None or holder.until_ms:
         return holder.job_id
-    if job.parent_id and job.parent_id != new.parent_id:
+    if job.parent_id and job.parent_id != new.parent_id and not follows:
         found = f"the holder of its unique key, and a child of {job.parent_id}"
         raise Refused("add again", job.id, found=found, needed="a child of the same parent")
     old = batch.body_of(job.id) if new.on_conflict == "merge" else "{}"
-    after, data = unique.hit(job, old, new, now_ms=batch.now_ms)
+    try:
+        after, data = unique.hit(job, old, new, now_ms=batch.now_ms)
+    except BadInput:
+        if not follows:
+            raise
+        # Data that is no JSON cannot be merged with.
+        after, data = unique.hit(job, old, replace(new, on_conflict="replace"), now_ms=batch.now_ms)
+    if data is not None:
+        # Other work: what its steps found was of the old data.
+        after = replace(after, steps=0)
     put(batch, job, after, data)
     return job.id
 

@@ -23,6 +23,7 @@ from ..core.errors import Conflict, NotFound, Refused
 from ..core.job import Body, Job, Place, State
 from ..core.unique import Unique, UniqueKey
 from ..store.contract import Txn
+from . import notes
 from .births import Births
 from .counters import Counts
 from .limiting import Domains
@@ -185,7 +186,13 @@ class Batch:
     def forget(self, old: Job) -> None:
         """Remove an archived job."""
         self.txn.forget([old.id])
-        self.counts.went([old])
+        self.forgotten([old])
+
+    def forgotten(self, gone: list[Job]) -> None:
+        """Archived jobs are gone: they count no more, and have no log."""
+        self.counts.went(gone)
+        for old in gone:
+            notes.forget(self, old)
 
     def _followed(self, before: Job | None, after: Job | None) -> None:
         job = after or before
@@ -196,6 +203,8 @@ class Batch:
                 self.put(family.moved(parent, before, after, now_ms=self.now_ms))
         if job.unique is not None:
             self._keyed(before, after)
+        if before is not None and (before.steps or before.log_lines):
+            notes.followed(self, before, after)
 
     def _keyed(self, before: Job | None, after: Job | None) -> None:
         old = unique.held_after(before) if before else None
@@ -310,7 +319,8 @@ class Batch:
             self.jobs.kept[job.id] = None
             del self.stored[job.id], self.counted[job.id]
             if not self.retention_ms:
-                self.counts.went([job])
+                self.forgotten([job])
+                self.records.keep()
         for bodies, result in ((self.data.kept, False), (self.results.kept, True)):
             # What went without an archive has no body to keep.
             kept = {id: body for id, body in bodies.items() if self.retention_ms or self.jobs.kept.get(id)}

@@ -1,7 +1,8 @@
 """Claims: what the store leased is looked at by the rules before anyone hears of it.
 
 The store takes the first READY jobs; of these the domains let start as many as they may, and the rest
-goes back behind them. Then it takes more, until enough was found or nothing is left to take.
+goes back behind them. Then it takes more, until enough was found or nothing is left to take. Where a claim
+picks its pairs, what was held back is made up for from the same pair.
 """
 
 from collections import Counter
@@ -11,7 +12,7 @@ from ..core import rules
 from ..core.bounds import CLAIM_BYTES, CLAIM_JOBS
 from ..core.job import Job, Place
 from ..core.limits import DomainKey
-from ..store.contract import ClaimQuery, leased
+from ..store.contract import ClaimQuery, Pick, leased
 from .batch import Batch
 
 # Each round that meets a spent domain clears it out of the way. So many jobs are looked at in one
@@ -27,9 +28,10 @@ def claim(batch: Batch, command: c.Claim) -> list[c.Claimed]:
     looked_at = rounds = 0
     while len(started) < wanted:
         rounds += 1
-        found = _round(batch, command, owner, wanted - len(started), started)
+        before = len(started)
+        found = _round(batch, command, owner, wanted - before, started)
         looked_at += found
-        if not found:
+        if not found or (command.picks and found == len(started) - before):
             break
         if looked_at >= LOOKED_AT:
             batch.woke = batch.woke or not started
@@ -43,7 +45,7 @@ def claim(batch: Batch, command: c.Claim) -> list[c.Claimed]:
 
 def _round(batch: Batch, command: c.Claim, owner: int, limit: int, started: list[Job]) -> int:
     """Take jobs from the store, start those that may; how many there were to look at, 0 when it is enough."""
-    query = _query(batch, command, owner, limit)
+    query = _query(batch, command, owner, limit, started)
     jobs = batch.txn.claim(query)
     if jobs and not command.owner:
         # Only now: a process that finds nothing, and waits, must not write to keep its number.
@@ -61,7 +63,7 @@ def _round(batch: Batch, command: c.Claim, owner: int, limit: int, started: list
     return 0 if full and started else len(jobs)
 
 
-def _query(batch: Batch, command: c.Claim, owner: int, limit: int) -> ClaimQuery:
+def _query(batch: Batch, command: c.Claim, owner: int, limit: int, started: list[Job]) -> ClaimQuery:
     return ClaimQuery(
         owner=owner,
         now_ms=batch.now_ms,
@@ -72,7 +74,17 @@ def _query(batch: Batch, command: c.Claim, owner: int, limit: int) -> ClaimQuery
         priority=command.priority,
         mock=command.mock,
         passing=tuple((tenant, task) for tenant, task, domain in batch.pauses() if domain is None),
+        tenants=command.tenants,
+        picks=_left(command.picks, started),
     )
+
+
+def _left(picks: tuple[Pick, ...], started: list[Job]) -> tuple[Pick, ...]:
+    """What the picks still want. One that wants nothing stays, so that they are never all gone."""
+    if not picks or not started:
+        return picks
+    taken = Counter((job.tenant, job.task) for job in started)
+    return tuple((tenant, task, most - taken[tenant, task]) for tenant, task, most in picks)
 
 
 def _start(batch: Batch, command: c.Claim, owner: int, jobs: list[Job], started: list[Job]) -> bool:

@@ -22,6 +22,7 @@ from ..core.errors import Closed, StoreError
 from ..store.clock import monotonic_s
 from ..store.contract import ReadTxn
 from .engine import Done, Engine
+from .prospects import prospects
 from .ticket import Ticket, deliver
 from .watcher import Watcher
 
@@ -45,7 +46,8 @@ class Committer:
         self._claims: list[Ticket] = []
         self._awaits: list[Ticket] = []
         self._next_ms: int | None = None
-        self._look = False
+        # Whether those who wait should look: something of ours was committed, or perhaps of another's.
+        self._look = self._rung = False
         # How many commands the last commit had, and how long it took.
         self._last_count, self._last_s = 0, 0.0
         self._closed = False
@@ -86,8 +88,10 @@ class Committer:
         try:
             return await future
         except asyncio.CancelledError:
-            # Answered already: `deliver` finds the future cancelled and gives back what it holds.
-            ticket.abandon()
+            # Answered already: `deliver` finds the future cancelled and gives back what it holds; or it
+            # has told the future, in the same moment, and nobody will ever look at that.
+            if not ticket.abandon() and future.done() and not future.cancelled():
+                self._give_back(ticket)
             raise
 
     def close(self) -> None:
@@ -122,7 +126,7 @@ class Committer:
                 if item is _STOP:
                     return False, tickets
                 if item is _BELL:
-                    self._look, self.engine.next_upkeep_ms = True, 0
+                    self._rung = True
                 else:
                     tickets.append(item)
                     if isinstance(item.command, c.Add):
@@ -144,7 +148,7 @@ class Committer:
             sleep(GATHERING_STEP_S)
 
     def _sleep_s(self) -> float | None:
-        if self._look:
+        if self._look or self._rung:
             return 0.0
         waiting = [ticket.deadline_s for ticket in (*self._claims, *self._awaits)]
         if not waiting:
@@ -158,14 +162,16 @@ class Committer:
         """One transaction, and those that wait for what it, or somebody else, may have brought."""
         awaits = [ticket for ticket in tickets if isinstance(ticket.command, c.Await)]
         writes = [ticket for ticket in tickets if not isinstance(ticket.command, c.Await)]
-        due = self._next_ms is not None and self.engine.store.now_ms() >= self._next_ms
+        # Whoever went away must get nothing: what he gives back just now would come to him again.
+        self._claims = [ticket for ticket in self._claims if not ticket.abandoned]
+        # What is just being added is claimed in the same commit.
         brings = any(isinstance(ticket.command, BRINGING) for ticket in writes)
-        if self._claims and (self._look or due or brings):
-            # First come, first served: those who have waited longest are asked first. What is just
-            # being added they get in the same commit.
+        if self._claims and (brings or self._is_promising(busy=bool(writes))):
+            # First come, first served: those who have waited longest are asked first.
             writes = [*self._claims, *writes]
             self._claims = []
-        looked, self._look = self._look, False
+        looked = self._look or self._rung
+        self._look = self._rung = False
         ended: set[int] = set()
         if writes:
             ended = self._commit(writes)
@@ -175,6 +181,31 @@ class Committer:
             self._resolve_awaits()
         self._expire()
         self._watcher.watch(bool(self._claims or self._awaits))
+
+    def _is_promising(self, *, busy: bool) -> bool:
+        """Whether those who wait for a job may find one, or something is due that brings one.
+
+        Another process may have committed anything. Before all who wait queue for the write lock, which
+        would cost whoever adds most of his speed, each looks beside it whether there is anything to get.
+        """
+        due = self._next_ms is not None and self.engine.store.now_ms() >= self._next_ms
+        if not self._rung:
+            return self._look or due
+        if not (busy or self._look or due):
+            try:
+                found = self.engine.read(lambda txn: prospects(txn, [t.command for t in self._claims]))
+            except Exception:
+                # Whoever writes meets the same, and has somebody to tell.
+                return True
+            if not found.any:
+                if found.fires_ms is not None:
+                    self.engine.next_upkeep_ms = min(self.engine.next_upkeep_ms, found.fires_ms)
+                moments = (found.next_ms, self.engine.next_upkeep_ms)
+                self._next_ms = min(moment for moment in moments if moment is not None)
+                return False
+        # What has no moment of its own may have changed too.
+        self.engine.next_upkeep_ms = 0
+        return True
 
     def _commit(self, tickets: list[Ticket]) -> set[int]:
         started_s = monotonic_s()

@@ -1,11 +1,16 @@
 """Questions to the store that change nothing: one consistent view each."""
 
+from ..core.bounds import PAGE_JOBS
 from ..core.errors import NotFound
+from ..core.family import is_stuck
 from ..core.job import Body, Job, Place
 from ..core.limits import Limit, find_pattern
+from ..core.notes import Log
 from ..core.schedule import Schedule
 from ..core.why import Facts, why
-from ..store.contract import CountKey, ReadTxn
+from ..core.worker import knows
+from ..store.contract import CountKey, JobFilter, ReadTxn, Waiting, WaitingQuery
+from . import notes
 from .limiting import STOPPED
 from .records import (
     LIMIT,
@@ -20,6 +25,10 @@ from .records import (
     read_pause,
 )
 from .schedules import Kept, read_kept
+from .workers import alive
+
+# How many pages of PAUSED jobs are looked through for one that will go on.
+PAUSED_PAGES = 10
 
 
 def job(txn: ReadTxn, job_id: int) -> Job:
@@ -34,6 +43,16 @@ def bodies(txn: ReadTxn, job_id: int) -> tuple[Body | None, Body | None]:
     """The data and the result of a job."""
     job(txn, job_id)
     return txn.bodies([job_id]).get(job_id), txn.bodies([job_id], result=True).get(job_id)
+
+
+def steps(txn: ReadTxn, job_id: int) -> dict[str, str]:
+    """The results of a job's steps so far, JSON texts, by name."""
+    return notes.steps(txn, job(txn, job_id))
+
+
+def log(txn: ReadTxn, job_id: int) -> Log:
+    """The last lines of a job's log."""
+    return notes.log(txn, job(txn, job_id))
 
 
 def reason(txn: ReadTxn, job_id: int) -> str:
@@ -52,6 +71,7 @@ def reason(txn: ReadTxn, job_id: int) -> str:
         limit=limit,
         domain=domain,
         paused=_paused(txn, found),
+        workers=sum(knows(worker, found.tenant, found.task) for worker in alive(txn)),
         ready_before=max(ready - 1, 0) if found.place == Place.READY else 0,
     )
     return why(found, facts)
@@ -76,6 +96,14 @@ def _paused(txn: ReadTxn, found: Job) -> tuple[str, ...]:
 def pauses(txn: ReadTxn) -> list[Pause]:
     """What claims pass by."""
     return [read_pause(name) for name in txn.records(PAUSE)]
+
+
+def waiting(
+    txn: ReadTxn, *, tenants: tuple[str, ...] | None, tasks: tuple[str, ...], limit: int
+) -> list[Waiting]:
+    """Whose turn it is, of those that are not paused; see `ReadTxn.waiting`."""
+    passing = tuple((tenant, task) for tenant, task, domain in pauses(txn) if domain is None)
+    return txn.waiting(WaitingQuery(limit=limit, tenants=tenants, tasks=tasks, passing=passing))
 
 
 def limit_of(txn: ReadTxn, tenant: str, domain: bytes) -> Limit | None:
@@ -110,6 +138,32 @@ def schedule(txn: ReadTxn, tenant: str, name: str) -> Schedule | None:
     return read_kept(raw).schedule if raw else None
 
 
-def counts(txn: ReadTxn, tenant: str) -> dict[CountKey, int]:
-    """How many jobs of a tenant there are of each kind."""
+def counts(txn: ReadTxn, tenant: str | None) -> dict[CountKey, int]:
+    """How many jobs of a tenant, or of all, there are of each kind."""
     return dict(sorted(txn.counts(tenant=tenant).items()))
+
+
+def unfinished(txn: ReadTxn, tenant: str | None, tasks: tuple[str, ...] | None) -> int:
+    """How many jobs of these tasks have yet to end, besides those that only an operator can move."""
+    found = [(k, n) for k, n in txn.counts(tenant=tenant).items() if tasks is None or k.task in tasks]
+    moving = sum(n for key, n in found if key.place not in (Place.PAUSED, Place.DONE))
+    if not moving and tasks is None and txn.moments().scheduled is not None:
+        # A job of a caller's own transaction is in no count yet.
+        moving = 1
+    paused = [key.task for key, _ in found if key.place == Place.PAUSED]
+    return moving or sum(_waits(txn, tenant, task) for task in paused)
+
+
+def _waits(txn: ReadTxn, tenant: str | None, task: str) -> bool:
+    """Whether any PAUSED job of a task will go on by itself."""
+    query, after = JobFilter(tenant=tenant, task=task, place=Place.PAUSED), 0
+    for _ in range(PAUSED_PAGES):
+        page = txn.jobs(query, after=after, limit=PAGE_JOBS)
+        parents = txn.load({job.parent_id for job in page if job.parent_id})
+        if any(not is_stuck(job, parents.get(job.parent_id)) for job in page):
+            return True
+        if len(page) < PAGE_JOBS:
+            return False
+        after = page[-1].id
+    # Too many to look at each: as long as anything moves, one of them may.
+    return any(key.place not in (Place.PAUSED, Place.DONE) for key in txn.counts(tenant=tenant))

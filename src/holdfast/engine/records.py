@@ -14,6 +14,8 @@ PAUSE = "pause"
 SCHEDULE, SYSID, SETTING, WORKER = "schedule", "sysid", "setting", "worker"
 # The last moment of a deleted schedule, by its number.
 FLOOR = "schedule_floor"
+# What a run leaves behind: a step, by (job, number), and the last lines of its log, by job.
+STEPS, LOG = "steps", "log"
 # Work that was too much for one transaction, and goes on in upkeep.
 CHORE = "chore"
 

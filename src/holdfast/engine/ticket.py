@@ -16,6 +16,7 @@ class Ticket:
         "_signal",
         "abandoned",
         "answered",
+        "callback",
         "command",
         "deadline_s",
         "future",
@@ -31,6 +32,7 @@ class Ticket:
         self.abandoned = False
         self.loop: asyncio.AbstractEventLoop | None = None
         self.future: asyncio.Future[Any] | None = None
+        self.callback: Callable[[Any], None] | None = None
         self._lock = threading.Lock()
         # A lock that the answer releases: the cheapest thing that a thread can wait for.
         self._signal = threading.Lock()
@@ -40,6 +42,10 @@ class Ticket:
         """Let a coroutine wait for it instead of a thread."""
         self.loop, self.future = loop, loop.create_future()
         return self.future
+
+    def for_callback(self, loop: asyncio.AbstractEventLoop, callback: Callable[[Any], None]) -> None:
+        """Let a function hear of it on a loop: of thousands at once, for next to nothing each."""
+        self.loop, self.callback = loop, callback
 
     def take(self) -> Any:
         """Wait for the reply in this thread."""
@@ -79,6 +85,9 @@ def deliver(tickets: Iterable[Ticket], give_up: Callable[[Ticket], None]) -> Non
 
 def _resolve(tickets: list[Ticket], give_up: Callable[[Ticket], None]) -> None:
     for ticket in tickets:
+        if ticket.callback is not None:
+            ticket.callback(ticket.reply)
+            continue
         assert ticket.future is not None
         if ticket.future.done():
             give_up(ticket)

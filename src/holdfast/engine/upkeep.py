@@ -1,7 +1,7 @@
 """Upkeep: whatever becomes true by itself.
 
     promote    jobs that came due, leases that ran out, jobs that expired, domains whose moment has come
-    the rest   schedules, chores, unique keys that ran out, the archive's old end
+    the rest   schedules, chores, unique keys that ran out, the archive's old end, workers that are gone
 
 `promote` goes before every claim, so that nobody waits for upkeep. Everything is idempotent and works
 in bounded batches by index; every process may do it, and nothing depends on who does.
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from ..core import rules
 from ..core.bounds import UPKEEP_JOBS
 from ..core.job import Job, Place
-from . import chores, schedules
+from . import chores, schedules, workers
 from .batch import Batch
 
 # How often a process that claims looks at what has no moment of its own.
@@ -47,9 +47,10 @@ def rest(batch: Batch) -> int:
     """Everything else; when to do it next."""
     again = schedules.fire(batch)
     busy = chores.go_on(batch)
+    workers.bury(batch)
     busy = batch.txn.lapse_unique(batch.now_ms, UPKEEP_JOBS) == UPKEEP_JOBS or busy
     old = batch.txn.purge(batch.now_ms - batch.retention_ms, tenant=None, limit=UPKEEP_JOBS)
-    batch.counts.went(old)
+    batch.forgotten(old)
     if busy or len(old) == UPKEEP_JOBS:
         return batch.now_ms
     return min(again or batch.now_ms + PERIOD_MS, batch.now_ms + PERIOD_MS)

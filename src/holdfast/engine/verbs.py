@@ -15,7 +15,7 @@ from ..core import family, rules
 from ..core.errors import LeaseLost, NotFound
 from ..core.job import Code, Job, Place, State
 from ..core.outcome import backoff_ms, outcome
-from . import chores, governing, schedules
+from . import chores, governing, notes, schedules, workers
 from .adding import add_all, add_one, put
 from .batch import Batch
 
@@ -54,6 +54,8 @@ def answer(batch: Batch, command: c.Answer) -> Ref:
     job = _held(batch, command.hold, verb)
     if command.code != Code.FAILED:
         family.check_child_may_end(job, batch.find(job.parent_id) if job.parent_id else None, verb)
+    if command.lines:
+        job = notes.add_lines(batch, job, command.lines)
     after = _answered(batch, job, command)
     if command.code != Code.FAILED:
         # A finish or retry is the parent's word that it has seen its ended children.
@@ -69,7 +71,7 @@ def answer(batch: Batch, command: c.Answer) -> Ref:
     elif command.code == Code.OK and job.then:
         follow = msgspec.json.decode(job.then, type=c.NewJob)
         data = command.result if command.result is not None else "null"
-        add_one(batch, replace(follow, data=data, tenant=job.tenant))
+        add_one(batch, replace(follow, data=data, tenant=job.tenant), follows=True)
     return Ref(job.id)
 
 
@@ -125,6 +127,20 @@ def report(batch: Batch, command: c.Report) -> Ref:
     return Ref(job.id)
 
 
+def step(batch: Batch, command: c.Step) -> Ref:
+    """Keep a step's result; see `Step`."""
+    job = _held(batch, command.hold, "keep a step of")
+    put(batch, job, notes.add_step(batch, job, name=command.name, result=command.result), None)
+    return Ref(job.id)
+
+
+def log(batch: Batch, command: c.Log) -> Ref:
+    """Add to a job's log; see `Log`."""
+    job = _held(batch, command.hold, "log for")
+    put(batch, job, notes.add_lines(batch, job, command.lines), None)
+    return Ref(job.id)
+
+
 def update(batch: Batch, command: c.Update) -> Ref:
     """Change what a job will do; see `Update`."""
     job = _held(batch, command.hold, "update") if command.hold else batch.get(command.job_id)
@@ -174,7 +190,7 @@ def delete(batch: Batch, command: c.Delete) -> None:
 def purge(batch: Batch, command: c.Purge) -> int:
     """Delete old archived jobs; see `Purge`."""
     gone = batch.txn.purge(command.before_ms, tenant=command.tenant, limit=command.limit)
-    batch.counts.went(gone)
+    batch.forgotten(gone)
     return len(gone)
 
 
@@ -184,6 +200,8 @@ VERBS: dict[type[c.Command], Callable[[Batch, Any], Any]] = {
     c.Release: release,
     c.Extend: extend,
     c.Report: report,
+    c.Step: step,
+    c.Log: log,
     c.Update: update,
     c.Cancel: cancel,
     c.Requeue: requeue,
@@ -194,4 +212,6 @@ VERBS: dict[type[c.Command], Callable[[Batch, Any], Any]] = {
     c.SetSchedule: schedules.set_schedule,
     c.DeleteSchedule: schedules.delete_schedule,
     c.PauseSchedule: schedules.pause_schedule,
+    c.Enlist: workers.enlist,
+    c.Dismiss: workers.dismiss,
 }

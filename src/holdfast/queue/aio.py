@@ -1,23 +1,39 @@
 """The queue for asyncio: the same verbs, to await. Nothing is decided here that `Queue` decides too."""
 
 import asyncio
-import inspect
 from collections.abc import Callable, Iterable
 from types import TracebackType
-from typing import Any, Generic, ParamSpec, Self, TypeVar, Unpack, cast
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Generic,
+    ParamSpec,
+    Protocol,
+    Self,
+    TypeVar,
+    Unpack,
+    cast,
+    overload,
+)
 
 from ..core import commands as c
 from ..core.errors import BadInput
 from ..core.job import Job
 from ..core.limits import Limit
+from ..core.notes import Line
 from ..core.schedule import Schedule
 from ..store.clock import monotonic_s
-from . import asks, base
+from . import asks, base, running
 from .asks import Ask, Look
 from .base import BaseQueue
 from .claimed import Holding, delay_ms_of
+from .decorators import AsyncTaskOptions
 from .options import Duration, FiringOptions, JobOptions, Key, Moment, merge
 from .task import Task
+
+if TYPE_CHECKING:
+    from .decorators import AnyContext
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -75,8 +91,23 @@ class AsyncTask(Task[P, R]):
         return await self.queue.add_many([self._spread(arguments) for arguments in calls])
 
 
+_Batched = Callable[[Callable[[list[T]], Any]], AsyncTask[[T], Any]]
+
+
+class AsyncDecorator(Protocol):
+    """Makes a function or coroutine function a task."""
+
+    @overload
+    def __call__(self, function: "Callable[Concatenate[AnyContext, P], R]", /) -> AsyncTask[P, R]: ...
+
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> AsyncTask[P, R]: ...
+
+
 class AsyncClaimedJob(Holding):
     """A job that this process holds; see `ClaimedJob`."""
+
+    _queue: "AsyncQueue"
 
     def __init__(self, queue: "AsyncQueue", claimed: c.Claimed, lease_ms: int, *, renew: bool) -> None:
         super().__init__(claimed, lease_ms, queue.tenant)
@@ -128,25 +159,17 @@ class AsyncClaimedJob(Holding):
 
     async def children(self, *, after: Any = None, limit: int = 1000) -> list[Job]:
         """Its children of the last wave."""
-        return await self._queue._look(base.children(self, after=after, limit=limit))
+        return await self._queue._look(asks.children(self, after=after, limit=limit))
 
     async def run(self) -> Job:
         """Have this queue's task of that name do the work, and answer by what comes of it."""
-        task = self._queue._known(self.task)
-        try:
-            result = task.run(self)
-            if inspect.isawaitable(result):
-                result = await result
-        except Exception as error:
-            if self.answered:
-                raise
-            return await self.done(error=error)
-        if self.answered and not self.lost:
+        outcome = await running.run_async(self._queue._known(self.task), self)
+        if self._is_over(outcome):
             return self.record
-        if isinstance(result, Exception):
-            return await self.done(error=result)
+        if isinstance(outcome, Exception):
+            return await self.done(error=outcome)
         try:
-            return await self.done(result)
+            return await self.done(outcome)
         except BadInput as error:
             return await self.done(error=error)
 
@@ -248,6 +271,14 @@ class AsyncQueue(BaseQueue):
         """How many jobs of each task are in each state."""
         return await self._look(base.counts(self.tenant))
 
+    async def steps(self, job: Any) -> dict[str, Any]:
+        """The results of a job's steps so far, by name."""
+        return await self._look(base.steps(job))
+
+    async def log(self, job: Any) -> list[Line]:
+        """The last lines of a job's log."""
+        return await self._look(base.log(job))
+
     async def why(self, job: Any) -> str:
         """Why a job is not running."""
         return await self._look(base.why(job))
@@ -335,17 +366,18 @@ class AsyncQueue(BaseQueue):
         """Stop a schedule from firing, or let it go on."""
         return await self._ask(asks.pause_schedule(name, tenant=self.tenant, on=on))
 
-    def task(
-        self, *, name: str | None = None, **options: Unpack[JobOptions]
-    ) -> Callable[[Callable[P, R]], AsyncTask[P, R]]:
-        """Make a function or coroutine function a task of this queue."""
+    @overload
+    def task(self, **options: Unpack[AsyncTaskOptions]) -> AsyncDecorator: ...
 
-        def decorate(function: Callable[P, R]) -> AsyncTask[P, R]:
-            task = AsyncTask(
-                function, name or function.__name__, merge({}, options), tenant=self.tenant, adder=_no_adder
-            )
+    @overload
+    def task(self, *, batch: int, **options: Unpack[AsyncTaskOptions]) -> _Batched[T]: ...
+
+    def task(self, **options: Any) -> Any:
+        """Make a function or coroutine function a task of this queue; see `Queue.task`."""
+
+        def decorate(function: Callable[..., Any]) -> Any:
+            task = self._made(AsyncTask, function, options, _no_adder)
             task.queue = self
-            self.tasks[task.name] = task
             return task
 
         return decorate

@@ -1,4 +1,4 @@
-"""What a handler may raise or return besides a result."""
+"""What a handler may raise or return besides a result, and what is raised in it."""
 
 from ..core.durations import duration_ms
 from .options import Duration
@@ -18,3 +18,13 @@ class Retry(Exception):
         self.delay_ms = None if delay is None else duration_ms(delay, name="delay")
         self.counts = counts
         super().__init__(reason or "asked to run again")
+
+
+class SoftTimeout(Exception):
+    """Raised in a function that runs past its task's `soft_timeout`: time to clean up, or to hurry.
+
+    Unless it is caught the run ends with it, as with any other exception.
+    """
+
+    def __init__(self, text: str = "it ran past its soft_timeout") -> None:
+        super().__init__(text)

@@ -14,6 +14,7 @@ from ..core.bounds import (
     DOMAIN_BYTES,
     MAX_DURATION_MS,
     MIN_LEASE_MS,
+    PAGE_JOBS,
 )
 from ..core.checks import check_key, check_new, check_whole
 from ..core.durations import duration_ms, moment_ms
@@ -232,3 +233,10 @@ def pause_schedule(name: str, *, tenant: str, on: bool) -> Ask[Schedule]:
 def purge(before: Moment, *, tenant: str | None) -> Ask[int]:
     """Delete some of the archived jobs that ended before a moment."""
     return Ask(c.Purge(before_ms=moment_ms(before, name="before"), tenant=tenant), same)
+
+
+def children(job: Any, *, after: Any, limit: int) -> Look[list[Job]]:
+    """The children of a job that are kept beside it, by age."""
+    check_whole("limit", limit, 1, PAGE_JOBS)
+    number, start = job_id(job), job_id(after) if after else 0
+    return Look(lambda txn: txn.children(number, after=start, limit=limit))

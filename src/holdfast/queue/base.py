@@ -8,22 +8,30 @@ from collections.abc import Callable, Iterable
 from typing import Any, cast
 
 from ..core import commands as c
+from ..core import notes
 from ..core.bounds import DEFAULT_LEASE_MS, PAGE_JOBS
 from ..core.checks import check_name, check_whole
 from ..core.durations import duration_ms
 from ..core.errors import BadInput, Closed, NotFound
-from ..core.job import Job, Place, State
+from ..core.job import Job, State
 from ..core.limits import Limit
 from ..core.schedule import Schedule
 from ..engine import look
 from ..engine.committer import Committer
 from ..engine.engine import Engine
+from ..engine.ticket import Ticket
 from ..store.contract import JobFilter, ReadTxn, Store
 from . import asks
+from .alarm import Alarm, Bell
 from .asks import Ask, Look
+from .decorators import split
+from .lease import Lease
 from .options import Duration, JobOptions, decode, job_id, key_bytes, merge, task_name
 from .renewer import Renewer
 from .task import Task
+
+# How often a process that runs a job itself looks whether it is still wanted.
+LOOK_S = 0.5
 
 
 class Line:
@@ -33,9 +41,33 @@ class Line:
         self.pid = os.getpid()
         self.committer = Committer(Engine(store, retention_ms=retention_ms, dice=random.random))
         self.renewer = Renewer(self.committer)
+        self.alarm = Alarm()
+
+    def tell(self, command: c.Command) -> None:
+        """Have a command run, whatever comes of it."""
+        self.committer.submit(Ticket(command))
+
+    def follow(self, lease: Lease) -> Callable[[], None]:
+        """Learn within about half a second that a job which runs here is to stop, until told not to."""
+        bell: Bell | None = None
+
+        def look_again() -> None:
+            nonlocal bell
+            if not lease.is_open:
+                return
+            bell = self.alarm.after(LOOK_S, look_again)
+            lease.seen(self.committer.engine.read(lambda txn: txn.load([lease.job.id])).get(lease.job.id))
+
+        bell = self.alarm.after(LOOK_S, look_again)
+
+        def off() -> None:
+            bell.off()
+
+        return off
 
     def close(self) -> None:
         """Stop renewing, commit what waits, let go of the store."""
+        self.alarm.close()
         self.renewer.close()
         self.committer.close()
 
@@ -117,6 +149,15 @@ class BaseQueue:
             new = self.call(task, data, **options)
         return asks.schedule(name, new, **when)
 
+    def _made(self, kind: Any, function: Callable[..., Any], said: dict[str, Any], adder: Any) -> Any:
+        """A task of this queue, by what its decorator was told."""
+        options, handled = split(dict(said))
+        name = options.pop("name", None) or function.__name__
+        jobs = merge({}, cast(JobOptions, options))
+        task = kind(function, name, jobs, tenant=self.tenant, adder=adder, handled=handled)
+        self.tasks[task.name] = task
+        return task
+
     def _known(self, name: str) -> Task[..., Any]:
         task = self.tasks.get(name)
         if task is None:
@@ -149,6 +190,18 @@ def data(job: Any) -> Look[Any]:
     """A job's data."""
     number = job_id(job)
     return Look(lambda txn: decode(look.bodies(txn, number)[0]))
+
+
+def steps(job: Any) -> Look[dict[str, Any]]:
+    """The results of a job's steps so far, by name."""
+    number = job_id(job)
+    return Look(lambda txn: {name: decode(text) for name, text in look.steps(txn, number).items()})
+
+
+def log(job: Any) -> Look[list[notes.Line]]:
+    """The last lines of a job's log."""
+    number = job_id(job)
+    return Look(lambda txn: list(look.log(txn, number).lines))
 
 
 def why(job: Any) -> Look[str]:
@@ -198,22 +251,7 @@ def schedules(tenant: str) -> Look[list[Schedule]]:
     return Look(lambda txn: [kept.schedule for kept in look.schedules(txn, tenant)])
 
 
-def children(job: Any, *, after: Any, limit: int) -> Look[list[Job]]:
-    """The children of a job that are kept beside it, by age."""
-    check_whole("limit", limit, 1, PAGE_JOBS)
-    number, start = job_id(job), job_id(after) if after else 0
-    return Look(lambda txn: txn.children(number, after=start, limit=limit))
-
-
-def unfinished(tenant: str, tasks: Iterable[Any] | None) -> Look[int]:
-    """How many jobs have yet to end: waiting, held, running or paused."""
+def unfinished(tenant: str | None, tasks: Iterable[Any] | None) -> Look[int]:
+    """How many jobs have yet to end, besides those that only an operator can move."""
     names = asks.task_names(tasks)
-
-    def read(txn: ReadTxn) -> int:
-        found = look.counts(txn, tenant).items()
-        waiting = txn.moments().scheduled is not None
-        kept = sum(n for k, n in found if k.place != Place.DONE and (names is None or k.task in names))
-        # A job of a caller's own transaction is in no count yet.
-        return kept or (waiting and names is None)
-
-    return Look(read)
+    return Look(lambda txn: look.unfinished(txn, tenant, names))

@@ -15,13 +15,17 @@ from . import asks
 from .answers import Failed, Retry
 from .asks import Ask
 from .lease import Lease
+from .logbook import Logbook
 from .options import Duration, decode, encode
 
 
 class Holding:
     """What the two kinds of claimed job share: reading the job, and forming the holder's commands."""
 
+    _queue: Any
+
     def __init__(self, claimed: c.Claimed, lease_ms: int, tenant: str) -> None:
+        self._logbook: Logbook | None = None
         self._lease = Lease(claimed.job, lease_ms)
         self._body = claimed.data
         self._tenant = tenant
@@ -75,8 +79,14 @@ class Holding:
 
     @property
     def cancelled(self) -> bool:
-        """Whether somebody asked the job to stop, as of the last renewal."""
-        return self._lease.job.cancel_requested
+        """Whether the work is no longer wanted, as far as is known here: asked to stop, or lost."""
+        return self._lease.stopped
+
+    def log(self, text: str) -> None:
+        """Add to the job's log; sent within half a second, and with the answer."""
+        if self._logbook is None:
+            self._logbook = Logbook(self._lease, self._queue.line)
+        self._logbook.write(text)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.id} {self.task!r} claim {self.claim}>"
@@ -92,11 +102,21 @@ class Holding:
         self._check_open(verb)
         command = c.Answer(hold=self._lease.hold, code=code, held=self._lease.job, **fields)
         check(command)
+        if self._logbook is not None:
+            command = replace(command, lines=self._logbook.last())
         return Ask(command, self._closed)
 
     def _closed(self, reply: Any) -> Job:
         self._lease.is_open = False
+        if self._logbook is not None:
+            self._logbook.close()
         return self._lease.job if not isinstance(reply, Job) else reply
+
+    def _is_over(self, outcome: Any) -> bool:
+        """Whether the handler, which may have the job itself, has answered; what it raised then is raised."""
+        if self.answered and isinstance(outcome, Exception):
+            raise outcome
+        return self.answered and not self.lost
 
     def _done(self, result: Any, error: BaseException | str | None, data: Any) -> Ask[Job]:
         if isinstance(error, Failed):

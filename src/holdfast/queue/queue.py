@@ -1,22 +1,27 @@
 """The queue: what people hold. Each verb is one ask of the engine; it returns after the commit."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from types import TracebackType
-from typing import Any, ParamSpec, Self, TypeVar, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, cast, overload
 
 from ..core import commands as c
 from ..core.errors import BadInput
 from ..core.job import Job
 from ..core.limits import Limit
+from ..core.notes import Line
 from ..core.schedule import Schedule
 from ..store.clock import monotonic_s
-from . import asks, base
+from . import asks, base, running
 from .asks import Ask, Look
 from .base import BaseQueue
 from .claimed import Holding, delay_ms_of
+from .decorators import BatchDecorator, Decorator, TaskOptions
 from .handle import Handle
-from .options import Duration, FiringOptions, JobOptions, Key, Moment, merge
+from .options import Duration, FiringOptions, JobOptions, Key, Moment
 from .task import Task
+
+if TYPE_CHECKING:
+    from .decorators import AnyContext
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -28,6 +33,8 @@ class ClaimedJob(Holding):
 
     Its lease is renewed from a thread until it is answered, dropped or the queue is closed.
     """
+
+    _queue: "Queue"
 
     def __init__(self, queue: "Queue", claimed: c.Claimed, lease_ms: int, *, renew: bool) -> None:
         super().__init__(claimed, lease_ms, queue.tenant)
@@ -90,27 +97,24 @@ class ClaimedJob(Holding):
 
     def children(self, *, after: Any = None, limit: int = 1000) -> list[Job]:
         """Its children of the last wave, to see how they ended."""
-        return self._queue._look(base.children(self, after=after, limit=limit))
+        return self._queue._look(asks.children(self, after=after, limit=limit))
 
     def run(self) -> Job:
         """Have this queue's task of that name do the work, and answer by what comes of it."""
-        task = self._queue._known(self.task)
-        try:
-            result = task.run(self)
-        except Exception as error:
-            if self.answered:
-                raise
-            return self.done(error=error)
-        if self.answered and not self.lost:
-            # It has the job itself, and has answered for it.
+        (outcome,) = running.run(self._queue._known(self.task), [self], self._await)
+        if self._is_over(outcome):
             return self.record
-        if isinstance(result, Exception):
-            return self.done(error=result)
+        if isinstance(outcome, Exception):
+            return self.done(error=outcome)
         try:
-            return self.done(result)
+            return self.done(outcome)
         except BadInput as error:
             # A result that cannot be written is an error of the run.
             return self.done(error=error)
+
+    def _await(self, work: Awaitable[Any]) -> Any:
+        """Run what a handler awaits to its end; a worker has a loop of its own for that."""
+        return running.wait_here(work)
 
     def __enter__(self) -> Self:
         return self
@@ -223,6 +227,14 @@ class Queue(BaseQueue):
         """How many jobs of each task are in each state."""
         return self._look(base.counts(self.tenant))
 
+    def steps(self, job: Any) -> dict[str, Any]:
+        """The results of a job's steps so far, by name; of one that is FINISHED there are none."""
+        return self._look(base.steps(job))
+
+    def log(self, job: Any) -> list[Line]:
+        """The last lines of a job's log, live or archived."""
+        return self._look(base.log(job))
+
     def why(self, job: Any) -> str:
         """Why a job is not running, in a sentence."""
         return self._look(base.why(job))
@@ -306,45 +318,31 @@ class Queue(BaseQueue):
         return self._ask(asks.pause_schedule(name, tenant=self.tenant, on=on))
 
     @overload
+    def task(self, function: "Callable[Concatenate[AnyContext, P], R]", /) -> Task[P, R]: ...
+
+    @overload
     def task(self, function: Callable[P, R], /) -> Task[P, R]: ...
 
     @overload
-    def task(
-        self,
-        function: None = None,
-        /,
-        *,
-        name: str | None = None,
-        cron: str | None = None,
-        every: Duration | None = None,
-        tz: str | None = None,
-        **options: Unpack[JobOptions],
-    ) -> Callable[[Callable[P, R]], Task[P, R]]: ...
+    def task(self, function: None = None, /, **options: Unpack[TaskOptions]) -> Decorator: ...
 
+    @overload
     def task(
-        self,
-        function: Callable[..., Any] | None = None,
-        /,
-        *,
-        name: str | None = None,
-        cron: str | None = None,
-        every: Duration | None = None,
-        tz: str | None = None,
-        **options: Any,
-    ) -> Any:
-        """Make a function a task of this queue; `cron` or `every` also schedules it."""
+        self, function: None = None, /, *, batch: int, **options: Unpack[TaskOptions]
+    ) -> BatchDecorator: ...
+
+    def task(self, function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
+        """Make a function a task of this queue; `cron` or `every` also schedules it.
+
+        A parameter annotated `Context` is given to the function and is no part of the job. Besides the
+        options of jobs: `soft_timeout`, `cancel="raise"`, `batch` (see docs/handlers.md).
+        """
+        when = {word: options.pop(word, None) for word in ("cron", "every", "tz")}
 
         def decorate(function: Callable[..., Any]) -> Task[..., Any]:
-            task: Task[..., Any] = Task(
-                function,
-                name or function.__name__,
-                merge({}, cast(JobOptions, options)),
-                tenant=self.tenant,
-                adder=self.add_many,
-            )
-            self.tasks[task.name] = task
-            if cron is not None or every is not None:
-                self.schedule(task.name, task, cron=cron, every=every, tz=tz)
+            task: Task[..., Any] = self._made(Task, function, options, self.add_many)
+            if when["cron"] is not None or when["every"] is not None:
+                self.schedule(task.name, task, **when)
             return task
 
         return decorate if function is None else decorate(function)

@@ -3,7 +3,17 @@
 import functools
 import inspect
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack, get_type_hints
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Generic,
+    ParamSpec,
+    TypeVar,
+    Unpack,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import msgspec
 
@@ -11,12 +21,15 @@ from ..core.checks import check_name, check_new
 from ..core.commands import NewJob
 from ..core.errors import BadInput
 from ..core.job import Body, Job
+from .context import AsyncContext, Context
+from .handling import handling
 from .options import JobOptions, encode, key_bytes, merge, new_job
 
 if TYPE_CHECKING:
     from .claimed import Holding
     from .handle import Handle
 
+_CONTEXTS = {kind.__name__: kind for kind in (Context, AsyncContext)}
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -26,11 +39,15 @@ class Signature:
 
     def __init__(self, name: str, function: Callable[..., Any]) -> None:
         self._name = name
-        self._signature = inspect.signature(function)
         hints = _hints(function)
+        signature = inspect.signature(function)
+        # The name of the parameter that gets the context, and its kind.
+        self.context = _context(name, function, hints)
+        kept = [p for p in signature.parameters.values() if not self.context or p.name != self.context[0]]
+        self._signature = signature.replace(parameters=kept)
         self.extras = False
         fields: list[Any] = []
-        for parameter in self._signature.parameters.values():
+        for parameter in kept:
             if parameter.kind in (parameter.VAR_POSITIONAL, parameter.POSITIONAL_ONLY):
                 star = "*" if parameter.kind == parameter.VAR_POSITIONAL else ""
                 needed = "a named parameter: arguments travel by name"
@@ -82,6 +99,10 @@ class Signature:
             named = msgspec.json.decode(data) | named
         return named
 
+    def read_item(self, data: Body) -> Any:
+        """Data as one item of a batch."""
+        raise AssertionError("only a batch has items")
+
     def _read_whole(self, data: Body) -> dict[str, Any]:
         if len(self.names) != 1:
             found = "bytes" if isinstance(data, bytes) else "not an object"
@@ -99,6 +120,58 @@ class Signature:
             ) from None
 
 
+class BatchSignature(Signature):
+    """How one item of a batch is written and read: the function takes a list of them."""
+
+    def __init__(self, name: str, function: Callable[..., Any]) -> None:
+        super().__init__(name, function)
+        listed = self._one is Any or self._one is list or get_origin(self._one) is list
+        if self.context or self.extras or len(self.names) != 1 or not listed:
+            found = f"({', '.join(self.names)})" if not self.context else "with a context"
+            needed = "one parameter, a list: jobs of a batch have no arguments of their own"
+            raise BadInput(f"signature of batch task {name}", found, needed=needed)
+        (kind,) = get_args(self._one) or (Any,)
+        self._item = msgspec.json.Decoder(kind)
+        self._takes_bytes = kind in (Any, bytes)
+
+    def write(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Body:
+        """An item as data."""
+        if len(args) != 1 or kwargs:
+            found = f"{len(args)} and {', '.join(kwargs) or 'no others'}"
+            raise BadInput(f"arguments of batch task {self._name}", found, needed="one item")
+        data = encode(f"item of task {self._name}", args[0])
+        self.read_item(data)
+        return data
+
+    def read(self, data: Body) -> dict[str, Any]:
+        """A batch of one."""
+        return {self.names[0]: [self.read_item(data)]}
+
+    def read_item(self, data: Body) -> Any:
+        """Data as one item of a batch."""
+        if isinstance(data, bytes) and self._takes_bytes:
+            return data
+        try:
+            return self._item.decode(data)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise BadInput(
+                f"item of task {self._name}", "data", needed=f"such as its function takes ({error})"
+            ) from None
+
+
+def _context(name: str, function: Callable[..., Any], hints: dict[str, Any]) -> tuple[str, type] | None:
+    """Which parameter gets the context; the wrong kind, or a second one, is refused."""
+    found = [(word, hint) for word, hint in hints.items() if hint in (Context, AsyncContext)]
+    found = [(word, hint) for word, hint in found if word != "return"]
+    if not found:
+        return None
+    wanted = AsyncContext if inspect.iscoroutinefunction(function) else Context
+    if len(found) > 1 or found[0][1] is not wanted:
+        texts = ", ".join(f"{word}: {hint.__name__}" for word, hint in found)
+        raise BadInput(f"context of task {name}", texts, needed=f"one, a {wanted.__name__}")
+    return found[0]
+
+
 def _decoder(fields: list[Any]) -> "msgspec.json.Decoder[Any]":
     kinds = [
         (name, kind | msgspec.UnsetType, *rest) if rest else (name, kind) for name, kind, *rest in fields
@@ -110,8 +183,11 @@ def _hints(function: Callable[..., Any]) -> dict[str, Any]:
     try:
         return get_type_hints(inspect.unwrap(function))
     except (NameError, TypeError):
-        # Annotations that cannot be resolved say nothing; the values are taken as JSON has them.
-        return {}
+        # Annotations that cannot be resolved say nothing; the values are taken as JSON has them. But
+        # a context is known by its name.
+        raw = getattr(inspect.unwrap(function), "__annotations__", {})
+        named = {word: _CONTEXTS.get(str(text).rpartition(".")[2]) for word, text in raw.items()}
+        return {word: kind for word, kind in named.items() if kind is not None}
 
 
 class Using(Generic[P, R]):
@@ -130,16 +206,21 @@ class Using(Generic[P, R]):
 
 
 class Task(Generic[P, R]):
-    """A function that can be called, and whose calls can be queued."""
+    """A function that can be called, and whose calls can be queued.
+
+    `function` is the function itself: where a context is injected, or a batch taken, its arguments are
+    not those of `add`.
+    """
 
     def __init__(
         self,
-        function: Callable[P, R],
+        function: Callable[..., R],
         name: str,
         options: JobOptions,
         *,
         tenant: str,
         adder: Callable[[Iterable[NewJob]], "list[Handle[Any]]"],
+        handled: dict[str, Any] | None = None,
     ) -> None:
         check_name("task", name)
         functools.update_wrapper(self, function)
@@ -147,7 +228,8 @@ class Task(Generic[P, R]):
         self.function = function
         self.options = options
         self.adder = adder
-        self.signature = Signature(name, function)
+        self.handling = handling(function, name, handled or {}, options)
+        self.signature = BatchSignature(name, function) if self.handling.batch else Signature(name, function)
         self._tenant = tenant
         # A task's options are refused where they are written, not at the first call.
         check_new(new_job(name, "{}", _without_domain(options), tenant=tenant))
@@ -196,9 +278,12 @@ class Task(Generic[P, R]):
 
     def run(self, job: "Holding") -> Any:
         """Call the function with a claimed job's data; its result, or what it raises."""
-        if self.signature.whole:
-            return self.function(*(job,))  # type: ignore[arg-type,call-arg]
-        return self.function(**self.signature.read(job.body))  # type: ignore[call-arg]
+        signature = self.signature
+        arguments = {signature.names[0]: job} if signature.whole else signature.read(job.body)
+        if signature.context is not None:
+            name, kind = signature.context
+            arguments[name] = kind(job, job._queue)
+        return self.function(**arguments)
 
 
 def _with_domain(options: JobOptions, args: tuple[Any, ...], kwargs: dict[str, Any]) -> JobOptions:

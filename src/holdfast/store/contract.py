@@ -9,8 +9,8 @@ A store keeps jobs in order and decides nothing. `claim` is the one verb by whic
 itself, and then just as `core.rules.claim` would change a plain one.
 
 Order of locks, for stores that lock: jobs (parents included) by id, then domains by (tenant, name),
-then unique keys, then small records by (kind, name); counts last, and by adding only. Versions: a job
-or domain is replaced by the next version of itself, n by n + 1, or `Conflict` is raised and the whole
+then unique keys, then small records by (kind, name); counts last, by adding only, and turns. Versions: a
+job or domain is replaced by the next version of itself, n by n + 1, or `Conflict` is raised and the whole
 batch is done again. See docs/decisions/0003.
 """
 
@@ -25,6 +25,10 @@ from ..core.limits import Domain, DomainKey
 from ..core.unique import Unique, UniqueKey
 
 T = TypeVar("T")
+# (tenant, task) pairs that claims pass by; None stands for any.
+Passing = tuple[tuple[str | None, str | None], ...]
+# A tenant's task, and how many of its jobs at most.
+Pick = tuple[str, str, int]
 
 
 class CountKey(NamedTuple):
@@ -50,8 +54,43 @@ class ClaimQuery(NamedTuple):
     priority: int | None = None
     # Also mocked jobs; otherwise they are passed by.
     mock: bool = False
-    # Paused (tenant, task) pairs to pass by; None stands for any.
-    passing: tuple[tuple[str | None, str | None], ...] = ()
+    passing: Passing = ()
+    # Any of these tenants; None: no matter which.
+    tenants: tuple[str, ...] | None = None
+    # Only jobs of these pairs, which are all different, and of each at most so many; mocked ones are
+    # passed by. None: of all.
+    picks: tuple[Pick, ...] = ()
+
+    def is_asked(self, tenant: str, task: str) -> bool:
+        """Whether jobs of a tenant's task are asked for at all."""
+        return (
+            self.tenant in (None, tenant)
+            and (self.tenants is None or tenant in self.tenants)
+            and (self.tasks is None or task in self.tasks)
+            and not is_passed((tenant, task), self.passing)
+        )
+
+
+class WaitingQuery(NamedTuple):
+    """Whose READY jobs are looked for, and how many pairs; None: any."""
+
+    limit: int
+    tenants: tuple[str, ...] | None = None
+    tasks: tuple[str, ...] | None = None
+    passing: Passing = ()
+
+
+class Waiting(NamedTuple):
+    """A tenant's task that has READY jobs, and how many."""
+
+    tenant: str
+    task: str
+    ready: int
+
+
+def is_passed(pair: tuple[str, str], passing: Passing) -> bool:
+    """Whether a tenant's task is passed by."""
+    return any(tenant in (None, pair[0]) and task in (None, pair[1]) for tenant, task in passing)
 
 
 def leased(job: Job, query: ClaimQuery) -> Job:
@@ -126,10 +165,13 @@ class ReadTxn(Protocol):
     def jobs(self, query: JobFilter, *, after: int, limit: int) -> list[Job]:
         """Jobs that match, by id, from the first above `after`."""
 
-    def waiting(self, after: int, limit: int) -> list[tuple[str, str]]:
-        """(tenant, task) pairs with READY jobs, those served longest ago first, skipping `after` of them.
+    def waiting(self, query: WaitingQuery) -> list[Waiting]:
+        """Whose turn it is: tenants served longest ago first, and of each its tasks served longest ago.
 
-        A pair whose last READY job went is forgotten, and comes first when it has one again.
+        Of many tenants one task each, of few several each, in turn: the first of each tenant, then the
+        second. Who was never served, or not for very many turns, comes first, by name. The cost does
+        not grow with those that wait, so it looks at so many and no more: where all it sees is passed
+        by or not asked for, it is empty although others may wait.
         """
 
     def lineup(self, key: DomainKey, task: str, place: Place, *, last: bool, limit: int) -> list[Job]:
@@ -155,6 +197,9 @@ class ReadTxn(Protocol):
 
     def records(self, kind: str, names: Collection[str] | None = None) -> dict[str, bytes]:
         """Small named records of a kind: these names, or all."""
+
+    def present(self, name: str) -> bool:
+        """Whether a process that appeared under a name (`Store.appear`) is still there."""
 
 
 class Txn(ReadTxn, Protocol):
@@ -201,7 +246,7 @@ class Txn(ReadTxn, Protocol):
 
         They become what `leased` says, and are returned as they stood before. No two callers ever get
         the same job, and the list is in order. It may be shorter than asked, or empty; it never
-        waits (see `Store.wait`).
+        waits (see `Store.wait`). The pairs that it took from have had their turn (`waiting`).
         """
 
     def swap_domains(self, domains: Sequence[Domain]) -> None:
@@ -240,6 +285,12 @@ class Store(Protocol):
 
     def interrupt(self) -> None:
         """Wake this process's own `wait`."""
+
+    def appear(self, name: str) -> bool:
+        """Be seen by all who share the store until it is closed or the process ends, without a write.
+
+        Nobody else may ever have that name. False where the store cannot tell who is there.
+        """
 
     def check(self) -> list[str]:
         """What is wrong with the store and what to do about it, for `doctor`; nothing: an empty list."""

@@ -13,11 +13,13 @@ from msgspec.structs import replace
 
 from ..core import rank
 from ..core.errors import BadInput, Conflict, Unavailable
-from ..core.job import Body, Job, Place, State, size_of
+from ..core.job import Body, Job, Place, size_of
 from ..core.limits import Domain, DomainKey
 from ..core.unique import Unique, UniqueKey
+from . import turns
 from .clock import Clock, system_clock
-from .contract import ClaimQuery, CountKey, JobFilter, Moments, Txn, leased
+from .contract import ClaimQuery, CountKey, JobFilter, Moments, Txn, Waiting, WaitingQuery, leased
+from .memory_turns import MemoryTurns
 from .shelf import Shelf
 
 T = TypeVar("T")
@@ -73,6 +75,11 @@ class MemoryStore:
         """Wake `wait`."""
         self._woken.set()
 
+    def appear(self, name: str) -> bool:
+        """Be seen in this process, which is all that there is."""
+        self._data.here.add(name)
+        return True
+
     def check(self) -> list[str]:
         """Nothing can be wrong."""
         return []
@@ -100,9 +107,11 @@ class _Data:
         self.uniques: dict[UniqueKey, Unique] = {}
         self.domains: dict[DomainKey, Domain] = {}
         self.counts: dict[CountKey, int] = {}
-        self.served: dict[tuple[str, str], int] = {}
+        self.turns = MemoryTurns(self.counts)
         self.records: dict[tuple[str, str], bytes] = {}
         self.shelf = Shelf()
+        # Who is there: no part of what is kept.
+        self.here: set[str] = set()
 
 
 def _spots(job: Job) -> list[tuple[Hashable, tuple[int, int]]]:
@@ -160,10 +169,8 @@ class _MemoryReads:
         jobs = self.data.archive if query.archived else self.data.jobs
         return [jobs[id] for id in sorted(jobs) if id > after and _matches(jobs[id], query)][:limit]
 
-    def waiting(self, after: int, limit: int) -> list[tuple[str, str]]:
-        pairs = [(k.tenant, k.task) for k in self.data.counts if k.place == Place.READY]
-        ordered = sorted(set(pairs), key=lambda pair: (self.data.served.get(pair, 0), pair))
-        return ordered[after : after + limit]
+    def waiting(self, query: WaitingQuery) -> list[Waiting]:
+        return turns.waiting(self.data.turns, query)
 
     def lineup(self, key: DomainKey, task: str, place: Place, *, last: bool, limit: int) -> list[Job]:
         spots = self.data.shelf.row((key, task, place))
@@ -202,6 +209,9 @@ class _MemoryReads:
     def records(self, kind: str, names: Collection[str] | None = None) -> dict[str, bytes]:
         held = {name: value for (k, name), value in self.data.records.items() if k == kind}
         return held if names is None else {name: held[name] for name in names if name in held}
+
+    def present(self, name: str) -> bool:
+        return name in self.data.here
 
 
 class _MemoryTxn(_MemoryReads):
@@ -303,12 +313,21 @@ class _MemoryTxn(_MemoryReads):
         return len(over)
 
     def claim(self, query: ClaimQuery) -> list[Job]:
-        ready = (self.data.jobs[id] for _, id in list(self.data.shelf.row(Place.READY)))
-        found = list(islice((job for job in ready if _claimable(job, query)), max(query.limit, 0)))
+        found = self._picked(query) if query.picks else self._matching(Place.READY, query, query.limit)
         for job in found:
             self._place(job.id, leased(job, query))
-            self._set(self.data.served, (job.tenant, job.task), query.now_ms)
+        if found:
+            self.data.turns.serve(found, query, self._undo)
         return found
+
+    def _matching(self, key: Hashable, query: ClaimQuery, limit: int) -> list[Job]:
+        ready = (self.data.jobs[id] for _, id in self.data.shelf.row(key))
+        return list(islice((job for job in ready if _claimable(job, query)), max(limit, 0)))
+
+    def _picked(self, query: ClaimQuery) -> list[Job]:
+        plain = query._replace(mock=False)
+        jobs = [job for t, k, most in query.picks for job in self._matching((t, k), plain, most)]
+        return sorted(jobs, key=lambda job: (job.rank, job.id))[: max(query.limit, 0)]
 
     def swap_domains(self, domains: Sequence[Domain]) -> None:
         for domain in domains:
@@ -329,13 +348,8 @@ class _MemoryTxn(_MemoryReads):
         for key, change in changes.items():
             self._set(self.data.counts, key, (self.data.counts.get(key, 0) + change) or None)
         # Only then: one of a pair's two READY counts may have gone over into the other.
-        for key in changes:
-            if key.place == Place.READY and not self._has_ready(key.tenant, key.task):
-                self._set(self.data.served, (key.tenant, key.task), None)
-
-    def _has_ready(self, tenant: str, task: str) -> bool:
-        keys = (CountKey(tenant, task, Place.READY, state) for state in (State.QUEUED, State.RUNQUEUED))
-        return any(key in self.data.counts for key in keys)
+        pairs = {(key.tenant, key.task) for key in changes if key.place == Place.READY}
+        self.data.turns.counted(pairs, self._undo)
 
     def put_records(self, kind: str, records: Mapping[str, bytes | None]) -> None:
         for name, value in records.items():
@@ -363,9 +377,7 @@ def _matches(job: Job, query: JobFilter) -> bool:
 
 def _claimable(job: Job, query: ClaimQuery) -> bool:
     return (
-        query.tenant in (None, job.tenant)
-        and (query.tasks is None or job.task in query.tasks)
-        and query.priority in (None, job.priority)
+        query.priority in (None, job.priority)
         and (query.mock or not job.mock)
-        and not any(t in (None, job.tenant) and k in (None, job.task) for t, k in query.passing)
+        and query.is_asked(job.tenant, job.task)
     )

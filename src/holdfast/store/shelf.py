@@ -1,13 +1,14 @@
-"""Ordered shelves for the memory store: keys, each with its jobs in order of (rank, id)."""
+"""Ordered shelves for the memory store: keys, each with its spots in order, such as (rank, id)."""
 
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Hashable
+from typing import Any
 
-Spot = tuple[int, int]
+Spot = tuple[int, Any]
 
 
 class Shelf:
-    """Sorted lists of (rank, id), one for each key; empty ones vanish."""
+    """Sorted lists of spots, one for each key; empty ones vanish."""
 
     def __init__(self) -> None:
         self._rows: dict[Hashable, list[Spot]] = {}
@@ -28,6 +29,12 @@ class Shelf:
     def row(self, key: Hashable) -> list[Spot]:
         """The spots of a key, in order; not to be changed."""
         return self._rows.get(key, [])
+
+    def above(self, key: Hashable, spot: Spot, limit: int) -> list[Spot]:
+        """The first spots of a key above a spot, in order."""
+        row = self.row(key)
+        at = bisect_right(row, spot)
+        return row[at : at + limit]
 
     def keys(self) -> list[Hashable]:
         """The keys that have spots."""

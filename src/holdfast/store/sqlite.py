@@ -5,7 +5,8 @@
     borrow   the caller's connection ▶ SAVEPOINT ▶ fn(SqliteTxn) ▶ RELEASE; the caller commits
 
 Nothing is opened before the first of these. The file has company while it is in use: `-wal` and `-shm`
-are SQLite's own, `-lock` is the queue of writers, `-wake/` the sockets of those that wait.
+are SQLite's own, `-lock` is the queue of writers, `-wake/` the sockets of those that wait, `-workers/` who
+is there.
 
 A connection must not live through a fork: the child would believe to hold locks that are its parent's.
 So all are closed before a fork and opened again, on either side, when they are next needed.
@@ -25,6 +26,7 @@ from .sqlite_driver import Link, driver_named
 from .sqlite_faults import faults
 from .sqlite_lock import WriteQueue, begin
 from .sqlite_open import open_reader, open_writer
+from .sqlite_presence import Presence
 from .sqlite_reads import SqliteReads
 from .sqlite_report import complaints, particulars
 from .sqlite_txn import SqliteTxn
@@ -77,6 +79,7 @@ class SqliteStore:
         self._seen_version = 0
         self._queue = WriteQueue(self.path, self._patience_s)
         self._wake = Wake(self.path)
+        self._presence = Presence(self.path)
         self._checkpointer = Checkpointer(self._driver, self.path)
 
     def run(self, fn: Callable[[Txn], T]) -> T:
@@ -98,7 +101,7 @@ class SqliteStore:
             self._queue.take()
             begin(self._driver, link, self.path, self._patience_s)
             # Only now, so that in whichever process, who commits later has the later time.
-            txn = SqliteTxn(link, self._clock())
+            txn = SqliteTxn(link, self._clock(), self._presence)
             result = fn(txn)
             link.change("COMMIT")
         except BaseException:
@@ -139,7 +142,7 @@ class SqliteStore:
 
     def read(self, fn: Callable[[ReadTxn], T]) -> T:
         """Call `fn` on one view of the file as it is now, beside whoever writes."""
-        return self._look(lambda link: fn(SqliteReads(link, self._clock())))
+        return self._look(lambda link: fn(SqliteReads(link, self._clock(), self._presence)))
 
     def _look(self, fn: Callable[[Link], T]) -> T:
         with faults(self._driver, self.path):
@@ -194,7 +197,7 @@ class SqliteStore:
             link = self._borrowed(connection)
             link.change("SAVEPOINT holdfast")
             try:
-                result = fn(SqliteTxn(link, self._clock()))
+                result = fn(SqliteTxn(link, self._clock(), self._presence))
             except BaseException:
                 if link.in_transaction:
                     link.change("ROLLBACK TO holdfast")
@@ -260,6 +263,10 @@ class SqliteStore:
         """Wake our own `wait`, or the next one."""
         self._wake.interrupt()
 
+    def appear(self, name: str) -> bool:
+        """Be seen by the other stores of this file."""
+        return self._presence.appear(name)
+
     def check(self) -> list[str]:
         """What is wrong, for `doctor`."""
         try:
@@ -280,6 +287,7 @@ class SqliteStore:
             if self._pid != os.getpid():
                 self._leave_behind()
             self._disconnect()
+        self._presence.close()
         self._wake.close()
 
     def _disconnect(self) -> None:
@@ -307,6 +315,7 @@ class SqliteStore:
         Connections are not even closed: SQLite would think that it gives up locks, and tidy up.
         """
         _left_behind.append((self._writer, self._readers))
+        self._presence.abandon()
         self._wake.abandon()
         self._queue.close()
         self._fresh()

@@ -1,7 +1,7 @@
 """What can be read from the SQLite store: each question is one statement, each answer one JSON value."""
 
 from base64 import b64encode
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import msgspec
@@ -10,9 +10,11 @@ from ..core import rank
 from ..core.job import Body, Job, Place, State
 from ..core.limits import Domain, DomainKey
 from ..core.unique import Unique, UniqueKey
-from .contract import CountKey, JobFilter, Moments
+from . import turns
+from .contract import CountKey, JobFilter, Moments, Waiting, WaitingQuery
 from .sqlite_driver import Link
-from .sqlite_sql import JOBS, SQL, as_jobs, children, in_rows, listed
+from .sqlite_presence import Presence
+from .sqlite_sql import JOBS, SQL, as_jobs, children, in_rows, listed, waiting_tasks
 
 # Text as it is; bytes as hexadecimal text in a list, which nothing else ever is.
 _Told = str | list[str]
@@ -22,7 +24,8 @@ _BODIES = msgspec.json.Decoder(list[tuple[int, _Told]])
 _RECORDS = msgspec.json.Decoder(list[tuple[str, _Told]])
 _DOMAINS = msgspec.json.Decoder(list[Domain])
 _UNIQUES = msgspec.json.Decoder(list[tuple[int, int, int]])
-_PAIRS = msgspec.json.Decoder(list[tuple[str, str]])
+_TURNS = msgspec.json.Decoder(list[tuple[int, str]])
+_TASKS = msgspec.json.Decoder(list[tuple[str, list[tuple[str, int]]]])
 _COUNTS = msgspec.json.Decoder(list[tuple[str, str, Place, State, int]])
 _DOMAIN_COUNTS = msgspec.json.Decoder(list[tuple[str, Place, int]])
 _MOMENTS = msgspec.json.Decoder(tuple[int | None, int | None, int | None, int | None])
@@ -49,9 +52,10 @@ _SMALL_PLACES = (Place.RUNNING, Place.PAUSED, Place.DONE)
 class SqliteReads:
     """A view of the store; see `ReadTxn` for what each verb promises."""
 
-    def __init__(self, link: Link, now_ms: int) -> None:
+    def __init__(self, link: Link, now_ms: int, presence: Presence | None = None) -> None:
         self.link = link
         self.now_ms = now_ms
+        self._presence = presence
 
     def _jobs(self, sql: str, *values: Any) -> list[Job]:
         answer = self.link.value(sql, values)
@@ -114,10 +118,32 @@ class SqliteReads:
         )
         return self._jobs(select.replace("{conditions}", conditions), after, *values, limit)
 
-    def waiting(self, after: int, limit: int) -> list[tuple[str, str]]:
-        """Pairs with READY jobs, those served longest ago first."""
-        answer = self.link.value(SQL["waiting"], (limit, after))
-        return _PAIRS.decode(answer) if answer is not None else []
+    def waiting(self, query: WaitingQuery) -> list[Waiting]:
+        """Whose turn it is."""
+        return turns.waiting(self, query)
+
+    def tenants_by_turn(self, after: turns.Turn, limit: int) -> list[turns.Turn]:
+        """The tenants with READY jobs, in order."""
+        answer = self.link.value(SQL["tenants_by_turn"], (*after, limit))
+        return _TURNS.decode(answer) if answer is not None else []
+
+    def turns_of(self, tenants: Sequence[str]) -> list[turns.Turn]:
+        """Those of these tenants that have READY jobs."""
+        answer = self.link.value(SQL["turns_of"], (listed(tenants),))
+        return _TURNS.decode(answer) if answer is not None else []
+
+    def tasks_by_turn(
+        self, tenants: Sequence[str], query: WaitingQuery, *, looked_at: int, limit: int
+    ) -> dict[str, list[tuple[str, int]]]:
+        """Of each tenant the first tasks that are asked for."""
+        tasks = None if query.tasks is None else listed(query.tasks)
+        passing = listed(query.passing) if query.passing else None
+        sql, values = (
+            waiting_tasks(tasks is not None, passing is not None),
+            [listed(tenants), looked_at, limit],
+        )
+        answer = self.link.value(sql, [*values, *(text for text in (tasks, passing) if text is not None)])
+        return dict(_TASKS.decode(answer)) if answer is not None else {}
 
     def lineup(self, key: DomainKey, task: str, place: Place, *, last: bool, limit: int) -> list[Job]:
         """The first or last jobs of one task of a domain in a place."""
@@ -175,6 +201,10 @@ class SqliteReads:
         else:
             answer = self.link.value(SQL["records_named"], (kind, listed(names))) if names else None
         return {name: _as_bytes(told) for name, told in _RECORDS.decode(answer)} if answer is not None else {}
+
+    def present(self, name: str) -> bool:
+        """Whether somebody is there under a name."""
+        return self._presence is not None and self._presence.sees(name)
 
 
 def _untold(told: _Told) -> Body:

@@ -53,11 +53,23 @@ def as_jobs(select: str) -> str:
 JOBS = {name: as_jobs(SQL[name]) for name in ("load", "first", "expiring", "lineup", "lineup_last")}
 
 
+TURN_OF = SQL["turn_of"].replace("{last_turn}", SQL["last_turn"])
+
+
 @cache
 def children(*places: int) -> str:
     """The children of a parent that stand in these places, by id, whole records."""
     parts = [SQL["children"].replace("{place}", str(place)) for place in places]
     return as_jobs(" UNION ALL ".join(parts) + " ORDER BY id LIMIT ?3")
+
+
+@cache
+def waiting_tasks(known: bool, passed: bool) -> str:
+    """The tasks of tenants by turn: only some, where they are `known`, and none that are `passed` by."""
+    asked = ["task IN (SELECT value FROM json_each(?4))"] if known else []
+    if passed:
+        asked.append(SQL["not_passed"].replace("{tenant}", "named.value").replace("{n}", str(4 + known)))
+    return SQL["tasks_by_turn"].replace("{asked}", " AND ".join(asked) or "TRUE")
 
 
 @cache

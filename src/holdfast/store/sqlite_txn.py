@@ -15,19 +15,21 @@ from ..core.errors import Conflict
 from ..core.job import Body, Job, Place
 from ..core.limits import Domain
 from ..core.unique import Unique, UniqueKey
+from . import turns
 from .contract import ClaimQuery, CountKey
 from .form import encode, rest_maker, rest_of
 from .sqlite_claim import pick
 from .sqlite_driver import Link
+from .sqlite_presence import Presence
 from .sqlite_reads import SqliteReads
-from .sqlite_sql import JOBS, SQL, in_rows, listed
+from .sqlite_sql import JOBS, SQL, TURN_OF, in_rows, listed
 
 
 class SqliteTxn(SqliteReads):
     """A batch; see `Txn` for what each verb promises. A job or domain comes once in a call."""
 
-    def __init__(self, link: Link, now_ms: int) -> None:
-        super().__init__(link, now_ms)
+    def __init__(self, link: Link, now_ms: int, presence: Presence | None = None) -> None:
+        super().__init__(link, now_ms, presence)
         # About how many rows were written.
         self.changed = 0
 
@@ -143,9 +145,26 @@ class SqliteTxn(SqliteReads):
         found = {job.id: job for job in self._jobs(JOBS["load"], text)}
         self.link.change(SQL["claim"], (rank.lease(until), query.owner, until, query.now_ms, text))
         jobs = [found[job_id] for job_id in ids]
-        served = {(job.tenant, job.task) for job in jobs}
-        self._write("serve", [(tenant, task, 0, query.now_ms) for tenant, task in served])
+        self._serve(jobs, query)
         return jobs
+
+    def _serve(self, jobs: Sequence[Job], query: ClaimQuery) -> None:
+        if (last := self._last_turn({(job.tenant, job.task) for job in jobs})) is None:
+            return
+        served = turns.served(jobs, query, last)
+        self._write("serve_lanes", [(*pair, 0, turn) for pair, turn in served.lanes.items()])
+        self._write("serve_tenants", [(tenant, 0, turn) for tenant, turn in served.tenants.items()])
+        if turns.is_sweep(last, newest := last + len(served.lanes)):
+            for name in ("forget_lanes", "forget_tenants"):
+                self.link.change(SQL[name], (newest - turns.REMEMBERED, turns.SWEPT_AT_ONCE))
+
+    def _last_turn(self, pairs: set[turns.Pair]) -> int | None:
+        """The number of the newest turn; None if it was that of the only pair: then nothing changes."""
+        if len(pairs) > 1:
+            last: int = self.link.value(SQL["last_turn"])
+            return last
+        last, *own = msgspec.json.decode(self.link.value(TURN_OF, next(iter(pairs))))
+        return None if own == [last, last] and last else last
 
     def swap_domains(self, domains: Sequence[Domain]) -> None:
         """Add domains of version 1, replace others by their next version."""
@@ -169,8 +188,13 @@ class SqliteTxn(SqliteReads):
         ready = [
             (key.tenant, key.task, change) for key, change in changes.items() if key.place == Place.READY
         ]
-        self._write("fill_lanes", [(tenant, task, 1, 0) for tenant, task, change in ready if change > 0])
-        self._write("drop_empty_lanes", [(tenant, task) for tenant, task, change in ready if change <= 0])
+        filled = [(tenant, task, 1, 0) for tenant, task, change in ready if change > 0]
+        # Of tenants only where a task of theirs has become ready, or has ceased to be.
+        if self._write("fill_lanes", filled):
+            self._write("fill_tenants", [(tenant, 1, 0) for tenant in {row[0] for row in filled}])
+        emptied = [(tenant, task) for tenant, task, change in ready if change <= 0]
+        if self._write("rest_lanes", emptied):
+            self._write("rest_tenants", [(tenant,) for tenant in {row[0] for row in emptied}])
 
     def put_records(self, kind: str, records: Mapping[str, bytes | None]) -> None:
         """Write small records; None deletes one."""

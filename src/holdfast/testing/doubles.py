@@ -56,6 +56,10 @@ class Passing:
         """Passed on."""
         self.store.interrupt()
 
+    def appear(self, name: str) -> bool:
+        """Be seen by all who share the store."""
+        return self.store.appear(name)
+
     def check(self) -> list[str]:
         """Passed on."""
         return self.store.check()

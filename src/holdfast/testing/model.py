@@ -27,10 +27,20 @@ from ..core.errors import BadInput, HoldfastError
 from ..core.job import Code, Job, Place, State
 from ..core.limits import Limit
 from ..engine.engine import Done, Engine, check
-from ..engine.records import LIMIT, PATTERNS, PAUSE, SCHEDULE, name_of, read_limit, read_patterns, read_pause
+from ..engine.records import (
+    CHORE,
+    LIMIT,
+    PATTERNS,
+    PAUSE,
+    SCHEDULE,
+    name_of,
+    read_limit,
+    read_patterns,
+    read_pause,
+)
 from ..engine.schedules import read_kept
 from ..store.clock import Clock
-from ..store.contract import JobFilter, ReadTxn, Store
+from ..store.contract import JobFilter, ReadTxn, Store, WaitingQuery
 from ..store.memory import MemoryStore
 from . import model_commands as m
 from .clock import MovedClock
@@ -140,7 +150,8 @@ class Model(RuleBasedStateMachine):
         first, limit = self.ids[pick % len(self.ids)] if self.ids else 0, 1 + pick % 5
 
         def see(txn: ReadTxn) -> Any:
-            jobs, pairs = txn.jobs(query, after=first, limit=limit), txn.waiting(pick % 3, limit)
+            asked = WaitingQuery(limit=limit, tenants=None if query.tenant is None else (query.tenant,))
+            jobs, pairs = txn.jobs(query, after=first, limit=limit), txn.waiting(asked)
             return jobs, pairs, txn.counts(tenant=query.tenant), txn.load(self.ids[-limit:])
 
         pages = [side.now.store.read(see) for side in self.sides]
@@ -219,7 +230,7 @@ class Model(RuleBasedStateMachine):
             if held:
                 self._finish(held)
             got = self.run([c.Claim(limit=100, lease_ms=60_000, mock=True)])[0]
-            if not got and not self._sleep():
+            if not got and not self._go_on() and not self._sleep():
                 break
         for job in self.view.live.values():
             parent = self.view.live.get(job.parent_id)
@@ -237,6 +248,13 @@ class Model(RuleBasedStateMachine):
         if stuck:
             self.run([c.Update(job_id=hold.job_id, repeat="") for hold in stuck])
             self.run([c.Answer(hold=hold, code=Code.FAILED) for hold in stuck])
+
+    def _go_on(self) -> bool:
+        """What is left of long work, which this process may not know of before its upkeep is due."""
+        left = any(kind == CHORE for kind, _ in self.view.records)
+        if left:
+            self.run([c.Upkeep()])
+        return left
 
     def _sleep(self) -> bool:
         """Until something becomes true by itself; whether there is such a moment."""

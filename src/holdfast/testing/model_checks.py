@@ -7,11 +7,16 @@ may follow what are in `model_history`.
 from collections import Counter
 from collections.abc import Callable, Iterator
 
+import msgspec
+
 from ..core import rank, unique
+from ..core.bounds import LOG_BYTES, LOG_LINES
 from ..core.family import tally
 from ..core.job import Job, Place, State, size_of
 from ..core.limits import Domain, DomainKey, Lane, Limit, find_pattern
-from ..engine.records import CHORE, LIMIT, PATTERNS, PAUSE, name_of, read_limit, read_patterns
+from ..core.notes import Log
+from ..engine.notes import step_name
+from ..engine.records import CHORE, LIMIT, LOG, PATTERNS, PAUSE, STEPS, name_of, read_limit, read_patterns
 from ..store.contract import CountKey
 from .model_view import View
 
@@ -150,6 +155,23 @@ def bodies_go_with_their_jobs(view: View) -> Complaints:
         yield f"there are results of {sorted(strangers)}, and no such jobs"
 
 
+def steps_and_logs_go_with_their_jobs(view: View) -> Complaints:
+    """A job has the steps and the lines that it says; who is FINISHED or CANCELLED has no steps."""
+    told = set()
+    for job in (view.live | view.archived).values():
+        told |= {(STEPS, step_name(job, number + 1)) for number in range(job.steps)}
+        if job.steps and job.place == Place.DONE and job.ended != State.FAILED:
+            yield f"job {job.id} is {job.state} and has {job.steps} steps"
+        if job.log_lines:
+            told.add((LOG, str(job.id)))
+            log = msgspec.json.decode(view.records.get((LOG, str(job.id)), b"{}"), type=Log)
+            size = sum(len(line.text.encode()) + 1 for line in log.lines)
+            if len(log.lines) + log.cut != job.log_lines or size > LOG_BYTES or len(log.lines) > LOG_LINES:
+                yield f"job {job.id} has {job.log_lines} lines; kept {len(log.lines)}, cut {log.cut}"
+    if told != view.notes.keys():
+        yield f"jobs tell of {sorted(told)}, and there are {sorted(view.notes)}"
+
+
 CHECKS: tuple[Callable[[View], Complaints], ...] = (
     counts_are_what_is_counted,
     a_parent_knows_its_children,
@@ -162,6 +184,7 @@ CHECKS: tuple[Callable[[View], Complaints], ...] = (
     ranks_follow_from_the_record,
     ended_jobs_leave,
     bodies_go_with_their_jobs,
+    steps_and_logs_go_with_their_jobs,
 )
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from ..core import commands as c
-from ..core.bounds import DAY_MS, HOUR_MS, MINUTE_MS
+from ..core.bounds import DAY_MS, HOUR_MS, LOG_BYTES, LOG_LINE_BYTES, MINUTE_MS, STEP_BYTES
 from ..core.job import Backoff, Code, Place, Record, State
 from ..core.limits import Limit
 from ..core.schedule import Schedule
@@ -116,6 +116,9 @@ _BODIES = ("{}", '{"n":1}', '{"n":null,"m":{"é":2}}', "[1]", b"", b"\x00\xff{")
 _PRIORITIES = (0, 501, 1000)
 _REPEATS = ("FINISHED, +1 HOUR", "scheduled, +1 MINUTE", "STARTED, +5 SECONDS", "HOURLY", "FINISHED, -1 DAY")
 _ENDLESS = ("SCHEDULED, +999 YEARS",)
+# Two of these are more than is kept.
+_LONG = '"' + "x" * (STEP_BYTES // 2) + '"'
+_LINES = (("one", "zwei"), ("x" * LOG_LINE_BYTES,) * (LOG_BYTES // LOG_LINE_BYTES), ("",) * 700)
 _HOLD = c.Hold(job_id=0, owner=0)
 
 _UNIQUE: list[Fragment] = [
@@ -168,7 +171,8 @@ claims = _plans(
     c.Claim,
     3,
     _each(limit=(1, 2, 3, 4), lease_ms=(10, MINUTE_MS, None), owner=OWNERS, mock=(True, True, True))
-    + _each(tasks=(("a",), ("b", "a")), tenant=TENANTS, priority=(500, 1000)),
+    + _each(tasks=(("a",), ("b", "a")), tenant=TENANTS, priority=(500, 1000))
+    + _each(picks=((("", "a", 2), ("t", "b", 1)), (("t", "a", 4), ("", "b", 1))), tenants=(("t",),)),
     limit=2,
     lease_ms=1_000,
 )
@@ -177,13 +181,21 @@ answers = _plans(
     3,
     _each(code=(Code.ERROR, Code.ERROR, Code.RETRY, Code.FAILED, Code.FAILED), counts=(False,))
     + _each(result=_BODIES[:2] + _BODIES[-1:], data=_BODIES[1:3] + _BODIES[-1:], error=("no",))
-    + _each(exit_code=(207,), delay_ms=(0, 500, MINUTE_MS), run_at=_MOMENTS, ignore_repeat=(True,)),
+    + _each(
+        lines=_LINES[:1],
+        exit_code=(207,),
+        delay_ms=(0, 500, MINUTE_MS),
+        run_at=_MOMENTS,
+        ignore_repeat=(True,),
+    ),
     hold=_HOLD,
 )
 held_verbs = _often(
     (1, _plans(c.Release, 1, _each(lost=(True,)), hold=_HOLD)),
     (1, _plans(c.Extend, 1, _each(lease_ms=(10, MINUTE_MS)), hold=_HOLD, lease_ms=1_000)),
     (1, _plans(c.Report, 1, _each(fraction=(0.0, 1.0), note=("half",)), hold=_HOLD, fraction=0.5)),
+    (1, _plans(c.Step, 2, _each(name=("b",), result=("[1]", _LONG)), hold=_HOLD, name="a", result="1")),
+    (1, _plans(c.Log, 1, _each(lines=_LINES), hold=_HOLD, lines=("begun",))),
 )
 _UPDATES = _each(data=_BODIES, priority=_PRIORITIES, run_at=_MOMENTS, task=TASKS)
 _UPDATES += _each(repeat=("", *_REPEATS, *_ENDLESS))

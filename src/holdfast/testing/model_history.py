@@ -191,9 +191,11 @@ def children_wait_for_their_parent(step: Step, _history: History) -> Complaints:
 
 
 def nobody_is_resumed_too_early(step: Step, _history: History) -> Complaints:
-    """A parent leaves PAUSED when no child is pending, or somebody puts it back."""
+    """A parent leaves PAUSED when no child is pending, or somebody puts it back.
+
+    That is a requeue, or the port's word for a mocked job, which needs no claim.
+    """
     requeued = {command.job_id for command in step.asked(c.Requeue)}
-    # At the port a mocked job is answered in any state, without a claim.
     requeued |= {command.hold.job_id for command in step.asked(c.Answer) if command.hold.claim is None}
     for job in step.before.at(Place.PAUSED):
         after = step.after.live.get(job.id, job)
@@ -227,7 +229,7 @@ def replies_are_as_stored(step: Step, _history: History) -> Complaints:
 def a_refusal_changes_nothing(step: Step, _history: History) -> Complaints:
     """What raised left no trace, but for the process's own number."""
     if step.only and isinstance(step.only[1], HoldfastError):
-        for field in ("live", "archived", "data", "results", "domains", "uniques", "counts"):
+        for field in ("live", "archived", "data", "results", "domains", "uniques", "counts", "notes"):
             if getattr(step.before, field) != getattr(step.after, field):
                 yield f"{step.only} changed {field}"
 

@@ -12,11 +12,23 @@ from ..core.limits import Domain, DomainKey
 from ..core.unique import Unique, UniqueKey
 from ..engine import records as r
 from ..engine.sysid import Sysid
-from ..store.contract import CountKey, JobFilter, Moments, ReadTxn, Store
+from ..store.contract import CountKey, JobFilter, Moments, ReadTxn, Store, Waiting, WaitingQuery
 
 # More than any history makes.
 ALL = 100_000
-KINDS = (r.LIMIT, r.PATTERNS, r.PAUSE, r.SCHEDULE, r.SYSID, r.SETTING, r.WORKER, r.CHORE, r.FLOOR)
+KINDS = (
+    r.LIMIT,
+    r.PATTERNS,
+    r.PAUSE,
+    r.SCHEDULE,
+    r.SYSID,
+    r.SETTING,
+    r.WORKER,
+    r.CHORE,
+    r.FLOOR,
+    r.STEPS,
+    r.LOG,
+)
 
 
 class View(Record, frozen=True, kw_only=True):
@@ -31,7 +43,7 @@ class View(Record, frozen=True, kw_only=True):
     domains: dict[DomainKey, Domain]
     uniques: dict[UniqueKey, Unique]
     moments: Moments
-    waiting: list[tuple[str, str]]
+    waiting: list[Waiting]
     records: dict[tuple[str, str], bytes]
     children: dict[int, list[int]]
     orders: dict[Any, list[Any]]
@@ -39,6 +51,11 @@ class View(Record, frozen=True, kw_only=True):
     def at(self, *places: Place) -> list[Job]:
         """The live jobs that stand in one of these places, by id."""
         return [job for job in self.live.values() if job.place in places]
+
+    @property
+    def notes(self) -> dict[tuple[str, str], bytes]:
+        """The steps and logs of all jobs."""
+        return {key: raw for key, raw in self.records.items() if key[0] in (r.STEPS, r.LOG)}
 
     def family(self) -> dict[int, list[Job]]:
         """The live children of each parent, which itself may be gone."""
@@ -68,7 +85,7 @@ def look(store: Store, *, ids: set[int], tenants: tuple[str, ...], keys: list[Un
             domains={domain.key: domain for domain in domains},
             uniques=txn.find_unique(keys),
             moments=txn.moments(),
-            waiting=txn.waiting(0, ALL),
+            waiting=txn.waiting(WaitingQuery(limit=ALL)),
             records=_records(txn),
             children={id: [job.id for job in txn.children(id, limit=ALL)] for id in parents},
             orders=_orders(txn, domains),

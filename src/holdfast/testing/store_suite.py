@@ -19,3 +19,4 @@ from .stores.claims import *  # noqa: F403
 from .stores.jobs import *  # noqa: F403
 from .stores.names import *  # noqa: F403
 from .stores.orders import *  # noqa: F403
+from .stores.turns import *  # noqa: F403

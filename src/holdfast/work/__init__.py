@@ -1,1 +1,20 @@
-"""Workers: a supervisor that claims, renews and answers, and executors that run what users wrote."""
+"""Workers: a supervisor that claims, renews and answers, and executors that run what users wrote.
+
+`holdfast.work(queue)` is this room, called: see `worker.work`.
+"""
+
+import sys
+from types import ModuleType
+from typing import Any
+
+from . import worker
+
+
+class _Room(ModuleType):
+    """A module that can be called. A function of this name would hide the modules in here."""
+
+    def __call__(self, queue: Any, **options: Any) -> int:
+        return worker.work(queue, **options)
+
+
+sys.modules[__name__].__class__ = _Room

@@ -1,84 +1,30 @@
 """The crew: executor processes, what each of them has, and how they come and go."""
 
 import asyncio
+import os
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
-
-from msgspec import Struct
 
 from ..core import commands as c
 from ..core.errors import Unavailable
 from ..core.job import Job
 from ..store.clock import monotonic_s
-from .messages import HEAD, Asked, Began, Hello, Message, Ran, Run, Stop, UpMessage, frame, read_up
+from .lanes import Lane
+from .member import Held, Key, Member
+from .messages import Asked, Began, Hello, Left, Message, Ran, Returned, Revoke, Stop, UpMessage
+from .pace import Pace, Space, all_of
+from .wire import Wire
 
 # An executor that ends before it is ready is started again after this long, doubling up to a minute.
 RESTART_S = 0.5
 MOST_RESTART_S = 60.0
-# So much work is handed over ahead, by the durations measured: short jobs must not wait for the wire.
-AHEAD_S = 0.05
-MOST_AHEAD = 200
-# How long a supervisor that stops waits for its last words to be committed.
-SETTLING_S = 5.0
-# How much each new duration counts in the average.
-SMOOTHING = 0.1
-
-
-class Held(Struct):
-    """A job that an executor has, and since when it runs; 0: not begun."""
-
-    job: Job
-    begun_s: float = 0.0
-
-
-class Member:
-    """One executor process."""
-
-    def __init__(self, process: subprocess.Popen[bytes], writer: asyncio.StreamWriter, threads: int) -> None:
-        self.process, self._writer, self._threads = process, writer, threads
-        self.jobs: dict[int, Held] = {}
-        # Gets nothing new, and is killed when its time is up: its jobs are not to blame.
-        self.condemned = False
-        self.alone = False
-        self._average_s = 1.0
-
-    def room(self) -> int:
-        """How many jobs it may be given: its threads, and some ahead where they are short."""
-        if self.condemned or self.alone:
-            return 0
-        ahead = min(int(AHEAD_S / max(self._average_s, 1e-4)) * self._threads, MOST_AHEAD)
-        return max(self._threads + ahead - len(self.jobs), 0)
-
-    def begun(self, job_id: int) -> None:
-        """A job has started."""
-        if held := self.jobs.get(job_id):
-            held.begun_s = monotonic_s()
-
-    def finished(self, job_id: int) -> Job | None:
-        """A job is done; the record as last heard of, or None where it is no longer this executor's."""
-        held = self.jobs.pop(job_id, None)
-        if held is None:
-            return None
-        if held.begun_s:
-            taken_s = monotonic_s() - held.begun_s
-            self._average_s += SMOOTHING * (taken_s - self._average_s)
-        return held.job
-
-    def suspects(self) -> list[Held]:
-        """Which of its jobs may have killed it: those that ran.
-
-        Its last words may be lost with it. Where none is known to have begun, it was one of the first.
-        """
-        begun = [held for held in self.jobs.values() if held.begun_s]
-        return begun or list(self.jobs.values())[: self._threads]
-
-    def send(self, message: Message) -> None:
-        """Say something to it."""
-        if not self._writer.is_closing():
-            self._writer.write(frame(message))
+# How long executors have to give back what they have not started; one whose interpreter is held may not.
+RETURNING_S = 1.0
+# How long an executor that has nothing left to do may take to end by itself.
+LEAVING_S = 5.0
 
 
 class Crew:
@@ -86,93 +32,181 @@ class Crew:
 
     def __init__(
         self,
-        name: str,
+        names: Sequence[str],
         threads: int,
         log: Callable[[str], None],
-        heard: Callable[[Member, Began | Ran | Asked], None],
+        heard: Callable[[Member, Began | Ran | Left | Asked], None],
         lost: Callable[[Member], None],
         ready: Callable[[], None],
+        variables: Mapping[str, str] | None = None,
     ) -> None:
-        self._name, self._threads, self._log = name, threads, log
+        self._names, self._threads, self._log = names, threads, log
         self._heard, self._lost, self._ready = heard, lost, ready
+        self._variables = os.environ | (variables or {})
         self._members: list[Member] = []
-        self._listening: set[asyncio.Task[Any]] = set()
+        self._pace = Pace()
         self._running: set[asyncio.Task[Any]] = set()
         self._change = asyncio.Event()
         self._stopping = False
-        self._suspects: list[c.Claimed] = []
-        self._trying = False
+        self._suspects: list[tuple[c.Claimed, int, Lane]] = []
+        # So many of them are tried at once, each alone in an executor of its own.
+        self._trying, self._most_trying = 0, 1
+        # What was given back unstarted, and who has yet to say.
+        self._back: list[Held] = []
+        self._silent: set[int] = set()
+        # How many are on their way, and those of them that import what they will run.
+        self.starting = 0
+        self._hatching: set[subprocess.Popen[bytes]] = set()
+        # No executor is started any more.
+        self.closing = False
+        # Why the last executor that was started could not be; "": it could.
+        self.error = ""
+        # Those who are to be told what each fresh executor says of itself.
+        self.said: Callable[[Hello], None] = lambda _hello: None
 
     async def start(self, count: int) -> Hello:
         """Start the executors; what the first one says of itself, or why it cannot be."""
+        self._most_trying = count
         started = await asyncio.gather(*(self._start_one() for _ in range(count)))
         for member, hello in started:
             if member is None:
-                raise Unavailable(f"{self._name} cannot be worked: {hello.error}")
+                raise Unavailable(f"{' '.join(self._names)} cannot be worked: {hello.error}")
         return started[0][1]
 
     async def _start_one(self, *, alone: bool = False) -> tuple[Member | None, Hello]:
         """Start an executor; it, unless it could not be, and what it says of itself."""
-        ours, theirs = socket.socketpair()
-        command = [
-            sys.executable,
-            "-m",
-            "holdfast.work.executor",
-            str(theirs.fileno()),
-            str(self._threads),
-            self._name,
-        ]
-        # From this thread and no other: the kernel ends a child with the thread that started it.
-        process = subprocess.Popen(command, pass_fds=[theirs.fileno()])  # noqa: ASYNC220
-        theirs.close()
-        reader, writer = await asyncio.open_connection(sock=ours, limit=2**20)
-        member = Member(process, writer, self._threads)
-        hello = await _receive(reader)
-        if not isinstance(hello, Hello):
+        try:
+            process, ours = self._spawned()
+        except OSError as error:
+            return None, self._failed(Hello(pid=0, error=f"no process: {error.strerror}"))
+        _, wire = await asyncio.get_running_loop().create_unix_connection(Wire, sock=ours)
+        assert wire.transport is not None
+        self._hatching.add(process)
+        hello = await wire.hello
+        self._hatching.discard(process)
+        if hello is None or hello.error:
+            wire.transport.close()
             await asyncio.to_thread(process.wait)
             text = f"its process ended with {process.returncode} before it was ready"
-            return None, Hello(pid=process.pid, error=text)
-        if hello.error:
-            await asyncio.to_thread(process.wait)
-            return None, hello
+            return None, self._failed(hello or Hello(pid=process.pid, error=text))
+        member = Member(process, self._threads, self._pace)
+        member.ready(wire.transport)
+        self.error = ""
+        self.said(hello)
         member.alone = alone
         self._members.append(member)
-        self._listening.add(asyncio.create_task(self._listen(member, reader)))
+        wire.listen(lambda messages: self._hear(member, messages), lambda: self._bury(member))
         self._ready()
         return member, hello
 
-    async def _listen(self, member: Member, reader: asyncio.StreamReader) -> None:
-        while (message := await _receive(reader)) is not None:
-            if not isinstance(message, Hello):
+    def _spawned(self) -> tuple[subprocess.Popen[bytes], socket.socket]:
+        """A new process, and our end of the line to it."""
+        ours, theirs = socket.socketpair()
+        words = ["-m", "holdfast.work.executor", str(theirs.fileno()), str(self._threads), *self._names]
+        with theirs:
+            try:
+                # From this thread and no other: the kernel ends a child with the thread that started it.
+                process = subprocess.Popen(
+                    [sys.executable, *words], pass_fds=[theirs.fileno()], env=self._variables
+                )
+            except OSError:
+                ours.close()
+                raise
+        return process, ours
+
+    def _failed(self, hello: Hello) -> Hello:
+        self.error = hello.error
+        self.said(hello)
+        return hello
+
+    def _hear(self, member: Member, messages: Sequence[UpMessage]) -> None:
+        for message in messages:
+            if isinstance(message, Returned):
+                self._returned(member, message)
+            elif not isinstance(message, Hello):
                 self._heard(member, message)
-                self._change.set()
+        self._change.set()
+
+    def _bury(self, member: Member) -> None:
+        self.track(asyncio.create_task(self._buried(member)))
+
+    async def _buried(self, member: Member) -> None:
         member.process.kill()
         code = await asyncio.to_thread(member.process.wait)
         self._members.remove(member)
         self._change.set()
+        self._silent.discard(id(member))
         if not self._stopping:
             if not member.condemned:
                 self._log(f"executor {member.process.pid} ended with {code}, {len(member.jobs)} jobs in hand")
             self._lost(member)
-            if not member.condemned and not member.alone:
+            if not (member.condemned or member.alone or member.retiring):
                 await self._again()
 
     async def _again(self) -> None:
-        wait_s = RESTART_S
-        while not self._stopping and (await self._start_one())[0] is None:
+        self.starting += 1
+        try:
+            await self._insist()
+        finally:
+            self.starting -= 1
+
+    async def _insist(self) -> None:
+        wait_s, told = RESTART_S, ""
+        while not self.closing:
+            started, hello = await self._start_one()
+            if started is not None:
+                return
+            if hello.error != told:
+                self._log(f"no executor could be started: {hello.error}")
+                told = hello.error
             await asyncio.sleep(wait_s)
             wait_s = min(wait_s * 2, MOST_RESTART_S)
 
+    def grow(self) -> None:
+        """Start one more."""
+        self.track(asyncio.create_task(self._again()))
+
     def replace(self, member: Member, *, grace_s: float) -> None:
         """Give an executor nothing new, start a fresh one, and end it when it is done or out of grace."""
-        if not member.condemned:
-            member.condemned = True
-            self.track(asyncio.create_task(self._again()))
-            self.track(asyncio.create_task(self._end(member, grace_s)))
+        if not (member.condemned or member.alone or member.retiring):
+            self.grow()
+        member.condemned = True
+        self.track(asyncio.create_task(self._end(member, grace_s)))
+        self.look()
 
     async def _end(self, member: Member, grace_s: float) -> None:
         await self.until(lambda: not member.jobs, grace_s)
         member.process.kill()
+
+    def recycle(self, member: Member) -> None:
+        """Start a fresh executor, and once it is there let this one finish what it has and go."""
+        if not (member.retiring or member.condemned or member.alone):
+            member.retiring = True
+            self.track(asyncio.create_task(self._recycle(member)))
+
+    async def _recycle(self, member: Member) -> None:
+        await self._again()
+        if not self.closing:
+            await self.dismiss(member)
+
+    async def dismiss(self, member: Member) -> None:
+        """Give an executor nothing new, and let it end when it is done."""
+        member.condemned = True
+        await self.until(lambda: not member.jobs or member not in self._members)
+        member.send(Stop())
+        await self.until(lambda: member not in self._members, LEAVING_S)
+        member.process.kill()
+
+    async def reload(self) -> bool:
+        """Have fresh executors take the place of all; False, and nothing changed, where they cannot start."""
+        old = [member for member in self._members if not (member.condemned or member.alone)]
+        if (await self._start_one())[0] is None:
+            return False
+        for member in old[:1]:
+            self.track(asyncio.create_task(self.dismiss(member)))
+        for member in old[1:]:
+            self.recycle(member)
+        return True
 
     async def until(self, done: Callable[[], bool], timeout_s: float | None = None) -> None:
         """Wait until something is so, looking after each message and each end of an executor."""
@@ -188,90 +222,130 @@ class Crew:
         """Have those who wait in `until` look again."""
         self._change.set()
 
-    def room(self) -> int:
-        """How many jobs may be claimed now."""
-        return sum(member.room() for member in self._members)
+    def space(self, lane: Lane) -> Space:
+        """How much of a lane may be claimed now."""
+        return all_of(self._pace, (member.space(lane) for member in self._members))
 
-    def held(self) -> list[Job]:
+    def is_full(self) -> bool:
+        """Whether there is work, and nobody free to take more."""
+        return bool(self.held()) and all(member.is_full() for member in self._members)
+
+    @property
+    def members(self) -> list[Member]:
+        """The executors that are ready."""
+        return list(self._members)
+
+    def held(self) -> list[Held]:
         """All jobs that are here."""
-        waiting = [claimed.job for claimed in self._suspects]
-        return [held.job for member in self._members for held in member.jobs.values()] + waiting
+        waiting = [Held(claimed.job, at, lane) for claimed, at, lane in self._suspects]
+        return [held for member in self._members for held in member.jobs.values()] + waiting
 
-    def hand_over(self, claimed: c.Claimed) -> None:
-        """Give a job to the executor with the most room; a suspect goes to one of its own."""
-        if claimed.job.losses or claimed.job.suspect:
-            self._suspects.append(claimed)
-            if not self._trying:
-                self._trying = True
-                self.track(asyncio.create_task(self._try_suspects()))
-            return
-        member = max(self._members, key=Member.room)
-        member.jobs[claimed.job.id] = Held(claimed.job)
-        member.send(Run(jobs=(claimed,)))
+    def running(self, least_s: float) -> list[Held]:
+        """The jobs that have been running for so long."""
+        since_s = monotonic_s() - least_s
+        return [held for held in self.held() if held.begun_s and held.begun_s <= since_s]
+
+    def hand_over(self, jobs: Sequence[c.Claimed], at: int, lane: Lane) -> list[Job]:
+        """Give jobs of a lane to the executors with the most room, a suspect to one of its own.
+
+        What nobody can take, because the executors have gone meanwhile, is returned.
+        """
+        spaces = {member: member.space(lane) for member in self._members if member.takes}
+        shares: dict[Member, list[c.Claimed]] = {}
+        left = []
+        for claimed in jobs:
+            task = claimed.job.task
+            if claimed.job.losses or claimed.job.suspect:
+                self._suspect(claimed, at, lane)
+            elif not spaces:
+                left.append(claimed.job)
+            else:
+                member = max(spaces, key=lambda m: (spaces[m].fits(task), -len(shares.get(m, ()))))
+                spaces[member].take(task)
+                shares.setdefault(member, []).append(claimed)
+        for member, share in shares.items():
+            member.give(share, at, lane)
+        return left
+
+    def _suspect(self, claimed: c.Claimed, at: int, lane: Lane) -> None:
+        self._suspects.append((claimed, at, lane))
+        if self._trying < self._most_trying:
+            self._trying += 1
+            self.track(asyncio.create_task(self._try_suspects()))
 
     async def _try_suspects(self) -> None:
         """One after the other, each alone in an executor: only so can be told who it was."""
         try:
-            while self._suspects and not self._stopping:
-                await self._try_one()
+            while self._suspects and not self.closing:
+                await self._try_some()
         finally:
-            self._trying = False
+            self._trying -= 1
 
-    async def _try_one(self) -> None:
+    async def _try_some(self) -> None:
+        """In one executor for as long as it lives: a dead supervisor leaves many, most of them innocent."""
         member, hello = await self._start_one(alone=True)
         if member is None:
             self._log(f"no executor for a suspect: {hello.error}")
             await asyncio.sleep(RESTART_S)
             return
-        if self._suspects:
-            claimed = self._suspects.pop(0)
-            member.jobs[claimed.job.id] = Held(claimed.job)
-            member.send(Run(jobs=(claimed,)))
-        await self.until(lambda: not member.jobs or member not in self._members)
+        while self._suspects and member in self._members and not member.condemned:
+            claimed, at, lane = self._suspects.pop(0)
+            member.give([claimed], at, lane)
+            await self.until(lambda: not member.jobs or member not in self._members)
         member.condemned = True
         member.send(Stop())
 
-    def renewed(self, job: Job) -> None:
+    def renewed(self, job: Job, at: int) -> None:
         """What is known of a job has changed."""
         for member in self._members:
-            if (held := member.jobs.get(job.id)) and held.job.claim == job.claim:
+            if (held := member.jobs.get((at, job.id))) and held.job.claim == job.claim:
                 held.job = job
 
-    def tell(self, job_id: int, message: Message) -> None:
+    def tell(self, key: Key, message: Message) -> None:
         """Say something to whoever has a job."""
         for member in self._members:
-            if job_id in member.jobs:
+            if key in member.jobs:
                 member.send(message)
 
-    def take_unbegun(self) -> list[Job]:
-        """Take back what no executor has started; one that starts meanwhile is refused."""
-        jobs = [claimed.job for claimed in self._suspects]
+    async def take_unbegun(self) -> list[Held]:
+        """Take back what no executor has started, by its own word, or without where it gives none."""
+        self._back = [Held(claimed.job, at, lane) for claimed, at, lane in self._suspects]
         self._suspects.clear()
+        waited = [m for m in self._members if not all(held.begun_s for held in m.jobs.values())]
+        self._silent = set(map(id, waited))
+        for member in waited:
+            member.send(Revoke())
+        await self.until(lambda: not self._silent, RETURNING_S)
         for member in self._members:
-            unbegun = [held.job for held in member.jobs.values() if not held.begun_s]
-            for job in unbegun:
-                del member.jobs[job.id]
-            jobs += unbegun
-        return jobs
+            if id(member) in self._silent:
+                self._take(member, [key for key, held in member.jobs.items() if not held.begun_s])
+        return self._back
+
+    def _returned(self, member: Member, message: Returned) -> None:
+        self._silent.discard(id(member))
+        self._take(member, message.keys)
+
+    def _take(self, member: Member, keys: Sequence[Key]) -> None:
+        self._back += [member.jobs.pop(key) for key in keys if key in member.jobs]
 
     def track(self, task: asyncio.Task[Any]) -> None:
         """Keep a task until it is done."""
         self._running.add(task)
         task.add_done_callback(self._running.discard)
 
-    async def settled(self) -> None:
-        """Wait until everything that was begun here has been said to the store."""
-        if self._running:
-            await asyncio.wait(self._running, timeout=SETTLING_S)
-
     def kill(self) -> None:
-        """End all executors at once."""
+        """End all executors at once: their jobs are not to blame."""
         for member in self._members:
+            member.condemned = True
             member.process.kill()
+        for process in self._hatching:
+            process.kill()
 
     async def stop(self) -> None:
         """Let the executors go, and wait for them to."""
-        self._stopping = True
+        self._stopping = self.closing = True
+        for process in self._hatching:
+            process.kill()
         for member in self._members:
             member.send(Stop())
         for member in list(self._members):
@@ -280,14 +354,5 @@ class Crew:
             except subprocess.TimeoutExpired:
                 member.process.kill()
                 await asyncio.to_thread(member.process.wait)
-        for task in (*self._running, *self._listening):
+        for task in self._running:
             task.cancel()
-
-
-async def _receive(reader: asyncio.StreamReader) -> UpMessage | None:
-    try:
-        head = await reader.readexactly(HEAD.size)
-        message: UpMessage = read_up(await reader.readexactly(HEAD.unpack(head)[0]))
-        return message
-    except (asyncio.IncompleteReadError, ConnectionError):
-        return None

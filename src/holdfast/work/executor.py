@@ -1,6 +1,6 @@
 """An executor: a process that imports what users wrote, and runs it.
 
-    python -m holdfast.work.executor FD MODULE:QUEUE …
+    python -m holdfast.work.executor FD THREADS MODULE:QUEUE …
 
 It reads jobs from the socket that it inherits, runs functions in threads and coroutines on a loop, and
 sends their answers back. It holds no lease and commits nothing: whatever happens to it, its supervisor
@@ -10,124 +10,231 @@ knows what it had. It ends with its supervisor.
 import asyncio
 import ctypes
 import importlib
-import inspect
 import os
-import queue
 import signal
 import socket
 import sys
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from ..core import commands as c
-from ..core.errors import BadInput
+from ..core.errors import BadInput, HoldfastError
+from ..queue.aio import AsyncClaimedJob, AsyncQueue
 from ..queue.base import BaseQueue
+from ..queue.claimed import Holding
 from ..queue.queue import ClaimedJob
+from ..queue.running import as_error, run, run_async
+from ..queue.task import Task
+from .desk import Desk, Item
+from .files import project_files
 from .line import SupervisedLine
-from .messages import HEAD, Began, Cancelled, Hello, Message, Ran, Run, Stop, Told, frame, read_down
+from .messages import (
+    HEAD,
+    Began,
+    Cancelled,
+    DownMessage,
+    Found,
+    Hello,
+    Left,
+    Ran,
+    Returned,
+    Revoke,
+    Run,
+    Stop,
+    Told,
+    read_down,
+)
+from .mouth import Mouth
 
 PR_SET_PDEATHSIG = 1
 
 
-class Executor:
-    """One process's threads, and the wire to its supervisor."""
+class Running:
+    """A job that runs here, and the number of its queue."""
 
-    def __init__(self, wire: socket.socket, name: str, threads: int) -> None:
-        self._wire = wire
-        self._name = name
-        self._threads = threads
-        self._jobs: queue.SimpleQueue[c.Claimed | None] = queue.SimpleQueue()
-        self._send_lock = threading.Lock()
-        self._running: dict[int, ClaimedJob] = {}
-        self._loop: asyncio.AbstractEventLoop | None = None
+    def __init__(self, at: int, job: Holding) -> None:
+        self.at, self.job = at, job
+
+    @property
+    def key(self) -> tuple[int, int]:
+        """How the supervisor calls it."""
+        return self.at, self.job.id
+
+
+class Executor:
+    """One process's threads, its loop, and the wire to its supervisor."""
+
+    def __init__(self, wire: socket.socket, names: Sequence[str], threads: int) -> None:
+        self._wire, self._names, self._threads = wire, names, threads
+        self._mouth = Mouth(wire)
+        self._desk = Desk(self._batch_of)
+        self._running: dict[tuple[int, int], Running] = {}
+        self._loop = asyncio.new_event_loop()
+        self._coroutines: set[asyncio.Task[None]] = set()
+
+    def _task(self, at: int, name: str) -> Task[..., Any] | None:
+        return self._queues[at].tasks.get(name)
+
+    def _batch_of(self, at: int, name: str) -> int:
+        task = self._task(at, name)
+        return task.handling.batch if task is not None else 0
 
     def run(self) -> None:
         """Say hello, then do what is asked until the supervisor says stop or goes."""
+        threading.Thread(target=self._loop.run_forever, name="loop", daemon=True).start()
         try:
-            self._queue = find_queue(self._name)
+            self._queues = [find_queue(name) for name in self._names]
         except Exception as error:
-            self.send(Hello(pid=os.getpid(), error=f"{type(error).__name__}: {error}"))
+            text = f"{type(error).__name__}: {error}"
+            self._mouth.send(Hello(pid=os.getpid(), error=text, files=project_files(error)))
             return
-        self._line = SupervisedLine(self._queue._make_store, self.send)
-        self._queue._line = self._line  # type: ignore[assignment]
-        hello = Hello(
-            pid=os.getpid(), url=self._queue.url, tenant=self._queue.tenant, tasks=tuple(self._queue.tasks)
-        )
-        self.send(hello)
+        self._lines = [
+            SupervisedLine(queue._make_store, self._mouth.send, at=at)
+            for at, queue in enumerate(self._queues)
+        ]
+        for queue, line in zip(self._queues, self._lines, strict=True):
+            queue._line = line  # type: ignore[assignment]
+        known = tuple(_found(queue) for queue in self._queues)
+        self._mouth.send(Hello(pid=os.getpid(), queues=known, files=project_files()))
         workers = [threading.Thread(target=self._work, name=f"job-{n}") for n in range(self._threads)]
         for worker in workers:
             worker.start()
         self._listen()
-        for _ in workers:
-            self._jobs.put(None)
+        self._desk.close()
         for worker in workers:
             worker.join()
-
-    def send(self, message: Message) -> None:
-        """Say something to the supervisor."""
-        data = frame(message)
-        with self._send_lock:
-            self._wire.sendall(data)
+        asyncio.run_coroutine_threadsafe(self._ended(), self._loop).result()
 
     def _listen(self) -> None:
         with self._wire.makefile("rb") as stream:
             while head := stream.read(HEAD.size):
                 message = read_down(stream.read(HEAD.unpack(head)[0]))
-                if isinstance(message, Run):
-                    for claimed in message.jobs:
-                        self._jobs.put(claimed)
-                elif isinstance(message, Told):
-                    self._line.told(message)
-                elif isinstance(message, Cancelled):
-                    if running := self._running.get(message.job.id):
-                        running._lease.renewed(message.job)
-                elif isinstance(message, Stop):
+                if isinstance(message, Stop):
                     return
+                self._hear(message)
         # The supervisor is gone, and with it the leases of whatever still runs here.
         os._exit(1)
 
+    def _hear(self, message: DownMessage) -> None:
+        if isinstance(message, Run):
+            self._take([(message.at, claimed) for claimed in message.jobs])
+        elif isinstance(message, Told):
+            self._lines[message.at].told(message)
+        elif isinstance(message, Cancelled):
+            if running := self._running.get((message.at, message.job.id)):
+                running.job._lease.seen(message.job)
+        elif isinstance(message, Revoke):
+            keys = tuple((at, claimed.job.id) for at, claimed in self._desk.clear())
+            self._mouth.send(Returned(keys=keys))
+
+    def _take(self, items: list[Item]) -> None:
+        tasks = [self._task(at, claimed.job.task) for at, claimed in items]
+        threaded = [item for item, task in zip(items, tasks, strict=True) if not _needs_no_thread(task)]
+        if threaded:
+            self._desk.put(threaded)
+        if len(threaded) < len(items):
+            free = [item for item, task in zip(items, tasks, strict=True) if _needs_no_thread(task)]
+            self._loop.call_soon_threadsafe(self._begin, free)
+
+    # Functions, and batches, in threads
+
     def _work(self) -> None:
-        while (claimed := self._jobs.get()) is not None:
-            self.send(Began(job_id=claimed.job.id))
-            self.send(Ran(answer=self._answer(claimed)))
+        while taken := self._desk.take(wait=False) or self._wait():
+            jobs = [self._started(*item) for item in taken]
+            self._mouth.flush()
+            try:
+                task = self._queues[jobs[0].at]._known(jobs[0].job.task)
+                outcomes = run(task, [running.job for running in jobs], self._wait_for)
+            except BaseException as error:
+                # Such as sys.exit in a handler: whatever it raised, the job must be answered.
+                outcomes = [as_error(error)] * len(jobs)
+            for running, outcome in zip(jobs, outcomes, strict=True):
+                self._answer(running, outcome)
 
-    def _answer(self, claimed: c.Claimed) -> c.Answer:
-        job = ClaimedJob(self._queue, claimed, lease_ms=1, renew=False)  # type: ignore[arg-type]
-        self._running[job.id] = job
+    def _wait(self) -> list[Item]:
+        self._mouth.flush()
+        return self._desk.take(wait=True)
+
+    def _wait_for(self, result: Any) -> Any:
+        return asyncio.run_coroutine_threadsafe(result, self._loop).result()
+
+    # Coroutines on the loop
+
+    def _begin(self, items: list[Item]) -> None:
+        for item in items:
+            task = self._loop.create_task(self._run(self._started(*item)))
+            self._coroutines.add(task)
+            task.add_done_callback(self._coroutines.discard)
+        self._mouth.flush()
+
+    async def _run(self, running: Running) -> None:
         try:
-            result = self._call(job)
-            error = result if isinstance(result, Exception) else None
-        except Exception as raised:
-            result, error = None, raised
-        finally:
-            self._running.pop(job.id, None)
+            outcome = await run_async(self._queues[running.at]._known(running.job.task), running.job)
+        except BaseException as error:
+            outcome = as_error(error)
+        self._answer(running, outcome)
+        # With the answers of all others that end in this turn of the loop.
+        self._loop.call_soon(self._mouth.flush)
+
+    async def _ended(self) -> None:
+        """All coroutines have ended."""
+        while others := self._coroutines - {asyncio.current_task()}:
+            await asyncio.wait(others)
+        self._mouth.flush()
+
+    # Both
+
+    def _started(self, at: int, claimed: c.Claimed) -> Running:
+        queue = self._queues[at]
+        kind: Any = AsyncClaimedJob if isinstance(queue, AsyncQueue) else ClaimedJob
+        running = Running(at, kind(queue, claimed, lease_ms=1, renew=False))
+        self._running[running.key] = running
+        self._mouth.note(Began(job_id=claimed.job.id, at=at))
+        return running
+
+    def _answer(self, running: Running, outcome: Any) -> None:
+        job = running.job
+        self._running.pop(running.key, None)
+        error = outcome if isinstance(outcome, Exception) else None
         try:
-            command = job._done(None if error else result, error, None).command
-        except BadInput as unfit:
-            # A result that cannot be written is the handler's error.
-            command = job._done(None, unfit, None).command
-        assert isinstance(command, c.Answer)
-        return command
+            try:
+                ask = job._done(None if error else outcome, error, None)
+            except BadInput as unfit:
+                # A result that cannot be written is the handler's error.
+                ask = job._done(None, unfit, None)
+        except HoldfastError:
+            # The handler has answered, or lost, the job by itself.
+            self._mouth.note(Left(hold=job._lease.hold, at=running.at))
+            return
+        assert isinstance(ask.command, c.Answer)
+        # The supervisor has the record, as last heard of.
+        self._mouth.note(Ran(answer=replace(ask.command, held=None), at=running.at))
 
-    def _call(self, job: ClaimedJob) -> Any:
-        result = self._queue._known(job.task).run(job)
-        if inspect.iscoroutine(result):
-            return asyncio.run_coroutine_threadsafe(result, self._event_loop()).result()
-        return result
 
-    def _event_loop(self) -> asyncio.AbstractEventLoop:
-        with self._send_lock:
-            if self._loop is None:
-                self._loop = asyncio.new_event_loop()
-                threading.Thread(target=self._loop.run_forever, name="loop", daemon=True).start()
-            return self._loop
+def _found(queue: BaseQueue) -> Found:
+    tasks = queue.tasks
+    return Found(
+        url=queue.url,
+        tenant=queue.tenant,
+        tasks=tuple(tasks),
+        coroutines=tuple(name for name, task in tasks.items() if _needs_no_thread(task)),
+        batches={name: task.handling.batch for name, task in tasks.items() if task.handling.batch},
+    )
+
+
+def _needs_no_thread(task: Task[..., Any] | None) -> bool:
+    return task is not None and task.handling.is_coroutine and not task.handling.batch
 
 
 def find_queue(name: str) -> BaseQueue:
     """The queue that `module:queue` names."""
     module_name, _, attribute = name.partition(":")
-    sys.path.insert(0, str(Path.cwd()))
+    if sys.path[0] != str(Path.cwd()):
+        sys.path.insert(0, str(Path.cwd()))
     found = importlib.import_module(module_name)
     for part in (attribute or "queue").split("."):
         found = getattr(found, part)
@@ -148,8 +255,8 @@ def main() -> None:
     # Signals are for the supervisor, which tells us.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
-    fd, threads, name = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
-    Executor(socket.socket(fileno=fd), name, threads).run()
+    fd, threads, names = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
+    Executor(socket.socket(fileno=fd), names, threads).run()
 
 
 if __name__ == "__main__":

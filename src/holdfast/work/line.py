@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from ..core import commands as c
 from ..engine.engine import Engine
+from ..queue.alarm import Alarm
 from ..queue.lease import Lease
 from ..store.contract import ReadTxn, Store
 from .messages import Asked, Told, read_reply
@@ -46,48 +47,84 @@ class SupervisedEngine:
 class _Call:
     """A thread that waits for a reply."""
 
-    def __init__(self, command: c.Command) -> None:
-        self.command = command
+    def __init__(self) -> None:
         self.arrived = threading.Event()
         self.message: Told | None = None
+
+    def hear(self, message: Told) -> None:
+        """The reply has come."""
+        self.message = message
+        self.arrived.set()
+
+
+class _AsyncCall:
+    """A coroutine that waits for a reply."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.future: asyncio.Future[Told] = self._loop.create_future()
+
+    def hear(self, message: Told) -> None:
+        """The reply has come; whoever waited may be gone."""
+        self._loop.call_soon_threadsafe(self._resolve, message)
+
+    def _resolve(self, message: Told) -> None:
+        if not self.future.done():
+            self.future.set_result(message)
 
 
 class SupervisedLine:
     """The line of one queue in an executor."""
 
-    def __init__(self, make_store: Callable[[], Store], send: Callable[[Asked], None]) -> None:
+    def __init__(
+        self, make_store: Callable[[], Store], send: Callable[[Asked], None], *, at: int = 0
+    ) -> None:
+        self._at = at
         self.pid = os.getpid()
         self.engine = SupervisedEngine(make_store)
         self.committer = self
         self.renewer = self
         self._send = send
-        self._calls: dict[int, _Call] = {}
+        self._calls: dict[int, _Call | _AsyncCall] = {}
         self._count = 0
         self._lock = threading.Lock()
+        self.alarm = Alarm()
 
-    def ask(self, command: c.Command, *, wait_s: float = 0.0) -> Any:
-        """Have the supervisor run a command; its reply, or what it raised."""
-        call = _Call(command)
+    def _put(self, call: _Call | _AsyncCall, command: c.Command, wait_s: float) -> None:
         with self._lock:
             self._count += 1
             number = self._count
             self._calls[number] = call
-        self._send(Asked(number=number, command=command, wait_s=wait_s))  # type: ignore[arg-type]
+        self._send(Asked(number=number, command=command, wait_s=wait_s, at=self._at))  # type: ignore[arg-type]
+
+    def ask(self, command: c.Command, *, wait_s: float = 0.0) -> Any:
+        """Have the supervisor run a command; its reply, or what it raised."""
+        call = _Call()
+        self._put(call, command, wait_s)
         call.arrived.wait()
         assert call.message is not None
         return read_reply(command, call.message)
 
     async def ask_async(self, command: c.Command, *, wait_s: float = 0.0) -> Any:
-        """The same for coroutines."""
-        return await asyncio.to_thread(self.ask, command, wait_s=wait_s)
+        """The same for coroutines, however many: none of them needs a thread to wait in."""
+        call = _AsyncCall()
+        self._put(call, command, wait_s)
+        return read_reply(command, await call.future)
+
+    def tell(self, command: c.Command) -> None:
+        """Have the supervisor run a command, whatever comes of it."""
+        self._send(Asked(number=0, command=command, at=self._at))  # type: ignore[arg-type]
 
     def told(self, message: Told) -> None:
         """A reply has come."""
         with self._lock:
             call = self._calls.pop(message.number, None)
         if call is not None:
-            call.message = message
-            call.arrived.set()
+            call.hear(message)
+
+    def follow(self, lease: Lease) -> Callable[[], None]:
+        """The supervisor tells when a job is to stop."""
+        return lambda: None
 
     def watch(self, lease: Lease) -> None:
         """Leases are the supervisor's affair."""

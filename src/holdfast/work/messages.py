@@ -1,13 +1,17 @@
 """What a supervisor and its executors say to each other, and how it is written.
 
-    executor ──▶ supervisor    Hello   I am ready: this is the store, these are the tasks that I know
-                               Began   I have started this job (until then it can go to somebody else)
-                               Ran     I am done with a job: this is its answer
-                               Asked   a handler asks something of the queue
-    supervisor ──▶ executor    Run     do these jobs
-                               Told    the reply to what was asked
-                               Stop    start nothing more; end when all is done
+    executor ──▶ supervisor    Hello     I am ready: these are the queues, and the tasks that they know
+                               Began     I have started this job (until then it can go to somebody else)
+                               Ran       I am done with a job: this is its answer
+                               Left      I am done with a job that was answered otherwise, or is lost
+                               Asked     a handler asks something of the queue
+                               Returned  these jobs I had not started, and shall not
+    supervisor ──▶ executor    Run       do these jobs
+                               Told      the reply to what was asked
+                               Revoke    give back what you have not started
+                               Stop      start nothing more; end when all is done
 
+`at` says which of the worker's queues it is about, counted from 0: numbers of jobs are a store's own.
 Frames of four bytes of length and msgpack, over a socket that the executor inherits. The supervisor
 decodes them into records and nothing else, so nothing that a handler sends can do anything there.
 """
@@ -30,26 +34,48 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """The base of all messages."""
 
 
-class Hello(Message, frozen=True, kw_only=True):
-    """An executor is ready. `error` says why it never will be."""
+class Found(msgspec.Struct, frozen=True, kw_only=True):
+    """A queue that an executor has imported."""
 
-    pid: int
-    url: str = ""
+    url: str
     tenant: str = ""
     tasks: tuple[str, ...] = ()
+    # Those of them that need no thread, and those that take several jobs at once, with how many.
+    coroutines: tuple[str, ...] = ()
+    batches: dict[str, int] = {}
+
+
+class Hello(Message, frozen=True, kw_only=True):
+    """An executor is ready. `error` says why it never will be.
+
+    `files` are those under the current folder that it has imported, or met with the error.
+    """
+
+    pid: int
+    queues: tuple[Found, ...] = ()
     error: str = ""
+    files: tuple[str, ...] = ()
 
 
 class Began(Message, frozen=True, kw_only=True):
     """A job has started."""
 
     job_id: int
+    at: int = 0
 
 
 class Ran(Message, frozen=True, kw_only=True):
     """A job is done."""
 
     answer: c.Answer
+    at: int = 0
+
+
+class Left(Message, frozen=True, kw_only=True):
+    """A job is done, and there is nothing to say of it: its handler has answered, or lost, it."""
+
+    hold: c.Hold
+    at: int = 0
 
 
 class Asked(Message, frozen=True, kw_only=True):
@@ -58,12 +84,20 @@ class Asked(Message, frozen=True, kw_only=True):
     number: int
     command: c.AnyCommand
     wait_s: float = 0.0
+    at: int = 0
+
+
+class Returned(Message, frozen=True, kw_only=True):
+    """Jobs that were not started, by (at, id)."""
+
+    keys: tuple[tuple[int, int], ...]
 
 
 class Run(Message, frozen=True, kw_only=True):
     """Jobs to do."""
 
     jobs: tuple[c.Claimed, ...]
+    at: int = 0
 
 
 class Fault(msgspec.Struct, frozen=True):
@@ -79,20 +113,26 @@ class Told(Message, frozen=True, kw_only=True):
     number: int
     reply: bytes = b""
     fault: Fault | None = None
+    at: int = 0
 
 
 class Cancelled(Message, frozen=True, kw_only=True):
     """Somebody asks a running job to stop."""
 
     job: Job
+    at: int = 0
+
+
+class Revoke(Message, frozen=True, kw_only=True):
+    """Give back what was not started, with `Returned`."""
 
 
 class Stop(Message, frozen=True, kw_only=True):
     """Start nothing more."""
 
 
-UpMessage = Hello | Began | Ran | Asked
-DownMessage = Run | Told | Cancelled | Stop
+UpMessage = Hello | Began | Ran | Left | Asked | Returned
+DownMessage = Run | Told | Cancelled | Revoke | Stop
 
 _encoder = msgspec.msgpack.Encoder()
 read_up = msgspec.msgpack.Decoder(UpMessage).decode
@@ -105,11 +145,31 @@ def frame(message: Message) -> bytes:
     return HEAD.pack(len(body)) + body
 
 
-def told(number: int, reply: Any) -> Told:
+class Frames:
+    """Takes bytes as they come, and gives whole messages."""
+
+    def __init__(self) -> None:
+        self._bytes = bytearray()
+
+    def feed(self, data: bytes) -> list[UpMessage]:
+        """The messages that are complete now."""
+        self._bytes += data
+        whole, at, there = [], 0, len(self._bytes)
+        while there - at >= HEAD.size:
+            end = at + HEAD.size + HEAD.unpack_from(self._bytes, at)[0]
+            if end > there:
+                break
+            whole.append(read_up(self._bytes[at + HEAD.size : end]))
+            at = end
+        del self._bytes[:at]
+        return whole
+
+
+def told(number: int, reply: Any, *, at: int = 0) -> Told:
     """A reply, or an error, for the executor that asked."""
     if isinstance(reply, BaseException):
-        return Told(number=number, fault=Fault(getattr(reply, "code", "ERROR"), str(reply)))
-    return Told(number=number, reply=_encoder.encode(reply))
+        return Told(number=number, fault=Fault(getattr(reply, "code", "ERROR"), str(reply)), at=at)
+    return Told(number=number, reply=_encoder.encode(reply), at=at)
 
 
 def read_reply(command: c.Command, message: Told) -> Any:

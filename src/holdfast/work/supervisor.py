@@ -13,40 +13,38 @@ interpreter lock, hangs or dies never costs a lease.
 import asyncio
 import random
 import signal
-from collections.abc import Callable
-from fnmatch import fnmatchcase
+from collections.abc import Callable, Coroutine
 from typing import Any
 
-import msgspec
+from msgspec.structs import replace
 
 from ..core import commands as c
-from ..core.errors import BadInput, HoldfastError
+from ..core.errors import BadInput, HoldfastError, Unavailable
 from ..core.job import Code, Job
-from ..engine.committer import Committer
-from ..engine.engine import Engine
-from ..queue.base import unfinished
-from ..queue.connect import store_maker
-from .crew import Crew, Member
-from .messages import Asked, Began, Cancelled, Ran, told
+from ..store.clock import system_clock
+from . import watches
+from .claiming import Claiming, Wanted
+from .crew import Crew
+from .hands import LaneHands, hold, is_empty
+from .health import Health
+from .lanes import Lane
+from .member import Held, Member
+from .memory import Scales
+from .messages import Asked, Began, Cancelled, Hello, Left, Ran, told
+from .options import Options
+from .registry import Registry, new_worker
+from .scaling import Scaling
+from .scheduler import Setting, make_scheduler
+from .sources import Source, Sources
+from .words import Words
 
-# How long a claim waits before the supervisor looks up: whether it should stop, or has more room.
-CLAIM_WAIT_S = 5.0
 # How long the neighbours of a job past its limit may go on before their executor is killed.
 GRACE_S = 10.0
 MOST_EARLY_MS = 500
-
-
-class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """How a worker works."""
-
-    name: str
-    store: str | None = None
-    tasks: tuple[str, ...] = ()
-    processes: int = 1
-    threads: int = 1
-    lease_ms: int = 60_000
-    drain_s: float = 30.0
-    until_empty: bool = False
+# How long executors that were killed may take to be gone.
+KILLED_S = 5.0
+# How soon a job that runs hears that it is to stop.
+WATCH_S = 0.5
 
 
 class Supervisor:
@@ -54,93 +52,213 @@ class Supervisor:
 
     def __init__(self, options: Options, log: Callable[[str], None]) -> None:
         self._options, self._log = options, log
-        self._crew = Crew(options.name, options.threads, log, self._heard, self._lost, self._has_room)
-        self._line: Committer | None = None
+        # At once, so that a name that nobody knows is told before anything is started.
+        self._schedule()
+        # What was compiled within one second of a change would be taken for current.
+        variables = {"PYTHONDONTWRITEBYTECODE": "1"} if options.reload else {}
+        self._crew = Crew(
+            options.names, options.threads, log, self._heard, self._lost, self._has_room, variables
+        )
+        self._words = Words(log)
+        self._sources: Sources | None = None
+        self._registry: Registry | None = None
         self._stopping = asyncio.Event()
+        # Set when the claims of now are over: told to stop, or to begin anew with other tasks.
+        self._halt = asyncio.Event()
         self._signals = 0
-        self._room = asyncio.Event()
-        self._tasks: tuple[str, ...] = ()
-        self._tenant = ""
+        self._rooms: list[asyncio.Event] = []
+        self._reloading = watches.Reloading(self._crew, log)
+        self._worker = new_worker(
+            processes=options.processes,
+            threads=options.threads,
+            health=options.health_file,
+            now_ms=system_clock(),
+        )
         self.done = 0
+
+    def _schedule(self) -> Any:
+        setting = Setting(dice=random.random, weights=self._options.weights)
+        return make_scheduler(self._options.scheduler, setting)
+
+    @property
+    def sources(self) -> Sources:
+        """The queues that are worked."""
+        assert self._sources is not None
+        return self._sources
 
     async def run(self) -> None:
         """Work until told to stop, or until nothing is left to do."""
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, self._signalled)
         try:
-            hello = await self._crew.start(self._options.processes)
-            self._tasks = self._chosen(hello.tasks)
-            self._tenant = hello.tenant
-            store = store_maker(self._options.store or hello.url)()
-            self._line = Committer(Engine(store, dice=random.random))
-            at_once = f"{self._options.processes} × {self._options.threads} at once"
-            self._log(f"ready: {len(self._tasks)} tasks, {at_once}")
-            renewing = asyncio.create_task(self._renew())
-            await self._claim()
-            await self._drain()
-            renewing.cancel()
+            if (hello := await self._started()) is None:
+                return
+            await self._open(hello)
+            background = [asyncio.create_task(work) for work in self._background()]
+            try:
+                while not self._stopping.is_set():
+                    await self._claim_all()
+            finally:
+                await self._drain()
+                for task in background:
+                    task.cancel()
         finally:
             await self._crew.stop()
-            if self._line is not None:
-                await asyncio.to_thread(self._line.close)
+            if self._sources is not None:
+                await asyncio.to_thread(self._sources.close)
+
+    async def _started(self) -> Hello | None:
+        """What the first executors say of themselves; None where it was told to stop before they could."""
+        try:
+            return await self._crew.start(self._options.processes)
+        except Unavailable:
+            if self._stopping.is_set():
+                return None
+            raise
+
+    async def _open(self, hello: Hello) -> None:
+        """Open the stores that the executors name, and make this worker known there."""
+        options = self._options
+        self._sources = Sources(options, hello.queues)
+        self._crew.said = self._said
+        self._reloading.files.add(hello.files)
+        self._registry = Registry(self._sources, self._worker, self._log)
+        await self._registry.enter()
+        most = f"..{options.most_processes}" if options.most_processes else ""
+        at_once = f"{options.processes}{most} × {options.threads} at once"
+        self._log(f"ready: {len(self._sources.tasks)} tasks, {at_once}")
+
+    def _background(self) -> list[Coroutine[Any, Any, None]]:
+        options, crew = self._options, self._crew
+        assert self._registry is not None
+        works = [self._renew(), self._watch(), self._registry.keep(self._counts)]
+        if options.most_processes > options.processes:
+            bounds = {"least": options.processes, "most": options.most_processes}
+            scaling = Scaling(crew, **bounds, idle_s=options.shrink_s)
+            works.append(watches.scale(crew, scaling, self._waiting))
+        if options.memory_limit or options.max_growth:
+            sizes = {"limit": options.memory_limit, "growth": options.max_growth}
+            works.append(watches.weigh(Scales(crew, self._log, **sizes, grace_s=GRACE_S)))
+        if options.health_file:
+            works.append(watches.report(options.health_file, self._health, self._log))
+        if options.reload:
+            works.append(self._reloading.watch())
+        if options.burst_s:
+            works.append(self._stop_after(options.burst_s))
+        return works
+
+    async def _stop_after(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+        self._stop()
 
     def _has_room(self) -> None:
-        self._room.set()
+        for room in self._rooms:
+            room.set()
 
-    def _chosen(self, known: tuple[str, ...]) -> tuple[str, ...]:
-        wanted = self._options.tasks or ("*",)
-        chosen = tuple(task for task in known if any(fnmatchcase(task, glob) for glob in wanted))
-        if not chosen:
-            raise BadInput(
-                "tasks", ", ".join(wanted), needed=f"some of {', '.join(known) or 'no tasks at all'}"
-            )
-        return chosen
+    def _said(self, hello: Hello) -> None:
+        """A fresh executor may know other tasks than the last."""
+        self._reloading.files.add(hello.files)
+        if hello.error or self._crew.closing:
+            return
+        for name in self.sources.moved(hello.queues):
+            self._log(f"{name} has another store or tenant now: start the worker anew to have it worked")
+        before = [source.lanes for source in self.sources.all]
+        try:
+            self.sources.choose(hello.queues)
+        except BadInput as error:
+            self._log(str(error))
+        if before != [source.lanes for source in self.sources.all]:
+            self._halt.set()
+            assert self._registry is not None
+            self._crew.track(asyncio.create_task(self._quietly(self._registry.say())))
+
+    async def _quietly(self, words: Coroutine[Any, Any, None]) -> None:
+        try:
+            await words
+        except HoldfastError as error:
+            self._log(f"the registry of workers: {error}")
+
+    def _stop(self) -> None:
+        self._stopping.set()
+        self._halt.set()
 
     def _signalled(self) -> None:
         self._signals += 1
-        self._stopping.set()
-        self._room.set()
-        if self._signals > 1:
+        self._stop()
+        if self._signals > 1 or self._sources is None:
             self._log("stopping now")
             self._crew.kill()
             self._crew.look()
 
-    async def _ask(self, command: c.Command, wait_s: float = 0.0) -> Any:
-        assert self._line is not None
-        return await self._line.ask_async(command, wait_s=wait_s)
+    async def _ask(self, at: int, command: c.Command, wait_s: float = 0.0) -> Any:
+        return await self.sources.all[at].line.ask_async(command, wait_s=wait_s)
+
+    async def _waiting(self) -> int:
+        reads = (asyncio.to_thread(s.line.engine.read, s.waiting) for s in self.sources.all)
+        return sum(await asyncio.gather(*reads))
+
+    def _counts(self) -> dict[str, int]:
+        members = self._crew.members
+        running = sum(1 for member in members for held in member.jobs.values() if held.begun_s)
+        there = sum(not member.condemned for member in members)
+        return {"processes": there, "running": running, "done": self.done}
+
+    def _health(self) -> Health:
+        sources, counts = self.sources.all, self._counts()
+        return Health(
+            pid=self._worker.pid,
+            name=self._worker.name,
+            written_at=system_clock(),
+            claimed_at=min(s.claimed_at or self._worker.started_at for s in sources if s.tasks),
+            full=self._crew.is_full(),
+            draining=self._stopping.is_set(),
+            executors=len(self._crew.members),
+            running=counts["running"],
+            done=counts["done"],
+            store_error=next((s.error for s in sources if s.error), ""),
+            start_error=self._crew.error,
+        )
 
     # Claiming
 
-    async def _claim(self) -> None:
-        while not self._stopping.is_set():
-            room = self._crew.room()
-            if not room:
-                self._room.clear()
-                await self._room.wait()
-                continue
-            command = c.Claim(
-                tasks=self._tasks, tenant=self._tenant, limit=min(room, 1000), lease_ms=self._options.lease_ms
-            )
-            claiming = asyncio.create_task(
-                self._ask(command, 0.1 if self._options.until_empty else CLAIM_WAIT_S)
-            )
-            stopping = asyncio.create_task(self._stopping.wait())
-            await asyncio.wait([claiming, stopping], return_when=asyncio.FIRST_COMPLETED)
-            stopping.cancel()
-            if not claiming.done():
-                # Whatever it would have brought goes back by itself.
-                claiming.cancel()
-                return
-            jobs = claiming.result()
-            for claimed in jobs:
-                self._crew.hand_over(claimed)
-            if not jobs and self._options.until_empty and await self._is_empty():
-                return
+    async def _claim_all(self) -> None:
+        """Claim from every queue, in each of its lanes, until told to stop or to begin anew."""
+        self._halt = asyncio.Event()
+        if self._stopping.is_set():
+            return
+        lanes = [(source, lane) for source in self.sources.all for lane in set(source.lanes.values())]
+        self._rooms = [asyncio.Event() for _ in lanes]
+        if not lanes:
+            # What was reloaded knows no task any more; the next change may bring some.
+            await self._halt.wait()
+            return
+        claims = [
+            asyncio.create_task(self._claiming(source, lane).run(self._halt, room))
+            for (source, lane), room in zip(lanes, self._rooms, strict=True)
+        ]
+        await asyncio.wait(claims, return_when=asyncio.FIRST_EXCEPTION)
+        failed = any(claim.done() and claim.exception() for claim in claims)
+        if failed or not self._halt.is_set():
+            # One that failed ends all, and so does one that found nothing left to do.
+            self._stop()
+        for claim in claims:
+            await claim
 
-    async def _is_empty(self) -> bool:
-        assert self._line is not None
-        look = unfinished(self._tenant, self._tasks)
-        return not self._crew.held() and not await asyncio.to_thread(self._line.engine.read, look.read)
+    def _claiming(self, source: Source, lane: Lane) -> Claiming:
+        options = self._options
+        wanted = Wanted(
+            tasks=tuple(task for task, its in source.lanes.items() if its == lane),
+            tenants=source.tenants,
+            lease_ms=options.lease_ms,
+            until_empty=options.until_empty,
+        )
+        hands = LaneHands(self._crew, source, lane, self._words, self._log, self._is_over)
+        return Claiming(source.line, hands, self._schedule(), wanted)
+
+    async def _is_over(self) -> bool:
+        if await is_empty(self._crew, self.sources.all):
+            self._stop()
+        return self._stopping.is_set()
 
     # Leases
 
@@ -148,102 +266,132 @@ class Supervisor:
         """Extend all leases in one commit; a job that lost its claim, or is to stop, is told so."""
         while True:
             await asyncio.sleep(self._options.lease_ms / 3000)
-            held = self._crew.held()
-            commands = [c.Extend(hold=_hold(job), lease_ms=self._options.lease_ms) for job in held]
-            replies = await asyncio.gather(*(self._ask(x) for x in commands), return_exceptions=True)
-            for job, reply in zip(held, replies, strict=True):
+            held = [(one.at, one.job) for one in self._crew.held()]
+            lease_ms = self._options.lease_ms
+            asks = (self._ask(at, c.Extend(hold=hold(job), lease_ms=lease_ms)) for at, job in held)
+            replies = await asyncio.gather(*asks, return_exceptions=True)
+            for (at, job), reply in zip(held, replies, strict=True):
                 if isinstance(reply, Job):
-                    self._crew.renewed(reply)
+                    self._crew.renewed(reply, at)
                     if reply.cancel_requested and not job.cancel_requested:
-                        self._crew.tell(job.id, Cancelled(job=reply))
+                        self._crew.tell((at, job.id), Cancelled(job=reply, at=at))
                 elif isinstance(reply, BaseException):
                     self._log(f"job {job.id}: {reply}")
 
+    async def _watch(self) -> None:
+        """Have jobs know soon that they are to stop: one read for all that have been running a while."""
+        while True:
+            await asyncio.sleep(WATCH_S)
+            running = self._crew.running(WATCH_S)
+            for source in self.sources.all:
+                if mine := [held for held in running if held.at == source.at]:
+                    await self._look_after(source, mine)
+
+    async def _look_after(self, source: Source, running: list[Held]) -> None:
+        ids = [held.job.id for held in running]
+        try:
+            now = await asyncio.to_thread(source.line.engine.read, lambda txn: txn.load(ids))
+        except HoldfastError as error:
+            self._log(f"cannot look at what runs: {error}")
+            return
+        for held in running:
+            job, live = held.job, now.get(held.job.id)
+            if live is None or live.claim != job.claim:
+                # Cancelled by force, or lost: it is nobody's work any more.
+                stopped = replace(job, cancel_requested=True)
+                self._crew.tell((held.at, job.id), Cancelled(job=stopped, at=held.at))
+            elif live.cancel_requested:
+                self._crew.renewed(live, held.at)
+                self._crew.tell((held.at, job.id), Cancelled(job=live, at=held.at))
+
     # What executors say
 
-    def _heard(self, member: Member, message: Began | Ran | Asked) -> None:
+    def _heard(self, member: Member, message: Began | Ran | Left | Asked) -> None:
         if isinstance(message, Began):
-            member.begun(message.job_id)
-            self._limit(member, message.job_id)
+            held = member.begun((message.at, message.job_id))
+            if held is not None and held.job.timeout_ms:
+                self._limit(member, held)
         elif isinstance(message, Ran):
-            job = member.finished(message.answer.hold.job_id)
-            self._room.set()
-            if job is not None:
-                self.done += 1
-                self._spawn(self._answer(msgspec.structs.replace(message.answer, held=job)))
+            self._ran(member, message.answer, message.at)
+        elif isinstance(message, Left):
+            self._finished(member, message.hold, message.at)
         else:
-            self._spawn(self._reply(member, message))
+            self._crew.track(asyncio.create_task(self._reply(member, message)))
 
-    def _limit(self, member: Member, job_id: int) -> None:
-        held = member.jobs.get(job_id)
-        if held is None or not held.job.timeout_ms:
-            return
-        job, line = held.job, self._line
-        assert line is not None
+    def _ran(self, member: Member, answer: c.Answer, at: int) -> None:
+        job = self._finished(member, answer.hold, at)
+        if job is not None:
+            self.done += 1
+            self._words.say(self.sources.all[at].line, replace(answer, held=job))
+
+    def _finished(self, member: Member, said: c.Hold, at: int) -> Job | None:
+        job = member.finished((at, said.job_id), said.claim)
+        self._has_room()
+        if self._options.max_jobs and member.ran >= self._options.max_jobs:
+            self._crew.recycle(member)
+        return job
+
+    def _limit(self, member: Member, held: Held) -> None:
+        job, line = held.job, self.sources.all[held.at].line
         # A little before its lease ends for good, so that it is an error and not a loss.
         early_ms = min(job.timeout_ms // 10, MOST_EARLY_MS)
         left_ms = job.started_at + job.timeout_ms - early_ms - line.engine.store.now_ms()
-        asyncio.get_running_loop().call_later(max(left_ms, 0) / 1000, self._timed_out, member, job)
+        asyncio.get_running_loop().call_later(max(left_ms, 0) / 1000, self._timed_out, member, job, held.at)
 
-    def _timed_out(self, member: Member, job: Job) -> None:
+    def _timed_out(self, member: Member, job: Job, at: int) -> None:
         """Past its limit: its claim ends at once, and its executor gets nothing new."""
-        held = member.jobs.get(job.id)
-        if held is None or held.job.claim != job.claim:
+        if member.finished((at, job.id), job.claim) is None:
             return
-        member.finished(job.id)
         text = f"still running after its limit of {job.timeout_ms / 1000:g} s"
         self._log(f"job {job.id} {job.task}: {text}")
-        self._spawn(self._answer(c.Answer(hold=_hold(job), code=Code.ERROR, error=text)))
+        answer = c.Answer(hold=hold(job), code=Code.ERROR, error=text)
+        self._words.say(self.sources.all[at].line, answer)
         self._crew.replace(member, grace_s=GRACE_S)
-        self._room.set()
-
-    async def _answer(self, answer: c.Answer) -> None:
-        try:
-            await self._ask(answer)
-        except HoldfastError as error:
-            self._log(f"job {answer.hold.job_id}: {error}")
+        self._has_room()
 
     async def _reply(self, member: Member, asked: Asked) -> None:
         try:
-            reply: Any = await self._ask(asked.command, asked.wait_s)
+            reply: Any = await self._ask(asked.at, asked.command, asked.wait_s)
         except Exception as error:
             reply = error
         if isinstance(reply, Job):
-            self._crew.renewed(reply)
-        member.send(told(asked.number, reply))
+            self._crew.renewed(reply, asked.at)
+        if asked.number:
+            member.send(told(asked.number, reply, at=asked.at))
 
     def _lost(self, member: Member) -> None:
-        """An executor is gone: what it had not begun goes back, what it had begun is suspect."""
-        suspects = member.suspects()
+        """An executor is gone: what it had not begun goes back, what it had begun is suspect.
+
+        One that was condemned was not ended by what ran in it, unless that was for its memory.
+        """
+        suspects = member.suspects() if member.overweight or not member.condemned else []
+        alone = len(suspects) == 1 and (member.runs_alone() or not member.overweight)
         for held in member.jobs.values():
-            lost = held in suspects and not member.condemned
-            release = c.Release(hold=_hold(held.job), lost=lost, alone=len(suspects) == 1)
-            self._spawn(self._give_back(release))
+            release = c.Release(hold=hold(held.job), lost=held in suspects, alone=alone)
+            self._words.say(self.sources.all[held.at].line, release)
         member.jobs.clear()
-        self._room.set()
-
-    async def _give_back(self, command: c.Release) -> None:
-        try:
-            await self._ask(command)
-        except HoldfastError as error:
-            self._log(f"job {command.hold.job_id}: {error}")
-
-    def _spawn(self, work: Any) -> None:
-        self._crew.track(asyncio.create_task(work))
+        self._has_room()
 
     # Stopping
 
     async def _drain(self) -> None:
-        """Give back what was not begun; wait for the rest, then give that back too."""
-        if self._stopping.is_set():
-            self._log(f"draining: {len(self._crew.held())} jobs")
-            for job in self._crew.take_unbegun():
-                self._spawn(self._give_back(c.Release(hold=_hold(job))))
-        await self._crew.until(lambda: not self._crew.held() or self._signals > 1, self._options.drain_s)
-        for job in self._crew.held():
-            self._spawn(self._give_back(c.Release(hold=_hold(job))))
-        await self._crew.settled()
+        """Give back what was not begun; wait for the rest, then end and give back that too."""
+        crew = self._crew
+        crew.closing = True
+        if crew.held():
+            self._log(f"draining: {len(crew.held())} jobs")
+            self._release(await crew.take_unbegun())
+            await crew.until(lambda: not crew.held() or self._signals > 1, self._options.drain_s)
+        if crew.held():
+            # First the end, then the word: nobody else has a job that still runs here.
+            crew.kill()
+            await crew.until(lambda: not crew.held(), KILLED_S)
+            self._release(crew.held())
+        await self._words.settled()
+        if self._registry is not None:
+            # After whatever a claim that was cut short has brought and given back.
+            await self._quietly(self._registry.leave())
 
-
-def _hold(job: Job) -> c.Hold:
-    return c.Hold(job_id=job.id, owner=job.owner, claim=job.claim)
+    def _release(self, jobs: list[Held]) -> None:
+        for held in jobs:
+            self._words.say(self.sources.all[held.at].line, c.Release(hold=hold(held.job)))

@@ -17,8 +17,10 @@ from .bad_input import *  # noqa: F403
 from .bad_verbs import *  # noqa: F403
 from .basics import *  # noqa: F403
 from .claims import *  # noqa: F403
+from .contexts import *  # noqa: F403
 from .families import *  # noqa: F403
 from .fixtures import *  # noqa: F403
+from .handling import *  # noqa: F403
 from .life import *  # noqa: F403
 from .limits import *  # noqa: F403
 from .outcomes import *  # noqa: F403
@@ -32,3 +34,4 @@ from .states import *  # noqa: F403
 from .tasks import *  # noqa: F403
 from .unique import *  # noqa: F403
 from .waiting import *  # noqa: F403
+from .workers import *  # noqa: F403

@@ -44,7 +44,7 @@ NAIVE = datetime(2026, 1, 1)  # noqa: DTZ001
 NO_NAMES: list[Any] = ["", "x" * 256, "ä" * 128, "a\nb", "a\0b", "\x7f", "\ud800"]
 NO_NAMES += [7, None, True, b"work", ["work"], Thing()]
 NO_DURATIONS: list[Any] = [-1, -0.5, math.nan, math.inf, 11 * 366 * 86_400, timedelta(days=-1)]
-NO_DURATIONS += ["soon", "", "1 hour", True, [1]]
+NO_DURATIONS += ["soon", "", "1 fortnight", True, [1]]
 NO_MOMENTS: list[Any] = [-1, 10**12, math.nan, "yesterday", "2026-02-30", "1969-12-31", NAIVE, True, [], {}]
 NO_REPEATS: list[Any] = [
     "SOMETIMES",

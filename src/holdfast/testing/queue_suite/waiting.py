@@ -147,6 +147,39 @@ def test_a_claim_until_empty_ends_when_nothing_is_left(queue: Queue) -> None:
     assert _until_empty(queue, lambda: None) is None
 
 
+def test_a_claim_until_empty_does_not_wait_for_what_only_an_operator_can_move(queue: Queue) -> None:
+    """Children behind a FAILED parent, and a parent whose FAILED children keep it."""
+    queue.add("parent")
+    parent = take(queue)
+    parent.add("child")
+    parent.fail("no")
+    queue.add("parent", when_child_fails="wait")
+    second = take(queue)
+    second.add("child")
+    second.done()
+    take(queue, "child").fail("no")
+    assert [job.state for job in queue.jobs()].count(State.PAUSED) == 2
+
+    assert _until_empty(queue, lambda: None) is None
+    assert _until_empty(queue, lambda: queue.requeue(parent.id)) == parent.id
+
+
+def test_a_claim_until_empty_waits_for_a_family_that_moves(queue: Queue) -> None:
+    """A parent waits for children that run elsewhere, and is not at an end."""
+    queue.add("parent")
+    parent = take(queue)
+    parent.add("child")
+    parent.done()
+    child = take(queue, "child")
+
+    with waiting(lambda: queue.next(["parent"], until_empty=True, renew=False)) as claim:
+        child.done()
+        resumed = claim.result(LONG_S)
+
+    assert resumed is not None
+    assert resumed.id == parent.id
+
+
 def _until_empty(queue: Queue, change: Callable[[], Any]) -> int | None:
     with waiting(lambda: queue.next(until_empty=True, renew=False)) as claim:
         change()

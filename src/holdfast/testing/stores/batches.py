@@ -9,7 +9,7 @@ from ...core.errors import Conflict, Unavailable
 from ...core.job import Place, State
 from ...core.limits import Domain
 from ...core.unique import Unique
-from ...store.contract import ClaimQuery, CountKey, JobFilter, ReadTxn, Store, Txn
+from ...store.contract import ClaimQuery, CountKey, JobFilter, ReadTxn, Store, Txn, WaitingQuery
 from ..clock import MovedClock
 from .making import NOW_MS, a_job, add, claim, ended, following, ids, live, race
 
@@ -27,7 +27,7 @@ def everything(txn: ReadTxn) -> list[Any]:
         txn.bodies(job_ids),
         txn.bodies(job_ids, result=True),
         txn.counts(),
-        txn.waiting(0, 100),
+        txn.waiting(WaitingQuery(limit=100)),
         txn.list_domains("", after=b"", limit=100),
         txn.records("k"),
         txn.moments(),

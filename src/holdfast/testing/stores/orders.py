@@ -8,7 +8,7 @@ from ...core import rank
 from ...core.job import Job, Place, State
 from ...core.limits import Domain
 from ...store.contract import CountKey, JobFilter, Moments, Store
-from .making import NOW_MS, a_job, add, claim, ended, ids
+from .making import a_job, add, ended, ids
 
 READY_QUEUED = CountKey("", "t", Place.READY, State.QUEUED)
 
@@ -172,35 +172,6 @@ def test_counts_are_kept_as_told(store: Store) -> None:
 
     store.run(lambda txn: txn.count({READY_QUEUED: -2, other: 0}))
     assert store.read(lambda txn: txn.counts()) == {other: 1}
-
-
-def test_who_was_served_longest_ago_waits_first(store: Store) -> None:
-    """Those never served first of all, by name; a pair is skipped, or the page ends, as asked."""
-    for n, task in enumerate("dcba", start=1):
-        add(store, a_job(n, task=task), a_job(10 + n, task=task))
-    claim(store, tasks=("c",), now_ms=NOW_MS + 2, limit=1)
-    claim(store, tasks=("a",), now_ms=NOW_MS + 1, limit=1)
-
-    assert store.read(lambda txn: txn.waiting(0, 9)) == [("", "b"), ("", "d"), ("", "a"), ("", "c")]
-    assert store.read(lambda txn: txn.waiting(1, 2)) == [("", "d"), ("", "a")]
-
-
-def test_a_pair_without_ready_jobs_is_forgotten(store: Store) -> None:
-    """And comes first when it has one again; one of its two counts may become the other meanwhile."""
-    lapsed = CountKey("", "t", Place.READY, State.RUNQUEUED)
-    add(store, a_job(1), a_job(2, task="u"))
-    claim(store, tasks=("t",), now_ms=NOW_MS + 5)
-    claim(store, tasks=("u",), now_ms=NOW_MS + 3)
-    assert store.read(lambda txn: txn.waiting(0, 9)) == [("", "u"), ("", "t")]
-
-    store.run(lambda txn: txn.count({READY_QUEUED: -1, lapsed: 1}))
-    assert store.read(lambda txn: txn.waiting(0, 9)) == [("", "u"), ("", "t")]
-
-    store.run(lambda txn: txn.count({lapsed: -1}))
-    assert store.read(lambda txn: txn.waiting(0, 9)) == [("", "u")]
-
-    store.run(lambda txn: txn.count({READY_QUEUED: 1}))
-    assert store.read(lambda txn: txn.waiting(0, 9)) == [("", "t"), ("", "u")]
 
 
 def test_moments_are_the_first_of_their_kind(store: Store) -> None:

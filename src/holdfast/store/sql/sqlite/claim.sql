@@ -1,4 +1,4 @@
--- How a claim finds its jobs: the (rank, id) of the first that match, in order.
+-- How a claim finds its jobs: the (rank, id) of the first that match, in order; and whose turn it was.
 --
 -- By pairs: the index of each (tenant, task) is walked only as far as it is needed, all of them
 -- merged by rank. By scan: the READY jobs one after the other, passing by what does not match.
@@ -10,6 +10,16 @@ SELECT CAST('[' || group_concat('[' || rank || ',' || id || ']') || ']' AS BLOB)
 SELECT rank, id FROM holdfast_jobs INDEXED BY holdfast_ready
 WHERE place = 2 AND mock = 0 AND tenant = ? AND task = ? AND rank BETWEEN ? AND ?
 
+-- The first jobs of each of several pairs, as many of each.
+-- name: ready_of_picks
+SELECT CAST('[' || group_concat('[' || picked.column1 || ',[' || coalesce((
+    SELECT group_concat('[' || rank || ',' || id || ']') FROM (
+        SELECT rank, id FROM holdfast_jobs INDEXED BY holdfast_ready
+        WHERE place = 2 AND mock = 0 AND tenant = picked.column2 AND task = picked.column3
+            AND rank BETWEEN ? AND ? ORDER BY rank, id LIMIT ?
+    )
+), '') || ']]') || ']' AS BLOB) FROM (VALUES {rows}) AS picked
+
 -- name: ready
 SELECT rank, id FROM holdfast_jobs INDEXED BY holdfast_place
 WHERE place = 2 AND rank BETWEEN ? AND ? AND mock <= ? ORDER BY rank, id LIMIT ?
@@ -17,7 +27,7 @@ WHERE place = 2 AND rank BETWEEN ? AND ? AND mock <= ? ORDER BY rank, id LIMIT ?
 -- name: ready_filtered
 SELECT rank, id FROM holdfast_jobs INDEXED BY holdfast_place
 WHERE place = 2 AND rank BETWEEN ?1 AND ?2 AND mock <= ?3
-    AND (?4 IS NULL OR tenant = ?4)
+    AND (?4 IS NULL OR tenant IN (SELECT value FROM json_each(?4)))
     AND (?5 IS NULL OR task IN (SELECT value FROM json_each(?5)))
     AND NOT EXISTS (
         SELECT 1 FROM json_each(?6) AS passed
@@ -71,6 +81,37 @@ UPDATE holdfast_jobs
 SET place = 4, rank = ?, owner = ?, lease_until = ?, started_at = ?, claim = claim + 1, version = version + 1
 WHERE id IN (SELECT value FROM json_each(?))
 
--- name: serve
+-- name: last_turn
+SELECT max(
+    coalesce((SELECT served FROM holdfast_tenants INDEXED BY holdfast_tenant_turns
+              WHERE ready = 1 ORDER BY served DESC LIMIT 1), 0),
+    coalesce((SELECT served FROM holdfast_tenants INDEXED BY holdfast_tenant_rests
+              WHERE ready = 0 ORDER BY served DESC LIMIT 1), 0)
+)
+
+-- name: turn_of
+SELECT CAST(json_array(
+    ({last_turn}),
+    (SELECT served FROM holdfast_tenants WHERE tenant = ?1),
+    (SELECT served FROM holdfast_lanes WHERE tenant = ?1 AND task = ?2)
+) AS BLOB)
+
+-- name: serve_lanes
 INSERT INTO holdfast_lanes (tenant, task, ready, served) VALUES {rows}
 ON CONFLICT (tenant, task) DO UPDATE SET served = excluded.served
+
+-- name: serve_tenants
+INSERT INTO holdfast_tenants (tenant, ready, served) VALUES {rows}
+ON CONFLICT (tenant) DO UPDATE SET served = excluded.served
+
+-- name: forget_lanes
+DELETE FROM holdfast_lanes WHERE (tenant, task) IN (
+    SELECT tenant, task FROM holdfast_lanes INDEXED BY holdfast_lane_rests
+    WHERE ready = 0 AND served < ? ORDER BY served, tenant, task LIMIT ?
+)
+
+-- name: forget_tenants
+DELETE FROM holdfast_tenants WHERE tenant IN (
+    SELECT tenant FROM holdfast_tenants INDEXED BY holdfast_tenant_rests
+    WHERE ready = 0 AND served < ? ORDER BY served, tenant LIMIT ?
+)

@@ -94,11 +94,39 @@ SELECT CAST('[' || group_concat('[' || json_quote(task) || ',' || place || ',' |
     WHERE tenant = ? AND domain = ? AND place IN (2, 3, 4) GROUP BY task, place
 )
 
--- name: waiting
-SELECT CAST('[' || group_concat(json_array(tenant, task)) || ']' AS BLOB) FROM (
-    SELECT tenant, task FROM holdfast_lanes INDEXED BY holdfast_waiting
-    WHERE ready > 0 ORDER BY served, tenant, task LIMIT ? OFFSET ?
+-- name: tenants_by_turn
+SELECT CAST('[' || group_concat('[' || served || ',' || json_quote(tenant) || ']') || ']' AS BLOB) FROM (
+    SELECT served, tenant FROM holdfast_tenants INDEXED BY holdfast_tenant_turns
+    WHERE ready = 1 AND (served, tenant) > (?, ?) ORDER BY served, tenant LIMIT ?
 )
+
+-- name: turns_of
+SELECT CAST('[' || group_concat('[' || served || ',' || json_quote(tenant) || ']') || ']' AS BLOB)
+FROM json_each(?) AS asked CROSS JOIN holdfast_tenants WHERE tenant = asked.value AND ready = 1
+
+-- What a task must fulfil that is not passed by.
+-- name: not_passed
+NOT EXISTS (
+    SELECT 1 FROM json_each(?{n}) AS passed
+    WHERE (passed.value ->> 0 IS NULL OR passed.value ->> 0 = {tenant})
+        AND (passed.value ->> 1 IS NULL OR passed.value ->> 1 = task)
+)
+
+-- {asked} is what the tasks must fulfil; ?4 and ?5 are for it.
+-- name: tasks_by_turn
+SELECT CAST('[' || group_concat('[' || json_quote(value) || ',[' || coalesce((
+    SELECT group_concat('[' || json_quote(task) || ',' || coalesce(number, 0) || ']') FROM (
+        SELECT task, (
+            SELECT sum(number) FROM holdfast_counts
+            WHERE tenant = named.value AND task = walked.task AND place = 2
+        ) AS number
+        FROM (
+            SELECT task FROM holdfast_lanes INDEXED BY holdfast_lane_turns
+            WHERE tenant = named.value AND ready = 1 ORDER BY served, task LIMIT ?2
+        ) AS walked
+        WHERE {asked} LIMIT ?3
+    )
+), '') || ']]') || ']' AS BLOB) FROM json_each(?1) AS named
 
 -- name: counts
 SELECT CAST('[' || group_concat(json_array(tenant, task, place, state, number)) || ']' AS BLOB)

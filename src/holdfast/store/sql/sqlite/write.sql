@@ -101,11 +101,22 @@ DELETE FROM holdfast_counts INDEXED BY holdfast_zero WHERE number = 0
 INSERT INTO holdfast_lanes (tenant, task, ready, served) VALUES {rows}
 ON CONFLICT (tenant, task) DO UPDATE SET ready = 1 WHERE ready = 0
 
--- name: drop_empty_lanes
-DELETE FROM holdfast_lanes
-WHERE (tenant, task) IN (SELECT column1, column2 FROM (VALUES {rows})) AND NOT EXISTS (
+-- name: fill_tenants
+INSERT INTO holdfast_tenants (tenant, ready, served) VALUES {rows}
+ON CONFLICT (tenant) DO UPDATE SET ready = 1 WHERE ready = 0
+
+-- name: rest_lanes
+UPDATE holdfast_lanes SET ready = 0
+WHERE (tenant, task) IN (SELECT column1, column2 FROM (VALUES {rows})) AND ready = 1 AND NOT EXISTS (
     SELECT 1 FROM holdfast_counts
     WHERE tenant = holdfast_lanes.tenant AND task = holdfast_lanes.task AND place = 2
+)
+
+-- name: rest_tenants
+UPDATE holdfast_tenants SET ready = 0
+WHERE tenant IN (SELECT column1 FROM (VALUES {rows})) AND ready = 1 AND NOT EXISTS (
+    SELECT 1 FROM holdfast_lanes INDEXED BY holdfast_lane_turns
+    WHERE tenant = holdfast_tenants.tenant AND ready = 1
 )
 
 -- name: put_records

@@ -1,0 +1,133 @@
+"""What takes other processes to measure: real workers, and whoever waits in another process."""
+
+import json
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from time import sleep
+
+from ..core.errors import HoldfastError
+from ..queue.queue import Queue
+from ..store.clock import monotonic_s
+from .bench_app import STORE
+from .bench_measures import BY, DATA, RAW_DATA, Bench, Figure, rate
+
+# How long anybody may take to come up, or a drain to end, before it is given up.
+PATIENCE_S = 600.0
+# How often the end of a drain is looked for: the looking must not cost what is measured.
+LOOK_S = 0.005
+# How long a process that said it was ready may take to be waiting indeed.
+SETTLING_S = 0.002
+
+
+@contextmanager
+def worker(queue: Queue, processes: int) -> Iterator["subprocess.Popen[bytes]"]:
+    """A worker of a queue's store, as people start it, that has shown that it works; ended afterwards."""
+    command = [sys.executable, "-m", "holdfast", "worker", "holdfast.cli.bench_app:queue"]
+    command += ["--processes", str(processes)]
+    with tempfile.TemporaryFile() as said:
+        process = subprocess.Popen(command, env=os.environ | {STORE: queue.url}, stderr=said)
+        try:
+            here = queue.add("hello")
+            _wait(process, queue, "hello", 1)
+            here.result()
+            yield process
+        except HoldfastError as error:
+            said.seek(0)
+            error.add_note(said.read().decode(errors="replace")[-1_000:])
+            raise
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.wait()
+
+
+def _wait(process: "subprocess.Popen[bytes]", queue: Queue, task: str, count: int) -> None:
+    """Look until so many jobs of a task have finished."""
+    until_s = monotonic_s() + PATIENCE_S
+    while queue.counts().get(task, {}).get("FINISHED", 0) < count:
+        if process.poll() is not None or monotonic_s() > until_s:
+            raise HoldfastError(f"the worker has not done {count:,} jobs; it ended with {process.returncode}")
+        sleep(LOOK_S)
+
+
+def drain_by(bench: Bench, processes: int) -> Figure:
+    """A no-op by a worker: claim, hand over, run, finish, archive; beside raw claim and delete by 1,000."""
+    count = bench.jobs(50_000)
+
+    def once() -> tuple[float, float]:
+        with bench.side.raw() as raw:
+            raw.insert(0, count, BY, RAW_DATA)
+            bare = rate(count, lambda: raw.drain(BY))
+        with bench.store() as queue:
+            # Paused until the worker is up: its start is not what is measured.
+            queue.pause("noop")
+            for _ in range(count // BY):
+                queue.add_many([("noop", DATA)] * BY)
+            with worker(queue, processes) as process:
+                start_s = monotonic_s()
+                queue.resume("noop")
+                _wait(process, queue, "noop", count)
+                return count / (monotonic_s() - start_s), bare
+
+    name = "1 executor" if processes == 1 else f"{processes} executors"
+    return bench.compare(f"drain by {name} / raw claim + delete by 1,000", once)
+
+
+def latency_other(bench: Bench) -> Figure:
+    """From `add` to the start in another process that waits, p50, beside one raw commit."""
+    trials = max(int(200 * bench.scale), 50)
+
+    def once() -> tuple[float, float]:
+        with bench.store() as queue, bench.side.raw() as raw:
+            raw_ms = 1_000 / rate(trials, lambda: raw.insert(0, trials, 1, RAW_DATA))
+            return statistics.median(_latencies_ms(queue, trials)), raw_ms
+
+    return bench.compare("idle, add to start in another process p50 / one raw commit", once, "ms")
+
+
+def _latencies_ms(queue: Queue, trials: int) -> list[float]:
+    command = [sys.executable, "-m", "holdfast.cli.bench_app", str(trials)]
+    added = []
+    with subprocess.Popen(command, env=os.environ | {STORE: queue.url}, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        for _ in range(trials):
+            if other.stdout.readline() != b"ready\n":
+                raise HoldfastError("the process that waits for jobs has ended")
+            sleep(SETTLING_S)
+            added.append(monotonic_s())
+            queue.add("noop", DATA)
+        came = json.loads(other.stdout.readline())
+    return [(b - a) * 1_000 for a, b in zip(added, came, strict=True)]
+
+
+def idle(bench: Bench) -> Figure | None:
+    """How much of a core a worker with nothing to do takes; a write meanwhile is an error."""
+    if not Path("/proc/self/stat").exists():
+        return None
+    name, seconds = "idle worker with 1 executor", max(60 * bench.scale, 2.0)
+    bench.tick(name, 0)
+    with bench.store() as queue, worker(queue, 1) as process:
+        # What the start has left to do, upkeep and the last checkpoint, is done by then.
+        sleep(2.0)
+        before, written = _cpu_s(process.pid), bench.side.written(queue.url)
+        sleep(seconds)
+        taken = _cpu_s(process.pid) - before
+        if bench.side.written(queue.url) != written:
+            raise HoldfastError("an idle worker has written to its store")
+    return Figure(name, 100 * taken / seconds, None, None, "% of a core, no write", 1)
+
+
+def _cpu_s(pid: int) -> float:
+    """The processor time of a process and its children, so far."""
+    children = [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    ticks = 0
+    for one in (pid, *children):
+        fields = Path(f"/proc/{one}/stat").read_text().rpartition(")")[2].split()
+        ticks += int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK")

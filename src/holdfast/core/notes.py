@@ -1,0 +1,72 @@
+"""What a run leaves behind besides its answer: the results of its steps, and the lines of its log.
+
+They lie beside the job's record, which only tells how many there are; see docs/decisions/0005.
+"""
+
+from collections.abc import Iterable
+
+from msgspec.structs import replace
+
+from . import bounds
+from .errors import TooLarge
+from .job import Job, Record
+
+CUT_MARK = "…"
+
+
+class Step(Record, frozen=True, kw_only=True):
+    """The result of a step, JSON text; `total` are the bytes of all steps up to this one."""
+
+    name: str
+    result: str
+    total: int = 0
+
+
+class Line(Record, frozen=True, kw_only=True):
+    """A line of a log: when it was committed, under which claim it was said."""
+
+    at: int
+    claim: int = 0
+    text: str = ""
+
+
+class Log(Record, frozen=True, kw_only=True):
+    """The last lines of a job's log; `cut` earlier ones are gone."""
+
+    lines: tuple[Line, ...] = ()
+    cut: int = 0
+
+
+def stepped(job: Job, last: Step | None, *, name: str, result: str) -> tuple[Job, Step]:
+    """The job with one step more, and that step; `last` is the one before it."""
+    total = (last.total if last else 0) + len(name.encode()) + len(result.encode())
+    if job.steps >= bounds.STEPS_KEPT:
+        raise TooLarge(f"steps of job {job.id}", job.steps + 1, needed=f"at most {bounds.STEPS_KEPT:,}")
+    if total > bounds.STEP_BYTES:
+        needed = f"at most {bounds.STEP_BYTES:,} bytes in all"
+        raise TooLarge(f"steps of job {job.id}", f"{total:,} bytes", needed=needed)
+    return replace(job, steps=job.steps + 1), Step(name=name, result=result, total=total)
+
+
+def logged(job: Job, log: Log, lines: Iterable[str], *, now_ms: int) -> tuple[Job, Log]:
+    """The job and its log with more lines; the earliest go when it is too much."""
+    new = [Line(at=now_ms, claim=job.claim, text=text) for text in lines]
+    kept = [*log.lines, *new][-bounds.LOG_LINES :]
+    size, first = 0, len(kept)
+    while first and (size := size + len(kept[first - 1].text.encode()) + 1) <= bounds.LOG_BYTES:
+        first -= 1
+    kept = kept[first:]
+    total = job.log_lines + len(new)
+    return replace(job, log_lines=total), Log(lines=tuple(kept), cut=total - len(kept))
+
+
+def lines_of(text: str) -> list[str]:
+    """What somebody says as the lines of a log: fit to be written, cut with a mark where too long."""
+    return [_cut(line.encode(errors="replace")) for line in text.splitlines() or [""]]
+
+
+def _cut(raw: bytes) -> str:
+    if len(raw) <= bounds.LOG_LINE_BYTES:
+        return raw.decode()
+    mark = len(CUT_MARK.encode())
+    return raw[: bounds.LOG_LINE_BYTES - mark].decode(errors="ignore") + CUT_MARK

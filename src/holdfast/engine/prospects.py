@@ -1,0 +1,63 @@
+"""What those who wait for jobs may hope for, read beside whoever writes: no lock, no write.
+
+It errs on the side of hope: a claim that then finds nothing costs a transaction, one that is not made
+would cost a job its time.
+"""
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+from ..core import commands as c
+from ..core import rank
+from ..core.job import Place
+from ..store.contract import ReadTxn
+from .look import pauses
+from .records import CHORE, SCHEDULE, Pause
+from .schedules import read_kept
+
+
+class Prospects(NamedTuple):
+    """Whether there is anything to claim or to do, and when something next becomes true by itself."""
+
+    any: bool
+    next_ms: int | None = None
+    # When a schedule next fires, which is the rest of upkeep's to do.
+    fires_ms: int | None = None
+
+
+def prospects(txn: ReadTxn, commands: Sequence[c.Command]) -> Prospects:
+    """What there is for these claims."""
+    next_ms = txn.moments().first
+    firings = (_fires_at(raw) for raw in txn.records(SCHEDULE).values())
+    fires_ms = min((moment for moment in firings if moment is not None), default=None)
+    if any(moment is not None and moment <= txn.now_ms for moment in (next_ms, fires_ms)):
+        return Prospects(True)
+    if txn.records(CHORE):
+        return Prospects(True)
+    if not txn.first(Place.READY, rank.LAST, 1):
+        return Prospects(False, next_ms, fires_ms)
+    stopped = pauses(txn)
+    claims = [command for command in commands if isinstance(command, c.Claim)]
+    return Prospects(any(_has_ready(txn, claim, stopped) for claim in claims), next_ms, fires_ms)
+
+
+@lru_cache(maxsize=4096)
+def _fires_at(raw: bytes) -> int | None:
+    """When a schedule next fires; asked for at every ring, so remembered."""
+    schedule = read_kept(raw).schedule
+    return None if schedule.paused or schedule.ended or not schedule.next_at else schedule.next_at
+
+
+def _has_ready(txn: ReadTxn, claim: c.Claim, stopped: Sequence[Pause]) -> bool:
+    if claim.tasks is None and claim.tenant is None and not stopped:
+        return True
+    return any(
+        key.place == Place.READY
+        and (claim.tasks is None or key.task in claim.tasks)
+        and not any(
+            tenant in (None, key.tenant) and task in (None, key.task) and domain is None
+            for tenant, task, domain in stopped
+        )
+        for key in txn.counts(tenant=claim.tenant)
+    )

@@ -1,0 +1,238 @@
+"""One run of a job's handler: in this thread or on this loop, with its soft limit, until it has an outcome.
+
+An outcome is a result, or the exception that the handler raised or returned. A worker's executor and
+`ClaimedJob.run` both come here, so that a handler cannot tell which of them it runs in.
+"""
+
+import asyncio
+import ctypes
+import inspect
+import threading
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from ..core.errors import BadInput
+from .alarm import Alarm
+from .answers import Retry, SoftTimeout
+from .claimed import Holding
+from .task import Task
+
+_NOTHING: Any = object()
+Outcomes = list[Any]
+# Has an awaitable done from a thread.
+Await = Callable[[Awaitable[Any]], Any]
+
+
+def run(task: Task[..., Any], jobs: Sequence[Holding], wait_for: Await | None = None) -> Outcomes:
+    """Call a task's function in this thread, for one job or for a batch of them; an outcome for each."""
+    followed = [_follow(task, job) for job in jobs]
+    try:
+        if task.handling.batch:
+            return _run_batch(task, jobs, wait_for)
+        return [_call(task, jobs[0], lambda: task.run(jobs[0]), wait_for)]
+    except Exception as error:
+        return [error] * len(jobs)
+    finally:
+        for unfollow in followed:
+            unfollow()
+
+
+async def run_async(task: Task[..., Any], job: Holding) -> Any:
+    """Call a function on this loop and await what it returns; its outcome.
+
+    One that may wait, for the store or for its limit, and is no coroutine function, goes to a thread.
+    """
+    handling = task.handling
+    if not handling.is_coroutine and (task.signature.context is not None or handling.soft_ms):
+        return (await asyncio.to_thread(run, task, [job]))[0]
+    unfollow = _follow(task, job)
+    try:
+        if handling.batch:
+            return (await _run_batch_async(task, [job]))[0]
+        result = task.run(job)
+        return await limited(task, job, result) if inspect.isawaitable(result) else result
+    except Exception as error:
+        return error
+    finally:
+        unfollow()
+
+
+def _follow(task: Task[..., Any], job: Holding) -> Callable[[], None]:
+    """Only who can be told is kept informed."""
+    if task.signature.context is None and not task.handling.raises:
+        return _nothing
+    return job._queue.line.follow(job._lease)  # type: ignore[no-any-return]
+
+
+def _nothing() -> None:
+    """Nobody was followed."""
+
+
+def _call(task: Task[..., Any], job: Holding, function: Callable[[], Any], wait_for: Await | None) -> Any:
+    soft_ms = task.handling.soft_ms
+    if soft_ms and not task.handling.is_coroutine:
+        result = SoftLimit(job._queue.line.alarm, soft_ms).run(function)
+    else:
+        # Of a coroutine the limits are the loop's affair.
+        result = function()
+    if inspect.isawaitable(result):
+        return (wait_for or wait_here)(limited(task, job, result))
+    return result
+
+
+def wait_here(result: Awaitable[Any]) -> Any:
+    """Await something from a thread, on a loop of its own."""
+
+    async def wait() -> Any:
+        return await result
+
+    return asyncio.run(wait())
+
+
+# Batches: one call, an outcome for each
+
+
+def _run_batch(task: Task[..., Any], jobs: Sequence[Holding], wait_for: Await | None) -> Outcomes:
+    items = [_item(task, job) for job in jobs]
+    good = [item for item in items if not isinstance(item, BadInput)]
+    try:
+        results = _call(task, jobs[0], lambda: task.function(good), wait_for) if good else []
+    except Exception as error:
+        results = error
+    return _spread(task, items, results, len(good))
+
+
+async def _run_batch_async(task: Task[..., Any], jobs: Sequence[Holding]) -> Outcomes:
+    items = [_item(task, job) for job in jobs]
+    good = [item for item in items if not isinstance(item, BadInput)]
+    try:
+        results = task.function(good) if good else []
+        if inspect.isawaitable(results):
+            results = await limited(task, jobs[0], results)
+    except Exception as error:
+        results = error
+    return _spread(task, items, results, len(good))
+
+
+def _item(task: Task[..., Any], job: Holding) -> Any:
+    """What a job has for the batch; data that does not fit is its own error, and no one else's."""
+    try:
+        return task.signature.read_item(job.body)
+    except BadInput as error:
+        return error
+
+
+def _spread(task: Task[..., Any], items: list[Any], results: Any, count: int) -> Outcomes:
+    """What the function returned, or raised, for each; an item that did not fit has its own error."""
+    if not isinstance(results, list | Exception) or (isinstance(results, list) and len(results) != count):
+        found = f"{len(results)} of them" if isinstance(results, list) else type(results).__name__
+        results = BadInput(f"results of batch task {task.name}", found, needed=f"a list of {count}")
+    left = iter(results if isinstance(results, list) else [results] * count)
+    return [item if isinstance(item, BadInput) else next(left) for item in items]
+
+
+# Limits
+
+
+async def limited(task: Task[..., Any], job: Holding, result: Awaitable[Any]) -> Any:
+    """Await what a handler does, within its soft limit and, if it says so, until its job is cancelled.
+
+    Both reach it as cancellation at its next `await`, as `asyncio.timeout` does: that is what task
+    groups and everything else in asyncio know how to clean up after.
+    """
+    if not task.handling.soft_ms and not task.handling.raises:
+        return await result
+    loop, inner = asyncio.get_running_loop(), asyncio.ensure_future(_guarded(result))
+    why: Exception | None = None
+
+    def end(reason: Exception) -> None:
+        nonlocal why
+        if not inner.done():
+            why = why or reason
+            inner.cancel()
+
+    soft_ms, lease = task.handling.soft_ms, job._lease
+    timer = loop.call_later(soft_ms / 1000, end, SoftTimeout()) if soft_ms else None
+    if task.handling.raises:
+        stop = Retry(0, counts=False, reason="cancelled while it ran")
+        lease.on_stop = lambda: _safely(loop, end, stop)
+        if lease.stopped:
+            end(stop)
+    try:
+        return await inner
+    except asyncio.CancelledError:
+        if why is None:
+            raise
+        raise why from None
+    finally:
+        lease.on_stop = None
+        if timer is not None:
+            timer.cancel()
+
+
+async def _guarded(result: Awaitable[Any]) -> Any:
+    """In a task of its own `sys.exit` would end the loop, and all others on it."""
+    try:
+        return await result
+    except (SystemExit, KeyboardInterrupt) as error:
+        raise as_error(error) from error
+
+
+def _safely(loop: asyncio.AbstractEventLoop, end: Callable[[Exception], None], why: Exception) -> None:
+    try:
+        loop.call_soon_threadsafe(end, why)
+    except RuntimeError:  # the loop has just ended, and the run with it
+        pass
+
+
+def as_error(error: BaseException) -> Exception:
+    """What no handler should raise, as something that can be told of."""
+    told = RuntimeError(f"the handler raised {type(error).__name__}: {error}")
+    told.__cause__ = error
+    return told
+
+
+class SoftLimit:
+    """Raises `SoftTimeout` in the thread that runs a function, once, and never after the function has ended.
+
+    Python delivers such an exception at the thread's next instruction, and so perhaps while this very
+    code puts the limit off: then the function had ended, and its result stands.
+    """
+
+    def __init__(self, alarm: Alarm, soft_ms: int) -> None:
+        self._alarm, self._soft_ms = alarm, soft_ms
+        self._thread = threading.get_ident()
+        self._lock = threading.Lock()
+        self._armed = True
+
+    def run(self, function: Callable[[], Any]) -> Any:
+        """Call the function; what it returns or raises."""
+        result = _NOTHING
+        bell = self._alarm.after(self._soft_ms / 1000, self._ring)
+        try:
+            try:
+                result = function()
+            finally:
+                bell.off()
+                self._disarm()
+        except SoftTimeout:
+            if result is _NOTHING:
+                raise
+        return result
+
+    def _ring(self) -> None:
+        with self._lock:
+            if self._armed:
+                self._armed = False
+                _raise_in(self._thread, SoftTimeout)
+
+    def _disarm(self) -> None:
+        with self._lock:
+            self._armed = False
+            # Raised, but not yet delivered: it would hit whatever this thread does next.
+            _raise_in(self._thread, None)
+
+
+def _raise_in(thread: int, kind: type[BaseException] | None) -> None:
+    what = ctypes.py_object(kind) if kind is not None else None
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), what)

@@ -1,0 +1,218 @@
+"""A handler under every crash point: killed wherever it speaks to its queue, and run again.
+
+    scenario ──▶ run ──▶ ① add ② ──▶ ③ progress ④ ──▶ ⑤ answer ⑥
+                          │                              │
+                          └── before: nothing was said   └── after: it was committed, and nobody heard
+
+Each history starts from a fresh store and has one crash. Then the lease runs out, the job is run again, and
+must end FINISHED; what else must hold you say in `check`. A crash is an exception that nothing catches, after
+which nothing more can be said; or, with `kill=True`, a process of its own that is killed with SIGKILL.
+"""
+
+import os
+import signal
+import sys
+import tempfile
+import traceback
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, Literal, NamedTuple
+
+from ..core import commands as c
+from ..core.errors import BadInput
+from ..core.job import Job, State
+from ..queue.connect import store_maker
+from ..queue.handle import Handle
+from ..queue.queue import Queue
+from .clock import Clock
+from .due import run_due
+from .places import placed
+
+# How long, by the clock that moves, a history may take to its end.
+WITHIN = "1d"
+# These are said by whoever works the queue, or change nothing.
+_NOT_THE_HANDLERS = (c.Claim, c.Upkeep, c.Extend, c.Await)
+
+
+class Crash(BaseException):
+    """The process is gone. Not an `Exception`: no handler should catch it."""
+
+
+class CrashPoint(NamedTuple):
+    """Where a handler was killed: before or after a command, which was the n-th of its history."""
+
+    number: int
+    when: Literal["before", "after"]
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.when} command {self.number}, {self.what}"
+
+
+def crash_points(
+    make: Callable[[], Queue],
+    scenario: Callable[[Queue], Any],
+    check: Callable[[Queue], object] | None = None,
+    *,
+    kill: bool = False,
+) -> list[CrashPoint]:
+    """Run a scenario once for each crash point; the points, or an error that names the one where it failed.
+
+    `make` returns the queue with your tasks, new or always the same: it is put on a fresh store each time.
+    `scenario` puts the outside world in order and adds jobs; it may return their handles, else all jobs must
+    end FINISHED. `check` is called at the end of each history: what your handlers did outside must be right,
+    though some of it was done twice.
+    """
+    with _history(make()) as (queue, clock):
+        points = _points(queue, scenario, check)
+    for point in points:
+        with _history(make(), in_file=kill) as (queue, clock):
+            try:
+                jobs = _killed(queue, scenario, point) if kill else _crashed(queue, scenario, point)
+                clock.advance(queue.lease)
+                run_due(queue, advance=WITHIN)
+                _must_be_finished(queue, jobs)
+                if check is not None:
+                    check(queue)
+            except Exception as error:
+                error.add_note(f"the handler had been killed {point}")
+                raise
+    return points
+
+
+def _points(
+    queue: Queue, scenario: Callable[[Queue], Any], check: Callable[[Queue], object] | None
+) -> list[CrashPoint]:
+    """All points of a history without a crash."""
+    jobs = _handles(scenario(queue))
+    with _watched(queue) as said:
+        run_due(queue, advance=WITHIN)
+    _must_be_finished(queue, jobs)
+    if check is not None:
+        check(queue)
+    if not said:
+        raise BadInput(
+            "scenario", "nothing that is run", needed="one that adds a job of a task of this queue"
+        )
+    both: tuple[Literal["before", "after"], ...] = ("before", "after")
+    return [CrashPoint(at, when, what) for at, what in enumerate(said, start=1) for when in both]
+
+
+@contextmanager
+def _history(queue: Queue, *, in_file: bool = False) -> Iterator[tuple[Queue, Clock]]:
+    """A queue on a fresh store, in memory or in a file, under a clock that moves."""
+    if not isinstance(queue, Queue):
+        raise BadInput(
+            "make", type(queue).__name__, needed="a function that returns a queue of holdfast.connect"
+        )
+    clock = Clock()
+    with tempfile.TemporaryDirectory(prefix="holdfast-crash-") as folder:
+        url = f"{folder}/jobs.db" if in_file else "memory://"
+        with placed(queue, store_maker(url, clock=clock)):
+            yield queue, clock
+
+
+def _crashed(queue: Queue, scenario: Callable[[Queue], Any], point: CrashPoint) -> list[int]:
+    """The scenario up to a point, at which its process is as good as gone."""
+
+    def crash() -> None:
+        raise Crash(str(point))
+
+    jobs = _handles(scenario(queue))
+    try:
+        with _watched(queue, at=point, crash=crash):
+            run_due(queue, advance=WITHIN)
+    except Crash:
+        pass
+    return jobs
+
+
+def _killed(queue: Queue, scenario: Callable[[Queue], Any], point: CrashPoint) -> list[int]:
+    """The same in a process of its own, killed at the point; this one has not opened the store yet."""
+    with warnings.catch_warnings():
+        # Other threads of this process may hold locks; the child uses nothing of theirs.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child = os.fork()
+    if not child:
+        _play(queue, scenario, point)
+    _, status = os.waitpid(child, 0)
+    if not (os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL) and status:
+        raise AssertionError(f"the process ended with status {status} before it was killed; see its stderr")
+    return []
+
+
+def _play(queue: Queue, scenario: Callable[[Queue], Any], point: CrashPoint) -> None:
+    """The life of the child: it ends here, one way or another."""
+    try:
+        scenario(queue)
+        with _watched(queue, at=point, crash=lambda: os.kill(os.getpid(), signal.SIGKILL)):
+            run_due(queue, advance=WITHIN)
+        os._exit(0)
+    except BaseException:
+        traceback.print_exc()
+        sys.stderr.flush()
+        os._exit(1)
+
+
+@contextmanager
+def _watched(
+    queue: Queue, *, at: CrashPoint | None = None, crash: Callable[[], None] | None = None
+) -> Iterator[list[str]]:
+    """Note what handlers say to the queue, and crash at a point; after that nothing more is said."""
+    line = queue.line.committer
+    ask, said, gone = line.ask, list[str](), False
+
+    def reach(when: str) -> None:
+        nonlocal gone
+        if at is not None and crash is not None and (gone or (len(said), when) == (at.number, at.when)):
+            gone = True
+            crash()
+
+    def watched(command: c.Command, *, wait_s: float = 0.0) -> Any:
+        if isinstance(command, _NOT_THE_HANDLERS):
+            return ask(command, wait_s=wait_s)
+        said.append(_described(command))
+        reach("before")
+        reply = ask(command, wait_s=wait_s)
+        reach("after")
+        return reply
+
+    line.ask = watched  # type: ignore[method-assign]
+    try:
+        yield said
+    finally:
+        line.ask = ask  # type: ignore[method-assign]
+
+
+def _described(command: c.Command) -> str:
+    name = type(command).__name__.lower()
+    if isinstance(command, c.Add):
+        return f"{name} {', '.join(sorted({new.task for new in command.jobs}))}"
+    return f"{name} {command.code}" if isinstance(command, c.Answer) else name
+
+
+def _handles(returned: Any) -> list[int]:
+    """The jobs that a scenario speaks of; none: of all."""
+    if isinstance(returned, Handle):
+        return [returned.id]
+    if isinstance(returned, Iterable) and not isinstance(returned, str | bytes):
+        return [one.id for one in returned if isinstance(one, Handle)]
+    return []
+
+
+def _must_be_finished(queue: Queue, jobs: list[int]) -> None:
+    records = [queue.get(job) for job in jobs] or _live(queue)
+    for job in records:
+        if job.state != State.FINISHED:
+            raise AssertionError(
+                f"job {job.id} of {job.task} is {job.state}, and must be FINISHED: {_why(job)}"
+            )
+
+
+def _live(queue: Queue) -> list[Job]:
+    return queue.jobs(limit=1000)
+
+
+def _why(job: Job) -> str:
+    return job.reason or (job.errors[-1].error if job.errors else "nobody has run it to its end")

@@ -1,0 +1,118 @@
+"""Everything that is due, run in this thread: in order, without waiting, and without a worker."""
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from ..core import commands as c
+from ..core.durations import duration_ms, moment_ms
+from ..core.errors import BadInput, Timeout
+from ..core.job import Job, State
+from ..engine import look
+from ..queue import asks
+from ..queue.options import Duration, Moment
+from ..queue.queue import ClaimedJob, Queue
+from ..store.contract import ReadTxn
+from .clock import Clock
+from .places import clock_of
+
+# How many runs there may be before it is said that there is no end to them.
+MOST_RUNS = 10_000
+# Upkeep works in bounded batches; so many of them are more than any test has need of.
+MOST_UPKEEP = 1_000
+
+
+class Ran(NamedTuple):
+    """One run of a job: the record as the run left it, and what came of it."""
+
+    job: Job
+    result: Any
+    error: str
+
+    @property
+    def task(self) -> str:
+        """The task that was run."""
+        return self.job.task
+
+    @property
+    def state(self) -> State:
+        """What has become of the job: FINISHED, or QUEUED where it is to run again."""
+        return self.job.state
+
+
+def run_due(
+    queue: Queue,
+    *,
+    tasks: Iterable[Any] | None = None,
+    advance: Duration | None = None,
+    until: Moment | None = None,
+    most: int = MOST_RUNS,
+) -> list[Ran]:
+    """Run everything that is due now, and what that makes due; the runs, in order.
+
+    With `advance` or `until`, the clock is moved from one moment at which something happens to the next, up
+    to that bound: delays, retries after their backoff, schedules, leases that ran out. It stands at the bound
+    afterwards. Tasks that the queue does not know are left waiting. More than `most` runs are a `Timeout`.
+    """
+    if not isinstance(queue, Queue):
+        raise BadInput("queue", type(queue).__name__, needed="one of holdfast.connect, or testing.queue()")
+    names = tuple(queue.tasks) if tasks is None else asks.task_names(tasks)
+    clock = None if advance is None and until is None else clock_of(queue)
+    bound_ms = _bound_ms(clock, advance, until)
+    ran: list[Ran] = []
+    while True:
+        _run_now(queue, names or (), ran, most)
+        moment_ms = _next_ms(queue)
+        if clock is None or moment_ms is None or moment_ms > bound_ms:
+            break
+        clock.advance_to(moment_ms / 1000)
+    if clock is not None:
+        clock.advance_to(bound_ms / 1000)
+    return ran
+
+
+def _bound_ms(clock: Clock | None, advance: Duration | None, until: Moment | None) -> int:
+    if advance is not None and until is not None:
+        raise BadInput("until", until, needed="absent where advance is given")
+    if clock is None:
+        return 0
+    if advance is not None:
+        return clock() + duration_ms(advance, name="advance")
+    assert until is not None
+    return moment_ms(until, name="until")
+
+
+def _run_now(queue: Queue, names: tuple[str, ...], ran: list[Ran], most: int) -> None:
+    _settle(queue)
+    while names and (jobs := queue.claim(names, limit=1, renew=False)):
+        if len(ran) >= most:
+            jobs[0].release()
+            raise Timeout(f"there is no end to it: {most:,} runs, the last of task {ran[-1].task!r}")
+        ran.append(_run(queue, jobs[0]))
+        _settle(queue)
+
+
+def _run(queue: Queue, job: ClaimedJob) -> Ran:
+    after = job.run()
+    result = queue.result(after) if after.ended == State.FINISHED and after.has_result else None
+    return Ran(after, result, after.outcome.error if after.outcome else "")
+
+
+def _settle(queue: Queue) -> None:
+    """Let whatever becomes true by itself be so, now."""
+    line = queue.line.committer
+    for _ in range(MOST_UPKEEP):
+        next_ms = line.ask(c.Upkeep())
+        if next_ms is None or next_ms > line.engine.store.now_ms():
+            return
+
+
+def _next_ms(queue: Queue) -> int | None:
+    """The next moment at which something happens."""
+    now_ms = queue.line.committer.engine.store.now_ms()
+
+    def read(txn: ReadTxn) -> list[int]:
+        firing = [kept.schedule for kept in look.schedules(txn, queue.tenant)]
+        at = [one.next_at for one in firing if not one.paused and not one.ended]
+        return [moment for moment in (*txn.moments(), *at) if moment is not None and moment > now_ms]
+
+    return min(queue.line.committer.engine.read(read), default=None)

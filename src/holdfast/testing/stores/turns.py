@@ -1,0 +1,194 @@
+"""Whose turn it is: tenants served longest ago, and of each its tasks."""
+
+from typing import Any
+
+import pytest
+
+from ...core.job import Place, State
+from ...store import turns
+from ...store.contract import CountKey, Store, Waiting, WaitingQuery
+from .making import NOW_MS, a_job, add, claim, ids, tally
+
+
+def waiting(store: Store, limit: int = 9, **asked: Any) -> list[tuple[str, str]]:
+    """Whose turn it is, by name."""
+    return [lane[:2] for lane in store.read(lambda txn: txn.waiting(WaitingQuery(limit=limit, **asked)))]
+
+
+def take(store: Store, **asked: Any) -> list[int]:
+    """Claim and count, as the engine does."""
+    jobs = claim(store, **asked)
+    ready = [a_job(job.id, tenant=job.tenant, task=job.task) for job in jobs]
+    store.run(lambda txn: txn.count(tally(ready, by=-1)))
+    return ids(jobs)
+
+
+def test_who_was_served_longest_ago_comes_first(store: Store) -> None:
+    """Those never served first of all, by name; by the order of claims, not by the clock."""
+    for n, task in enumerate("dcba", start=1):
+        add(store, a_job(n, task=task), a_job(10 + n, task=task))
+
+    for task in "ca":
+        take(store, tasks=(task,), now_ms=NOW_MS, limit=1)
+
+    assert waiting(store) == [("", "b"), ("", "d"), ("", "c"), ("", "a")]
+    assert waiting(store, limit=2) == [("", "b"), ("", "d")]
+
+
+def test_tenants_come_before_tasks(store: Store) -> None:
+    """A tenant with many tasks has its turn as often as one with one."""
+    jobs = [("a", "x"), ("a", "y"), ("a", "z"), ("b", "x"), ("c", "x"), ("c", "y")]
+    add(store, *(a_job(n, tenant=tenant, task=task) for n, (tenant, task) in enumerate(jobs, start=1)))
+
+    assert waiting(store) == [("a", "x"), ("b", "x"), ("c", "x"), ("a", "y"), ("c", "y"), ("a", "z")]
+    assert waiting(store, limit=3) == [("a", "x"), ("b", "x"), ("c", "x")]
+
+    add(store, a_job(11, tenant="a", task="x"))
+    take(store, picks=(("a", "x", 1),))
+
+    assert waiting(store) == [("b", "x"), ("c", "x"), ("a", "y"), ("c", "y"), ("a", "z"), ("a", "x")]
+
+
+def test_how_many_are_ready_is_told(store: Store) -> None:
+    """In either state; what else there is does not count."""
+    add(store, a_job(1), a_job(2), a_job(3, lapsed=True), a_job(4, place=Place.HELD, task="u"))
+
+    assert store.read(lambda txn: txn.waiting(WaitingQuery(limit=9))) == [Waiting("", "t", 3)]
+
+
+def test_of_one_claim_who_got_fewer_comes_first_the_next_time(store: Store) -> None:
+    """So that what is left over goes round."""
+    add(store, *(a_job(n, tenant="abc"[n % 3], task="t") for n in range(30)))
+
+    take(store, picks=(("a", "t", 2), ("b", "t", 1), ("c", "t", 1)))
+    assert waiting(store) == [("b", "t"), ("c", "t"), ("a", "t")]
+
+    take(store, picks=(("b", "t", 2), ("c", "t", 1), ("a", "t", 1)))
+    assert waiting(store) == [("c", "t"), ("a", "t"), ("b", "t")]
+
+
+def test_who_has_just_one_job_each_time_does_not_come_first_each_time(store: Store) -> None:
+    """Its turn is remembered while it has none; and one of its counts may become the other."""
+    add(store, *(a_job(n, task="many") for n in range(1, 5)), a_job(5, task="one"))
+    assert take(store, tasks=("one",)) == [5]
+    assert waiting(store) == [("", "many")]
+
+    add(store, a_job(6, task="one"))
+    assert waiting(store) == [("", "many"), ("", "one")]
+
+    take(store, tasks=("many",), limit=1)
+    lapsed = CountKey("", "one", Place.READY, State.RUNQUEUED)
+    store.run(lambda txn: txn.count({lapsed._replace(state=State.QUEUED): -1, lapsed: 1}))
+    assert waiting(store) == [("", "one"), ("", "many")]
+
+
+def test_who_was_not_served_for_very_many_turns_is_forgotten(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And comes first when it has a job again, tenant and task."""
+    monkeypatch.setattr(turns, "REMEMBERED", 10)
+    monkeypatch.setattr(turns, "SWEPT_EVERY", 4)
+    add(store, *(a_job(n, tenant="many") for n in range(1, 40)))
+    add(store, a_job(50, tenant="old"), a_job(51, tenant="young", task="old"))
+    take(store, tenant="old")
+    take(store, tenant="young")
+
+    for _ in range(20):
+        take(store, tenant="many", limit=1)
+    add(store, a_job(60, tenant="young", task="young"))
+    take(store, tenant="young")
+    add(store, *(a_job(n, tenant="young", task=task) for n, task in ((61, "old"), (62, "young"))))
+    add(store, a_job(63, tenant="old"))
+
+    assert waiting(store) == [("old", "t"), ("many", "t"), ("young", "old"), ("young", "young")]
+
+
+LANES = [("a", "x"), ("a", "y"), ("b", "x"), ("b", "z"), ("c", "y")]
+ASKED: list[tuple[dict[str, Any], list[tuple[str, str]]]] = [
+    ({}, [("a", "x"), ("b", "x"), ("c", "y"), ("a", "y"), ("b", "z")]),
+    ({"tenants": ("b",)}, [("b", "x"), ("b", "z")]),
+    ({"tenants": ("c", "a", "c", "nobody")}, [("a", "x"), ("c", "y"), ("a", "y")]),
+    ({"tenants": ()}, []),
+    ({"tenants": ("nobody",)}, []),
+    ({"tasks": ("y", "z")}, [("a", "y"), ("b", "z"), ("c", "y")]),
+    ({"tasks": ()}, []),
+    ({"tasks": ("unheard-of",)}, []),
+    ({"tenants": ("a",), "tasks": ("y",)}, [("a", "y")]),
+    ({"passing": (("a", None),)}, [("b", "x"), ("c", "y"), ("b", "z")]),
+    ({"passing": ((None, "x"),)}, [("a", "y"), ("b", "z"), ("c", "y")]),
+    ({"passing": (("b", "x"), (None, "y"))}, [("a", "x"), ("b", "z")]),
+    ({"passing": ((None, None),)}, []),
+    ({"passing": ((None, "x"),), "tasks": ("x", "z")}, [("b", "z")]),
+    ({"passing": ((None, "x"),), "tasks": ("x", "z"), "limit": 1}, [("b", "z")]),
+    ({"limit": 0}, []),
+]
+
+
+@pytest.mark.parametrize(("asked", "found"), ASKED, ids=str)
+def test_only_who_is_asked_for_is_found(
+    store: Store, asked: dict[str, Any], found: list[tuple[str, str]]
+) -> None:
+    """By tenants and tasks, passing by what is paused."""
+    add(store, *(a_job(n, tenant=tenant, task=task) for n, (tenant, task) in enumerate(LANES, start=1)))
+
+    assert waiting(store, **asked) == found
+
+
+def test_it_looks_at_so_many_and_no_more(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of what stands in front and is not asked for; then it finds nothing, and says so."""
+    monkeypatch.setattr(turns, "PAGE_TASKS", 8)
+    monkeypatch.setattr(turns, "TENANT_TASKS", 4)
+    add(store, *(a_job(n, tenant=f"{n:03}", task="unknown") for n in range(1, 41)))
+    add(store, a_job(41, tenant="041", task="known"), *(a_job(50 + n, task=f"t{n}") for n in range(9)))
+    add(store, a_job(60, task="u"))
+
+    assert waiting(store, limit=10, tasks=("known",)) == []
+    assert waiting(store, limit=11, tasks=("known",)) == [("041", "known")]
+    assert waiting(store, tenants=("",), tasks=("u", "t8")) == []
+    assert waiting(store, tenants=("",), tasks=("u", "t7")) == [("", "t7")]
+
+
+PICKS: list[tuple[dict[str, Any], list[int]]] = [
+    ({"picks": (("a", "x", 1), ("b", "y", 1))}, [1, 4]),
+    ({"picks": (("b", "x", 9), ("a", "x", 1), ("a", "y", 2))}, [3, 6, 1, 2]),
+    ({"picks": (("b", "x", 9), ("a", "x", 9)), "limit": 3}, [3, 6, 1]),
+    ({"picks": (("a", "x", 0), ("nobody", "x", 5))}, []),
+    ({"picks": (("a", "x", 5), ("b", "y", 5)), "tenant": "b"}, [4]),
+    ({"picks": (("a", "x", 5), ("b", "y", 5)), "tenants": ("a", "c")}, [1, 5]),
+    ({"picks": (("a", "x", 5), ("b", "y", 5)), "tasks": ("y",)}, [4]),
+    ({"picks": (("a", "x", 5), ("b", "y", 5)), "passing": (("a", None),)}, [4]),
+    ({"picks": (("a", "x", 5), ("b", "x", 5)), "priority": 900}, [3, 6]),
+    ({"picks": (("a", "x", 5), ("c", "x", 5)), "mock": True}, [1, 5]),
+]
+
+
+@pytest.mark.parametrize(("asked", "found"), PICKS, ids=str)
+def test_a_claim_of_picks_takes_the_first_of_each(
+    store: Store, asked: dict[str, Any], found: list[int]
+) -> None:
+    """Of each pair at most so many, all in order, mocked ones never."""
+    fields: list[dict[str, Any]] = [
+        {"tenant": "a", "task": "x"},
+        {"tenant": "a", "task": "y"},
+        {"tenant": "b", "task": "x", "priority": 900},
+        {"tenant": "b", "task": "y"},
+        {"tenant": "a", "task": "x"},
+        {"tenant": "b", "task": "x", "priority": 900},
+        {"tenant": "c", "task": "x", "mock": True},
+    ]
+    add(store, *(a_job(n, **one) for n, one in enumerate(fields, start=1)))
+
+    assert ids(claim(store, **asked)) == found
+
+
+def test_picks_may_be_very_many(store: Store) -> None:
+    """And want different numbers."""
+    add(store, *(a_job(n, tenant=str(n % 300), task="t") for n in range(1, 1201)))
+    picks = tuple((str(n), "t", 1 + n % 4) for n in range(300))
+
+    found = claim(store, picks=picks, limit=1000)
+
+    assert ids(found) == sorted(ids(found))
+    assert tally(found) == {
+        CountKey(tenant, "t", Place.RUNNING, State.RUNNING): most for tenant, _, most in picks
+    }

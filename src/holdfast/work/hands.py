@@ -1,0 +1,74 @@
+"""The hands of one claim loop: a queue of the worker, a lane of its tasks, and who runs them."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+
+from ..core import commands as c
+from ..core.errors import HoldfastError
+from ..core.job import Job
+from ..store.clock import system_clock
+from .crew import Crew
+from .lanes import Lane
+from .pace import Space
+from .sources import Source
+from .words import Words
+
+
+class LaneHands:
+    """See `claiming.Hands`."""
+
+    def __init__(
+        self,
+        crew: Crew,
+        source: Source,
+        lane: Lane,
+        words: Words,
+        log: Callable[[str], None],
+        is_over: Callable[[], Awaitable[bool]],
+    ) -> None:
+        self._crew, self._source, self._lane = crew, source, lane
+        self._words, self._log, self._is_over = words, log, is_over
+
+    def space(self) -> Space:
+        """How much of the lane the executors can take now."""
+        return self._crew.space(self._lane)
+
+    def held(self) -> Sequence[Job]:
+        """What they have of this queue and lane."""
+        at, lane = self._source.at, self._lane
+        return [held.job for held in self._crew.held() if held.at == at and held.lane == lane]
+
+    def hand_over(self, jobs: Sequence[c.Claimed]) -> None:
+        """Give jobs to executors; what none is left to take goes back."""
+        for job in self._crew.hand_over(jobs, self._source.at, self._lane):
+            self._words.say(self._source.line, c.Release(hold=hold(job)))
+
+    def bears(self, error: HoldfastError | None) -> bool:
+        """Note how the store is; one that could never be used is not borne with."""
+        source = self._source
+        if error is None:
+            source.claimed_at, source.error = system_clock(), ""
+            return True
+        if source.claimed_at and str(error) != source.error:
+            self._log(f"cannot claim: {error}")
+        source.error = str(error)
+        return bool(source.claimed_at)
+
+    async def is_over(self) -> bool:
+        """Whether nothing is left to do in the whole worker."""
+        return await self._is_over()
+
+
+def hold(job: Job) -> c.Hold:
+    """The right to answer for a job."""
+    return c.Hold(job_id=job.id, owner=job.owner, claim=job.claim)
+
+
+async def is_empty(crew: Crew, sources: Sequence[Source]) -> bool:
+    """Whether nothing is held here and nothing waits in any of the queues."""
+    if crew.held():
+        return False
+    for source in sources:
+        if await asyncio.to_thread(source.line.engine.read, source.unfinished):
+            return False
+    return not crew.held()

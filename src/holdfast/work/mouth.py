@@ -1,0 +1,36 @@
+"""What an executor says to its supervisor, in as few sends as may be.
+
+An answer may wait until its thread begins the next job, which has to be said before it runs: both go
+together. Who has nothing to begin says all at once.
+"""
+
+import socket
+import threading
+
+from .messages import Message, frame
+
+
+class Mouth:
+    """The sending end of an executor's line; for any thread."""
+
+    def __init__(self, wire: socket.socket) -> None:
+        self._wire = wire
+        self._lock = threading.Lock()
+        self._unsaid: list[bytes] = []
+
+    def note(self, message: Message) -> None:
+        """Say something soon: with whatever is said next, or when `flush` is called."""
+        self._unsaid.append(frame(message))
+
+    def send(self, message: Message) -> None:
+        """Say something now, after what is unsaid."""
+        self.note(message)
+        self.flush()
+
+    def flush(self) -> None:
+        """Say all that is unsaid."""
+        with self._lock:
+            if not self._unsaid:
+                return
+            unsaid, self._unsaid = self._unsaid, []
+            self._wire.sendall(b"".join(unsaid))

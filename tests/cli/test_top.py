@@ -1,0 +1,90 @@
+"""`holdfast top`: one frame, for people and for programs; `workers` and `doctor --worker` without any."""
+
+from holdfast.engine.glance import glance
+from holdfast.store.sqlite import SqliteStore
+
+
+def test_a_frame_shows_depth_pauses_and_what_runs(shell):
+    """What waits, what runs and how far, what is paused, who works."""
+    first = shell.add("resize", "--priority", 900)
+    for _ in range(3):
+        shell.add("mail")
+    shell.add("mail", "--delay", "1h")
+    done = shell.add("done")
+    shell.finish(done)
+    shell.ok("pause", "--task", "mail")
+    with shell.queue() as queue:
+        (running,) = queue.claim(["resize"], renew=False)
+        running.progress(0.25, "a quarter")
+
+        frame = shell.ok("top", "--once", "--interval", "50ms").out
+        record = shell.ok("top", "--json", "--interval", "50ms").record
+
+    assert "0.0 finished/s" in frame
+    assert "paused: task mail" in frame
+    assert "no worker is alive" in frame
+    rows = {line.split()[0]: line.split() for line in frame.splitlines() if line}
+    assert rows["TASK"] == ["TASK", "WAITING", "SCHEDULED", "RUNNING", "PAUSED", "FINISHED", "FAILED"]
+    assert rows["mail"] == ["mail", "3", "1", "–", "–", "–", "–"]
+    assert rows[str(first)][1] == "resize"
+    assert "25% a quarter" in frame
+    assert record["tasks"]["mail"] == {"WAITING": 3, "SCHEDULED": 1}
+    assert record["first_in_line"]["task"] == "mail"
+    assert [job["id"] for job in record["running"]] == [str(first)]
+    assert record["paused"] == ["task mail"]
+
+
+def test_a_frame_tells_how_fast_jobs_end(shell):
+    """From the kept counts, between two looks; elsewhere jobs end meanwhile."""
+    with shell.queue() as queue:
+        queue.add_many([("work", n) for n in range(50)])
+        before = queue.line.committer.engine.read(lambda txn: glance(txn, None))
+        for job in queue.claim(limit=50, renew=False):
+            job.done()
+        after = queue.line.committer.engine.read(lambda txn: glance(txn, None))
+
+    assert (before.ended("FINISHED"), after.ended("FINISHED")) == (0, 50)
+    assert before.born() == after.born() == 50
+
+
+def test_a_frame_costs_the_same_however_many_jobs_there_are(shell, monkeypatch):
+    """It asks for counts, heads of indexes and small records, and for no list of jobs."""
+    with shell.queue() as queue:
+        queue.add_many([("work", n) for n in range(2_000)])
+    asked: list[str] = []
+    store = SqliteStore(shell.file)
+
+    def seen(txn):
+        return glance(_Asked(txn, asked), None)
+
+    frame = store.read(seen)
+    store.close()
+
+    assert frame.tasks == {"work": {"WAITING": 2_000}}
+    assert sorted(asked) == ["counts", "first", "first", "records", "records"]
+
+
+class _Asked:
+    """A view that notes what is asked of it."""
+
+    def __init__(self, txn, asked):
+        self._txn, self._asked = txn, asked
+        self.now_ms = txn.now_ms
+
+    def __getattr__(self, name):
+        self._asked.append(name)
+        return getattr(self._txn, name)
+
+
+def test_without_a_worker_none_is_listed_and_none_is_well(shell):
+    """Each says so in its way."""
+    shell.add("mail")
+
+    assert shell.ok("workers").out == "no worker is alive\n"
+    assert shell.ok("workers", "--json").out == ""
+    said = shell.run("doctor", "--worker")
+    assert (said.code, "none of this machine is alive" in said.out) == (1, True)
+    missing = shell.run("doctor", "--worker", "nowhere.json", "--json")
+    assert missing.code == 1
+    assert "there is no health file nowhere.json" in missing.record["workers"][0]["text"]
+    assert shell.ok("doctor").code == 0

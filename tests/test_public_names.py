@@ -1,0 +1,45 @@
+"""The names that `import holdfast` gives: all there, and fetched when they are asked for."""
+
+import subprocess
+import sys
+
+import pytest
+
+import holdfast
+
+
+@pytest.mark.parametrize("name", holdfast.__all__)
+def test_a_public_name_is_there(name):
+    """Also under its own name where it comes from, but for the room that can be called."""
+    found = getattr(holdfast, name)
+
+    assert name == "work" or found.__name__ == name
+    assert name in dir(holdfast)
+
+
+def test_a_name_that_is_not_public_is_refused_as_every_module_does():
+    with pytest.raises(AttributeError, match="has no attribute 'enqueue'"):
+        holdfast.enqueue  # type: ignore[attr-defined]  # noqa: B018
+
+
+def test_all_of_them_can_be_imported_at_once():
+    names: dict[str, object] = {}
+    exec("from holdfast import *", names)
+
+    assert set(holdfast.__all__) <= names.keys()
+
+
+def test_what_is_not_asked_for_is_not_imported():
+    """`holdfast version` needs neither the engine nor asyncio."""
+    program = (
+        "import sys; sys.argv[1:] = ['version']\n"
+        "from holdfast.cli import main\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        "heavy = ('holdfast.engine', 'holdfast.queue', 'holdfast.store', 'asyncio', 'apsw', 'rich')\n"
+        "print([name for name in sys.modules if name.startswith(heavy)])"
+    )
+
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+
+    assert done.stdout.splitlines()[-1] == "[]", done.stdout + done.stderr

@@ -1,0 +1,169 @@
+"""What handlers are given, in real workers: contexts, steps, logs, limits, batches."""
+
+import os
+import signal
+
+import pytest
+
+import holdfast
+from tests.work.conftest import PATIENCE_S, Bench
+
+APP = "tests.work.handlers:queue"
+
+
+def work(bench: Bench, *words: str) -> str:
+    """Have a worker do all there is to do; what it said."""
+    worker = bench.start("--until-empty", *words, name=APP)
+    _, said = worker.communicate(timeout=PATIENCE_S)
+    assert worker.returncode == 0, said
+    return said
+
+
+def texts(bench: Bench, job: object) -> list[str]:
+    """The lines of a job's log."""
+    return [line.text for line in bench.queue.log(job)]
+
+
+def test_a_step_is_done_once_and_the_log_has_both_runs(bench):
+    """Through the supervisor, under the job's claim."""
+    job = bench.queue.add("steps", {"name": "a"}, backoff="10ms")
+
+    work(bench)
+
+    assert job.result() == ["receipt of a", 2, job.id]
+    assert len(bench.noted("paid")) == 1
+    assert texts(bench, job) == ["attempt 1", "attempt 2"]
+    assert [end.error for end in job.get().errors] == ["ValueError: not yet"]
+
+
+def test_steps_and_lines_outlive_the_process_that_made_them(bench):
+    """Killed in the midst of it, the job goes on where it was; what it had said is there."""
+    job = bench.queue.add("dies", losses=5)
+    bench.start("--until-empty", "--lease", "10m", name=APP)
+    bench.wait_for(lambda: texts(bench, job) == ["before the end"])
+    assert bench.queue.steps(job) == {"first": None}
+
+    os.kill(bench.noted("first-done")[0], signal.SIGKILL)
+
+    assert job.result(wait=20) == "done"
+    assert (len(bench.noted("first")), len(bench.noted("second"))) == (1, 1)
+
+
+@pytest.mark.parametrize("task", ["patient", "patient_on_a_loop"])
+@pytest.mark.parametrize("force", [False, True])
+def test_cancelling_a_running_job_reaches_it_at_once(bench, task, force):
+    """Long before its lease is renewed; also where it is no longer asked for its answer."""
+    job = bench.queue.add(task)
+    worker = bench.start("--lease", "10m", name=APP)
+    bench.wait_for(lambda: bench.noted("began"))
+
+    job.cancel(force=force)
+
+    bench.wait_for(lambda: bench.noted("heard"))
+    bench.wait_for(lambda: job.get().state == "CANCELLED")
+    worker.terminate()
+    worker.communicate(timeout=PATIENCE_S)
+    assert job.get().claim == 1
+
+
+def test_soft_limits_interrupt_functions_and_coroutines(bench):
+    """One cleans up, the other has an error that says why."""
+    caught, raised = bench.queue.add("hurried"), bench.queue.add("hurried_on_a_loop", attempts=1)
+
+    work(bench)
+
+    assert caught.result() == "cleaned up"
+    with pytest.raises(holdfast.JobFailed, match="SoftTimeout"):
+        raised.result()
+
+
+def test_coroutines_need_no_thread_and_functions_have_theirs(bench):
+    """A hundred at once beside one thread, which goes on with its functions meanwhile."""
+    met = [bench.queue.add("meets", {"number": 100}) for _ in range(100)]
+    functions = [bench.queue.add("first", {"n": n}) for n in range(10)]
+
+    work(bench, "--threads", "1", "--concurrency", "100")
+
+    assert {job.result() for job in met} == {100}
+    assert [job.result() for job in functions] == [n + 1 for n in range(10)]
+    assert {job.get().claim for job in met} == {1}
+
+
+def test_no_more_coroutines_run_at_once_than_they_may(bench):
+    """Two may, so of three that wait for each other none ends."""
+    met = [bench.queue.add("meets", {"number": 3}) for _ in range(3)]
+    worker = bench.start("--concurrency", "2", "--drain-timeout", "100ms", name=APP)
+    bench.wait_for(lambda: len(bench.noted("met")) == 2)
+
+    worker.terminate()
+    worker.communicate(timeout=PATIENCE_S)
+
+    assert len(bench.noted("met")) == 2
+    assert {job.get().state for job in met} == {"QUEUED"}
+
+
+def test_a_batch_is_one_call_with_an_outcome_for_each(bench):
+    """Jobs that are there together come together."""
+    jobs = bench.queue.add_many([("batch", n) for n in range(100)], attempts=1)
+
+    work(bench)
+
+    sizes = [job.result() for job in jobs[4:]]
+    assert max(sizes) > 10
+    assert sum(1 for line in bench.notes.read_text().splitlines() if line.startswith("batch-")) < 30
+    codes = [(end.code, end.error) for job in jobs[1:4] for end in job.get().errors]
+    assert codes == [("failed", "one"), ("retry", "two"), ("error", "ValueError: three")]
+
+
+def test_a_batch_that_raises_is_an_error_of_each(bench):
+    """And an item that does not fit is an error of its own."""
+    jobs = [bench.queue.add("broken_batch", n, attempts=1) for n in (1, "two", 3)]
+
+    work(bench)
+
+    reasons = [job.get().reason for job in jobs]
+    assert [("all True" in reason, "item of task" in reason) for reason in reasons] == [
+        (True, False),
+        (False, True),
+        (True, False),
+    ]
+
+
+@pytest.mark.parametrize("task", ["leaves", "leaves_a_loop"])
+def test_a_handler_that_would_end_its_process_is_an_error(bench, task):
+    """The job is answered, and its executor goes on."""
+    job = bench.queue.add(task, attempts=1)
+    after = bench.queue.add("first", {"n": 1}, delay="100ms")
+
+    work(bench)
+
+    assert "SystemExit" in job.get().reason
+    assert after.result() == 2
+
+
+def test_a_handler_may_answer_for_itself(bench):
+    """Its worker has nothing more to say."""
+    job = bench.queue.add("by_hand")
+
+    work(bench)
+
+    assert job.result() == "by hand"
+
+
+def test_what_follows_a_job_gets_its_result(bench):
+    """Added in the same commit, and run."""
+    bench.queue.add("first", {"n": 1}, then="second")
+
+    work(bench)
+
+    (followed,) = bench.queue.jobs(task="second", archived=True)
+    assert bench.queue.result(followed) == 20
+
+
+def test_a_parent_sees_how_its_children_ended(bench):
+    """Made by its context, run by whoever; one of them fails."""
+    job = bench.queue.add("parent")
+
+    work(bench)
+
+    assert job.result() == ["FAILED", "FINISHED"]

@@ -1,0 +1,49 @@
+"""An idle worker costs next to nothing: no write to its store, and less than a hundredth of a core."""
+
+import os
+import time
+from contextlib import closing
+from pathlib import Path
+
+import apsw
+import pytest
+
+from holdfast.engine.workers import alive
+
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def cpu_s(pid: int) -> float:
+    """The processor time that a process has had."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS
+
+
+def family(pid: int) -> list[int]:
+    """A worker and its executors."""
+    tasks = Path(f"/proc/{pid}/task").glob("*/children")
+    return [pid, *(int(child) for task in tasks for child in task.read_text().split())]
+
+
+@pytest.mark.parametrize("seconds", [5, pytest.param(60, marks=pytest.mark.proof)])
+def test_an_idle_worker_writes_nothing_and_hardly_runs(bench, seconds):
+    """Supervisor and executor together; the file is watched by a connection of its own."""
+    worker = bench.start()
+    assert bench.queue.add("double", {"n": 1}).result(wait=30) == 2
+    read = bench.queue.line.committer.engine.read
+    # It says once more what it has done, and from then on nothing.
+    bench.wait_for(lambda: [one.done for one in read(alive)] == [1])
+    bench.queue.close()
+    log = Path(f"{bench.store}-wal")
+    with closing(apsw.Connection(bench.store, flags=apsw.SQLITE_OPEN_READONLY)) as watcher:
+        version = watcher.execute("PRAGMA data_version").fetchone()
+        stamps = (log.stat().st_mtime_ns, log.stat().st_size, Path(bench.store).stat().st_mtime_ns)
+        before_s = sum(map(cpu_s, family(worker.pid)))
+
+        time.sleep(seconds)
+
+        used_s = sum(map(cpu_s, family(worker.pid))) - before_s
+        assert watcher.execute("PRAGMA data_version").fetchone() == version
+    assert (log.stat().st_mtime_ns, log.stat().st_size, Path(bench.store).stat().st_mtime_ns) == stamps
+    # A short look is coarse: the clock of processes ticks a hundred times a second.
+    assert used_s / seconds < 0.01 + 2 / TICKS / seconds

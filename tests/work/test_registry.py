@@ -1,0 +1,74 @@
+"""The registry of workers, as real processes come, go, and are killed."""
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+from holdfast.engine.workers import alive
+from tests.work.conftest import ROOT, Bench
+
+APP = "tests.work.several:queue"
+
+
+def holdfast(bench: Bench, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run a command on the store."""
+    command = [sys.executable, "-m", "holdfast", "--store", bench.store, *words]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+
+
+def living(bench: Bench) -> list[int]:
+    """The process numbers of all workers that are alive."""
+    return [worker.pid for worker in bench.queue.line.committer.engine.read(alive)]
+
+
+def test_a_task_that_nobody_knows_waits_for_a_worker_that_does(bench):
+    """`why` says so meanwhile, and how many know it then."""
+    job = bench.queue.add("double", {"n": 21})
+    stranger = bench.start(name=APP)
+    bench.wait_for(lambda: living(bench) == [stranger.pid])
+    assert "No live worker knows the task 'double'." in job.why()
+
+    knower = bench.start()
+    assert job.result(wait=30) == 42
+    bench.queue.add("patient", {"seconds": 1.0})
+    bench.wait_for(lambda: bench.noted("began"))
+    waiting = bench.queue.add("double", {"n": 1})
+    assert "1 live worker knows its task." in waiting.why()
+
+    assert waiting.result(wait=30) == 2
+    knower.terminate()
+    knower.communicate(timeout=60)
+    assert "No live worker knows the task 'double'." in bench.queue.add("double", {"n": 1}).why()
+
+
+def test_a_worker_that_is_killed_is_no_longer_alive(bench):
+    """At once, without a word from it; and what it left is tidied away."""
+    worker = bench.start(name=APP)
+    bench.wait_for(lambda: living(bench) == [worker.pid])
+
+    worker.kill()
+    worker.wait()
+
+    assert living(bench) == []
+    bench.work()
+    assert bench.queue.line.committer.engine.read(lambda txn: txn.records("worker")) == {}
+
+
+def test_workers_are_listed(bench):
+    """For people and for programs, with what they know and what they have done."""
+    bench.queue.add("nap", {"seconds": 0.0})
+    assert holdfast(bench, "workers").stdout == "no worker is alive\n"
+    worker = bench.start("--threads", "4", "--processes", "2", name=APP)
+    bench.wait_for(lambda: living(bench) == [worker.pid])
+
+    def told() -> Any:
+        return json.loads(holdfast(bench, "workers", "--json").stdout)
+
+    bench.wait_for(lambda: told()["done"] == 1)
+
+    assert (told()["pid"], told()["processes"], told()["threads"]) == (worker.pid, 2, 4)
+    assert "nap" in told()["serves"][0]["tasks"]
+    table = holdfast(bench, "workers").stdout
+    assert str(worker.pid) in table
+    assert "2 × 4" in table
