@@ -43,7 +43,19 @@ SETTINGS = {
     "listen_addresses": "127.0.0.1",
     "logging_collector": "off",
 }
-TABLES = ("jobs", "data", "results", "archive", "uniques", "domains", "counts", "changes", "lanes", "records")
+TABLES = (
+    "jobs",
+    "data",
+    "results",
+    "archive",
+    "uniques",
+    "domains",
+    "counts",
+    "changes",
+    "lanes",
+    "tenants",
+    "records",
+)
 
 
 class Missing(Exception):
@@ -84,7 +96,7 @@ class PostgresServer:
         # By its name a server that all tests share is not taken for one that a test left behind.
         self.folder = Path(tempfile.mkdtemp(prefix=SHARED if shared else "holdfast-pg-", dir=_roomy()))
         self.port = _free_port()
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: subprocess.Popen[str] | None = None
         self._user = _somebody() if os.getuid() == 0 else None
         if self._user is not None:
             os.chown(self.folder, self._user.pw_uid, self._user.pw_gid)
@@ -122,7 +134,7 @@ class PostgresServer:
 
     def start(self) -> None:
         """Start, and wait until it answers."""
-        command = [self._programs / "postgres", "-D", self.data]
+        command = [str(self._programs / "postgres"), "-D", str(self.data)]
         with (self.folder / "log").open("ab") as log:
             self.process = subprocess.Popen(
                 command,

@@ -25,6 +25,7 @@ from .postgres_lend import check_place, lent, place_of
 from .postgres_link import Link
 from .postgres_open import make_ready, migrate, script
 from .postgres_pool import Pool
+from .postgres_presence import Presence
 from .postgres_reads import PostgresReads
 from .postgres_report import complaints, particulars
 from .postgres_sql import channel, lock_number, numbers, statements, texts
@@ -64,6 +65,7 @@ class PostgresStore:
         self._reading = statements(self.address.schema, locking=False)
         self._pool = Pool(self.address, self._make_ready, patience_s)
         self._wake = Wake(self.address, self._pool)
+        self._presence = Presence(self.address, self._pool)
         self._settings = _SETTINGS
         self._was_open = False
         self._closed = False
@@ -182,7 +184,9 @@ class PostgresStore:
 
     def read(self, fn: Callable[[ReadTxn], T]) -> T:
         """Call `fn` on one view of the schema as it is now, beside whoever writes."""
-        return self._look(lambda link, now_ms: fn(PostgresReads(link, self._reading, now_ms)))
+        return self._look(
+            lambda link, now_ms: fn(PostgresReads(link, self._reading, now_ms, schema=self.address.schema))
+        )
 
     def _look(self, fn: Callable[[Link, int], T]) -> T:
         def attempt() -> T:
@@ -255,7 +259,9 @@ class PostgresStore:
 
     def wait(self, timeout_s: float) -> bool:
         """Sleep until told by another store of this schema, interrupted, or until somebody has written."""
-        return self._closed or self._wake.wait(timeout_s)
+        with faults(self.address):
+            self._presence.keep()
+            return self._closed or self._wake.wait(timeout_s)
 
     def notify(self) -> None:
         """Wake the other stores of this schema that wait."""
@@ -271,6 +277,11 @@ class PostgresStore:
     def interrupt(self) -> None:
         """Wake our own `wait`, or the next one."""
         self._wake.interrupt()
+
+    def appear(self, name: str) -> bool:
+        """Be seen until closed, by a lock of a session; False behind a pooler."""
+        with faults(self.address):
+            return self._presence.appear(name)
 
     def _fold(self) -> None:
         """Fold the counts, unless somebody is at it."""
@@ -310,6 +321,7 @@ class PostgresStore:
                 return
             self._closed = True
         self._wake.close()
+        self._presence.close()
         self._pool.close()
 
     def __del__(self) -> None:

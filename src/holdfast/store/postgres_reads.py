@@ -9,9 +9,12 @@ from ..core import rank
 from ..core.job import Body, Job, Place, State
 from ..core.limits import Domain, DomainKey
 from ..core.unique import Unique, UniqueKey
-from .contract import CountKey, JobFilter, Moments
+from . import turns
+from .contract import CountKey, JobFilter, Moments, Waiting, WaitingQuery
 from .postgres_link import Link, Values
+from .postgres_presence import sees
 from .postgres_sql import numbers, raws, texts
+from .postgres_turns import PostgresTurns
 
 _JOBS = msgspec.json.Decoder(list[Job])
 _DOMAINS = msgspec.json.Decoder(list[Domain])
@@ -31,8 +34,9 @@ _STATES = {
 class PostgresReads:
     """A view of the store; see `ReadTxn` for what each verb promises."""
 
-    def __init__(self, link: Link, sql: dict[str, str], now_ms: int) -> None:
-        self.link, self.sql, self.now_ms = link, sql, now_ms
+    def __init__(self, link: Link, sql: dict[str, str], now_ms: int, *, schema: str) -> None:
+        self.link, self.sql, self.now_ms, self.schema = link, sql, now_ms, schema
+        self.turns = PostgresTurns(link, sql, schema)
 
     def _jobs(self, name: str, values: Values) -> list[Job]:
         answer = self.link.value(self.sql[name], values)
@@ -96,9 +100,9 @@ class PostgresReads:
         answer = self.link.value(sql, (after, *values, limit))
         return _JOBS.decode(answer) if answer is not None else []
 
-    def waiting(self, after: int, limit: int) -> list[tuple[str, str]]:
-        """Pairs with READY jobs, those served longest ago first."""
-        return [(tenant, task) for tenant, task in self.link.rows(self.sql["waiting"], (limit, after))]
+    def waiting(self, query: WaitingQuery) -> list[Waiting]:
+        """Whose turn it is."""
+        return turns.waiting(self.turns, query)
 
     def lineup(self, key: DomainKey, task: str, place: Place, *, last: bool, limit: int) -> list[Job]:
         """The first or last jobs of one task of a domain in a place."""
@@ -142,6 +146,10 @@ class PostgresReads:
         if names is None:
             return dict(self.link.rows(self.sql["records"], (kind,)))
         return dict(self.link.rows(self.sql["records_named"], (kind, texts(names)))) if names else {}
+
+    def present(self, name: str) -> bool:
+        """Whether a process that appeared under a name is still there."""
+        return sees(self.link, self.schema, name)
 
 
 def _conditions(query: JobFilter) -> tuple[str, list[Any]]:

@@ -43,7 +43,8 @@ INDEXES = (
     *("jobs_pkey", "jobs_ready", "jobs_ready_pair", "jobs_scheduled", "jobs_running", "jobs_standing"),
     *("jobs_domain", "jobs_children", "jobs_expiring", "jobs_schedule", "data_pkey", "results_pkey"),
     *("archive_pkey", "archive_ended", "uniques_pkey", "uniques_lapsing", "domains_pkey", "domains_due"),
-    *("counts_pkey", "changes_ready", "lanes_pkey", "records_pkey"),
+    *("counts_pkey", "changes_ready", "lanes_pkey", "lanes_turns", "lanes_rests"),
+    *("tenants_pkey", "tenants_turns", "tenants_rests", "records_pkey"),
 )
 
 

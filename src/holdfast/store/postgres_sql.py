@@ -43,7 +43,7 @@ _COMMENT = re.compile(r"^--.*\n?", re.MULTILINE)
 
 def _load() -> dict[str, str]:
     named: dict[str, str] = {}
-    for part in ("read", "claim", "write"):
+    for part in ("read", "claim", "turns", "write"):
         text = files(__package__).joinpath("sql", "postgres", f"{part}.sql").read_text("utf-8")
         pieces = _NAME.split(text)[1:]
         for name, body in zip(pieces[::2], pieces[1::2], strict=True):
@@ -53,7 +53,7 @@ def _load() -> dict[str, str]:
 
 _SQL = _load()
 _JOBS = ("load", "children", "children_at", "expiring", "lineup", "lineup_last", "list")
-_FOUND = ("ready", "ready_filtered", "ready_of_pair", "ready_of_ids")
+_FOUND = ("ready", "ready_filtered", "ready_of_pair", "ready_of_ids", "ready_of_picks")
 _ROWS = ", ".join(f"%({name})s::{kind}[]" for name, kind in COLUMNS.items())
 _NEW = f"unnest({_ROWS}) AS new ({', '.join(COLUMNS)})"
 _SHARED = ", ".join(
@@ -105,7 +105,7 @@ def channel(schema: str) -> str:
 
 # A server has room for some thousands of locks, and a batch may name ten thousand domains or keys: so many
 # locks there are of each sort. Two things that share one wait for each other without need, and that is all.
-SHARES = {"domain": 2048, "unique": 1024}
+SHARES = {"domain": 2048, "unique": 1024, "lane": 512, "tenant": 512}
 
 
 def lock_number(schema: str, sort: str, *what: str | bytes) -> int:

@@ -22,9 +22,13 @@ from .postgres_link import Link
 from .postgres_locks import Locks
 from .postgres_reads import PostgresReads
 from .postgres_sql import COLUMNS, lock_number, numbers, raws, switches, texts
+from .turns import Pair
 
 # How many domains are remembered to have a record, and so are locked exclusively at once.
 REMEMBERED = 10_000
+
+# Records that belong to one job each. Who changes one changes its job as well, and its version decides.
+OF_JOBS = ("steps", "log")
 
 _ARRAYS: dict[str, Callable[[Any], str]] = {"boolean": switches, "text": texts, "bytea": raws}
 
@@ -42,8 +46,8 @@ class PostgresTxn(PostgresReads):
         wants: dict[int, bool],
         limited: set[DomainKey],
     ) -> None:
-        super().__init__(link, sql, now_ms)
-        self._schema, self._limited = schema, limited
+        super().__init__(link, sql, now_ms, schema=schema)
+        self._limited = limited
         self._locks = Locks(link, sql, wants)
         # The number of this transaction, once it has one; how many rows it has added to the counts.
         self.xid = ""
@@ -53,7 +57,7 @@ class PostgresTxn(PostgresReads):
     # Reading
 
     def _lock(self, sort: str, *what: str | bytes) -> int:
-        return lock_number(self._schema, sort, *what)
+        return lock_number(self.schema, sort, *what)
 
     def children(
         self, parent_id: int, *, place: Place | None = None, after: int = 0, limit: int
@@ -87,7 +91,8 @@ class PostgresTxn(PostgresReads):
 
     def records(self, kind: str, names: Collection[str] | None = None) -> dict[str, bytes]:
         """Small named records. Nobody writes any of that kind until the commit."""
-        self._locks.take({self._lock("records", kind): False})
+        if kind not in OF_JOBS:
+            self._locks.take({self._lock("records", kind): False})
         return super().records(kind, names)
 
     # Jobs
@@ -185,9 +190,7 @@ class PostgresTxn(PostgresReads):
         jobs = Taker(self.link, self.sql, query).take()
         if jobs:
             self.wrote = True
-            tenants, tasks = zip(*sorted({(job.tenant, job.task) for job in jobs}), strict=True)
-            values = {"tenants": texts(tenants), "tasks": texts(tasks), "served": query.now_ms}
-            self._write("serve", values)
+            self.turns.serve(jobs, query)
         return jobs
 
     # All else
@@ -242,20 +245,25 @@ class PostgresTxn(PostgresReads):
     def count(self, changes: Mapping[CountKey, int]) -> None:
         """Add these differences; what comes to zero vanishes."""
         rows = [(k.tenant, k.task, int(k.place), k.state.value, n) for k, n in changes.items() if n]
-        if rows:
-            self.wrote = True
-            tenants, tasks, places, states, by = zip(*rows, strict=True)
-            values = (texts(tenants), texts(tasks), numbers(places), texts(states), numbers(by))
-            self.xid = self.link.value(self.sql["count"], values)
-            self.appended += len(rows)
-        less = [(k.tenant, k.task) for k, n in changes.items() if k.place == Place.READY and n <= 0]
-        if less:
-            tenants, tasks = zip(*less, strict=True)
-            self._write("rest_lanes", (texts(tenants), texts(tasks)))
+        if not rows:
+            return
+        ready: dict[Pair, int] = {}
+        for key, change in changes.items():
+            if key.place == Place.READY:
+                pair = (key.tenant, key.task)
+                ready[pair] = ready.get(pair, 0) + change
+        self.wrote = True
+        tenants, tasks, places, states, by = zip(*rows, strict=True)
+        values = (texts(tenants), texts(tasks), numbers(places), texts(states), numbers(by))
+        self.xid = self.link.value(self.sql["count"], (*values, numbers(self.turns.locks_of(ready))))
+        self.appended += len(rows)
+        if ready:
+            self.turns.counted(ready)
 
     def put_records(self, kind: str, records: Mapping[str, bytes | None]) -> None:
         """Write small records; None deletes one."""
-        self._locks.take({self._lock("records", kind): True})
+        if kind not in OF_JOBS:
+            self._locks.take({self._lock("records", kind): True})
         kept = {name: value for name, value in records.items() if value is not None}
         if kept:
             self._write("put_records", (kind, texts(kept), raws(kept.values())))

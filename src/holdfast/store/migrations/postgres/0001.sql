@@ -113,16 +113,30 @@ CREATE TABLE {schema}.changes (
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
 CREATE INDEX changes_ready ON {schema}.changes (tenant, task) WHERE place = 2;
 
--- When a (tenant, task) was last served.
+-- Whose turn it is, of tenants and of the tasks of each: whether they have READY jobs, and their last turn, a
+-- number. See docs/decisions/0004, and sql/postgres/turns.sql for how they are written.
 CREATE TABLE {schema}.lanes (
-    tenant text   COLLATE "C" NOT NULL,
-    task   text   COLLATE "C" NOT NULL,
-    served bigint NOT NULL,
+    tenant text    COLLATE "C" NOT NULL,
+    task   text    COLLATE "C" NOT NULL,
+    ready  boolean NOT NULL,
+    served bigint  NOT NULL,
     PRIMARY KEY (tenant, task)
 ) WITH (
     fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000,
     autovacuum_vacuum_cost_delay = 0
 );
+CREATE INDEX lanes_turns ON {schema}.lanes (tenant, served, task) WHERE ready;
+CREATE INDEX lanes_rests ON {schema}.lanes (served, tenant, task) WHERE NOT ready;
+CREATE TABLE {schema}.tenants (
+    tenant text    COLLATE "C" NOT NULL PRIMARY KEY,
+    ready  boolean NOT NULL,
+    served bigint  NOT NULL
+) WITH (
+    fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000,
+    autovacuum_vacuum_cost_delay = 0
+);
+CREATE INDEX tenants_turns ON {schema}.tenants (served, tenant) WHERE ready;
+CREATE INDEX tenants_rests ON {schema}.tenants (served, tenant) WHERE NOT ready;
 
 -- Small named records: handlers, sysids, workers, schedules, pauses, limits.
 CREATE TABLE {schema}.records (

@@ -27,7 +27,7 @@ ORDER BY rank, id LIMIT %(limit)s FOR UPDATE SKIP LOCKED
 -- name: ready_filtered
 SELECT id, {hot} FROM {schema}.jobs
 WHERE place = 2 AND rank BETWEEN %(low)s AND %(high)s AND (%(mock)s OR NOT mock)
-    AND (%(tenant)s::text IS NULL OR tenant = %(tenant)s)
+    AND (%(tenants)s::text[] IS NULL OR tenant = ANY(%(tenants)s::text[]))
     AND (%(tasks)s::text[] IS NULL OR task = ANY(%(tasks)s::text[]))
     AND NOT EXISTS (
         SELECT FROM unnest(%(passed_tenants)s::text[], %(passed_tasks)s::text[]) AS passed (tenant, task)
@@ -41,20 +41,29 @@ SELECT id, {hot} FROM {schema}.jobs
 WHERE place = 2 AND NOT mock AND tenant = %(tenant)s AND task = %(task)s AND rank BETWEEN %(low)s AND %(high)s
 ORDER BY rank, id LIMIT %(limit)s FOR UPDATE SKIP LOCKED
 
--- Of several pairs first the numbers, merged by rank, without locks: as many of each as all together may have.
--- Then those, if nobody else has them.
+-- Of several pairs first the numbers, merged by rank, without locks; then those, if nobody else has them.
 -- name: candidates
-SELECT ready.id FROM unnest(%(tenants)s::text[], %(tasks)s::text[]) AS pair (tenant, task)
+SELECT ready.id FROM unnest(%(tenants)s::text[], %(tasks)s::text[], %(mosts)s::bigint[]) AS pair (tenant, task, most)
 CROSS JOIN LATERAL (
     SELECT rank, id FROM {schema}.jobs
     WHERE place = 2 AND NOT mock AND jobs.tenant = pair.tenant AND jobs.task = pair.task
         AND rank BETWEEN %(low)s AND %(high)s
-    ORDER BY rank, id LIMIT %(limit)s
+    ORDER BY rank, id LIMIT pair.most
 ) AS ready ORDER BY ready.rank, ready.id LIMIT %(limit)s
 
 -- name: ready_of_ids
 SELECT id, {hot} FROM {schema}.jobs
 WHERE id = ANY(%(ids)s::bigint[]) AND place = 2 ORDER BY rank, id LIMIT %(limit)s FOR UPDATE SKIP LOCKED
+
+-- So many of each pair, where all of them together are no more than asked for.
+-- name: ready_of_picks
+SELECT ready.* FROM unnest(%(tenants)s::text[], %(tasks)s::text[], %(mosts)s::bigint[]) AS pair (tenant, task, most)
+CROSS JOIN LATERAL (
+    SELECT id, {hot} FROM {schema}.jobs
+    WHERE place = 2 AND NOT mock AND jobs.tenant = pair.tenant AND jobs.task = pair.task
+        AND rank BETWEEN %(low)s AND %(high)s
+    ORDER BY rank, id LIMIT pair.most FOR UPDATE SKIP LOCKED
+) AS ready
 
 -- The pairs that have READY jobs: one look into the index for each, however many jobs it has.
 -- name: pairs
@@ -81,19 +90,3 @@ WITH RECURSIVE present (tenant) AS (
     ) AS following
 )
 SELECT tenant FROM present LIMIT %s
-
--- A row that somebody else is just writing is passed by: he has it served at this very moment.
--- name: serve
-WITH named AS (SELECT * FROM unnest(%(tenants)s::text[], %(tasks)s::text[]) AS named (tenant, task)),
-free AS MATERIALIZED (
-    SELECT lanes.tenant, lanes.task FROM {schema}.lanes
-    JOIN named ON (lanes.tenant, lanes.task) = (named.tenant, named.task) FOR UPDATE OF lanes SKIP LOCKED
-),
-moved AS (
-    UPDATE {schema}.lanes SET served = %(served)s FROM free
-    WHERE (lanes.tenant, lanes.task) = (free.tenant, free.task)
-)
-INSERT INTO {schema}.lanes (tenant, task, served)
-SELECT tenant, task, %(served)s FROM named
-WHERE NOT EXISTS (SELECT FROM {schema}.lanes WHERE (lanes.tenant, lanes.task) = (named.tenant, named.task))
-ON CONFLICT DO NOTHING

@@ -93,15 +93,6 @@ SELECT '[' || string_agg(record, ',') || ']' FROM (
 SELECT task, place, count(*) FROM {schema}.jobs
 WHERE tenant = %s AND domain = %s AND place IN (2, 3, 4) GROUP BY task, place
 
--- name: waiting
-SELECT ready.tenant, ready.task FROM (
-    SELECT tenant, task FROM (
-        SELECT tenant, task, number FROM {schema}.counts WHERE place = 2
-        UNION ALL SELECT tenant, task, number FROM {schema}.changes WHERE place = 2
-    ) AS parts GROUP BY tenant, task HAVING sum(number) > 0
-) AS ready LEFT JOIN {schema}.lanes USING (tenant, task)
-ORDER BY coalesce(served, 0), ready.tenant, ready.task LIMIT %s OFFSET %s
-
 -- name: counts
 SELECT tenant, task, place, state, sum(number)::bigint FROM (
     SELECT * FROM {schema}.counts UNION ALL SELECT * FROM {schema}.changes

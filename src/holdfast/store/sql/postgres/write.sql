@@ -108,26 +108,16 @@ WHERE (domains.tenant, domains.name) = (new.tenant, new.name) AND domains.versio
 DELETE FROM {schema}.domains USING unnest(%s::text[], %s::bytea[], %s::bigint[]) AS gone (tenant, name, version)
 WHERE (domains.tenant, domains.name, domains.version) = (gone.tenant, gone.name, gone.version)
 
--- The number of the transaction comes along: should the answer to its COMMIT never arrive, it can be asked for.
+-- The locks of the lanes that are added to come along, and the number of the transaction: should the answer to
+-- its COMMIT never arrive, it can be asked for.
 -- name: count
 WITH added AS (
     INSERT INTO {schema}.changes (tenant, task, place, state, number)
     SELECT * FROM unnest(%s::text[], %s::text[], %s::smallint[], %s::text[], %s::bigint[])
 )
-SELECT pg_current_xact_id()::text
-
--- name: rest_lanes
-WITH named AS (SELECT * FROM unnest(%s::text[], %s::text[]) AS named (tenant, task)),
-empty AS MATERIALIZED (
-    SELECT lanes.tenant, lanes.task FROM {schema}.lanes
-    JOIN named ON (lanes.tenant, lanes.task) = (named.tenant, named.task)
-    WHERE coalesce((SELECT sum(number) FROM {schema}.counts
-                    WHERE counts.tenant = named.tenant AND counts.task = named.task AND place = 2), 0)
-        + coalesce((SELECT sum(number) FROM {schema}.changes
-                    WHERE changes.tenant = named.tenant AND changes.task = named.task AND place = 2), 0) = 0
-    FOR UPDATE OF lanes SKIP LOCKED
+SELECT pg_current_xact_id()::text, (
+    SELECT count(*) FROM unnest(%s::bigint[]) AS lane (lock) WHERE pg_advisory_xact_lock_shared(lock) IS NULL
 )
-DELETE FROM {schema}.lanes USING empty WHERE (lanes.tenant, lanes.task) = (empty.tenant, empty.task)
 
 -- Answers what has come to zero.
 -- name: fold
