@@ -17,12 +17,15 @@ OLDEST = 140_000
 
 _SERVER = """SELECT current_setting('server_version_num')::int, current_setting('server_encoding'),
 pg_is_in_recovery()"""
-_TABLES = "SELECT count(*) FROM pg_class WHERE relnamespace = to_regnamespace(%s) AND relkind IN ('r', 'p')"
+_TABLES = """SELECT count(*) FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace
+WHERE nspname = %s AND relkind IN ('r', 'p')"""
+_SCHEMA = "SELECT count(*) FROM pg_namespace WHERE nspname = %s"
 
 
 def schema_version(link: Link, schema: str) -> int:
     """Which version of ours a schema has; 0: none."""
-    if link.value("SELECT to_regclass(%s)::text", (f'"{schema}".version',)) is None:
+    # Of the catalogue as it is; `to_regclass` may remember that there was none before we waited.
+    if not link.value(_TABLES + " AND relname = 'version'", (schema,)):
         return 0
     return int(link.value(f'SELECT max(version) FROM "{schema}".version') or 0)
 
@@ -76,9 +79,9 @@ def migrate(link: Link, address: Address) -> list[int]:
 
 
 def _begin_schema(link: Link, address: Address) -> None:
-    if link.value("SELECT to_regnamespace(%s)::text", (f'"{address.schema}"',)) is None:
+    if not link.value(_SCHEMA, (address.schema,)):
         link.script(f'CREATE SCHEMA "{address.schema}"')
-    elif tables := link.value(_TABLES, (f'"{address.schema}"',)):
+    elif tables := link.value(_TABLES, (address.schema,)):
         raise StoreError(
             f"{address.shown}: the schema {address.schema} holds {tables} tables of another program; "
             "give the store a schema of its own, with ?schema=NAME"
