@@ -15,6 +15,7 @@ from time import sleep
 from ..core.errors import HoldfastError
 from ..queue.queue import Queue
 from ..store.clock import monotonic_s
+from ..work import registry
 from .bench_app import STORE
 from .bench_measures import BY, DATA, RAW_DATA, Bench, Figure, rate
 
@@ -113,8 +114,9 @@ def idle(bench: Bench) -> Figure | None:
     name, seconds = "idle worker with 1 executor", max(60 * bench.scale, 2.0)
     bench.tick(name, 0)
     with bench.store() as queue, worker(queue, 1) as process:
-        # What the start has left to do, upkeep and the last checkpoint, is done by then.
-        sleep(2.0)
+        # What the start has left to do, upkeep, the last checkpoint and its entry among the workers, is
+        # done by then.
+        sleep(registry.LOOK_S + 2.0)
         before, written = _cpu_s(process.pid), bench.side.written(queue.url)
         sleep(seconds)
         taken = _cpu_s(process.pid) - before

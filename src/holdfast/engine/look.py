@@ -99,7 +99,7 @@ def pauses(txn: ReadTxn) -> list[Pause]:
 
 
 def waiting(
-    txn: ReadTxn, *, tenants: tuple[str, ...] | None, tasks: tuple[str, ...], limit: int
+    txn: ReadTxn, *, tenants: tuple[str, ...] | None, tasks: tuple[str, ...] | None, limit: int
 ) -> list[Waiting]:
     """Whose turn it is, of those that are not paused; see `ReadTxn.waiting`."""
     passing = tuple((tenant, task) for tenant, task, domain in pauses(txn) if domain is None)

@@ -12,9 +12,12 @@ from ..core import commands as c
 from ..core import rank
 from ..core.job import Place
 from ..store.contract import ReadTxn
-from .look import pauses
-from .records import CHORE, SCHEDULE, Pause
+from .look import waiting
+from .records import CHORE, SCHEDULE
 from .schedules import read_kept
+
+# Where so many tasks wait, somebody's may stand behind them unseen.
+LOOKED_THROUGH = 64
 
 
 class Prospects(NamedTuple):
@@ -37,9 +40,8 @@ def prospects(txn: ReadTxn, commands: Sequence[c.Command]) -> Prospects:
         return Prospects(True)
     if not txn.first(Place.READY, rank.LAST, 1):
         return Prospects(False, next_ms, fires_ms)
-    stopped = pauses(txn)
     claims = [command for command in commands if isinstance(command, c.Claim)]
-    return Prospects(any(_has_ready(txn, claim, stopped) for claim in claims), next_ms, fires_ms)
+    return Prospects(any(_has_ready(txn, claim) for claim in claims), next_ms, fires_ms)
 
 
 @lru_cache(maxsize=4096)
@@ -49,15 +51,11 @@ def _fires_at(raw: bytes) -> int | None:
     return None if schedule.paused or schedule.ended or not schedule.next_at else schedule.next_at
 
 
-def _has_ready(txn: ReadTxn, claim: c.Claim, stopped: Sequence[Pause]) -> bool:
-    if claim.tasks is None and claim.tenant is None and not stopped:
-        return True
-    return any(
-        key.place == Place.READY
-        and (claim.tasks is None or key.task in claim.tasks)
-        and not any(
-            tenant in (None, key.tenant) and task in (None, key.task) and domain is None
-            for tenant, task, domain in stopped
-        )
-        for key in txn.counts(tenant=claim.tenant)
-    )
+def _has_ready(txn: ReadTxn, claim: c.Claim) -> bool:
+    whose = claim.tenants if claim.tenant is None else (claim.tenant,)
+    return claim.mock or bool(waiting(txn, tenants=whose, tasks=claim.tasks, limit=1)) or _is_long(txn)
+
+
+def _is_long(txn: ReadTxn) -> bool:
+    """Whether more wait than a look goes through."""
+    return len(waiting(txn, tenants=None, tasks=None, limit=LOOKED_THROUGH)) == LOOKED_THROUGH

@@ -160,7 +160,8 @@ class Holding:
     def _add(self, new: c.NewJob) -> list[Ask[list[int]]]:
         """A child of this job; of a job that is a child itself, a sibling."""
         self._check_open("add a child to")
-        child = replace(new, parent_id=self.record.parent_id or self.id)
+        # The tenant is the job's, whoever the queue is of that it was claimed by.
+        child = replace(new, parent_id=self.record.parent_id or self.id, tenant=self.record.tenant)
         return asks.add([child], self._lease.hold)
 
     def _renewed(self, job: Job) -> None:
