@@ -1,4 +1,4 @@
-"""Many processes hammer one SQLite file, some are killed and replaced: no job is lost, none has two holders.
+"""Many processes hammer one store, some are killed and replaced: no job is lost, none has two holders.
 
 32 × hammer ──▶ one file         the dice kill one now and then, and another takes over its share
      │
@@ -35,10 +35,10 @@ FULL = Size(processes=32, jobs=100_000, kills=300, patience_s=3_600)
 @pytest.mark.parametrize(
     "size", [pytest.param(SMALL, id="small"), pytest.param(FULL, id="full", marks=pytest.mark.proof)]
 )
-def test_every_accepted_job_is_kept_and_none_has_two_holders(tmp_path, size, tell, monkeypatch):
+def test_every_accepted_job_is_kept_and_none_has_two_holders(tmp_path, address, size, tell, monkeypatch):
     """Add, claim, answer, children and limits all at once, with SIGKILL in between."""
     monkeypatch.setattr(model_view, "ALL", 10_000_000)
-    path, book = tmp_path / "jobs.db", tmp_path / "ledger"
+    path, book = address, tmp_path / "ledger"
     with holdfast.connect(str(path)) as queue:
         for domain, limit in hammer.LIMITS.items():
             queue.limit(domain, **limit)

@@ -23,6 +23,7 @@ from .contract import ReadTxn, Txn
 from .postgres_faults import Lost, Pooled, faults, is_lost
 from .postgres_lend import check_place, lent, place_of
 from .postgres_link import Link
+from .postgres_locks import Locks, Wants
 from .postgres_open import make_ready, migrate, script
 from .postgres_pool import Pool
 from .postgres_presence import Presence
@@ -46,6 +47,7 @@ FOLD_ROWS = 500
 CLOCK_TRUSTED_S = 60.0
 
 _NOW = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
+_VIEW = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;"
 # Every table has its index for every question; statistics of a queue, full now and empty in a second, would
 # only lead astray. A lock that is not had in a second makes the batch be done again.
 _PLANS = ("enable_seqscan", "enable_bitmapscan", "enable_hashjoin", "enable_mergejoin", "enable_sort", "jit")
@@ -102,7 +104,7 @@ class PostgresStore:
 
     def run(self, fn: Callable[[Txn], T]) -> T:
         """Call `fn` as one transaction, which is on the server's disk when this returns."""
-        wants: dict[int, bool] = {}
+        wants: Wants = {}
         result = self._patiently(lambda: self._attempt(fn, wants))
         if self._appended >= FOLD_ROWS:
             self._fold()
@@ -130,10 +132,10 @@ class PostgresStore:
                 sleep(nap_s)
                 nap_s = min(nap_s * 2, LONGEST_NAP_S)
 
-    def _attempt(self, fn: Callable[[Txn], T], wants: dict[int, bool]) -> T:
+    def _attempt(self, fn: Callable[[Txn], T], wants: Wants) -> T:
         with self._pool.link() as link:
             try:
-                txn = self._txn(link, self._begin(link, "BEGIN;"), wants)
+                txn = self._begun(link, wants)
                 result = fn(txn)
                 xid = txn.number()
             except BaseException:
@@ -150,18 +152,28 @@ class PostgresStore:
         self._appended += txn.appended
         return result
 
-    def _begin(self, link: Link, begin: str) -> int:
-        """Begin a transaction, and ask for the time: later than the BEGIN of whoever committed before us."""
+    def _begun(self, link: Link, wants: Wants) -> PostgresTxn:
+        """A batch that has what it waited for; only then is it told the time."""
+        locks = Locks(link, self._writing, wants)
+        if wants:
+            link.script("BEGIN;" + self._settings)
+            locks.begin()
+            return self._txn(link, locks, self._time(link, ""))
+        return self._txn(link, locks, self._time(link, "BEGIN;" + self._settings))
+
+    def _time(self, link: Link, before: str) -> int:
+        """Run some statements, and ask for the time with the same breath."""
         if self._clock is not None:
-            link.script(begin + self._settings)
+            if before:
+                link.script(before)
             return self._clock()
-        now_ms = int(link.script(f"{begin}{self._settings}SELECT {_NOW}"))
+        now_ms = int(link.script(f"{before}SELECT {_NOW}"))
         self._heard = (now_ms, monotonic_s())
         return now_ms
 
-    def _txn(self, link: Link, now_ms: int, wants: dict[int, bool]) -> PostgresTxn:
+    def _txn(self, link: Link, locks: Locks, now_ms: int) -> PostgresTxn:
         schema = self.address.schema
-        return PostgresTxn(link, self._writing, now_ms, schema=schema, wants=wants, limited=self._limited)
+        return PostgresTxn(link, self._writing, now_ms, schema=schema, locks=locks, limited=self._limited)
 
     def _was_committed(self, xid: str) -> bool:
         """What became of a transaction whose COMMIT was sent, and never answered."""
@@ -192,7 +204,7 @@ class PostgresStore:
         def attempt() -> T:
             with self._pool.link() as link:
                 try:
-                    return fn(link, self._begin(link, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;"))
+                    return fn(link, self._time(link, _VIEW + self._settings))
                 finally:
                     _roll_back(link)
 
@@ -206,7 +218,7 @@ class PostgresStore:
         with faults(self.address):
             link = lent(connection)
             self._check_place(link)
-            wants: dict[int, bool] = {}
+            wants: Wants = {}
             for _ in range(TRIES):
                 try:
                     with faults(self.address):
@@ -218,11 +230,12 @@ class PostgresStore:
             "roll it back, and try again"
         )
 
-    def _inside(self, link: Link, fn: Callable[[Txn], T], wants: dict[int, bool]) -> T:
+    def _inside(self, link: Link, fn: Callable[[Txn], T], wants: Wants) -> T:
         link.script("SAVEPOINT holdfast")
         try:
-            now_ms = self._clock() if self._clock is not None else int(link.value(f"SELECT {_NOW}"))
-            result = fn(self._txn(link, now_ms, wants))
+            locks = Locks(link, self._writing, wants)
+            locks.begin()
+            result = fn(self._txn(link, locks, self._time(link, "")))
             if self.address.notify:
                 # Heard when the caller commits, by all, ourselves too.
                 link.value("SELECT pg_notify(%s, '')", (channel(self.address.schema),))

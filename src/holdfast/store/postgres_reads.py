@@ -37,6 +37,8 @@ class PostgresReads:
     def __init__(self, link: Link, sql: dict[str, str], now_ms: int, *, schema: str) -> None:
         self.link, self.sql, self.now_ms, self.schema = link, sql, now_ms, schema
         self.turns = PostgresTurns(link, sql, schema)
+        # When the domains that were last read had been written.
+        self.domains_at_ms = 0
 
     def _jobs(self, name: str, values: Values) -> list[Job]:
         answer = self.link.value(self.sql[name], values)
@@ -115,10 +117,13 @@ class PostgresReads:
 
     def domains(self, keys: Collection[DomainKey]) -> dict[DomainKey, Domain]:
         """What is kept of these domains."""
+        self.domains_at_ms = 0
         if not keys:
             return {}
         tenants, names = zip(*keys, strict=True)
-        return {found.key: found for found in self._domains("domains", (texts(tenants), raws(names)))}
+        ((answer, at_ms),) = self.link.rows(self.sql["domains"], (texts(tenants), raws(names)))
+        self.domains_at_ms = at_ms or 0
+        return {found.key: found for found in _DOMAINS.decode(answer)} if answer is not None else {}
 
     def due_domains(self, up_to: int, limit: int) -> list[Domain]:
         """The domains whose moment has come."""

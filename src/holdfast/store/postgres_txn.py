@@ -43,12 +43,12 @@ class PostgresTxn(PostgresReads):
         now_ms: int,
         *,
         schema: str,
-        wants: dict[int, bool],
+        locks: Locks,
         limited: set[DomainKey],
     ) -> None:
         super().__init__(link, sql, now_ms, schema=schema)
         self._limited = limited
-        self._locks = Locks(link, sql, wants)
+        self._locks = locks
         # The number of this transaction, once it has one; how many rows it has added to the counts.
         self.xid = ""
         self.appended = 0
@@ -79,6 +79,9 @@ class PostgresTxn(PostgresReads):
             wanted[number] = wanted.get(number, False) or key in self._limited
         self._locks.take(wanted)
         found = super().domains(keys)
+        if self.domains_at_ms > self.now_ms and not self._locks.were_early(wanted):
+            # Whoever had it before us is ahead of our time: by it a rate would seem to lie in the future.
+            self._locks.want(dict.fromkeys(wanted, True))
         # One that has a record is about to be changed.
         self._change_domains(found)
         return found
@@ -230,7 +233,7 @@ class PostgresTxn(PostgresReads):
             return 0
         tenants, names, versions, dues, records = zip(*rows, strict=True)
         values = (texts(tenants), raws(names), numbers(versions), numbers(dues), texts(records))
-        return self._write(name, values)
+        return self._write(name, (self.now_ms, *values))
 
     def drop_domains(self, domains: Sequence[Domain]) -> None:
         """Forget domains."""

@@ -77,13 +77,14 @@ CREATE TABLE {schema}.uniques (
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 500, autovacuum_vacuum_cost_delay = 0);
 CREATE INDEX uniques_lapsing ON {schema}.uniques (until_ms) WHERE until_ms > 0;
 
--- What is kept of domains that are limited. Half of each page is left free: most writes change neither the
+-- What is kept of domains that are limited. `at_ms` is the time of whoever wrote it. Half of each page is left free: most writes change neither the
 -- key nor `due_ms`, and find room beside the row.
 CREATE TABLE {schema}.domains (
     tenant  text   COLLATE "C" NOT NULL,
     name    bytea  NOT NULL,
     version bigint NOT NULL,
     due_ms  bigint NOT NULL,
+    at_ms   bigint NOT NULL,
     record  text   NOT NULL,
     PRIMARY KEY (tenant, name)
 ) WITH (

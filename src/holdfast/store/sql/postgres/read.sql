@@ -74,7 +74,7 @@ FROM unnest(%s::text[], %s::text[], %s::bytea[]) WITH ORDINALITY AS wanted (tena
 JOIN {schema}.uniques AS held ON (held.tenant, held.task, held.key) = (wanted.tenant, wanted.task, wanted.key)
 
 -- name: domains
-SELECT '[' || string_agg(record, ',') || ']'
+SELECT '[' || string_agg(record, ',') || ']', max(at_ms)
 FROM unnest(%s::text[], %s::bytea[]) AS wanted (tenant, name)
 JOIN {schema}.domains AS found ON (found.tenant, found.name) = (wanted.tenant, wanted.name)
 

@@ -95,11 +95,11 @@ DELETE FROM {schema}.uniques USING over
 WHERE (uniques.tenant, uniques.task, uniques.key) = (over.tenant, over.task, over.key)
 
 -- name: insert_domains
-INSERT INTO {schema}.domains (tenant, name, version, due_ms, record)
-SELECT * FROM unnest(%s::text[], %s::bytea[], %s::bigint[], %s::bigint[], %s::text[]) ON CONFLICT DO NOTHING
+INSERT INTO {schema}.domains (at_ms, tenant, name, version, due_ms, record)
+SELECT %s, * FROM unnest(%s::text[], %s::bytea[], %s::bigint[], %s::bigint[], %s::text[]) ON CONFLICT DO NOTHING
 
 -- name: swap_domains
-UPDATE {schema}.domains SET version = new.version, due_ms = new.due_ms, record = new.record
+UPDATE {schema}.domains SET at_ms = %s, version = new.version, due_ms = new.due_ms, record = new.record
 FROM unnest(%s::text[], %s::bytea[], %s::bigint[], %s::bigint[], %s::text[])
     AS new (tenant, name, version, due_ms, record)
 WHERE (domains.tenant, domains.name) = (new.tenant, new.name) AND domains.version = new.version - 1
