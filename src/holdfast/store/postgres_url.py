@@ -8,7 +8,7 @@ in nothing that is shown.
 
 import re
 from typing import Any, NamedTuple
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
 from psycopg import Error
 from psycopg.conninfo import conninfo_to_dict
@@ -51,10 +51,10 @@ def parse(url: str) -> Address:
         else:
             theirs.append((name, value))
     try:
-        plain = urlunsplit(("postgresql", parts.netloc, parts.path, urlencode(theirs), ""))
-        # Without a user of ours in the text: what libpq complains about may be a part of the password.
+        plain = urlunsplit(("postgresql", parts.netloc, parts.path, urlencode(theirs, quote_via=quote), ""))
         parameters: dict[str, Any] = dict(conninfo_to_dict(plain))
     except (Error, ValueError):
+        # What libpq complains about is not told: it may be a part of the password.
         raise BadInput("store", "postgresql://…", needed=FORM) from None
     schema = ours.get("schema", "holdfast")
     if not SCHEMA.fullmatch(schema):
