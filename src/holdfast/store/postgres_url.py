@@ -18,6 +18,7 @@ from ..core.errors import BadInput
 SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,39}")
 SCHEMA_NEEDED = "1 to 40 lower-case letters, digits and _, not a digit first"
 FORM = "postgresql://user:password@host:port/database?schema=holdfast, with %40 for @ and so on in its parts"
+OURS = ("schema", "notify", "prepare", "pool")
 POOL, MOST_POOL = 10, 1_000
 # What to do if nothing is said: libpq would wait for ever.
 CONNECT_TIMEOUT_S = 10
@@ -43,16 +44,8 @@ class Address(NamedTuple):
 
 def parse(url: str) -> Address:
     """Take an address apart; nothing is asked of the server."""
-    parts = urlsplit(url)
-    ours, theirs = {}, []
-    for name, value in parse_qsl(parts.query, keep_blank_values=True):
-        if name in ("schema", "notify", "prepare", "pool"):
-            ours[name] = value
-        else:
-            theirs.append((name, value))
     try:
-        plain = urlunsplit(("postgresql", parts.netloc, parts.path, urlencode(theirs, quote_via=quote), ""))
-        parameters: dict[str, Any] = dict(conninfo_to_dict(plain))
+        ours, parameters = _parts(url)
     except (Error, ValueError):
         # What libpq complains about is not told: it may be a part of the password.
         raise BadInput("store", "postgresql://…", needed=FORM) from None
@@ -69,6 +62,18 @@ def parse(url: str) -> Address:
         prepare=_switch("prepare", ours),
         pool=_number("pool", ours),
     )
+
+
+def _parts(url: str) -> tuple[dict[str, str], dict[str, Any]]:
+    """What is ours, and what is libpq's."""
+    parts = urlsplit(url)
+    asked = parse_qsl(parts.query, keep_blank_values=True)
+    theirs = urlencode([pair for pair in asked if pair[0] not in OURS], quote_via=quote)
+    plain = urlunsplit(("postgresql", parts.netloc, parts.path, theirs, ""))
+    parameters: dict[str, Any] = dict(conninfo_to_dict(plain))
+    if not re.fullmatch(r"[0-9,]*", str(parameters.get("port", ""))):
+        raise ValueError("port")
+    return {name: value for name, value in asked if name in OURS}, parameters
 
 
 def _shown(parameters: dict[str, Any], schema: str) -> str:
