@@ -49,9 +49,12 @@ CLOCK_TRUSTED_S = 60.0
 _NOW = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
 _VIEW = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;"
 # Every table has its index for every question; statistics of a queue, full now and empty in a second, would
-# only lead astray. A lock that is not had in a second makes the batch be done again.
+# only lead astray, and planning take longer than most statements. A lock that is not had in a second makes
+# the batch be done again.
 _PLANS = ("enable_seqscan", "enable_bitmapscan", "enable_hashjoin", "enable_mergejoin", "enable_sort", "jit")
-_SETTINGS = "".join(f"SET LOCAL {name} = off;" for name in _PLANS) + "SET LOCAL lock_timeout = '1s';"
+_SETTINGS = "".join(f"SET LOCAL {name} = off;" for name in _PLANS) + (
+    "SET LOCAL plan_cache_mode = force_generic_plan; SET LOCAL lock_timeout = '1s';"
+)
 # Superusers only; for others PostgreSQL looks for circles after a second.
 _SOON = "SET LOCAL deadlock_timeout = '50ms';"
 

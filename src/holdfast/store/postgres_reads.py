@@ -29,6 +29,7 @@ _STATES = {
     State.FAILED: "place = 6 AND ended = 'FAILED'",
     State.CANCELLED: "place = 6 AND ended = 'CANCELLED'",
 }
+_RUNNING: set[Place | State | None] = {Place.RUNNING, State.RUNNING}
 
 
 class PostgresReads:
@@ -99,6 +100,9 @@ class PostgresReads:
             return []
         conditions, values = _conditions(query)
         sql = self.sql["list_archived" if query.archived else "list"].replace("{conditions}", conditions)
+        # What is usually a small part of all is found by another index than that of the ids, and sorted.
+        small = query.parent_id or query.domain is not None or _RUNNING & {query.place, query.state}
+        sql = sql.replace("{order}", "id + 0" if small else "id")
         answer = self.link.value(sql, (after, *values, limit))
         return _JOBS.decode(answer) if answer is not None else []
 

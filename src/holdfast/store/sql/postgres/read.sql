@@ -12,17 +12,19 @@ SELECT '[' || string_agg(
     || ',' || substr(rest, 2), ','
 ) || ']' FROM ({jobs}) AS jobs
 
+-- `parent_id + 0`: by these numbers, not along the index of all children.
 -- name: load
 SELECT {hot} FROM {schema}.jobs WHERE id = ANY(%(ids)s::bigint[] || ARRAY(
-    SELECT parent_id FROM {schema}.jobs WHERE id = ANY(%(ids)s::bigint[]) AND parent_id > 0
+    SELECT parent_id FROM {schema}.jobs WHERE id = ANY(%(ids)s::bigint[]) AND parent_id + 0 > 0
 )) ORDER BY id {lock}
 
 -- name: hold
 SELECT id FROM {schema}.jobs WHERE id = %s FOR UPDATE
 
+-- `id + 0`: not in the order of the primary key, which would lead through all jobs.
 -- name: children
 SELECT {hot} FROM {schema}.jobs
-WHERE parent_id = %s AND parent_id > 0 AND id > %s ORDER BY id LIMIT %s {lock}
+WHERE parent_id = %s AND parent_id > 0 AND id > %s ORDER BY id + 0 LIMIT %s {lock}
 
 -- name: children_at
 SELECT {hot} FROM {schema}.jobs
@@ -44,7 +46,7 @@ SELECT {hot} FROM {schema}.jobs
 WHERE tenant = %s AND domain = %s AND task = %s AND place = %s ORDER BY rank DESC, id DESC LIMIT %s {free}
 
 -- name: list
-SELECT {hot} FROM {schema}.jobs WHERE {conditions} ORDER BY id LIMIT %s
+SELECT {hot} FROM {schema}.jobs WHERE {conditions} ORDER BY {order} LIMIT %s
 
 -- name: list_archived
 SELECT '[' || string_agg(record, ',') || ']' FROM (

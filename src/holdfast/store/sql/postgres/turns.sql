@@ -88,14 +88,16 @@ WITH old AS MATERIALIZED (
 )
 DELETE FROM {schema}.tenants USING old WHERE tenants.tenant = old.tenant
 
+-- `ready::int`: by the name of the lane, not along the index of all that are ready.
+
 -- Of pairs whose count has changed those that are not as they should be: filled and not ready, or empty and ready.
 -- name: unlike
 SELECT tenant, task, filled FROM unnest(%s::text[], %s::text[], %s::boolean[]) AS named (tenant, task, filled)
 WHERE CASE WHEN filled THEN
-    NOT EXISTS (SELECT FROM {schema}.lanes WHERE lanes.tenant = named.tenant AND lanes.task = named.task AND ready)
+    NOT EXISTS (SELECT FROM {schema}.lanes WHERE lanes.tenant = named.tenant AND lanes.task = named.task AND ready::int = 1)
     OR NOT EXISTS (SELECT FROM {schema}.tenants WHERE tenants.tenant = named.tenant AND ready)
 ELSE
-    EXISTS (SELECT FROM {schema}.lanes WHERE lanes.tenant = named.tenant AND lanes.task = named.task AND ready)
+    EXISTS (SELECT FROM {schema}.lanes WHERE lanes.tenant = named.tenant AND lanes.task = named.task AND ready::int = 1)
     AND coalesce((SELECT sum(number) FROM {schema}.counts
                   WHERE counts.tenant = named.tenant AND counts.task = named.task AND place = 2), 0)
         + coalesce((SELECT sum(number) FROM {schema}.changes
@@ -123,7 +125,7 @@ WITH named AS (SELECT * FROM unnest(%s::text[], %s::text[]) AS named (tenant, ta
 empty AS MATERIALIZED (
     SELECT lanes.tenant, lanes.task FROM named
     JOIN {schema}.lanes ON (lanes.tenant, lanes.task) = (named.tenant, named.task)
-    WHERE ready
+    WHERE ready::int = 1
         AND coalesce((SELECT sum(number) FROM {schema}.counts
                       WHERE counts.tenant = named.tenant AND counts.task = named.task AND place = 2), 0)
         + coalesce((SELECT sum(number) FROM {schema}.changes
