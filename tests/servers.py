@@ -44,17 +44,8 @@ SETTINGS = {
     "logging_collector": "off",
 }
 TABLES = (
-    "jobs",
-    "data",
-    "results",
-    "archive",
-    "uniques",
-    "domains",
-    "counts",
-    "changes",
-    "lanes",
-    "tenants",
-    "records",
+    *("jobs", "data", "results", "archive", "uniques", "domains", "counts", "changes", "lanes", "tenants"),
+    *("records", "log_items", "log_keys"),
 )
 
 

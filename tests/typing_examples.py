@@ -21,6 +21,7 @@ from holdfast import (
     Task,
 )
 from holdfast.core.commands import NewJob
+from holdfast.indexed import ConsumerGroup, IndexedJob, Items, Log, Pipeline, Progress, pipeline, stage
 from holdfast.queue.aio import AsyncHandle
 
 queue = holdfast.connect("jobs.db")
@@ -165,3 +166,21 @@ async def awaited(queue: AsyncQueue, job: AsyncClaimedJob) -> None:
     assert_type(await queue.get(7), Job)
     assert_type(await job.done(1), Job)
     assert_type(await holdfast.work_async(queue, until_empty=True), int)
+
+
+def indexed(log: Log[int], progress: Progress) -> None:
+    """Items keep their type from the log to the worker."""
+
+    def run(job: IndexedJob[int]) -> None:
+        assert_type(job.item, int)
+
+    def other(job: IndexedJob[str]) -> None:
+        assert_type(job.item, str)
+
+    assert_type(log.append(5), int)
+    assert_type(log.at(1), IndexedJob[int])
+    assert_type(Items(str).to_job("a"), IndexedJob[str])
+    assert_type(pipeline(log, stage(run), queue=queue), Pipeline)
+    ConsumerGroup(log, progress, run)
+    ConsumerGroup(log, progress, other)  # type: ignore[arg-type]
+    log.append("five")  # type: ignore[arg-type]

@@ -164,6 +164,7 @@ LOOKING = [
     "counts",
     "limits",
     "schedules",
+    "consumers",
     "doctor",
     "show 1",
     "why 1",
@@ -171,6 +172,7 @@ LOOKING = [
     "resume",
 ]
 CHANGING = ["cancel 1", "requeue 1", "delete 1", "cancel --all", "limit a --off", "schedule a --pause"]
+CHANGING += ["consumers set a 1 --yes"]
 
 
 @pytest.mark.parametrize("words", [*LOOKING, *CHANGING])

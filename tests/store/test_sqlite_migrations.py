@@ -3,8 +3,9 @@
 import pytest
 
 from holdfast.store import sqlite_open, sqlite_sql
-from holdfast.store.contract import WaitingQuery
+from holdfast.store.contract import LogRow, WaitingQuery
 from holdfast.store.sqlite import SqliteStore
+from holdfast.testing.stores.making import a_job, ids
 from tests.store.helpers import execute
 
 
@@ -25,3 +26,21 @@ def test_a_store_of_the_first_schema_knows_who_waits(tmp_path, driver, monkeypat
     store.close()
 
     assert [lane[:2] for lane in waiting] == [("a", "s"), ("b", "t"), ("a", "t")]
+
+
+@pytest.mark.parametrize("driver", ["apsw", "stdlib"])
+def test_a_store_of_the_first_schema_gets_all_that_came_later(tmp_path, driver, monkeypatch):
+    """In their order; a number that does not exist is passed over."""
+    path, known = tmp_path / "jobs.db", sqlite_sql.migrations()
+    monkeypatch.setattr(sqlite_open, "migrations", lambda: known[:1])
+    store = SqliteStore(path, driver=driver)
+    store.run(lambda txn: txn.insert([(a_job(1), "{}")]))
+    store.close()
+    monkeypatch.undo()
+
+    opened = SqliteStore(path, driver=driver)
+    opened.run(lambda txn: txn.append_log("l", [LogRow(1, b"k", "{}")]))
+
+    assert opened.facts()["schema"] == str(len(known))
+    assert opened.read(lambda txn: ids(txn.load([1]).values())) == [1]
+    opened.close()

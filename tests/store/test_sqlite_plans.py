@@ -5,7 +5,7 @@ import pytest
 from holdfast.core.job import Place, State
 from holdfast.core.limits import Domain
 from holdfast.core.unique import Unique
-from holdfast.store.contract import ClaimQuery, CountKey, JobFilter, WaitingQuery, leased
+from holdfast.store.contract import ClaimQuery, CountKey, JobFilter, LogRow, WaitingQuery, leased
 from holdfast.store.sqlite import SqliteStore
 from holdfast.store.sqlite_txn import SqliteTxn
 from holdfast.testing.stores.making import NOW_MS, a_job, add, ended, following
@@ -141,6 +141,8 @@ def writes(txn):
         }
     )
     txn.put_records("k", {"a": b"1", "b": None})
+    txn.append_log("l", [LogRow(1, b"k", "1"), LogRow(2, None, b"2")])
+    txn.trim_log("l", after=0, up_to=1, keys_up_to=1)
 
 
 def reads(txn):
@@ -167,6 +169,8 @@ def reads(txn):
     txn.moments()
     txn.records("k")
     txn.records("k", ["a"])
+    txn.read_log("l", after=1, limit=5)
+    txn.find_in_log("l", [b"k", b"m"])
 
 
 @pytest.mark.parametrize("verbs", [writes, reads])

@@ -86,13 +86,17 @@ class Gang:
         }
         self.blows.append(blow[way](worker))
 
-    def _kill_executor(self, worker: Worker) -> Blow:
-        """One that has run something: before that, its worker may give up starting, and says so."""
+    def _kill_executor(self, _worker: Worker) -> Blow:
+        """One that has run something: before that, its worker may give up starting, and says so.
+
+        Of whichever worker: a fresh one may take longer to start than the others to do all there is.
+        """
         found: list[int] = []
 
         def is_there() -> bool:
             self.look()
-            found[:] = [pid for pid in _children(worker.pid) if (pid, worker.pid) in self._seen]
+            pairs = [(pid, worker.pid) for worker in self.workers for pid in _children(worker.pid)]
+            found[:] = [pid for pid, parent in pairs if (pid, parent) in self._seen]
             return bool(found)
 
         self.wait(is_there, 60, "executor that has run something")

@@ -202,6 +202,15 @@ def test_behind_a_slow_job_nothing_waits():
     assert space_of(pace, 2, [("slow", 0.0), ("1", 0.0)], ["1"] * 10).fits("1") == 40
 
 
+def test_more_is_handed_over_when_half_of_it_is_done():
+    """One or two at a time would be a commit for each."""
+    pace = quick("1")
+
+    assert space_of(pace, 1, [("1", 0.0)], ["1"] * 26).fits("1") == 0
+    assert space_of(pace, 1, [("1", 0.0)], ["1"] * 24).fits("1") == 26
+    assert space_of(pace, 2, [("1", 0.0)], ["1"] * 90).fits("1") == 0
+
+
 def test_no_executor_has_more_ahead_than_so_many():
     pace = Pace()
     for _ in range(100):

@@ -30,6 +30,7 @@ COMMANDS = {
     "limits": "limits",
     "schedule": "schedule",
     "schedules": "schedules",
+    "consumers": "consumers",
     "worker": "worker",
     "workers": "workers",
     "top": "top",

@@ -63,3 +63,12 @@ SYSID_LEASE_MS = 60 * SECOND_MS
 
 # How much one round of upkeep does before it lets others write.
 UPKEEP_JOBS = 500
+
+# An index of a consumer, the width of the stores' own numbers.
+MAX_INDEX = (1 << 63) - 1
+MAX_PROCESSING = 10_000
+# How many keys of a log are known after its items are gone, unless it says otherwise: 0008.
+KEEP_KEYS = 1_000_000
+# One reading of a log brings at most this many items; fewer where they are large.
+LOG_PAGE_ITEMS = 1_024
+LOG_PAGE_BYTES = 1024 * 1024

@@ -6,6 +6,7 @@ carry none. A reply means that the command is durably committed; a refusal chang
 
 from typing import Any, Literal
 
+from .indexed import LogItem, Mark, Seen
 from .job import DEFAULT_BACKOFF, STORED_ATTEMPTS, STORED_LOSSES, Backoff, Body, Code, Job, Record
 from .limits import Limit
 from .schedule import Schedule
@@ -226,6 +227,57 @@ class Purge(Command, frozen=True, kw_only=True):
     limit: int = 1000
 
 
+class StartProgress(Command, frozen=True, kw_only=True):
+    """Create a consumer's progress where there is none, at `start`; replies it as it stands.
+
+    `log` is the log that the consumer reads, if it reads one: it is not trimmed beyond its progress.
+    """
+
+    name: str
+    tenant: str = ""
+    start: int = 0
+    log: str = ""
+
+
+class MoveProgress(Command, frozen=True, kw_only=True):
+    """Move a consumer's progress forward; replies it. `resets` as it was when the consumer began."""
+
+    name: str
+    tenant: str = ""
+    to: int
+    resets: int = 0
+    seen: Seen = Seen()
+
+
+class SetProgress(Command, frozen=True, kw_only=True):
+    """Set a consumer's progress by hand, forward or back; replies it. One that runs is stopped by it."""
+
+    name: str
+    tenant: str = ""
+    to: int
+
+
+class Append(Command, frozen=True, kw_only=True):
+    """Append items to a log, all or none; replies their indexes, those of known keys as they were."""
+
+    log: str
+    tenant: str = ""
+    items: tuple[LogItem, ...]
+
+
+class TrimLog(Command, frozen=True, kw_only=True):
+    """Remove the items that all consumers of a log have passed, or up to an index below that.
+
+    Replies how many went, at most `limit`. A log that nobody reads is trimmed only as far as told.
+    """
+
+    log: str
+    tenant: str = ""
+    up_to: int | None = None
+    keep_keys: int = 0
+    limit: int = 10_000
+
+
 class Await(Command, frozen=True, kw_only=True):
     """Look whether a job has ended; replies the job and its result, or None while it has not."""
 
@@ -281,6 +333,11 @@ AnyCommand = (
     | DeleteSchedule
     | PauseSchedule
     | Purge
+    | StartProgress
+    | MoveProgress
+    | SetProgress
+    | Append
+    | TrimLog
     | Await
     | Upkeep
     | Enlist
@@ -295,6 +352,9 @@ REPLIES: dict[type[Command], Any] = {
     **dict.fromkeys((Delete, SetLimit, Pause, DeleteSchedule, Enlist, Dismiss), None),
     **dict.fromkeys((SetSchedule, PauseSchedule), Schedule),
     Purge: int,
+    **dict.fromkeys((StartProgress, MoveProgress, SetProgress), Mark),
+    Append: list[int],
+    TrimLog: int,
     Await: Ended | str | None,
     Upkeep: int | None,
 }

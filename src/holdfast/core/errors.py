@@ -8,6 +8,8 @@
     │   └── LeaseLost       … because somebody else has, or ended, the claim
     ├── JobFailed           `result`: the job ended FAILED or CANCELLED
     ├── Timeout             `result`: the job has not ended yet
+    ├── Backwards           a consumer's progress would not go forward
+    ├── Trimmed             an index of a log that is gone
     ├── Closed              the queue was closed
     ├── WouldBlock          the caller itself holds the lock that the verb needs
     └── StoreError          the store cannot be used
@@ -82,6 +84,26 @@ class Timeout(HoldfastError, TimeoutError):
     """What was waited for has not happened in the time given."""
 
     code = "TIMEOUT"
+
+
+class Backwards(HoldfastError):
+    """Progress goes forward only: somebody else has moved it, or what was to move it was undone."""
+
+    code = "BACKWARDS"
+
+    def __init__(self, name: str, to: int, *, found: str) -> None:
+        self.name, self.to = name, to
+        super().__init__(f"cannot move consumer {name} to {to:,}: it is {found}")
+
+
+class Trimmed(HoldfastError):
+    """The index was in the log, and is gone: waiting for it would never end."""
+
+    code = "TRIMMED"
+
+    def __init__(self, log: str, index: int, *, trimmed: int) -> None:
+        self.log, self.index = log, index
+        super().__init__(f"index {index:,} of the log {log} is gone: it has been trimmed up to {trimmed:,}")
 
 
 class Closed(HoldfastError):

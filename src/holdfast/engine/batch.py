@@ -24,6 +24,7 @@ from ..core.job import Body, Job, Place, State
 from ..core.unique import Unique, UniqueKey
 from ..store.contract import Txn
 from . import notes
+from .appends import Appends
 from .births import Births
 from .counters import Counts
 from .limiting import Domains
@@ -50,20 +51,17 @@ class Batch:
         self.results: Overlay[int, Body] = Overlay()
         self.uniques: Overlay[UniqueKey, Unique | None] = Overlay()
         self.records: Overlay[tuple[str, str], bytes | None] = Overlay()
+        self.appends = Appends(txn)
         # Children that their parent has seen: they go to the archive while it stays.
         self.swept: Overlay[int, bool] = Overlay()
-        self._overlays: tuple[Overlay[Any, Any], ...] = (
-            self.jobs,
-            self.swept,
-            self.data,
-            self.results,
-            self.uniques,
-            self.records,
-        )
+        drafts = (self.jobs, self.swept, self.data, self.results, self.uniques, self.records)
+        self._overlays: tuple[Overlay[Any, Any], ...] = (*drafts, *self.appends.overlays)
         self.counts = Counts()
         self.unique_stored: dict[UniqueKey, Unique | None] = {}
         # What others may be waiting for.
         self.woke = False
+        # Progress or a log has moved: of no use to claims, but to those who follow them.
+        self.news = False
         self.wants_upkeep = False
         self.ended: set[int] = set()
         # Each job as it was last written, for replies.
@@ -342,6 +340,7 @@ class Batch:
         for kind, records in by_kind.items():
             self.txn.put_records(kind, records)
         self.records.kept.clear()
+        self.appends.write()
 
     def _count(self, changed: list[int]) -> None:
         """Let the counts follow, and note what others may be waiting for."""

@@ -12,7 +12,7 @@ may have changed something; it runs only while somebody waits.
 import asyncio
 import queue
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from time import sleep
 from typing import Any
 
@@ -45,6 +45,7 @@ class Committer:
         self._inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._claims: list[Ticket] = []
         self._awaits: list[Ticket] = []
+        self._listeners: list[Callable[[], None]] = []
         self._next_ms: int | None = None
         # Whether those who wait should look: something of ours was committed, or perhaps of another's.
         self._look = self._rung = False
@@ -60,10 +61,13 @@ class Committer:
         with self._lock:
             if self._closed:
                 raise Closed("this queue was closed; open another with holdfast.connect")
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._loop, name="holdfast-committer", daemon=True)
-                self._thread.start()
+            self._begin()
             self._inbox.put(ticket)
+
+    def _begin(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._loop, name="holdfast-committer", daemon=True)
+            self._thread.start()
 
     def ask(self, command: c.Command, *, wait_s: float = 0.0) -> Any:
         """Run a command and wait for its reply in this thread; what it raised is raised here."""
@@ -93,6 +97,26 @@ class Committer:
             if not ticket.abandon() and future.done() and not future.cancelled():
                 self._give_back(ticket)
             raise
+
+    def listen(self, listener: Callable[[], None]) -> None:
+        """Have a function called, from our thread, whenever progress or a log may have moved: a hint.
+
+        It must return at once and never raise.
+        """
+        with self._lock:
+            self._listeners = [*self._listeners, listener]
+            if not self._closed:
+                self._begin()
+                # So that the watcher watches from now on.
+                self._inbox.put(_BELL)
+
+    def unlisten(self, listener: Callable[[], None]) -> None:
+        """Undo `listen`."""
+        with self._lock:
+            self._listeners = [one for one in self._listeners if one != listener]
+            if not self._closed:
+                # So that the watcher may rest.
+                self._inbox.put(_BELL)
 
     def close(self) -> None:
         """Commit what was put in, tell those who wait, and end the threads."""
@@ -132,6 +156,9 @@ class Committer:
                     if isinstance(item.command, c.Add):
                         jobs += len(item.command.jobs)
                         size += sum(len(new.data) for new in item.command.jobs)
+                    elif isinstance(item.command, c.Append):
+                        jobs += len(item.command.items)
+                        size += sum(len(one.data) for one in item.command.items)
                 if len(tickets) + jobs >= BATCH_JOBS or size >= BATCH_BYTES:
                     return True, tickets
                 item = self._inbox.get_nowait()
@@ -180,7 +207,9 @@ class Committer:
             self._awaits += awaits
             self._resolve_awaits()
         self._expire()
-        self._watcher.watch(bool(self._claims or self._awaits))
+        if looked:
+            self._tell()
+        self._watcher.watch(bool(self._claims or self._awaits or self._listeners))
 
     def _is_promising(self, *, busy: bool) -> bool:
         """Whether those who wait for a job may find one, or something is due that brings one.
@@ -233,8 +262,14 @@ class Committer:
 
     def _note(self, done: Done) -> None:
         self._look = self._look or (done.woke and bool(self._claims))
+        if done.news:
+            self._tell()
         if done.next_ms is not None:
             self._next_ms = done.next_ms
+
+    def _tell(self) -> None:
+        for listener in self._listeners:
+            listener()
 
     def _resolve_awaits(self) -> None:
         tickets = self._awaits

@@ -36,6 +36,8 @@ class Done:
         # Something may be claimed, or has ended: those who wait should look.
         self.woke = False
         self.ended: set[int] = set()
+        # A consumer or a log has moved.
+        self.news = False
         # When something next becomes true by itself; known after claims and upkeep only.
         self.next_ms: int | None = None
         # What the engine remembers once it is committed.
@@ -149,7 +151,7 @@ class Engine:
         for at, command in enumerate(commands):
             if isinstance(command, c.Upkeep):
                 done.replies[at] = done.next_ms
-        done.woke, done.ended = batch.woke, batch.ended
+        done.woke, done.ended, done.news = batch.woke, batch.ended, batch.news
         return done
 
     def _upkeep(self, batch: Batch, commands: Sequence[c.Command]) -> int:
@@ -182,7 +184,7 @@ class Engine:
         self._retention_ms, self._retention_wanted = done.retention_ms, None
         if done.next_upkeep_ms is not None:
             self.next_upkeep_ms = done.next_upkeep_ms
-        if done.woke or done.ended:
+        if done.woke or done.ended or done.news:
             self.store.notify()
 
 

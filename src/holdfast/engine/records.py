@@ -18,6 +18,8 @@ FLOOR = "schedule_floor"
 STEPS, LOG = "steps", "log"
 # Work that was too much for one transaction, and goes on in upkeep.
 CHORE = "chore"
+# How far an indexed consumer has come, and the ends of a log, both by (tenant, name).
+PROGRESS, LOG = "progress", "log"
 
 
 # (tenant, task, domain), None standing for any.
@@ -56,3 +58,9 @@ def read_pause(name: str) -> Pause:
 def read_limit_name(name: str) -> tuple[str, bytes]:
     """The (tenant, domain) that a limit's name says."""
     return msgspec.json.decode(name, type=tuple[str, bytes])
+
+
+@lru_cache(maxsize=1024)
+def read_pair(name: str) -> tuple[str, str]:
+    """The (tenant, name) that a record's name says."""
+    return msgspec.json.decode(name, type=tuple[str, str])

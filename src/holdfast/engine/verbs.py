@@ -15,7 +15,7 @@ from ..core import family, rules
 from ..core.errors import LeaseLost, NotFound
 from ..core.job import Code, Job, Place, State
 from ..core.outcome import backoff_ms, outcome
-from . import chores, governing, notes, schedules, workers
+from . import chores, governing, indexing, notes, schedules, workers
 from .adding import add_all, add_one, put
 from .batch import Batch
 
@@ -214,4 +214,9 @@ VERBS: dict[type[c.Command], Callable[[Batch, Any], Any]] = {
     c.PauseSchedule: schedules.pause_schedule,
     c.Enlist: workers.enlist,
     c.Dismiss: workers.dismiss,
+    c.StartProgress: indexing.start_progress,
+    c.MoveProgress: indexing.move_progress,
+    c.SetProgress: indexing.set_progress,
+    c.Append: indexing.append,
+    c.TrimLog: indexing.trim,
 }

@@ -11,7 +11,8 @@ itself, and then just as `core.rules.claim` would change a plain one.
 Order of locks, for stores that lock: jobs (parents included) by id, then domains by (tenant, name),
 then unique keys, then small records by (kind, name); counts last, by adding only, and turns. Versions: a
 job or domain is replaced by the next version of itself, n by n + 1, or `Conflict` is raised and the whole
-batch is done again. See docs/decisions/0003.
+batch is done again. See docs/decisions/0003. A log needs no lock of its own: whoever appends or trims has
+read the log's small record, and writes it.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -91,6 +92,14 @@ class Waiting(NamedTuple):
 def is_passed(pair: tuple[str, str], passing: Passing) -> bool:
     """Whether a tenant's task is passed by."""
     return any(tenant in (None, pair[0]) and task in (None, pair[1]) for tenant, task in passing)
+
+
+class LogRow(NamedTuple):
+    """An item of a log, where it stands."""
+
+    at: int
+    key: bytes | None
+    body: Body
 
 
 def leased(job: Job, query: ClaimQuery) -> Job:
@@ -201,6 +210,12 @@ class ReadTxn(Protocol):
     def present(self, name: str) -> bool:
         """Whether a process that appeared under a name (`Store.appear`) is still there."""
 
+    def read_log(self, log: str, *, after: int, limit: int) -> list[LogRow]:
+        """Items of a log in order, from the first above `after`."""
+
+    def find_in_log(self, log: str, keys: Collection[bytes]) -> dict[bytes, int]:
+        """Where in a log these keys are, or were before their items were trimmed."""
+
 
 class Txn(ReadTxn, Protocol):
     """One atomic batch."""
@@ -260,6 +275,12 @@ class Txn(ReadTxn, Protocol):
 
     def put_records(self, kind: str, records: Mapping[str, bytes | None]) -> None:
         """Write small records of a kind; None deletes one."""
+
+    def append_log(self, log: str, rows: Sequence[LogRow]) -> None:
+        """Write items where none are, or `Conflict`, and let their keys lead to them."""
+
+    def trim_log(self, log: str, *, after: int, up_to: int, keys_up_to: int) -> None:
+        """Remove the items above `after` and up to an index, and the keys up to another."""
 
 
 class Store(Protocol):

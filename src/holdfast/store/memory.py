@@ -18,7 +18,8 @@ from ..core.limits import Domain, DomainKey
 from ..core.unique import Unique, UniqueKey
 from . import turns
 from .clock import Clock, system_clock
-from .contract import ClaimQuery, CountKey, JobFilter, Moments, Txn, Waiting, WaitingQuery, leased
+from .contract import ClaimQuery, CountKey, JobFilter, LogRow, Moments, Txn, Waiting, WaitingQuery, leased
+from .memory_logs import LogData
 from .memory_turns import MemoryTurns
 from .shelf import Shelf
 
@@ -109,6 +110,7 @@ class _Data:
         self.counts: dict[CountKey, int] = {}
         self.turns = MemoryTurns(self.counts)
         self.records: dict[tuple[str, str], bytes] = {}
+        self.logs = LogData()
         self.shelf = Shelf()
         # Who is there: no part of what is kept.
         self.here: set[str] = set()
@@ -212,6 +214,12 @@ class _MemoryReads:
 
     def present(self, name: str) -> bool:
         return name in self.data.here
+
+    def read_log(self, log: str, *, after: int, limit: int) -> list[LogRow]:
+        return self.data.logs.read(log, after=after, limit=limit)
+
+    def find_in_log(self, log: str, keys: Collection[bytes]) -> dict[bytes, int]:
+        return self.data.logs.find(log, keys)
 
 
 class _MemoryTxn(_MemoryReads):
@@ -354,6 +362,14 @@ class _MemoryTxn(_MemoryReads):
     def put_records(self, kind: str, records: Mapping[str, bytes | None]) -> None:
         for name, value in records.items():
             self._set(self.data.records, (kind, name), value)
+
+    def append_log(self, log: str, rows: Sequence[LogRow]) -> None:
+        for table, key, value in self.data.logs.appended(log, rows):
+            self._set(table, key, value)
+
+    def trim_log(self, log: str, *, after: int, up_to: int, keys_up_to: int) -> None:
+        for table, key in self.data.logs.trimmed(log, after, up_to, keys_up_to):
+            self._set(table, key, None)
 
 
 def _assign(table: dict[Any, Any], key: Any, value: Any) -> None:

@@ -10,7 +10,7 @@ from ..core.job import Body, Job, Place, State
 from ..core.limits import Domain, DomainKey
 from ..core.unique import Unique, UniqueKey
 from . import turns
-from .contract import CountKey, JobFilter, Moments, Waiting, WaitingQuery
+from .contract import CountKey, JobFilter, LogRow, Moments, Waiting, WaitingQuery
 from .postgres_link import Link, Values
 from .postgres_presence import sees
 from .postgres_sql import numbers, raws, texts
@@ -159,6 +159,15 @@ class PostgresReads:
     def present(self, name: str) -> bool:
         """Whether a process that appeared under a name is still there."""
         return sees(self.link, self.schema, name)
+
+    def read_log(self, log: str, *, after: int, limit: int) -> list[LogRow]:
+        """Items of a log in order."""
+        rows = self.link.rows(self.sql["read_log"], (log, after, limit))
+        return [LogRow(at, key, body if raw is None else raw) for at, key, body, raw in rows]
+
+    def find_in_log(self, log: str, keys: Collection[bytes]) -> dict[bytes, int]:
+        """Where in a log these keys are."""
+        return dict(self.link.rows(self.sql["find_in_log"], (log, raws(keys)))) if keys else {}
 
 
 def _conditions(query: JobFilter) -> tuple[str, list[Any]]:

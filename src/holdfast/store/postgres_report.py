@@ -44,7 +44,8 @@ INDEXES = (
     *("jobs_domain", "jobs_children", "jobs_expiring", "jobs_schedule", "data_pkey", "results_pkey"),
     *("archive_pkey", "archive_ended", "uniques_pkey", "uniques_lapsing", "domains_pkey", "domains_due"),
     *("counts_pkey", "changes_ready", "lanes_pkey", "lanes_turns", "lanes_rests"),
-    *("tenants_pkey", "tenants_turns", "tenants_rests", "records_pkey"),
+    *("tenants_pkey", "tenants_turns", "tenants_rests", "records_pkey", "log_items_pkey"),
+    *("log_keys_pkey", "log_places"),
 )
 
 

@@ -105,7 +105,7 @@ def channel(schema: str) -> str:
 
 # A server has room for some thousands of locks, and a batch may name ten thousand domains or keys: so many
 # locks there are of each sort. Two things that share one wait for each other without need, and that is all.
-SHARES = {"domain": 2048, "unique": 1024, "lane": 512, "tenant": 512}
+SHARES = {"domain": 2048, "unique": 1024, "lane": 512, "tenant": 512, "record": 512}
 
 
 def lock_number(schema: str, sort: str, *what: str | bytes) -> int:

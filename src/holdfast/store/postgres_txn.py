@@ -15,7 +15,7 @@ from ..core.errors import Conflict
 from ..core.job import Body, Job, Place
 from ..core.limits import Domain, DomainKey
 from ..core.unique import Unique, UniqueKey
-from .contract import ClaimQuery, CountKey
+from .contract import ClaimQuery, CountKey, LogRow
 from .form import encode, rest_maker, rest_of
 from .postgres_claim import Taker
 from .postgres_link import Link
@@ -28,7 +28,9 @@ from .turns import Pair
 REMEMBERED = 10_000
 
 # Records that belong to one job each. Who changes one changes its job as well, and its version decides.
-OF_JOBS = ("steps", "log")
+OF_JOBS = ("steps",)
+# Records of which each is changed by itself, and often: locked one by one. All of them are seldom read.
+ONE_BY_ONE = ("log", "progress")
 
 _ARRAYS: dict[str, Callable[[Any], str]] = {"boolean": switches, "text": texts, "bytea": raws}
 
@@ -94,9 +96,17 @@ class PostgresTxn(PostgresReads):
 
     def records(self, kind: str, names: Collection[str] | None = None) -> dict[str, bytes]:
         """Small named records. Nobody writes any of that kind until the commit."""
-        if kind not in OF_JOBS:
-            self._locks.take({self._lock("records", kind): False})
+        self._take_records(kind, names, exclusive=False)
         return super().records(kind, names)
+
+    def _take_records(self, kind: str, names: Collection[str] | None, *, exclusive: bool) -> None:
+        whole = self._lock("records", kind)
+        if kind in ONE_BY_ONE:
+            # Who reads them all has the kind for himself; the others share it, and have each their own.
+            one_by_one = {self._lock("record", kind, name): True for name in names or ()}
+            self._locks.take({whole: names is None} | one_by_one)
+        elif kind not in OF_JOBS:
+            self._locks.take({whole: exclusive})
 
     # Jobs
 
@@ -265,13 +275,30 @@ class PostgresTxn(PostgresReads):
 
     def put_records(self, kind: str, records: Mapping[str, bytes | None]) -> None:
         """Write small records; None deletes one."""
-        if kind not in OF_JOBS:
-            self._locks.take({self._lock("records", kind): True})
+        self._take_records(kind, records, exclusive=True)
         kept = {name: value for name, value in records.items() if value is not None}
         if kept:
             self._write("put_records", (kind, texts(kept), raws(kept.values())))
         if gone := [name for name, value in records.items() if value is None]:
             self._write("drop_records", (kind, texts(gone)))
+
+    def append_log(self, log: str, rows: Sequence[LogRow]) -> None:
+        """Write items of a log and their keys."""
+        if not rows:
+            return
+        places, keys, bodies = zip(*rows, strict=True)
+        values = (log, numbers(places), raws(keys), *_bodies(bodies))
+        if self._write("append_log", values) != len(rows):
+            raise Conflict(f"not all of {len(rows)} indexes of the log {log} are free")
+        if keyed := [(row.key, row.at) for row in rows if row.key is not None]:
+            keys, places = zip(*keyed, strict=True)
+            self._write("put_log_keys", (log, raws(keys), numbers(places)))
+
+    def trim_log(self, log: str, *, after: int, up_to: int, keys_up_to: int) -> None:
+        """Remove items of a log, and old keys."""
+        self._write("trim_log", (log, after, up_to))
+        if keys_up_to > 0:
+            self._write("trim_log_keys", (log, keys_up_to))
 
     def number(self) -> str:
         """By which number the server can be asked what became of the transaction; "": it wrote nothing."""

@@ -11,7 +11,7 @@ from ..core.job import Body, Job, Place, State
 from ..core.limits import Domain, DomainKey
 from ..core.unique import Unique, UniqueKey
 from . import turns
-from .contract import CountKey, JobFilter, Moments, Waiting, WaitingQuery
+from .contract import CountKey, JobFilter, LogRow, Moments, Waiting, WaitingQuery
 from .sqlite_driver import Link
 from .sqlite_presence import Presence
 from .sqlite_sql import JOBS, SQL, as_jobs, children, in_rows, listed, waiting_tasks
@@ -22,6 +22,8 @@ _Told = str | list[str]
 _JOBS = msgspec.json.Decoder(list[Job])
 _BODIES = msgspec.json.Decoder(list[tuple[int, _Told]])
 _RECORDS = msgspec.json.Decoder(list[tuple[str, _Told]])
+_LOG = msgspec.json.Decoder(list[tuple[int, str | None, _Told]])
+_PLACED = msgspec.json.Decoder(list[tuple[int, int]])
 _DOMAINS = msgspec.json.Decoder(list[Domain])
 _UNIQUES = msgspec.json.Decoder(list[tuple[int, int, int]])
 _TURNS = msgspec.json.Decoder(list[tuple[int, str]])
@@ -205,6 +207,23 @@ class SqliteReads:
     def present(self, name: str) -> bool:
         """Whether somebody is there under a name."""
         return self._presence is not None and self._presence.sees(name)
+
+    def read_log(self, log: str, *, after: int, limit: int) -> list[LogRow]:
+        """Items of a log in order."""
+        answer = self.link.value(SQL["read_log"], (log, after, limit))
+        return [
+            LogRow(index, None if key is None else bytes.fromhex(key), _untold(told))
+            for index, key, told in (_LOG.decode(answer) if answer is not None else ())
+        ]
+
+    def find_in_log(self, log: str, keys: Collection[bytes]) -> dict[bytes, int]:
+        """Where in a log these keys are."""
+        wanted, found = list(keys), {}
+        for sql, values in in_rows("find_in_log", [(n, log, key) for n, key in enumerate(wanted)]):
+            answer = self.link.value(sql, values)
+            for n, index in _PLACED.decode(answer) if answer is not None else ():
+                found[wanted[n]] = index
+        return found
 
 
 def _untold(told: _Told) -> Body:

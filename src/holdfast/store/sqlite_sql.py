@@ -38,11 +38,17 @@ SQL = _load()
 
 
 def migrations() -> list[list[str]]:
-    """The statements of each migration: the first of them leads to version 1, the next to 2."""
+    """The statements of each migration: the first of them leads to version 1, the next to 2.
+
+    They are counted by the number in their name. One that is not there has no statements.
+    """
     folder = files(__package__).joinpath("migrations", "sqlite")
-    names = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".sql"))
-    texts = [_COMMENT.sub("", folder.joinpath(name).read_text("utf-8")) for name in names]
-    return [[part.strip() for part in text.split(";\n") if part.strip()] for text in texts]
+    texts = {int(entry.name[:4]): entry for entry in folder.iterdir() if entry.name.endswith(".sql")}
+    return [_statements(texts[n].read_text("utf-8")) if n in texts else [] for n in range(1, max(texts) + 1)]
+
+
+def _statements(text: str) -> list[str]:
+    return [part.strip() for part in _COMMENT.sub("", text).split(";\n") if part.strip()]
 
 
 def as_jobs(select: str) -> str:

@@ -16,7 +16,7 @@ from ..core.job import Body, Job, Place
 from ..core.limits import Domain
 from ..core.unique import Unique, UniqueKey
 from . import turns
-from .contract import ClaimQuery, CountKey
+from .contract import ClaimQuery, CountKey, LogRow
 from .form import encode, rest_maker, rest_of
 from .sqlite_claim import pick
 from .sqlite_driver import Link
@@ -203,6 +203,18 @@ class SqliteTxn(SqliteReads):
         gone = [name for name, value in records.items() if value is None]
         if gone:
             self.link.change(SQL["drop_records"], (kind, listed(gone)))
+
+    def append_log(self, log: str, rows: Sequence[LogRow]) -> None:
+        """Write items of a log and their keys."""
+        if self._write("append_log", [(log, *row) for row in rows]) != len(rows):
+            raise Conflict(f"not all of {len(rows)} indexes of the log {log} are free")
+        self._write("put_log_keys", [(log, row.key, row.at) for row in rows if row.key is not None])
+
+    def trim_log(self, log: str, *, after: int, up_to: int, keys_up_to: int) -> None:
+        """Remove items of a log, and old keys."""
+        self.changed += self.link.change(SQL["trim_log"], (log, after, up_to))
+        if keys_up_to > 0:
+            self.changed += self.link.change(SQL["trim_log_keys"], (log, keys_up_to))
 
 
 def _row(job: Job) -> tuple[Any, ...]:

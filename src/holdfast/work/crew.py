@@ -301,6 +301,10 @@ class Crew:
             if (held := member.jobs.get((at, job.id))) and held.job.claim == job.claim:
                 held.job = job
 
+    def has(self, key: Key, claim: int) -> bool:
+        """Whether a job is still here under a claim."""
+        return any((held := m.jobs.get(key)) and held.job.claim == claim for m in self._members)
+
     def tell(self, key: Key, message: Message) -> None:
         """Say something to whoever has a job."""
         for member in self._members:

@@ -12,7 +12,7 @@ from msgspec import Struct
 # So much work is handed over ahead, for each thread: short jobs must not wait for the wire.
 AHEAD_S = 0.05
 # But no more than so many jobs, to each executor.
-MOST_AHEAD = 200
+MOST_AHEAD = 500
 # What a task is taken for before it was measured, and the least that one is taken for.
 UNKNOWN_S = 1.0
 LEAST_S = 1e-4
@@ -72,8 +72,12 @@ def space_of(pace: Pace, threads: int, running: Sequence[tuple[str, float]], que
     space = Space(pace, free=max(threads - len(running), 0), ahead_s=threads * AHEAD_S, ahead_jobs=MOST_AHEAD)
     slow = [task for task, since_s in running if max(pace.expected_s(task), since_s) > AHEAD_S]
     space.ahead_s -= len(slow) * AHEAD_S
+    half_s, half = space.ahead_s / 2, MOST_AHEAD // 2
     for task in queued:
         space.take(task)
+    if not space.free and (space.ahead_s < half_s or space.ahead_jobs < half):
+        # More comes when half of it is done: one or two at a time would be a commit for each.
+        space.ahead_s, space.ahead_jobs = 0.0, 0
     return space
 
 

@@ -28,9 +28,10 @@ from .crew import Crew
 from .hands import LaneHands, hold, is_empty
 from .health import Health
 from .lanes import Lane
+from .leases import Leases
 from .member import Held, Member
 from .memory import Scales
-from .messages import Asked, Began, Cancelled, Hello, Left, Ran, told
+from .messages import Asked, Began, Hello, Left, Ran, told
 from .options import Options
 from .registry import Registry, new_worker
 from .scaling import Scaling
@@ -43,8 +44,6 @@ GRACE_S = 10.0
 MOST_EARLY_MS = 500
 # How long executors that were killed may take to be gone.
 KILLED_S = 5.0
-# How soon a job that runs hears that it is to stop.
-WATCH_S = 0.5
 
 
 class Supervisor:
@@ -131,7 +130,8 @@ class Supervisor:
     def _background(self) -> list[Coroutine[Any, Any, None]]:
         options, crew = self._options, self._crew
         assert self._registry is not None
-        works = [self._renew(), self._watch(), self._registry.keep(self._counts)]
+        leases = Leases(crew, self.sources.all, options.lease_ms, self._log)
+        works = [leases.renew(), leases.watch(), self._registry.keep(self._counts)]
         if options.most_processes > options.processes:
             bounds = {"least": options.processes, "most": options.most_processes}
             scaling = Scaling(crew, **bounds, idle_s=options.shrink_s)
@@ -259,50 +259,6 @@ class Supervisor:
         if await is_empty(self._crew, self.sources.all):
             self._stop()
         return self._stopping.is_set()
-
-    # Leases
-
-    async def _renew(self) -> None:
-        """Extend all leases in one commit; a job that lost its claim, or is to stop, is told so."""
-        while True:
-            await asyncio.sleep(self._options.lease_ms / 3000)
-            held = [(one.at, one.job) for one in self._crew.held()]
-            lease_ms = self._options.lease_ms
-            asks = (self._ask(at, c.Extend(hold=hold(job), lease_ms=lease_ms)) for at, job in held)
-            replies = await asyncio.gather(*asks, return_exceptions=True)
-            for (at, job), reply in zip(held, replies, strict=True):
-                if isinstance(reply, Job):
-                    self._crew.renewed(reply, at)
-                    if reply.cancel_requested and not job.cancel_requested:
-                        self._crew.tell((at, job.id), Cancelled(job=reply, at=at))
-                elif isinstance(reply, BaseException):
-                    self._log(f"job {job.id}: {reply}")
-
-    async def _watch(self) -> None:
-        """Have jobs know soon that they are to stop: one read for all that have been running a while."""
-        while True:
-            await asyncio.sleep(WATCH_S)
-            running = self._crew.running(WATCH_S)
-            for source in self.sources.all:
-                if mine := [held for held in running if held.at == source.at]:
-                    await self._look_after(source, mine)
-
-    async def _look_after(self, source: Source, running: list[Held]) -> None:
-        ids = [held.job.id for held in running]
-        try:
-            now = await asyncio.to_thread(source.line.engine.read, lambda txn: txn.load(ids))
-        except HoldfastError as error:
-            self._log(f"cannot look at what runs: {error}")
-            return
-        for held in running:
-            job, live = held.job, now.get(held.job.id)
-            if live is None or live.claim != job.claim:
-                # Cancelled by force, or lost: it is nobody's work any more.
-                stopped = replace(job, cancel_requested=True)
-                self._crew.tell((held.at, job.id), Cancelled(job=stopped, at=held.at))
-            elif live.cancel_requested:
-                self._crew.renewed(live, held.at)
-                self._crew.tell((held.at, job.id), Cancelled(job=live, at=held.at))
 
     # What executors say
 

@@ -150,6 +150,24 @@ CREATE TABLE {schema}.records (
     autovacuum_vacuum_cost_delay = 0
 );
 
+-- Append-only logs: docs/decisions/0008. Items by their place, and where a key is, or was before its item was
+-- trimmed. `log` is the name of the log's record.
+CREATE TABLE {schema}.log_items (
+    log  text   COLLATE "C" NOT NULL,
+    item bigint NOT NULL,
+    key  bytea,
+    body text,
+    raw  bytea,
+    PRIMARY KEY (log, item)
+) WITH (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
+CREATE TABLE {schema}.log_keys (
+    log  text   COLLATE "C" NOT NULL,
+    key  bytea  NOT NULL,
+    item bigint NOT NULL,
+    PRIMARY KEY (log, key)
+) WITH (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
+CREATE INDEX log_places ON {schema}.log_keys (log, item);
+
 -- The ticks of the ids that `add` makes.
 CREATE SEQUENCE {schema}.ticks MINVALUE 1;
 

@@ -51,10 +51,10 @@ CROSS JOIN LATERAL (
     ORDER BY rank, id LIMIT pair.most
 ) AS ready ORDER BY ready.rank, ready.id LIMIT %(limit)s
 
--- `rank + 0`: by these numbers, not along the index of all that are READY.
+-- `rank + 0`, `place + 0`: by these numbers, not along the index of all that are READY.
 -- name: ready_of_ids
 SELECT id, {hot} FROM {schema}.jobs
-WHERE id = ANY(%(ids)s::bigint[]) AND place = 2 ORDER BY rank + 0, id LIMIT %(limit)s FOR UPDATE SKIP LOCKED
+WHERE id = ANY(%(ids)s::bigint[]) AND place + 0 = 2 ORDER BY rank + 0, id LIMIT %(limit)s FOR UPDATE SKIP LOCKED
 
 -- So many of each pair, where all of them together are no more than asked for.
 -- name: ready_of_picks

@@ -113,3 +113,9 @@ SELECT
     (SELECT expires_at FROM {schema}.jobs
      WHERE expires_at > 0 AND place NOT IN (4, 6) ORDER BY expires_at LIMIT 1),
     (SELECT due_ms FROM {schema}.domains WHERE due_ms > 0 ORDER BY due_ms LIMIT 1)
+
+-- name: read_log
+SELECT item, key, body, raw FROM {schema}.log_items WHERE log = %s AND item > %s ORDER BY item LIMIT %s
+
+-- name: find_in_log
+SELECT key, item FROM {schema}.log_keys WHERE log = %s AND key = ANY(%s::bytea[])

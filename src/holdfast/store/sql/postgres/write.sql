@@ -146,6 +146,22 @@ ON CONFLICT (kind, name) DO UPDATE SET value = excluded.value
 -- name: drop_records
 DELETE FROM {schema}.records WHERE kind = %s AND name = ANY(%s::text[])
 
+-- name: append_log
+INSERT INTO {schema}.log_items (log, item, key, body, raw)
+SELECT %s, * FROM unnest(%s::bigint[], %s::bytea[], %s::text[], %s::bytea[]) ON CONFLICT DO NOTHING
+
+-- Of a key that comes twice the last place counts.
+-- name: put_log_keys
+INSERT INTO {schema}.log_keys (log, key, item)
+SELECT %s, key, max(item) FROM unnest(%s::bytea[], %s::bigint[]) AS new (key, item) GROUP BY key
+ON CONFLICT (log, key) DO UPDATE SET item = excluded.item
+
+-- name: trim_log
+DELETE FROM {schema}.log_items WHERE log = %s AND item > %s AND item <= %s
+
+-- name: trim_log_keys
+DELETE FROM {schema}.log_keys WHERE log = %s AND item <= %s
+
 -- In the order given.
 -- name: lock
 SELECT count(*) FROM unnest(%s::bigint[], %s::boolean[]) AS wanted (number, exclusive)

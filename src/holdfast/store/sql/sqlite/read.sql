@@ -144,3 +144,14 @@ SELECT CAST(json_array(
      WHERE expires_at > 0 AND place NOT IN (4, 6) ORDER BY expires_at LIMIT 1),
     (SELECT due_ms FROM holdfast_domains INDEXED BY holdfast_due WHERE due_ms > 0 ORDER BY due_ms LIMIT 1)
 ) AS BLOB)
+
+-- name: read_log
+SELECT CAST('[' || group_concat('[' || item || ',' || CASE WHEN key IS NULL
+    THEN 'null' ELSE '"' || hex(key) || '"' END || ',' || CASE typeof(body)
+    WHEN 'text' THEN json_quote(body) ELSE '["' || hex(body) || '"]' END || ']') || ']' AS BLOB)
+FROM (SELECT item, key, body FROM holdfast_log_items WHERE log = ? AND item > ? ORDER BY item LIMIT ?)
+
+-- name: find_in_log
+SELECT CAST('[' || group_concat('[' || wanted.column1 || ',' || item || ']') || ']' AS BLOB)
+FROM (VALUES {rows}) AS wanted CROSS JOIN holdfast_log_keys AS known
+WHERE known.log = wanted.column2 AND known.key = wanted.column3

@@ -125,3 +125,18 @@ ON CONFLICT (kind, name) DO UPDATE SET value = excluded.value
 
 -- name: drop_records
 DELETE FROM holdfast_records WHERE kind = ? AND name IN (SELECT value FROM json_each(?))
+
+-- name: append_log
+INSERT INTO holdfast_log_items (log, item, key, body) VALUES {rows} ON CONFLICT DO NOTHING
+
+-- name: put_log_keys
+INSERT INTO holdfast_log_keys (log, key, item) VALUES {rows}
+ON CONFLICT (log, key) DO UPDATE SET item = excluded.item
+
+-- name: trim_log
+DELETE FROM holdfast_log_items WHERE log = ? AND item > ? AND item <= ?
+
+-- name: trim_log_keys
+DELETE FROM holdfast_log_keys WHERE (log, key) IN (
+    SELECT log, key FROM holdfast_log_keys INDEXED BY holdfast_log_places WHERE log = ? AND item <= ?
+)

@@ -1,0 +1,213 @@
+"""The consumer for asyncio: the same walk, ledger and progress, with coroutines for workers.
+
+Everything happens in the loop that `start` was awaited in; one task walks, and `check` wakes it from any
+thread.
+"""
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+from ..core.errors import NotFound
+from .base import BaseConsumer, OnAdvance
+from .log import log_name
+from .progress import AsyncProgress
+from .scan import drive_async
+from .source import IndexedJob, checked_head, checked_job
+
+T = TypeVar("T")
+
+
+class AsyncConsumer(BaseConsumer[T]):
+    """Works through a source from its progress on; see `Consumer`. `run` may be a coroutine function.
+
+    So may a source's `head` and `at`; a look-up that is awaited when the consumer stops is cancelled.
+    """
+
+    progress: AsyncProgress
+
+    def __init__(
+        self,
+        source: Any,
+        progress: AsyncProgress,
+        run: Callable[[IndexedJob[T]], Any],
+        *,
+        max_processing: int = 1,
+        max_ahead: int = 0,
+        on_advance: OnAdvance | None = None,
+    ) -> None:
+        super().__init__(
+            source,
+            progress,
+            run,
+            max_processing=max_processing,
+            max_ahead=max_ahead,
+            on_advance=on_advance,
+        )
+        self.stopping = asyncio.Event()
+        self._bell, self._back = asyncio.Event(), asyncio.Event()
+        self._saving = asyncio.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._driver: asyncio.Task[None] | None = None
+        self._workers: set[asyncio.Task[None]] = set()
+        self._waiters: list[asyncio.Future[None]] = []
+        self._finding = False
+
+    async def start(self) -> None:
+        """Begin, once: what there is to do is begun before this returns."""
+        self._begun()
+        self._loop = asyncio.get_running_loop()
+        try:
+            self._begin_at(await self.progress.initialize(log=log_name(self.source, self.progress.queue)))
+        except BaseException:
+            self._started = self._running = False
+            raise
+        self._driver = asyncio.create_task(self._drive(), name=f"holdfast-indexed-{self.progress.name}")
+        await self._walked()
+        self._ready.set()
+
+    async def stop(self) -> None:
+        """Hand out no more, and wait until every `run` has returned; none is cut off."""
+        if not self._started:
+            return
+        self._running = False
+        self._stopping()
+        if asyncio.current_task() in self._workers:
+            return  # it would wait for itself
+        while self._in_flight:
+            self._back.clear()
+            await self._back.wait()
+        if self._driver is not None:
+            # One last walk, for what was reported meanwhile; then it ends.
+            self._bell.set()
+            await self._driver
+        self._end()
+
+    def _stopping(self) -> None:
+        self.stopping.set()
+        self._bell.set()
+        if self._finding and self._driver is not None:
+            self._driver.cancel()
+
+    def check(self) -> None:
+        """There may be new work: look. From any thread; never raises, and returns at once."""
+        if not self._may_look() or self._loop is None:
+            return
+        self._asked = True
+        try:
+            self._loop.call_soon_threadsafe(self._bell.set)
+        except RuntimeError:
+            pass  # its loop is closed, and so is the consumer
+
+    async def done(self, job_id: str) -> int:
+        """A job is done; P as it is then. One that is not running changes nothing."""
+        if self._report(job_id):
+            await self._walked()
+        return self.processed
+
+    async def _walked(self) -> None:
+        """Until a walk that began after this call has ended."""
+        if self._driver is None or self._driver.done():
+            await self._turn()
+            await self._tell()
+            return
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        self._bell.set()
+        await waiter
+
+    async def _drive(self) -> None:
+        while True:
+            over = self.stopping.is_set() and not self._in_flight
+            waiters, self._waiters = self._waiters, []
+            if self._asked or waiters or over:
+                self._asked = False
+                await self._turn()
+            for waiter in waiters:
+                if not waiter.done():
+                    waiter.set_result(None)
+            await self._tell()
+            if over and not self._waiters:
+                return
+            await self._bell.wait()
+            self._bell.clear()
+
+    async def _turn(self) -> None:
+        self._take_reports()
+        try:
+            head = None if self._running else self._ledger.folded
+            self._head_is_fresh = False
+            found = await drive_async(self._walk(head), self._find)
+            self._ledger.fold(found)
+            if self.max_ahead == 1:
+                await self._save()
+            for job in self._admit(found.jobs):
+                task = asyncio.create_task(self._run_one(job), name=f"holdfast-indexed-{job.index}")
+                self._workers.add(task)
+                task.add_done_callback(self._workers.discard)
+            await self._written()
+            self.trouble = None
+        except Exception as error:
+            self._in_the_way(error)
+
+    async def _find(self, index: int) -> IndexedJob[T] | None:
+        self._finding = True
+        try:
+            if index > self._head and not self._head_is_fresh:
+                self._head, self._head_is_fresh = checked_head(await waited(self.source.head())), True
+            if index > self._head:
+                return None
+            return checked_job(await waited(self._look(index, self.stopping)), index)
+        except NotFound:
+            return None
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if not self.stopping.is_set() or task is None or task is not self._driver:
+                raise
+            task.uncancel()
+            return None
+        finally:
+            self._finding = False
+
+    async def _written(self) -> None:
+        """See to it that P is written: here and now."""
+        await self._save()
+
+    async def _save(self) -> None:
+        async with self._saving:
+            to = self._ledger.folded
+            if to > self._ledger.saved:
+                await self.progress.move(to, seen=self._seen())
+                self._saved(to)
+
+    async def _tell(self) -> None:
+        try:
+            while self._advances:
+                advance = self._advances.popleft()
+                if self._on_advance is not None:
+                    await waited(self._on_advance(*advance))
+        except Exception as error:
+            self._fail(error)
+
+    async def _run_one(self, job: IndexedJob[T]) -> None:
+        try:
+            await self._call(job)
+        except asyncio.CancelledError as error:
+            self._fail(error)
+            raise
+        except BaseException as error:
+            self._fail(error)
+        finally:
+            self._in_flight -= 1
+            self._back.set()
+            self._bell.set()
+            self._end_if_failed()
+
+    async def _call(self, job: IndexedJob[T]) -> None:
+        await waited(self.run(job))
+
+
+async def waited(value: Any | Awaitable[Any]) -> Any:
+    """A value, or what a coroutine makes of itself."""
+    return await value if inspect.isawaitable(value) else value

@@ -1,0 +1,89 @@
+"""What progress and logs ask of the engine, written once for both kinds of queue."""
+
+from collections.abc import Iterable
+
+from ..core import commands as c
+from ..core.bounds import BATCH_BYTES, BATCH_JOBS, MAX_INDEX, UNIQUE_KEY_BYTES
+from ..core.checks import check_body, check_key, check_name, check_whole
+from ..core.errors import NotFound
+from ..core.indexed import LogItem, LogMark, Mark, Seen
+from ..engine import indexing
+from ..engine.records import name_of
+from ..queue.asks import Ask, Look, same
+from ..store.contract import LogRow, ReadTxn
+
+
+def start(tenant: str, name: str, at: int, log: str) -> Ask[Mark]:
+    """Create progress where there is none."""
+    check_name("consumer", name)
+    check_whole("start", at, 0, MAX_INDEX)
+    return Ask(c.StartProgress(name=name, tenant=tenant, start=at, log=log), same)
+
+
+def move(tenant: str, name: str, to: int, resets: int, seen: Seen) -> Ask[Mark]:
+    """Move progress forward."""
+    check_whole("index", to, 0, MAX_INDEX)
+    return Ask(c.MoveProgress(name=name, tenant=tenant, to=to, resets=resets, seen=seen), same)
+
+
+def set_by_hand(tenant: str, name: str, to: int) -> Ask[Mark]:
+    """Set progress, forward or back."""
+    check_name("consumer", name)
+    check_whole("index", to, 0, MAX_INDEX)
+    return Ask(c.SetProgress(name=name, tenant=tenant, to=to), same)
+
+
+def mark(tenant: str, name: str) -> Look[Mark]:
+    """A consumer's progress, or `NotFound`."""
+
+    def read(txn: ReadTxn) -> Mark:
+        found = indexing.mark_of(txn, tenant, name)
+        if found is None:
+            raise NotFound("consumer", name)
+        return found
+
+    return Look(read)
+
+
+def consumers(tenant: str) -> Look[dict[str, Mark]]:
+    """All consumers, by name."""
+    return Look(lambda txn: indexing.consumers(txn, tenant))
+
+
+def append(tenant: str, log: str, items: Iterable[LogItem]) -> list[Ask[list[int]]]:
+    """Append items: one ask for each transaction's worth."""
+    found: list[Ask[list[int]]] = []
+    batch: list[LogItem] = []
+    size = 0
+    for item in items:
+        check_body("item", item.data)
+        if item.key is not None:
+            check_key("key", item.key, UNIQUE_KEY_BYTES)
+        batch.append(item)
+        size += len(item.data)
+        if len(batch) >= BATCH_JOBS or size >= BATCH_BYTES:
+            found.append(Ask(c.Append(log=log, tenant=tenant, items=tuple(batch)), same))
+            batch, size = [], 0
+    if batch:
+        found.append(Ask(c.Append(log=log, tenant=tenant, items=tuple(batch)), same))
+    return found
+
+
+def trim(tenant: str, log: str, up_to: int | None, keep_keys: int) -> Ask[int]:
+    """Remove some of what all consumers have passed."""
+    if up_to is not None:
+        check_whole("up_to", up_to, 0, MAX_INDEX)
+    return Ask(c.TrimLog(log=log, tenant=tenant, up_to=up_to, keep_keys=keep_keys), same)
+
+
+def ends(tenant: str, log: str) -> Look[LogMark]:
+    """The ends of a log."""
+    return Look(lambda txn: indexing.ends_of(txn, tenant, log))
+
+
+def page(tenant: str, log: str, after: int, limit: int) -> Look[tuple[LogMark, list[LogRow]]]:
+    """Items of a log above an index, and its ends at that moment."""
+    name = name_of(tenant, log)
+    return Look(
+        lambda txn: (indexing.ends_of(txn, tenant, log), txn.read_log(name, after=after, limit=limit))
+    )

@@ -1,0 +1,230 @@
+"""The consumer: hands jobs out by index, and moves its progress over those that are done.
+
+    check ─▶ walk (scan) ─▶ run(job), each in a thread of its own
+      ▲                         │
+      └──────── done(job.id) ◀──┘ ─▶ progress written ─▶ on_advance(old, new)
+
+At most one walk at a time. Who finds one going on leaves word, and it walks again: no wake-up is lost.
+"""
+
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from ..core.errors import BadInput, NotFound
+from ..core.indexed import Seen
+from .base import BaseConsumer, OnAdvance
+from .log import log_name
+from .progress import Progress
+from .scan import drive
+from .source import IndexedJob, Source, checked_head, checked_job
+
+T = TypeVar("T")
+
+
+class Consumer(BaseConsumer[T]):
+    """Works through a source from its progress on, at least once each, leaving none out.
+
+    `run(job)` is called in a thread of its own, for at most `max_processing` jobs at once, none more than
+    `max_ahead` above P (0: no such limit). It reports by `consumer.done(job.id)`, from wherever it likes.
+    What it raises stops the consumer and is the owner's: `error`, and what `closed()` raises. Such a job is
+    not done.
+
+    `on_advance(old, new)` is called after P was written, once for each advance, in order.
+    """
+
+    progress: Progress
+
+    def __init__(
+        self,
+        source: Source[T],
+        progress: Progress,
+        run: Callable[[IndexedJob[T]], Any],
+        *,
+        max_processing: int = 1,
+        max_ahead: int = 0,
+        on_advance: OnAdvance | None = None,
+    ) -> None:
+        super().__init__(
+            source,
+            progress,
+            run,
+            max_processing=max_processing,
+            max_ahead=max_ahead,
+            on_advance=on_advance,
+        )
+        self.stopping = threading.Event()
+        self._walking, self._saving, self._telling = threading.Lock(), threading.Lock(), threading.Lock()
+        self._threads: set[int] = set()
+        self._begin_at(progress.initialize(log=log_name(source, progress.queue)))
+
+    # Lifecycle
+
+    def start(self) -> None:
+        """Begin, once: what there is to do is begun before this returns."""
+        self._begun()
+        self._turns(wait=True)
+        self._ready.set()
+
+    def stop(self) -> None:
+        """Hand out no more, and wait until every `run` has returned; none is cut off.
+
+        Jobs that report later still count. Before the start it does nothing.
+        """
+        with self._state:
+            if not self._started:
+                return
+            self._running = False
+        self._stopping()
+        if threading.get_ident() in self._threads:
+            return  # it would wait for itself
+        with self._state:
+            self._state.wait_for(lambda: not self._in_flight)
+        self._end()
+
+    def _stopping(self) -> None:
+        self.stopping.set()
+
+    # What there is to do
+
+    def check(self) -> None:
+        """There may be new work: look. From any thread; never raises."""
+        if self._may_look():
+            self._asked = True
+            self._turns(wait=False)
+
+    def done(self, job_id: str, *, connection: Any = None) -> int:
+        """A job is done; P as it is then. One that is not running changes nothing.
+
+        With `connection` P is written inside your own transaction, together with what you wrote there; that
+        needs `max_ahead=1`. After your commit say it again without: P is then looked up, not believed.
+        """
+        if connection is not None:
+            return self._done_in(job_id, connection)
+        if job_id in self._tentative:
+            self._settle(job_id)
+        if self._report(job_id):
+            self._turns(wait=True)
+        return self.processed
+
+    def _done_in(self, job_id: str, connection: Any) -> int:
+        if self.max_ahead != 1:
+            needed = "absent unless max_ahead=1: only then is the next index the one that is done"
+            raise BadInput("connection", "given", needed=needed)
+        index = self._ids.get(job_id)
+        if index is not None:
+            # Once it is committed the job is not in flight any more.
+            self.progress.move(index, seen=Seen(head=self._head), connection=connection)
+            self._tentative.add(job_id)
+        return self.processed
+
+    def _settle(self, job_id: str) -> None:
+        """A job whose progress was moved in a transaction of the worker: was it committed?"""
+        self._tentative.discard(job_id)
+        index = self._ids.get(job_id)
+        if index is None:
+            return
+        self._stored = max(self._stored, self.progress.processed())
+        if self._stored < index:
+            raise self._not_committed(job_id, index)
+
+    def _turns(self, *, wait: bool) -> None:
+        """Walk if that was asked for and nobody does; with `wait`, see to it that it was done."""
+        while self._asked or wait:
+            if not self._walking.acquire(blocking=wait):
+                break  # whoever walks looks again before it goes
+            wait = False
+            try:
+                if self._asked:
+                    self._asked = False
+                    self._turn()
+            finally:
+                self._walking.release()
+        self._after_turns()
+
+    def _after_turns(self) -> None:
+        self._tell()
+
+    def _turn(self) -> None:
+        self._take_reports()
+        try:
+            # Once stopped nothing is asked for, but P follows what is done.
+            head = None if self._running else self._ledger.folded
+            self._head_is_fresh = False
+            found = drive(self._walk(head), self._find)
+            self._ledger.fold(found)
+            # One at a time means that the next begins when the last is written: a worker may write P itself.
+            if self.max_ahead == 1:
+                self._save()
+            for job in self._admit(found.jobs):
+                self._launched(job)
+            self._written()
+            self.trouble = None
+        except Exception as error:
+            self._in_the_way(error)
+
+    def _find(self, index: int) -> IndexedJob[T] | None:
+        """The job at an index, or None; the head is asked for only where it is reached."""
+        if index > self._head and not self._head_is_fresh:
+            self._head, self._head_is_fresh = checked_head(self.source.head()), True
+        if index > self._head:
+            return None
+        try:
+            return checked_job(self._look(index, self.stopping), index)
+        except NotFound:
+            return None
+
+    def _written(self) -> None:
+        """See to it that P is written: here and now."""
+        self._save()
+
+    def _save(self) -> None:
+        with self._saving:
+            to = self._ledger.folded
+            if to > self._ledger.saved:
+                if to > self._stored:
+                    self.progress.move(to, seen=self._seen())
+                self._saved(to)
+
+    def _tell(self) -> None:
+        """Tell of advances, one at a time and in order, holding nothing."""
+        while self._advances and self._telling.acquire(blocking=False):
+            try:
+                while self._advances:
+                    advance = self._advances.popleft()
+                    if self._on_advance is not None:
+                        self._on_advance(*advance)
+            except Exception as error:
+                self._fail(error)
+            finally:
+                self._telling.release()
+
+    # Running
+
+    def _launched(self, job: IndexedJob[T]) -> None:
+        try:
+            self._launch(job)
+        except BaseException as error:
+            # It has a place and no worker: nobody would ever report it.
+            self._fail(error)
+            self._returned()
+
+    def _launch(self, job: IndexedJob[T]) -> None:
+        name = f"holdfast-indexed-{job.index}"
+        threading.Thread(target=self._run_one, args=(job,), name=name, daemon=True).start()
+
+    def _run_one(self, job: IndexedJob[T]) -> None:
+        self._threads.add(threading.get_ident())
+        try:
+            self.run(job)
+        except BaseException as error:
+            self._fail(error)
+        finally:
+            self._threads.discard(threading.get_ident())
+            self._returned()
+
+    def _returned(self) -> None:
+        with self._state:
+            self._in_flight -= 1
+            self._state.notify_all()
+        self._end_if_failed()

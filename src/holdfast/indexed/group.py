@@ -1,0 +1,292 @@
+"""A ready-made pool around a consumer: threads that run, one that looks, writes progress and starts anew.
+
+supervisor ─ start ─▶ ready ─▶ [ word of new work, or `poll` ─▶ check ]* ─▶ stop ─▶ closed
+    │                          [ something finished          ─▶ write P, on_advance ]*
+    └─ error ─▶ restart policy ─▶ wait ─▶ a new consumer, from the progress as stored
+"""
+
+import queue
+import threading
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+from ..core.checks import check_whole
+from ..core.durations import duration_ms
+from ..queue.options import Duration
+from .base import AlreadyStarted, OnAdvance, log
+from .consumer import Consumer
+from .progress import Progress
+from .restart import Restart
+from .signals import Signal, following
+from .source import IndexedJob, Source
+
+T = TypeVar("T")
+
+
+class _Later:
+    def __repr__(self) -> str:
+        return "LATER"
+
+
+# What `run` returns when the job is not done yet: somebody reports it by `done`, or nobody does.
+LATER = _Later()
+# How soon progress that could not be written is tried again.
+TRY_AGAIN_S = 0.5
+
+
+class _Pooled(Consumer[T]):
+    """A consumer whose jobs run in threads that stay, and whose progress is written by its supervisor."""
+
+    def __init__(self, *args: Any, bell: threading.Event, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._bell = bell
+        self._jobs: queue.SimpleQueue[IndexedJob[T] | None] = queue.SimpleQueue()
+        self._idle = 0
+        self._pool: list[threading.Thread] = []
+
+    def done(self, job_id: str, *, connection: Any = None) -> int:
+        super().done(job_id, connection=connection)
+        if connection is None:
+            self.save()
+        return self.processed
+
+    def save(self) -> bool:
+        """Write P if it moved; whether it is as it should be."""
+        try:
+            self._save()
+        except Exception as error:
+            self._in_the_way(error)
+            return False
+        return True
+
+    def tell(self) -> None:
+        self._tell()
+
+    def asked(self) -> None:
+        self._asked = True
+
+    def dismiss(self) -> None:
+        """End the threads of the pool, once all jobs have returned."""
+        for _ in self._pool:
+            self._jobs.put(None)
+        for thread in self._pool:
+            thread.join()
+
+    def _stopping(self) -> None:
+        super()._stopping()
+        self._bell.set()
+
+    def _written(self) -> None:
+        if self._ledger.folded > self._ledger.saved:
+            self._bell.set()
+
+    def _after_turns(self) -> None:
+        if self._advances:
+            self._bell.set()
+
+    def _launch(self, job: IndexedJob[T]) -> None:
+        with self._state:
+            spare = self._idle > 0
+            self._idle -= spare
+        if not spare:
+            # Before the job is there to be taken: where no thread can be had, nobody may take it.
+            thread = threading.Thread(target=self._work, name="holdfast-indexed", daemon=True)
+            thread.start()
+            self._pool.append(thread)
+        self._jobs.put(job)
+
+    def _work(self) -> None:
+        self._threads.add(threading.get_ident())
+        while (job := self._jobs.get()) is not None:
+            try:
+                # Handed over too late it is simply not done, and begins again after a restart.
+                result = LATER if self.stopping.is_set() else self.run(job)
+                with self._state:
+                    self._idle += 1
+                if result is not LATER:
+                    self._finish(job)
+            except BaseException as error:
+                self._fail(error)
+            finally:
+                self._returned()
+
+    def _finish(self, job: IndexedJob[T]) -> None:
+        if job.id in self._tentative:
+            self._settle(job.id)
+        if self._report(job.id):
+            self._turns(wait=False)
+
+
+class ConsumerGroup(Generic[T]):
+    """A consumer with a pool of `max_processing` threads, which looks for work by itself.
+
+    When `run(job)` returns the job is done, unless it returns `LATER`. Progress is written behind the work;
+    with `max_ahead=1` before the next job begins. The group looks for new work whenever a log or a consumer
+    of its store moves, when `check` is called, and every `poll` seconds. `restart` says whether it starts
+    again after an error; without it the first error ends it and is raised by `closed()`.
+    """
+
+    def __init__(
+        self,
+        source: Source[T],
+        progress: Progress,
+        run: Callable[[IndexedJob[T]], Any],
+        *,
+        max_processing: int = 1,
+        max_ahead: int = 0,
+        on_advance: OnAdvance | None = None,
+        restart: Restart | None = None,
+        poll: Duration = 1,
+    ) -> None:
+        self.source, self.progress = source, progress
+        self.restarts = 0
+        self._restart = restart
+        self._poll_s = duration_ms(poll, name="poll") / 1000
+        check_whole("poll in ms", round(self._poll_s * 1000), 1, 86_400_000)
+        self._bell, self._stop = threading.Event(), threading.Event()
+        self._ready, self._closed = Signal(), Signal()
+        self._thread: threading.Thread | None = None
+        self._lock = threading.Lock()
+        self._options: dict[str, Any] = {
+            "max_processing": max_processing,
+            "max_ahead": max_ahead,
+            "on_advance": on_advance,
+        }
+        self._run = run
+        self._consumer = self._made()
+
+    def _made(self) -> _Pooled[T]:
+        return _Pooled(self.source, self.progress, self._run, bell=self._bell, **self._options)
+
+    @property
+    def processed(self) -> int:
+        """P, as written; see `Consumer.processed`."""
+        return self._consumer.processed
+
+    @property
+    def size(self) -> int:
+        """How many indexes above P were handed out."""
+        return self._consumer.size
+
+    @property
+    def error(self) -> BaseException | None:
+        """What ended the group, or its last life."""
+        return self._consumer.error
+
+    @property
+    def trouble(self) -> Exception | None:
+        """What was in the way at the last look, and is tried again."""
+        return self._consumer.trouble
+
+    @property
+    def stopping(self) -> threading.Event:
+        """Set when the group stops: for workers that wait for something."""
+        return self._consumer.stopping
+
+    def head(self) -> int:
+        """The last index of the source."""
+        return self.source.head()
+
+    def start(self) -> None:
+        """Begin, once; `ready()` comes when the first look was had."""
+        with self._lock:
+            if self._thread is not None:
+                raise AlreadyStarted("this group was started before; make another to start again")
+            name = f"holdfast-consumer-{self.progress.name}"
+            self._thread = threading.Thread(target=self._supervise, name=name, daemon=True)
+            self._thread.start()
+
+    def stop(self, *, wait: bool = True) -> None:
+        """Hand out no more, wait until every `run` has returned, write the progress, end the threads.
+
+        Without `wait` it is only asked to; `closed()` tells when it has.
+        """
+        thread = self._thread
+        if thread is None:
+            return
+        self._stop.set()
+        self._consumer._stopping()
+        self._bell.set()
+        here = threading.get_ident()
+        if wait and thread.ident != here and here not in self._consumer._threads:
+            thread.join()
+
+    def check(self) -> None:
+        """There may be new work. From any thread, at any time; returns at once."""
+        self._consumer.asked()
+        self._bell.set()
+
+    def done(self, job_id: str, *, connection: Any = None) -> int:
+        """Report a job that was left for `LATER`, or whose worker writes P itself; see `Consumer.done`."""
+        return self._consumer.done(job_id, connection=connection)
+
+    def ready(self) -> Signal:
+        """Comes when the group has started; to wait for, or to await."""
+        return self._ready
+
+    def closed(self) -> Signal:
+        """Comes when nothing of it runs any more, with the error that ended it, if any."""
+        return self._closed
+
+    def __enter__(self) -> "ConsumerGroup[T]":
+        self.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self.stop()
+        if kind is None:
+            self._closed.wait()
+
+    # The supervisor
+
+    def _supervise(self) -> None:
+        error: BaseException | None
+        try:
+            with following(self.progress.queue, self.check):
+                error = self._lives()
+        except BaseException as unforeseen:
+            error = unforeseen
+        self._closed.set(error)
+
+    def _lives(self) -> BaseException | None:
+        failures, reached = 0, -1
+        error = self._live()
+        while error is not None and self._restart is not None:
+            failures = 1 if self._consumer.processed > reached else failures + 1
+            reached = self._consumer.processed
+            delay_s = self._restart.delay_s(error, failures)
+            if delay_s is None or self._stop.wait(delay_s):
+                break
+            self.restarts += 1
+            log.warning("consumer %s starts again, restart %d", self.progress.name, self.restarts)
+            try:
+                self._consumer = self._made()
+            except Exception as again:
+                error = again
+            else:
+                error = self._live()
+        return error
+
+    def _live(self) -> BaseException | None:
+        consumer = self._consumer
+        try:
+            consumer.start()
+            self._ready.set()
+            while not self._stop.is_set() and not consumer.stopping.is_set():
+                self._step(consumer)
+        finally:
+            consumer.stop()
+            consumer.dismiss()
+            if consumer.save():
+                consumer.tell()
+        return consumer.error
+
+    def _step(self, consumer: _Pooled[T]) -> None:
+        """Write and tell what has moved; look where there may be something new."""
+        saved = consumer.save()
+        consumer.tell()
+        word = self._bell.wait(self._poll_s if saved else min(self._poll_s, TRY_AGAIN_S))
+        self._bell.clear()
+        if not word:
+            consumer.asked()
+        consumer._turns(wait=False)

@@ -1,0 +1,187 @@
+"""A durable append-only log: where producers put what consumers find by index."""
+
+from collections.abc import Callable, Iterable
+from threading import Lock
+from typing import Any, Generic, TypeVar
+
+from ..core.bounds import KEEP_KEYS, LOG_PAGE_BYTES, LOG_PAGE_ITEMS, MAX_INDEX
+from ..core.checks import check_name, check_whole
+from ..core.errors import BadInput, NotFound, Trimmed
+from ..core.indexed import LogItem, LogMark
+from ..core.job import size_of
+from ..queue.aio import AsyncQueue
+from ..queue.asks import Ask, Look
+from ..queue.options import Key, key_bytes
+from ..queue.queue import Queue
+from ..store.contract import LogRow
+from . import asks
+from .source import AsyncUpTo, IndexedJob, Items, UpTo
+
+T = TypeVar("T")
+
+FIRST_PAGE_ITEMS = 16
+
+
+class _Pages(Generic[T]):
+    """The last page that was read: whoever asks for an index nearly always asks for the next one then."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._rows: dict[int, LogRow] = {}
+        self.limit = FIRST_PAGE_ITEMS
+
+    def get(self, index: int) -> LogRow | None:
+        with self._lock:
+            return self._rows.get(index)
+
+    def put(self, rows: list[LogRow]) -> None:
+        size = sum(size_of(row.body) for row in rows)
+        # Pages grow while their items are small.
+        few = size * 2 > LOG_PAGE_BYTES
+        with self._lock:
+            self._rows = {row.at: row for row in rows}
+            self.limit = max(self.limit // 2, 1) if few else min(self.limit * 2, LOG_PAGE_ITEMS)
+
+
+class BaseLog(Generic[T]):
+    """What both kinds share: the form of items, the page that was read last."""
+
+    def __init__(
+        self,
+        queue: Any,
+        name: str,
+        item: type[T] = Any,  # type: ignore[assignment]
+        *,
+        key: Callable[[T], Key] | None = None,
+        keep_keys: int = KEEP_KEYS,
+    ) -> None:
+        check_name("log", name)
+        check_whole("keep_keys", keep_keys, 0, MAX_INDEX)
+        self.queue, self.name = queue, name
+        self.items: Items[T] = Items(item)
+        self._key, self._keep_keys = key, keep_keys
+        self._pages: _Pages[T] = _Pages()
+
+    @property
+    def finds_keys(self) -> bool:
+        """Whether items have keys by themselves."""
+        return self._key is not None
+
+    def _item(self, item: T, key: Key | None) -> LogItem:
+        if key is None and self._key is not None:
+            key = self._key(item)
+        return LogItem(data=self.items.encode(item), key=None if key is None else key_bytes("key", key))
+
+    def _append_asks(self, items: Iterable[T], keys: Iterable[Key | None] | None) -> list[Ask[list[int]]]:
+        chosen = list(items)
+        named = [None] * len(chosen) if keys is None else list(keys)
+        if len(named) != len(chosen):
+            raise BadInput("keys", f"{len(named):,}", needed=f"as many as there are items, {len(chosen):,}")
+        records = [self._item(item, key) for item, key in zip(chosen, named, strict=True)]
+        return asks.append(self.queue.tenant, self.name, records)
+
+    def _page_look(self, index: int) -> Look[tuple[LogMark, list[LogRow]]]:
+        return asks.page(self.queue.tenant, self.name, index - 1, self._pages.limit)
+
+    def _found(self, index: int, ends: LogMark, rows: list[LogRow]) -> IndexedJob[T]:
+        if index <= ends.trimmed:
+            raise Trimmed(self.name, index, trimmed=ends.trimmed)
+        if not rows or rows[0].at != index:
+            raise NotFound(f"item in the log {self.name} at", index)
+        self._pages.put(rows)
+        return self._job(rows[0])
+
+    def _job(self, row: LogRow) -> IndexedJob[T]:
+        name = f"#{row.at}" if row.key is None else _key_text(row.key)
+        return IndexedJob(name, self.items.decode(row.body), row.at)
+
+    def _ends_look(self) -> Look[LogMark]:
+        return asks.ends(self.queue.tenant, self.name)
+
+    def _trim_ask(self, up_to: int | None) -> Ask[int]:
+        return asks.trim(self.queue.tenant, self.name, up_to, self._keep_keys)
+
+
+class Log(BaseLog[T]):
+    """A durable append-only log, and a source of its items. The first item has index 1.
+
+    `key` gives an item its key where `append` is given none: what has the key of an item that is, or was,
+    in the log is not appended again.
+    """
+
+    queue: Queue
+
+    def append(self, item: T, key: Key | None = None) -> int:
+        """Append an item; its index, or that of the item that had the key before."""
+        return self.append_many([item], None if key is None else [key])[0]
+
+    def append_many(self, items: Iterable[T], keys: Iterable[Key | None] | None = None) -> list[int]:
+        """Append items in order, all or none of each 10,000; their indexes."""
+        return [at for ask in self._append_asks(items, keys) for at in self.queue._ask(ask)]
+
+    def head(self) -> int:
+        """The index of the last item; 0 where there is none."""
+        return self.queue._look(self._ends_look()).head
+
+    def at(self, index: int) -> IndexedJob[T]:
+        """The item at an index, as a job; `NotFound` where none is yet, `Trimmed` where none is any more."""
+        row = self._pages.get(index)
+        if row is not None:
+            return self._job(row)
+        return self._found(index, *self.queue._look(self._page_look(index)))
+
+    def trim(self, up_to: int | None = None) -> int:
+        """Remove what all consumers of this log have passed, at most up to an index; how many items went.
+
+        What nobody reads goes only as far as `up_to` says.
+        """
+        return sum(iter(lambda: self.queue._ask(self._trim_ask(up_to)), 0))
+
+
+class AsyncLog(BaseLog[T]):
+    """The same for an `AsyncQueue`; see `Log`."""
+
+    queue: AsyncQueue
+
+    async def append(self, item: T, key: Key | None = None) -> int:
+        """Append an item; its index."""
+        return (await self.append_many([item], None if key is None else [key]))[0]
+
+    async def append_many(self, items: Iterable[T], keys: Iterable[Key | None] | None = None) -> list[int]:
+        """Append items in order; their indexes."""
+        return [at for ask in self._append_asks(items, keys) for at in await self.queue._ask(ask)]
+
+    async def head(self) -> int:
+        """The index of the last item."""
+        return (await self.queue._look(self._ends_look())).head
+
+    async def at(self, index: int) -> IndexedJob[T]:
+        """The item at an index, as a job."""
+        row = self._pages.get(index)
+        if row is not None:
+            return self._job(row)
+        return self._found(index, *await self.queue._look(self._page_look(index)))
+
+    async def trim(self, up_to: int | None = None) -> int:
+        """Remove what all consumers of this log have passed; how many items went."""
+        total = 0
+        while gone := await self.queue._ask(self._trim_ask(up_to)):
+            total += gone
+        return total
+
+
+def log_name(source: Any, queue: Any) -> str:
+    """The log that a consumer with this source reads, in the store that its progress is in, or ""."""
+    while isinstance(source, UpTo | AsyncUpTo):
+        source = source.source
+    same = (
+        isinstance(source, BaseLog) and source.queue.url == queue.url and source.queue.tenant == queue.tenant
+    )
+    return source.name if same else ""
+
+
+def _key_text(key: bytes) -> str:
+    try:
+        return key.decode()
+    except UnicodeDecodeError:
+        return key.hex()

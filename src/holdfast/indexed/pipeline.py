@@ -1,0 +1,221 @@
+"""Pipelines: stages in a row, each a consumer group of its own, each with its own progress.
+
+A stage that falls behind holds nobody up but those after it; one that fails stops the pipeline, and its error
+is the owner's. Stages of one pipeline may run in different processes: what they know of each other is in the
+store.
+"""
+
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any, overload
+
+from ..core.errors import BadInput, Timeout
+from ..queue.aio import AsyncQueue
+from ..queue.options import Duration
+from ..queue.queue import Queue
+from ..store.clock import monotonic_s
+from .aio_pipeline import AsyncPipeline
+from .base import OnAdvance
+from .group import LATER, ConsumerGroup
+from .progress import Progress
+from .signals import Signal
+from .source import IndexedJob, UpTo
+from .stages import PATIENCE_S, Stage, as_stages, call_of, items_of, keys_for, trimmer
+
+# How often `drain` looks by itself.
+LOOK_S = 0.1
+
+
+@overload
+def pipeline(
+    source: Any,
+    *stages: Any,
+    queue: Queue,
+    name: str = ...,
+    only: Iterable[str] | None = ...,
+    trim: bool = ...,
+    poll: Duration = ...,
+) -> "Pipeline": ...
+
+
+@overload
+def pipeline(
+    source: Any,
+    *stages: Any,
+    queue: AsyncQueue,
+    name: str = ...,
+    only: Iterable[str] | None = ...,
+    trim: bool = ...,
+    poll: Duration = ...,
+) -> AsyncPipeline: ...
+
+
+def pipeline(
+    source: Any,
+    *stages: Any,
+    queue: Queue | AsyncQueue,
+    name: str = "pipeline",
+    only: Iterable[str] | None = None,
+    trim: bool = True,
+    poll: Duration = 1,
+) -> "Pipeline | AsyncPipeline":
+    """A pipeline over a source: functions, or what `stage` returns. Progress is kept in the queue's store.
+
+    A stage's consumer is called `name.stage`. `only` names the stages that run in this process, all unless
+    said otherwise. `trim` removes from a log between two stages what all its readers have passed.
+    """
+    chosen = as_stages(stages)
+    known = {one.name for one in chosen}
+    here = known if only is None else set(only)
+    if not here <= known:
+        raise BadInput("only", min(here - known), needed=f"one of {', '.join(sorted(known))}")
+    kind = AsyncPipeline if isinstance(queue, AsyncQueue) else Pipeline
+    return kind(source, chosen, queue, name=name, only=here, trim=trim, poll=poll)
+
+
+class Pipeline:
+    """Consumer groups in a row; made by `pipeline`. `groups` has those of this process, by stage."""
+
+    def __init__(
+        self,
+        source: Any,
+        stages: list[Stage],
+        queue: Any,
+        *,
+        name: str,
+        only: set[str],
+        trim: bool,
+        poll: Duration,
+    ) -> None:
+        self.name, self.queue, self.poll = name, queue, poll
+        self.groups: dict[str, ConsumerGroup[Any]] = {}
+        self.error: BaseException | None = None
+        self._ready, self._closed = Signal(), Signal()
+        self._moved = threading.Event()
+        self._lock = threading.Lock()
+        feed: Any = None
+        for one in stages:
+            if one.name in only:
+                trims = trimmer(feed.trim) if feed is not None and trim else None
+                self.groups[one.name] = self._group(source, one, trims)
+            feed = one.into
+            source = feed if feed is not None else UpTo(source, self._progress(one).processed)
+        for group in self.groups.values():
+            group.ready().then(self._group_ready)
+            group.closed().then(self._group_closed)
+
+    def _progress(self, one: Stage) -> Progress:
+        return Progress(self.queue, f"{self.name}.{one.name}", one.start)
+
+    def _group(self, source: Any, one: Stage, trims: OnAdvance | None) -> ConsumerGroup[Any]:
+        return ConsumerGroup(
+            source,
+            self._progress(one),
+            self._worker(one),
+            max_processing=one.max_processing,
+            max_ahead=one.max_ahead,
+            on_advance=self._advanced(one.on_advance, trims),
+            restart=one.restart,
+            poll=self.poll,
+        )
+
+    def _worker(self, one: Stage) -> Callable[[IndexedJob[Any]], Any]:
+        work = one.run if one.via is None else lambda job: self._through(one, job)
+        if one.into is None:
+            return work
+
+        def push(job: IndexedJob[Any]) -> Any:
+            result = work(job)
+            if result is not LATER:
+                items = items_of(one, result)
+                one.into.append_many(items, keys_for(one, job, len(items)))
+            return None if result is not LATER else LATER
+
+        return push
+
+    def _through(self, one: Stage, job: IndexedJob[Any]) -> Any:
+        """Have a job of a queue do it; what that fails with is an error of this stage."""
+        (handle,) = one.via.add_many([call_of(one, self.name, job)])
+        stopping = self.groups[one.name].stopping
+        while not stopping.is_set():
+            try:
+                return one.via.result(handle, wait=PATIENCE_S)
+            except Timeout:
+                continue
+        # It goes on without us, and is found again by its key.
+        return LATER
+
+    def _advanced(self, *calls: OnAdvance | None) -> OnAdvance:
+        def advanced(old: int, new: int) -> None:
+            for call in calls:
+                if call is not None:
+                    call(old, new)
+            self._moved.set()
+
+        return advanced
+
+    def start(self) -> None:
+        """Begin, once, with the last stage: who is fed is ready before who feeds."""
+        for group in reversed(self.groups.values()):
+            group.start()
+
+    def stop(self) -> None:
+        """Hand out no more anywhere, and wait until all that runs has returned."""
+        for group in self.groups.values():
+            group.stop(wait=False)
+        for group in self.groups.values():
+            group.stop()
+
+    def check(self) -> None:
+        """There may be new work at the source."""
+        for group in self.groups.values():
+            group.check()
+
+    def drain(self, timeout: float | None = None) -> bool:
+        """Wait until every stage of this process has done all that there is; False when the time is up.
+
+        Raises what stopped the pipeline.
+        """
+        until = None if timeout is None else monotonic_s() + timeout
+        while not self._closed.is_set():
+            self._moved.clear()
+            # In order: what a stage hands on is there before its own progress says that it is done.
+            if all(group.processed >= group.head() for group in self.groups.values()):
+                return True
+            if until is not None and monotonic_s() >= until:
+                return False
+            self._moved.wait(LOOK_S)
+        self._closed.wait()
+        return False
+
+    def ready(self) -> Signal:
+        """Comes when all stages have started."""
+        return self._ready
+
+    def closed(self) -> Signal:
+        """Comes when all stages have ended, with the first error, if any."""
+        return self._closed
+
+    def _group_ready(self) -> None:
+        if all(group.ready().is_set() for group in self.groups.values()):
+            self._ready.set()
+
+    def _group_closed(self) -> None:
+        # One stage alone does not go on: what feeds it would, or what it feeds would wait.
+        for group in self.groups.values():
+            group.stop(wait=False)
+        with self._lock:
+            errors = [group.closed().error for group in self.groups.values()]
+            self.error = self.error or next((error for error in errors if error is not None), None)
+        self._moved.set()
+        if all(group.closed().is_set() for group in self.groups.values()):
+            self._closed.set(self.error)
+
+    def __enter__(self) -> "Pipeline":
+        self.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self.stop()
+        if kind is None:
+            self._closed.wait()

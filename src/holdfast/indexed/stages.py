@@ -1,0 +1,137 @@
+"""Stages of a pipeline: what each does, where it finds its jobs, and what becomes of what it returns.
+
+source ──▶ stage ──▶ stage            the next one sees what the one before has finished
+source ──▶ stage ──▶ log ──▶ stage    or what it has put into a log
+source ──▶ stage (via=queue)          its jobs are jobs of an ordinary queue, for workers anywhere
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from ..core.bounds import MAX_INDEX, MAX_PROCESSING
+from ..core.checks import check_name, check_whole
+from ..core.errors import BadInput
+from ..queue.base import BaseQueue
+from ..queue.options import JobOptions, merge
+from ..queue.task import Task
+from .base import OnAdvance
+from .log import BaseLog
+from .restart import Restart
+from .source import IndexedJob, Items
+
+# How often the log between two stages is trimmed: every so many indexes of its reader.
+TRIM_EVERY = 1_000
+# How long a stage waits for a job of a queue before it looks whether it is to stop.
+PATIENCE_S = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stage:
+    """One stage; made by `stage`."""
+
+    run: Any
+    name: str
+    max_processing: int
+    max_ahead: int
+    start: int
+    into: Any
+    via: Any
+    on_advance: OnAdvance | None
+    restart: Restart | None
+
+
+def stage(
+    run: Any,
+    *,
+    name: str | None = None,
+    max_processing: int = 1,
+    max_ahead: int = 0,
+    start: int = 0,
+    into: Any = None,
+    via: Any = None,
+    on_advance: OnAdvance | None = None,
+    restart: Restart | None = None,
+) -> Stage:
+    """A stage of a pipeline: a function of a job, and how many of them run at once.
+
+    `into` is a log that takes the items which the function returns; the next stage reads that log. `via` is a
+    queue whose workers do the work: `run` is then a task of it, or a task's name, and gets the item.
+    """
+    if via is None and not callable(run):
+        raise BadInput(f"stage {name or ''}".rstrip(), type(run).__name__, needed="a function of a job")
+    named = name or _name_of(run)
+    check_name("stage", named)
+    check_whole("max_processing", max_processing, 0, MAX_PROCESSING)
+    check_whole("max_ahead", max_ahead, 0, MAX_INDEX)
+    check_whole("start", start, 0, MAX_INDEX)
+    if via is not None and not isinstance(via, BaseQueue):
+        raise BadInput("via", type(via).__name__, needed="a queue")
+    if via is not None and not isinstance(run, str | Task):
+        raise BadInput(f"stage {named}", type(run).__name__, needed="a task of the queue, or a task's name")
+    if into is not None and not isinstance(into, BaseLog):
+        raise BadInput("into", type(into).__name__, needed="a Log")
+    return Stage(
+        run=run,
+        name=named,
+        max_processing=max_processing,
+        max_ahead=max_ahead,
+        start=start,
+        into=into,
+        via=via,
+        on_advance=on_advance,
+        restart=restart,
+    )
+
+
+def _name_of(run: Any) -> str:
+    return run if isinstance(run, str) else str(getattr(run, "name", None) or getattr(run, "__name__", ""))
+
+
+def as_stages(given: tuple[Any, ...]) -> list[Stage]:
+    """Functions as stages; each needs a name of its own, because its progress is kept by it."""
+    stages = [one if isinstance(one, Stage) else stage(one) for one in given]
+    names = [one.name for one in stages]
+    if not stages:
+        raise BadInput("pipeline", "no stages", needed="a source and at least one stage")
+    for name in names:
+        if names.count(name) > 1:
+            raise BadInput("stage", name, needed="a name that no other stage of the pipeline has")
+    return stages
+
+
+def keys_for(one: Stage, job: IndexedJob[Any], count: int) -> list[str] | None:
+    """Keys for what a stage made of a job, the same each time that it works on it; None: the log's own."""
+    if one.into.finds_keys:
+        return None
+    return [f"{one.name}/{job.index}/{n}" for n in range(count)]
+
+
+def items_of(one: Stage, result: Any) -> list[Any]:
+    """What a stage returned for its log; the result of a queue's job is read along the log's type."""
+    if result is None:
+        return []
+    if one.via is None:
+        return list(result)
+    items: Items[Any] = one.into.items
+    return [msgspec.convert(item, type=items.type) for item in result]
+
+
+def call_of(one: Stage, pipeline: str, job: IndexedJob[Any]) -> Any:
+    """The job of a queue that a stage's work on an index is; while it has not ended there is only one."""
+    options: JobOptions = {"unique": f"{pipeline}/{one.name}/{job.index}"}
+    task = one.run if isinstance(one.run, Task) else one.via.tasks.get(one.run)
+    if task is not None:
+        return task.prepare((job.item,), {}, merge(task.options, options))
+    return one.via.call(one.run, job.item, **options)
+
+
+def trimmer(trim: Callable[[], Any]) -> OnAdvance:
+    """What trims a log as its reader advances."""
+
+    def advanced(old: int, new: int) -> Any:
+        return trim() if old // TRIM_EVERY != new // TRIM_EVERY else None
+
+    return advanced

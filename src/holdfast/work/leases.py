@@ -1,0 +1,79 @@
+"""The leases of a worker: extended from here, whatever its handlers do; and who is to stop hears of it."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from msgspec.structs import replace
+
+from ..core import commands as c
+from ..core.errors import HoldfastError
+from ..core.job import Job
+from .crew import Crew
+from .hands import hold
+from .member import Held
+from .messages import Cancelled
+from .sources import Source
+
+# How soon a job that runs hears that it is to stop.
+WATCH_S = 0.5
+
+
+class Leases:
+    """Keeps the claims of all that executors have."""
+
+    def __init__(
+        self, crew: Crew, sources: Sequence[Source], lease_ms: int, log: Callable[[str], None]
+    ) -> None:
+        self._crew, self._sources, self._lease_ms, self._log = crew, sources, lease_ms, log
+
+    async def renew(self) -> None:
+        """Extend all leases in one commit, at a third of their length, again and again."""
+        while True:
+            await asyncio.sleep(self._lease_ms / 3000)
+            held = [(one.at, one.job) for one in self._crew.held()]
+            asks = (
+                self._sources[at].line.ask_async(c.Extend(hold=hold(job), lease_ms=self._lease_ms))
+                for at, job in held
+            )
+            replies = await asyncio.gather(*asks, return_exceptions=True)
+            self._renewed(held, replies)
+
+    def _renewed(self, held: list[tuple[int, Job]], replies: Sequence[Job | BaseException]) -> None:
+        failed: list[BaseException] = []
+        for (at, job), reply in zip(held, replies, strict=True):
+            if isinstance(reply, Job):
+                self._crew.renewed(reply, at)
+                if reply.cancel_requested and not job.cancel_requested:
+                    self._crew.tell((at, job.id), Cancelled(job=reply, at=at))
+            elif self._crew.has((at, job.id), job.claim):
+                failed.append(reply)
+        if failed:
+            # One tells what became of all: a worker that slept has lost everything that it had.
+            more = f", and {len(failed) - 1:,} more like it" if failed[1:] else ""
+            self._log(f"{failed[0]}{more}")
+
+    async def watch(self) -> None:
+        """Have jobs know soon that they are to stop: one read for all that have been running a while."""
+        while True:
+            await asyncio.sleep(WATCH_S)
+            running = self._crew.running(WATCH_S)
+            for source in self._sources:
+                if mine := [held for held in running if held.at == source.at]:
+                    await self._look_after(source, mine)
+
+    async def _look_after(self, source: Source, running: list[Held]) -> None:
+        ids = [held.job.id for held in running]
+        try:
+            now = await asyncio.to_thread(source.line.engine.read, lambda txn: txn.load(ids))
+        except HoldfastError as error:
+            self._log(f"cannot look at what runs: {error}")
+            return
+        for held in running:
+            job, live = held.job, now.get(held.job.id)
+            if live is None or live.claim != job.claim:
+                # Cancelled by force, or lost: it is nobody's work any more.
+                stopped = replace(job, cancel_requested=True)
+                self._crew.tell((held.at, job.id), Cancelled(job=stopped, at=held.at))
+            elif live.cancel_requested:
+                self._crew.renewed(live, held.at)
+                self._crew.tell((held.at, job.id), Cancelled(job=live, at=held.at))

@@ -1,0 +1,1 @@
+"""Indexed consumers, logs and pipelines, on every store."""

@@ -1,0 +1,117 @@
+"""Every store that there is, and both kinds of consumer behind one set of verbs."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from holdfast.indexed import AsyncConsumer, AsyncProgress, Consumer, Progress
+from holdfast.queue.aio import AsyncQueue
+from holdfast.queue.queue import Queue
+from holdfast.store.clock import system_clock
+from holdfast.store.contract import Store
+from holdfast.store.sqlite import SqliteStore
+from holdfast.testing.doubles import SharedMemory
+from tests.stress.conftest import tell
+
+__all__ = ["tell"]
+
+# How each store is opened, as another process would; a new one joins by a line here.
+STORES: dict[str, Callable[[Any], Callable[[], Store]]] = {
+    "memory": lambda _folder: SharedMemory(system_clock).open,
+    "apsw": lambda folder: lambda: SqliteStore(folder / "jobs.db"),
+    "stdlib": lambda folder: lambda: SqliteStore(folder / "jobs.db", driver="stdlib"),
+}
+
+
+@pytest.fixture(params=STORES)
+def open_store(request, tmp_path):
+    """Opens the store under test."""
+    return STORES[request.param](tmp_path)
+
+
+@pytest.fixture
+def make_queue(open_store) -> Iterator[Callable[..., Queue]]:
+    """Queues on one fresh store, each like a process of its own."""
+    made: list[Queue] = []
+
+    def make(**options: Any) -> Queue:
+        made.append(Queue(open_store, url="the store under test", **options))
+        return made[-1]
+
+    yield make
+    for queue in made:
+        queue.close()
+
+
+@pytest.fixture
+def queue(make_queue):
+    """A queue on a fresh store."""
+    return make_queue()
+
+
+@pytest.fixture
+def make_async_queue(open_store):
+    """Queues for asyncio on the store of `queue`; whoever makes one closes it."""
+    return lambda **options: AsyncQueue(open_store, url="the store under test", **options)
+
+
+class Looped:
+    """An `AsyncConsumer` in a loop of its own, with the verbs of a `Consumer`."""
+
+    def __init__(self, queue: AsyncQueue, *args: Any, name: str, start: int = 0, **options: Any) -> None:
+        self.queue = queue
+        source, run = args
+        self.inner: AsyncConsumer[Any] = AsyncConsumer(
+            source, AsyncProgress(queue, name, start), run, **options
+        )
+        self.loop = asyncio.new_event_loop()
+        self.thread = threading.Thread(target=self.loop.run_forever)
+        self.thread.start()
+
+    def _wait(self, coroutine: Any) -> Any:
+        return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(30)
+
+    def start(self) -> None:
+        self._wait(self.inner.start())
+
+    def stop(self) -> None:
+        self._wait(self.inner.stop())
+
+    def done(self, job_id: str) -> int:
+        return int(self._wait(self.inner.done(job_id)))
+
+    def check(self) -> None:
+        self.inner.check()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    def close(self) -> None:
+        self._wait(self.inner.stop())
+        self._wait(self.queue.close())
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self.thread.join()
+        self.loop.close()
+
+
+@pytest.fixture(params=["threads", "asyncio"])
+def make_consumer(request, queue, make_async_queue):
+    """Makes a consumer of either kind: (source, run, name=, start=, max_processing=, …)."""
+    made: list[Any] = []
+
+    def make(source: Any, run: Any, *, name: str = "c", start: int = 0, **options: Any) -> Any:
+        if request.param == "threads":
+            made.append(Consumer(source, Progress(queue, name, start), run, **options))
+        else:
+            made.append(Looped(make_async_queue(), source, run, name=name, start=start, **options))
+        return made[-1]
+
+    yield make
+    for consumer in made:
+        if isinstance(consumer, Looped):
+            consumer.close()
+        else:
+            consumer.stop()
