@@ -36,7 +36,8 @@ CREATE TABLE {schema}.jobs (
 
 -- A job stands in one or two of these: those of its place, and others only if it has a parent, a domain, a
 -- schedule or an expiry.
-CREATE INDEX jobs_ready ON {schema}.jobs (rank, id) WHERE place = 2;
+-- `rank + 0`, so that only who asks for that order is led along all that are READY.
+CREATE INDEX jobs_ready ON {schema}.jobs ((rank + 0), id) WHERE place = 2;
 CREATE INDEX jobs_ready_pair ON {schema}.jobs (tenant, task, rank, id) WHERE place = 2 AND NOT mock;
 CREATE INDEX jobs_scheduled ON {schema}.jobs (rank, id) WHERE place = 1;
 CREATE INDEX jobs_running ON {schema}.jobs (rank, id) WHERE place = 4;

@@ -21,12 +21,12 @@ SELECT '[' || string_agg(
 -- All READY jobs one after the other, passing by what does not match.
 -- name: ready
 SELECT id, {hot} FROM {schema}.jobs
-WHERE place = 2 AND rank BETWEEN %(low)s AND %(high)s AND (%(mock)s OR NOT mock)
-ORDER BY rank, id LIMIT %(limit)s FOR UPDATE SKIP LOCKED
+WHERE place = 2 AND rank + 0 BETWEEN %(low)s AND %(high)s AND (%(mock)s OR NOT mock)
+ORDER BY rank + 0, id LIMIT %(limit)s FOR UPDATE SKIP LOCKED
 
 -- name: ready_filtered
 SELECT id, {hot} FROM {schema}.jobs
-WHERE place = 2 AND rank BETWEEN %(low)s AND %(high)s AND (%(mock)s OR NOT mock)
+WHERE place = 2 AND rank + 0 BETWEEN %(low)s AND %(high)s AND (%(mock)s OR NOT mock)
     AND (%(tenants)s::text[] IS NULL OR tenant = ANY(%(tenants)s::text[]))
     AND (%(tasks)s::text[] IS NULL OR task = ANY(%(tasks)s::text[]))
     AND NOT EXISTS (
@@ -34,7 +34,7 @@ WHERE place = 2 AND rank BETWEEN %(low)s AND %(high)s AND (%(mock)s OR NOT mock)
         WHERE (passed.tenant IS NULL OR passed.tenant = jobs.tenant)
             AND (passed.task IS NULL OR passed.task = jobs.task)
     )
-ORDER BY rank, id LIMIT %(limit)s FOR UPDATE SKIP LOCKED
+ORDER BY rank + 0, id LIMIT %(limit)s FOR UPDATE SKIP LOCKED
 
 -- name: ready_of_pair
 SELECT id, {hot} FROM {schema}.jobs
