@@ -70,6 +70,14 @@ def test_what_is_shown_of_an_address_has_no_password():
     assert parse(url).shown == "postgresql://user@db.example:5433/app?schema=jobs"
 
 
+def test_a_queue_without_tasks_is_refused_without_its_password():
+    """`holdfast.work` names the queue that it cannot work for."""
+    queue = holdfast.connect(f"postgresql://user:{SECRET}@localhost/app")
+    with pytest.raises(BadInput, match="user@localhost") as caught:
+        holdfast.work(queue)
+    assert SECRET not in str(caught.value)
+
+
 def test_nobody_there_is_told_at_once(postgres):
     """It may be the wrong address, so there is no point in waiting."""
     text = told(f"postgresql://u:{SECRET}@127.0.0.1:1/db", Unavailable)

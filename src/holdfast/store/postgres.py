@@ -341,7 +341,7 @@ class PostgresStore:
         self._pool.close()
 
     def __del__(self) -> None:
-        if not self._closed:
+        if not getattr(self, "_closed", True):
             self._pool.close()
 
 

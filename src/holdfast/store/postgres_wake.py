@@ -18,7 +18,8 @@ from .postgres_sql import channel
 from .postgres_url import Address
 
 # How often one who waits looks by itself: where it listens, where it cannot, and while the server is away.
-LISTENING_S, LOOKING_S, AWAY_S = 5.0, 0.25, 1.0
+# Each look that finds a busy server costs a transaction, and an idle worker should be hardly noticed.
+LISTENING_S, LOOKING_S, AWAY_S = 30.0, 0.25, 1.0
 
 # Changes whenever a transaction that writes begins, in whichever database: cheap, and enough for a hint.
 _NEWEST = "SELECT pg_snapshot_xmax(pg_current_snapshot())::text"
