@@ -45,7 +45,7 @@ SETTINGS = {
 }
 TABLES = (
     *("jobs", "data", "results", "archive", "uniques", "domains", "counts", "changes", "lanes", "tenants"),
-    *("records", "log_items", "log_keys"),
+    *("records", "log_items", "log_keys", "commits"),
 )
 
 

@@ -51,7 +51,8 @@ class Proxy:
             if self._armed.is_set() and b"COMMIT" in data:
                 self._armed.clear()
                 cut.set()
-            server.sendall(data)
+            if not _sent(server, data):
+                break
         _shut(server)
 
     def _pass_down(self, client: socket.socket, server: socket.socket, cut: threading.Event) -> None:
@@ -60,7 +61,8 @@ class Proxy:
                 # The server has answered, so the commit is made.
                 self.swallowed.set()
                 break
-            client.sendall(data)
+            if not _sent(client, data):
+                break
         _shut(client)
 
 
@@ -69,6 +71,14 @@ def _received(end: socket.socket) -> bytes:
         return end.recv(65536)
     except OSError:
         return b""
+
+
+def _sent(end: socket.socket, data: bytes) -> bool:
+    try:
+        end.sendall(data)
+    except OSError:
+        return False
+    return True
 
 
 def _shut(end: socket.socket) -> None:

@@ -129,7 +129,7 @@ def test_a_restart_during_traffic_loses_nothing(server, immediately):
         threads += [threading.Thread(target=consume, args=(queue,)) for queue in (one, two)]
         for thread in threads:
             thread.start()
-        for _ in range(2):
+        for _ in range(4):
             _more(accepted, 50)
             server.stop(immediately=immediately)
             server.start()

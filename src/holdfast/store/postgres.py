@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 import psycopg
 
+from ..core.bounds import MINUTE_MS
 from ..core.errors import Conflict, HoldfastError, StoreError, Unavailable
 from ..core.limits import DomainKey
 from .clock import Clock, monotonic_s
@@ -43,6 +44,8 @@ TRIES = 100
 FIRST_NAP_S, LONGEST_NAP_S = 0.02, 0.5
 # When so many differences of counts were appended, somebody should fold them.
 FOLD_ROWS = 500
+# How long it can be seen whether a transaction was committed: much longer than anybody waits to know.
+MARKS_KEPT_MS = 10 * MINUTE_MS
 # How long the server's clock is reckoned from what it last said.
 CLOCK_TRUSTED_S = 60.0
 
@@ -140,17 +143,17 @@ class PostgresStore:
             try:
                 txn = self._begun(link, wants)
                 result = fn(txn)
-                xid = txn.number()
+                marked = txn.marked()
             except BaseException:
                 _roll_back(link)
                 raise
             try:
                 link.script("COMMIT")
             except psycopg.Error as error:
-                if not xid or not is_lost(error):
+                if not marked or not is_lost(error):
                     raise
                 link.close()
-                if not self._was_committed(xid):
+                if not self._was_committed(txn):
                     raise
         self._appended += txn.appended
         return result
@@ -178,16 +181,16 @@ class PostgresStore:
         schema = self.address.schema
         return PostgresTxn(link, self._writing, now_ms, schema=schema, locks=locks, limited=self._limited)
 
-    def _was_committed(self, xid: str) -> bool:
+    def _was_committed(self, txn: PostgresTxn) -> bool:
         """What became of a transaction whose COMMIT was sent, and never answered."""
         until_s = monotonic_s() + self._patience_s
         while monotonic_s() < until_s and not self._closed:
             try:
                 self._pool.drop()
                 with self._pool.link() as link:
-                    state = link.value("SELECT pg_xact_status(%s::xid8)", (xid,))
-                if state in ("committed", "aborted"):
-                    return bool(state == "committed")
+                    if not _is_under_way(link, txn.xid):
+                        # Only now: it may have been committed while we asked.
+                        return bool(link.value(self._writing["is_marked"], (txn.now_ms, txn.mark)))
             except (psycopg.Error, StoreError):
                 # Not back yet.
                 pass
@@ -309,6 +312,7 @@ class PostgresStore:
                 link.script(self._settings)
                 if not link.value("SELECT pg_try_advisory_xact_lock(%s)", (number,)):
                     return
+                link.change(self._writing["forget_marks"], (self.now_ms() - MARKS_KEPT_MS,))
                 if zero := link.rows(self._writing["fold"]):
                     tenants, tasks, places, states = zip(*zero, strict=True)
                     values = (texts(tenants), texts(tasks), numbers(places), texts(states))
@@ -343,6 +347,14 @@ class PostgresStore:
     def __del__(self) -> None:
         if not getattr(self, "_closed", True):
             self._pool.close()
+
+
+def _is_under_way(link: Link, xid: str) -> bool:
+    """Whether a transaction has not ended; after a crash the number may be another's, or nobody's yet."""
+    try:
+        return bool(link.value("SELECT pg_xact_status(%s::xid8)", (xid,)) == "in progress")
+    except psycopg.errors.InvalidParameterValue:
+        return False
 
 
 def _roll_back(link: Link) -> None:

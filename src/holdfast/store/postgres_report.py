@@ -45,7 +45,7 @@ INDEXES = (
     *("archive_pkey", "archive_ended", "uniques_pkey", "uniques_lapsing", "domains_pkey", "domains_due"),
     *("counts_pkey", "changes_ready", "lanes_pkey", "lanes_turns", "lanes_rests"),
     *("tenants_pkey", "tenants_turns", "tenants_rests", "records_pkey", "log_items_pkey"),
-    *("log_keys_pkey", "log_places"),
+    *("log_keys_pkey", "log_places", "commits_pkey"),
 )
 
 

@@ -7,6 +7,7 @@ Domains begin at version 1 again after a drop. That cannot deceive anybody: who 
 until the commit, and nobody drops or makes it meanwhile.
 """
 
+import secrets
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
@@ -51,8 +52,8 @@ class PostgresTxn(PostgresReads):
         super().__init__(link, sql, now_ms, schema=schema)
         self._limited = limited
         self._locks = locks
-        # The number of this transaction, once it has one; how many rows it has added to the counts.
-        self.xid = ""
+        # The number and the mark of this transaction, once it has them; how many rows the counts have of it.
+        self.xid, self.mark = "", 0
         self.appended = 0
         self.wrote = False
 
@@ -268,7 +269,9 @@ class PostgresTxn(PostgresReads):
         self.wrote = True
         tenants, tasks, places, states, by = zip(*rows, strict=True)
         values = (texts(tenants), texts(tasks), numbers(places), texts(states), numbers(by))
-        self.xid = self.link.value(self.sql["count"], (*values, numbers(self.turns.locks_of(ready))))
+        self.mark = secrets.randbits(63)
+        locks = numbers(self.turns.locks_of(ready))
+        self.xid = self.link.value(self.sql["count"], (*values, self.now_ms, self.mark, locks))
         self.appended += len(rows)
         if ready:
             self.turns.counted(ready)
@@ -300,11 +303,12 @@ class PostgresTxn(PostgresReads):
         if keys_up_to > 0:
             self._write("trim_log_keys", (log, keys_up_to))
 
-    def number(self) -> str:
-        """By which number the server can be asked what became of the transaction; "": it wrote nothing."""
+    def marked(self) -> bool:
+        """Leave a mark by which it can be seen whether this was committed; False if nothing was written."""
         if self.wrote and not self.xid:
-            self.xid = self.link.value("SELECT pg_current_xact_id_if_assigned()::text") or ""
-        return self.xid
+            self.mark = secrets.randbits(63)
+            self.xid = self.link.value(self.sql["mark"], (self.now_ms, self.mark))
+        return self.wrote
 
 
 def _row(job: Job) -> tuple[Any, ...]:

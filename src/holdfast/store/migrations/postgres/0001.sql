@@ -115,6 +115,11 @@ CREATE TABLE {schema}.changes (
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
 CREATE INDEX changes_ready ON {schema}.changes (tenant, task) WHERE place = 2;
 
+-- The marks of the last minutes' transactions, by which one whose COMMIT was never answered is found. Not by its
+-- number alone: after a crash a number that was given before it is given again.
+CREATE TABLE {schema}.commits (at_ms bigint NOT NULL, mark bigint NOT NULL, PRIMARY KEY (at_ms, mark))
+WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
+
 -- Whose turn it is, of tenants and of the tasks of each: whether they have READY jobs, and their last turn, a
 -- number. See docs/decisions/0004, and sql/postgres/turns.sql for how they are written.
 CREATE TABLE {schema}.lanes (

@@ -108,16 +108,26 @@ WHERE (domains.tenant, domains.name) = (new.tenant, new.name) AND domains.versio
 DELETE FROM {schema}.domains USING unnest(%s::text[], %s::bytea[], %s::bigint[]) AS gone (tenant, name, version)
 WHERE (domains.tenant, domains.name, domains.version) = (gone.tenant, gone.name, gone.version)
 
--- The locks of the lanes that are added to come along, and the number of the transaction: should the answer to
--- its COMMIT never arrive, it can be asked for.
+-- The locks of the lanes that are added to come along, and the mark and number of the transaction: should the
+-- answer to its COMMIT never arrive, it can be asked for.
 -- name: count
 WITH added AS (
     INSERT INTO {schema}.changes (tenant, task, place, state, number)
     SELECT * FROM unnest(%s::text[], %s::text[], %s::smallint[], %s::text[], %s::bigint[])
-)
+),
+marked AS (INSERT INTO {schema}.commits (at_ms, mark) VALUES (%s, %s))
 SELECT pg_current_xact_id()::text, (
     SELECT count(*) FROM unnest(%s::bigint[]) AS lane (lock) WHERE pg_advisory_xact_lock_shared(lock) IS NULL
 )
+
+-- name: mark
+WITH marked AS (INSERT INTO {schema}.commits (at_ms, mark) VALUES (%s, %s)) SELECT pg_current_xact_id()::text
+
+-- name: is_marked
+SELECT EXISTS (SELECT FROM {schema}.commits WHERE at_ms = %s AND mark = %s)
+
+-- name: forget_marks
+DELETE FROM {schema}.commits WHERE at_ms < %s
 
 -- Answers what has come to zero.
 -- name: fold
