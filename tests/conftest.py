@@ -9,6 +9,7 @@ from hypothesis import settings
 from hypothesis.configuration import set_hypothesis_home_dir
 
 from tests.leftovers import Leftovers
+from tests.servers import PostgresServer, Schemas, postgres_or_skip
 
 # The shipped suites assert too, and should tell as much as tests do when they fail.
 pytest.register_assert_rewrite("holdfast.testing")
@@ -27,3 +28,28 @@ def nothing_left_running() -> Iterator[None]:
     yield
     if left := leftovers.wait():
         pytest.fail("left running: " + "; ".join(left), pytrace=False)
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """A PostgreSQL for all tests of this process."""
+    server = postgres_or_skip(shared=True)
+    try:
+        yield server
+    finally:
+        server.close()
+
+
+@pytest.fixture(scope="session")
+def postgres_schemas(postgres: PostgresServer) -> Iterator[Schemas]:
+    """Its schemas."""
+    schemas = Schemas(postgres)
+    yield schemas
+    schemas.close()
+
+
+@pytest.fixture
+def postgres_url(postgres_schemas: Schemas) -> Iterator[str]:
+    """The address of an empty store in PostgreSQL."""
+    with postgres_schemas.one() as name:
+        yield postgres_schemas.server.url(name)

@@ -11,8 +11,11 @@ from pathlib import Path
 # How long a thread or process that is on its way out may take before it counts as left behind.
 GRACE_SECONDS = 2.0
 
-# Python's own helpers, which live until the interpreter ends.
-HELPERS = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
+# In the command of a server that all tests of this process share.
+SHARED = "holdfast-shared-"
+
+# Python's own helpers, and those servers, which live until the interpreter ends.
+HELPERS = ("multiprocessing.resource_tracker", "multiprocessing.forkserver", SHARED)
 
 
 class Leftovers:

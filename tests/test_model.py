@@ -1,4 +1,6 @@
-"""Random histories: the SQLite store against the memory store, and the memory store against its promises."""
+"""Random histories: each store against the memory store, and the memory store against its promises."""
+
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, seed, settings
@@ -6,18 +8,40 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from holdfast.core import limits
 from holdfast.engine import chores, claims, limiting, upkeep
+from holdfast.store.clock import Clock
+from holdfast.store.postgres import PostgresStore
 from holdfast.store.sqlite import SqliteStore
 from holdfast.testing.model import Model, machine
+from tests.servers import Schemas
 
 STEPS = 50
 # In pieces, for as many processors, and because Hypothesis remembers all that it has tried.
 HISTORIES, PIECES = 500, 4
 PROOF_HISTORIES, PROOF_PIECES = 20_000, 40
+# By way of a server a history takes ten times as long.
+SERVED_HISTORIES, SERVED_PIECES = 60, 4
+SERVED_PROOF_HISTORIES, SERVED_PROOF_PIECES = 500, 10
 
 
 def sqlite(driver: str = "apsw") -> type[Model]:
     """The model of the SQLite store."""
     return machine(lambda clock, folder: SqliteStore(folder / "jobs.db", clock=clock, driver=driver))
+
+
+def served(schemas: Schemas) -> type[Model]:
+    """The model of the PostgreSQL store. A history has its folder, and here its schema, to itself."""
+    taken: dict[Path, str] = {}
+
+    def make(clock: Clock, folder: Path) -> PostgresStore:
+        if folder not in taken:
+            # The one before is over, and all its stores are closed.
+            for name in taken.values():
+                schemas.give(name)
+            taken.clear()
+            taken[folder] = schemas.take()
+        return PostgresStore(schemas.server.url(taken[folder]), clock=clock)
+
+    return machine(make)
 
 
 def run(model: type[Model], histories: int, *, piece: int | None = None) -> None:
@@ -59,6 +83,13 @@ def test_sqlite_by_the_standard_library_shows_what_memory_shows():
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.parametrize("piece", range(SERVED_PIECES))
+def test_postgres_shows_what_memory_shows(piece, postgres_schemas):
+    """By way of a server."""
+    run(served(postgres_schemas), SERVED_HISTORIES // SERVED_PIECES, piece=piece)
+
+
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("piece", range(PIECES))
 def test_memory_keeps_every_promise_in_small_bites(piece, small_bites):
     """What the rules promise holds after every step, also where every step leaves something undone."""
@@ -70,6 +101,13 @@ def test_memory_keeps_every_promise_in_small_bites(piece, small_bites):
 def test_sqlite_shows_what_memory_shows_in_many_histories(piece):
     """Other histories each time; what fails prints how to repeat it."""
     run(sqlite(), PROOF_HISTORIES // PROOF_PIECES)
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("piece", range(SERVED_PROOF_PIECES))
+def test_postgres_shows_what_memory_shows_in_many_histories(piece, postgres_schemas):
+    """By way of a server."""
+    run(served(postgres_schemas), SERVED_PROOF_HISTORIES // SERVED_PROOF_PIECES)
 
 
 @pytest.mark.proof

@@ -17,8 +17,8 @@ import msgspec
 
 from holdfast.core import unique
 from holdfast.core.job import State
-from holdfast.store.contract import JobFilter
-from holdfast.store.sqlite import SqliteStore
+from holdfast.queue.connect import store_maker
+from holdfast.store.contract import JobFilter, Store
 from holdfast.testing import model_view
 from holdfast.testing.model_checks import CHECKS
 from holdfast.testing.model_view import View
@@ -28,9 +28,9 @@ from . import ledger
 Event = dict[str, Any]
 
 
-def broken(path: Path, ledger_path: Path) -> list[str]:
+def broken(address: Path | str, ledger_path: Path) -> list[str]:
     """Everything that is wrong with a store after its processes have gone: nothing, one hopes."""
-    store = SqliteStore(path)
+    store = store_maker(str(address))()
     try:
         told = sound(store)
         view = look(store)
@@ -43,13 +43,13 @@ def broken(path: Path, ledger_path: Path) -> list[str]:
     return told
 
 
-def sound(store: SqliteStore) -> list[str]:
+def sound(store: Store) -> list[str]:
     """What `doctor` says. It tidies up what the killed have left, and has nothing more to say after that."""
     told = [text for text in store.check() if "sockets of processes that are gone" not in text]
     return told + store.check()
 
 
-def look(store: SqliteStore) -> View:
+def look(store: Store) -> View:
     """All that can be seen."""
     live = store.read(lambda txn: txn.jobs(JobFilter(), after=0, limit=model_view.ALL))
     keys = [held.id for job in live if (held := unique.held_after(job))]

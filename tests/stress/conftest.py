@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -15,3 +16,11 @@ def tell(capsys: pytest.CaptureFixture[str], request: pytest.FixtureRequest) -> 
             sys.stdout.write(f"\n    {request.node.name}: {text}\n")
 
     return say
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The address of an empty store that processes can share, of each kind."""
+    if request.param == "postgres":
+        return str(request.getfixturevalue("postgres_url"))
+    return str(tmp_path / "jobs.db")

@@ -1,4 +1,4 @@
-"""Many processes hammer one SQLite file, some are killed and replaced: no job is lost, none has two holders.
+"""Many processes hammer one store, some are killed and replaced: no job is lost, none has two holders.
 
 32 × hammer ──▶ one file         the dice kill one now and then, and another takes over its share
      │
@@ -30,6 +30,9 @@ class Size(NamedTuple):
 
 SMALL = Size(processes=8, jobs=3_000, kills=10, patience_s=100)
 FULL = Size(processes=32, jobs=100_000, kills=300, patience_s=3_600)
+# By way of a server each step takes ten times as long.
+SMALL_SERVED = Size(processes=8, jobs=800, kills=5, patience_s=100)
+FULL_SERVED = Size(processes=16, jobs=20_000, kills=60, patience_s=3_600)
 
 
 @pytest.mark.parametrize(
@@ -37,14 +40,26 @@ FULL = Size(processes=32, jobs=100_000, kills=300, patience_s=3_600)
 )
 def test_every_accepted_job_is_kept_and_none_has_two_holders(tmp_path, size, tell, monkeypatch):
     """Add, claim, answer, children and limits all at once, with SIGKILL in between."""
+    _hammer(str(tmp_path / "jobs.db"), tmp_path / "ledger", size, tell, monkeypatch)
+
+
+@pytest.mark.parametrize(
+    "size",
+    [pytest.param(SMALL_SERVED, id="small"), pytest.param(FULL_SERVED, id="full", marks=pytest.mark.proof)],
+)
+def test_the_same_by_way_of_a_server(postgres_url, tmp_path, size, tell, monkeypatch):
+    """Where batches run side by side."""
+    _hammer(postgres_url, tmp_path / "ledger", size, tell, monkeypatch)
+
+
+def _hammer(path, book, size, tell, monkeypatch):
     monkeypatch.setattr(model_view, "ALL", 10_000_000)
-    path, book = tmp_path / "jobs.db", tmp_path / "ledger"
-    with holdfast.connect(str(path)) as queue:
+    with holdfast.connect(path) as queue:
         for domain, limit in hammer.LIMITS.items():
             queue.limit(domain, **limit)
 
     with Crew() as crew:
-        killed = _hammered(crew, size, path=str(path), ledger=str(book))
+        killed = _hammered(crew, size, path=path, ledger=str(book))
     _finish(path, book)
 
     assert checks.broken(path, book) == []

@@ -34,9 +34,9 @@ SIZES = [pytest.param(SMALL, id="small"), pytest.param(FULL, id="full", marks=py
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("rate", [10, 50])
-def test_a_rate_holds_across_processes_and_restarts(tmp_path, size, rate, tell):
+def test_a_rate_holds_across_processes_and_restarts(tmp_path, address, size, rate, tell):
     """No two jobs of the domain ever start inside one interval; and hardly one interval is wasted."""
-    path, book = tmp_path / "jobs.db", tmp_path / "ledger"
+    path, book = address, tmp_path / "ledger"
     jobs = size.jobs * rate // 10
 
     with holdfast.connect(str(path)) as queue:
@@ -55,9 +55,9 @@ def test_a_rate_holds_across_processes_and_restarts(tmp_path, size, rate, tell):
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_concurrency_holds_across_processes_restarts_and_kills(tmp_path, size, tell):
+def test_concurrency_holds_across_processes_restarts_and_kills(tmp_path, address, size, tell):
     """Of four processes only three ever have a job; that of a killed one counts until its lease ends."""
-    path, book = tmp_path / "jobs.db", tmp_path / "ledger"
+    path, book = address, tmp_path / "ledger"
 
     with holdfast.connect(str(path)) as queue:
         queue.limit("site", concurrency=3)

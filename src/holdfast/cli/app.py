@@ -36,6 +36,7 @@ COMMANDS = {
     "top": "top",
     "serve": "serve",
     "doctor": "doctor",
+    "migrate": "migrate",
     "bench": "bench",
     "completion": "completion",
     "version": "version",

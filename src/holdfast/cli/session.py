@@ -53,9 +53,12 @@ class Session:
         return connect_async(self.store, tenant=self.tenant, join=False)
 
     def _check(self, *, exists: bool = False) -> None:
-        from ..queue.connect import store_file
+        from ..queue.connect import is_served, store_file
 
         path = store_file(self.store)
+        if is_served(self.store):
+            # Whether it is there is asked of the server, by the first verb.
+            return
         if path is None:
             needed = "one that outlives this command, such as a file"
             raise BadInput("store", self.store, needed=needed)
@@ -96,7 +99,7 @@ def settings(*, env: bool = False) -> Callable[[F], F]:
         "--store",
         metavar="URL",
         envvar="HOLDFAST_STORE" if env else None,
-        help=f"The store: a file name, or sqlite:///…  [HOLDFAST_STORE, or {STORE}]",
+        help=f"The store: a file name, sqlite:///…, or postgresql://…  [HOLDFAST_STORE, or {STORE}]",
         callback=_set,
         expose_value=False,
     )

@@ -88,10 +88,31 @@ class Engine:
                 self.ids.tentative = maker.held
             return reply
 
+        if getattr(self.store, "lends_apart", False):
+            self._number_ahead(len(command.jobs) if isinstance(command, c.Add) else 1)
         reply = self.store.borrow(connection, fn)
         if isinstance(reply, Exception):
             raise reply
         return reply
+
+    def _number_ahead(self, count: int) -> None:
+        """Have a number for some time to come, by a transaction of our own.
+
+        Taken inside the caller's it would be locked for as long as his lasts. Where he has the only lock
+        that there is, we cannot.
+        """
+        if not self.ids.is_low(count, self.store.now_ms()):
+            return
+        maker: IdMaker | None = None
+
+        def fn(txn: Txn) -> None:
+            nonlocal maker
+            maker = self.ids.begin(txn)
+            maker.ahead()
+
+        self.store.run(fn)
+        assert maker is not None
+        self.ids.adopt(maker)
 
     def read(self, fn: Callable[[ReadTxn], T]) -> T:
         """Look at the store, beside writers."""

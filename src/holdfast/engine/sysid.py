@@ -72,6 +72,14 @@ class IdSource:
         """The moment of the last id made."""
         return ids.time_of(self._last)
 
+    def is_low(self, count: int, now_ms: int) -> bool:
+        """Whether the right to so many more ids, or the number itself, runs out soon."""
+        held = self.held
+        if held is None or now_ms > held.lease.until_ms - RENEW_MS:
+            return True
+        last_ms = max(now_ms, self.last_ms) + count // ids.SEQUENCES
+        return last_ms > held.lease.ids_until_ms - RENEW_MS
+
     def give_back(self, store: Store) -> None:
         """Free the number for others, who start after the last id that was made."""
         if self.held is None:
@@ -127,6 +135,10 @@ class IdMaker:
             ticks = self._source.next_ticks(count, self._txn.now_ms, held.floor)
         number = held.number
         self._ready = iter([ids.pack(tick, number, tick % ids.SLOTS) for tick in ticks])
+
+    def ahead(self) -> None:
+        """Take or renew the number now, whether it is time or not."""
+        self._renew()
 
     def make(self, *, slot: int | None) -> int:
         """An id that was never made before."""

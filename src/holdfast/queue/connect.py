@@ -3,16 +3,20 @@
 The one place with lazy imports, so that nobody needs the drivers of other stores.
 """
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from ..core.errors import BadInput
+from ..core.errors import BadInput, StoreError
 from ..store.contract import Store
 from .aio import AsyncQueue
 from .options import Duration
 from .queue import Queue
+
+POSTGRES = ("postgresql", "postgres")
+STORES = "a file name, sqlite:///…, postgresql://…, or memory://"
 
 
 def connect(
@@ -25,7 +29,7 @@ def connect(
     join: bool = True,
     clock: Callable[[], int] | None = None,
 ) -> Queue:
-    """A queue on a store: a file name or `sqlite:///…`, or `memory://`.
+    """A queue on a store: a file name or `sqlite:///…`, `postgresql://…?schema=holdfast`, or `memory://`.
 
     Nothing is opened before the first verb.
 
@@ -60,7 +64,7 @@ def store_maker(
 ) -> Callable[[], Store]:
     """What opens the store of an address; the address is checked at once."""
     if not isinstance(url, str) or not url:
-        raise BadInput("store", url, needed="a file name, sqlite:///…, or memory://")
+        raise BadInput("store", url, needed=STORES)
     scheme = url.partition("://")[0] if "://" in url else "sqlite"
     options: dict[str, Any] = {} if clock is None else {"clock": clock}
     if scheme == "memory":
@@ -72,13 +76,46 @@ def store_maker(
             if options["driver"] not in ("apsw", "stdlib"):
                 raise BadInput("driver", options["driver"], needed="apsw or stdlib")
         return _sqlite(path, options | {"join": join})
-    raise BadInput("store", f"{scheme}://…", needed="a file name, sqlite:///…, or memory://")
+    if scheme in POSTGRES:
+        if driver is not None:
+            raise BadInput("driver", driver, needed="absent: it is for SQLite")
+        return _postgres(url, options)
+    raise BadInput("store", f"{scheme}://…", needed=STORES)
 
 
 def store_file(url: str) -> Path | None:
     """The file that a store of this address is kept in; None where it is in no file."""
     store_maker(url)
-    return None if url.startswith("memory://") else Path(_path(url)[0])
+    return Path(_path(url)[0]) if url.startswith("sqlite://") or "://" not in url else None
+
+
+def is_served(url: str) -> bool:
+    """Whether the store of this address is on a server."""
+    return isinstance(url, str) and url.partition("://")[0] in POSTGRES
+
+
+def migrate(url: str, *, show: bool = False) -> list[int] | str:
+    """Bring the store of an address up to date, by which versions; or the SQL that would (`show`)."""
+    if not is_served(url):
+        raise BadInput(
+            "store", shown_url(url), needed="postgresql://…: other stores are brought up to date when opened"
+        )
+    _postgres(url, {})
+    from ..store.postgres import PostgresStore
+
+    store = PostgresStore(url)
+    try:
+        return store.migrations() if show else store.migrate()
+    finally:
+        store.close()
+
+
+def shown_url(url: str) -> str:
+    """An address for people: without its password."""
+    head, mark, tail = url.partition("://")
+    userinfo, at, where = tail.rpartition("@")
+    shown = f"{head}{mark}{userinfo.partition(':')[0]}{at}{where}" if mark else url
+    return re.sub(r"([?&](?:password|sslpassword)=)[^&]*", r"\1…", shown)
 
 
 def _path(url: str) -> tuple[str, dict[str, str]]:
@@ -100,6 +137,19 @@ def _memory(options: dict[str, Any]) -> Callable[[], Store]:
     from ..store.memory import MemoryStore
 
     return lambda: MemoryStore(**options)
+
+
+def _postgres(url: str, options: dict[str, Any]) -> Callable[[], Store]:
+    try:
+        from ..store.postgres import PostgresStore
+        from ..store.postgres_url import parse
+    except ImportError as error:
+        if (error.name or "").partition(".")[0] not in ("psycopg", "psycopg_binary", "psycopg_c"):
+            raise
+        raise StoreError("PostgreSQL needs psycopg: pip install 'holdfast[postgres]'") from None
+    # Whatever is wrong with the address is told now.
+    parse(url)
+    return lambda: PostgresStore(url, **options)
 
 
 def _sqlite(path: str, options: dict[str, Any]) -> Callable[[], Store]:

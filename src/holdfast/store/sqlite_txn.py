@@ -5,39 +5,25 @@ that it changed as many rows as were given is the proof that all were as expecte
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import msgspec
-from msgspec.structs import replace
 
 from ..core import rank
 from ..core.errors import Conflict
-from ..core.job import Body, Job, Place, size_of
+from ..core.job import Body, Job, Place
 from ..core.limits import Domain
 from ..core.unique import Unique, UniqueKey
 from . import turns
 from .contract import ClaimQuery, CountKey, LogRow
+from .form import encode, rest_maker, rest_of
 from .sqlite_claim import pick
 from .sqlite_driver import Link
 from .sqlite_glob import pick_matching
 from .sqlite_presence import Presence
 from .sqlite_reads import SqliteReads
 from .sqlite_sql import JOBS, SQL, TURN_OF, in_rows, listed
-
-_encode = msgspec.json.Encoder().encode
-
-# What stands in columns because a claim changes it. In `rest` it is always at its default, and so not
-# written: nothing there can ever be out of date.
-_COLD: dict[str, Any] = {
-    "place": Place.SCHEDULED,
-    "rank": 0,
-    "version": 1,
-    "owner": 0,
-    "lease_until": 0,
-    "started_at": 0,
-    "claim": 0,
-}
 
 
 class SqliteTxn(SqliteReads):
@@ -66,7 +52,7 @@ class SqliteTxn(SqliteReads):
         fresh, known = self._fresh([id for id, _ in rows])
         rows = rows if not known else [row for row, is_fresh in zip(rows, fresh, strict=True) if is_fresh]
         shared = list(_row(template)[1:-1])
-        rest = _rest_maker(template)
+        rest = rest_maker(template)
         for sql, values in in_rows("insert_alike", [(id, rest(id, data)) for id, data in rows]):
             self.changed += self.link.change(sql, shared + values)
         self._write("put_data", rows)
@@ -115,7 +101,7 @@ class SqliteTxn(SqliteReads):
         if not keep:
             self._drop_bodies([job.id for job in jobs])
             return
-        rows = [(j.id, j.finished_at, j.tenant, j.task, j.state.value, _encode(j).decode()) for j in jobs]
+        rows = [(j.id, j.finished_at, j.tenant, j.task, j.state.value, encode(j).decode()) for j in jobs]
         self._write("insert_archive", rows)
 
     def _drop_bodies(self, ids: Collection[int]) -> None:
@@ -183,7 +169,7 @@ class SqliteTxn(SqliteReads):
 
     def swap_domains(self, domains: Sequence[Domain]) -> None:
         """Add domains of version 1, replace others by their next version."""
-        rows = [(d.tenant, d.name, d.version, d.due_ms, _encode(d).decode()) for d in domains]
+        rows = [(d.tenant, d.name, d.version, d.due_ms, encode(d).decode()) for d in domains]
         changed = self._write("insert_domains", [row for row in rows if row[2] == 1])
         changed += self._write("swap_domains", [row for row in rows if row[2] != 1])
         if changed != len(rows):
@@ -250,22 +236,8 @@ def _row(job: Job) -> tuple[Any, ...]:
         job.parent_id,
         job.domain,
         job.schedule,
-        _encode(replace(job, **_COLD)).decode(),
+        rest_of(job),
     )
-
-
-def _rest_maker(template: Job) -> Callable[[int, Body], str]:
-    """What writes `rest` for jobs that are as `template`, without making each of them first."""
-    text = _encode(replace(template, id=0, size=1, **_COLD)).decode()
-    head, _, tail = text.removeprefix('{"id":0').rpartition('"size":1')
-
-    def rest(id: int, data: Body) -> str:
-        size = size_of(data)
-        if size:
-            return f'{{"id":{id}{head}"size":{size}{tail}'
-        return _encode(replace(template, id=id, size=0, **_COLD)).decode()
-
-    return rest
 
 
 def _text_or_bytes(value: bytes) -> str | bytes:

@@ -6,7 +6,7 @@ from typing import Any
 
 from ..core.errors import BadInput
 from ..queue.base import BaseQueue
-from ..queue.connect import store_maker
+from ..queue.connect import shown_url, store_maker
 from ..queue.options import Moment
 from ..queue.queue import Queue
 from ..store.contract import Store
@@ -65,7 +65,7 @@ def clock_of(queue: BaseQueue) -> Clock:
     clock = getattr(queue.line.committer.engine.store, "_clock", None)
     if not isinstance(clock, Clock):
         needed = "one whose clock moves: testing.queue(), or testing.in_memory(queue)"
-        raise BadInput("queue", queue.url, needed=needed)
+        raise BadInput("queue", shown_url(queue.url), needed=needed)
     return clock
 
 

@@ -27,6 +27,7 @@ from ..queue.aio import AsyncClaimedJob, AsyncQueue
 from ..queue.asks import Ask
 from ..queue.base import BaseQueue
 from ..queue.claimed import Holding
+from ..queue.connect import shown_url
 from ..queue.options import Duration
 from ..queue.queue import ClaimedJob, Queue
 from ..store.clock import monotonic_s
@@ -375,7 +376,7 @@ class _Coroutines(_Crew[AsyncQueue, _AsyncJob]):
 def _known(queue: BaseQueue, tasks: Iterable[Any] | None) -> tuple[str, ...]:
     """Which tasks to claim: those of the queue, or some of them. Others wait for somebody who knows them."""
     if not queue.tasks:
-        raise BadInput("queue", queue.url, needed="one with tasks: functions under @queue.task")
+        raise BadInput("queue", shown_url(queue.url), needed="one with tasks: functions under @queue.task")
     chosen = tuple(queue.tasks) if tasks is None else asks.task_names(tasks)
     unknown = [name for name in chosen or () if name not in queue.tasks]
     if not chosen or unknown:

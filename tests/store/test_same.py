@@ -1,4 +1,4 @@
-"""The SQLite store and the memory store, given the same random batches, show the same.
+"""Each store and the memory store, given the same random batches, show the same.
 
 Below the engine, so that also what it never asks for is compared: `testing/model.py` does the rest.
 """
@@ -16,6 +16,7 @@ from holdfast.core.limits import Domain
 from holdfast.core.unique import Unique
 from holdfast.store.contract import ClaimQuery, CountKey, JobFilter, WaitingQuery
 from holdfast.store.memory import MemoryStore
+from holdfast.store.postgres import PostgresStore
 from holdfast.store.sqlite import SqliteStore
 from holdfast.testing.clock import MovedClock
 
@@ -263,18 +264,25 @@ def outcome(store, batch):
         return "conflict"
 
 
-@pytest.mark.parametrize("driver", ["apsw", "stdlib"])
+def opened(request, kind, path, clock):
+    """A store of a kind."""
+    if kind == "postgres":
+        return PostgresStore(request.getfixturevalue("postgres_url"), clock=clock)
+    return SqliteStore(path, driver=kind, clock=clock)
+
+
+@pytest.mark.parametrize("kind", ["apsw", "stdlib", "postgres"])
 @pytest.mark.parametrize("seed", range(12))
-def test_random_batches_show_the_same(tmp_path, driver, seed):
+def test_random_batches_show_the_same(request, tmp_path, kind, seed):
     """After every batch all that can be seen of both is equal, and so is what the batch returned."""
     clock, dice = MovedClock(START_MS), Dice(seed)
-    memory, sqlite = MemoryStore(clock), SqliteStore(tmp_path / "jobs.db", driver=driver, clock=clock)
+    memory, store = MemoryStore(clock), opened(request, kind, tmp_path / "jobs.db", clock)
 
     for _ in range(60):
         batch = [dice.pick(STEPS)(dice) for _ in range(dice.random.randrange(1, 3))]
-        assert outcome(sqlite, batch) == outcome(memory, batch)
-        before, after = memory.read(look), sqlite.read(look)
+        assert outcome(store, batch) == outcome(memory, batch)
+        before, after = memory.read(look), store.read(look)
         assert after == before
         dice.known = before["load"]
 
-    sqlite.close()
+    store.close()

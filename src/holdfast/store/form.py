@@ -1,0 +1,42 @@
+"""How stores that have columns write a job: what a claim changes in columns, the rest as JSON."""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from ..core.job import Body, Job, Place, size_of
+
+encode = msgspec.json.Encoder().encode
+
+# What stands in columns because a claim changes it. In `rest` it is always at its default, and so not
+# written: nothing there can ever be out of date.
+COLD: dict[str, Any] = {
+    "place": Place.SCHEDULED,
+    "rank": 0,
+    "version": 1,
+    "owner": 0,
+    "lease_until": 0,
+    "started_at": 0,
+    "claim": 0,
+}
+
+
+def rest_of(job: Job) -> str:
+    """The JSON of a job without what stands in columns."""
+    return encode(replace(job, **COLD)).decode()
+
+
+def rest_maker(template: Job) -> Callable[[int, Body], str]:
+    """What writes `rest` for jobs that are as `template`, without making each of them first."""
+    text = encode(replace(template, id=0, size=1, **COLD)).decode()
+    head, _, tail = text.removeprefix('{"id":0').rpartition('"size":1')
+
+    def rest(id: int, data: Body) -> str:
+        size = size_of(data)
+        if size:
+            return f'{{"id":{id}{head}"size":{size}{tail}'
+        return encode(replace(template, id=id, size=0, **COLD)).decode()
+
+    return rest

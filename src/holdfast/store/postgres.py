@@ -1,0 +1,365 @@
+"""The PostgreSQL store: one schema, any number of machines.
+
+    run      a connection of the pool ▶ BEGIN ▶ fn(PostgresTxn) ▶ COMMIT; again if somebody else was faster,
+             or the connection broke
+    read     a connection of the pool ▶ BEGIN REPEATABLE READ READ ONLY ▶ fn(PostgresReads) ▶ ROLLBACK
+    borrow   the caller's connection ▶ SAVEPOINT ▶ fn(PostgresTxn) ▶ RELEASE; the caller commits
+
+Batches run side by side; what keeps them apart is in docs/decisions/0007. Nothing is opened before the first
+verb. No state of a session is relied upon, so that a pooler of transactions may stand between.
+"""
+
+import threading
+from collections.abc import Callable
+from time import sleep
+from typing import Any, TypeVar
+
+import psycopg
+
+from ..core.bounds import MINUTE_MS
+from ..core.errors import Conflict, HoldfastError, StoreError, Unavailable
+from ..core.limits import DomainKey
+from .clock import Clock, monotonic_s
+from .contract import ReadTxn, Txn
+from .postgres_faults import Lost, Pooled, faults, is_lost
+from .postgres_lend import check_place, lent, place_of
+from .postgres_link import Link
+from .postgres_locks import Locks, Wants
+from .postgres_open import make_ready, migrate, script
+from .postgres_pool import Pool
+from .postgres_presence import Presence
+from .postgres_reads import PostgresReads
+from .postgres_report import complaints, particulars
+from .postgres_sql import channel, lock_number, numbers, statements, texts
+from .postgres_txn import PostgresTxn
+from .postgres_url import parse
+from .postgres_wake import Wake
+
+T = TypeVar("T")
+
+# How long a batch waits for its turn, or for a server that went away.
+PATIENCE_S = 30.0
+# How often a batch is done again when what it expected has changed.
+TRIES = 100
+FIRST_NAP_S, LONGEST_NAP_S = 0.02, 0.5
+# When so many differences of counts were appended, somebody should fold them.
+FOLD_ROWS = 500
+# How long it can be seen whether a transaction was committed: much longer than anybody waits to know.
+MARKS_KEPT_MS = 10 * MINUTE_MS
+# How long the server's clock is reckoned from what it last said.
+CLOCK_TRUSTED_S = 60.0
+
+_NOW = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
+_VIEW = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;"
+# Every table has its index for every question; statistics of a queue, full now and empty in a second, would
+# only lead astray, and planning take longer than most statements. A lock that is not had in a second makes
+# the batch be done again.
+_PLANS = ("enable_seqscan", "enable_bitmapscan", "enable_hashjoin", "enable_mergejoin", "enable_sort", "jit")
+_SETTINGS = "".join(f"SET LOCAL {name} = off;" for name in _PLANS) + (
+    "SET LOCAL plan_cache_mode = force_generic_plan; SET LOCAL lock_timeout = '1s';"
+)
+# Superusers only; for others PostgreSQL looks for circles after a second.
+_SOON = "SET LOCAL deadlock_timeout = '50ms';"
+
+
+class PostgresStore:
+    """A store in one schema of a PostgreSQL database."""
+
+    def __init__(self, url: str, *, clock: Clock | None = None, patience_s: float = PATIENCE_S) -> None:
+        self.address = parse(url)
+        self._clock = clock
+        self._patience_s = patience_s
+        self._writing = statements(self.address.schema, locking=True)
+        self._reading = statements(self.address.schema, locking=False)
+        self._pool = Pool(self.address, self._make_ready, patience_s)
+        self._wake = Wake(self.address, self._pool)
+        self._presence = Presence(self.address, self._pool)
+        self._settings = _SETTINGS
+        self._was_open = False
+        self._closed = False
+        # What the server's clock said last, and when that was by ours.
+        self._heard: tuple[int, float] | None = None
+        # Domains that have a record, as far as is known.
+        self._limited: set[DomainKey] = set()
+        self._appended = 0
+        self._place: tuple[str, str, bool] | None = None
+        self._lock = threading.Lock()
+
+    def __repr__(self) -> str:
+        return f"PostgresStore({self.address.shown!r})"
+
+    def _make_ready(self, link: Link) -> None:
+        make_ready(link, self.address)
+        if link.value("SELECT current_setting('is_superuser')") == "on":
+            self._settings = _SETTINGS + _SOON
+        self._wake.opened(link)
+        self._was_open = True
+
+    def migrate(self) -> list[int]:
+        """Bring the schema up to date; which versions were made."""
+        with faults(self.address):
+            link = self._pool.connect()
+            try:
+                return migrate(link, self.address)
+            finally:
+                link.close()
+
+    def migrations(self) -> str:
+        """The SQL that makes the schema, for people who run it themselves."""
+        return script(self.address.schema)
+
+    def run(self, fn: Callable[[Txn], T]) -> T:
+        """Call `fn` as one transaction, which is on the server's disk when this returns."""
+        wants: Wants = {}
+        result = self._patiently(lambda: self._attempt(fn, wants))
+        if self._appended >= FOLD_ROWS:
+            self._fold()
+        return result
+
+    def _patiently(self, attempt: Callable[[], T]) -> T:
+        """Try until it is done, or it is clear that it cannot be."""
+        until_s, tries, nap_s = monotonic_s() + self._patience_s, 0, FIRST_NAP_S
+        while True:
+            try:
+                with faults(self.address):
+                    return attempt()
+            except Pooled:
+                self._pool.no_more_prepared()
+            except Conflict as error:
+                tries += 1
+                if tries >= TRIES or monotonic_s() >= until_s:
+                    text = f"a batch was done {tries} times, and each time something had changed ({error})"
+                    raise Unavailable(f"{self.address.shown}: {text}") from None
+            except Lost:
+                # An address that never led anywhere is told at once.
+                if not self._was_open or self._closed or monotonic_s() + nap_s >= until_s:
+                    raise
+                self._pool.drop()
+                sleep(nap_s)
+                nap_s = min(nap_s * 2, LONGEST_NAP_S)
+
+    def _attempt(self, fn: Callable[[Txn], T], wants: Wants) -> T:
+        with self._pool.link() as link:
+            try:
+                txn = self._begun(link, wants)
+                result = fn(txn)
+                marked = txn.marked()
+            except BaseException:
+                _roll_back(link)
+                raise
+            try:
+                link.script("COMMIT")
+            except psycopg.Error as error:
+                if not marked or not is_lost(error):
+                    raise
+                link.close()
+                if not self._was_committed(txn):
+                    raise
+        self._appended += txn.appended
+        return result
+
+    def _begun(self, link: Link, wants: Wants) -> PostgresTxn:
+        """A batch that has what it waited for; only then is it told the time."""
+        locks = Locks(link, self._writing, wants)
+        if wants:
+            link.script("BEGIN;" + self._settings)
+            locks.begin()
+            return self._txn(link, locks, self._time(link, ""))
+        return self._txn(link, locks, self._time(link, "BEGIN;" + self._settings))
+
+    def _time(self, link: Link, before: str) -> int:
+        """Run some statements, and ask for the time with the same breath."""
+        if self._clock is not None:
+            if before:
+                link.script(before)
+            return self._clock()
+        now_ms = int(link.script(f"{before}SELECT {_NOW}"))
+        self._heard = (now_ms, monotonic_s())
+        return now_ms
+
+    def _txn(self, link: Link, locks: Locks, now_ms: int) -> PostgresTxn:
+        schema = self.address.schema
+        return PostgresTxn(link, self._writing, now_ms, schema=schema, locks=locks, limited=self._limited)
+
+    def _was_committed(self, txn: PostgresTxn) -> bool:
+        """What became of a transaction whose COMMIT was sent, and never answered."""
+        until_s = monotonic_s() + self._patience_s
+        while monotonic_s() < until_s and not self._closed:
+            try:
+                self._pool.drop()
+                with self._pool.link() as link:
+                    if not _is_under_way(link, txn.xid):
+                        # Only now: it may have been committed while we asked.
+                        return bool(link.value(self._writing["is_marked"], (txn.now_ms, txn.mark)))
+            except (psycopg.Error, StoreError):
+                # Not back yet.
+                pass
+            sleep(FIRST_NAP_S)
+        raise Unavailable(
+            f"{self.address.shown} went away during a commit, and cannot be asked what became of it: "
+            "what was asked for may have been done, or not; look before you ask again"
+        )
+
+    def read(self, fn: Callable[[ReadTxn], T]) -> T:
+        """Call `fn` on one view of the schema as it is now, beside whoever writes."""
+        return self._look(
+            lambda link, now_ms: fn(PostgresReads(link, self._reading, now_ms, schema=self.address.schema))
+        )
+
+    def _look(self, fn: Callable[[Link, int], T]) -> T:
+        def attempt() -> T:
+            with self._pool.link() as link:
+                try:
+                    return fn(link, self._time(link, _VIEW + self._settings))
+                finally:
+                    _roll_back(link)
+
+        return self._patiently(attempt)
+
+    def borrow(self, connection: Any, fn: Callable[[Txn], T]) -> T:
+        """Call `fn` inside the caller's transaction, which the caller commits or rolls back.
+
+        `connection` must lead to this store's database, and be in a transaction or begin one by itself.
+        """
+        with faults(self.address):
+            link = lent(connection)
+            self._check_place(link)
+            wants: Wants = {}
+            for _ in range(TRIES):
+                try:
+                    with faults(self.address):
+                        return self._inside(link, fn, wants)
+                except Conflict:
+                    continue
+        raise Unavailable(
+            f"{self.address.shown}: somebody else has changed the same since your transaction began; "
+            "roll it back, and try again"
+        )
+
+    def _inside(self, link: Link, fn: Callable[[Txn], T], wants: Wants) -> T:
+        link.script("SAVEPOINT holdfast")
+        try:
+            locks = Locks(link, self._writing, wants)
+            locks.begin()
+            result = fn(self._txn(link, locks, self._time(link, "")))
+            if self.address.notify:
+                # Heard when the caller commits, by all, ourselves too.
+                link.value("SELECT pg_notify(%s, '')", (channel(self.address.schema),))
+        except BaseException:
+            if link.is_open:
+                link.script("ROLLBACK TO SAVEPOINT holdfast; RELEASE SAVEPOINT holdfast")
+            raise
+        link.script("RELEASE SAVEPOINT holdfast")
+        return result
+
+    def _check_place(self, link: Link) -> None:
+        theirs = place_of(link, self.address.schema)
+        if self._place != theirs:
+            # Perhaps the server was started anew.
+            self._place = self._look(lambda ours, _: place_of(ours, self.address.schema))
+            check_place(link, self.address, self._place)
+
+    # Whoever adds by a caller's connection has to have the right to its numbers before: taken inside his
+    # transaction they would be locked for as long as that lasts.
+    lends_apart = True
+
+    def now_ms(self) -> int:
+        """The server's clock, by which all machines agree; asked for now and then, reckoned between."""
+        if self._clock is not None:
+            return self._clock()
+        heard = self._heard
+        if heard is None or monotonic_s() - heard[1] > CLOCK_TRUSTED_S:
+            try:
+                heard = (self._look(lambda _, now_ms: now_ms), monotonic_s())
+            except Unavailable:
+                if heard is None:
+                    raise
+        return heard[0] + int((monotonic_s() - heard[1]) * 1000)
+
+    def wait(self, timeout_s: float) -> bool:
+        """Sleep until told by another store of this schema, interrupted, or until somebody has written."""
+        with faults(self.address):
+            self._presence.keep()
+            return self._closed or self._wake.wait(timeout_s)
+
+    def notify(self) -> None:
+        """Wake the other stores of this schema that wait."""
+        if not self.address.notify:
+            return
+        try:
+            with faults(self.address), self._pool.link() as link:
+                link.value("SELECT pg_notify(%s, %s)", (channel(self.address.schema), self._wake.name))
+        except (HoldfastError, Conflict):
+            # A hint that is lost; they look by themselves.
+            pass
+
+    def interrupt(self) -> None:
+        """Wake our own `wait`, or the next one."""
+        self._wake.interrupt()
+
+    def appear(self, name: str) -> bool:
+        """Be seen until closed, by a lock of a session; False behind a pooler."""
+        with faults(self.address):
+            return self._presence.appear(name)
+
+    def _fold(self) -> None:
+        """Fold the counts, unless somebody is at it."""
+        self._appended = 0
+        number = lock_number(self.address.schema, "fold")
+
+        try:
+            with faults(self.address), self._pool.link() as link, link.connection.transaction():
+                link.script(self._settings)
+                if not link.value("SELECT pg_try_advisory_xact_lock(%s)", (number,)):
+                    return
+                link.change(self._writing["forget_marks"], (self.now_ms() - MARKS_KEPT_MS,))
+                if zero := link.rows(self._writing["fold"]):
+                    tenants, tasks, places, states = zip(*zero, strict=True)
+                    values = (texts(tenants), texts(tasks), numbers(places), texts(states))
+                    link.change(self._writing["drop_zero"], values)
+        except (HoldfastError, Conflict):
+            # The next one folds more.
+            pass
+
+    def check(self) -> list[str]:
+        """What is wrong, for `doctor`."""
+        try:
+            return self._look(
+                lambda link, now_ms: complaints(link, self.address, now_ms, own=self._clock is None)
+            )
+        except HoldfastError as error:
+            return [str(error)]
+
+    def facts(self) -> dict[str, str]:
+        """Version, settings and sizes."""
+        return self._look(lambda link, _: particulars(link, self.address))
+
+    def close(self) -> None:
+        """Let go of all connections."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+        self._wake.close()
+        self._presence.close()
+        self._pool.close()
+
+    def __del__(self) -> None:
+        if not getattr(self, "_closed", True):
+            self._pool.close()
+
+
+def _is_under_way(link: Link, xid: str) -> bool:
+    """Whether a transaction has not ended; after a crash the number may be another's, or nobody's yet."""
+    try:
+        return bool(link.value("SELECT pg_xact_status(%s::xid8)", (xid,)) == "in progress")
+    except psycopg.errors.InvalidParameterValue:
+        return False
+
+
+def _roll_back(link: Link) -> None:
+    try:
+        if link.is_open and link.in_transaction:
+            link.script("ROLLBACK")
+    except psycopg.Error:
+        link.close()

@@ -1,0 +1,140 @@
+"""How a claim takes its jobs without walking over those that it may not have, nor over those others have.
+
+Where one (tenant, task) is asked for its index is walked, where all are that of all READY jobs. Several pairs
+are merged by rank without a lock, and what of that is still free is taken; if others were faster, more is
+looked at. Only where there are very many pairs, or mocked jobs are wanted, are all READY jobs gone through.
+"""
+
+from typing import Any
+
+import msgspec
+
+from ..core import rank
+from ..core.bounds import MAX_TIME_MS
+from ..core.job import Job
+from .contract import ClaimQuery, Pick
+from .postgres_link import Link
+from .postgres_sql import numbers, texts
+
+# Beyond this many pairs a claim goes through the READY jobs instead of through the pairs.
+MOST_PAIRS = 256
+# When others have what was looked at, so many times as much is looked at next, and this often.
+WIDER, ROUNDS = 8, 4
+MOST_CANDIDATES = 10_000
+
+Pair = tuple[str, str]
+
+_JOBS = msgspec.json.Decoder(list[Job])
+
+
+class Taker:
+    """Takes jobs for one query."""
+
+    def __init__(self, link: Link, sql: dict[str, str], query: ClaimQuery) -> None:
+        self._link, self._sql, self._query = link, sql, query
+        low, high = _ranks(query.priority)
+        self._values: dict[str, Any] = {
+            "lease_rank": rank.lease(query.lease_until),
+            "owner": query.owner,
+            "until": query.lease_until,
+            "now": query.now_ms,
+            "low": low,
+            "high": high,
+            "limit": query.limit,
+        }
+
+    def take(self) -> list[Job]:
+        """Lease the first jobs that match; as they stood before, in order."""
+        query = self._query
+        if query.limit < 1:
+            return []
+        if query.picks:
+            return self._picked([p for p in query.picks if p[2] > 0 and query.is_asked(p[0], p[1])])
+        if query.tenant is None and query.tenants is None and query.tasks is None and not query.passing:
+            return self._taken("ready", mock=query.mock)
+        pairs = None if query.mock else self._pairs()
+        if pairs is None:
+            return self._scanned()
+        if len(pairs) == 1:
+            return self._taken("ready_of_pair", tenant=pairs[0][0], task=pairs[0][1])
+        return self._merged([(*pair, MOST_CANDIDATES) for pair in pairs]) if pairs else []
+
+    def _picked(self, picks: list[Pick]) -> list[Job]:
+        if not picks:
+            return []
+        if sum(most for _, _, most in picks) > self._query.limit:
+            return self._merged(picks)
+        return self._taken("ready_of_picks", **_named(picks))
+
+    def _taken(self, name: str, **values: Any) -> list[Job]:
+        answer = self._link.value(self._sql[name], self._values | values)
+        found = _JOBS.decode(answer) if answer is not None else []
+        return sorted(found, key=lambda job: (job.rank, job.id))
+
+    def _merged(self, picks: list[Pick]) -> list[Job]:
+        taken: list[Job] = []
+        look_at = self._query.limit
+        for _ in range(ROUNDS):
+            # Of a pair no more than it may have, also where some of that was taken in an earlier round.
+            left = [
+                (t, k, most - sum((job.tenant, job.task) == (t, k) for job in taken)) for t, k, most in picks
+            ]
+            named = _named([(tenant, task, min(most, look_at)) for tenant, task, most in left])
+            rows = self._link.rows(self._sql["candidates"], self._values | named | {"limit": look_at})
+            if rows:
+                ids = numbers(id for (id,) in rows)
+                taken += self._taken("ready_of_ids", ids=ids, limit=self._query.limit - len(taken))
+            if len(taken) == self._query.limit or len(rows) < look_at:
+                break
+            look_at = min(look_at * WIDER, MOST_CANDIDATES)
+        return sorted(taken, key=lambda job: (job.rank, job.id))
+
+    def _scanned(self) -> list[Job]:
+        query = self._query
+        return self._taken(
+            "ready_filtered",
+            mock=query.mock,
+            tenants=None if (asked := self._asked()) is None else texts(asked),
+            tasks=None if query.tasks is None else texts(query.tasks),
+            passed_tenants=texts(tenant for tenant, _ in query.passing),
+            passed_tasks=texts(task for _, task in query.passing),
+        )
+
+    def _pairs(self) -> list[Pair] | None:
+        """The pairs that may have matching jobs; None: too many to go by."""
+        query = self._query
+        if query.tasks is None:
+            asked = {"from": query.tenant or "", "tenant": query.tenant, "limit": MOST_PAIRS + 1}
+            pairs = [(tenant, task) for tenant, task in self._link.rows(self._sql["pairs"], asked)]
+            if len(pairs) > MOST_PAIRS:
+                return None
+        else:
+            tenants = self._tenants()
+            if len(tenants) * len(query.tasks) > MOST_PAIRS and len(tenants) > 1:
+                return None
+            pairs = [(tenant, task) for tenant in tenants for task in dict.fromkeys(query.tasks)]
+        return [pair for pair in pairs if query.is_asked(*pair)]
+
+    def _asked(self) -> list[str] | None:
+        """The tenants that are asked for; None: any."""
+        query = self._query
+        if query.tenant is None:
+            return None if query.tenants is None else list(dict.fromkeys(query.tenants))
+        return [query.tenant] if query.tenants is None or query.tenant in query.tenants else []
+
+    def _tenants(self) -> list[str]:
+        if (asked := self._asked()) is not None:
+            return asked
+        return [tenant for (tenant,) in self._link.rows(self._sql["tenants"], (MOST_PAIRS + 1,))]
+
+
+def _ranks(priority: int | None) -> tuple[int, int]:
+    # A READY rank begins with the priority, so one priority is a range of ranks.
+    if priority is None:
+        return 0, rank.LAST
+    return rank.ready(priority, 0), rank.ready(priority, MAX_TIME_MS)
+
+
+def _named(picks: list[Pick]) -> dict[str, str]:
+    tenants, tasks, mosts = zip(*picks, strict=True)
+    return {"tenants": texts(tenants), "tasks": texts(tasks), "mosts": numbers(mosts)}

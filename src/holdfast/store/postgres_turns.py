@@ -1,0 +1,103 @@
+"""Whose turn it is, in PostgreSQL: lanes and tenants as rows, which nobody waits for to serve.
+
+`turns.py` has the order and `sql/postgres/turns.sql` says what the rows promise.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from ..core.job import Job
+from . import turns
+from .contract import ClaimQuery, WaitingQuery
+from .postgres_link import Link
+from .postgres_sql import lock_number, numbers, switches, texts
+
+
+class PostgresTurns:
+    """The order of service, as a view or a batch sees it."""
+
+    def __init__(self, link: Link, sql: dict[str, str], schema: str) -> None:
+        self._link, self._sql, self._schema = link, sql, schema
+
+    # What `turns.waiting` goes by
+
+    def tenants_by_turn(self, after: turns.Turn, limit: int) -> list[turns.Turn]:
+        """The tenants with READY jobs, in order."""
+        return [
+            (served, name) for served, name in self._link.rows(self._sql["tenants_by_turn"], (*after, limit))
+        ]
+
+    def turns_of(self, tenants: Sequence[str]) -> list[turns.Turn]:
+        """Those of these tenants that have READY jobs."""
+        rows = self._link.rows(self._sql["turns_of"], (texts(tenants),))
+        return [(served, tenant) for served, tenant in rows]
+
+    def tasks_by_turn(
+        self, tenants: Sequence[str], query: WaitingQuery, *, looked_at: int, limit: int
+    ) -> dict[str, list[tuple[str, int]]]:
+        """Of each tenant the first tasks that are asked for."""
+        values = {
+            "tenants": texts(tenants),
+            "tasks": None if query.tasks is None else texts(query.tasks),
+            "passed_tenants": texts(tenant for tenant, _ in query.passing),
+            "passed_tasks": texts(task for _, task in query.passing),
+            "looked_at": looked_at,
+            "limit": limit,
+        }
+        found: dict[str, list[tuple[str, int]]] = {}
+        for tenant, task, number in self._link.rows(self._sql["tasks_by_turn"], values):
+            found.setdefault(tenant, []).append((task, int(number)))
+        return found
+
+    # What a batch changes
+
+    def serve(self, jobs: Sequence[Job], query: ClaimQuery) -> None:
+        """These jobs were claimed: their lanes and tenants have had their turn."""
+        pairs = {(job.tenant, job.task) for job in jobs}
+        tenant, task = next(iter(pairs))
+        ((last, of_lane, of_tenant),) = self._link.rows(
+            self._sql["last_turn"], {"tenant": tenant, "task": task}
+        )
+        if len(pairs) == 1 and last > 0 and of_lane == of_tenant == last:
+            # It was the last to be served, and is so again: nothing changes.
+            return
+        served = turns.served(jobs, query, last)
+        tenants, tasks = zip(*served.lanes, strict=True)
+        values = (texts(tenants), texts(tasks), numbers(served.lanes.values()))
+        self._link.change(
+            self._sql["serve"], (*values, texts(served.tenants), numbers(served.tenants.values()))
+        )
+        if turns.is_sweep(last, newest := last + len(served.lanes)):
+            for name in ("forget_lanes", "forget_tenants"):
+                self._link.change(self._sql[name], (newest - turns.REMEMBERED, turns.SWEPT_AT_ONCE))
+
+    def locks_of(self, pairs: Mapping[turns.Pair, int]) -> list[int]:
+        """What is to be locked, shared, by whoever adds to these lanes (those whose number is above zero)."""
+        filled = [pair for pair, change in pairs.items() if change > 0]
+        locks = {self._lock("lane", *pair) for pair in filled}
+        return sorted(locks | {self._lock("tenant", tenant) for tenant, _ in filled})
+
+    def counted(self, pairs: Mapping[turns.Pair, int]) -> None:
+        """The READY jobs of these lanes have become more or fewer; `locks_of` has been locked."""
+        tenants, tasks = zip(*pairs, strict=True)
+        values = (texts(tenants), texts(tasks), switches(change > 0 for change in pairs.values()))
+        unlike = self._link.rows(self._sql["unlike"], values)
+        if filled := [(tenant, task) for tenant, task, is_filled in unlike if is_filled]:
+            self._link.change(self._sql["fill"], _named(filled))
+        if emptied := [(tenant, task) for tenant, task, is_filled in unlike if not is_filled]:
+            self._rest(emptied)
+
+    def _rest(self, emptied: list[turns.Pair]) -> None:
+        lanes = numbers(self._lock("lane", *pair) for pair in emptied)
+        tenants = numbers(self._lock("tenant", tenant) for tenant, _ in emptied)
+        # Looked at again once it is locked: somebody may have added just now.
+        alone = self._link.rows(self._sql["try_lanes"], (*_named(emptied), lanes, tenants))
+        if alone and self._link.change(self._sql["rest_lanes"], _named(alone)):
+            self._link.change(self._sql["rest_tenants"], (texts({tenant for tenant, _ in alone}),))
+
+    def _lock(self, sort: str, *what: str) -> int:
+        return lock_number(self._schema, sort, *what)
+
+
+def _named(pairs: Sequence[Sequence[str]]) -> tuple[str, str]:
+    tenants, tasks = zip(*pairs, strict=True)
+    return texts(tenants), texts(tasks)

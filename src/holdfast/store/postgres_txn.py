@@ -1,0 +1,353 @@
+"""One atomic batch on the PostgreSQL store: what can be written, and what is locked by being read.
+
+No rule is here. A statement takes a whole batch, and where versions must agree it says so in its WHERE: that
+it changed as many rows as were given is the proof that all were as expected.
+
+Domains begin at version 1 again after a drop. That cannot deceive anybody: who has read one holds its lock
+until the commit, and nobody drops or makes it meanwhile.
+"""
+
+import secrets
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+from ..core.errors import Conflict
+from ..core.job import Body, Job, Place
+from ..core.limits import Domain, DomainKey
+from ..core.unique import Unique, UniqueKey
+from .contract import ClaimQuery, CountKey, LogRow
+from .form import encode, rest_maker, rest_of
+from .postgres_claim import Taker
+from .postgres_link import Link
+from .postgres_locks import Locks
+from .postgres_reads import PostgresReads
+from .postgres_sql import COLUMNS, lock_number, numbers, raws, switches, texts
+from .turns import Pair
+
+# How many domains are remembered to have a record, and so are locked exclusively at once.
+REMEMBERED = 10_000
+
+# Records that belong to one job each. Who changes one changes its job as well, and its version decides.
+OF_JOBS = ("steps",)
+# Records of which each is changed by itself, and often: locked one by one. All of them are seldom read.
+ONE_BY_ONE = ("log", "progress")
+
+_ARRAYS: dict[str, Callable[[Any], str]] = {"boolean": switches, "text": texts, "bytea": raws}
+
+
+class PostgresTxn(PostgresReads):
+    """A batch; see `Txn` for what each verb promises. A job or domain comes once in a call."""
+
+    def __init__(
+        self,
+        link: Link,
+        sql: dict[str, str],
+        now_ms: int,
+        *,
+        schema: str,
+        locks: Locks,
+        limited: set[DomainKey],
+    ) -> None:
+        super().__init__(link, sql, now_ms, schema=schema)
+        self._limited = limited
+        self._locks = locks
+        # The number and the mark of this transaction, once it has them; how many rows the counts have of it.
+        self.xid, self.mark = "", 0
+        self.appended = 0
+        self.wrote = False
+
+    # Reading
+
+    def _lock(self, sort: str, *what: str | bytes) -> int:
+        return lock_number(self.schema, sort, *what)
+
+    def children(
+        self, parent_id: int, *, place: Place | None = None, after: int = 0, limit: int
+    ) -> list[Job]:
+        """The live children of a job, by id. Their parent is locked first, as `load` does it."""
+        self.link.value(self.sql["hold"], (parent_id,))
+        return super().children(parent_id, place=place, after=after, limit=limit)
+
+    def find_unique(self, keys: Collection[UniqueKey]) -> dict[UniqueKey, Unique]:
+        """Who holds these keys. Whoever asks is about to take one, or to set it free."""
+        self._locks.take({self._lock("unique", *key): True for key in keys})
+        return super().find_unique(keys)
+
+    def domains(self, keys: Collection[DomainKey]) -> dict[DomainKey, Domain]:
+        """What is kept of these domains."""
+        wanted: dict[int, bool] = {}
+        for key in keys:
+            number = self._lock("domain", *key)
+            wanted[number] = wanted.get(number, False) or key in self._limited
+        self._locks.take(wanted)
+        found = super().domains(keys)
+        if self.domains_at_ms > self.now_ms and not self._locks.were_early(wanted):
+            # Whoever had it before us is ahead of our time: by it a rate would seem to lie in the future.
+            self._locks.want(dict.fromkeys(wanted, True))
+        # One that has a record is about to be changed.
+        self._change_domains(found)
+        return found
+
+    def _change_domains(self, keys: Collection[DomainKey]) -> None:
+        if len(self._limited) > REMEMBERED:
+            self._limited.clear()
+        self._limited.update(keys)
+        self._locks.take({self._lock("domain", *key): True for key in keys})
+
+    def records(self, kind: str, names: Collection[str] | None = None) -> dict[str, bytes]:
+        """Small named records. Nobody writes any of that kind until the commit."""
+        self._take_records(kind, names, exclusive=False)
+        return super().records(kind, names)
+
+    def _take_records(self, kind: str, names: Collection[str] | None, *, exclusive: bool) -> None:
+        whole = self._lock("records", kind)
+        if kind in ONE_BY_ONE:
+            # Who reads them all has the kind for himself; the others share it, and have each their own.
+            one_by_one = {self._lock("record", kind, name): True for name in names or ()}
+            self._locks.take({whole: names is None} | one_by_one)
+        elif kind not in OF_JOBS:
+            self._locks.take({whole: exclusive})
+
+    # Jobs
+
+    def insert(self, rows: Sequence[tuple[Job, Body]]) -> set[int]:
+        """Add jobs with their data; those that exist are left alone and returned."""
+        if not rows:
+            return set()
+        return self._insert(
+            "insert", _columns([job for job, _ in rows]), [(job.id, data) for job, data in rows]
+        )
+
+    def insert_alike(self, template: Job, rows: Sequence[tuple[int, Body]]) -> set[int]:
+        """Add jobs that are as `template`: what they share is sent once."""
+        if not rows:
+            return set()
+        rest = rest_maker(template)
+        values: dict[str, Any] = dict(zip(COLUMNS, _row(template), strict=True))
+        values["rest"] = texts(rest(id, data) for id, data in rows)
+        return self._insert("insert_alike", values, rows)
+
+    def _insert(self, name: str, values: dict[str, Any], rows: Sequence[tuple[int, Body]]) -> set[int]:
+        self.wrote = True
+        ids = [id for id, _ in rows]
+        bodies = _bodies([data for _, data in rows])
+        values |= {"id": numbers(ids), "body": bodies[0], "raw": bodies[1], "count": len(ids)}
+        added = self.link.value(self.sql[name], values)
+        if added is None:
+            return set()
+        left = Counter(ids)
+        left.subtract(added)
+        return {id for id, count in left.items() if count > 0}
+
+    def swap(self, jobs: Sequence[Job]) -> None:
+        """Replace each job by its next version."""
+        # By id, as they are locked.
+        if jobs and self._write("swap", _columns(sorted(jobs, key=lambda job: job.id))) != len(jobs):
+            raise Conflict(f"not all of {len(jobs)} jobs are of the version before")
+
+    def _write(self, name: str, values: Any) -> int:
+        self.wrote = True
+        return self.link.change(self.sql[name], values)
+
+    def remove(self, jobs: Sequence[Job]) -> None:
+        """Remove live jobs with data and result."""
+        self._delete("remove", [(job.id, job.version) for job in jobs], {})
+
+    def archive(self, jobs: Sequence[Job], *, keep: bool) -> None:
+        """Move live jobs, as their next version, to the archive, or away."""
+        jobs = sorted(jobs, key=lambda job: job.id)
+        expected = [(job.id, job.version - 1) for job in jobs]
+        if not keep:
+            self._delete("remove", expected, {})
+            return
+        kept = {
+            "finished": numbers(job.finished_at for job in jobs),
+            "parents": numbers(job.parent_id for job in jobs),
+            "tenants": texts(job.tenant for job in jobs),
+            "tasks": texts(job.task for job in jobs),
+            "states": texts(job.state.value for job in jobs),
+            "schedules": texts(job.schedule for job in jobs),
+            "domains": raws(job.domain for job in jobs),
+            "records": texts(encode(job).decode() for job in jobs),
+        }
+        self._delete("archive", expected, kept)
+
+    def _delete(self, name: str, expected: list[tuple[int, int]], values: dict[str, str]) -> None:
+        if not expected:
+            return
+        self.wrote = True
+        ids, versions = zip(*expected, strict=True)
+        values |= {"ids": numbers(ids), "versions": numbers(versions)}
+        if self.link.value(self.sql[name], values) != len(ids):
+            raise Conflict(f"not all of {len(ids)} jobs are of their version")
+
+    def forget(self, ids: Collection[int]) -> None:
+        """Remove archived jobs with their bodies."""
+        if ids:
+            self._write("forget", {"ids": numbers(ids)})
+
+    def purge(self, before_ms: int, *, tenant: str | None, limit: int) -> list[Job]:
+        """Remove and return the first archived jobs that ended before a moment."""
+        self.wrote = True
+        old = self._jobs("purge", {"before": before_ms, "tenant": tenant, "limit": limit})
+        return sorted(old, key=lambda job: (job.finished_at, job.id))
+
+    def put_bodies(self, bodies: Mapping[int, Body], *, result: bool = False) -> None:
+        """Write or replace data or results."""
+        if bodies:
+            values = (numbers(bodies), *_bodies(list(bodies.values())))
+            self._write("put_results" if result else "put_data", values)
+
+    def claim(self, query: ClaimQuery) -> list[Job]:
+        """Lease the first jobs that match."""
+        jobs = Taker(self.link, self.sql, query).take()
+        if jobs:
+            self.wrote = True
+            self.turns.serve(jobs, query)
+        return jobs
+
+    # All else
+
+    def put_unique(self, holders: Sequence[Unique]) -> None:
+        """Let these jobs hold their keys."""
+        if not holders:
+            return
+        self._locks.take({self._lock("unique", *holder.id): True for holder in holders})
+        tenants, tasks, keys = zip(*(holder.id for holder in holders), strict=True)
+        ids, untils = zip(*((holder.job_id, holder.until_ms) for holder in holders), strict=True)
+        values = (texts(tenants), texts(tasks), raws(keys), numbers(ids), numbers(untils))
+        self._write("put_unique", values)
+
+    def drop_unique(self, keys: Collection[UniqueKey]) -> None:
+        """Set keys free."""
+        if keys:
+            self._locks.take({self._lock("unique", *key): True for key in keys})
+            tenants, tasks, names = zip(*keys, strict=True)
+            self._write("drop_unique", (texts(tenants), texts(tasks), raws(names)))
+
+    def lapse_unique(self, up_to: int, limit: int) -> int:
+        """Set free the keys whose time is over; one that somebody is about to take anew is passed by."""
+        return self._write("lapse_unique", (up_to, limit))
+
+    def swap_domains(self, domains: Sequence[Domain]) -> None:
+        """Add domains of version 1, replace others by their next version."""
+        self._change_domains([domain.key for domain in domains])
+        rows = [(d.tenant, d.name, d.version, d.due_ms, encode(d).decode()) for d in domains]
+        changed = self._write_domains("insert_domains", [row for row in rows if row[2] == 1])
+        changed += self._write_domains("swap_domains", [row for row in rows if row[2] != 1])
+        if changed != len(rows):
+            raise Conflict(f"not all of {len(rows)} domains are of the version before")
+
+    def _write_domains(self, name: str, rows: Sequence[tuple[str, bytes, int, int, str]]) -> int:
+        if not rows:
+            return 0
+        tenants, names, versions, dues, records = zip(*rows, strict=True)
+        values = (texts(tenants), raws(names), numbers(versions), numbers(dues), texts(records))
+        return self._write(name, (self.now_ms, *values))
+
+    def drop_domains(self, domains: Sequence[Domain]) -> None:
+        """Forget domains."""
+        if not domains:
+            return
+        self._change_domains([domain.key for domain in domains])
+        tenants, names, versions = zip(*((d.tenant, d.name, d.version) for d in domains), strict=True)
+        values = (texts(tenants), raws(names), numbers(versions))
+        if self._write("drop_domains", values) != len(domains):
+            raise Conflict(f"not all of {len(domains)} domains are of their version")
+
+    def count(self, changes: Mapping[CountKey, int]) -> None:
+        """Add these differences; what comes to zero vanishes."""
+        rows = [(k.tenant, k.task, int(k.place), k.state.value, n) for k, n in changes.items() if n]
+        if not rows:
+            return
+        ready: dict[Pair, int] = {}
+        for key, change in changes.items():
+            if key.place == Place.READY:
+                pair = (key.tenant, key.task)
+                ready[pair] = ready.get(pair, 0) + change
+        self.wrote = True
+        tenants, tasks, places, states, by = zip(*rows, strict=True)
+        values = (texts(tenants), texts(tasks), numbers(places), texts(states), numbers(by))
+        self.mark = secrets.randbits(63)
+        locks = numbers(self.turns.locks_of(ready))
+        self.xid = self.link.value(self.sql["count"], (*values, self.now_ms, self.mark, locks))
+        self.appended += len(rows)
+        if ready:
+            self.turns.counted(ready)
+
+    def put_records(self, kind: str, records: Mapping[str, bytes | None]) -> None:
+        """Write small records; None deletes one."""
+        self._take_records(kind, records, exclusive=True)
+        kept = {name: value for name, value in records.items() if value is not None}
+        if kept:
+            self._write("put_records", (kind, texts(kept), raws(kept.values())))
+        if gone := [name for name, value in records.items() if value is None]:
+            self._write("drop_records", (kind, texts(gone)))
+
+    def append_log(self, log: str, rows: Sequence[LogRow]) -> None:
+        """Write items of a log and their keys."""
+        if not rows:
+            return
+        places, keys, bodies = zip(*rows, strict=True)
+        values = (log, numbers(places), raws(keys), *_bodies(bodies))
+        if self._write("append_log", values) != len(rows):
+            raise Conflict(f"not all of {len(rows)} indexes of the log {log} are free")
+        if keyed := [(row.key, row.at) for row in rows if row.key is not None]:
+            keys, places = zip(*keyed, strict=True)
+            self._write("put_log_keys", (log, raws(keys), numbers(places)))
+
+    def trim_log(self, log: str, *, after: int, up_to: int, keys_up_to: int) -> None:
+        """Remove items of a log, and old keys."""
+        self._write("trim_log", (log, after, up_to))
+        if keys_up_to > 0:
+            self._write("trim_log_keys", (log, keys_up_to))
+
+    def marked(self) -> bool:
+        """Leave a mark by which it can be seen whether this was committed; False if nothing was written."""
+        if self.wrote and not self.xid:
+            self.mark = secrets.randbits(63)
+            self.xid = self.link.value(self.sql["mark"], (self.now_ms, self.mark))
+        return self.wrote
+
+
+def _row(job: Job) -> tuple[Any, ...]:
+    """A job in the order of the columns."""
+    return (
+        job.id,
+        job.tenant,
+        job.task,
+        int(job.place),
+        job.rank,
+        job.version,
+        job.owner,
+        job.lease_until,
+        job.started_at,
+        job.claim,
+        job.mock,
+        job.lapsed,
+        bool(job.retry_after),
+        job.ended.value if job.ended else "",
+        job.expires_at,
+        job.parent_id,
+        job.domain,
+        job.schedule,
+        rest_of(job),
+    )
+
+
+def _columns(jobs: Sequence[Job]) -> dict[str, Any]:
+    """Jobs as arrays, one for each column."""
+    columns = zip(*map(_row, jobs), strict=True)
+    return {
+        name: _ARRAYS.get(kind, numbers)(values)
+        for (name, kind), values in zip(COLUMNS.items(), columns, strict=True)
+    }
+
+
+def _bodies(bodies: Sequence[Body]) -> tuple[str, str]:
+    """Bodies as two arrays: text in one, bytes in the other."""
+    return (
+        texts(body if isinstance(body, str) else None for body in bodies),
+        raws(body if isinstance(body, bytes) else None for body in bodies),
+    )

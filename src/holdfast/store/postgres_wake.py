@@ -1,0 +1,152 @@
+"""How processes that share a schema wake each other: LISTEN and NOTIFY, and a look now and then beneath.
+
+Who waits has a connection of its own that listens. Telling is one small statement. It is a hint: whoever
+misses it, or cannot listen behind a pooler, looks by itself whether any transaction has begun since.
+"""
+
+import os
+import secrets
+import select
+import threading
+
+import psycopg
+
+from .clock import monotonic_s
+from .postgres_link import Link
+from .postgres_pool import Pool
+from .postgres_sql import channel
+from .postgres_url import Address
+
+# How often one who waits looks by itself: where it listens, where it cannot, and while the server is away.
+# Each look that finds a busy server costs a transaction, and an idle worker should be hardly noticed.
+LISTENING_S, LOOKING_S, AWAY_S = 30.0, 0.25, 1.0
+
+# Changes whenever a transaction that writes begins, in whichever database: cheap, and enough for a hint.
+_NEWEST = "SELECT pg_snapshot_xmax(pg_current_snapshot())::text"
+
+
+class Wake:
+    """One store's ear."""
+
+    def __init__(self, address: Address, pool: Pool) -> None:
+        self._address, self._pool = address, pool
+        # By which we know our own word when we hear it.
+        self.name = secrets.token_hex(8)
+        self._pid = os.getpid()
+        self._link: Link | None = None
+        self._listens = False
+        # The newest transaction at the last look, and when to look next.
+        self._newest, self._look_s = "", 0.0
+        self._interrupted = threading.Event()
+        self._lock = threading.Lock()
+        self._waiting = threading.Lock()
+        self._pipe: tuple[int, int] | None = None
+        self._closed = False
+
+    def wait(self, timeout_s: float) -> bool:
+        """Sleep until told, interrupted or out of time; True unless it is the last."""
+        until_s = monotonic_s() + timeout_s
+        if not self._waiting.acquire(timeout=max(timeout_s, 0.0)):
+            return False
+        try:
+            while not (woken := self._heard(max(until_s - monotonic_s(), 0.0))) and monotonic_s() < until_s:
+                pass
+            return woken
+        finally:
+            self._waiting.release()
+
+    def interrupt(self) -> None:
+        """Wake our own `wait`, or the next one."""
+        self._interrupted.set()
+        with self._lock:
+            if self._pipe is not None:
+                try:
+                    os.write(self._pipe[1], b"!")
+                except BlockingIOError:
+                    pass
+
+    def close(self) -> None:
+        """Stop listening, once nobody waits any more."""
+        self._closed = True
+        self.interrupt()
+        with self._waiting:
+            if self._pid == os.getpid():
+                self._forget()
+            with self._lock:
+                for fd in self._pipe or ():
+                    os.close(fd)
+                self._pipe = None
+
+    def _heard(self, left_s: float) -> bool:
+        """Sleep for as long as one look lasts; whether there was anything."""
+        pipe = self._opened()
+        if self._interrupted.is_set() or self._closed:
+            self._drain(pipe)
+            return True
+        try:
+            if (link := self._link) is None or not link.is_open:
+                # What was said before we listened is missed: then look at once.
+                return self._listen()
+            watched = [pipe, link.connection.fileno()] if self._listens else [pipe]
+            ready, _, _ = select.select(watched, [], [], max(min(left_s, self._look_s - monotonic_s()), 0.0))
+            if pipe in ready:
+                self._drain(pipe)
+                return True
+            return self._told(link) if ready else self._changed(link)
+        except psycopg.Error:
+            # Whoever looks meets the same, and has somebody to tell.
+            self._forget()
+            ready, _, _ = select.select([pipe], [], [], min(left_s, AWAY_S))
+            return bool(ready)
+
+    def _told(self, link: Link) -> bool:
+        """Whether anybody else has spoken."""
+        wire = link.connection.pgconn
+        wire.consume_input()
+        told = []
+        while (heard := wire.notifies()) is not None:
+            told.append(heard.extra.decode())
+        return any(name != self.name for name in told)
+
+    def _changed(self, link: Link) -> bool:
+        """Whether anybody has written since the last look, if it is time for one."""
+        if monotonic_s() < self._look_s:
+            return False
+        self._look_s = monotonic_s() + (LISTENING_S if self._listens else LOOKING_S)
+        before, self._newest = self._newest, link.value(_NEWEST)
+        return before not in ("", self._newest)
+
+    def _listen(self) -> bool:
+        link = self._pool.connect()
+        self._listens = self._address.notify
+        if self._listens:
+            link.script(f'LISTEN "{channel(self._address.schema)}"')
+        self._link, self._look_s = link, 0.0
+        return self._changed(link)
+
+    def opened(self, link: Link) -> None:
+        """From here on whatever anybody commits is news."""
+        self._newest = link.value(_NEWEST)
+
+    def _forget(self) -> None:
+        link, self._link = self._link, None
+        if link is not None:
+            link.close()
+
+    def _opened(self) -> int:
+        with self._lock:
+            if self._pid != os.getpid():
+                # A fork's child: what is open is its parent's. Left where it is, see `postgres_pool`.
+                self._pid, self._parents, self._link, self._pipe = os.getpid(), self._link, None, None
+            if self._pipe is None:
+                self._pipe = os.pipe()
+                for fd in self._pipe:
+                    os.set_blocking(fd, False)
+            return self._pipe[0]
+
+    def _drain(self, pipe: int) -> None:
+        self._interrupted.clear()
+        try:
+            os.read(pipe, 4096)
+        except BlockingIOError:
+            pass

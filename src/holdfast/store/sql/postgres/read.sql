@@ -1,0 +1,121 @@
+-- What is read. Jobs are answered as one JSON text for all: a row for each would cost more than the jobs.
+--
+--   {hot}     the columns that a claim changes, and the rest, which `as_jobs` turns into whole records
+--   {lock}    FOR UPDATE in a batch that may write, nothing in a view
+--   {free}    FOR UPDATE SKIP LOCKED there: what another has is passed by
+--   {place}   a number that is part of the statement: the indexes are of one place each
+
+-- name: as_jobs
+SELECT '[' || string_agg(
+    '{"place":' || place || ',"rank":' || rank || ',"version":' || version || ',"owner":' || owner
+    || ',"lease_until":' || lease_until || ',"started_at":' || started_at || ',"claim":' || claim
+    || ',' || substr(rest, 2), ','
+) || ']' FROM ({jobs}) AS jobs
+
+-- `parent_id + 0`: by these numbers, not along the index of all children.
+-- name: load
+SELECT {hot} FROM {schema}.jobs WHERE id = ANY(%(ids)s::bigint[] || ARRAY(
+    SELECT parent_id FROM {schema}.jobs WHERE id = ANY(%(ids)s::bigint[]) AND parent_id + 0 > 0
+)) ORDER BY id {lock}
+
+-- name: hold
+SELECT id FROM {schema}.jobs WHERE id = %s FOR UPDATE
+
+-- `id + 0`: not in the order of the primary key, which would lead through all jobs.
+-- name: children
+SELECT {hot} FROM {schema}.jobs
+WHERE parent_id = %s AND parent_id > 0 AND id > %s ORDER BY id + 0 LIMIT %s {lock}
+
+-- name: children_at
+SELECT {hot} FROM {schema}.jobs
+WHERE parent_id = %s AND parent_id > 0 AND id > %s AND place = %s ORDER BY id LIMIT %s {lock}
+
+-- name: first
+SELECT {hot} FROM {schema}.jobs WHERE place = {place} AND rank <= %s ORDER BY rank, id LIMIT %s {free}
+
+-- name: expiring
+SELECT {hot} FROM {schema}.jobs
+WHERE expires_at > 0 AND place NOT IN (4, 6) AND expires_at <= %s ORDER BY expires_at, id LIMIT %s {free}
+
+-- name: lineup
+SELECT {hot} FROM {schema}.jobs
+WHERE tenant = %s AND domain = %s AND task = %s AND place = %s ORDER BY rank, id LIMIT %s {free}
+
+-- name: lineup_last
+SELECT {hot} FROM {schema}.jobs
+WHERE tenant = %s AND domain = %s AND task = %s AND place = %s ORDER BY rank DESC, id DESC LIMIT %s {free}
+
+-- name: list
+SELECT {hot} FROM {schema}.jobs WHERE {conditions} ORDER BY {order} LIMIT %s
+
+-- name: list_archived
+SELECT '[' || string_agg(record, ',') || ']' FROM (
+    SELECT record FROM {schema}.archive WHERE {conditions} ORDER BY id LIMIT %s
+) AS found
+
+-- name: archived
+SELECT '[' || string_agg(record, ',') || ']' FROM (
+    SELECT record FROM {schema}.archive WHERE id = ANY(%s::bigint[]) ORDER BY id {lock}
+) AS found
+
+-- name: data
+SELECT id, body, raw FROM {schema}.data WHERE id = ANY(%s::bigint[])
+
+-- name: results
+SELECT id, body, raw FROM {schema}.results WHERE id = ANY(%s::bigint[])
+
+-- name: records
+SELECT name, value FROM {schema}.records WHERE kind = %s
+
+-- name: records_named
+SELECT name, value FROM {schema}.records WHERE kind = %s AND name = ANY(%s::text[])
+
+-- name: find_unique
+SELECT wanted.number, held.job_id, held.until_ms
+FROM unnest(%s::text[], %s::text[], %s::bytea[]) WITH ORDINALITY AS wanted (tenant, task, key, number)
+JOIN {schema}.uniques AS held ON (held.tenant, held.task, held.key) = (wanted.tenant, wanted.task, wanted.key)
+
+-- name: domains
+SELECT '[' || string_agg(record, ',') || ']', max(at_ms)
+FROM unnest(%s::text[], %s::bytea[]) AS wanted (tenant, name)
+JOIN {schema}.domains AS found ON (found.tenant, found.name) = (wanted.tenant, wanted.name)
+
+-- name: due_domains
+SELECT '[' || string_agg(record, ',') || ']' FROM (
+    SELECT record FROM {schema}.domains
+    WHERE due_ms > 0 AND due_ms <= %s ORDER BY due_ms, tenant, name LIMIT %s
+) AS due
+
+-- name: list_domains
+SELECT '[' || string_agg(record, ',') || ']' FROM (
+    SELECT record FROM {schema}.domains WHERE tenant = %s AND name > %s ORDER BY name LIMIT %s
+) AS found
+
+-- name: domain_counts
+SELECT task, place, count(*) FROM {schema}.jobs
+WHERE tenant = %s AND domain = %s AND place IN (2, 3, 4) GROUP BY task, place
+
+-- name: counts
+SELECT tenant, task, place, state, sum(number)::bigint FROM (
+    SELECT * FROM {schema}.counts UNION ALL SELECT * FROM {schema}.changes
+) AS parts GROUP BY tenant, task, place, state HAVING sum(number) <> 0
+
+-- name: counts_of_tenant
+SELECT tenant, task, place, state, sum(number)::bigint FROM (
+    SELECT * FROM {schema}.counts WHERE tenant = %(tenant)s
+    UNION ALL SELECT * FROM {schema}.changes WHERE tenant = %(tenant)s
+) AS parts GROUP BY tenant, task, place, state HAVING sum(number) <> 0
+
+-- name: moments
+SELECT
+    (SELECT rank FROM {schema}.jobs WHERE place = 1 ORDER BY rank LIMIT 1),
+    (SELECT rank FROM {schema}.jobs WHERE place = 4 ORDER BY rank LIMIT 1),
+    (SELECT expires_at FROM {schema}.jobs
+     WHERE expires_at > 0 AND place NOT IN (4, 6) ORDER BY expires_at LIMIT 1),
+    (SELECT due_ms FROM {schema}.domains WHERE due_ms > 0 ORDER BY due_ms LIMIT 1)
+
+-- name: read_log
+SELECT item, key, body, raw FROM {schema}.log_items WHERE log = %s AND item > %s ORDER BY item LIMIT %s
+
+-- name: find_in_log
+SELECT key, item FROM {schema}.log_keys WHERE log = %s AND key = ANY(%s::bytea[])

@@ -1,0 +1,145 @@
+-- Whose turn it is: lanes and tenants, whether they have READY jobs, and their last turn (`turns.py`).
+--
+-- A lane that is `ready` may have none left, where somebody was adding while the last one went; one that has
+-- some is always `ready`. Who adds has a shared lock of the lane and its tenant; who finds it empty tries for
+-- the exclusive one, and otherwise leaves it as it is.
+
+-- name: tenants_by_turn
+SELECT served, tenant FROM {schema}.tenants
+WHERE ready AND (served, tenant) > (%s, %s) ORDER BY served, tenant LIMIT %s
+
+-- name: turns_of
+SELECT served, tenant FROM {schema}.tenants WHERE ready AND tenant = ANY(%s::text[])
+
+-- name: tasks_by_turn
+SELECT tenant, task, number FROM (
+    SELECT named.number AS at, named.tenant, asked.served, asked.task,
+        coalesce((SELECT sum(number) FROM {schema}.counts
+                  WHERE counts.tenant = named.tenant AND counts.task = asked.task AND place = 2), 0)
+        + coalesce((SELECT sum(number) FROM {schema}.changes
+                    WHERE changes.tenant = named.tenant AND changes.task = asked.task AND place = 2), 0) AS number
+    FROM unnest(%(tenants)s::text[]) WITH ORDINALITY AS named (tenant, number)
+    CROSS JOIN LATERAL (
+        SELECT served, task FROM (
+            SELECT served, task FROM {schema}.lanes
+            WHERE tenant = named.tenant AND ready ORDER BY served, task LIMIT %(looked_at)s
+        ) AS walked
+        WHERE (%(tasks)s::text[] IS NULL OR task = ANY(%(tasks)s::text[])) AND NOT EXISTS (
+            SELECT FROM unnest(%(passed_tenants)s::text[], %(passed_tasks)s::text[]) AS passed (tenant, task)
+            WHERE (passed.tenant IS NULL OR passed.tenant = named.tenant)
+                AND (passed.task IS NULL OR passed.task = walked.task)
+        )
+        ORDER BY served, task LIMIT %(limit)s
+    ) AS asked
+) AS found WHERE number > 0 ORDER BY at, served, task
+
+-- The newest turn; and the turns of one pair, if there is but one.
+-- name: last_turn
+SELECT
+    greatest(
+        coalesce((SELECT served FROM {schema}.tenants WHERE ready ORDER BY served DESC LIMIT 1), 0),
+        coalesce((SELECT served FROM {schema}.tenants WHERE NOT ready ORDER BY served DESC LIMIT 1), 0)
+    ),
+    (SELECT served FROM {schema}.lanes WHERE tenant = %(tenant)s AND task = %(task)s),
+    (SELECT served FROM {schema}.tenants WHERE tenant = %(tenant)s)
+
+-- A row that somebody else is just writing is passed by: he has it served at this very moment.
+-- name: serve
+WITH lane AS (SELECT * FROM unnest(%s::text[], %s::text[], %s::bigint[]) AS lane (tenant, task, served)),
+whole AS (SELECT * FROM unnest(%s::text[], %s::bigint[]) AS whole (tenant, served)),
+free_lanes AS MATERIALIZED (
+    SELECT lane.* FROM lane
+    JOIN {schema}.lanes ON (lanes.tenant, lanes.task) = (lane.tenant, lane.task) FOR UPDATE OF lanes SKIP LOCKED
+),
+free_tenants AS MATERIALIZED (
+    SELECT whole.* FROM whole JOIN {schema}.tenants ON tenants.tenant = whole.tenant FOR UPDATE OF tenants SKIP LOCKED
+),
+moved_lanes AS (
+    UPDATE {schema}.lanes SET served = free_lanes.served FROM free_lanes
+    WHERE (lanes.tenant, lanes.task) = (free_lanes.tenant, free_lanes.task)
+),
+moved_tenants AS (
+    UPDATE {schema}.tenants SET served = free_tenants.served FROM free_tenants
+    WHERE tenants.tenant = free_tenants.tenant
+),
+new_lanes AS (
+    INSERT INTO {schema}.lanes (tenant, task, ready, served)
+    SELECT tenant, task, false, served FROM lane
+    WHERE NOT EXISTS (SELECT FROM {schema}.lanes WHERE (lanes.tenant, lanes.task) = (lane.tenant, lane.task))
+    ON CONFLICT DO NOTHING
+)
+INSERT INTO {schema}.tenants (tenant, ready, served)
+SELECT tenant, false, served FROM whole
+WHERE NOT EXISTS (SELECT FROM {schema}.tenants WHERE tenants.tenant = whole.tenant)
+ON CONFLICT DO NOTHING
+
+-- Who has rested for very many turns is forgotten.
+-- name: forget_lanes
+WITH old AS MATERIALIZED (
+    SELECT tenant, task FROM {schema}.lanes
+    WHERE NOT ready AND served < %s ORDER BY served, tenant, task LIMIT %s FOR UPDATE SKIP LOCKED
+)
+DELETE FROM {schema}.lanes USING old WHERE (lanes.tenant, lanes.task) = (old.tenant, old.task)
+
+-- name: forget_tenants
+WITH old AS MATERIALIZED (
+    SELECT tenant FROM {schema}.tenants
+    WHERE NOT ready AND served < %s ORDER BY served, tenant LIMIT %s FOR UPDATE SKIP LOCKED
+)
+DELETE FROM {schema}.tenants USING old WHERE tenants.tenant = old.tenant
+
+-- `ready::int`: by the name of the lane, not along the index of all that are ready.
+
+-- Of pairs whose count has changed those that are not as they should be: filled and not ready, or empty and ready.
+-- name: unlike
+SELECT tenant, task, filled FROM unnest(%s::text[], %s::text[], %s::boolean[]) AS named (tenant, task, filled)
+WHERE CASE WHEN filled THEN
+    NOT EXISTS (SELECT FROM {schema}.lanes WHERE lanes.tenant = named.tenant AND lanes.task = named.task AND ready::int = 1)
+    OR NOT EXISTS (SELECT FROM {schema}.tenants WHERE tenants.tenant = named.tenant AND ready)
+ELSE
+    EXISTS (SELECT FROM {schema}.lanes WHERE lanes.tenant = named.tenant AND lanes.task = named.task AND ready::int = 1)
+    AND coalesce((SELECT sum(number) FROM {schema}.counts
+                  WHERE counts.tenant = named.tenant AND counts.task = named.task AND place = 2), 0)
+        + coalesce((SELECT sum(number) FROM {schema}.changes
+                    WHERE changes.tenant = named.tenant AND changes.task = named.task AND place = 2), 0) = 0
+END
+
+-- name: fill
+WITH named AS (SELECT * FROM unnest(%s::text[], %s::text[]) AS named (tenant, task)),
+filled AS (
+    INSERT INTO {schema}.lanes (tenant, task, ready, served)
+    SELECT tenant, task, true, 0 FROM named ORDER BY tenant, task
+    ON CONFLICT (tenant, task) DO UPDATE SET ready = true
+)
+INSERT INTO {schema}.tenants (tenant, ready, served)
+SELECT DISTINCT tenant, true, 0 FROM named ORDER BY tenant
+ON CONFLICT (tenant) DO UPDATE SET ready = true
+
+-- Those whose two locks, of the lane and of the tenant, could be had.
+-- name: try_lanes
+SELECT tenant, task FROM unnest(%s::text[], %s::text[], %s::bigint[], %s::bigint[]) AS named (tenant, task, lane, whole)
+WHERE pg_try_advisory_xact_lock(lane) AND pg_try_advisory_xact_lock(whole)
+
+-- name: rest_lanes
+WITH named AS (SELECT * FROM unnest(%s::text[], %s::text[]) AS named (tenant, task)),
+empty AS MATERIALIZED (
+    SELECT lanes.tenant, lanes.task FROM named
+    JOIN {schema}.lanes ON (lanes.tenant, lanes.task) = (named.tenant, named.task)
+    WHERE ready::int = 1
+        AND coalesce((SELECT sum(number) FROM {schema}.counts
+                      WHERE counts.tenant = named.tenant AND counts.task = named.task AND place = 2), 0)
+        + coalesce((SELECT sum(number) FROM {schema}.changes
+                    WHERE changes.tenant = named.tenant AND changes.task = named.task AND place = 2), 0) = 0
+    FOR UPDATE OF lanes SKIP LOCKED
+)
+UPDATE {schema}.lanes SET ready = false FROM empty
+WHERE (lanes.tenant, lanes.task) = (empty.tenant, empty.task)
+
+-- name: rest_tenants
+WITH empty AS MATERIALIZED (
+    SELECT tenant FROM {schema}.tenants
+    WHERE tenant = ANY(%s::text[]) AND ready
+        AND NOT EXISTS (SELECT FROM {schema}.lanes WHERE lanes.tenant = tenants.tenant AND lanes.ready)
+    FOR UPDATE SKIP LOCKED
+)
+UPDATE {schema}.tenants SET ready = false FROM empty WHERE tenants.tenant = empty.tenant

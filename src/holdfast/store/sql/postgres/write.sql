@@ -1,0 +1,184 @@
+-- What is written, whole batches at a time: a column of the rows is an array, and `unnest` makes rows of them.
+--
+-- `(… IN (SELECT …)) IS TRUE` is looked up in a hash; as a join it would go through all for each, since joins
+-- by hash are switched off: planned while a table is small, one would read all of it when it is large.
+
+-- Jobs and their data. What exists already is left alone; of what was not added the numbers are answered.
+-- name: insert
+WITH added AS (
+    INSERT INTO {schema}.jobs ({columns})
+    SELECT {columns} FROM {rows}
+    WHERE NOT EXISTS (SELECT FROM {schema}.archive WHERE archive.id = new.id)
+    ON CONFLICT (id) DO NOTHING RETURNING id
+),
+kept AS (
+    INSERT INTO {schema}.data (id, body, raw)
+    SELECT new.id, new.body, new.raw
+    FROM unnest(%(id)s::bigint[], %(body)s::text[], %(raw)s::bytea[]) AS new (id, body, raw)
+    WHERE (new.id IN (SELECT id FROM added)) IS TRUE
+    ON CONFLICT (id) DO NOTHING
+)
+SELECT CASE WHEN count(*) < %(count)s THEN coalesce(array_agg(id), '{}') END FROM added
+
+-- name: swap
+UPDATE {schema}.jobs SET
+    tenant = new.tenant, task = new.task, place = new.place, rank = new.rank, version = new.version,
+    owner = new.owner, lease_until = new.lease_until, started_at = new.started_at, claim = new.claim,
+    mock = new.mock, lapsed = new.lapsed, retries = new.retries, ended = new.ended,
+    expires_at = new.expires_at, parent_id = new.parent_id, domain = new.domain, schedule = new.schedule,
+    rest = new.rest
+FROM {rows} WHERE jobs.id = new.id AND jobs.version = new.version - 1
+
+-- name: remove
+WITH gone AS (
+    DELETE FROM {schema}.jobs USING unnest(%(ids)s::bigint[], %(versions)s::bigint[]) AS old (id, version)
+    WHERE jobs.id = old.id AND jobs.version = old.version RETURNING jobs.id
+),
+dropped_data AS (DELETE FROM {schema}.data USING gone WHERE data.id = gone.id),
+dropped_results AS (DELETE FROM {schema}.results USING gone WHERE results.id = gone.id)
+SELECT count(*) FROM gone
+
+-- name: archive
+WITH gone AS (
+    DELETE FROM {schema}.jobs USING unnest(%(ids)s::bigint[], %(versions)s::bigint[]) AS old (id, version)
+    WHERE jobs.id = old.id AND jobs.version = old.version RETURNING jobs.id
+),
+kept AS (
+    INSERT INTO {schema}.archive (id, finished_at, parent_id, tenant, task, state, schedule, domain, record)
+    SELECT new.* FROM unnest(
+        %(ids)s::bigint[], %(finished)s::bigint[], %(parents)s::bigint[], %(tenants)s::text[], %(tasks)s::text[],
+        %(states)s::text[], %(schedules)s::text[], %(domains)s::bytea[], %(records)s::text[]
+    ) AS new (id, finished_at, parent_id, tenant, task, state, schedule, domain, record)
+    WHERE (new.id IN (SELECT id FROM gone)) IS TRUE
+)
+SELECT count(*) FROM gone
+
+-- name: forget
+WITH gone AS (DELETE FROM {schema}.archive WHERE id = ANY(%(ids)s::bigint[])),
+dropped AS (DELETE FROM {schema}.data WHERE id = ANY(%(ids)s::bigint[]))
+DELETE FROM {schema}.results WHERE id = ANY(%(ids)s::bigint[])
+
+-- name: purge
+WITH old AS MATERIALIZED (
+    SELECT id FROM {schema}.archive
+    WHERE finished_at < %(before)s AND (%(tenant)s::text IS NULL OR tenant = %(tenant)s)
+    ORDER BY finished_at, id LIMIT %(limit)s FOR UPDATE SKIP LOCKED
+),
+gone AS (DELETE FROM {schema}.archive USING old WHERE archive.id = old.id RETURNING archive.record),
+dropped_data AS (DELETE FROM {schema}.data USING old WHERE data.id = old.id),
+dropped_results AS (DELETE FROM {schema}.results USING old WHERE results.id = old.id)
+SELECT '[' || string_agg(record, ',') || ']' FROM gone
+
+-- name: put_data
+INSERT INTO {schema}.data (id, body, raw) SELECT * FROM unnest(%s::bigint[], %s::text[], %s::bytea[])
+ON CONFLICT (id) DO UPDATE SET body = excluded.body, raw = excluded.raw
+
+-- name: put_results
+INSERT INTO {schema}.results (id, body, raw) SELECT * FROM unnest(%s::bigint[], %s::text[], %s::bytea[])
+ON CONFLICT (id) DO UPDATE SET body = excluded.body, raw = excluded.raw
+
+-- name: put_unique
+INSERT INTO {schema}.uniques (tenant, task, key, job_id, until_ms)
+SELECT * FROM unnest(%s::text[], %s::text[], %s::bytea[], %s::bigint[], %s::bigint[])
+ON CONFLICT (tenant, task, key) DO UPDATE SET job_id = excluded.job_id, until_ms = excluded.until_ms
+
+-- name: drop_unique
+DELETE FROM {schema}.uniques USING unnest(%s::text[], %s::text[], %s::bytea[]) AS gone (tenant, task, key)
+WHERE (uniques.tenant, uniques.task, uniques.key) = (gone.tenant, gone.task, gone.key)
+
+-- name: lapse_unique
+WITH over AS MATERIALIZED (
+    SELECT tenant, task, key FROM {schema}.uniques
+    WHERE until_ms > 0 AND until_ms <= %s ORDER BY until_ms LIMIT %s FOR UPDATE SKIP LOCKED
+)
+DELETE FROM {schema}.uniques USING over
+WHERE (uniques.tenant, uniques.task, uniques.key) = (over.tenant, over.task, over.key)
+
+-- name: insert_domains
+INSERT INTO {schema}.domains (at_ms, tenant, name, version, due_ms, record)
+SELECT %s, * FROM unnest(%s::text[], %s::bytea[], %s::bigint[], %s::bigint[], %s::text[]) ON CONFLICT DO NOTHING
+
+-- name: swap_domains
+UPDATE {schema}.domains SET at_ms = %s, version = new.version, due_ms = new.due_ms, record = new.record
+FROM unnest(%s::text[], %s::bytea[], %s::bigint[], %s::bigint[], %s::text[])
+    AS new (tenant, name, version, due_ms, record)
+WHERE (domains.tenant, domains.name) = (new.tenant, new.name) AND domains.version = new.version - 1
+
+-- name: drop_domains
+DELETE FROM {schema}.domains USING unnest(%s::text[], %s::bytea[], %s::bigint[]) AS gone (tenant, name, version)
+WHERE (domains.tenant, domains.name, domains.version) = (gone.tenant, gone.name, gone.version)
+
+-- The locks of the lanes that are added to come along, and the mark and number of the transaction: should the
+-- answer to its COMMIT never arrive, it can be asked for.
+-- name: count
+WITH added AS (
+    INSERT INTO {schema}.changes (tenant, task, place, state, number)
+    SELECT * FROM unnest(%s::text[], %s::text[], %s::smallint[], %s::text[], %s::bigint[])
+),
+marked AS (INSERT INTO {schema}.commits (at_ms, mark) VALUES (%s, %s))
+SELECT pg_current_xact_id()::text, (
+    SELECT count(*) FROM unnest(%s::bigint[]) AS lane (lock) WHERE pg_advisory_xact_lock_shared(lock) IS NULL
+)
+
+-- name: mark
+WITH marked AS (INSERT INTO {schema}.commits (at_ms, mark) VALUES (%s, %s)) SELECT pg_current_xact_id()::text
+
+-- name: is_marked
+SELECT EXISTS (SELECT FROM {schema}.commits WHERE at_ms = %s AND mark = %s)
+
+-- name: forget_marks
+DELETE FROM {schema}.commits WHERE at_ms < %s
+
+-- Answers what has come to zero.
+-- name: fold
+WITH gone AS (DELETE FROM {schema}.changes RETURNING tenant, task, place, state, number),
+sums AS (
+    SELECT tenant, task, place, state, sum(number)::bigint AS number FROM gone
+    GROUP BY tenant, task, place, state HAVING sum(number) <> 0
+),
+folded AS (
+    INSERT INTO {schema}.counts (tenant, task, place, state, number)
+    SELECT tenant, task, place, state, number FROM sums
+    ON CONFLICT (tenant, task, place, state) DO UPDATE SET number = counts.number + excluded.number
+    RETURNING tenant, task, place, state, number
+)
+SELECT tenant, task, place, state FROM folded WHERE number = 0
+
+-- name: drop_zero
+DELETE FROM {schema}.counts
+USING unnest(%s::text[], %s::text[], %s::smallint[], %s::text[]) AS zero (tenant, task, place, state)
+WHERE (counts.tenant, counts.task, counts.place, counts.state) = (zero.tenant, zero.task, zero.place, zero.state)
+
+-- name: put_records
+INSERT INTO {schema}.records (kind, name, value) SELECT %s, * FROM unnest(%s::text[], %s::bytea[])
+ON CONFLICT (kind, name) DO UPDATE SET value = excluded.value
+
+-- name: drop_records
+DELETE FROM {schema}.records WHERE kind = %s AND name = ANY(%s::text[])
+
+-- name: append_log
+INSERT INTO {schema}.log_items (log, item, key, body, raw)
+SELECT %s, * FROM unnest(%s::bigint[], %s::bytea[], %s::text[], %s::bytea[]) ON CONFLICT DO NOTHING
+
+-- Of a key that comes twice the last place counts.
+-- name: put_log_keys
+INSERT INTO {schema}.log_keys (log, key, item)
+SELECT %s, key, max(item) FROM unnest(%s::bytea[], %s::bigint[]) AS new (key, item) GROUP BY key
+ON CONFLICT (log, key) DO UPDATE SET item = excluded.item
+
+-- name: trim_log
+DELETE FROM {schema}.log_items WHERE log = %s AND item > %s AND item <= %s
+
+-- name: trim_log_keys
+DELETE FROM {schema}.log_keys WHERE log = %s AND item <= %s
+
+-- In the order given.
+-- name: lock
+SELECT count(*) FROM unnest(%s::bigint[], %s::boolean[]) AS wanted (number, exclusive)
+WHERE CASE WHEN exclusive THEN pg_advisory_xact_lock(number) IS NULL
+    ELSE pg_advisory_xact_lock_shared(number) IS NULL END
+
+-- name: try_lock
+SELECT bool_and(CASE WHEN exclusive THEN pg_try_advisory_xact_lock(number)
+    ELSE pg_try_advisory_xact_lock_shared(number) END)
+FROM unnest(%s::bigint[], %s::boolean[]) AS wanted (number, exclusive)

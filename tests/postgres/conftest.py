@@ -1,0 +1,51 @@
+"""What the tests of the PostgreSQL store share."""
+
+import pytest
+
+import holdfast
+from holdfast.store.postgres import PostgresStore
+from holdfast.testing.queue_suite.tools import complaints, upkeep
+from tests.servers import postgres_or_skip
+
+
+@pytest.fixture
+def store(postgres_url):
+    """A store in an empty schema."""
+    store = PostgresStore(postgres_url)
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def queue(postgres_url):
+    """A queue on an empty schema, in which all is right at the end."""
+    with holdfast.connect(postgres_url) as queue:
+        queue.counts()
+        yield queue
+        upkeep(queue)
+        assert complaints(queue) == []
+
+
+@pytest.fixture
+def schema(postgres_url):
+    """The name of that schema."""
+    return postgres_url.rpartition("schema=")[2]
+
+
+@pytest.fixture
+def connection(postgres, queue):
+    """A caller's own, which begins and ends transactions as psycopg does by itself."""
+    with postgres.connect() as connection:
+        connection.autocommit = False
+        yield connection
+        connection.rollback()
+
+
+@pytest.fixture
+def server():
+    """A server of the test's own, to be stopped and started."""
+    server = postgres_or_skip()
+    try:
+        yield server
+    finally:
+        server.close()

@@ -1,0 +1,212 @@
+"""`connection=`: adding and finishing jobs inside the caller's own transaction; adding from SQL."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
+
+import msgspec
+import psycopg
+import pytest
+from msgspec.structs import replace
+
+import holdfast
+from holdfast.core import ids, rules
+from holdfast.core.commands import NewJob
+from holdfast.core.job import Place
+from holdfast.testing.queue_suite.tools import LONG_S, see, take
+
+
+def test_the_job_is_there_when_the_caller_commits(queue, connection):
+    """And not before."""
+    added = queue.add("ship", {"order": 1}, connection=connection)
+    assert queue.jobs() == []
+    connection.commit()
+
+    job = take(queue)
+
+    assert (job.id, job.data) == (added.id, {"order": 1})
+    assert queue.counts() == {"ship": {"RUNNING": 1}}
+    job.done()
+
+
+def test_there_is_no_job_when_the_caller_rolls_back(queue, connection):
+    """Nor a trace of it; and numbers are not made twice."""
+    queue.add("before")
+    before = see(queue)
+    lost = queue.add("ship", connection=connection)
+    connection.rollback()
+
+    after = see(queue)
+    assert (after.live, after.data, after.counts) == (before.live, before.data, before.counts)
+    assert queue.add("work").id != lost.id
+
+
+def test_a_long_transaction_of_the_caller_holds_up_nobody(queue, connection, postgres_url):
+    """Adding in it locks nothing that others need: not even the number of a process that had none."""
+    with holdfast.connect(postgres_url) as fresh, holdfast.connect(postgres_url) as other:
+        fresh.add("mine", connection=connection)
+
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(other.add, "theirs").result(LONG_S)
+            assert take(other).task == "theirs"
+        connection.commit()
+
+        assert take(other).task == "mine"
+
+
+def test_a_waiting_claim_hears_of_the_callers_commit(queue, connection):
+    """At once, although nobody else told it."""
+    began = threading.Event()
+
+    def wait():
+        began.set()
+        return queue.next(wait=LONG_S, renew=False)
+
+    with ThreadPoolExecutor(1) as pool:
+        claim = pool.submit(wait)
+        assert began.wait(LONG_S)
+        added = queue.add("work", connection=connection)
+        connection.commit()
+
+        assert claim.result(LONG_S).id == added.id
+
+
+def test_a_job_is_done_when_the_caller_commits(queue, connection):
+    """Together with what he did, and not before."""
+    queue.add("work")
+    job = take(queue)
+    job.done("result", connection=connection)
+    assert queue.get(job.id).state == "RUNNING"
+    connection.commit()
+
+    assert (queue.get(job.id).state, queue.result(job.id)) == ("FINISHED", "result")
+
+
+def test_a_job_is_not_done_when_the_caller_rolls_back(queue, connection):
+    """It runs on, and may be answered once more."""
+    queue.add("work")
+    job = take(queue)
+    before = see(queue)
+    job.done("result", connection=connection)
+    connection.rollback()
+
+    after = see(queue)
+    assert (after.live, after.counts) == (before.live, before.counts)
+    job.done()
+
+
+def test_what_fails_inside_is_undone_alone(queue, connection):
+    """What the caller did before stays in his transaction, which goes on."""
+    queue.add("first", connection=connection)
+    with pytest.raises(holdfast.BadInput, match="unique"):
+        queue.add("second", unique="key", connection=connection)
+    connection.commit()
+
+    assert [job.task for job in queue.jobs()] == ["first"]
+
+
+def test_a_transaction_block_of_a_connection_that_commits_by_itself_will_do(queue, postgres):
+    """Without one it is told to begin one."""
+    with postgres.connect() as connection:
+        with pytest.raises(holdfast.BadInput, match="transaction"):
+            queue.add("work", connection=connection)
+        with connection.transaction():
+            queue.add("work", connection=connection)
+
+    assert take(queue).task == "work"
+
+
+def test_a_connection_inside_another_librarys_is_found(queue, connection):
+    """SQLAlchemy keeps it two levels down, Django one."""
+    django = SimpleNamespace(connection=connection)
+    sqlalchemy = SimpleNamespace(connection=SimpleNamespace(driver_connection=connection))
+    for wrapped in (django, sqlalchemy):
+        queue.add("work", connection=wrapped)
+    connection.commit()
+
+    assert len(queue.jobs()) == 2
+
+
+@pytest.mark.parametrize("other", [7, "dsn", object()], ids=lambda value: type(value).__name__)
+def test_what_is_no_connection_is_refused(queue, other):
+    """By name, with what is taken."""
+    with pytest.raises(holdfast.BadInput, match=r"connection .*psycopg\.Connection"):
+        queue.add("work", connection=other)
+
+
+def test_a_connection_to_another_database_is_refused(queue, postgres):
+    """Before anything is written there."""
+    with psycopg.connect(
+        host=str(postgres.folder), port=postgres.port, user="postgres", dbname="template1"
+    ) as other:
+        with pytest.raises(holdfast.BadInput, match="template1"):
+            queue.add("work", connection=other)
+        other.rollback()
+    with pytest.raises(holdfast.BadInput, match="closed"):
+        queue.add("work", connection=other)
+
+
+# ── from SQL ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_job_can_be_added_from_sql(queue, connection, schema):
+    """It is just what an add inside a caller's transaction makes, and runs when that commits."""
+    ((added,),) = connection.execute(f"SELECT {schema}.add('resize', '{{\"path\": \"é\"}}')").fetchall()
+    assert queue.jobs() == []
+    connection.commit()
+
+    (job,) = queue.jobs()
+    new = NewJob(task="resize", data='{"path": "é"}')
+    made = rules.create(new, job_id=added, now_ms=job.created_at)
+    assert job == replace(made, place=Place.SCHEDULED, rank=job.created_at, fresh=True)
+    assert ids.unpack(added).sysid == ids.PORT_SYSID
+    assert abs(ids.unpack(added).time_ms - job.created_at) < 2
+
+    claimed = take(queue)
+    assert (claimed.id, claimed.data) == (added, {"path": "é"})
+    claimed.done()
+
+
+def test_numbers_made_in_sql_are_never_the_same(queue, postgres, schema):
+    """By several sessions at once, beyond what a millisecond holds, around rollbacks."""
+    with postgres.connect() as connection:
+        connection.execute("SET client_min_messages = warning")
+
+    def make(_):
+        with postgres.connect() as own:
+            own.autocommit = False
+            found = own.execute(
+                f"SELECT array_agg({schema}.add('t')) FROM generate_series(1, 200)"
+            ).fetchone()
+            own.rollback()
+            kept = own.execute(f"SELECT array_agg({schema}.add('t')) FROM generate_series(1, 50)").fetchone()
+            own.commit()
+        return [*found[0], *kept[0]]
+
+    with ThreadPoolExecutor(4) as pool:
+        made = [id for part in pool.map(make, range(4)) for id in part]
+
+    assert len(set(made)) == len(made) == 1000
+    assert len(queue.jobs(limit=1000)) == 200
+
+
+@pytest.mark.parametrize(
+    "call", ["add('')", "add(NULL)", "add(E'a\\nb')", "add(repeat('x', 256))", "add('t', NULL)"]
+)
+def test_bad_input_from_sql_is_refused(queue, connection, schema, call):
+    """Before anything is written."""
+    with pytest.raises(psycopg.errors.InvalidParameterValue, match="must be"):
+        connection.execute(f"SELECT {schema}.{call}")
+    connection.rollback()
+
+    assert queue.jobs() == []
+
+
+def test_data_from_sql_is_kept_as_json(queue, connection, schema):
+    """Whatever it is."""
+    values = [None, 1.5, [1, {"a": "b"}], 'quote " and \\', "ü"]
+    for value in values:
+        connection.execute(f"SELECT {schema}.add('t', %s::jsonb)", (msgspec.json.encode(value).decode(),))
+    connection.commit()
+
+    assert [take(queue).data for _ in values] == values

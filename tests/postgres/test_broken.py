@@ -1,0 +1,230 @@
+"""Connections that break, servers that go away, clients that are killed: nothing is lost, or done twice."""
+
+import threading
+
+import pytest
+
+import holdfast
+from holdfast.core.errors import Unavailable
+from holdfast.store.postgres import PostgresStore
+from holdfast.testing.stores.making import a_job, add, claim
+from tests.postgres.proxy import Proxy
+from tests.store.helpers import all_ids, line, python
+
+KILL = "SELECT pg_terminate_backend(%s)"
+
+
+def test_a_batch_whose_connection_is_cut_is_done_again(store, postgres):
+    """From the start, and once."""
+    add(store, a_job(1))
+    tries = []
+
+    def fn(txn):
+        tries.append(txn.insert([(a_job(2), "{}")]))
+        if len(tries) < 3:
+            with postgres.connect() as other:
+                other.execute(KILL, (txn.link.connection.info.backend_pid,))
+        txn.insert([(a_job(3), "{}")])
+
+    store.run(fn)
+
+    assert tries == [set(), set(), set()]
+    assert all_ids(store) == [1, 2, 3]
+
+
+def test_what_a_killed_client_was_writing_is_gone_and_its_locks_are_free(store, postgres_url):
+    """It dies with everything written and nothing committed."""
+    add(store, a_job(1), a_job(2))
+    code = """
+import sys
+from holdfast.store.postgres import PostgresStore
+from holdfast.testing.stores.making import a_job
+store = PostgresStore(sys.argv[1])
+def fn(txn):
+    txn.remove(list(txn.load([1]).values()))
+    txn.find_unique([("", "t", b"k")])
+    txn.put_records("pause", {"x": b"1"})
+    txn.insert([(a_job(3), "{}")])
+    print("written")
+    sys.stdin.readline()
+store.run(fn)
+"""
+    with python(code, postgres_url) as client:
+        assert line(client) == "written"
+        assert [job.id for job in claim(store)] == [2]
+        client.kill()
+        client.wait()
+
+        found = store.run(
+            lambda txn: (txn.load([1, 3]), txn.find_unique([("", "t", b"k")]), txn.records("pause"))
+        )
+
+    assert (list(found[0]), *found[1:]) == ([1], {}, {})
+
+
+def test_a_commit_whose_answer_is_lost_is_settled_by_asking(postgres, postgres_url, schema):
+    """It was made, so it is not made again."""
+    proxy = Proxy(postgres.port)
+    try:
+        store = PostgresStore(postgres.tcp_url(schema, proxy.port))
+        add(store, a_job(1))
+        tries = []
+
+        def fn(txn):
+            tries.append(1)
+            known = txn.insert([(a_job(2), "{}")])
+            proxy.arm()
+            return known
+
+        assert store.run(fn) == set()
+        assert proxy.swallowed.is_set()
+        assert tries == [1]
+        assert all_ids(store) == [1, 2]
+        store.close()
+    finally:
+        proxy.close()
+
+
+def test_an_add_whose_answer_is_lost_is_there_once(postgres, postgres_url, schema):
+    """By the queue, and with its count."""
+    proxy = Proxy(postgres.port)
+    try:
+        with holdfast.connect(postgres.tcp_url(schema, proxy.port)) as queue:
+            queue.add("work")
+            proxy.arm()
+            queue.add("work")
+            assert proxy.swallowed.is_set()
+
+            assert queue.counts() == {"work": {"QUEUED": 2}}
+            assert len(queue.jobs()) == 2
+    finally:
+        proxy.close()
+
+
+@pytest.mark.parametrize("immediately", [False, True], ids=["in order", "crash"])
+def test_a_restart_during_traffic_loses_nothing(server, immediately):
+    """What was accepted is there, what is asked for meanwhile is done when the server is back."""
+    accepted, goes_on, errors = [], threading.Event(), []
+    goes_on.set()
+
+    def produce(queue):
+        try:
+            while goes_on.is_set():
+                accepted.append(queue.add("work").id)
+        except holdfast.HoldfastError as error:
+            errors.append(error)
+
+    def consume(queue):
+        try:
+            while goes_on.is_set():
+                for job in queue.claim(limit=5, wait=0.2, lease=60, renew=False):
+                    job.done()
+        except holdfast.LeaseLost:
+            pass
+        except holdfast.HoldfastError as error:
+            errors.append(error)
+
+    with holdfast.connect(server.url()) as one, holdfast.connect(server.url()) as two:
+        threads = [threading.Thread(target=produce, args=(one,)) for _ in range(3)]
+        threads += [threading.Thread(target=consume, args=(queue,)) for queue in (one, two)]
+        for thread in threads:
+            thread.start()
+        for _ in range(4):
+            _more(accepted, 50)
+            server.stop(immediately=immediately)
+            server.start()
+        _more(accepted, 50)
+        goes_on.clear()
+        for thread in threads:
+            thread.join()
+
+        assert errors == []
+        assert len(set(accepted)) == len(accepted)
+        assert all(one.get(id).task == "work" for id in accepted)
+        store = one.line.committer.engine.store
+        assert store.check() == []
+
+
+def _more(accepted, count):
+    enough = len(accepted) + count
+    pause = threading.Event()
+    for _ in range(3_000):
+        if len(accepted) >= enough:
+            return
+        pause.wait(0.01)
+    raise AssertionError("nothing was accepted for half a minute")
+
+
+def test_a_server_that_stays_away_is_told_in_the_end(server):
+    """After as much patience as there is; and when it is back all goes on."""
+    store = PostgresStore(server.url(), patience_s=0.5)
+    add(store, a_job(1))
+    server.stop()
+
+    with pytest.raises(Unavailable, match="cannot be reached"):
+        add(store, a_job(2))
+    assert not store.wait(0.05)
+    store.notify()
+
+    server.start()
+    add(store, a_job(3))
+    assert all_ids(store) == [1, 3]
+    store.close()
+
+
+def test_what_is_prepared_may_be_gone_behind_a_pooler(store):
+    """Then nothing more is prepared, and the batch is done again."""
+
+    def forget(txn):
+        # As if the next transaction came to another connection of the pooler.
+        txn.link.script("DO $$ BEGIN EXECUTE 'DEALLOCATE ALL'; END $$")
+
+    add(store, a_job(1))
+    for _ in range(10):
+        store.run(lambda txn: txn.load([1]))
+    store.run(forget)
+
+    assert list(store.run(lambda txn: txn.load([1]))) == [1]
+    assert not store._pool.prepares
+    add(store, a_job(2))
+    assert all_ids(store) == [1, 2]
+
+
+def test_all_connections_in_use_is_told(postgres_url):
+    """With how to have more; and when one is free again all is well."""
+    store = PostgresStore(postgres_url + "&pool=2", patience_s=0.2)
+    add(store, a_job(1))
+
+    def nested(txn, deep=1):
+        if deep < 3:
+            store.read(lambda txn: nested(txn, deep + 1))
+
+    with pytest.raises(Unavailable, match=r"\?pool="):
+        store.run(nested)
+
+    add(store, a_job(2))
+    store.close()
+
+
+def test_a_forked_child_makes_its_own_connections(store, postgres_url):
+    """And its end does not end those of its parent."""
+    code = """
+import os, sys
+from holdfast.store.postgres import PostgresStore
+from holdfast.testing.stores.making import a_job, add
+store = PostgresStore(sys.argv[1])
+add(store, a_job(1))
+pid = os.fork()
+add(store, a_job(2 if pid else 3))
+if not pid:
+    store.close()
+    os._exit(0)
+assert os.waitpid(pid, 0)[1] == 0
+add(store, a_job(4))
+store.close()
+print("well")
+"""
+    with python(code, postgres_url) as parent:
+        assert line(parent) == "well"
+
+    assert all_ids(store) == [1, 2, 3, 4]

