@@ -11,6 +11,7 @@ import msgspec
 
 from ..core import rank
 from ..core.bounds import MAX_TIME_MS
+from ..core.glob import matches, span
 from ..core.job import Job
 from .contract import ClaimQuery, Pick
 from .postgres_link import Link
@@ -21,6 +22,9 @@ MOST_PAIRS = 256
 # When others have what was looked at, so many times as much is looked at next, and this often.
 WIDER, ROUNDS = 8, 4
 MOST_CANDIDATES = 10_000
+# By a pattern so many READY jobs are looked at, page by page, before the names are, and so many of those.
+PAGE, SCANNED = 500, 2_000
+MOST_NAMES = 1_000
 
 Pair = tuple[str, str]
 
@@ -48,6 +52,8 @@ class Taker:
         query = self._query
         if query.limit < 1:
             return []
+        if query.glob is not None:
+            return self._matching(query.glob)
         if query.picks:
             return self._picked([p for p in query.picks if p[2] > 0 and query.is_asked(p[0], p[1])])
         if query.tenant is None and query.tenants is None and query.tasks is None and not query.passing:
@@ -88,6 +94,33 @@ class Taker:
                 break
             look_at = min(look_at * WIDER, MOST_CANDIDATES)
         return sorted(taken, key=lambda job: (job.rank, job.id))
+
+    def _matching(self, glob: str) -> list[Job]:
+        """By a pattern: along all READY jobs, or after a while by the names that match, if those are few."""
+        query, ids, looked_at = self._query, list[int](), 0
+        after = {"after_rank": -1, "after_id": 0}
+        while True:
+            page = self._link.rows(self._sql["ready_page"], self._values | after | {"limit": PAGE})
+            for _, job_id, tenant, task, mock in page:
+                if (query.mock or not mock) and query.is_asked(tenant, task) and matches(glob, task):
+                    ids.append(job_id)
+            looked_at += len(page)
+            if len(page) < PAGE or len(ids) >= query.limit * WIDER:
+                return self._taken("ready_of_ids", ids=numbers(ids)) if ids else []
+            after = {"after_rank": page[-1][0], "after_id": page[-1][1]}
+            if looked_at >= SCANNED and not query.mock and (names := self._names(glob)) is not None:
+                pairs = [(query.tenant or "", name) for name in names]
+                asked = [(*pair, MOST_CANDIDATES) for pair in pairs if query.is_asked(*pair)]
+                return self._merged(asked) if asked else []
+
+    def _names(self, glob: str) -> list[str] | None:
+        """The names with READY jobs that match; None: too many to go by."""
+        if self._query.tenant is None:
+            return None
+        first, end = span(glob)
+        asked = {"tenant": self._query.tenant, "first": first, "end": end, "limit": MOST_NAMES + 1}
+        names = [name for (name,) in self._link.rows(self._sql["names_within"], asked)]
+        return None if len(names) > MOST_NAMES else [name for name in names if matches(glob, name)]
 
     def _scanned(self) -> list[Job]:
         query = self._query

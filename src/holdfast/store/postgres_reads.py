@@ -137,6 +137,15 @@ class PostgresReads:
         """What is kept of a tenant's domains, by name."""
         return self._domains("list_domains", (tenant, after, limit))
 
+    def named(self, tenant: str, task: str, *, mock: bool) -> int | None:
+        """A live job of a task, looked for where the counts say that one stands."""
+        asked = {"tenant": tenant, "task": task, "mock": mock}
+        for (place,) in self.link.rows(self.sql["places_of_task"], asked):
+            found: int | None = self.link.value(self.sql["named"], asked | {"place": place})
+            if found is not None:
+                return found
+        return None
+
     def counts(self, *, tenant: str | None = None) -> dict[CountKey, int]:
         """How many jobs there are of each kind."""
         if tenant is None:

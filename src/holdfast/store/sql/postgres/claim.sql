@@ -91,3 +91,27 @@ WITH RECURSIVE present (tenant) AS (
     ) AS following
 )
 SELECT tenant FROM present LIMIT %s
+
+-- By pattern: the READY jobs page by page, in order; or the names of a tenant within a range, one look into
+-- the index for each. Which of them match is told where patterns are: SQL has none of that kind.
+-- name: ready_page
+SELECT rank, id, tenant, task, mock FROM {schema}.jobs
+WHERE place = 2 AND rank + 0 BETWEEN %(low)s AND %(high)s
+    AND (rank + 0, id) > (%(after_rank)s, %(after_id)s)
+ORDER BY rank + 0, id LIMIT %(limit)s
+
+-- name: names_within
+WITH RECURSIVE name (task) AS (
+    (SELECT task FROM {schema}.jobs
+     WHERE place = 2 AND NOT mock AND tenant = %(tenant)s AND task >= %(first)s
+         AND (%(end)s::text IS NULL OR task < %(end)s)
+     ORDER BY tenant, task LIMIT 1)
+    UNION ALL
+    SELECT following.task FROM name CROSS JOIN LATERAL (
+        SELECT task FROM {schema}.jobs
+        WHERE place = 2 AND NOT mock AND tenant = %(tenant)s AND jobs.task > name.task
+            AND (%(end)s::text IS NULL OR jobs.task < %(end)s)
+        ORDER BY tenant, task LIMIT 1
+    ) AS following
+)
+SELECT task FROM name LIMIT %(limit)s

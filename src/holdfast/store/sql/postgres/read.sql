@@ -106,6 +106,16 @@ SELECT tenant, task, place, state, sum(number)::bigint FROM (
     UNION ALL SELECT * FROM {schema}.changes WHERE tenant = %(tenant)s
 ) AS parts GROUP BY tenant, task, place, state HAVING sum(number) <> 0
 
+-- name: places_of_task
+SELECT place FROM (
+    SELECT place, number FROM {schema}.counts WHERE tenant = %(tenant)s AND task = %(task)s
+    UNION ALL SELECT place, number FROM {schema}.changes WHERE tenant = %(tenant)s AND task = %(task)s
+) AS parts GROUP BY place HAVING sum(number) <> 0 ORDER BY place
+
+-- name: named
+SELECT id FROM {schema}.jobs
+WHERE tenant = %(tenant)s AND task = %(task)s AND place = %(place)s AND mock = %(mock)s ORDER BY rank, id LIMIT 1
+
 -- name: moments
 SELECT
     (SELECT rank FROM {schema}.jobs WHERE place = 1 ORDER BY rank LIMIT 1),
