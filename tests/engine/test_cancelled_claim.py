@@ -2,37 +2,64 @@
 
 import asyncio
 import random
+from typing import Any
+
+import pytest
 
 from holdfast.core import commands as c
-from holdfast.core.job import Place
-from holdfast.engine import committer
+from holdfast.engine.committer import Committer
 from holdfast.engine.engine import Engine
 from holdfast.engine.ticket import Ticket
 from holdfast.store.memory import MemoryStore
 
 
-def test_what_was_claimed_for_a_task_cancelled_as_it_is_told_goes_back(monkeypatch):
-    """The reply is there, and nobody will ever look at it: the job must not wait for its lease to end."""
-    line = committer.Committer(Engine(MemoryStore(), dice=random.random))
-    (job_id,) = line.ask(c.Add(jobs=(c.NewJob(task="t"),)))
+@pytest.fixture
+def committer():
+    """A lane to a fresh store."""
+    made = Committer(Engine(MemoryStore(), dice=random.random))
+    yield made
+    made.close()
 
-    async def go():
-        class Cancelling(Ticket):
-            def for_loop(self, loop):
-                future = super().for_loop(loop)
-                # Before the task itself is woken.
-                future.add_done_callback(lambda _: claiming.cancel())
-                return future
 
-        monkeypatch.setattr(committer, "Ticket", Cancelling)
-        claiming = asyncio.create_task(line.ask_async(c.Claim(lease_ms=600_000)))
-        await asyncio.wait([claiming])
-        return claiming.cancelled()
+def test_a_job_that_came_just_before_its_caller_went_is_given_back(committer, monkeypatch):
+    """The reply was there, the caller on its way to take it: nobody else would know of the job."""
+    tasks: list[Any] = []
+    for_loop = Ticket.for_loop
 
-    assert asyncio.run(go())
-    monkeypatch.undo()
-    # Whatever is asked now is asked after it was given back.
-    line.ask(c.Upkeep())
-    job = line.engine.read(lambda txn: txn.load([job_id])[job_id])
-    line.close()
-    assert (job.place, job.claim) == (Place.READY, 1)
+    def cancelled_when_answered(ticket, loop):
+        future = for_loop(ticket, loop)
+        if isinstance(ticket.command, c.Claim) and not tasks:
+            tasks.append(asyncio.current_task())
+            future.add_done_callback(lambda _: tasks[0].cancel())
+        return future
+
+    monkeypatch.setattr(Ticket, "for_loop", cancelled_when_answered)
+    claim = c.Claim(lease_ms=60_000)
+
+    async def main():
+        (job_id,) = await committer.ask_async(c.Add(jobs=(c.NewJob(task="work"),)))
+        with pytest.raises(asyncio.CancelledError):
+            await asyncio.create_task(committer.ask_async(claim))
+        (again,) = await committer.ask_async(claim, wait_s=20)
+        return job_id, again.job.id
+
+    job_id, again = asyncio.run(main())
+
+    assert again == job_id
+
+
+def test_who_went_away_is_passed_by(committer):
+    """What comes is not first claimed for those who do not wait any more."""
+    waiting = c.Claim(lease_ms=60_000)
+
+    async def main():
+        gone = [asyncio.create_task(committer.ask_async(waiting, wait_s=60)) for _ in range(5)]
+        await committer.ask_async(c.Upkeep())
+        for task in gone:
+            task.cancel()
+        await asyncio.gather(*gone, return_exceptions=True)
+        await committer.ask_async(c.Add(jobs=(c.NewJob(task="work"),)))
+        (found,) = await committer.ask_async(waiting, wait_s=20)
+        return found.job.claim
+
+    assert asyncio.run(main()) == 1

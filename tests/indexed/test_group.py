@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from holdfast.core.errors import BadInput, Trimmed
+from holdfast.core.errors import BadInput, Closed, Trimmed
 from holdfast.indexed import (
     LATER,
     AlreadyStarted,
@@ -285,5 +285,16 @@ def test_a_reader_behind_the_trimmed_part_is_told(queue):
     group.start()
 
     with pytest.raises(Trimmed):
+        group.closed().wait(PATIENCE_S)
+    group.stop()
+
+
+def test_a_closed_queue_ends_a_group(make_queue):
+    """There is nothing to wait for."""
+    queue, source = make_queue(), Numbers(1)
+    group = ConsumerGroup(source, Progress(queue, "c"), lambda job: queue.close(), poll="10ms")
+    group.start()
+
+    with pytest.raises(Closed):
         group.closed().wait(PATIENCE_S)
     group.stop()

@@ -84,6 +84,9 @@ CLAIMS = [
     claims(mock=True, passing=((None, "t1"),)),
     claims(tenants=("1", "2"), tasks=("t1",)),
     claims(picks=(("1", "t1", 1), ("2", "t2", 1), ("0", "t3", 5))),
+    claims(glob="t*", tenant="1"),
+    claims(glob="t*"),
+    claims(glob="[^t]*", tenant="1", passing=((None, "t1"),)),
 ]
 
 

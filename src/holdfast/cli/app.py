@@ -34,6 +34,7 @@ COMMANDS = {
     "worker": "worker",
     "workers": "workers",
     "top": "top",
+    "serve": "serve",
     "doctor": "doctor",
     "migrate": "migrate",
     "bench": "bench",

@@ -61,6 +61,37 @@ CATCH_UP_FIRINGS = 1_000
 # A sysid is held this long after the last write of its process, and as far ahead go its ids.
 SYSID_LEASE_MS = 60 * SECOND_MS
 
+# ── the job-command port ─────────────────────────────────────────────────────────────────────────
+
+# A pattern, or a list of names, of GetJob: fifty names, as the documents have it.
+GLOB_BYTES = 50 * NAME_BYTES
+# Method line and headers of one request. Escapes double at most what they protect, so the largest data fits.
+PORT_HEAD_BYTES = 2 * DATA_BYTES + 64 * 1024
+PORT_HEADERS = 256
+# A body belongs to no command and is thrown away as it comes; more than this is a mistake.
+PORT_BODY_BYTES = 64 * 1024 * 1024
+PORT_CHUNK_LINE_BYTES = 1_024
+# What may be sent ahead of the replies by one client before it is no longer read from.
+PORT_PIPELINED = 64
+PORT_PIPELINED_BYTES = 1024 * 1024
+PORT_CONNECTIONS = 4_096
+# Requests that are not whole yet, of all clients together: whoever brings more is sent away.
+PORT_BUFFERED_BYTES = 256 * 1024 * 1024
+# The documents' own limit of UpdateJob's data.
+PORT_UPDATE_BYTES = 1024 * 1024
+# One CreateJobs or RequeueJobs is one transaction.
+PORT_BATCH_JOBS = BATCH_JOBS
+# Children that a resumed parent is told of.
+PORT_CHILDREN = 10_000
+PORT_WAIT_MS = 110 * SECOND_MS
+PORT_MOST_WAIT_MS = HOUR_MS
+# What one Query may look at, answer, and take.
+QUERY_BYTES = 64 * 1024
+QUERY_ROWS = 100_000
+QUERY_ANSWER_BYTES = 16 * 1024 * 1024
+QUERY_VALUE_BYTES = 1024 * 1024
+QUERY_MS = 5 * SECOND_MS
+
 # How much one round of upkeep does before it lets others write.
 UPKEEP_JOBS = 500
 

@@ -10,6 +10,7 @@ import msgspec
 from . import bounds
 from .commands import Answer, Claim, Command, Log, NewJob, Report, Step, Update
 from .errors import BadInput, TooLarge
+from .glob import check_glob
 from .job import DEFAULT_BACKOFF, Body, size_of
 from .outcome import check_backoff
 from .repeat import check_retry_after, parse_repeat
@@ -121,6 +122,10 @@ def check_command(command: Command) -> None:
         check_whole("limit", command.limit, 1, bounds.CLAIM_JOBS)
         if command.picks:
             _check_picks(command)
+        if command.glob is not None:
+            check_glob(command.glob)
+    if isinstance(command, Answer) and command.priority is not None:
+        check_whole("priority", command.priority, 0, bounds.MAX_PRIORITY)
     if isinstance(command, Report):
         if not isinstance(command.fraction, int | float) or not 0 <= command.fraction <= 1:
             raise BadInput("progress", command.fraction, needed="a fraction from 0 to 1")

@@ -16,11 +16,16 @@ OnConflict = Literal["keep", "merge", "replace"]
 
 
 class Hold(Record, frozen=True, kw_only=True):
-    """The right to answer for a job. `claim` None: whichever claim `owner` has now (the port)."""
+    """The right to answer for a job. `claim` None: whichever claim `owner` has now (the port).
+
+    Where a `tenant` is named, jobs of others are not found. `job_id` 0 goes with children only: the parent
+    of each.
+    """
 
     job_id: int
     owner: int
     claim: int | None = None
+    tenant: str | None = None
 
 
 class NewJob(Record, frozen=True, kw_only=True):
@@ -73,6 +78,8 @@ class Claim(Command, frozen=True, kw_only=True):
     """Lease the first jobs that may run; replies them with their data, possibly none."""
 
     tasks: tuple[str, ...] | None = None
+    # Tasks whose names match this pattern; see `core.glob`.
+    glob: str | None = None
     tenant: str | None = None
     limit: int = 1
     lease_ms: int | None = None
@@ -102,6 +109,9 @@ class Answer(Command, frozen=True, kw_only=True):
     run_at: int = 0
     counts: bool = True
     ignore_repeat: bool = False
+    # What a job that is to run again is from then on; None: as it was.
+    task: str | None = None
+    priority: int | None = None
     held: Job | None = None
     lines: tuple[str, ...] = ()
 
@@ -167,11 +177,15 @@ class Cancel(Command, frozen=True, kw_only=True):
 
 
 class Requeue(Command, frozen=True, kw_only=True):
-    """Put a job back in the queue, whatever its state, with its attempts forgiven."""
+    """Put a job back in the queue, whatever its state, with its attempts forgiven.
+
+    `forgive` is how many of its losses are, the run at hand counting as one; None: all.
+    """
 
     job_id: int
     run_at: int = 0
     task: str | None = None
+    forgive: int | None = None
 
 
 class Delete(Command, frozen=True, kw_only=True):
@@ -301,10 +315,11 @@ class Dismiss(Command, frozen=True, kw_only=True):
 
 
 class Claimed(Record, frozen=True, kw_only=True):
-    """A job as handed out: the record and its data."""
+    """A job as handed out: the record and its data. `last_run` is when it was handed out before, or 0."""
 
     job: Job
     data: Body
+    last_run: int = 0
 
 
 class Ended(Record, frozen=True, kw_only=True):

@@ -59,8 +59,10 @@ class Refused(HoldfastError):
 
     code = "REFUSED"
 
-    def __init__(self, verb: str, job_id: int, *, found: str, needed: str) -> None:
+    def __init__(self, verb: str, job_id: int, *, found: str, needed: str, because: str = "") -> None:
         self.verb, self.job_id, self.found, self.needed = verb, job_id, found, needed
+        # Where one verb is refused for several reasons, which it was.
+        self.because = because
         super().__init__(f"cannot {verb} job {job_id}: it is {found}, and must be {needed}")
 
 

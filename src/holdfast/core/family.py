@@ -28,6 +28,8 @@ def tally(child: Job | None) -> tuple[int, int, int]:
 
 def check_birth(parent: Job, hold: Hold | None, sibling: Job | None) -> None:
     """Refuse a child unless the parent's holder asks, or a sibling's while the parent is PAUSED."""
+    if hold is not None and not hold.job_id:
+        hold = replace(hold, job_id=parent.id)
     if hold is not None and hold.job_id == parent.id:
         if hold.claim is not None or parent.place != Place.PAUSED:
             check_hold(parent, hold, "add a child to")
@@ -42,7 +44,10 @@ def check_birth(parent: Job, hold: Hold | None, sibling: Job | None) -> None:
     if parent.place == Place.DONE:
         raise Refused("add a child to", parent.id, found=str(parent.state), needed="RUNNING or PAUSED")
     if parent.parent_id:
-        raise Refused("add a child to", parent.id, found="itself a child", needed="a job without a parent")
+        needed = "a job without a parent"
+        raise Refused(
+            "add a child to", parent.id, found="itself a child", needed=needed, because="generation"
+        )
 
 
 def born(child: Job, parent: Job) -> Job:
@@ -65,7 +70,7 @@ def check_child_may_end(child: Job, parent: Job | None, verb: str) -> None:
     """The documents let a child be finished or retried only while its parent is PAUSED."""
     if child.strict and child.parent_id and (parent is None or parent.place != Place.PAUSED):
         found = f"a child whose parent is {parent.state if parent else 'gone'}"
-        raise Refused(verb, child.id, found=found, needed="a child of a PAUSED parent")
+        raise Refused(verb, child.id, found=found, needed="a child of a PAUSED parent", because="parent")
 
 
 def moved(parent: Job, before: Job | None, after: Job | None, *, now_ms: int) -> Job:

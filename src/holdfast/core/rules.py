@@ -60,7 +60,7 @@ def create(new: NewJob, *, job_id: int, now_ms: int) -> Job:
         backoff=new.backoff,
         timeout_ms=new.timeout_ms,
         retry_after=new.retry_after,
-        repeat=str(parse_repeat(new.repeat)) if new.repeat and not new.mock else "",
+        repeat=repeat_text(new.repeat, strict=new.strict) if not new.mock else "",
         unique=new.unique,
         unique_for_ms=new.unique_for_ms,
         domain=new.domain,
@@ -75,6 +75,13 @@ def create(new: NewJob, *, job_id: int, now_ms: int) -> Job:
         place=Place.SCHEDULED if run_at > now_ms else Place.READY,
         rank=run_at if run_at > now_ms else rank.ready(priority, run_at),
     )
+
+
+def repeat_text(text: str, *, strict: bool) -> str:
+    """A repeat as it is kept: in its one form, or, to the letter of the documents, as it was given."""
+    if not text:
+        return ""
+    return text if strict else str(parse_repeat(text))
 
 
 def queued(job: Job, *, run_at: int, now_ms: int, **changes: Any) -> Job:
@@ -151,15 +158,15 @@ def finish(job: Job, *, now_ms: int, end: Outcome, ignore_repeat: bool = False) 
     outstanding = job.wait_for_failed and job.children.failed
     if job.children.pending or (outstanding and not job.strict):
         slot = {"again_at": job.again_at, "scheduled_at": job.scheduled_at or job.run_at}
+        slot["losses"] = 0 if job.strict else job.losses
         run_at = job.started_at or now_ms
         return replace(queued(job, run_at=run_at, now_ms=now_ms, **slot), place=Place.PAUSED, rank=0)
-    if outstanding:
-        found = f"the parent of {job.children.failed} FAILED children"
-        raise Refused(
-            "finish", job.id, found=found, needed="without outstanding children: delete or cancel them"
-        )
     if (again := _once_more(job, now_ms=now_ms, ignore_repeat=ignore_repeat)) is not None:
         return again
+    if outstanding:
+        found = f"the parent of {job.children.failed} FAILED children"
+        needed = "without outstanding children: delete or cancel them"
+        raise Refused("finish", job.id, found=found, needed=needed, because="outstanding")
     return _done(job, State.FINISHED, now_ms=now_ms, reason="")
 
 
@@ -168,16 +175,19 @@ def fail(job: Job, *, now_ms: int, end: Outcome) -> Job:
     return _give_up(noted(job, end), now_ms=now_ms, reason=end.error or "failed")
 
 
-def retry(job: Job, *, now_ms: int, end: Outcome, run_at: int, counts: bool = True) -> Job:
+def retry(
+    job: Job, *, now_ms: int, end: Outcome, run_at: int, counts: bool = True, ignore_repeat: bool = False
+) -> Job:
     """A run that asks for another, at `run_at`, if it has one left.
 
     Attempts are counted here, not at the claim: a process that dies without a word is a loss, and
-    losses have a limit of their own (`lapse`). `max_attempts` 0 is no limit.
+    losses have a limit of their own (`lapse`). `max_attempts` 0 is no limit. To the letter of the
+    documents a repeat goes before `run_at`, and a retry forgives the losses.
     """
     job = replace(noted(job, end), attempts=job.attempts + (1 if counts else 0))
     if _stops(job):
         return _done(job, State.CANCELLED, now_ms=now_ms, reason="cancelled")
-    if job.strict and (again := _once_more(job, now_ms=now_ms, ignore_repeat=False)) is not None:
+    if job.strict and (again := _once_more(job, now_ms=now_ms, ignore_repeat=ignore_repeat)) is not None:
         return again
     if counts and 0 < job.max_attempts <= job.attempts:
         return _give_up(
@@ -187,6 +197,7 @@ def retry(job: Job, *, now_ms: int, end: Outcome, run_at: int, counts: bool = Tr
         return _give_up(job, now_ms=now_ms, reason=EXPIRED)
     scheduled_at = 0 if job.strict else job.scheduled_at or job.run_at
     kept = {"scheduled_at": scheduled_at, "cancel_requested": job.cancel_requested}
+    kept["losses"] = 0 if job.strict else job.losses
     return queued(job, run_at=job.again_at or run_at, now_ms=now_ms, **kept)
 
 
@@ -264,9 +275,15 @@ def cancel(job: Job, *, now_ms: int, force: bool = False) -> Job:
     return _done(job, State.CANCELLED, now_ms=now_ms, reason="cancelled")
 
 
-def requeue(job: Job, *, now_ms: int, run_at: int = 0, task: str | None = None) -> Job:
-    """Put a job back in the queue from any state, its attempts and losses forgiven."""
-    forgiven = {"attempts": 0, "losses": 0, "task": task or job.task}
+def requeue(
+    job: Job, *, now_ms: int, run_at: int = 0, task: str | None = None, forgive: int | None = None
+) -> Job:
+    """Put a job back in the queue from any state, its attempts and losses forgiven, or so many losses.
+
+    The run that it is taken from is a loss too, before any is forgiven.
+    """
+    losses = 0 if forgive is None else max(job.losses + (job.place == Place.RUNNING) - forgive, 0)
+    forgiven = {"attempts": 0, "losses": losses, "task": task or job.task}
     return queued(job, run_at=run_at or now_ms, now_ms=now_ms, **forgiven)
 
 
@@ -293,11 +310,14 @@ def update(
     job = replace(
         job,
         priority=job.priority if priority is None else priority,
-        repeat=job.repeat if repeat is None else str(parse_repeat(repeat)) if repeat else "",
+        repeat=job.repeat if repeat is None else repeat_text(repeat, strict=job.strict),
         run_at=job.run_at if run_at is None else run_at,
         scheduled_at=job.scheduled_at if run_at is None else 0,
         task=task or job.task,
     )
+    if job.place == Place.RUNNING and job.strict and job.retry_after and run_at is not None:
+        # The documents have one time for both: when it is due, and when it is handed out again.
+        return replace(job, lease_until=run_at, rank=rank.lease(run_at))
     if job.place not in WAITING:
         return job
     kept = {"owner": job.owner, "lapsed": job.lapsed, "again_at": job.again_at}

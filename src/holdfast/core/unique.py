@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from .commands import NewJob
 from .errors import BadInput
 from .job import Body, Job, Place, Record, State
-from .rules import queued, update
+from .rules import queued, repeat_text, update
 
 UniqueKey = tuple[str, str, bytes]
 
@@ -56,15 +56,17 @@ def hit(job: Job, old: Body, new: NewJob, *, now_ms: int) -> tuple[Job, Body | N
     """The holder of a key after another add of it, and its new data, or None where that stays.
 
     `keep` changes nothing; `merge` merges the data by RFC 7396; `replace` takes data and time anew, a
-    debounce. What reaches a job that runs is not lost: it runs once more.
+    debounce. What reaches a job that runs is not lost: it runs once more. To the letter of the documents
+    a merge changes nothing only where the data given are those that it has.
     """
     if new.on_conflict == "keep" or (job.place == Place.DONE and not job.strict):
         return job, None
     if new.on_conflict == "merge":
         data = merged(old, new.data)
-        if data == old:
+        if data == old and (not new.strict or same(old, new.data)):
             return job, None
-        job = replace(update(job, now_ms=now_ms, priority=new.priority), repeat=new.repeat or job.repeat)
+        repeat = repeat_text(new.repeat, strict=new.strict) or job.repeat
+        job = replace(update(job, now_ms=now_ms, priority=new.priority), repeat=repeat)
         run_at = job.run_at if job.place != Place.RUNNING else now_ms
     else:
         data, run_at = new.data, new.run_at or now_ms + new.delay_ms
@@ -87,6 +89,13 @@ def merged(old: Body, new: Body) -> Body:
         raise BadInput("data", "text", needed=f"JSON, to be merged ({error})") from None
     after = _merge(before, patch)
     return old if after == before else msgspec.json.encode(after).decode()
+
+
+def same(old: Body, new: Body) -> bool:
+    """Whether two bodies say the same, however they are written."""
+    if old == new or isinstance(old, bytes) or isinstance(new, bytes):
+        return old == new
+    return bool(msgspec.json.decode(old) == msgspec.json.decode(new))
 
 
 def _merge(target: Any, patch: Any) -> Any:

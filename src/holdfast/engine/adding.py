@@ -13,7 +13,28 @@ from .batch import Batch
 
 def add_all(batch: Batch, jobs: Sequence[c.NewJob], hold: c.Hold | None) -> list[int]:
     """Add jobs; their ids in order."""
+    if any(new.strict and new.unique is not None for new in jobs):
+        return _add_named(batch, jobs, hold)
     return [_bear(batch, new) if _is_free(new) else add_one(batch, new, hold) for new in jobs]
+
+
+def _add_named(batch: Batch, jobs: Sequence[c.NewJob], hold: c.Hold | None) -> list[int]:
+    """Add jobs of the port, of which a unique one is any that has its name, of the same command too."""
+    ids: list[int] = []
+    first: dict[tuple[str, str, bool], int] = {}
+    for new in jobs:
+        name = (new.tenant, new.task, new.mock)
+        if new.unique is None:
+            ids.append(_add_plain(batch, new, hold))
+        else:
+            ids.append(add_one(batch, new, hold, known=first.get(name, 0)))
+        first.setdefault(name, ids[-1])
+    return ids
+
+
+def _add_plain(batch: Batch, new: c.NewJob, hold: c.Hold | None) -> int:
+    """Into the working set, where those that follow find it."""
+    return batch.add(new) if _is_free(new) else add_one(batch, new, hold)
 
 
 def _is_free(new: c.NewJob) -> bool:
@@ -27,8 +48,10 @@ def _bear(batch: Batch, new: c.NewJob) -> int:
     return job_id
 
 
-def add_one(batch: Batch, new: c.NewJob, hold: c.Hold | None = None, *, follows: bool = False) -> int:
-    """Add a job, or find the one that is it already; its id.
+def add_one(
+    batch: Batch, new: c.NewJob, hold: c.Hold | None = None, *, follows: bool = False, known: int = 0
+) -> int:
+    """Add a job, or find the one that is it already, perhaps `known`; its id.
 
     What `follows` a job is never refused: that would refuse the finish, each time anew, until all that
     was done is thrown away. Where its unique key is held it is that job, whoever's child that is.
@@ -46,13 +69,24 @@ def add_one(batch: Batch, new: c.NewJob, hold: c.Hold | None = None, *, follows:
         new = replace(new, mock=parent.mock)
     key = unique.key_of(new)
     holder = batch.holder_of(key) if key else None
-    return batch.add(new, parent) if holder is None else _hit(batch, new, holder, follows)
-
-
-def _hit(batch: Batch, new: c.NewJob, holder: unique.Unique, follows: bool) -> int:
-    job = batch.find(holder.job_id)
-    if job is None or holder.until_ms:
+    if holder is not None and holder.until_ms:
         return holder.job_id
+    job = batch.find(holder.job_id) if holder else None
+    if job is None and key and new.strict:
+        job = batch.find(known) if known else _namesake(batch, new)
+    if job is None:
+        return holder.job_id if holder else batch.add(new, parent)
+    return _hit(batch, new, job, follows)
+
+
+def _namesake(batch: Batch, new: c.NewJob) -> Job | None:
+    """The documents' unique jobs look for any job of that name, whether or not it was made as unique."""
+    found = batch.txn.named(new.tenant, new.task, mock=new.mock)
+    job = batch.find(found) if found else None
+    return job if job is not None and job.task == new.task else None
+
+
+def _hit(batch: Batch, new: c.NewJob, job: Job, follows: bool) -> int:
     if job.parent_id and job.parent_id != new.parent_id and not follows:
         found = f"the holder of its unique key, and a child of {job.parent_id}"
         raise Refused("add again", job.id, found=found, needed="a child of the same parent")

@@ -23,13 +23,14 @@ LOOKED_AT = 2_000
 def claim(batch: Batch, command: c.Claim) -> list[c.Claimed]:
     """Lease jobs with their data; see `Claim`."""
     started: list[Job] = []
+    last_runs: dict[int, int] = {}
     wanted = min(command.limit, CLAIM_JOBS)
     owner = command.owner or batch.ids.number
     looked_at = rounds = 0
     while len(started) < wanted:
         rounds += 1
         before = len(started)
-        found = _round(batch, command, owner, wanted - before, started)
+        found = _round(batch, command, owner, wanted - before, started, last_runs)
         looked_at += found
         if not found or (command.picks and found == len(started) - before):
             break
@@ -40,10 +41,20 @@ def claim(batch: Batch, command: c.Claim) -> list[c.Claimed]:
         # A later one may have found what comes before: one who was HELD behind a job that cannot run.
         started.sort(key=lambda job: (-job.priority, job.run_at, job.id))
     bodies = batch.txn.bodies([job.id for job in started]) if started else {}
-    return [c.Claimed(job=job, data=bodies.get(job.id, "{}")) for job in _as_they_are(batch, started)]
+    return [
+        c.Claimed(job=job, data=bodies.get(job.id, "{}"), last_run=last_runs[job.id])
+        for job in _as_they_are(batch, started)
+    ]
 
 
-def _round(batch: Batch, command: c.Claim, owner: int, limit: int, started: list[Job]) -> int:
+def _round(
+    batch: Batch,
+    command: c.Claim,
+    owner: int,
+    limit: int,
+    started: list[Job],
+    last_runs: dict[int, int],
+) -> int:
     """Take jobs from the store, start those that may; how many there were to look at, 0 when it is enough."""
     query = _query(batch, command, owner, limit, started)
     jobs = batch.txn.claim(query)
@@ -52,6 +63,7 @@ def _round(batch: Batch, command: c.Claim, owner: int, limit: int, started: list
         owner = batch.ids.owner()
     for job in jobs:
         batch.bring_claimed(job, leased(job, query))
+        last_runs[job.id] = job.started_at
     full = _start(batch, command, owner, jobs, started)
     batch.keep()
     batch.flush()
@@ -71,6 +83,7 @@ def _query(batch: Batch, command: c.Claim, owner: int, limit: int, started: list
         lease_until=batch.now_ms + command.lease_ms if command.lease_ms else 0,
         tenant=command.tenant,
         tasks=command.tasks,
+        glob=command.glob,
         priority=command.priority,
         mock=command.mock,
         passing=tuple((tenant, task) for tenant, task, domain in batch.pauses() if domain is None),

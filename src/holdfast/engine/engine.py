@@ -138,9 +138,7 @@ class Engine:
             # After the commands: who answers in time is not late because others claim.
             done.next_upkeep_ms = self._upkeep(batch, commands)
         _settled(batch)
-        for at, command in enumerate(commands):
-            if isinstance(command, c.Claim):
-                replies[at] = claim(batch, command)
+        replies |= _claimed(batch, commands)
         if claims:
             _settled(batch)
             done.next_ms = _next_ms(txn, done.next_upkeep_ms)
@@ -186,6 +184,19 @@ class Engine:
             self.next_upkeep_ms = done.next_upkeep_ms
         if done.woke or done.ended or done.news:
             self.store.notify()
+
+
+def _claimed(batch: Batch, commands: Sequence[c.Command]) -> dict[int, list[c.Claimed]]:
+    """The replies to all claims. Hundreds may wait for the same: once one got nothing, none after it will."""
+    replies: dict[int, list[c.Claimed]] = {}
+    barren: set[c.Claim] = set()
+    for at, command in enumerate(commands):
+        if isinstance(command, c.Claim):
+            wanted = replace(command, limit=1, lease_ms=None, owner=0)
+            replies[at] = [] if wanted in barren else claim(batch, command)
+            if not replies[at]:
+                barren.add(wanted)
+    return replies
 
 
 def _next_ms(txn: Txn, next_upkeep_ms: int | None) -> int | None:

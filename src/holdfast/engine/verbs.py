@@ -38,6 +38,8 @@ def add(batch: Batch, command: c.Add) -> list[int]:
 def _held(batch: Batch, hold: c.Hold, verb: str) -> Job:
     """The job of a holder whose claim stands."""
     job = batch.find(hold.job_id)
+    if job is not None and hold.tenant not in (None, job.tenant):
+        raise NotFound("job", hold.job_id)
     if job is None:
         old = batch.txn.archived([hold.job_id]).get(hold.job_id)
         if hold.claim is None or (old is None and hold.job_id <= 0):
@@ -92,7 +94,15 @@ def _answered(batch: Batch, job: Job, command: c.Answer) -> Job:
     if delay is None:
         delay = backoff_ms(job.backoff, attempts=job.attempts + 1, dice=batch.dice())
     run_at = command.run_at or now_ms + delay
-    return rules.retry(job, now_ms=now_ms, end=end, run_at=run_at, counts=command.counts)
+    priority = job.priority if command.priority is None else command.priority
+    return rules.retry(
+        replace(job, task=command.task or job.task, priority=priority),
+        now_ms=now_ms,
+        end=end,
+        run_at=run_at,
+        counts=command.counts,
+        ignore_repeat=command.ignore_repeat,
+    )
 
 
 def release(batch: Batch, command: c.Release) -> Ref:
@@ -170,7 +180,10 @@ def cancel(batch: Batch, command: c.Cancel) -> Ref | Job:
 def requeue(batch: Batch, command: c.Requeue) -> Ref:
     """Put a job back in the queue; see `Requeue`."""
     job = batch.get(command.job_id)
-    batch.put(rules.requeue(job, now_ms=batch.now_ms, run_at=command.run_at, task=command.task))
+    after = rules.requeue(
+        job, now_ms=batch.now_ms, run_at=command.run_at, task=command.task, forgive=command.forgive
+    )
+    batch.put(after)
     return Ref(job.id)
 
 

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from ..core.errors import Timeout
+from ..core.errors import Timeout, Unavailable
 from ..queue.options import Duration
 from .aio import waited
 from .aio_group import AsyncConsumerGroup
@@ -13,7 +13,7 @@ from .group import LATER
 from .progress import AsyncProgress
 from .signals import Signal
 from .source import AsyncUpTo, IndexedJob
-from .stages import PATIENCE_S, Stage, call_of, items_of, keys_for, trimmer
+from .stages import PATIENCE_S, Stage, call_of, is_time_to_trim, items_of, keys_for
 
 
 class AsyncPipeline:
@@ -38,8 +38,7 @@ class AsyncPipeline:
         feed: Any = None
         for one in stages:
             if one.name in only:
-                trims = trimmer(feed.trim) if feed is not None and trim else None
-                self.groups[one.name] = self._group(source, one, trims)
+                self.groups[one.name] = self._group(source, one, feed if trim else None)
             feed = one.into
             source = feed if feed is not None else AsyncUpTo(source, self._progress(one).processed)
         for group in self.groups.values():
@@ -49,14 +48,14 @@ class AsyncPipeline:
     def _progress(self, one: Stage) -> AsyncProgress:
         return AsyncProgress(self.queue, f"{self.name}.{one.name}", one.start)
 
-    def _group(self, source: Any, one: Stage, trims: OnAdvance | None) -> AsyncConsumerGroup[Any]:
+    def _group(self, source: Any, one: Stage, trimmed: Any) -> AsyncConsumerGroup[Any]:
         return AsyncConsumerGroup(
             source,
             self._progress(one),
             self._worker(one),
             max_processing=one.max_processing,
             max_ahead=one.max_ahead,
-            on_advance=self._advanced(one.on_advance, trims),
+            on_advance=self._advanced(one.on_advance, trimmed),
             restart=one.restart,
             poll=self.poll,
         )
@@ -80,11 +79,15 @@ class AsyncPipeline:
                 continue
         return LATER
 
-    def _advanced(self, *calls: OnAdvance | None) -> OnAdvance:
+    def _advanced(self, call: OnAdvance | None, trimmed: Any) -> OnAdvance:
         async def advanced(old: int, new: int) -> None:
-            for call in calls:
-                if call is not None:
-                    await waited(call(old, new))
+            if call is not None:
+                await waited(call(old, new))
+            if trimmed is not None and is_time_to_trim(old, new):
+                try:
+                    await trimmed.trim()
+                except Unavailable:
+                    pass  # the next time does it too
             self._moved.set()
 
         return advanced

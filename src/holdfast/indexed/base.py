@@ -8,7 +8,15 @@ from typing import Any, Generic, TypeVar
 
 from ..core.bounds import MAX_INDEX, MAX_PROCESSING
 from ..core.checks import check_whole
-from ..core.errors import Backwards, BadInput, HoldfastError, Trimmed
+from ..core.errors import (
+    Backwards,
+    BadInput,
+    Closed,
+    HoldfastError,
+    SchemaMismatch,
+    StoreCorrupt,
+    Trimmed,
+)
 from ..core.indexed import Seen
 from .ledger import Ledger
 from .scan import Walk
@@ -21,7 +29,7 @@ OnAdvance = Callable[[int, int], Any]
 log = logging.getLogger("holdfast.indexed")
 
 # What no later look can put right: it ends the consumer. All else may be over in a moment.
-LASTING = (Backwards, Trimmed, BadInput)
+LASTING = (Backwards, Trimmed, BadInput, Closed, SchemaMismatch, StoreCorrupt)
 
 
 class AlreadyStarted(HoldfastError):
@@ -49,7 +57,7 @@ class BaseConsumer(Generic[T]):
             raise BadInput("run", type(run).__name__, needed="a function of one job")
         self.source, self.progress, self.run = source, progress, run
         self.max_processing, self.max_ahead = max_processing, max_ahead
-        # What no `BaseException` of a worker gets past: the first one, which is the owner's.
+        # The first that a worker raised, or that nothing can put right: the owner's.
         self.error: BaseException | None = None
         # What was in the way at the last look, and will be tried again; None when nothing was.
         self.trouble: Exception | None = None
@@ -136,7 +144,7 @@ class BaseConsumer(Generic[T]):
         self._stored = max(self._stored, to)
         self._advances.append((before, to))
 
-    def _not_committed(self, job_id: str, index: int) -> Backwards:
+    def _not_committed(self, index: int) -> Backwards:
         found = f"at {self._stored:,}: the transaction that was to move it was not committed"
         return Backwards(self.progress.name, index, found=found)
 

@@ -126,7 +126,7 @@ class Consumer(BaseConsumer[T]):
             return
         self._stored = max(self._stored, self.progress.processed())
         if self._stored < index:
-            raise self._not_committed(job_id, index)
+            raise self._not_committed(index)
 
     def _turns(self, *, wait: bool) -> None:
         """Walk if that was asked for and nobody does; with `wait`, see to it that it was done."""

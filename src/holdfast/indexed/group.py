@@ -98,17 +98,22 @@ class _Pooled(Consumer[T]):
     def _work(self) -> None:
         self._threads.add(threading.get_ident())
         while (job := self._jobs.get()) is not None:
-            try:
-                # Handed over too late it is simply not done, and begins again after a restart.
-                result = LATER if self.stopping.is_set() else self.run(job)
-                with self._state:
-                    self._idle += 1
-                if result is not LATER:
-                    self._finish(job)
-            except BaseException as error:
-                self._fail(error)
-            finally:
-                self._returned()
+            self._run_one(job)
+        # Somebody else's thread may have the number next.
+        self._threads.discard(threading.get_ident())
+
+    def _run_one(self, job: IndexedJob[T]) -> None:
+        try:
+            # Handed over too late it is simply not done, and begins again after a restart.
+            result = LATER if self.stopping.is_set() else self.run(job)
+            with self._state:
+                self._idle += 1
+            if result is not LATER:
+                self._finish(job)
+        except BaseException as error:
+            self._fail(error)
+        finally:
+            self._returned()
 
     def _finish(self, job: IndexedJob[T]) -> None:
         if job.id in self._tentative:

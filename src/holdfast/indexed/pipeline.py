@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Any, overload
 
-from ..core.errors import BadInput, Timeout
+from ..core.errors import BadInput, Timeout, Unavailable
 from ..queue.aio import AsyncQueue
 from ..queue.options import Duration
 from ..queue.queue import Queue
@@ -20,7 +20,7 @@ from .group import LATER, ConsumerGroup
 from .progress import Progress
 from .signals import Signal
 from .source import IndexedJob, UpTo
-from .stages import PATIENCE_S, Stage, as_stages, call_of, items_of, keys_for, trimmer
+from .stages import PATIENCE_S, Stage, as_stages, call_of, is_time_to_trim, items_of, keys_for
 
 # How often `drain` looks by itself.
 LOOK_S = 0.1
@@ -96,8 +96,7 @@ class Pipeline:
         feed: Any = None
         for one in stages:
             if one.name in only:
-                trims = trimmer(feed.trim) if feed is not None and trim else None
-                self.groups[one.name] = self._group(source, one, trims)
+                self.groups[one.name] = self._group(source, one, feed if trim else None)
             feed = one.into
             source = feed if feed is not None else UpTo(source, self._progress(one).processed)
         for group in self.groups.values():
@@ -107,14 +106,14 @@ class Pipeline:
     def _progress(self, one: Stage) -> Progress:
         return Progress(self.queue, f"{self.name}.{one.name}", one.start)
 
-    def _group(self, source: Any, one: Stage, trims: OnAdvance | None) -> ConsumerGroup[Any]:
+    def _group(self, source: Any, one: Stage, trimmed: Any) -> ConsumerGroup[Any]:
         return ConsumerGroup(
             source,
             self._progress(one),
             self._worker(one),
             max_processing=one.max_processing,
             max_ahead=one.max_ahead,
-            on_advance=self._advanced(one.on_advance, trims),
+            on_advance=self._advanced(one.on_advance, trimmed),
             restart=one.restart,
             poll=self.poll,
         )
@@ -145,11 +144,15 @@ class Pipeline:
         # It goes on without us, and is found again by its key.
         return LATER
 
-    def _advanced(self, *calls: OnAdvance | None) -> OnAdvance:
+    def _advanced(self, call: OnAdvance | None, trimmed: Any) -> OnAdvance:
         def advanced(old: int, new: int) -> None:
-            for call in calls:
-                if call is not None:
-                    call(old, new)
+            if call is not None:
+                call(old, new)
+            if trimmed is not None and is_time_to_trim(old, new):
+                try:
+                    trimmed.trim()
+                except Unavailable:
+                    pass  # the next time does it too
             self._moved.set()
 
         return advanced

@@ -5,7 +5,6 @@ source ──▶ stage ──▶ log ──▶ stage    or what it has put into 
 source ──▶ stage (via=queue)          its jobs are jobs of an ordinary queue, for workers anywhere
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -128,10 +127,6 @@ def call_of(one: Stage, pipeline: str, job: IndexedJob[Any]) -> Any:
     return one.via.call(one.run, job.item, **options)
 
 
-def trimmer(trim: Callable[[], Any]) -> OnAdvance:
-    """What trims a log as its reader advances."""
-
-    def advanced(old: int, new: int) -> Any:
-        return trim() if old // TRIM_EVERY != new // TRIM_EVERY else None
-
-    return advanced
+def is_time_to_trim(old: int, new: int) -> bool:
+    """Whether the log between two stages is trimmed after this advance of its reader."""
+    return old // TRIM_EVERY != new // TRIM_EVERY

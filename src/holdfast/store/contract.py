@@ -21,6 +21,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from msgspec.structs import replace
 
 from ..core import rank
+from ..core.glob import matches
 from ..core.job import Body, Job, Place, State
 from ..core.limits import Domain, DomainKey
 from ..core.unique import Unique, UniqueKey
@@ -52,6 +53,8 @@ class ClaimQuery(NamedTuple):
     # None: any.
     tenant: str | None = None
     tasks: tuple[str, ...] | None = None
+    # Only tasks whose names match this pattern, as `core.glob.matches` says.
+    glob: str | None = None
     priority: int | None = None
     # Also mocked jobs; otherwise they are passed by.
     mock: bool = False
@@ -69,6 +72,15 @@ class ClaimQuery(NamedTuple):
             and (self.tenants is None or tenant in self.tenants)
             and (self.tasks is None or task in self.tasks)
             and not is_passed((tenant, task), self.passing)
+        )
+
+    def takes(self, job: Job) -> bool:
+        """Whether a READY job is one of them, but for how many there may be."""
+        return (
+            self.priority in (None, job.priority)
+            and (self.glob is None or matches(self.glob, job.task))
+            and (self.mock or not job.mock)
+            and self.is_asked(job.tenant, job.task)
         )
 
 
@@ -128,6 +140,18 @@ class JobFilter(NamedTuple):
     schedule: str | None = None
     archived: bool = False
 
+    def takes(self, job: Job) -> bool:
+        """Whether a job is one of them."""
+        return (
+            self.tenant in (None, job.tenant)
+            and self.task in (None, job.task)
+            and self.state in (None, job.state)
+            and self.place in (None, job.place)
+            and self.domain in (None, job.domain)
+            and self.parent_id in (None, job.parent_id)
+            and self.schedule in (None, job.schedule)
+        )
+
 
 class Moments(NamedTuple):
     """The first moment of each kind at which something becomes true by itself; None: never."""
@@ -164,6 +188,12 @@ class ReadTxn(Protocol):
 
     def find_unique(self, keys: Collection[UniqueKey]) -> dict[UniqueKey, Unique]:
         """Who holds these keys, also where `until_ms` has passed."""
+
+    def named(self, tenant: str, task: str, *, mock: bool) -> int | None:
+        """The id of the first live job of that task, by (place, rank, id); quick where there is none.
+
+        In the places where the counts know of one, so not of jobs that this transaction has added.
+        """
 
     def first(self, place: Place, up_to: int, limit: int) -> list[Job]:
         """The first jobs of a place, by (rank, id), whose rank is at most `up_to`."""

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from ..core import rank
 from ..core.errors import BadInput, Conflict, Unavailable
-from ..core.job import Body, Job, Place, size_of
+from ..core.job import Body, Job, Place, State, size_of
 from ..core.limits import Domain, DomainKey
 from ..core.unique import Unique, UniqueKey
 from . import turns
@@ -161,6 +161,13 @@ class _MemoryReads:
     def find_unique(self, keys: Collection[UniqueKey]) -> dict[UniqueKey, Unique]:
         return {key: self.data.uniques[key] for key in keys if key in self.data.uniques}
 
+    def named(self, tenant: str, task: str, *, mock: bool) -> int | None:
+        keys = (CountKey(tenant, task, place, state) for place in Place for state in State)
+        places = {key.place for key in keys if key in self.data.counts}
+        jobs = (job for job in self.data.jobs.values() if job.place in places) if places else ()
+        same = ((j.place, j.rank, j.id) for j in jobs if (j.tenant, j.task, j.mock) == (tenant, task, mock))
+        return min(same, default=(0, 0, None))[2]
+
     def first(self, place: Place, up_to: int, limit: int) -> list[Job]:
         return self._row(place, limit, up_to)
 
@@ -169,7 +176,7 @@ class _MemoryReads:
 
     def jobs(self, query: JobFilter, *, after: int, limit: int) -> list[Job]:
         jobs = self.data.archive if query.archived else self.data.jobs
-        return [jobs[id] for id in sorted(jobs) if id > after and _matches(jobs[id], query)][:limit]
+        return [jobs[id] for id in sorted(jobs) if id > after and query.takes(jobs[id])][:limit]
 
     def waiting(self, query: WaitingQuery) -> list[Waiting]:
         return turns.waiting(self.data.turns, query)
@@ -330,7 +337,7 @@ class _MemoryTxn(_MemoryReads):
 
     def _matching(self, key: Hashable, query: ClaimQuery, limit: int) -> list[Job]:
         ready = (self.data.jobs[id] for _, id in self.data.shelf.row(key))
-        return list(islice((job for job in ready if _claimable(job, query)), max(limit, 0)))
+        return list(islice((job for job in ready if query.takes(job)), max(limit, 0)))
 
     def _picked(self, query: ClaimQuery) -> list[Job]:
         plain = query._replace(mock=False)
@@ -377,23 +384,3 @@ def _assign(table: dict[Any, Any], key: Any, value: Any) -> None:
         table.pop(key, None)
     else:
         table[key] = value
-
-
-def _matches(job: Job, query: JobFilter) -> bool:
-    return (
-        query.tenant in (None, job.tenant)
-        and query.task in (None, job.task)
-        and query.state in (None, job.state)
-        and query.place in (None, job.place)
-        and query.domain in (None, job.domain)
-        and query.parent_id in (None, job.parent_id)
-        and query.schedule in (None, job.schedule)
-    )
-
-
-def _claimable(job: Job, query: ClaimQuery) -> bool:
-    return (
-        query.priority in (None, job.priority)
-        and (query.mock or not job.mock)
-        and query.is_asked(job.tenant, job.task)
-    )

@@ -102,6 +102,16 @@ class SqliteReads:
                 found[wanted[n]] = Unique(tenant=tenant, task=task, key=key, job_id=job_id, until_ms=until_ms)
         return found
 
+    def named(self, tenant: str, task: str, *, mock: bool) -> int | None:
+        """A live job of a task, looked for where the counts say that one stands."""
+        for (place,) in self.link.rows(SQL["places_of_task"], (tenant, task)):
+            sql = "named_ready" if place == Place.READY and not mock else "named"
+            values = (tenant, task) if sql == "named_ready" else (tenant, task, place, int(mock))
+            found: int | None = self.link.value(SQL[sql], values)
+            if found is not None:
+                return found
+        return None
+
     def first(self, place: Place, up_to: int, limit: int) -> list[Job]:
         """The first jobs of a place."""
         return self._jobs(JOBS["first"], int(place), up_to, limit)

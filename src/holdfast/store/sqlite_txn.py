@@ -20,6 +20,7 @@ from .contract import ClaimQuery, CountKey, LogRow
 from .form import encode, rest_maker, rest_of
 from .sqlite_claim import pick
 from .sqlite_driver import Link
+from .sqlite_glob import pick_matching
 from .sqlite_presence import Presence
 from .sqlite_reads import SqliteReads
 from .sqlite_sql import JOBS, SQL, TURN_OF, in_rows, listed
@@ -138,7 +139,7 @@ class SqliteTxn(SqliteReads):
 
     def claim(self, query: ClaimQuery) -> list[Job]:
         """Lease the first jobs that match."""
-        ids = pick(self.link, query)
+        ids = pick(self.link, query) if query.glob is None else pick_matching(self.link, query)
         if not ids:
             return []
         until, text = query.lease_until, listed(ids)

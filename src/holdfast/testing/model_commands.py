@@ -171,7 +171,7 @@ claims = _plans(
     c.Claim,
     3,
     _each(limit=(1, 2, 3, 4), lease_ms=(10, MINUTE_MS, None), owner=OWNERS, mock=(True, True, True))
-    + _each(tasks=(("a",), ("b", "a")), tenant=TENANTS, priority=(500, 1000))
+    + _each(tasks=(("a",), ("b", "a")), tenant=TENANTS, priority=(500, 1000), glob=("*", "[^b]"))
     + _each(picks=((("", "a", 2), ("t", "b", 1)), (("t", "a", 4), ("", "b", 1))), tenants=(("t",),)),
     limit=2,
     lease_ms=1_000,
@@ -187,7 +187,8 @@ answers = _plans(
         delay_ms=(0, 500, MINUTE_MS),
         run_at=_MOMENTS,
         ignore_repeat=(True,),
-    ),
+    )
+    + _each(task=TASKS[:1], priority=_PRIORITIES),
     hold=_HOLD,
 )
 held_verbs = _often(
@@ -203,7 +204,7 @@ operators = _often(
     (2, _plans(c.Update, 3, _UPDATES, job_id=0)),
     (1, _plans(c.Update, 3, _UPDATES, job_id=0, hold=_HOLD)),
     (2, _plans(c.Cancel, 1, _each(force=(True,)), job_id=0)),
-    (2, _plans(c.Requeue, 2, _each(run_at=_MOMENTS, task=TASKS), job_id=0)),
+    (2, _plans(c.Requeue, 2, _each(run_at=_MOMENTS, task=TASKS, forgive=(0, 1)), job_id=0)),
     (1, _plans(c.Delete, 0, [], job_id=0)),
 )
 _LIMITS = [

@@ -20,7 +20,10 @@ class Mouth:
 
     def note(self, message: Message) -> None:
         """Say something soon: with whatever is said next, or when `flush` is called."""
-        self._unsaid.append(frame(message))
+        data = frame(message)
+        # Not without the lock: whoever says all just now must not be left with a list that still grows.
+        with self._lock:
+            self._unsaid.append(data)
 
     def send(self, message: Message) -> None:
         """Say something now, after what is unsaid."""

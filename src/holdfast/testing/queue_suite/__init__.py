@@ -26,6 +26,7 @@ from .limits import *  # noqa: F403
 from .outcomes import *  # noqa: F403
 from .pauses import *  # noqa: F403
 from .port_families import *  # noqa: F403
+from .port_verbs import *  # noqa: F403
 from .races import *  # noqa: F403
 from .rates import *  # noqa: F403
 from .repeats import *  # noqa: F403

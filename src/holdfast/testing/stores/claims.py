@@ -88,6 +88,16 @@ QUERIES: list[tuple[dict[str, Any], list[int]]] = [
     ({"passing": (("a", "x"),), "tenant": "a"}, [2]),
     ({"passing": (("a", "x"),), "tasks": ("x",)}, [3, 6]),
     ({"passing": (("a", "x"),), "tenant": "a", "tasks": ("x",), "priority": 900}, []),
+    ({"glob": "*"}, [3, 8, 1, 2, 4, 7, 6]),
+    ({"glob": "[xz]"}, [3, 8, 1, 7, 6]),
+    ({"glob": "?", "tenant": "a"}, [8, 1, 2]),
+    ({"glob": "x", "tenant": "a"}, [8, 1]),
+    ({"glob": "X*"}, []),
+    ({"glob": "[^y]", "tenant": "", "mock": True}, [5, 7, 6]),
+    ({"glob": "*", "tenant": "", "priority": 0}, [6]),
+    ({"glob": "*", "tenant": "a", "passing": ((None, "x"),)}, [2]),
+    ({"glob": "*", "passing": (("a", None), (None, "x"))}, [4, 7]),
+    ({"glob": "[xy]", "tasks": ("y", "z")}, [2, 4]),
 ]
 
 
@@ -117,6 +127,50 @@ def test_a_claim_of_many_tasks_is_in_order(store: Store, tenants: int) -> None:
     assert ids(claim(store, passing=tuple((None, task) for task in tasks), limit=60)) == rest[:60]
     mine = [n for n in rest[60:] if n % tenants == 0]
     assert ids(claim(store, passing=tuple((None, task) for task in tasks), tenant="0", limit=60)) == mine[:60]
+
+
+SPREADS = {
+    "few names": lambda n: f"www-prod/{n % 7}",
+    "many names": lambda n: f"www-prod/{n % 1000}",
+    "every name different": lambda n: f"www-prod/Task?id={n}",
+}
+
+
+@pytest.mark.parametrize("spread", SPREADS, ids=lambda name: name.replace(" ", "-"))
+@pytest.mark.parametrize("before", [0, 2_000])
+def test_a_claim_by_pattern_finds_the_first_whatever_stands_before_them(
+    store: Store, spread: str, before: int
+) -> None:
+    """Others of higher priority, whose names do not match or lie next to those that do, are passed by."""
+    others = ("www-prod", "www-prod.", "www-prod0", "www-Prod/1", "xxx")
+    add(store, *(a_job(n, task=f"{others[n % 5]}{n % 50}", priority=900) for n in range(1, before + 1)))
+    mine = [
+        a_job(n, task=SPREADS[spread](n), priority=900 if n % 5 == 0 else 500) for n in range(5_001, 7_001)
+    ]
+    add(store, *mine)
+    expected = [job.id for job in sorted(mine, key=lambda job: (job.rank, job.id))]
+
+    for limit in (1, 9, 500):
+        assert ids(claim(store, glob="www-prod/*", tenant="", limit=limit)) == expected[:limit]
+        del expected[:limit]
+    assert ids(claim(store, glob="www-prod/*", tenant="", limit=5_000)) == expected
+
+
+def test_a_job_is_found_by_its_name_wherever_it_stands(store: Store) -> None:
+    """Mocked ones by themselves, of one tenant, and nothing of what is archived."""
+    places = [*Place]
+    add(store, *(a_job(n, task=f"t{n}", place=place) for n, place in enumerate(places, start=1)))
+    add(store, a_job(50, task="m", mock=True), a_job(51, task="o", tenant="other"))
+    gone = a_job(52, task="gone", place=Place.DONE)
+    add(store, gone)
+    store.run(lambda txn: txn.archive([following(gone)], keep=True))
+
+    def named(task: str, tenant: str = "", *, mock: bool = False) -> int | None:
+        return store.read(lambda txn: txn.named(tenant, task, mock=mock))
+
+    assert [named(f"t{n}") for n in range(1, len(places) + 1)] == list(range(1, len(places) + 1))
+    assert (named("m"), named("m", mock=True)) == (None, 50)
+    assert (named("o"), named("o", "other"), named("gone"), named("nobody")) == (None, 51, None, None)
 
 
 def _even(end: int) -> list[int]:

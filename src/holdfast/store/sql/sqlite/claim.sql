@@ -115,3 +115,52 @@ DELETE FROM holdfast_tenants WHERE tenant IN (
     SELECT tenant FROM holdfast_tenants INDEXED BY holdfast_tenant_rests
     WHERE ready = 0 AND served < ? ORDER BY served, tenant LIMIT ?
 )
+
+-- By pattern, see sqlite_glob.py: so many of the first READY jobs, those of them that match.
+-- name: ready_matching
+SELECT rank, id FROM (
+    SELECT rank, id, tenant, task, mock FROM holdfast_jobs INDEXED BY holdfast_place
+    WHERE place = 2 AND rank BETWEEN ?1 AND ?2 ORDER BY rank, id LIMIT ?3
+)
+WHERE mock <= ?4 AND (?5 IS NULL OR tenant = ?5) AND task GLOB ?6
+    AND (?7 = '[]' OR NOT EXISTS (
+        SELECT 1 FROM json_each(?7) AS passed
+        WHERE (passed.value ->> 0 IS NULL OR passed.value ->> 0 = tenant)
+            AND (passed.value ->> 1 IS NULL OR passed.value ->> 1 = task)
+    ))
+LIMIT ?8
+
+-- The names within a range that have READY jobs, and the first of these, one look into the index for each.
+-- name: names_within
+WITH RECURSIVE name (task, rank, id) AS (
+    SELECT task, rank, id FROM (
+        SELECT task, rank, id FROM holdfast_jobs INDEXED BY holdfast_ready
+        WHERE place = 2 AND mock = 0 AND tenant = ?1 AND task >= ?2 AND task < ?3
+        ORDER BY task, rank, id LIMIT 1
+    )
+    UNION ALL
+    SELECT following.task, following.rank, following.id FROM name CROSS JOIN holdfast_jobs AS following
+    ON following.id = (
+        SELECT id FROM holdfast_jobs INDEXED BY holdfast_ready
+        WHERE place = 2 AND mock = 0 AND tenant = ?1 AND task > name.task AND task < ?3
+        ORDER BY task, rank, id LIMIT 1
+    )
+    LIMIT ?4
+)
+SELECT CAST('[' || group_concat(json_array(rank, id, task, task GLOB ?5)) || ']' AS BLOB) FROM name
+
+-- name: more_within
+SELECT 1 FROM holdfast_jobs INDEXED BY holdfast_ready
+WHERE place = 2 AND mock = 0 AND tenant = ? AND task >= ? AND task < ?
+ORDER BY task, rank, id LIMIT 1 OFFSET ?
+
+-- name: ready_within
+SELECT rank, id FROM holdfast_jobs INDEXED BY holdfast_ready
+WHERE place = 2 AND mock = 0 AND tenant = ?1 AND task >= ?2 AND task < ?3
+    AND rank BETWEEN ?4 AND ?5 AND task GLOB ?6
+    AND (?7 = '[]' OR NOT EXISTS (
+        SELECT 1 FROM json_each(?7) AS passed
+        WHERE (passed.value ->> 0 IS NULL OR passed.value ->> 0 = tenant)
+            AND (passed.value ->> 1 IS NULL OR passed.value ->> 1 = task)
+    ))
+ORDER BY rank, id LIMIT ?8

@@ -155,3 +155,15 @@ FROM (SELECT item, key, body FROM holdfast_log_items WHERE log = ? AND item > ? 
 SELECT CAST('[' || group_concat('[' || wanted.column1 || ',' || item || ']') || ']' AS BLOB)
 FROM (VALUES {rows}) AS wanted CROSS JOIN holdfast_log_keys AS known
 WHERE known.log = wanted.column2 AND known.key = wanted.column3
+
+-- Where live jobs of a task stand; archived ones count as DONE, so of those there may be none.
+-- name: places_of_task
+SELECT DISTINCT place FROM holdfast_counts WHERE tenant = ? AND task = ? AND number <> 0 ORDER BY place
+
+-- name: named_ready
+SELECT id FROM holdfast_jobs INDEXED BY holdfast_ready
+WHERE place = 2 AND mock = 0 AND tenant = ? AND task = ? ORDER BY rank, id LIMIT 1
+
+-- name: named
+SELECT id FROM holdfast_jobs INDEXED BY holdfast_place
+WHERE tenant = ? AND task = ? AND place = ? AND mock = ? ORDER BY rank, id LIMIT 1

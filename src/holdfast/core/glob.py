@@ -1,0 +1,127 @@
+"""Patterns of names, as SQLite's GLOB has them: case-sensitive, and the whole name must match.
+
+    *        any characters, also none          [abc]  [a-z]   one of these
+    ?        one character                      [^abc]         one that is none of these
+
+A `[` that is never closed matches nothing. No pattern takes longer than its length times that of the name.
+"""
+
+from functools import lru_cache
+from typing import NamedTuple
+
+from .bounds import GLOB_BYTES
+from .errors import BadInput, TooLarge
+
+WILD = frozenset("*?[")
+_STAR = None
+
+
+class _One(NamedTuple):
+    """What one character may be: one of `ranges`, or, inverted, none of them."""
+
+    ranges: tuple[tuple[str, str], ...]
+    inverted: bool = False
+
+    def takes(self, char: str) -> bool:
+        return any(low <= char <= high for low, high in self.ranges) is not self.inverted
+
+
+_ANY, _NOTHING = _One((), inverted=True), _One(())
+
+
+def check_glob(pattern: str) -> None:
+    """Refuse what is no pattern, or too long for one."""
+    if not isinstance(pattern, str) or not pattern:
+        raise BadInput("glob", pattern, needed="a pattern of at least one character")
+    try:
+        size = len(pattern.encode())
+    except UnicodeEncodeError:
+        raise BadInput("glob", "text with lone surrogates", needed="text that is UTF-8") from None
+    if size > GLOB_BYTES:
+        raise TooLarge("glob", f"{size:,} bytes", needed=f"at most {GLOB_BYTES:,} bytes")
+
+
+def is_wild(pattern: str) -> bool:
+    """Whether a pattern may match anything but itself."""
+    return not WILD.isdisjoint(pattern)
+
+
+def matches(pattern: str, name: str) -> bool:
+    """Whether a name matches a pattern."""
+    steps = _parsed(pattern)
+    if steps is None:
+        return False
+    at = step = 0
+    # Where to go on when what follows the last * does not fit: only that one has to be thought over.
+    star = after = -1
+    while at < len(name):
+        wanted = steps[step] if step < len(steps) else _NOTHING
+        if wanted is _STAR:
+            star, after, step = step, at, step + 1
+        elif wanted.takes(name[at]):
+            at, step = at + 1, step + 1
+        elif star >= 0:
+            after += 1
+            at, step = after, star + 1
+        else:
+            return False
+    return all(left is _STAR for left in steps[step:])
+
+
+def span(pattern: str) -> tuple[str, str | None]:
+    """The first name that may match, and the first above all that may; None: there is no such.
+
+    In the order of code points, which is that of UTF-8.
+    """
+    end = next((at for at, char in enumerate(pattern) if char in WILD), len(pattern))
+    prefix = pattern[:end]
+    for at in range(len(prefix) - 1, -1, -1):
+        if prefix[at] != "\U0010ffff":
+            following = ord(prefix[at]) + 1
+            # Surrogates are no characters.
+            return prefix, prefix[:at] + chr(0xE000 if following == 0xD800 else following)
+    return prefix, None
+
+
+@lru_cache(maxsize=1024)
+def _parsed(pattern: str) -> tuple[_One | None, ...] | None:
+    """The steps of a pattern; None: it matches nothing."""
+    steps: list[_One | None] = []
+    at = 0
+    while at < len(pattern):
+        char = pattern[at]
+        at += 1
+        if char == "[":
+            found = _set(pattern, at)
+            if found is None:
+                return None
+            one, at = found
+            steps.append(one)
+        elif char != "*":
+            steps.append(_ANY if char == "?" else _One(((char, char),)))
+        elif not steps or steps[-1] is not _STAR:
+            steps.append(_STAR)
+    return tuple(steps)
+
+
+def _set(pattern: str, at: int) -> tuple[_One, int] | None:
+    """What stands between [ and ], and where to go on; None: it is not closed."""
+    inverted = pattern[at : at + 1] == "^"
+    at += inverted
+    ranges: list[tuple[str, str]] = []
+    if pattern[at : at + 1] == "]":  # the first is one of those meant
+        ranges.append(("]", "]"))
+        at += 1
+    begun = ""
+    while at < len(pattern) and pattern[at] != "]":
+        char = pattern[at]
+        following = pattern[at + 1 : at + 2]
+        if char == "-" and begun and following not in ("", "]"):
+            ranges.append((begun, following))
+            begun = ""
+            at += 2
+        else:
+            ranges.append((char, char))
+            begun = char
+            at += 1
+    return (_One(tuple(ranges), inverted), at + 1) if at < len(pattern) else None

@@ -1,0 +1,1 @@
+"""The job-command port: the documents' commands, typed into a TCP connection."""

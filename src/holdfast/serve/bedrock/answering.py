@@ -1,0 +1,98 @@
+"""FinishJob, RetryJob and FailJob: how a run that was handed out here ended.
+
+The documents' order: the job is there ▸ it is out ▸ its parent waits ▸ data ▸ (RetryJob) priority, time. The
+rules check the first three; only where one of the others is wrong is looked whether those go before.
+"""
+
+from typing import Any
+
+from ...core import commands as c
+from ...core import family, rules
+from ...core.errors import HoldfastError
+from ...core.job import Code, Job
+from ...store.contract import ReadTxn
+from . import parameters as p
+from . import refusals
+from .port import Port
+
+
+async def finish(port: Port, headers: p.Headers) -> None:
+    """FinishJob."""
+    number, data = p.job_id(headers), _data(headers)
+    if data is not None:
+        await port.read(lambda txn: _check_mocked(_standing(port, txn, number, "finish"), data))
+    fields: dict[str, Any] = {"ignore_repeat": _forgets_repeat(headers, data)}
+    await _say(port, number, Code.OK, data, fields)
+
+
+async def retry(port: Port, headers: p.Headers) -> None:
+    """RetryJob: back in the queue, by its repeat, at `nextRun`, or after `delay`."""
+    number, data = p.job_id(headers), _data(headers)
+    fields: dict[str, Any] = {"counts": False, "ignore_repeat": _forgets_repeat(headers, data)}
+    fields["task"] = p.job_name(headers, needed=False) or None
+    late, late_time = None, None
+    try:
+        fields["priority"] = p.priority(headers)
+    except p.Refusal as refusal:
+        late = refusal
+    try:
+        fields["run_at"] = p.moment(headers, "nextRun") or 0
+        fields["delay_ms"] = 0 if fields["run_at"] else p.delay_ms(headers)
+    except p.Refusal as refusal:
+        late_time = refusal
+        fields["delay_ms"] = 0
+    if data is not None or late or late_time:
+
+        def look(txn: ReadTxn) -> None:
+            job = _standing(port, txn, number, "retry")
+            _check_mocked(job, data)
+            # A repeat goes before any time that is given, right or wrong.
+            repeats = bool(job.repeat) and not fields["ignore_repeat"]
+            if late or (late_time and not repeats):
+                raise late or late_time or AssertionError
+
+        await port.read(look)
+    await _say(port, number, Code.RETRY, data, fields)
+
+
+async def fail(port: Port, headers: p.Headers) -> None:
+    """FailJob."""
+    number, data = p.job_id(headers), _data(headers)
+    await _say(port, number, Code.FAILED, data, {})
+
+
+def _data(headers: p.Headers) -> p.Data | None:
+    """`data`; empty, it is as if it were not there."""
+    return p.data(headers) if headers.get("data") else None
+
+
+def _forgets_repeat(headers: p.Headers, data: p.Data | None) -> bool:
+    return p.flag(headers, "ignoreRepeat") or (data is not None and data.delete)
+
+
+async def _say(port: Port, number: int, code: Code, data: p.Data | None, fields: dict[str, Any]) -> None:
+    if not p.may_exist(number):
+        raise p.Refusal(refusals.NO_JOB)
+    text = data.text if data is not None else None
+    try:
+        await port.ask(c.Answer(hold=port.hold(number), code=code, data=text, **fields))
+    except HoldfastError as error:
+        told = refusals.failing if code == Code.FAILED else refusals.answering
+        raise told(error) or error from None
+
+
+def _standing(port: Port, txn: ReadTxn, number: int, verb: str) -> Job:
+    """The job, if it may be answered for now, as the rules will find it."""
+    job = port.found(txn, number)
+    parent = txn.load([job.parent_id]).get(job.parent_id) if job.parent_id else None
+    try:
+        rules.check_hold(job, port.hold(number), verb)
+        family.check_child_may_end(job, parent, verb)
+    except HoldfastError as error:
+        raise refusals.answering(error) or error from None
+    return job
+
+
+def _check_mocked(job: Job, data: p.Data | None) -> None:
+    if data is not None and data.mock != job.mock:
+        raise p.Refusal(refusals.MOCK_MISMATCH)

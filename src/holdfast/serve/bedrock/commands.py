@@ -1,0 +1,271 @@
+"""The whole vocabulary. A command reads its parameters, submits one command and renders the reply.
+
+Anything cleverer belongs in the rules. What is refused is a `Refusal`, whose text is the status line.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, NamedTuple
+
+from ...core import commands as c
+from ...core.bounds import PAGE_JOBS, PORT_CHILDREN, PORT_UPDATE_BYTES
+from ...core.errors import HoldfastError, NotFound, Refused
+from ...core.ids import PORT_SYSID
+from ...core.job import Body, Job, Place, State
+from ...store.contract import ReadTxn
+from . import answering, refusals
+from . import parameters as p
+from .creating import create
+from .port import Port
+from .query import run_query
+from .view import as_json, data_now, ended_children, handed_out, queried
+
+
+class Answered(NamedTuple):
+    """What a command brought: the body of its reply, and the jobs that are handed out with it."""
+
+    body: bytes = b""
+    claimed: tuple[c.Claimed, ...] = ()
+
+
+NOTHING_TO_SAY = Answered()
+
+
+async def ping(_port: Port, _headers: p.Headers) -> Answered:
+    """Whether anybody is there."""
+    return NOTHING_TO_SAY
+
+
+async def status(port: Port, _headers: p.Headers) -> Answered:
+    """What there is to say of the server."""
+    facts = {"isLeader": True, "isMaster": True, "state": "LEADING", "tenant": port.tenant}
+    return Answered(as_json(facts | {"plugins": [{"name": "Jobs"}], "server": "holdfast"}))
+
+
+async def create_job(port: Port, headers: p.Headers) -> Answered:
+    """Add one job."""
+    ids = await create(port, [headers], mock="mockrequest" in headers)
+    return Answered(as_json({"jobID": ids[0]}))
+
+
+async def create_jobs(port: Port, headers: p.Headers) -> Answered:
+    """Add several, all or none."""
+    ids = await create(port, p.jobs(headers), mock="mockrequest" in headers)
+    return Answered(as_json({"jobIDs": ids}))
+
+
+async def get_job(port: Port, headers: p.Headers) -> Answered:
+    """Hand out one job."""
+    found, claimed = await _hand_out(port, headers, many=False)
+    return Answered(as_json(found[0]), claimed)
+
+
+async def get_jobs(port: Port, headers: p.Headers) -> Answered:
+    """Hand out several."""
+    found, claimed = await _hand_out(port, headers, many=True)
+    jobs = [dict(sorted(one.items(), key=lambda item: item[0].lower())) for one in found]
+    return Answered(as_json({"jobs": jobs}), claimed)
+
+
+async def _hand_out(
+    port: Port, headers: p.Headers, *, many: bool
+) -> tuple[list[dict[str, Any]], tuple[c.Claimed, ...]]:
+    wanted = p.wanted(headers)
+    command = c.Claim(
+        tasks=wanted.tasks,
+        glob=wanted.glob,
+        limit=p.num_results(headers, many=many),
+        priority=p.priority(headers),
+        tenant=port.tenant,
+        lease_ms=port.lease_ms,
+        owner=PORT_SYSID,
+        mock="mockrequest" in headers or "getmockedjobs" in headers,
+    )
+    claimed: list[c.Claimed] = await port.ask(command, wait_s=p.wait_ms(headers) / 1000)
+    if not claimed:
+        raise p.Refusal(refusals.NOTHING)
+    try:
+        families = {}
+        if any(one.job.parent_id or one.job.children.kept for one in claimed):
+            families = await port.read(lambda txn: {one.job.id: _family(txn, one.job) for one in claimed})
+    except BaseException:
+        # Nobody will hear of them.
+        port.give_back(claimed)
+        raise
+    return [handed_out(one) | families.get(one.job.id, {}) for one in claimed], tuple(claimed)
+
+
+def _family(txn: ReadTxn, job: Job) -> dict[str, Any]:
+    """What a child is told of its parent, and a parent of its children that have ended."""
+    told: dict[str, Any] = {}
+    if job.parent_id:
+        told["parentJobID"] = job.parent_id
+        parent = txn.load([job.parent_id]).get(job.parent_id)
+        if parent is not None:
+            told["parentData"] = data_now(parent, _body(txn, parent.id))
+    return told | (ended_children(_ended(txn, job.id)) if job.children.kept else {})
+
+
+def _ended(txn: ReadTxn, parent_id: int) -> list[tuple[Job, Body]]:
+    found: list[tuple[Job, Body]] = []
+    after = 0
+    while page := txn.children(parent_id, place=Place.DONE, after=after, limit=PAGE_JOBS):
+        after = page[-1].id
+        ended = [child for child in page if child.ended != State.FAILED]
+        bodies = txn.bodies([child.id for child in ended])
+        found += [(child, bodies.get(child.id, "{}")) for child in ended]
+        if len(page) < PAGE_JOBS or len(found) >= PORT_CHILDREN:
+            break
+    return found[:PORT_CHILDREN]
+
+
+def _body(txn: ReadTxn, job_id: int) -> Body:
+    return txn.bodies([job_id]).get(job_id, "{}")
+
+
+async def query_job(port: Port, headers: p.Headers) -> Answered:
+    """Tell of one job."""
+    number = p.job_id(headers)
+
+    def read(txn: ReadTxn) -> dict[str, Any]:
+        return queried(port.found(txn, number), _body(txn, number))
+
+    return Answered(as_json(await port.read(read)))
+
+
+async def update_job(port: Port, headers: p.Headers) -> Answered:
+    """Give a job other data, another time, repeat or priority, whatever its state."""
+    number = p.job_id(headers)
+    p.required(headers, "data")
+    data = p.data(headers, most=PORT_UPDATE_BYTES)
+    assert data is not None
+    repeat, priority = p.repeat(headers), p.priority(headers)
+    next_run = p.moment(headers, "nextRun")
+    await port.read(lambda txn: port.found(txn, number))
+    command = c.Update(
+        job_id=number,
+        data=data.text,
+        repeat="" if p.number_flag(headers, "shouldClearRepeat") else repeat or None,
+        priority=priority,
+        run_at=next_run,
+    )
+    try:
+        await port.ask(command)
+    except HoldfastError as error:
+        raise refusals.gone(error) or error from None
+    return NOTHING_TO_SAY
+
+
+async def finish_job(port: Port, headers: p.Headers) -> Answered:
+    """A run went well."""
+    await answering.finish(port, headers)
+    return NOTHING_TO_SAY
+
+
+async def retry_job(port: Port, headers: p.Headers) -> Answered:
+    """A run is to be had again."""
+    await answering.retry(port, headers)
+    return NOTHING_TO_SAY
+
+
+async def fail_job(port: Port, headers: p.Headers) -> Answered:
+    """A run was in vain."""
+    await answering.fail(port, headers)
+    return NOTHING_TO_SAY
+
+
+async def cancel_job(port: Port, headers: p.Headers) -> Answered:
+    """Take a child out of the queue."""
+    number = p.job_id(headers)
+
+    def check(txn: ReadTxn) -> None:
+        job = port.found(txn, number)
+        # Neither changes: who has a parent has no children, and nobody gets a parent later.
+        if job.children.pending or job.children.failed or job.children.kept:
+            raise p.Refusal(refusals.WITH_CHILDREN)
+        if not job.parent_id:
+            raise p.Refusal(refusals.WITHOUT_PARENT)
+
+    await port.read(check)
+    try:
+        await port.ask(c.Cancel(job_id=number))
+    except HoldfastError as error:
+        raise refusals.gone(error) or error from None
+    return NOTHING_TO_SAY
+
+
+async def delete_job(port: Port, headers: p.Headers) -> Answered:
+    """Remove all trace of a job."""
+    number = p.job_id(headers)
+    await port.read(lambda txn: port.found(txn, number))
+    try:
+        await port.ask(c.Delete(job_id=number))
+    except HoldfastError as error:
+        raise refusals.deleting(error) or error from None
+    return NOTHING_TO_SAY
+
+
+async def requeue_jobs(port: Port, headers: p.Headers) -> Answered:
+    """Put jobs back in the queue, due since they were made; those that are not there do not matter."""
+    numbers = [number for number in p.job_ids(headers) if p.may_exist(number)]
+    name = p.job_name(headers, needed=False) or None
+    forgive = 1 if p.flag(headers, "decrementFailures") else 0
+    found = await port.read(lambda txn: txn.load(numbers))
+    jobs = [found[number] for number in numbers if number in found and found[number].tenant == port.tenant]
+    asked = [
+        port.ask(c.Requeue(job_id=job.id, run_at=max(job.created_at, 1), task=name, forgive=forgive))
+        for job in jobs
+    ]
+    for reply in await asyncio.gather(*asked, return_exceptions=True):
+        # One that is over by now, or gone, is not there.
+        is_gone = isinstance(reply, NotFound) or (isinstance(reply, Refused) and reply.verb == "change")
+        if isinstance(reply, Refused) and not is_gone:
+            raise p.Refusal(refusals.KEY_TAKEN)
+        if isinstance(reply, BaseException) and not is_gone:
+            raise reply
+    return NOTHING_TO_SAY
+
+
+async def query(port: Port, headers: p.Headers) -> Answered:
+    """Answer SQL over the jobs."""
+    return Answered(await run_query(port, p.required(headers, "query")))
+
+
+Command = Callable[[Port, p.Headers], Awaitable[Answered]]
+
+COMMANDS: dict[str, Command] = {
+    "CreateJob": create_job,
+    "CreateJobs": create_jobs,
+    "GetJob": get_job,
+    "GetJobs": get_jobs,
+    "QueryJob": query_job,
+    "UpdateJob": update_job,
+    "FinishJob": finish_job,
+    "RetryJob": retry_job,
+    "FailJob": fail_job,
+    "CancelJob": cancel_job,
+    "DeleteJob": delete_job,
+    "RequeueJobs": requeue_jobs,
+    "Query": query,
+    "Ping": ping,
+    "Status": status,
+}
+_BY_VERB = {verb.lower(): (verb, command) for verb, command in COMMANDS.items()}
+
+UNKNOWN = "430 Unrecognized command"
+
+
+def is_claim(verb: str) -> bool:
+    """Whether a verb hands out jobs: whoever goes away while it runs does not want them any more."""
+    return verb.lower() in ("getjob", "getjobs")
+
+
+async def carry_out(port: Port, verb: str, headers: p.Headers) -> Answered:
+    """Do what a request asks for; whatever is refused is a `Refusal`."""
+    name, command = _BY_VERB.get(verb.lower(), ("", None))
+    if command is None:
+        raise p.Refusal(UNKNOWN)
+    try:
+        return await command(port, headers)
+    except HoldfastError as error:
+        raise refusals.otherwise(error, name) from error

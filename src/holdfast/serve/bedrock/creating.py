@@ -1,0 +1,145 @@
+"""CreateJob and CreateJobs: from parameters to jobs, checked in the documents' order.
+
+    name ▸ jobPriority ▸ data ▸ retryAfter, firstRun, timeout ▸ the parent: is there, its state ▸ a unique job
+    that is another's child ▸ (one that has just these data: done) ▸ repeat, priority ▸ mocked alike ▸
+    generation
+
+What stands before the parent is checked here, and most of the rest by the rules as the job is added. Only
+where `repeat` or `priority` are wrong, which come late, is looked first whether something goes before them.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from ...core import commands as c
+from ...core import family, unique
+from ...core.errors import HoldfastError
+from ...core.ids import PORT_SYSID
+from ...core.job import STORED_LOSSES, Job
+from ...store.contract import ReadTxn
+from . import parameters as p
+from . import refusals
+from .port import Port
+from .view import MANUAL
+
+
+class _Draft(NamedTuple):
+    """A job as far as it could be read; `late` is what is wrong with it that is said last."""
+
+    new: c.NewJob
+    asks_mock: bool
+    late: p.Refusal | None
+
+
+async def create(port: Port, jobs: Sequence[p.Headers], *, mock: bool) -> list[int]:
+    """Add these jobs, all or none; their ids, those of existing ones for unique hits."""
+    drafts = [_draft(port, headers) for headers in jobs]
+    late = next((draft.late for draft in drafts if draft.late is not None), None)
+    parent_ids = {draft.new.parent_id for draft in drafts if draft.new.parent_id}
+    mock = mock or any(draft.asks_mock for draft in drafts)
+    if parent_ids or late:
+        found = await port.read(lambda txn: _look(port, txn, drafts, late))
+        if isinstance(found, int):
+            return [found]
+        mock = found.pop() if found else mock
+    news = tuple(_as_asked(draft.new, mock=mock) for draft in drafts)
+    hold = c.Hold(job_id=0, owner=PORT_SYSID, tenant=port.tenant) if parent_ids else None
+    try:
+        ids: list[int] = await port.ask(c.Add(jobs=news, hold=hold))
+    except HoldfastError as error:
+        raise refusals.creating(error) or error from None
+    return ids
+
+
+def _draft(port: Port, headers: p.Headers) -> _Draft:
+    name = p.job_name(headers)
+    priority = p.priority(headers)
+    data = p.data(headers) or p.NO_DATA
+    after = p.retry_after(headers)
+    first_run = p.moment(headers, "firstRun")
+    timeout = p.duration_ms(headers, "timeout")
+    late, repeat = None, ""
+    try:
+        repeat = p.repeat(headers)
+        priority = p.priority(headers, "priority") if priority is None else priority
+    except p.Refusal as refusal:
+        late = refusal
+    new = c.NewJob(
+        task=name,
+        tenant=port.tenant,
+        data=data.text,
+        priority=priority,
+        run_at=first_run or 0,
+        retry_after=after or 0,
+        repeat=repeat,
+        timeout_ms=timeout,
+        unique=name.encode() if headers.get("unique") == "true" else None,
+        on_conflict="merge" if headers.get("overwrite", "") in ("", "true") else "keep",
+        parent_id=_parent(headers),
+        # To the letter of the documents: tried for ever, but lost ten times at most.
+        strict=True,
+        wait_for_failed=True,
+        max_attempts=0,
+        max_losses=0 if name.startswith(MANUAL) else STORED_LOSSES,
+    )
+    return _Draft(new, data.mock or "mockrequest" in headers, late)
+
+
+def _parent(headers: p.Headers) -> int:
+    """`parentJobID`: what is no number is none; one that no job can have is that of nobody."""
+    try:
+        number = p.job_id({"jobid": headers.get("parentjobid", "") or "0"})
+    except p.Refusal:
+        return 0
+    return number if number == 0 or p.may_exist(number) else 1
+
+
+def _as_asked(new: c.NewJob, *, mock: bool) -> c.NewJob:
+    # A mocked job does not repeat.
+    return replace(new, mock=True, repeat="") if mock else new
+
+
+def _look(port: Port, txn: ReadTxn, drafts: Sequence[_Draft], late: p.Refusal | None) -> set[bool] | int:
+    """Whether the parents are mocked; or, of one unique job that is there just so, its id."""
+    loaded = txn.load({draft.new.parent_id for draft in drafts if draft.new.parent_id})
+    parents = {id: job for id, job in loaded.items() if job.tenant == port.tenant}
+    mocked = {parents[draft.new.parent_id].mock for draft in drafts if draft.new.parent_id in parents}
+    mixed = p.Refusal(refusals.MOCK_PARENT) if len(mocked) > 1 else None
+    for draft in drafts:
+        if draft.new.parent_id and draft.new.parent_id not in parents:
+            raise p.Refusal(refusals.PARENT_GONE)
+    if late or mixed:
+        for draft in drafts:
+            if parent := parents.get(draft.new.parent_id):
+                _check_parent(parent)
+        if len(drafts) == 1 and (same := _same(txn, drafts[0].new)):
+            return same
+        raise late or mixed or AssertionError
+    return mocked
+
+
+def _check_parent(parent: Job) -> None:
+    try:
+        family.check_birth(parent, c.Hold(job_id=parent.id, owner=PORT_SYSID), None)
+    except HoldfastError as error:
+        refusal = refusals.creating(error)
+        # Whose child it is comes after what is asked of it.
+        if refusal is not None and refusal.status != refusals.GRANDCHILD:
+            raise refusal from None
+
+
+def _same(txn: ReadTxn, new: c.NewJob) -> int:
+    """The id of a unique job that is there with just these data, or 0; another's child is refused."""
+    key = unique.key_of(new)
+    if key is None:
+        return 0
+    holder = txn.find_unique([key]).get(key)
+    job_id = holder.job_id if holder else txn.named(new.tenant, new.task, mock=new.mock) or 0
+    job = txn.load([job_id]).get(job_id)
+    if job is None:
+        return 0
+    if job.parent_id and job.parent_id != new.parent_id:
+        raise p.Refusal(refusals.OTHER_PARENT)
+    return job_id if unique.same(txn.bodies([job_id]).get(job_id, "{}"), new.data) else 0

@@ -1,0 +1,300 @@
+"""What the commands are told: each parameter read, checked, and refused in the documents' own words."""
+
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+import msgspec
+
+from ...core.bounds import (
+    CLAIM_JOBS,
+    DATA_BYTES,
+    GLOB_BYTES,
+    MAX_DURATION_MS,
+    MAX_TIME_MS,
+    PORT_BATCH_JOBS,
+    PORT_MOST_WAIT_MS,
+    PORT_WAIT_MS,
+)
+from ...core.checks import check_name
+from ...core.errors import BadInput
+from ...core.glob import is_wild
+from ...core.ids import MAX_ID
+from ...core.repeat import check_retry_after, parse_repeat
+
+Headers = Mapping[str, str]
+
+PRIORITIES = {"0": 0, "500": 500, "1000": 1000}
+# What this port shows in the data of a job, and does not keep there.
+RESERVED = ("mockRequest", "retryAfterCount")
+
+_INTEGER = re.compile(r"0|-?[1-9][0-9]{0,18}")
+_LEADING = re.compile(r"[+-]?[0-9]{1,18}")
+_DATE = re.compile(
+    r"([0-9]{4})-([0-9]{2})-([0-9]{2})(?:[ T]([0-9]{2}):([0-9]{2})(?::([0-9]{2})(?:\.([0-9]{1,3})[0-9]*)?)?)?"
+)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Refusal(Exception):
+    """A command ends here, and this is the status line of its reply; `detail` tells people more."""
+
+    def __init__(self, status: str, *, detail: str = "") -> None:
+        super().__init__(status)
+        self.status, self.detail = status, detail
+
+
+def malformed(name: str) -> Refusal:
+    """What is said of a value that is not what it must be."""
+    return Refusal(f"402 Malformed {name}")
+
+
+def required(headers: Headers, name: str) -> str:
+    """A parameter that must be there."""
+    value = headers.get(name.lower(), "")
+    if not value:
+        raise Refusal(f"402 Missing {name}")
+    return value
+
+
+def job_id(headers: Headers) -> int:
+    """`jobID`: the plain text of a whole number of 64 bits; one that no job can have is found by nobody."""
+    number = _whole(required(headers, "jobID"))
+    if number is None:
+        raise malformed("jobID")
+    return number
+
+
+def job_ids(headers: Headers) -> list[int]:
+    """`jobIDs`: a list, perhaps empty."""
+    pieces = [piece.strip(" ") for piece in headers.get("jobids", "").split(",")]
+    numbers = [_whole(piece) for piece in pieces if piece]
+    if None in numbers or len(numbers) > PORT_BATCH_JOBS:
+        raise malformed("jobIDs")
+    return [number for number in dict.fromkeys(numbers) if number is not None]
+
+
+def _whole(text: str) -> int | None:
+    if not _INTEGER.fullmatch(text):
+        return None
+    number = int(text)
+    return number if -(1 << 63) <= number < 1 << 63 else None
+
+
+def may_exist(number: int) -> bool:
+    """Whether any job can have this number."""
+    return 0 < number <= MAX_ID
+
+
+def job_name(headers: Headers, *, needed: bool = True) -> str:
+    """`name` of a job, as it is to be called."""
+    name = required(headers, "name") if needed else headers.get("name", "")
+    if name:
+        try:
+            check_name("name", name)
+        except BadInput:
+            raise malformed("name") from None
+    return name
+
+
+class Wanted(NamedTuple):
+    """Which names GetJob asks for: one pattern, or exact names."""
+
+    glob: str | None = None
+    tasks: tuple[str, ...] | None = None
+
+
+def wanted(headers: Headers) -> Wanted:
+    """`name` of GetJob: a pattern, or with commas a list of exact names."""
+    text = required(headers, "name")
+    if len(text.encode()) > GLOB_BYTES:
+        raise malformed("name")
+    pieces = tuple(dict.fromkeys(piece.lstrip(" \t") for piece in text.split(",")))
+    pieces = tuple(piece for piece in pieces if piece)
+    if not pieces:
+        raise Refusal("402 Missing name")
+    if len(pieces) == 1 and is_wild(pieces[0]):
+        return Wanted(glob=pieces[0])
+    return Wanted(tasks=pieces)
+
+
+def num_results(headers: Headers, *, many: bool) -> int:
+    """`numResults`, which GetJobs needs and GetJob must not have."""
+    if not many:
+        if "numresults" in headers:
+            raise Refusal("402 Cannot use numResults with GetJob; try GetJobs")
+        return 1
+    text = required(headers, "numResults")
+    number = int(text) if _LEADING.fullmatch(text) else 1
+    return min(max(number, 1), CLAIM_JOBS)
+
+
+def priority(headers: Headers, name: str = "jobPriority") -> int | None:
+    """A priority, or None where there is none given."""
+    text = headers.get(name.lower(), "")
+    if not text:
+        return None
+    if text not in PRIORITIES:
+        raise Refusal("402 Invalid priority value")
+    return PRIORITIES[text]
+
+
+def flag(headers: Headers, name: str) -> bool:
+    """A yes or no: `true` in any case, or a whole number other than zero."""
+    text = headers.get(name.lower(), "")
+    return text.lower() == "true" or number_flag(headers, name)
+
+
+def number_flag(headers: Headers, name: str) -> bool:
+    """A yes or no of which only a whole number other than zero is a yes."""
+    text = headers.get(name.lower(), "")
+    return bool(_LEADING.fullmatch(text)) and int(text) != 0
+
+
+def moment(headers: Headers, name: str) -> int | None:
+    """A time such as `2026-11-15`, `2026-11-15 13:00:00` or with `.250`, UTC; None: none given."""
+    text = headers.get(name.lower(), "")
+    if not text:
+        return None
+    match = _DATE.fullmatch(text)
+    if match is None:
+        raise malformed(name)
+    *parts, fraction = match.groups()
+    try:
+        at = datetime(*(int(part or 0) for part in parts), tzinfo=UTC)  # type: ignore[misc, arg-type]
+    except ValueError:
+        raise malformed(name) from None
+    ms = (at - _EPOCH) // _MS + int((fraction or "").ljust(3, "0"))
+    if ms > MAX_TIME_MS:
+        raise malformed(name)
+    # 0 is no time. What lies before 1970 is due all the same.
+    return max(ms, 1)
+
+
+_MS = datetime(1970, 1, 1, 0, 0, 0, 1000, tzinfo=UTC) - _EPOCH
+
+
+def repeat(headers: Headers) -> str:
+    """`repeat`, as it was typed; empty: none."""
+    text = headers.get("repeat", "")
+    if text:
+        try:
+            parse_repeat(text)
+        except BadInput:
+            raise malformed("repeat") from None
+    return text
+
+
+def retry_after(headers: Headers) -> str:
+    """`retryAfter`, as it was typed; empty: none. It goes with neither a repeat nor unique."""
+    text = headers.get("retryafter", "")
+    if not text:
+        return ""
+    try:
+        check_retry_after(text)
+    except BadInput:
+        raise malformed("retryAfter") from None
+    if headers.get("repeat", ""):
+        raise Refusal("402 retryAfter cannot be combined with repeat")
+    if headers.get("unique") == "true":
+        raise Refusal("402 retryAfter cannot be combined with unique")
+    return text
+
+
+def duration_ms(headers: Headers, name: str) -> int:
+    """A number of milliseconds; 0: none given."""
+    text = headers.get(name.lower(), "")
+    if not text:
+        return 0
+    number = _whole(text)
+    if number is None or not 0 <= number <= MAX_DURATION_MS:
+        raise malformed(name)
+    return number
+
+
+def delay_ms(headers: Headers) -> int:
+    """`delay` of RetryJob, in seconds."""
+    text = headers.get("delay", "") or "0"
+    if not re.fullmatch(r"[+-]?[0-9]+", text):
+        raise malformed("delay")
+    if text.startswith("-") and int(text[:20]) != 0:
+        raise Refusal("402 Must specify a non-negative delay when retrying")
+    if len(text.lstrip("+-")) > 8:
+        raise malformed("delay")
+    return abs(int(text)) * 1000
+
+
+def wait_ms(headers: Headers) -> int:
+    """How long a GetJob waits: not at all, unless `Connection` says so."""
+    if "wait" not in connection(headers):
+        return 0
+    if not headers.get("timeout", ""):
+        return PORT_WAIT_MS
+    return min(duration_ms(headers, "timeout"), PORT_MOST_WAIT_MS)
+
+
+def connection(headers: Headers) -> set[str]:
+    """The words of `Connection`."""
+    return {word.strip(" \t").lower() for word in headers.get("connection", "").split(",")}
+
+
+class Data(NamedTuple):
+    """Data as they are kept, and what they said beside: mocked or not, and that a repeat is given up."""
+
+    text: str
+    mock: bool = False
+    delete: bool = False
+
+
+NO_DATA = Data("{}")
+
+
+def data(headers: Headers, *, most: int = DATA_BYTES) -> Data | None:
+    """`data`, which must be a JSON object; None: none given."""
+    text = headers.get("data")
+    if text is None:
+        return None
+    if len(text) > most or (not text.isascii() and len(text.encode()) > most):
+        raise malformed("data")
+    found = _object(text)
+    if found is None:
+        raise Refusal("402 Data is not a valid JSON Object")
+    said = Data(text, mock=found.get("mockRequest") is not None, delete=found.get("delete") is True)
+    if found.keys().isdisjoint(RESERVED):
+        return said
+    kept = {key: value for key, value in found.items() if key not in RESERVED}
+    return said._replace(text=msgspec.json.encode(kept).decode())
+
+
+def _object(text: str) -> dict[str, Any] | None:
+    try:
+        found = msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def jobs(headers: Headers) -> list[dict[str, str]]:
+    """`jobs` of CreateJobs: a JSON array of objects, each with the parameters of CreateJob as headers."""
+    try:
+        found = msgspec.json.decode(headers.get("jobs", ""))
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        raise Refusal("401 Invalid JSON") from None
+    if not isinstance(found, list) or not found or not all(isinstance(one, dict) and one for one in found):
+        raise Refusal("401 Invalid JSON")
+    if len(found) > PORT_BATCH_JOBS:
+        raise malformed("jobs")
+    return [_as_headers(one) for one in found]
+
+
+def _as_headers(job: dict[str, Any]) -> dict[str, str]:
+    headers = {name.lower(): _as_text(value) for name, value in job.items()}
+    # Elsewhere the word "null" is refused for what it is; as a name it would be one.
+    if any(name.lower() == "name" and value is None for name, value in job.items()):
+        headers["name"] = ""
+    return headers
+
+
+def _as_text(value: Any) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()

@@ -1,0 +1,252 @@
+"""Query: read-only SQL over one table, `jobs`, on whichever store.
+
+A private SQLite in memory whose only table is a virtual one over the store's list of jobs. It can reach
+nothing else: an authorizer lets through reads of that table and harmless functions alone. It is bounded in
+rows looked at, in time, in the length of a value and in the size of the answer.
+
+`select *` has the columns of the documents' sample; `priority`, `parentJobID` and `retryAfter` are there for
+who asks for them.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import apsw
+import msgspec
+
+from ...core.bounds import (
+    PAGE_JOBS,
+    QUERY_ANSWER_BYTES,
+    QUERY_BYTES,
+    QUERY_MS,
+    QUERY_ROWS,
+    QUERY_VALUE_BYTES,
+)
+from ...core.job import Job, State
+from ...store.clock import monotonic_s
+from ...store.contract import JobFilter, ReadTxn
+from .parameters import Refusal, malformed, may_exist
+from .port import Port
+from .view import data_now, modifier, next_run, seconds
+
+SCHEMA = (
+    "CREATE TABLE jobs (created, jobID INTEGER, state, name, nextRun, lastRun, repeat, data, "
+    "priority HIDDEN, parentJobID HIDDEN, retryAfter HIDDEN)"
+)
+_DATA = 7
+# What a search can go by: the number of a column, and what it is called below.
+_BY = {1: 1, 2: 2, 3: 3}
+_BY_ID, _BY_STATE, _BY_NAME = 1, 2, 3
+
+# Nothing here makes much out of little, or touches anything but its arguments.
+_FUNCTIONS = """
+abs avg char coalesce count date datetime glob group_concat hex ifnull iif instr json json_array
+json_array_length json_each json_extract json_group_array json_group_object json_object json_quote json_type
+json_valid julianday length like lower ltrim max min nullif quote round rtrim sign strftime string_agg substr
+substring sum time timediff total trim typeof unicode unixepoch upper -> ->>
+"""
+FUNCTIONS = frozenset(_FUNCTIONS.split())
+_TABLES = frozenset(("jobs", "json_each", "json_tree"))
+# How many steps of SQLite's machine go between two looks at the clock.
+_STEPS = 10_000
+
+
+class _Failed(Exception):
+    """It is no SQL, or not allowed, or a bound was reached; the text says which."""
+
+
+async def run_query(port: Port, text: str) -> bytes:
+    """The rows that a SELECT brings, as a JSON array of arrays."""
+    if len(text) > QUERY_BYTES:
+        raise malformed("query")
+    try:
+        async with port.querying:
+            return await port.read(lambda txn: _Search(txn, port.tenant).run(text))
+    except _Failed as error:
+        raise Refusal("502 Query failed", detail=str(error)) from None
+
+
+class _Search:
+    """One Query, on one view of the store."""
+
+    def __init__(self, txn: ReadTxn, tenant: str) -> None:
+        self.txn, self.tenant = txn, tenant
+        self._until_s = monotonic_s() + QUERY_MS / 1000
+        self._rows = 0
+
+    def run(self, text: str) -> bytes:
+        connection = apsw.Connection(":memory:")
+        try:
+            connection.limit(apsw.SQLITE_LIMIT_LENGTH, QUERY_VALUE_BYTES)
+            connection.limit(apsw.SQLITE_LIMIT_EXPR_DEPTH, 100)
+            connection.limit(apsw.SQLITE_LIMIT_COMPOUND_SELECT, 10)
+            connection.limit(apsw.SQLITE_LIMIT_LIKE_PATTERN_LENGTH, 1_000)
+            module: Any = _Module(self)
+            connection.create_module(
+                "jobs",
+                module,
+                eponymous=True,
+                eponymous_only=True,
+                read_only=True,
+                use_bestindex_object=False,
+            )
+            connection.authorizer = _authorized
+            connection.set_progress_handler(self._is_late, _STEPS)
+            return self._answer(connection, text)
+        except apsw.InterruptError:
+            raise _Failed(f"it took more than {QUERY_MS / 1000:g} s") from None
+        except apsw.Error as error:
+            # Not as it is: a store would take it for an error of its own.
+            raise _Failed(str(error)) from None
+        finally:
+            connection.close(True)
+
+    def _answer(self, connection: apsw.Connection, text: str) -> bytes:
+        parts: list[bytes] = []
+        size = 0
+        for row in connection.execute(text):
+            parts.append(msgspec.json.encode([_shown(value) for value in row]))
+            size += len(parts[-1])
+            if size > QUERY_ANSWER_BYTES:
+                raise _Failed(f"the answer has more than {QUERY_ANSWER_BYTES:,} bytes: add a LIMIT")
+        return b"[" + b",".join(parts) + b"]"
+
+    def _is_late(self) -> bool:
+        return monotonic_s() > self._until_s
+
+    def jobs(self, by: int, value: Any) -> Iterator[Job]:
+        """The jobs that may match, by age."""
+        if by == _BY_ID:
+            found = self.txn.load([value]).get(value) if isinstance(value, int) and may_exist(value) else None
+            yield from (job for job in (found,) if job is not None and job.tenant == self.tenant)
+            return
+        query = JobFilter(tenant=self.tenant)
+        if by == _BY_STATE:
+            if value not in list(State):
+                return
+            query = query._replace(state=State(value))
+        elif by == _BY_NAME:
+            if not isinstance(value, str):
+                return
+            query = query._replace(task=value)
+        after = 0
+        while page := self.txn.jobs(query, after=after, limit=PAGE_JOBS):
+            self._spend(len(page))
+            yield from page
+            after = page[-1].id
+            if len(page) < PAGE_JOBS:
+                return
+
+    def _spend(self, rows: int) -> None:
+        self._rows += rows
+        if self._rows > QUERY_ROWS:
+            raise _Failed(f"it looked at more than {QUERY_ROWS:,} jobs: say which by jobID, name or state")
+        if self._is_late():
+            raise _Failed(f"it took more than {QUERY_MS / 1000:g} s")
+
+    def column(self, job: Job, number: int) -> Any:
+        """What stands in a column of a job's row; -1 is its number."""
+        if number == _DATA:
+            return bytes(data_now(job, self.txn.bodies([job.id]).get(job.id, "{}"))).decode()
+        return _COLUMNS[number](job)
+
+
+_COLUMNS: dict[int, Any] = {
+    -1: lambda job: job.id,
+    0: lambda job: seconds(job.created_at),
+    1: lambda job: job.id,
+    2: lambda job: str(job.state),
+    3: lambda job: job.task,
+    4: next_run,
+    5: lambda job: seconds(job.started_at),
+    6: lambda job: job.repeat,
+    8: lambda job: job.priority,
+    9: lambda job: job.parent_id,
+    10: lambda job: modifier(job.retry_after),
+}
+
+
+class _Module:
+    """What SQLite asks for when it meets the table."""
+
+    def __init__(self, search: _Search) -> None:
+        self._search = search
+
+    def Connect(self, *_: Any) -> tuple[str, "_Table"]:  # noqa: N802
+        return SCHEMA, _Table(self._search)
+
+    Create = Connect
+
+
+class _Table:
+    def __init__(self, search: _Search) -> None:
+        self._search = search
+
+    def BestIndex(self, constraints: Any, _orders: Any) -> Any:  # noqa: N802
+        """By one column that must have a value, the number best of all; SQLite itself checks the rest."""
+        usable = {
+            column: at
+            for at, (column, operator) in enumerate(constraints)
+            if column in _BY and operator == apsw.SQLITE_INDEX_CONSTRAINT_EQ
+        }
+        for column, cost in ((1, 1.0), (3, 1_000.0), (2, 10_000.0)):
+            if column in usable:
+                used = [0 if at == usable[column] else None for at in range(len(constraints))]
+                return used, _BY[column], "", False, cost
+        return None
+
+    def Open(self) -> "_Cursor":  # noqa: N802
+        return _Cursor(self._search)
+
+    def Disconnect(self) -> None:  # noqa: N802
+        """Nothing is held."""
+
+    Destroy = Disconnect
+
+
+class _Cursor:
+    def __init__(self, search: _Search) -> None:
+        self._search = search
+        self._jobs: Iterator[Job] = iter(())
+        self._job: Job | None = None
+
+    def Filter(self, number: int, _name: str | None, values: tuple[Any, ...]) -> None:  # noqa: N802
+        self._jobs = self._search.jobs(number, values[0] if values else None)
+        self.Next()
+
+    def Eof(self) -> bool:  # noqa: N802
+        return self._job is None
+
+    def Next(self) -> None:  # noqa: N802
+        self._job = next(self._jobs, None)
+
+    def Rowid(self) -> int:  # noqa: N802
+        return self._job.id if self._job is not None else 0
+
+    def Column(self, number: int) -> Any:  # noqa: N802
+        return self._search.column(self._job, number) if self._job is not None else None
+
+    def Close(self) -> None:  # noqa: N802
+        self._jobs = iter(())
+
+
+def _authorized(action: int, first: str | None, second: str | None, *_: str | None) -> int:
+    allowed = (
+        action == apsw.SQLITE_SELECT
+        or (action == apsw.SQLITE_READ and (first or "").lower() in _TABLES)
+        or (action == apsw.SQLITE_FUNCTION and (second or "").lower() in FUNCTIONS)
+    )
+    return apsw.SQLITE_OK if allowed else apsw.SQLITE_DENY
+
+
+def _shown(value: Any) -> Any:
+    """A value as it is answered: what is JSON, such as data, as that."""
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, str) and value[:1] in ("{", "["):
+        try:
+            msgspec.json.decode(value)
+            return msgspec.Raw(value.encode())
+        except (msgspec.DecodeError, RecursionError):
+            return value
+    return value

@@ -1,0 +1,324 @@
+"""The job-command port: connections, one request at a time each, replies in order.
+
+    bytes ──▶ Parser ──▶ requests waiting ──▶ one command at a time ──▶ reply
+                                                    │
+             the client goes away ──────────────────┴──▶ a claim that waits is withdrawn; jobs whose reply
+                                                         did not arrive are given back at once
+
+A client that only closes its sending side (`printf … | nc`) still gets its replies, but for a GetJob that
+waits: nobody can tell such a one from a client that has gone. A reply with jobs that was written counts as
+arrived once the client's machine has acknowledged it and the connection was not reset within `SURE_S`: that
+is what a program does that dies before it has read what came.
+"""
+
+import asyncio
+import socket
+from collections import deque
+from collections.abc import Callable
+
+from ...core import commands as c
+from ...core.bounds import PORT_BUFFERED_BYTES, PORT_CONNECTIONS, PORT_PIPELINED, PORT_PIPELINED_BYTES
+from ...store.clock import monotonic_s
+from . import parameters as p
+from .commands import Answered, carry_out, is_claim
+from .port import Port
+from .receipt import arrived, watch
+from .refusals import NOTHING
+from .wire import Broken, Parser, Request, reply_bytes
+
+CLOSE = (("Connection", "close"),)
+SURE_S = 5.0
+# How long a client that has sent its last word may take to acknowledge ours.
+LAST_WORD_S = 10.0
+DRAIN_S = 10.0
+FULL = "503 Too many connections"
+BUSY = "503 Too much is being sent"
+
+
+class Server:
+    """A listening port. `start`, and later `drain`."""
+
+    def __init__(self, port: Port, log: Callable[[str], None]) -> None:
+        self.port, self.log = port, log
+        self.connections: set[Connection] = set()
+        self.buffered = 0
+        self.draining = False
+        self._server: asyncio.Server | None = None
+        self._forgotten: set[asyncio.Task[None]] = set()
+        self._empty = asyncio.Event()
+
+    async def start(self, host: str, number: int) -> list[str]:
+        """Listen; the addresses."""
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(lambda: Connection(self), host, number, backlog=1_024)
+        return [_address(found) for found in self._server.sockets]
+
+    async def drain(self) -> None:
+        """Stop listening, let what runs come to its end, answer those who wait, close the rest."""
+        self.draining = True
+        if self._server is not None:
+            self._server.close()
+        for connection in list(self.connections):
+            connection.drain()
+        await self._all_gone()
+        for connection in list(self.connections):
+            connection.abort()
+        await self._all_gone()
+        await self.port.settled()
+
+    async def _all_gone(self) -> None:
+        self._left()
+        try:
+            await asyncio.wait_for(self._empty.wait(), DRAIN_S)
+        except TimeoutError:
+            return
+
+    def came(self, connection: "Connection") -> None:
+        """A client has come."""
+        self.connections.add(connection)
+        self._empty.clear()
+
+    def went(self, connection: "Connection") -> None:
+        """A client has gone."""
+        self.connections.discard(connection)
+        self._left()
+
+    def _left(self) -> None:
+        if not self.connections and not self._forgotten:
+            self._empty.set()
+
+    def forget(self, request: Request) -> None:
+        """Carry out a command whose client does not wait for its end."""
+        task = asyncio.get_running_loop().create_task(self._carry_out_unheard(request))
+        self._forgotten.add(task)
+        self._empty.clear()
+        task.add_done_callback(self._done)
+
+    async def _carry_out_unheard(self, request: Request) -> None:
+        try:
+            answered = await self.carried_out(request)
+        except p.Refusal:
+            return
+        self.port.give_back(answered.claimed)
+
+    async def carried_out(self, request: Request) -> Answered:
+        """What a request brought. What nobody has thought of is one client's trouble, and written down."""
+        try:
+            return await carry_out(self.port, request.verb, request.headers)
+        except p.Refusal:
+            raise
+        except Exception as error:
+            # Not its text: there may be data in it.
+            self.log(f"a command failed: {type(error).__name__}")
+            raise p.Refusal("500 Unhandled Exception") from error
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._forgotten.discard(task)
+        self._left()
+
+
+def _address(found: socket.socket) -> str:
+    host, number = found.getsockname()[:2]
+    return f"[{host}]:{number}" if ":" in host else f"{host}:{number}"
+
+
+class Connection(asyncio.Protocol):
+    """One client."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._parser = Parser()
+        self._waiting: deque[Request | Broken] = deque()
+        self._task: asyncio.Task[None] | None = None
+        # The claim of a GetJob that runs; jobs whose reply may not have arrived, and until when that matters.
+        self._claim: asyncio.Task[Answered] | None = None
+        self._unsure: tuple[c.Claimed, ...] = ()
+        self._unsure_until_s = 0.0
+        self._half_closed = self._lost = self._closing = self._is_waiting = False
+        self._reading, self._writable = True, asyncio.Event()
+        self._writable.set()
+        # Bytes that are kept, and those of requests that are whole and not yet answered.
+        self._buffered = self._ahead = 0
+        self._transport: asyncio.Transport
+
+    # What asyncio tells.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A client has come."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        # To be told whenever anything is left unsent, and when nothing is.
+        transport.set_write_buffer_limits(high=0)
+        watch(transport)
+        if len(self._server.connections) >= PORT_CONNECTIONS:
+            self._refuse(FULL)
+            return
+        self._server.came(self)
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes came: whoever speaks again has heard the reply before."""
+        if self._closing:
+            return
+        if self._task is None:
+            self._unsure = ()
+        before = self._parser.size
+        self._waiting.extend(self._parser.feed(data))
+        if self._waiting:
+            self._ahead += before + len(data) - self._parser.size
+        self._count_buffered(self._parser.size + self._ahead)
+        if self._server.buffered > PORT_BUFFERED_BYTES and self._buffered > len(data):
+            self._refuse(BUSY)
+            return
+        is_ahead = len(self._waiting) > PORT_PIPELINED or self._ahead > PORT_PIPELINED_BYTES
+        if is_ahead and self._reading:
+            self._reading = False
+            self._transport.pause_reading()
+        self._go_on()
+
+    def eof_received(self) -> bool:
+        """No more will come. What was asked is answered, unless it waits."""
+        self._half_closed = True
+        if self._claim is not None and not self._claim.done() and self._is_waiting:
+            self._claim.cancel()
+        return self._task is not None
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """The client is gone."""
+        self._lost = self._closing = True
+        self._server.went(self)
+        self._count_buffered(0)
+        self._waiting.clear()
+        if self._claim is not None:
+            self._claim.cancel()
+        was_reset = error is not None and monotonic_s() < self._unsure_until_s
+        if self._unsure and (was_reset or isinstance(error, TimeoutError) or not self._writable.is_set()):
+            self._give_back()
+        self._writable.set()
+
+    def pause_writing(self) -> None:
+        """Something is left unsent."""
+        self._writable.clear()
+
+    def resume_writing(self) -> None:
+        """All is on its way."""
+        self._unsure_until_s = monotonic_s() + SURE_S
+        self._writable.set()
+
+    # One request after the other.
+
+    def _go_on(self) -> None:
+        if self._task is None and self._waiting:
+            self._task = asyncio.get_running_loop().create_task(self._serve())
+
+    async def _serve(self) -> None:
+        try:
+            while self._waiting and not self._closing:
+                await self._answer(self._waiting.popleft())
+                await self._writable.wait()
+                if not self._waiting:
+                    self._caught_up()
+            if self._half_closed or self._closing or self._server.draining:
+                await self._last_word()
+                self._transport.close()
+        except Exception as error:
+            self._server.log(f"a connection failed: {type(error).__name__}")
+            self._transport.abort()
+        finally:
+            self._task = None
+
+    def _caught_up(self) -> None:
+        self._ahead = 0
+        self._count_buffered(self._parser.size)
+        if not self._reading and not self._closing:
+            self._reading = True
+            self._transport.resume_reading()
+
+    async def _answer(self, item: Request | Broken) -> None:
+        if isinstance(item, Broken):
+            self._write(item.status, close=item.final)
+            return
+        words = p.connection(item.headers)
+        if "forget" in words:
+            self._server.forget(item)
+            self._write("202 Successfully queued", close=True)
+            return
+        close = "close" in words
+        try:
+            answered = await self._carried_out(item)
+        except p.Refusal as refusal:
+            self._write(refusal.status, close=close, detail=refusal.detail)
+        else:
+            self._write("200 OK", answered, close=close)
+
+    async def _carried_out(self, request: Request) -> Answered:
+        if not is_claim(request.verb):
+            return await self._server.carried_out(request)
+        self._is_waiting = "wait" in p.connection(request.headers)
+        if self._is_waiting and (self._half_closed or self._server.draining):
+            raise p.Refusal(NOTHING)
+        self._claim = asyncio.get_running_loop().create_task(self._server.carried_out(request))
+        try:
+            return await self._claim
+        except asyncio.CancelledError:
+            if not self._claim.cancelled():
+                raise
+            # Withdrawn, because the client has gone or the server is closing: it brought nothing.
+            raise p.Refusal(NOTHING) from None
+        finally:
+            self._claim = None
+
+    def _write(self, status: str, answered: Answered | None = None, *, close: bool, detail: str = "") -> None:
+        claimed = answered.claimed if answered is not None else ()
+        if self._lost or self._transport.is_closing():
+            self._server.port.give_back(claimed)
+            return
+        close = close or self._server.draining
+        headers = CLOSE if close else ()
+        if detail:
+            headers = (("error", " ".join(detail.split())), *headers)
+        now_s = monotonic_s()
+        self._unsure = (*self._unsure, *claimed) if now_s < self._unsure_until_s else claimed
+        self._unsure_until_s = now_s + SURE_S
+        body = answered.body if answered is not None else b""
+        self._transport.write(reply_bytes(status, body, headers))
+        self._closing = self._closing or close
+
+    async def _last_word(self) -> None:
+        """Before the connection is closed: did the client get what we sent?"""
+        until_s = monotonic_s() + LAST_WORD_S
+        while self._unsure and not self._lost:
+            state = arrived(self._transport)
+            if state is None and monotonic_s() < until_s:
+                await asyncio.sleep(0.005)
+                continue
+            if state is not True:
+                self._give_back()
+                # Others have them now: it must not get them after all.
+                self._transport.abort()
+            self._unsure = ()
+
+    def _give_back(self) -> None:
+        claimed, self._unsure = self._unsure, ()
+        self._server.port.give_back(claimed)
+
+    # Bounds and the end.
+
+    def _count_buffered(self, size: int) -> None:
+        self._server.buffered += size - self._buffered
+        self._buffered = size
+
+    def _refuse(self, status: str) -> None:
+        self._waiting.clear()
+        self._write(status, close=True)
+        self._transport.close()
+
+    def drain(self) -> None:
+        """The server is closing: withdraw a claim that waits, close at once where nothing runs."""
+        if self._claim is not None and self._is_waiting:
+            self._claim.cancel()
+        if self._task is None:
+            self._transport.close()
+
+    def abort(self) -> None:
+        """Close, whatever runs."""
+        self._transport.abort()

@@ -1,0 +1,222 @@
+r"""The framing of the job-command port: bytes in, requests out. No socket and no command is here.
+
+    CreateJob                      the verb is the first word; "CreateJob / HTTP/1.1" is the same
+    name: foo                      header names in any case; blanks around name and value do not count
+    data: {"a":"x\\ny",            values are unescaped: \\ \n \r \t \b \f \uXXXX, and \c is c
+      "b":1}                       a line that begins with a blank continues the value before it
+    Content-Length: 3              so many bytes after the blank line belong to the request, and to no command
+                                   a blank line ends it; lines end in LF or CRLF
+    abc
+
+Without Content-Length, or chunks, a request has no body: what follows is the next request. So whole sessions
+can be sent at once, however they are cut into packets.
+
+What cannot be understood becomes a `Broken` in the place of the request. After one that is `final`, nobody
+can tell where the next would begin.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from ...core.bounds import PORT_BODY_BYTES, PORT_CHUNK_LINE_BYTES, PORT_HEAD_BYTES, PORT_HEADERS
+
+
+class Request(NamedTuple):
+    """One request; the names of headers in lower case."""
+
+    verb: str
+    headers: dict[str, str]
+
+
+class Broken(NamedTuple):
+    """What stands where a request should; `final` where nothing after it can be read."""
+
+    status: str
+    final: bool = False
+
+
+TOO_LARGE = Broken("413 Request too large", final=True)
+BAD_LENGTH = Broken("400 Malformed Content-Length", final=True)
+BAD_CHUNK = Broken("400 Malformed chunk", final=True)
+BAD_HEADER = Broken("400 Malformed header")
+BAD_TEXT = Broken("400 Malformed text: not UTF-8")
+
+_HEAD_END = re.compile(rb"\n\r?\n")
+_LINE_END = re.compile(r"\r\n|\n\r|\n|\r")
+_NOT_BLANK = re.compile(rb"[^ \t\r\n]")
+_BLANK = re.compile(r"[ \t]")
+_HALF = re.compile("[\ud800-\udfff]")
+_DIGITS = re.compile(r"[0-9]{1,18}")
+_CHUNK_SIZE = re.compile(rb"[ \t]*([0-9a-fA-F]{1,15})[ \t]*(?:;[^\n]*)?\r?\n")
+_ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
+_PLAIN = {"n": "\n", "r": "\r", "t": "\t", "b": "\b", "f": "\f"}
+
+
+class Parser:
+    """Takes bytes as they come, gives requests as they are whole, and keeps no more than one that is not."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+        # Up to here there is no end of a head; bytes of a body that are still to come; a request whose
+        # chunks are still to come.
+        self._looked = 0
+        self._skip = 0
+        self._chunked: Request | Broken | None = None
+        self._in_trailer = False
+        self._body = 0
+        self.over = False
+
+    @property
+    def size(self) -> int:
+        """How many bytes are kept."""
+        return len(self._buffer)
+
+    def feed(self, data: bytes) -> Iterator[Request | Broken]:
+        """The requests that are whole with these bytes. To be used up before the next are fed."""
+        if self.over:
+            return
+        self._buffer += data
+        while (found := self._next()) is not None:
+            if isinstance(found, Broken) and found.final:
+                self.over = True
+                self._buffer.clear()
+            yield found
+
+    def _next(self) -> Request | Broken | None:
+        if self.over:
+            return None
+        if self._chunked is not None:
+            return self._chunks()
+        if self._skip:
+            cut = min(self._skip, len(self._buffer))
+            del self._buffer[:cut]
+            self._skip -= cut
+            if self._skip:
+                return None
+        return self._head()
+
+    def _head(self) -> Request | Broken | None:
+        if not self._looked and not self._strip():
+            return None
+        end = _HEAD_END.search(self._buffer, max(self._looked - 2, 0))
+        if end is None:
+            self._looked = len(self._buffer)
+            return TOO_LARGE if self._looked > PORT_HEAD_BYTES else None
+        raw = bytes(self._buffer[: end.start()])
+        del self._buffer[: end.end()]
+        self._looked = 0
+        if len(raw) > PORT_HEAD_BYTES:
+            return TOO_LARGE
+        found = _parsed(raw)
+        if isinstance(found, Broken):
+            # Its end is known, and so where the next begins: unless it meant to have a body.
+            return found if b"content-length" not in raw.lower() else Broken(found.status, final=True)
+        return self._with_body(found)
+
+    def _strip(self) -> bool:
+        """Take blank lines from the start; whether anything is left."""
+        begin = _NOT_BLANK.search(self._buffer)
+        del self._buffer[: begin.start() if begin else len(self._buffer)]
+        return begin is not None
+
+    def _with_body(self, request: Request) -> Request | Broken | None:
+        if request.headers.get("transfer-encoding", "").lower() == "chunked":
+            self._chunked, self._body = request, 0
+            return self._chunks()
+        length = request.headers.get("content-length")
+        if length is None:
+            return request
+        if not _DIGITS.fullmatch(length):
+            return BAD_LENGTH
+        self._skip = int(length)
+        return request if self._skip <= PORT_BODY_BYTES else TOO_LARGE
+
+    def _chunks(self) -> Request | Broken | None:
+        """The request, when the last of its chunks has come."""
+        while True:
+            if self._skip:
+                cut = min(self._skip, len(self._buffer))
+                del self._buffer[:cut]
+                self._skip -= cut
+                if self._skip:
+                    return None
+            at = self._buffer.find(b"\n")
+            if at < 0:
+                return BAD_CHUNK if len(self._buffer) > PORT_CHUNK_LINE_BYTES else None
+            line = bytes(self._buffer[: at + 1])
+            del self._buffer[: at + 1]
+            if len(line) > PORT_CHUNK_LINE_BYTES:
+                return BAD_CHUNK
+            if self._in_trailer:
+                if not line.strip():
+                    request, self._chunked, self._in_trailer = self._chunked, None, False
+                    return request
+            elif (problem := self._chunk(line)) is not None:
+                return problem
+
+    def _chunk(self, line: bytes) -> Broken | None:
+        if not line.strip():  # the end of the chunk before
+            return None
+        size = _CHUNK_SIZE.fullmatch(line)
+        if size is None:
+            return BAD_CHUNK
+        self._skip = int(size[1], 16)
+        self._body += self._skip + len(line)
+        self._in_trailer = not self._skip
+        return TOO_LARGE if self._body > PORT_BODY_BYTES else None
+
+
+def _parsed(raw: bytes) -> Request | Broken:
+    try:
+        text = raw.decode()
+    except UnicodeDecodeError:
+        return BAD_TEXT
+    first, *lines = _LINE_END.split(text)
+    joined: list[str] = []
+    for line in lines:
+        if line[:1] in (" ", "\t") and joined:
+            joined[-1] += " " + line.strip(" \t")
+        elif line.strip(" \t"):
+            joined.append(line)
+    if len(joined) > PORT_HEADERS:
+        return BAD_HEADER
+    headers: dict[str, str] = {}
+    for line in joined:
+        name, colon, value = line.partition(":")
+        if not colon or not name.strip(" \t"):
+            return BAD_HEADER
+        try:
+            headers[name.strip(" \t").lower()] = unescaped(value.strip(" \t"))
+        except UnicodeError:
+            return BAD_TEXT
+    return Request(_BLANK.split(first, maxsplit=1)[0], headers)
+
+
+def unescaped(value: str) -> str:
+    r"""A value as it was meant: \\ \n \r \t \b \f \uXXXX undone, of any other \c the c."""
+    if "\\" not in value:
+        return value
+    text = _ESCAPE.sub(_character, value)
+    # Two escapes may be the halves of one character above U+FFFF; a half alone raises.
+    return text.encode("utf-16", "surrogatepass").decode("utf-16") if _HALF.search(text) else text
+
+
+def _character(match: re.Match[str]) -> str:
+    escape = match[1]
+    if len(escape) == 5:
+        return chr(int(escape[1:], 16))
+    return _PLAIN.get(escape, escape)
+
+
+def escaped(value: str) -> str:
+    """What a client writes so that `unescaped` gives `value`."""
+    for char, escape in (("\\", "\\\\"), ("\n", "\\n"), ("\r", "\\r"), ("\t", "\\t")):
+        value = value.replace(char, escape)
+    return value
+
+
+def reply_bytes(status: str, body: bytes = b"", headers: tuple[tuple[str, str], ...] = ()) -> bytes:
+    """A reply as it goes out: the status line, headers, Content-Length last, a blank line, the body."""
+    lines = [status, *(f"{name}: {value}" for name, value in headers), f"Content-Length: {len(body)}"]
+    return "\r\n".join(lines).encode() + b"\r\n\r\n" + body

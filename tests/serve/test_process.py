@@ -1,0 +1,156 @@
+"""`holdfast serve` as a process: its ready line, its end, its refusals; and the example."""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.serve.clients import Client
+
+ROOT = Path(__file__).parents[2]
+SECONDS = 60
+
+
+def command(*words):
+    """The words of a command line."""
+    return [sys.executable, "-m", "holdfast", "serve", *words]
+
+
+@contextmanager
+def server(folder, *words, shown="127.0.0.1"):
+    """A server process, once it is ready, and its address."""
+    process = subprocess.Popen(
+        command("--bedrock", "127.0.0.1:0", *words),
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        match = re.fullmatch(rf"ready: job commands on {re.escape(shown)}:(\d+)\n", line)
+        assert match, (line, process.stderr.read() if process.stderr else "")
+        yield process, ("127.0.0.1", int(match[1]))
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.communicate(timeout=SECONDS)
+
+
+def test_a_server_says_when_it_is_ready_and_drains_when_told(tmp_path):
+    """SIGTERM: who waits is answered, the exit code is 0, and the jobs are there for the next."""
+    with server(tmp_path) as (process, address), Client(address) as client:
+        job_id = client.create(data={"a": 1})
+        client.send(b"GetJob\nname: bar\nConnection: wait\n\nPing\n\n")
+        process.send_signal(signal.SIGTERM)
+
+        assert client.receive().status == "404 No job found"
+        assert process.wait(SECONDS) == 0
+
+    with server(tmp_path) as (_, address), Client(address) as client:
+        assert client.take()["jobID"] == job_id
+
+
+def test_a_killed_server_has_kept_what_it_answered(tmp_path):
+    """kill -9 in the midst of adding: all that were told of are there."""
+    with server(tmp_path) as (process, address), Client(address) as client:
+        told = [client.create(f"foo/{n}") for n in range(100)]
+        client.send(b"".join(b"CreateJob\nname: bar\n\n" for _ in range(1_000)))
+        process.kill()
+        process.wait(SECONDS)
+
+    with server(tmp_path) as (_, address), Client(address) as client:
+        found = [row[0] for row in client.ok("Query", query="select jobID from jobs where name like 'foo/%'")]
+        assert sorted(found) == sorted(told)
+
+
+def test_several_servers_share_a_store(tmp_path):
+    """What one hands out another may finish; who waits at one hears of what comes to the other."""
+    with (
+        server(tmp_path) as (_, one),
+        server(tmp_path) as (_, two),
+        Client(one) as a,
+        Client(two) as b,
+    ):
+        b.send(b"GetJob\nname: foo\nConnection: wait\n\n")
+        job_id = a.create()
+        assert b.receive().json["jobID"] == job_id
+        a.ok("FinishJob", jobID=job_id)
+
+
+def test_memory_may_be_served(tmp_path):
+    """As long as the server lives."""
+    with server(tmp_path, "--store", "memory://") as (_, address), Client(address) as client:
+        job_id = client.create()
+        assert client.take()["jobID"] == job_id
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["--bedrock", "0.0.0.0:0"], "loopback"),
+        (["--bedrock", "[::]:0"], "loopback"),
+        (["--bedrock", "8888"], "HOST:PORT"),
+        (["--bedrock", "127.0.0.1:99999"], "HOST:PORT"),
+        (["--bedrock", "127.0.0.1:x"], "HOST:PORT"),
+        (["--bedrock-timeout", "soon"], "bedrock-timeout"),
+        (["--store", "nowhere://x"], "store"),
+    ],
+    ids=" ".join,
+)
+def test_what_cannot_be_served_is_refused(tmp_path, words, complaint):
+    """Before anything is opened, naming the thing and the way out."""
+    done = subprocess.run(command(*words), cwd=tmp_path, capture_output=True, text=True, timeout=SECONDS)
+
+    assert done.returncode == 2
+    assert complaint in done.stderr
+    assert "Traceback" not in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_address_beyond_loopback_needs_a_guard(tmp_path):
+    """Whoever opens it says what keeps strangers away."""
+    guarded = ("--bedrock", "0.0.0.0:0", "--bedrock-guard", "a test")
+    with (
+        server(tmp_path, *guarded, shown="0.0.0.0") as (_, (_, number)),
+        Client(("127.0.0.1", number)) as client,
+    ):
+        assert client.status("Ping") == "200 OK"
+
+
+def test_a_port_that_is_taken_is_named(tmp_path):
+    """And the exit code says that it was the words."""
+    with server(tmp_path) as (_, address):
+        words = ("--bedrock", f"127.0.0.1:{address[1]}", "--store", "other.db")
+        done = subprocess.run(command(*words), cwd=tmp_path, capture_output=True, text=True, timeout=SECONDS)
+
+    assert done.returncode == 2
+    assert str(address[1]) in done.stderr
+
+
+@pytest.mark.skipif(shutil.which("nc") is None, reason="there is no nc here")
+def test_the_example_runs(tmp_path):
+    """With whichever nc there is."""
+    environment = os.environ | {
+        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
+        "PORT": "18888",
+    }
+    done = subprocess.run(
+        ["sh", str(ROOT / "examples" / "job_commands.sh")],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("200 OK") == 6
+    assert "404 No job found" in done.stdout

@@ -1,0 +1,212 @@
+"""The framing: bytes in, requests out, whatever comes."""
+
+import os
+import random
+import time
+
+import pytest
+
+from holdfast.core.bounds import PORT_BODY_BYTES, PORT_HEAD_BYTES, PORT_HEADERS
+from holdfast.serve.bedrock.wire import Broken, Parser, Request, escaped, reply_bytes, unescaped
+
+SEED = 20261115
+
+
+def parsed(*pieces):
+    """What comes out of these pieces."""
+    parser = Parser()
+    return [item for piece in pieces for item in parser.feed(piece)]
+
+
+@pytest.mark.parametrize(
+    ("raw", "verb", "headers"),
+    [
+        (b"Ping\n\n", "Ping", {}),
+        (b"Ping\r\n\r\n", "Ping", {}),
+        (b"Ping\r\n\n", "Ping", {}),
+        (b"\r\n\n  \nPing / HTTP/1.1\n\n", "Ping", {}),
+        (b"GetJob\tx\nname: foo\n\n", "GetJob", {"name": "foo"}),
+        (b"GetJob\nNAME \t:  a : b \t\n\n", "GetJob", {"name": "a : b"}),
+        (b"GetJob\nname: a\rother: b\n\rmore: c\n\n", "GetJob", {"name": "a", "other": "b", "more": "c"}),
+        (b"GetJob\nname: a\nNAME: b\n\n", "GetJob", {"name": "b"}),
+        (b'X\ndata: {"a":\n  1,\n\t"b":2}\n\n', "X", {"data": '{"a": 1, "b":2}'}),
+        (b"X\nempty:\n\n", "X", {"empty": ""}),
+        (b"X\na: \\\\n\\n\\t\\b\\f\\r\\q\\u00e9\\\n\n", "X", {"a": "\\n\n\t\b\f\rq\u00e9\\"}),
+        (b"X\na: \\ud83d\\ude00 \\u12\n\n", "X", {"a": "\U0001f600 u12"}),
+        ("X\nname: é\n\n".encode(), "X", {"name": "é"}),
+        (b"X\nContent-Length: 3\n\na\n\n", "X", {"content-length": "3"}),
+        (
+            b"X\nTransfer-Encoding: chunked\n\n3;x=y\r\nabc\r\nA\r\n0123456789\r\n0\r\nTrailer: x\r\n\r\n",
+            "X",
+            {"transfer-encoding": "chunked"},
+        ),
+    ],
+)
+def test_a_request_is_the_same_however_it_is_cut(raw, verb, headers):
+    """Whole, byte by byte, and with another right behind it."""
+    expected = Request(verb, headers)
+
+    assert parsed(raw) == [expected]
+    assert parsed(*(bytes([byte]) for byte in raw)) == [expected]
+    assert parsed(raw + b"Ping\n\n" + raw) == [expected, Request("Ping", {}), expected]
+
+
+@pytest.mark.parametrize(
+    ("raw", "status", "final"),
+    [
+        (b"X\nno colon\n\n", "400 Malformed header", False),
+        (b"X\n: no name\n\n", "400 Malformed header", False),
+        (b"X\n" + b"a: b\n" * (PORT_HEADERS + 1) + b"\n", "400 Malformed header", False),
+        (b"X\nname: \xff\n\n", "400 Malformed text: not UTF-8", False),
+        (b"X\nname: \\ud800\n\n", "400 Malformed text: not UTF-8", False),
+        (b"X\nbad\nContent-Length: 5\n\n12345", "400 Malformed header", True),
+        (b"X\nContent-Length: many\n\n", "400 Malformed Content-Length", True),
+        (b"X\nContent-Length: -1\n\n", "400 Malformed Content-Length", True),
+        (b"X\nContent-Length: %d\n\n" % (PORT_BODY_BYTES + 1), "413 Request too large", True),
+        (b"X\nTransfer-Encoding: chunked\n\nxyz\n", "400 Malformed chunk", True),
+        (b"X\nTransfer-Encoding: chunked\n\n" + b"1" * 2_000, "400 Malformed chunk", True),
+        (b"X\nTransfer-Encoding: chunked\n\nfffffffff\n", "413 Request too large", True),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_what_is_no_request_is_told_in_its_place(raw, status, final):
+    """The next is read all the same, unless nobody can tell where it begins."""
+    found = parsed(raw + b"Ping\n\n")
+
+    assert found == [Broken(status, final)] + ([] if final else [Request("Ping", {})])
+
+
+def test_a_request_that_never_ends_is_cut_off():
+    """No more is kept than a request may have."""
+    parser, piece = Parser(), b"x" * (1 << 20)
+    found: list[Request | Broken] = []
+    while not found:
+        found = list(parser.feed(piece))
+        assert parser.size <= PORT_HEAD_BYTES + len(piece)
+
+    assert (found, parser.size) == ([Broken("413 Request too large", final=True)], 0)
+    assert list(parser.feed(b"Ping\n\n")) == []
+
+
+def test_a_body_is_not_kept():
+    """It belongs to no command."""
+    parser = Parser()
+    assert list(parser.feed(b"X\nContent-Length: 10000000\n\n")) == [
+        Request("X", {"content-length": "10000000"})
+    ]
+
+    for _ in range(10):
+        assert list(parser.feed(b"\n" * 1_000_000)) == []
+        assert parser.size == 0
+
+    assert list(parser.feed(b"Ping\n\n")) == [Request("Ping", {})]
+
+
+def test_a_long_request_that_comes_in_small_pieces_is_read_once():
+    """Not from its beginning with each piece."""
+    parser, started = Parser(), time.process_time()
+    list(parser.feed(b"X\ndata: "))
+    for _ in range(20_000):
+        assert list(parser.feed(b"x" * 500)) == []
+
+    (found,) = parser.feed(b"\n\n")
+
+    assert isinstance(found, Request)
+    assert len(found.headers["data"]) == 10_000_000
+    assert time.process_time() - started < 10
+
+
+@pytest.mark.parametrize("text", ["", "plain", 'a"b\\c\nd\re\tf', "\\", "\\n", "\U0001f600é"])
+def test_what_is_escaped_comes_back(text):
+    """As clients write it."""
+    assert unescaped(escaped(text)) == text
+
+
+def test_a_reply_ends_its_headers_with_its_length():
+    """And has it always."""
+    assert reply_bytes("200 OK") == b"200 OK\r\nContent-Length: 0\r\n\r\n"
+    assert (
+        reply_bytes("404 No", b"{}", (("Connection", "close"),))
+        == b"404 No\r\nConnection: close\r\nContent-Length: 2\r\n\r\n{}"
+    )
+
+
+# ── fuzz ─────────────────────────────────────────────────────────────────────────────────────────
+
+SEEDS = [
+    b'CreateJob\r\nname: foo\r\ndata: {"a":"\\\\u00e9\\n"}\r\nrepeat: finished, +1 minute\r\n\r\n',
+    b"GetJob / HTTP/1.1\nname: www-prod/*\nConnection: wait\ntimeout: 1\n\n",
+    b"FinishJob\njobID: 12345678901234567\ndata: {}\nContent-Length: 5\n\nabcde",
+    b'CreateJobs\njobs: [{"name":"x",\n "data":{}}]\nTransfer-Encoding: chunked\n\n5\r\nabcde\r\n0\r\n\r\n',
+    b"Ping\n\n",
+]
+SCRAPS = [
+    b"\n",
+    b"\r",
+    b"\r\n",
+    b"\n\n",
+    b":",
+    b"\\",
+    b"\\u",
+    b" ",
+    b"\t",
+    b"\0",
+    b"\xff",
+    b"\xc3",
+    b"0",
+    b"-1",
+]
+SCRAPS += [
+    b"Content-Length: ",
+    b"Transfer-Encoding: chunked\n",
+    b"{",
+    b"[" * 50,
+    b"\xf0\x9f",
+    b"99999999999999999999",
+]
+
+
+def mutated(dice):
+    """A request that somebody has put his hands on."""
+    raw = bytearray(b"".join(dice.choices(SEEDS, k=dice.randint(1, 3))))
+    for _ in range(dice.randint(1, 8)):
+        at = dice.randrange(len(raw) + 1)
+        kind = dice.randrange(5)
+        if kind == 0:
+            raw[at:at] = dice.choice(SCRAPS)
+        elif kind == 1:
+            del raw[at : at + dice.randint(1, 20)]
+        elif kind == 2 and at < len(raw):
+            raw[at] = dice.randrange(256)
+        elif kind == 3:
+            raw[at:at] = dice.randbytes(dice.randint(1, 10))
+        else:
+            other = dice.choice(SEEDS)
+            raw[at:at] = other[: dice.randrange(len(other))]
+    return bytes(raw)
+
+
+def fuzz(count, seed):
+    """Feed so many to parsers: whole or cut they say the same, requests and refusals, and keep no more."""
+    dice = random.Random(seed)
+    for number in range(count):
+        raw, parser = mutated(dice), Parser()
+        cut = dice.randrange(len(raw) + 1)
+        found = [*parser.feed(raw[:cut]), *parser.feed(raw[cut:])]
+        assert found == list(Parser().feed(raw)), (seed, number, raw)
+        assert parser.size <= len(raw)
+        assert all(isinstance(item, Request | Broken) for item in found)
+        for item in found:
+            if isinstance(item, Request):
+                assert all(value.encode() is not None for value in (item.verb, *item.headers.values()))
+
+
+def test_mutated_requests_never_break_the_parser():
+    """Fifty thousand of them, the same each time."""
+    fuzz(50_000, SEED)
+
+
+@pytest.mark.proof
+def test_many_more_mutated_requests_never_break_the_parser():
+    """A million, new ones each time."""
+    fuzz(1_000_000, int.from_bytes(os.urandom(8), "big"))
