@@ -179,7 +179,9 @@ class PostgresStore:
 
     def _txn(self, link: Link, locks: Locks, now_ms: int) -> PostgresTxn:
         schema = self.address.schema
-        return PostgresTxn(link, self._writing, now_ms, schema=schema, locks=locks, limited=self._limited)
+        txn = PostgresTxn(link, self._writing, now_ms, schema=schema, locks=locks, limited=self._limited)
+        txn.at_ms = now_ms if self._clock is None else 0
+        return txn
 
     def _was_committed(self, txn: PostgresTxn) -> bool:
         """What became of a transaction whose COMMIT was sent, and never answered."""

@@ -54,6 +54,8 @@ class PostgresTxn(PostgresReads):
         self._locks = locks
         # The number and the mark of this transaction, once it has them; how many rows the counts have of it.
         self.xid, self.mark = "", 0
+        # What a domain remembers as its writer's time; 0: the clock is not the server's, and says nothing.
+        self.at_ms = now_ms
         self.appended = 0
         self.wrote = False
 
@@ -244,7 +246,7 @@ class PostgresTxn(PostgresReads):
             return 0
         tenants, names, versions, dues, records = zip(*rows, strict=True)
         values = (texts(tenants), raws(names), numbers(versions), numbers(dues), texts(records))
-        return self._write(name, (self.now_ms, *values))
+        return self._write(name, (self.at_ms, *values))
 
     def drop_domains(self, domains: Sequence[Domain]) -> None:
         """Forget domains."""
