@@ -11,6 +11,7 @@ import msgspec
 
 from ..core import rank
 from ..core.bounds import MAX_TIME_MS
+from ..core.glob import matches, span
 from ..core.job import Job
 from .contract import ClaimQuery, Pick
 from .postgres_link import Link
@@ -21,6 +22,8 @@ MOST_PAIRS = 256
 # When others have what was looked at, so many times as much is looked at next, and this often.
 WIDER, ROUNDS = 8, 4
 MOST_CANDIDATES = 10_000
+# Where names are looked at one by one, so many jobs at once.
+PAGE = 5_000
 
 Pair = tuple[str, str]
 
@@ -48,6 +51,8 @@ class Taker:
         query = self._query
         if query.limit < 1:
             return []
+        if query.glob is not None:
+            return self._matching(query.glob)
         if query.picks:
             return self._picked([p for p in query.picks if p[2] > 0 and query.is_asked(p[0], p[1])])
         if query.tenant is None and query.tenants is None and query.tasks is None and not query.passing:
@@ -58,6 +63,32 @@ class Taker:
         if len(pairs) == 1:
             return self._taken("ready_of_pair", tenant=pairs[0][0], task=pairs[0][1])
         return self._merged([(*pair, MOST_CANDIDATES) for pair in pairs]) if pairs else []
+
+    def _matching(self, glob: str) -> list[Job]:
+        """Those whose names match: by the names that there are, or, where these are very many, one by one."""
+        query = self._query
+        if query.tasks is not None:
+            tasks = tuple(task for task in query.tasks if matches(glob, task))
+            return Taker(self._link, self._sql, query._replace(glob=None, tasks=tasks)).take()
+        pairs = None if query.mock else self._pairs()
+        if pairs is not None:
+            named = [(*pair, MOST_CANDIDATES) for pair in pairs if matches(glob, pair[1])]
+            return self._merged(named) if named else []
+        taken: list[Job] = []
+        first, above = span(glob)
+        asked = {"tenant": query.tenant, "mock": query.mock, "first": first, "above": above, "page": PAGE}
+        after = (self._values["low"] - 1, 0)
+        while len(taken) < query.limit:
+            at = {"after_rank": after[0], "after_id": after[1]}
+            rows = self._link.rows(self._sql["ready_page"], self._values | asked | at)
+            ids = [id for _, id, tenant, task in rows if matches(glob, task) and query.is_asked(tenant, task)]
+            if ids:
+                left = query.limit - len(taken)
+                taken += self._taken("ready_of_ids", ids=numbers(ids), limit=left)
+            if len(rows) < PAGE:
+                break
+            after = (rows[-1][0], rows[-1][1])
+        return taken
 
     def _picked(self, picks: list[Pick]) -> list[Job]:
         if not picks:

@@ -86,6 +86,18 @@ class PostgresReads:
             found[held.id] = held
         return found
 
+    def named(self, tenant: str, task: str, *, mock: bool) -> int | None:
+        """A live job of a task, looked for where the counts say that one stands."""
+        for (place,) in self.link.rows(self.sql["places_of_task"], {"tenant": tenant, "task": task}):
+            if place == Place.READY and not mock:
+                found: int | None = self.link.value(self.sql["named_ready"], (tenant, task))
+            else:
+                sql = self.sql["named"].replace("{place}", str(place))
+                found = self.link.value(sql, (tenant, task, mock))
+            if found is not None:
+                return found
+        return None
+
     def first(self, place: Place, up_to: int, limit: int) -> list[Job]:
         """The first jobs of a place."""
         return self._jobs(f"first_{int(place)}", (up_to, limit))

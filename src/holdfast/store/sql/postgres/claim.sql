@@ -66,6 +66,14 @@ CROSS JOIN LATERAL (
     ORDER BY rank, id LIMIT pair.most FOR UPDATE SKIP LOCKED
 ) AS ready
 
+-- The next READY jobs whose names lie within a range, without locks.
+-- name: ready_page
+SELECT rank, id, tenant, task FROM {schema}.jobs
+WHERE place = 2 AND (rank + 0, id) > (%(after_rank)s, %(after_id)s) AND rank + 0 <= %(high)s
+    AND (%(mock)s OR NOT mock) AND (%(tenant)s::text IS NULL OR tenant = %(tenant)s)
+    AND task >= %(first)s AND (%(above)s::text IS NULL OR task < %(above)s)
+ORDER BY rank + 0, id LIMIT %(page)s
+
 -- The pairs that have READY jobs: one look into the index for each, however many jobs it has.
 -- name: pairs
 WITH RECURSIVE pair (tenant, task) AS (
