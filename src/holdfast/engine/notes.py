@@ -10,7 +10,7 @@ from ..core.job import Job
 from ..core.notes import Log, Step
 from ..store.contract import ReadTxn
 from .overlay import Overlay
-from .records import LOG, STEPS, name_of
+from .records import JOB_LOG, STEPS, name_of
 
 _encode = msgspec.json.Encoder().encode
 _read_step = msgspec.json.Decoder(Step).decode
@@ -42,9 +42,9 @@ def add_step(batch: Noting, job: Job, *, name: str, result: str) -> Job:
 def add_lines(batch: Noting, job: Job, lines: Iterable[str]) -> Job:
     """Add lines to a job's log; the job that knows of them."""
     name = str(job.id)
-    raw = batch.records_of(LOG, [name]).get(name) if job.log_lines else None
+    raw = batch.records_of(JOB_LOG, [name]).get(name) if job.log_lines else None
     after, log = notes.logged(job, _read_log(raw) if raw else Log(), lines, now_ms=batch.now_ms)
-    batch.records[LOG, name] = _encode(log)
+    batch.records[JOB_LOG, name] = _encode(log)
     return after
 
 
@@ -59,7 +59,7 @@ def followed(batch: Noting, before: Job, after: Job | None) -> None:
 def forget(batch: Noting, old: Job) -> None:
     """The log of a job that goes from the archive."""
     if old.log_lines:
-        batch.records[LOG, str(old.id)] = None
+        batch.records[JOB_LOG, str(old.id)] = None
 
 
 def step_name(job: Job, number: int) -> str:
@@ -80,5 +80,5 @@ def steps(txn: ReadTxn, job: Job) -> dict[str, str]:
 def log(txn: ReadTxn, job: Job) -> Log:
     """The log of a job, live or archived."""
     name = str(job.id)
-    raw = txn.records(LOG, [name]).get(name) if job.log_lines else None
+    raw = txn.records(JOB_LOG, [name]).get(name) if job.log_lines else None
     return _read_log(raw) if raw else Log()

@@ -15,7 +15,7 @@ SCHEDULE, SYSID, SETTING, WORKER = "schedule", "sysid", "setting", "worker"
 # The last moment of a deleted schedule, by its number.
 FLOOR = "schedule_floor"
 # What a run leaves behind: a step, by (job, number), and the last lines of its log, by job.
-STEPS, LOG = "steps", "log"
+STEPS, JOB_LOG = "steps", "job_log"
 # Work that was too much for one transaction, and goes on in upkeep.
 CHORE = "chore"
 # How far an indexed consumer has come, and the ends of a log, both by (tenant, name).

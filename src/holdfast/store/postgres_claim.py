@@ -22,9 +22,8 @@ MOST_PAIRS = 256
 # When others have what was looked at, so many times as much is looked at next, and this often.
 WIDER, ROUNDS = 8, 4
 MOST_CANDIDATES = 10_000
-# By a pattern so many READY jobs are looked at, page by page, before the names are, and so many of those.
-PAGE, SCANNED = 500, 2_000
-MOST_NAMES = 1_000
+# Where names are looked at one by one, so many jobs at once.
+PAGE = 5_000
 
 Pair = tuple[str, str]
 
@@ -65,6 +64,32 @@ class Taker:
             return self._taken("ready_of_pair", tenant=pairs[0][0], task=pairs[0][1])
         return self._merged([(*pair, MOST_CANDIDATES) for pair in pairs]) if pairs else []
 
+    def _matching(self, glob: str) -> list[Job]:
+        """Those whose names match: by the names that there are, or, where these are very many, one by one."""
+        query = self._query
+        if query.tasks is not None:
+            tasks = tuple(task for task in query.tasks if matches(glob, task))
+            return Taker(self._link, self._sql, query._replace(glob=None, tasks=tasks)).take()
+        pairs = None if query.mock else self._pairs()
+        if pairs is not None:
+            named = [(*pair, MOST_CANDIDATES) for pair in pairs if matches(glob, pair[1])]
+            return self._merged(named) if named else []
+        taken: list[Job] = []
+        first, above = span(glob)
+        asked = {"tenant": query.tenant, "mock": query.mock, "first": first, "above": above, "page": PAGE}
+        after = (self._values["low"] - 1, 0)
+        while len(taken) < query.limit:
+            at = {"after_rank": after[0], "after_id": after[1]}
+            rows = self._link.rows(self._sql["ready_page"], self._values | asked | at)
+            ids = [id for _, id, tenant, task in rows if matches(glob, task) and query.is_asked(tenant, task)]
+            if ids:
+                left = query.limit - len(taken)
+                taken += self._taken("ready_of_ids", ids=numbers(ids), limit=left)
+            if len(rows) < PAGE:
+                break
+            after = (rows[-1][0], rows[-1][1])
+        return taken
+
     def _picked(self, picks: list[Pick]) -> list[Job]:
         if not picks:
             return []
@@ -94,33 +119,6 @@ class Taker:
                 break
             look_at = min(look_at * WIDER, MOST_CANDIDATES)
         return sorted(taken, key=lambda job: (job.rank, job.id))
-
-    def _matching(self, glob: str) -> list[Job]:
-        """By a pattern: along all READY jobs, or after a while by the names that match, if those are few."""
-        query, ids, looked_at = self._query, list[int](), 0
-        after = {"after_rank": -1, "after_id": 0}
-        while True:
-            page = self._link.rows(self._sql["ready_page"], self._values | after | {"limit": PAGE})
-            for _, job_id, tenant, task, mock in page:
-                if (query.mock or not mock) and query.is_asked(tenant, task) and matches(glob, task):
-                    ids.append(job_id)
-            looked_at += len(page)
-            if len(page) < PAGE or len(ids) >= query.limit * WIDER:
-                return self._taken("ready_of_ids", ids=numbers(ids)) if ids else []
-            after = {"after_rank": page[-1][0], "after_id": page[-1][1]}
-            if looked_at >= SCANNED and not query.mock and (names := self._names(glob)) is not None:
-                pairs = [(query.tenant or "", name) for name in names]
-                asked = [(*pair, MOST_CANDIDATES) for pair in pairs if query.is_asked(*pair)]
-                return self._merged(asked) if asked else []
-
-    def _names(self, glob: str) -> list[str] | None:
-        """The names with READY jobs that match; None: too many to go by."""
-        if self._query.tenant is None:
-            return None
-        first, end = span(glob)
-        asked = {"tenant": self._query.tenant, "first": first, "end": end, "limit": MOST_NAMES + 1}
-        names = [name for (name,) in self._link.rows(self._sql["names_within"], asked)]
-        return None if len(names) > MOST_NAMES else [name for name in names if matches(glob, name)]
 
     def _scanned(self) -> list[Job]:
         query = self._query

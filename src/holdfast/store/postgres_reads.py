@@ -86,6 +86,18 @@ class PostgresReads:
             found[held.id] = held
         return found
 
+    def named(self, tenant: str, task: str, *, mock: bool) -> int | None:
+        """A live job of a task, looked for where the counts say that one stands."""
+        for (place,) in self.link.rows(self.sql["places_of_task"], {"tenant": tenant, "task": task}):
+            if place == Place.READY and not mock:
+                found: int | None = self.link.value(self.sql["named_ready"], (tenant, task))
+            else:
+                sql = self.sql["named"].replace("{place}", str(place))
+                found = self.link.value(sql, (tenant, task, mock))
+            if found is not None:
+                return found
+        return None
+
     def first(self, place: Place, up_to: int, limit: int) -> list[Job]:
         """The first jobs of a place."""
         return self._jobs(f"first_{int(place)}", (up_to, limit))
@@ -136,15 +148,6 @@ class PostgresReads:
     def list_domains(self, tenant: str, *, after: bytes, limit: int) -> list[Domain]:
         """What is kept of a tenant's domains, by name."""
         return self._domains("list_domains", (tenant, after, limit))
-
-    def named(self, tenant: str, task: str, *, mock: bool) -> int | None:
-        """A live job of a task, looked for where the counts say that one stands."""
-        asked = {"tenant": tenant, "task": task, "mock": mock}
-        for (place,) in self.link.rows(self.sql["places_of_task"], asked):
-            found: int | None = self.link.value(self.sql["named"], asked | {"place": place})
-            if found is not None:
-                return found
-        return None
 
     def counts(self, *, tenant: str | None = None) -> dict[CountKey, int]:
         """How many jobs there are of each kind."""

@@ -29,7 +29,7 @@ from .turns import Pair
 REMEMBERED = 10_000
 
 # Records that belong to one job each. Who changes one changes its job as well, and its version decides.
-OF_JOBS = ("steps",)
+OF_JOBS = ("steps", "job_log")
 # Records of which each is changed by itself, and often: locked one by one. All of them are seldom read.
 ONE_BY_ONE = ("log", "progress")
 

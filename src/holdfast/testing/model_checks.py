@@ -16,7 +16,7 @@ from ..core.job import Job, Place, State, size_of
 from ..core.limits import Domain, DomainKey, Lane, Limit, find_pattern
 from ..core.notes import Log
 from ..engine.notes import step_name
-from ..engine.records import CHORE, LIMIT, LOG, PATTERNS, PAUSE, STEPS, name_of, read_limit, read_patterns
+from ..engine.records import CHORE, LIMIT, JOB_LOG, PATTERNS, PAUSE, STEPS, name_of, read_limit, read_patterns
 from ..store.contract import CountKey
 from .model_view import View
 
@@ -163,8 +163,8 @@ def steps_and_logs_go_with_their_jobs(view: View) -> Complaints:
         if job.steps and job.place == Place.DONE and job.ended != State.FAILED:
             yield f"job {job.id} is {job.state} and has {job.steps} steps"
         if job.log_lines:
-            told.add((LOG, str(job.id)))
-            log = msgspec.json.decode(view.records.get((LOG, str(job.id)), b"{}"), type=Log)
+            told.add((JOB_LOG, str(job.id)))
+            log = msgspec.json.decode(view.records.get((JOB_LOG, str(job.id)), b"{}"), type=Log)
             size = sum(len(line.text.encode()) + 1 for line in log.lines)
             if len(log.lines) + log.cut != job.log_lines or size > LOG_BYTES or len(log.lines) > LOG_LINES:
                 yield f"job {job.id} has {job.log_lines} lines; kept {len(log.lines)}, cut {log.cut}"

@@ -27,7 +27,7 @@ KINDS = (
     r.CHORE,
     r.FLOOR,
     r.STEPS,
-    r.LOG,
+    r.JOB_LOG,
 )
 
 
@@ -55,7 +55,7 @@ class View(Record, frozen=True, kw_only=True):
     @property
     def notes(self) -> dict[tuple[str, str], bytes]:
         """The steps and logs of all jobs."""
-        return {key: raw for key, raw in self.records.items() if key[0] in (r.STEPS, r.LOG)}
+        return {key: raw for key, raw in self.records.items() if key[0] in (r.STEPS, r.JOB_LOG)}
 
     def family(self) -> dict[int, list[Job]]:
         """The live children of each parent, which itself may be gone."""

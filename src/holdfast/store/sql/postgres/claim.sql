@@ -66,6 +66,14 @@ CROSS JOIN LATERAL (
     ORDER BY rank, id LIMIT pair.most FOR UPDATE SKIP LOCKED
 ) AS ready
 
+-- The next READY jobs whose names lie within a range, without locks.
+-- name: ready_page
+SELECT rank, id, tenant, task FROM {schema}.jobs
+WHERE place = 2 AND (rank + 0, id) > (%(after_rank)s, %(after_id)s) AND rank + 0 <= %(high)s
+    AND (%(mock)s OR NOT mock) AND (%(tenant)s::text IS NULL OR tenant = %(tenant)s)
+    AND task >= %(first)s AND (%(above)s::text IS NULL OR task < %(above)s)
+ORDER BY rank + 0, id LIMIT %(page)s
+
 -- The pairs that have READY jobs: one look into the index for each, however many jobs it has.
 -- name: pairs
 WITH RECURSIVE pair (tenant, task) AS (
@@ -91,27 +99,3 @@ WITH RECURSIVE present (tenant) AS (
     ) AS following
 )
 SELECT tenant FROM present LIMIT %s
-
--- By pattern: the READY jobs page by page, in order; or the names of a tenant within a range, one look into
--- the index for each. Which of them match is told where patterns are: SQL has none of that kind.
--- name: ready_page
-SELECT rank, id, tenant, task, mock FROM {schema}.jobs
-WHERE place = 2 AND rank + 0 BETWEEN %(low)s AND %(high)s
-    AND (rank + 0, id) > (%(after_rank)s, %(after_id)s)
-ORDER BY rank + 0, id LIMIT %(limit)s
-
--- name: names_within
-WITH RECURSIVE name (task) AS (
-    (SELECT task FROM {schema}.jobs
-     WHERE place = 2 AND NOT mock AND tenant = %(tenant)s AND task >= %(first)s
-         AND (%(end)s::text IS NULL OR task < %(end)s)
-     ORDER BY tenant, task LIMIT 1)
-    UNION ALL
-    SELECT following.task FROM name CROSS JOIN LATERAL (
-        SELECT task FROM {schema}.jobs
-        WHERE place = 2 AND NOT mock AND tenant = %(tenant)s AND jobs.task > name.task
-            AND (%(end)s::text IS NULL OR jobs.task < %(end)s)
-        ORDER BY tenant, task LIMIT 1
-    ) AS following
-)
-SELECT task FROM name LIMIT %(limit)s

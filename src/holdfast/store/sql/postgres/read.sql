@@ -106,16 +106,6 @@ SELECT tenant, task, place, state, sum(number)::bigint FROM (
     UNION ALL SELECT * FROM {schema}.changes WHERE tenant = %(tenant)s
 ) AS parts GROUP BY tenant, task, place, state HAVING sum(number) <> 0
 
--- name: places_of_task
-SELECT place FROM (
-    SELECT place, number FROM {schema}.counts WHERE tenant = %(tenant)s AND task = %(task)s
-    UNION ALL SELECT place, number FROM {schema}.changes WHERE tenant = %(tenant)s AND task = %(task)s
-) AS parts GROUP BY place HAVING sum(number) <> 0 ORDER BY place
-
--- name: named
-SELECT id FROM {schema}.jobs
-WHERE tenant = %(tenant)s AND task = %(task)s AND place = %(place)s AND mock = %(mock)s ORDER BY rank, id LIMIT 1
-
 -- name: moments
 SELECT
     (SELECT rank FROM {schema}.jobs WHERE place = 1 ORDER BY rank LIMIT 1),
@@ -129,3 +119,17 @@ SELECT item, key, body, raw FROM {schema}.log_items WHERE log = %s AND item > %s
 
 -- name: find_in_log
 SELECT key, item FROM {schema}.log_keys WHERE log = %s AND key = ANY(%s::bytea[])
+
+-- Where live jobs of a task stand; archived ones count as DONE, so of those there may be none.
+-- name: places_of_task
+SELECT place FROM (
+    SELECT place, number FROM {schema}.counts WHERE tenant = %(tenant)s AND task = %(task)s
+    UNION ALL SELECT place, number FROM {schema}.changes WHERE tenant = %(tenant)s AND task = %(task)s
+) AS parts GROUP BY place HAVING sum(number) <> 0 ORDER BY place
+
+-- name: named
+SELECT id FROM {schema}.jobs WHERE tenant = %s AND task = %s AND place = {place} AND mock = %s
+ORDER BY rank, id LIMIT 1
+
+-- name: named_ready
+SELECT id FROM {schema}.jobs WHERE tenant = %s AND task = %s AND place = 2 AND NOT mock ORDER BY rank, id LIMIT 1
