@@ -16,7 +16,7 @@ from ..core.job import Job, Place, State, size_of
 from ..core.limits import Domain, DomainKey, Lane, Limit, find_pattern
 from ..core.notes import Log
 from ..engine.notes import step_name
-from ..engine.records import CHORE, LIMIT, JOB_LOG, PATTERNS, PAUSE, STEPS, name_of, read_limit, read_patterns
+from ..engine.records import CHORE, JOB_LOG, LIMIT, PATTERNS, PAUSE, STEPS, name_of, read_limit, read_patterns
 from ..store.contract import CountKey
 from .model_view import View
 
