@@ -8,6 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.core.bounds import GLOB_BYTES
+from holdfast.core.checks import check_command
+from holdfast.core.commands import Claim
 from holdfast.core.errors import BadInput, TooLarge
 from holdfast.core.glob import check_glob, is_wild, matches, span
 
@@ -70,3 +72,10 @@ def test_a_pattern_has_a_length_and_no_halves():
     assert is_wild("a*")
     assert is_wild("[a]")
     assert not is_wild("a]b")
+
+
+@pytest.mark.parametrize("more", [{"picks": (("", "a", 1),)}, {"tenants": ("t",)}])
+def test_a_claim_goes_by_a_pattern_or_by_choice(more):
+    """Both at once would mean something else in every store."""
+    with pytest.raises(BadInput, match="glob"):
+        check_command(Claim(glob="*", **more))

@@ -124,6 +124,9 @@ def check_command(command: Command) -> None:
             _check_picks(command)
         if command.glob is not None:
             check_glob(command.glob)
+            if command.picks or command.tenants is not None:
+                # One asks for whatever has such a name, the other for what was chosen before.
+                raise BadInput("glob", command.glob, needed="absent: a claim has picks or tenants, or a glob")
     if isinstance(command, Answer) and command.priority is not None:
         check_whole("priority", command.priority, 0, bounds.MAX_PRIORITY)
     if isinstance(command, Report):
