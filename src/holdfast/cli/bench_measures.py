@@ -82,7 +82,7 @@ def drain(queue: Queue, limit: int = BY, most: int | None = None) -> int:
             break
         tickets = []
         for one in claimed:
-            hold = c.Hold(job_id=one.job.id, owner=one.job.owner, claim=one.job.claim)
+            hold = c.hold_of(one.job)
             tickets.append(Ticket(c.Answer(hold=hold, held=one.job)))
             line.submit(tickets[-1])
         for ticket in tickets:
@@ -174,16 +174,21 @@ def backlog(bench: Bench) -> Figure:
         return bench.compare(f"claim with {most:,} waiting / with 1,000", once)
 
 
-def latency(bench: Bench) -> Figure:
-    """From `add` to the start in a thread that waits, p50, beside one raw commit."""
+def to_start(bench: Bench, where: str, latencies_ms: Callable[[Queue, int], list[float]]) -> Figure:
+    """From `add` to the start, p50, somewhere that somebody waits, beside one raw commit."""
     trials = max(int(200 * bench.scale), 50)
 
     def once() -> tuple[float, float]:
         with bench.store() as queue, bench.side.raw() as raw:
             raw_ms = 1_000 / rate(trials, lambda: raw.insert(0, trials, 1, RAW_DATA))
-            return statistics.median(_latencies_ms(queue, trials)), raw_ms
+            return statistics.median(latencies_ms(queue, trials)), raw_ms
 
-    return bench.compare("idle, add to start p50 / one raw commit", once, "ms")
+    return bench.compare(f"idle, add to start{where} p50 / one raw commit", once, "ms")
+
+
+def latency(bench: Bench) -> Figure:
+    """In a thread that waits."""
+    return to_start(bench, "", _latencies_ms)
 
 
 def _latencies_ms(queue: Queue, trials: int) -> list[float]:

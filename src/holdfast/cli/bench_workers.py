@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -17,7 +16,7 @@ from ..queue.queue import Queue
 from ..store.clock import monotonic_s
 from ..work import registry
 from .bench_app import STORE
-from .bench_measures import BY, DATA, RAW_DATA, Bench, Figure, rate
+from .bench_measures import BY, DATA, RAW_DATA, Bench, Figure, rate, to_start
 
 # How long anybody may take to come up, or a drain to end, before it is given up.
 PATIENCE_S = 600.0
@@ -81,15 +80,8 @@ def drain_by(bench: Bench, processes: int) -> Figure:
 
 
 def latency_other(bench: Bench) -> Figure:
-    """From `add` to the start in another process that waits, p50, beside one raw commit."""
-    trials = max(int(200 * bench.scale), 50)
-
-    def once() -> tuple[float, float]:
-        with bench.store() as queue, bench.side.raw() as raw:
-            raw_ms = 1_000 / rate(trials, lambda: raw.insert(0, trials, 1, RAW_DATA))
-            return statistics.median(_latencies_ms(queue, trials)), raw_ms
-
-    return bench.compare("idle, add to start in another process p50 / one raw commit", once, "ms")
+    """From `add` to the start in another process that waits."""
+    return to_start(bench, " in another process", _latencies_ms)
 
 
 def _latencies_ms(queue: Queue, trials: int) -> list[float]:

@@ -28,6 +28,11 @@ class Hold(Record, frozen=True, kw_only=True):
     tenant: str | None = None
 
 
+def hold_of(job: Job) -> Hold:
+    """The right to answer for a job as it was claimed."""
+    return Hold(job_id=job.id, owner=job.owner, claim=job.claim)
+
+
 class NewJob(Record, frozen=True, kw_only=True):
     """A job as it is asked for; also what schedules and `then` add."""
 

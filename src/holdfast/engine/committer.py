@@ -306,7 +306,7 @@ class Committer:
             return
         for claimed in ticket.reply:
             job = claimed.job
-            hold = c.Hold(job_id=job.id, owner=job.owner, claim=job.claim)
+            hold = c.hold_of(job)
             self._inbox.put(Ticket(c.Release(hold=hold)))
 
 

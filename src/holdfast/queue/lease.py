@@ -22,7 +22,7 @@ class Lease:
     @property
     def hold(self) -> c.Hold:
         """The right to answer."""
-        return c.Hold(job_id=self.job.id, owner=self.job.owner, claim=self.job.claim)
+        return c.hold_of(self.job)
 
     def renewed(self, job: Job) -> None:
         """The lease was extended; the record says what else has changed."""

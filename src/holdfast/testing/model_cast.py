@@ -126,7 +126,7 @@ def _claim(plan: Plan, scene: Scene) -> Job | None:
 
 def hold_of(job: Job) -> c.Hold:
     """The claim of a job as it stands."""
-    return c.Hold(job_id=job.id, owner=job.owner, claim=job.claim)
+    return c.hold_of(job)
 
 
 def _held(job: Job | None, plan: Plan) -> c.Hold:

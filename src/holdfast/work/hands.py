@@ -41,7 +41,7 @@ class LaneHands:
     def hand_over(self, jobs: Sequence[c.Claimed]) -> None:
         """Give jobs to executors; what none is left to take goes back."""
         for job in self._crew.hand_over(jobs, self._source.at, self._lane):
-            self._words.say(self._source.line, c.Release(hold=hold(job)))
+            self._words.say(self._source.line, c.Release(hold=c.hold_of(job)))
 
     def bears(self, error: HoldfastError | None) -> bool:
         """Note how the store is; one that could never be used is not borne with."""
@@ -57,11 +57,6 @@ class LaneHands:
     async def is_over(self) -> bool:
         """Whether nothing is left to do in the whole worker."""
         return await self._is_over()
-
-
-def hold(job: Job) -> c.Hold:
-    """The right to answer for a job."""
-    return c.Hold(job_id=job.id, owner=job.owner, claim=job.claim)
 
 
 async def is_empty(crew: Crew, sources: Sequence[Source]) -> bool:

@@ -9,7 +9,6 @@ from ..core import commands as c
 from ..core.errors import HoldfastError
 from ..core.job import Job
 from .crew import Crew
-from .hands import hold
 from .member import Held
 from .messages import Cancelled
 from .sources import Source
@@ -32,7 +31,7 @@ class Leases:
             await asyncio.sleep(self._lease_ms / 3000)
             held = [(one.at, one.job) for one in self._crew.held()]
             asks = (
-                self._sources[at].line.ask_async(c.Extend(hold=hold(job), lease_ms=self._lease_ms))
+                self._sources[at].line.ask_async(c.Extend(hold=c.hold_of(job), lease_ms=self._lease_ms))
                 for at, job in held
             )
             replies = await asyncio.gather(*asks, return_exceptions=True)

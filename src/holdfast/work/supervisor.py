@@ -25,7 +25,7 @@ from ..store.clock import system_clock
 from . import watches
 from .claiming import Claiming, Wanted
 from .crew import Crew
-from .hands import LaneHands, hold, is_empty
+from .hands import LaneHands, is_empty
 from .health import Health
 from .lanes import Lane
 from .leases import Leases
@@ -300,7 +300,7 @@ class Supervisor:
             return
         text = f"still running after its limit of {job.timeout_ms / 1000:g} s"
         self._log(f"job {job.id} {job.task}: {text}")
-        answer = c.Answer(hold=hold(job), code=Code.ERROR, error=text)
+        answer = c.Answer(hold=c.hold_of(job), code=Code.ERROR, error=text)
         self._words.say(self.sources.all[at].line, answer)
         self._crew.replace(member, grace_s=GRACE_S)
         self._has_room()
@@ -323,7 +323,7 @@ class Supervisor:
         suspects = member.suspects() if member.overweight or not member.condemned else []
         alone = len(suspects) == 1 and (member.runs_alone() or not member.overweight)
         for held in member.jobs.values():
-            release = c.Release(hold=hold(held.job), lost=held in suspects, alone=alone)
+            release = c.Release(hold=c.hold_of(held.job), lost=held in suspects, alone=alone)
             self._words.say(self.sources.all[held.at].line, release)
         member.jobs.clear()
         self._has_room()
@@ -350,4 +350,4 @@ class Supervisor:
 
     def _release(self, jobs: list[Held]) -> None:
         for held in jobs:
-            self._words.say(self.sources.all[held.at].line, c.Release(hold=hold(held.job)))
+            self._words.say(self.sources.all[held.at].line, c.Release(hold=c.hold_of(held.job)))

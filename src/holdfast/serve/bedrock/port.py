@@ -56,7 +56,7 @@ class Port:
             task.add_done_callback(self._giving_back.discard)
 
     async def _release(self, job: Job) -> None:
-        hold = c.Hold(job_id=job.id, owner=job.owner, claim=job.claim)
+        hold = c.hold_of(job)
         try:
             await self.committer.ask_async(c.Release(hold=hold))
         except HoldfastError:

@@ -381,7 +381,7 @@ def test_mocked_is_what_the_parent_is(queue: Queue) -> None:
     queue.add("mocked", mock=True)
     claimed = ask(queue, c.Claim(tasks=("mocked",), mock=True, lease_ms=MINUTE_MS))[0].job
     new = c.NewJob(task="child", parent_id=claimed.id, repeat="DAILY")
-    hold = c.Hold(job_id=claimed.id, owner=claimed.owner, claim=claimed.claim)
+    hold = c.hold_of(claimed)
 
     child = queue.get(ask(queue, c.Add(jobs=(new,), hold=hold))[0])
 

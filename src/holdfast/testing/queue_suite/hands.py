@@ -53,7 +53,7 @@ class Hand:
 
     def hold_of(self, job: Job) -> c.Hold:
         """The right to answer for a job that was handed out."""
-        return c.Hold(job_id=job.id, owner=job.owner, claim=job.claim)
+        return c.hold_of(job)
 
     def hold(self, job_id: int) -> c.Hold:
         """The right that this hand believes to have."""
