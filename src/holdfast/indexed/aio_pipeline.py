@@ -5,60 +5,21 @@ from collections.abc import Callable
 from typing import Any
 
 from ..core.errors import Timeout, Unavailable
-from ..queue.options import Duration
 from .aio import waited
 from .aio_group import AsyncConsumerGroup
 from .base import OnAdvance
 from .group import LATER
+from .pipeline_base import BasePipeline
 from .progress import AsyncProgress
-from .signals import Signal
 from .source import AsyncUpTo, IndexedJob
 from .stages import PATIENCE_S, Stage, call_of, is_time_to_trim, items_of, keys_for
 
 
-class AsyncPipeline:
+class AsyncPipeline(BasePipeline[AsyncConsumerGroup[Any]]):
     """Consumer groups in a row, for asyncio; see `Pipeline`."""
 
-    def __init__(
-        self,
-        source: Any,
-        stages: list[Stage],
-        queue: Any,
-        *,
-        name: str,
-        only: set[str],
-        trim: bool,
-        poll: Duration,
-    ) -> None:
-        self.name, self.queue, self.poll = name, queue, poll
-        self.groups: dict[str, AsyncConsumerGroup[Any]] = {}
-        self.error: BaseException | None = None
-        self._ready, self._closed = Signal(), Signal()
-        self._moved = asyncio.Event()
-        feed: Any = None
-        for one in stages:
-            if one.name in only:
-                self.groups[one.name] = self._group(source, one, feed if trim else None)
-            feed = one.into
-            source = feed if feed is not None else AsyncUpTo(source, self._progress(one).processed)
-        for group in self.groups.values():
-            group.ready().then(self._group_ready)
-            group.closed().then(self._group_closed)
-
-    def _progress(self, one: Stage) -> AsyncProgress:
-        return AsyncProgress(self.queue, f"{self.name}.{one.name}", one.start)
-
-    def _group(self, source: Any, one: Stage, trimmed: Any) -> AsyncConsumerGroup[Any]:
-        return AsyncConsumerGroup(
-            source,
-            self._progress(one),
-            self._worker(one),
-            max_processing=one.max_processing,
-            max_ahead=one.max_ahead,
-            on_advance=self._advanced(one.on_advance, trimmed),
-            restart=one.restart,
-            poll=self.poll,
-        )
+    make_group, make_progress, make_source = AsyncConsumerGroup, AsyncProgress, AsyncUpTo
+    make_event = asyncio.Event
 
     def _worker(self, one: Stage) -> Callable[[IndexedJob[Any]], Any]:
         async def work(job: IndexedJob[Any]) -> Any:
@@ -104,11 +65,6 @@ class AsyncPipeline:
         for group in self.groups.values():
             await group.stop()
 
-    def check(self) -> None:
-        """There may be new work at the source."""
-        for group in self.groups.values():
-            group.check()
-
     async def drain(self) -> None:
         """Wait until every stage of this process has done all that there is, or raise what stopped it."""
         while not self._closed.is_set():
@@ -124,26 +80,11 @@ class AsyncPipeline:
                 pass
         await self._closed
 
-    def ready(self) -> Signal:
-        """Comes when all stages have started."""
-        return self._ready
-
-    def closed(self) -> Signal:
-        """Comes when all stages have ended, with the first error, if any."""
-        return self._closed
-
-    def _group_ready(self) -> None:
-        if all(group.ready().is_set() for group in self.groups.values()):
-            self._ready.set()
-
     def _group_closed(self) -> None:
         for group in self.groups.values():
             group.ask_to_stop()
-        errors = [group.closed().error for group in self.groups.values()]
-        self.error = self.error or next((error for error in errors if error is not None), None)
-        self._moved.set()
-        if all(group.closed().is_set() for group in self.groups.values()):
-            self._closed.set(self.error)
+        self.error = self._first_error()
+        self._close_if_ended()
 
     async def __aenter__(self) -> "AsyncPipeline":
         await self.start()

@@ -17,8 +17,8 @@ from ..store.clock import monotonic_s
 from .aio_pipeline import AsyncPipeline
 from .base import OnAdvance
 from .group import LATER, ConsumerGroup
+from .pipeline_base import BasePipeline
 from .progress import Progress
-from .signals import Signal
 from .source import IndexedJob, UpTo
 from .stages import PATIENCE_S, Stage, as_stages, call_of, is_time_to_trim, items_of, keys_for
 
@@ -73,50 +73,15 @@ def pipeline(
     return kind(source, chosen, queue, name=name, only=here, trim=trim, poll=poll)
 
 
-class Pipeline:
+class Pipeline(BasePipeline[ConsumerGroup[Any]]):
     """Consumer groups in a row; made by `pipeline`. `groups` has those of this process, by stage."""
 
-    def __init__(
-        self,
-        source: Any,
-        stages: list[Stage],
-        queue: Any,
-        *,
-        name: str,
-        only: set[str],
-        trim: bool,
-        poll: Duration,
-    ) -> None:
-        self.name, self.queue, self.poll = name, queue, poll
-        self.groups: dict[str, ConsumerGroup[Any]] = {}
-        self.error: BaseException | None = None
-        self._ready, self._closed = Signal(), Signal()
-        self._moved = threading.Event()
+    make_group, make_progress, make_source = ConsumerGroup, Progress, UpTo
+    make_event = threading.Event
+
+    def __init__(self, *args: Any, **options: Any) -> None:
         self._lock = threading.Lock()
-        feed: Any = None
-        for one in stages:
-            if one.name in only:
-                self.groups[one.name] = self._group(source, one, feed if trim else None)
-            feed = one.into
-            source = feed if feed is not None else UpTo(source, self._progress(one).processed)
-        for group in self.groups.values():
-            group.ready().then(self._group_ready)
-            group.closed().then(self._group_closed)
-
-    def _progress(self, one: Stage) -> Progress:
-        return Progress(self.queue, f"{self.name}.{one.name}", one.start)
-
-    def _group(self, source: Any, one: Stage, trimmed: Any) -> ConsumerGroup[Any]:
-        return ConsumerGroup(
-            source,
-            self._progress(one),
-            self._worker(one),
-            max_processing=one.max_processing,
-            max_ahead=one.max_ahead,
-            on_advance=self._advanced(one.on_advance, trimmed),
-            restart=one.restart,
-            poll=self.poll,
-        )
+        super().__init__(*args, **options)
 
     def _worker(self, one: Stage) -> Callable[[IndexedJob[Any]], Any]:
         work = one.run if one.via is None else lambda job: self._through(one, job)
@@ -169,11 +134,6 @@ class Pipeline:
         for group in self.groups.values():
             group.stop()
 
-    def check(self) -> None:
-        """There may be new work at the source."""
-        for group in self.groups.values():
-            group.check()
-
     def drain(self, timeout: float | None = None) -> bool:
         """Wait until every stage of this process has done all that there is; False when the time is up.
 
@@ -191,28 +151,13 @@ class Pipeline:
         self._closed.wait()
         return False
 
-    def ready(self) -> Signal:
-        """Comes when all stages have started."""
-        return self._ready
-
-    def closed(self) -> Signal:
-        """Comes when all stages have ended, with the first error, if any."""
-        return self._closed
-
-    def _group_ready(self) -> None:
-        if all(group.ready().is_set() for group in self.groups.values()):
-            self._ready.set()
-
     def _group_closed(self) -> None:
         # One stage alone does not go on: what feeds it would, or what it feeds would wait.
         for group in self.groups.values():
             group.stop(wait=False)
         with self._lock:
-            errors = [group.closed().error for group in self.groups.values()]
-            self.error = self.error or next((error for error in errors if error is not None), None)
-        self._moved.set()
-        if all(group.closed().is_set() for group in self.groups.values()):
-            self._closed.set(self.error)
+            self.error = self._first_error()
+        self._close_if_ended()
 
     def __enter__(self) -> "Pipeline":
         self.start()
