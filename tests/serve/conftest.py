@@ -3,10 +3,9 @@
 import pytest
 
 from holdfast.core.durations import moment_ms
-from holdfast.store.sqlite import SqliteStore
 from holdfast.testing.clock import MovedClock
-from holdfast.testing.doubles import SharedMemory
 from tests.serve.clients import Served
+from tests.stores import STORES, opener
 
 # One o'clock, as in the documents' example of repeats.
 START_MS = moment_ms("2026-11-15T13:00:00Z", name="start")
@@ -18,12 +17,10 @@ def clock():
     return MovedClock(START_MS)
 
 
-@pytest.fixture(params=["memory", "apsw", "stdlib"])
-def open_store(request, clock, tmp_path):
+@pytest.fixture(params=STORES)
+def open_store(request, clock):
     """Opens the store under test, each time as another process would."""
-    if request.param == "memory":
-        return SharedMemory(clock).open
-    return lambda: SqliteStore(tmp_path / "jobs.db", driver=request.param, clock=clock)
+    return opener(request, clock)
 
 
 @pytest.fixture

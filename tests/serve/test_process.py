@@ -2,7 +2,6 @@
 
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.programs import or_skip, program
 from tests.serve.clients import Client
 
 ROOT = Path(__file__).parents[2]
@@ -135,9 +135,9 @@ def test_a_port_that_is_taken_is_named(tmp_path):
     assert str(address[1]) in done.stderr
 
 
-@pytest.mark.skipif(shutil.which("nc") is None, reason="there is no nc here")
 def test_the_example_runs(tmp_path):
     """With whichever nc there is."""
+    or_skip(lambda: program("nc", "netcat-openbsd"), what="WITH NC")
     environment = os.environ | {
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
         "PORT": "18888",

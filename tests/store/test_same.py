@@ -16,9 +16,8 @@ from holdfast.core.limits import Domain
 from holdfast.core.unique import Unique
 from holdfast.store.contract import ClaimQuery, CountKey, JobFilter, WaitingQuery
 from holdfast.store.memory import MemoryStore
-from holdfast.store.postgres import PostgresStore
-from holdfast.store.sqlite import SqliteStore
 from holdfast.testing.clock import MovedClock
+from tests.stores import STORES, opener
 
 START_MS = 1_760_000_000_000
 TENANTS, TASKS, DOMAINS = ["", "a", "b"], ["t", "u", "v", "w"], [None, None, b"", b"\x00/", b"d" * 600]
@@ -264,19 +263,12 @@ def outcome(store, batch):
         return "conflict"
 
 
-def opened(request, kind, path, clock):
-    """A store of a kind."""
-    if kind == "postgres":
-        return PostgresStore(request.getfixturevalue("postgres_url"), clock=clock)
-    return SqliteStore(path, driver=kind, clock=clock)
-
-
-@pytest.mark.parametrize("kind", ["apsw", "stdlib", "postgres"])
+@pytest.mark.parametrize("kind", [kind for kind in STORES if kind != "memory"])
 @pytest.mark.parametrize("seed", range(12))
-def test_random_batches_show_the_same(request, tmp_path, kind, seed):
+def test_random_batches_show_the_same(request, kind, seed):
     """After every batch all that can be seen of both is equal, and so is what the batch returned."""
     clock, dice = MovedClock(START_MS), Dice(seed)
-    memory, store = MemoryStore(clock), opened(request, kind, tmp_path / "jobs.db", clock)
+    memory, store = MemoryStore(clock), opener(request, clock, kind)()
 
     for _ in range(60):
         batch = [dice.pick(STEPS)(dice) for _ in range(dice.random.randrange(1, 3))]

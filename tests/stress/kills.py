@@ -158,6 +158,8 @@ class Gang:
     def dismiss(self) -> None:
         """Tell all to stop; each gives back what it has and goes in peace."""
         self.wait(lambda: not self._asleep, 60, "waking up of all")
+        # Whoever has just been started and cannot hear yet would die of the signal.
+        self.wait(lambda: all(_children(worker.pid) for worker in self.workers), 60, "executors of all")
         for worker in self.workers:
             worker.terminate()
         for worker in self.workers:

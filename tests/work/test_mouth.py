@@ -1,6 +1,7 @@
 """The executor's mouth: whatever threads say at once, all of it is heard."""
 
 import socket
+import subprocess
 import sys
 import threading
 
@@ -45,3 +46,15 @@ def test_nothing_that_is_noted_while_another_speaks_is_lost(eager_switches):
     theirs.close()
 
     assert sorted(heard) == list(range(threads * each))
+
+
+def test_who_speaks_to_a_supervisor_that_is_gone_ends_without_a_word():
+    """No traceback: that a supervisor was killed is no news of its executors'."""
+    script = (
+        "import socket; from holdfast.work.messages import Began; from holdfast.work.mouth import Mouth\n"
+        "ours, theirs = socket.socketpair(); ours.close(); Mouth(theirs).send(Began(job_id=1))"
+    )
+
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=30)
+
+    assert (done.returncode, done.stderr) == (1, "")

@@ -16,6 +16,7 @@ import socket
 import sys
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +49,7 @@ from .messages import (
     Told,
     read_down,
 )
-from .mouth import Mouth
+from .mouth import Mouth, orphaned
 
 PR_SET_PDEATHSIG = 1
 
@@ -110,14 +111,13 @@ class Executor:
         asyncio.run_coroutine_threadsafe(self._ended(), self._loop).result()
 
     def _listen(self) -> None:
-        with self._wire.makefile("rb") as stream:
+        with self._wire.makefile("rb") as stream, suppress(ConnectionError):
             while head := stream.read(HEAD.size):
                 message = read_down(stream.read(HEAD.unpack(head)[0]))
                 if isinstance(message, Stop):
                     return
                 self._hear(message)
-        # The supervisor is gone, and with it the leases of whatever still runs here.
-        os._exit(1)
+        orphaned()
 
     def _hear(self, message: DownMessage) -> None:
         if isinstance(message, Run):

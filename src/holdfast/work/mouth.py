@@ -4,8 +4,10 @@ An answer may wait until its thread begins the next job, which has to be said be
 together. Who has nothing to begin says all at once.
 """
 
+import os
 import socket
 import threading
+from typing import NoReturn
 
 from .messages import Message, frame
 
@@ -36,4 +38,12 @@ class Mouth:
             if not self._unsaid:
                 return
             unsaid, self._unsaid = self._unsaid, []
-            self._wire.sendall(b"".join(unsaid))
+            try:
+                self._wire.sendall(b"".join(unsaid))
+            except ConnectionError:
+                orphaned()
+
+
+def orphaned() -> NoReturn:
+    """End this process: the supervisor is gone, and with it the leases of whatever still runs here."""
+    os._exit(1)

@@ -1,0 +1,44 @@
+"""Every store that there is, for every suite: a new one joins by a line here."""
+
+from collections.abc import Callable
+
+import pytest
+
+from holdfast.store.clock import Clock
+from holdfast.store.contract import Store
+from holdfast.store.postgres import PostgresStore
+from holdfast.store.sqlite import SqliteStore
+from holdfast.testing.doubles import SharedMemory
+
+Open = Callable[[], Store]
+
+
+def _memory(_request: pytest.FixtureRequest, clock: Clock) -> Open:
+    return SharedMemory(clock).open
+
+
+def _sqlite(driver: str) -> Callable[[pytest.FixtureRequest, Clock], Open]:
+    def make(request: pytest.FixtureRequest, clock: Clock) -> Open:
+        path = request.getfixturevalue("tmp_path") / "jobs.db"
+        return lambda: SqliteStore(path, driver=driver, clock=clock)
+
+    return make
+
+
+def _postgres(request: pytest.FixtureRequest, clock: Clock) -> Open:
+    url = request.getfixturevalue("postgres_url")
+    return lambda: PostgresStore(url, clock=clock)
+
+
+# Of each kind, what opens an empty store of the test's own: the same one each time, as another process would.
+STORES: dict[str, Callable[[pytest.FixtureRequest, Clock], Open]] = {
+    "memory": _memory,
+    "apsw": _sqlite("apsw"),
+    "stdlib": _sqlite("stdlib"),
+    "postgres": _postgres,
+}
+
+
+def opener(request: pytest.FixtureRequest, clock: Clock, kind: str | None = None) -> Open:
+    """What opens the store of a kind: that of the fixture's parameter, where none is said."""
+    return STORES[kind or request.param](request, clock)
