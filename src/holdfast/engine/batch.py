@@ -270,11 +270,7 @@ class Batch:
     def flush(self) -> None:
         """Write what was decided since the last flush, with all that follows from it."""
         stored, counted, kept = self.stored.get, self.counted.get, self.jobs.kept
-        changed = [
-            id
-            for id in self._touched
-            if id in kept and (kept[id] is not stored(id) or kept[id] is not counted(id))
-        ]
+        changed = [id for id in self._touched if id in kept and not kept[id] is stored(id) is counted(id)]
         self._touched.clear()
         self._write_births()
         if changed:
