@@ -1,6 +1,5 @@
 """Bad input is refused here, before anything is written, by an error that names the thing."""
 
-from collections.abc import Iterable
 from functools import lru_cache
 from operator import attrgetter
 from typing import Any
@@ -8,7 +7,7 @@ from typing import Any
 import msgspec
 
 from . import bounds
-from .commands import Answer, Claim, Command, Log, NewJob, Report, Step, Update
+from .commands import Add, Answer, Claim, Command, Log, NewJob, Report, Step, Update
 from .errors import BadInput, TooLarge
 from .glob import check_glob
 from .job import DEFAULT_BACKOFF, Body, size_of
@@ -76,16 +75,22 @@ def json_body(what: str, text: str | bytes) -> str:
         raise BadInput(what, text, needed=f"JSON ({error})") from None
 
 
-def check_jobs(jobs: Iterable[NewJob]) -> None:
+def check_add(command: Add) -> None:
     """All jobs of a batch. What is as the one before it has only its data looked at."""
     last: tuple[Any, ...] | None = None
-    for new in jobs:
-        said = _SAID(new)
-        if said == last:
+    for new in command.jobs:
+        said = _SAID(new) if len(command.jobs) > 1 else None
+        if said is not None and said == last:
             check_body("data", new.data)
         else:
             check_new(new)
             last = said
+    if command.more and (not command.jobs or command.jobs[-1].id):
+        raise BadInput("more", f"{len(command.more)} jobs", needed="preceded by one that they are like")
+    for data in command.more:
+        # Said again in `check_body`, which for thousands would take longer than all the rest.
+        if type(data) is not str or not data.isascii() or len(data) > bounds.DATA_BYTES:
+            check_body("data", data)
 
 
 def check_new(new: NewJob) -> None:

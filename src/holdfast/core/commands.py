@@ -4,7 +4,10 @@ The holder's verbs carry a `Hold`: who claims to have the job, under which claim
 carry none. A reply means that the command is durably committed; a refusal changes nothing.
 """
 
+from collections.abc import Iterator
 from typing import Any, Literal
+
+from msgspec.structs import replace
 
 from .indexed import LogItem, Mark, Seen
 from .job import DEFAULT_BACKOFF, STORED_ATTEMPTS, STORED_LOSSES, Backoff, Body, Code, Job, Record
@@ -18,8 +21,7 @@ OnConflict = Literal["keep", "merge", "replace"]
 class Hold(Record, frozen=True, kw_only=True):
     """The right to answer for a job. `claim` None: whichever claim `owner` has now (the port).
 
-    Where a `tenant` is named, jobs of others are not found. `job_id` 0 goes with children only: the parent
-    of each.
+    Where a `tenant` is named, jobs of others are not found. `job_id` 0, for children: the parent of each.
     """
 
     job_id: int
@@ -76,7 +78,25 @@ class Add(Command, frozen=True, kw_only=True):
     """
 
     jobs: tuple[NewJob, ...]
+    # The data of further jobs, which follow the last of `jobs` and are as that but for it.
+    more: tuple[Body, ...] = ()
     hold: Hold | None = None
+
+    @property
+    def count(self) -> int:
+        """How many jobs there are."""
+        return len(self.jobs) + len(self.more)
+
+    @property
+    def size(self) -> int:
+        """About how many bytes of data they have."""
+        return sum(len(new.data) for new in self.jobs) + sum(map(len, self.more))
+
+    def every(self) -> Iterator[NewJob]:
+        """All jobs, each by itself."""
+        yield from self.jobs
+        for data in self.more:
+            yield replace(self.jobs[-1], data=data)
 
 
 class Claim(Command, frozen=True, kw_only=True):

@@ -40,6 +40,16 @@ def pack(tick: int, sysid: int, slot: int) -> int:
     return ((time << SYSID_BITS | sysid) << SEQUENCE_BITS | sequence) << SLOT_BITS | slot
 
 
+def pack_all(ticks: range, sysid: int) -> list[int]:
+    """The ids of ticks, each in the next slot."""
+    # `pack`, said again in one expression: a call for each would take twice as long.
+    return [
+        ((tick >> SEQUENCE_BITS << SYSID_BITS | sysid) << SEQUENCE_BITS | tick & (SEQUENCES - 1)) << SLOT_BITS
+        | tick % SLOTS
+        for tick in ticks
+    ]
+
+
 def moved(job_id: int, slot: int) -> int:
     """The same id living in another slot."""
     return job_id >> SLOT_BITS << SLOT_BITS | slot

@@ -1,6 +1,6 @@
 """Adding one job to a batch, with all that may stand in its way: a known id, its parent, its unique key."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
@@ -11,14 +11,18 @@ from ..core.job import Body, Job, size_of
 from .batch import Batch
 
 
-def add_all(batch: Batch, jobs: Sequence[c.NewJob], hold: c.Hold | None) -> list[int]:
+def add_all(batch: Batch, command: c.Add) -> list[int]:
     """Add jobs; their ids in order."""
+    jobs, hold = command.jobs, command.hold
     if any(new.strict and new.unique is not None for new in jobs):
-        return _add_named(batch, jobs, hold)
-    return [_bear(batch, new) if _is_free(new) else add_one(batch, new, hold) for new in jobs]
+        return _add_named(batch, command.every(), hold)
+    if command.more and not _is_free(jobs[-1]):
+        return [add_one(batch, new, hold) for new in command.every()]
+    ids = [_bear(batch, new) if _is_free(new) else add_one(batch, new, hold) for new in jobs]
+    return ids + _bear_more(batch, command.more)
 
 
-def _add_named(batch: Batch, jobs: Sequence[c.NewJob], hold: c.Hold | None) -> list[int]:
+def _add_named(batch: Batch, jobs: Iterable[c.NewJob], hold: c.Hold | None) -> list[int]:
     """Add jobs of the port, of which a unique one is any that has its name, of the same command too."""
     ids: list[int] = []
     first: dict[tuple[str, str, bool], int] = {}
@@ -46,6 +50,13 @@ def _bear(batch: Batch, new: c.NewJob) -> int:
     job_id = batch.ids.make(slot=None)
     batch.births.add(new, job_id=job_id, now_ms=batch.now_ms)
     return job_id
+
+
+def _bear_more(batch: Batch, bodies: Sequence[Body]) -> list[int]:
+    """Jobs that are as the one that was just born."""
+    ids = batch.ids.make_many(len(bodies))
+    batch.births.add_more(zip(ids, bodies, strict=True))
+    return ids
 
 
 def add_one(

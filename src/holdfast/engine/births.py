@@ -4,6 +4,7 @@ Nobody can speak of a job whose number has not been told: it needs no place in t
 most of what adding thousands would cost. Those that are alike are written together.
 """
 
+from collections.abc import Iterable
 from typing import Any
 
 from ..core import rules
@@ -33,6 +34,11 @@ class Births:
         if not self._groups or self._groups[-1].alike != alike:
             self._groups.append(Group(alike, rules.create(new, job_id=job_id, now_ms=now_ms)))
         self._groups[-1].rows.append((job_id, new.data))
+
+    def add_more(self, rows: Iterable[tuple[int, Body]]) -> None:
+        """Let jobs be born that are as the last one."""
+        if self._groups:
+            self._groups[-1].rows.extend(rows)
 
     def keep(self) -> None:
         """The command at hand stands."""

@@ -154,8 +154,8 @@ class Committer:
                 else:
                     tickets.append(item)
                     if isinstance(item.command, c.Add):
-                        jobs += len(item.command.jobs)
-                        size += sum(len(new.data) for new in item.command.jobs)
+                        jobs += item.command.count
+                        size += item.command.size
                     elif isinstance(item.command, c.Append):
                         jobs += len(item.command.items)
                         size += sum(len(one.data) for one in item.command.items)

@@ -89,7 +89,7 @@ class Engine:
             return reply
 
         if getattr(self.store, "lends_apart", False):
-            self._number_ahead(len(command.jobs) if isinstance(command, c.Add) else 1)
+            self._number_ahead(command.count if isinstance(command, c.Add) else 1)
         reply = self.store.borrow(connection, fn)
         if isinstance(reply, Exception):
             raise reply
@@ -136,7 +136,7 @@ class Engine:
         if self._retention_wanted is not None:
             retention()
         _preload(batch, commands, trust=trust)
-        if added := sum(len(command.jobs) for command in commands if isinstance(command, c.Add)):
+        if added := sum(command.count for command in commands if isinstance(command, c.Add)):
             maker.expect(added)
         replies = {at: _decide(batch, x, trust) for at, x in enumerate(commands) if type(x) in VERBS}
         claims = any(isinstance(command, c.Claim | c.Upkeep) for command in commands)
@@ -214,7 +214,7 @@ def _next_ms(txn: Txn, next_upkeep_ms: int | None) -> int | None:
 def check(command: c.Command) -> None:
     """Refuse bad input before it goes anywhere."""
     if isinstance(command, c.Add):
-        checks.check_jobs(command.jobs)
+        checks.check_add(command)
     else:
         checks.check_command(command)
 
@@ -270,7 +270,7 @@ def _reply(batch: Batch, reply: Any) -> Any:
 def _insert_fresh(txn: Txn, maker: IdMaker, command: c.Add) -> list[int]:
     """Insert only: SCHEDULED and due, in no count; promotion does the rest, so nobody is held up."""
     rows = []
-    for new in command.jobs:
+    for new in command.every():
         if new.unique is not None or new.parent_id:
             what = "unique" if new.unique is not None else "parent"
             raise BadInput(what, "given", needed="absent inside your own transaction (connection=)")

@@ -9,6 +9,7 @@ clocks, crashes and expiry do; the lease (`until_ms`) only decides when a number
 import secrets
 import threading
 from collections.abc import Iterator
+from itertools import islice
 from typing import NamedTuple
 
 import msgspec
@@ -134,7 +135,7 @@ class IdMaker:
             held = self._renew()
             ticks = self._source.next_ticks(count, self._txn.now_ms, held.floor)
         number = held.number
-        self._ready = iter([ids.pack(tick, number, tick % ids.SLOTS) for tick in ticks])
+        self._ready = iter(ids.pack_all(ticks, number))
 
     def ahead(self) -> None:
         """Take or renew the number now, whether it is time or not."""
@@ -147,6 +148,14 @@ class IdMaker:
             self.expect(1)
             made = next(self._ready)
         return made if slot is None else ids.moved(made, slot)
+
+    def make_many(self, count: int) -> list[int]:
+        """Ids that were never made before, for jobs that may live anywhere."""
+        made = list(islice(self._ready, count))
+        if len(made) < count:
+            self.expect(count - len(made))
+            made += self._ready
+        return made
 
     def _renew(self) -> Held:
         """Move the end of our ids on; a number that is no longer ours is replaced by another."""

@@ -32,7 +32,7 @@ def add(batch: Batch, command: c.Add) -> list[int]:
     if command.hold is not None and command.hold.claim is not None:
         # First: a holder who is late hears that, not that its job is unknown.
         _held(batch, command.hold, "add a child by")
-    return add_all(batch, command.jobs, command.hold)
+    return add_all(batch, command)
 
 
 def _held(batch: Batch, hold: c.Hold, verb: str) -> Job:

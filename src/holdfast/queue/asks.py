@@ -19,7 +19,7 @@ from ..core.bounds import (
 from ..core.checks import check_key, check_new, check_whole
 from ..core.durations import duration_ms, moment_ms
 from ..core.errors import BadInput, JobFailed, NotFound, Timeout
-from ..core.job import Job, State
+from ..core.job import Body, Job, State
 from ..core.limits import Limit, check_limit
 from ..core.schedule import Schedule
 from ..core.schedule import check as check_schedule
@@ -38,6 +38,7 @@ from .options import (
     rate_per_s,
     task_name,
 )
+from .parcel import Parcel
 
 T = TypeVar("T")
 
@@ -61,24 +62,21 @@ def same(reply: Any) -> Any:
     return reply
 
 
-def add(calls: Iterable[c.NewJob], hold: c.Hold | None = None) -> list[Ask[list[int]]]:
-    """Add jobs: one ask for each transaction's worth."""
+def add(calls: Iterable[c.NewJob | Body], hold: c.Hold | None = None) -> list[Ask[list[int]]]:
+    """Add jobs: one ask for each transaction's worth. Data alone is a job like the one before it."""
     asks: list[Ask[list[int]]] = []
-    batch: list[c.NewJob] = []
-    size = 0
+    parcel = Parcel()
     for new in calls:
-        batch.append(new)
-        size += len(new.data)
-        if len(batch) >= BATCH_JOBS or size >= BATCH_BYTES:
-            asks.append(_add(batch, hold))
-            batch, size = [], 0
-    if batch:
-        asks.append(_add(batch, hold))
+        parcel.put(new)
+        if parcel.count >= BATCH_JOBS or parcel.size >= BATCH_BYTES:
+            asks.append(_add(parcel, hold))
+    if parcel.count:
+        asks.append(_add(parcel, hold))
     return asks
 
 
-def _add(batch: list[c.NewJob], hold: c.Hold | None) -> Ask[list[int]]:
-    command = c.Add(jobs=tuple(batch), hold=hold)
+def _add(parcel: Parcel, hold: c.Hold | None) -> Ask[list[int]]:
+    command = parcel.take(hold)
     check(command)
     return Ask(command, same)
 

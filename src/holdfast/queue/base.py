@@ -4,7 +4,7 @@ import os
 import random
 import threading
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, cast
 
 from ..core import commands as c
@@ -13,7 +13,7 @@ from ..core.bounds import DEFAULT_LEASE_MS, PAGE_JOBS
 from ..core.checks import check_name, check_whole
 from ..core.durations import duration_ms
 from ..core.errors import BadInput, Closed, NotFound
-from ..core.job import Job, State
+from ..core.job import Body, Job, State
 from ..core.limits import Limit
 from ..core.schedule import Schedule
 from ..engine import look
@@ -26,7 +26,7 @@ from .alarm import Alarm, Bell
 from .asks import Ask, Look
 from .decorators import split
 from .lease import Lease
-from .options import Duration, JobOptions, decode, job_id, key_bytes, merge, task_name
+from .options import Duration, JobOptions, decode, encode, job_id, key_bytes, merge, task_name
 from .renewer import Renewer
 from .task import Task
 
@@ -125,7 +125,18 @@ class BaseQueue:
         return asks.call(name, data, said, tenant=self.tenant)
 
     def _calls(self, jobs: Iterable[Any], options: JobOptions) -> list[Ask[list[int]]]:
-        return asks.add(self._as_call(item, options) for item in jobs)
+        return asks.add(self._each(jobs, options))
+
+    def _each(self, jobs: Iterable[Any], options: JobOptions) -> Iterator[c.NewJob | Body]:
+        """Each as a job; where it is like the one before it, just its data."""
+        last = None
+        for item in jobs:
+            if last is not None and type(item) is tuple and len(item) == 2 and item[0] == last:
+                yield encode("data", {} if item[1] is None else item[1])
+            else:
+                yield self._as_call(item, options)
+                # Not where the options follow from the data.
+                last = item[0] if isinstance(item, tuple) and item[0] not in self.tasks else None
 
     def _as_call(self, item: Any, options: JobOptions) -> c.NewJob:
         if isinstance(item, c.NewJob):

@@ -77,7 +77,8 @@ def _cast_add(command: c.Add, plan: Plan, scene: Scene) -> c.Add:
         jobs.append(replace(_moody(new, scene.mood if plan.pick % 2 else {}), id=given, parent_id=known))
         if parent is not None:
             hold = _birth_hold(parent, plan, scene)
-    return replace(command, jobs=tuple(jobs), hold=hold)
+    more = () if jobs[-1].id else command.more
+    return replace(command, jobs=tuple(jobs), more=more, hold=hold)
 
 
 def _moody(new: c.NewJob, mood: dict[str, Any]) -> c.NewJob:

@@ -154,7 +154,9 @@ _new_jobs = st.builds(
     _some(4, _PLAIN + _UNIQUE + _THEN + _each(id=(5, 50, 51))),
 )
 adds = st.builds(
-    lambda jobs, pick, twist: Plan(command=c.Add(jobs=tuple(jobs)), pick=pick, twist=twist),
+    lambda jobs, pick, twist: Plan(
+        command=c.Add(jobs=tuple(jobs), more=_BODIES[: max(twist - 6, 0)]), pick=pick, twist=twist
+    ),
     st.lists(_new_jobs, min_size=1, max_size=3),
     _picks,
     st.integers(0, 9),
@@ -162,7 +164,9 @@ adds = st.builds(
 births = st.builds(
     lambda plan, pick: replace(
         plan,
-        command=c.Add(jobs=tuple(replace(new, parent_id=pick + 1) for new in plan.command.jobs)),
+        command=replace(
+            plan.command, jobs=tuple(replace(new, parent_id=pick + 1) for new in plan.command.jobs)
+        ),
     ),
     adds,
     _picks,

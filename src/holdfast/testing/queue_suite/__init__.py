@@ -12,6 +12,7 @@ another process would, by the `clock` that the suite brings, and gather the test
 No test asks which store it has, and none sleeps: the clock is moved. The longest are marked `proof`.
 """
 
+from .adding import *  # noqa: F403
 from .aio import *  # noqa: F403
 from .bad_input import *  # noqa: F403
 from .bad_verbs import *  # noqa: F403
