@@ -193,6 +193,15 @@ class Requeue(Command, frozen=True, kw_only=True):
     forgive: int | None = None
 
 
+class RequeueAll(Command, frozen=True, kw_only=True):
+    """Requeue a tenant's jobs, due since they were made, all or none; what is not there does not matter."""
+
+    job_ids: tuple[int, ...]
+    tenant: str
+    task: str | None = None
+    forgive: int | None = None
+
+
 class Delete(Command, frozen=True, kw_only=True):
     """Remove all trace of a job that is neither running nor waiting for its family."""
 
@@ -346,6 +355,7 @@ AnyCommand = (
     | Update
     | Cancel
     | Requeue
+    | RequeueAll
     | Delete
     | SetLimit
     | Pause
@@ -369,7 +379,7 @@ REPLIES: dict[type[Command], Any] = {
     Add: list[int],
     Claim: list[Claimed],
     **dict.fromkeys((Answer, Release, Extend, Report, Step, Log, Update, Cancel, Requeue), Job),
-    **dict.fromkeys((Delete, SetLimit, Pause, DeleteSchedule, Enlist, Dismiss), None),
+    **dict.fromkeys((RequeueAll, Delete, SetLimit, Pause, DeleteSchedule, Enlist, Dismiss), None),
     **dict.fromkeys((SetSchedule, PauseSchedule), Schedule),
     Purge: int,
     **dict.fromkeys((StartProgress, MoveProgress, SetProgress), Mark),

@@ -192,6 +192,21 @@ def requeue(batch: Batch, command: c.Requeue) -> Ref:
     return Ref(job.id)
 
 
+def requeue_all(batch: Batch, command: c.RequeueAll) -> None:
+    """Put jobs back in the queue; see `RequeueAll`."""
+    batch.load(command.job_ids)
+    for job_id in command.job_ids:
+        job = batch.find(job_id)
+        if job is None or job.tenant != command.tenant or batch.goes(job):
+            continue
+        made_at = max(job.created_at, 1)
+        batch.put(
+            rules.requeue(
+                job, now_ms=batch.now_ms, run_at=made_at, task=command.task, forgive=command.forgive
+            )
+        )
+
+
 def delete(batch: Batch, command: c.Delete) -> None:
     """Remove all trace of a job; see `Delete`."""
     job = batch.find(command.job_id)
@@ -223,6 +238,7 @@ VERBS: dict[type[c.Command], Callable[[Batch, Any], Any]] = {
     c.Update: update,
     c.Cancel: cancel,
     c.Requeue: requeue,
+    c.RequeueAll: requeue_all,
     c.Delete: delete,
     c.Purge: purge,
     c.SetLimit: governing.set_limit,
