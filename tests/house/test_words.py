@@ -20,6 +20,7 @@ FORBIDDEN = {
     "a package registry's host": re.compile("|".join(map(re.escape, REGISTRIES)), re.IGNORECASE),
     # Not after a word or a dot: src/holdfast/work/ and ../work/ are folders of ours.
     "a path of one machine": re.compile(r"(?<![\w.~*}])/(?:" + "|".join(HOMES) + r")/"),
+    "the mark of a merge": re.compile(r"^(?:<{7}|>{7}|\|{7})(?: |$)"),
 }
 
 CODE = re.compile(r"^ *(`{3,}).*?^ *\1|`[^`\n]+`", re.DOTALL | re.MULTILINE)
@@ -80,6 +81,7 @@ def test_the_change_log_has_room_for_the_next_change():
         "cd /" + "work/main",
         'open("/' + 'root/x")',
         "PATH=/home" + "/kim/bin",
+        "<" * 7 + " HEAD",
     ],
 )
 def test_a_stranger_is_found(tmp_path, line):

@@ -10,6 +10,7 @@ from holdfast.testing.stores.making import a_job, add
 RANKS = {"low": 0, "high": 1 << 53, "limit": 5}
 LEASE = {"lease_rank": 1, "owner": 1, "until": 1, "now": 1}
 ONE = {"tenants": texts([""]), "tasks": texts(["t"]), "mosts": numbers([3])}
+RANGE = {"tenant": "", "first": "a", "above": "b"}
 ASKED = [
     ("load", {"ids": numbers([1, 2])}, ["jobs_pkey"]),
     ("children", (1, 0, 5), ["jobs_children"]),
@@ -24,6 +25,13 @@ ASKED = [
     ("ready_of_picks", RANKS | LEASE | ONE, ["jobs_ready_pair", "jobs_pkey"]),
     ("ready_of_ids", RANKS | LEASE | {"ids": numbers([1, 2])}, ["jobs_pkey"]),
     ("candidates", RANKS | ONE, ["jobs_ready_pair"]),
+    ("names_within", RANGE | {"names": 5}, ["jobs_ready_pair"]),
+    ("ready_within", RANGE | {"reach": 5}, ["jobs_ready_pair"]),
+    (
+        "ready_page",
+        RANKS | RANGE | {"mock": False, "after_rank": 0, "after_id": 0, "page": 5},
+        ["jobs_ready"],
+    ),
     ("domains", (texts([""]), raws([b"d"])), ["domains_pkey"]),
     ("find_unique", (texts([""]), texts(["t"]), raws([b"k"])), ["uniques_pkey"]),
     ("remove", {"ids": numbers([1]), "versions": numbers([1])}, ["jobs_pkey", "data_pkey", "results_pkey"]),

@@ -43,6 +43,15 @@ def test_a_job_is_as_it_was_asked_for(client):
     }
 
 
+def test_data_are_kept_to_the_letter_also_beside_what_the_port_tells_in_them(client):
+    """Numbers that are read and written would be others, in the end."""
+    client.create(data='{ "a":1.10, "retryAfterCount":3, "n":123456789012345678901234567890, "s":"\\u00e9" }')
+
+    reply = client.ask("GetJob", name="foo")
+
+    assert b'"data":{"a":1.10,"n":123456789012345678901234567890,"s":"\\u00e9"}' in reply.body
+
+
 def test_what_is_not_said_is_usual(client, clock):
     """Priority 500, due now to the millisecond, no data, no repeat."""
     clock.advance(250)

@@ -2,6 +2,7 @@
 
 import pytest
 
+from holdfast.core import commands as c
 from holdfast.testing.queue_suite.tools import MINUTE_MS
 
 NOT_OUT = "405 Can only retry/finish RUNNING and RUNQUEUED jobs"
@@ -196,6 +197,40 @@ def test_requeueing_may_forgive_a_hand_out(client, clock):
     client.ok("RequeueJobs", jobIDs="")
     client.ok("RequeueJobs")
     assert client.status("RequeueJobs", jobIDs="abc") == "402 Malformed jobIDs"
+
+
+def test_requeueing_is_all_or_nothing(served, client):
+    """One command for all of them; where one of them cannot go back, none does."""
+    new = c.NewJob(task="foo", unique=b"k")
+    (first,) = served.ask(c.Add(jobs=(new,)))
+    others = [client.create() for _ in range(3)]
+    for _ in range(4):
+        client.ok("FailJob", jobID=client.take()["jobID"])
+    (second,) = served.ask(c.Add(jobs=(new,)))
+    numbers = ",".join(str(number) for number in (*others, first))
+
+    assert client.status("RequeueJobs", jobIDs=numbers) == (
+        "405 Cannot requeue: another job has its unique name"
+    )
+    assert {client.state(number) for number in (*others, first)} == {"FAILED"}
+
+    client.ok("DeleteJob", jobID=second)
+    client.ok("RequeueJobs", jobIDs=numbers)
+    assert {client.state(number) for number in (*others, first)} == {"QUEUED"}
+
+
+def test_requeueing_leaves_alone_what_is_over_or_of_another_tenant(served, client):
+    """Without a word."""
+    over = client.create()
+    client.take()
+    client.ok("FinishJob", jobID=over)
+    (foreign,) = served.ask(c.Add(jobs=(c.NewJob(task="foo", tenant="other"),)))
+
+    client.ok("RequeueJobs", jobIDs=f"{over},{foreign},-5", name="bar")
+
+    assert client.state(over) is None
+    assert client.status("GetJob", name="bar") == "404 No job found"
+    assert served.committer.engine.read(lambda txn: txn.load([foreign]))[foreign].task == "foo"
 
 
 def test_a_timeout_resets_a_job_that_runs_too_long(client, clock, served):

@@ -60,6 +60,11 @@ def test_a_request_is_the_same_however_it_is_cut(raw, verb, headers):
         (b"X\nname: \xff\n\n", "400 Malformed text: not UTF-8", False),
         (b"X\nname: \\ud800\n\n", "400 Malformed text: not UTF-8", False),
         (b"X\nbad\nContent-Length: 5\n\n12345", "400 Malformed header", True),
+        (
+            b"X\nbad\nTransfer-Encoding: chunked\n\n8\r\nPing\n\nXX\r\n0\r\n\r\n",
+            "400 Malformed header",
+            True,
+        ),
         (b"X\nContent-Length: many\n\n", "400 Malformed Content-Length", True),
         (b"X\nContent-Length: -1\n\n", "400 Malformed Content-Length", True),
         (b"X\nContent-Length: %d\n\n" % (PORT_BODY_BYTES + 1), "413 Request too large", True),

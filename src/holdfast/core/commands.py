@@ -5,11 +5,11 @@ carry none. A reply means that the command is durably committed; a refusal chang
 """
 
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Literal
 
 from msgspec.structs import replace
 
-from .indexed import LogItem, Mark, Seen
+from .indexed import LogItem, Seen
 from .job import DEFAULT_BACKOFF, STORED_ATTEMPTS, STORED_LOSSES, Backoff, Body, Code, Job, Record
 from .limits import Limit
 from .schedule import Schedule
@@ -213,6 +213,15 @@ class Requeue(Command, frozen=True, kw_only=True):
     forgive: int | None = None
 
 
+class RequeueAll(Command, frozen=True, kw_only=True):
+    """Requeue a tenant's jobs, due since they were made, all or none; what is not there does not matter."""
+
+    job_ids: tuple[int, ...]
+    tenant: str
+    task: str | None = None
+    forgive: int | None = None
+
+
 class Delete(Command, frozen=True, kw_only=True):
     """Remove all trace of a job that is neither running nor waiting for its family."""
 
@@ -352,49 +361,3 @@ class Ended(Record, frozen=True, kw_only=True):
 
     job: Job
     result: Body | None = None
-
-
-AnyCommand = (
-    Add
-    | Claim
-    | Answer
-    | Release
-    | Extend
-    | Report
-    | Step
-    | Log
-    | Update
-    | Cancel
-    | Requeue
-    | Delete
-    | SetLimit
-    | Pause
-    | SetSchedule
-    | DeleteSchedule
-    | PauseSchedule
-    | Purge
-    | StartProgress
-    | MoveProgress
-    | SetProgress
-    | Append
-    | TrimLog
-    | Await
-    | Upkeep
-    | Enlist
-    | Dismiss
-)
-
-# What is replied to which, for those who get it from another process.
-REPLIES: dict[type[Command], Any] = {
-    Add: list[int],
-    Claim: list[Claimed],
-    **dict.fromkeys((Answer, Release, Extend, Report, Step, Log, Update, Cancel, Requeue), Job),
-    **dict.fromkeys((Delete, SetLimit, Pause, DeleteSchedule, Enlist, Dismiss), None),
-    **dict.fromkeys((SetSchedule, PauseSchedule), Schedule),
-    Purge: int,
-    **dict.fromkeys((StartProgress, MoveProgress, SetProgress), Mark),
-    Append: list[int],
-    TrimLog: int,
-    Await: Ended | str | None,
-    Upkeep: int | None,
-}

@@ -115,9 +115,9 @@ class Batch:
     def get(self, job_id: int) -> Job:
         """A live job, or `NotFound`; one of the archive is `Refused`, because it can no longer change."""
         job = self.find(job_id)
-        if job is not None:
+        if job is not None and not self.goes(job):
             return job
-        old = self.txn.archived([job_id]).get(job_id)
+        old = job or self.txn.archived([job_id]).get(job_id)
         if old is not None:
             raise Refused(
                 "change", job_id, found=f"{old.state} and archived", needed="a job that is not over"
@@ -291,7 +291,7 @@ class Batch:
                 self._removed.add(job_id)
                 if before is not None:
                     removed.append(self.stored.pop(job_id))
-            elif after.place is Place.DONE and self._goes(after):
+            elif after.place is Place.DONE and self.goes(after):
                 archived.append(replace(after, version=(before or after).version + 1))
             elif before is not after:
                 swaps.append(replace(after, version=(before or after).version + 1))
@@ -367,14 +367,14 @@ class Batch:
                 self.ended.add(job_id)
         self.counts.came([counted[id] for id in changed if id in counted])
 
-    def _goes(self, job: Job) -> bool:
+    def goes(self, job: Job) -> bool:
         """Whether an ended job leaves the live jobs: FAILED ones stay, and children beside a live parent."""
         if job.place != Place.DONE or job.ended == State.FAILED:
             return False
         if job.id in self.swept:
             return True
         parent = self.find(job.parent_id) if job.parent_id else None
-        return parent is None or self._goes(parent)
+        return parent is None or self.goes(parent)
 
     def final(self, job_id: int) -> Job | None:
         """A job as this transaction leaves it, archived and removed ones too."""

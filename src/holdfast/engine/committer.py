@@ -33,7 +33,7 @@ GATHERING = 0.3
 MOST_GATHERING_S = 0.001
 GATHERING_STEP_S = 0.000_03
 # What nearly always brings something to claim.
-BRINGING = (c.Add, c.Release, c.Requeue)
+BRINGING = (c.Add, c.Release, c.Requeue, c.RequeueAll)
 _BELL, _STOP = object(), object()
 
 

@@ -40,9 +40,12 @@ def _held(batch: Batch, hold: c.Hold, verb: str) -> Job:
     job = batch.find(hold.job_id)
     if job is not None and hold.tenant not in (None, job.tenant):
         raise NotFound("job", hold.job_id)
+    if hold.claim is None and (job is None or batch.goes(job)):
+        # Also where it has ended in this very transaction.
+        raise NotFound("job", hold.job_id)
     if job is None:
         old = batch.txn.archived([hold.job_id]).get(hold.job_id)
-        if hold.claim is None or (old is None and hold.job_id <= 0):
+        if old is None and hold.job_id <= 0:
             raise NotFound("job", hold.job_id)
         found = str(old.state) if old else "gone"
         raise LeaseLost(verb, hold.job_id, found=found, needed=f"held under claim {hold.claim}")
@@ -168,9 +171,11 @@ def update(batch: Batch, command: c.Update) -> Ref:
 
 def cancel(batch: Batch, command: c.Cancel) -> Ref | Job:
     """Take a job out of the queue; see `Cancel`. What is over already stays as it is."""
-    if batch.find(command.job_id) is None and (old := batch.txn.archived([command.job_id])):
+    job = batch.find(command.job_id)
+    if job is None and (old := batch.txn.archived([command.job_id])):
         return old[command.job_id]
-    job = batch.get(command.job_id)
+    if job is None or not batch.goes(job):
+        job = batch.get(command.job_id)
     after = rules.cancel(job, now_ms=batch.now_ms, force=command.force)
     if after is not job:
         chores.put(batch, after)
@@ -185,6 +190,21 @@ def requeue(batch: Batch, command: c.Requeue) -> Ref:
     )
     batch.put(after)
     return Ref(job.id)
+
+
+def requeue_all(batch: Batch, command: c.RequeueAll) -> None:
+    """Put jobs back in the queue; see `RequeueAll`."""
+    batch.load(command.job_ids)
+    for job_id in command.job_ids:
+        job = batch.find(job_id)
+        if job is None or job.tenant != command.tenant or batch.goes(job):
+            continue
+        made_at = max(job.created_at, 1)
+        batch.put(
+            rules.requeue(
+                job, now_ms=batch.now_ms, run_at=made_at, task=command.task, forgive=command.forgive
+            )
+        )
 
 
 def delete(batch: Batch, command: c.Delete) -> None:
@@ -218,6 +238,7 @@ VERBS: dict[type[c.Command], Callable[[Batch, Any], Any]] = {
     c.Update: update,
     c.Cancel: cancel,
     c.Requeue: requeue,
+    c.RequeueAll: requeue_all,
     c.Delete: delete,
     c.Purge: purge,
     c.SetLimit: governing.set_limit,

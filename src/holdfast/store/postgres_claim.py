@@ -22,8 +22,12 @@ MOST_PAIRS = 256
 # When others have what was looked at, so many times as much is looked at next, and this often.
 WIDER, ROUNDS = 8, 4
 MOST_CANDIDATES = 10_000
-# Where names are looked at one by one, so many jobs at once.
-PAGE = 5_000
+# Where names are looked at one by one, so many jobs at once, first and at most; and how many all those in the
+# range of a pattern may be to be looked at instead.
+FIRST_PAGE, PAGE = 100, 5_000
+REACH = 2_000
+# Above every name, which has 255 bytes at most.
+_ABOVE = "\U0010ffff" * 64
 
 Pair = tuple[str, str]
 
@@ -65,30 +69,52 @@ class Taker:
         return self._merged([(*pair, MOST_CANDIDATES) for pair in pairs]) if pairs else []
 
     def _matching(self, glob: str) -> list[Job]:
-        """Those whose names match: by the names that there are, or, where these are very many, one by one."""
+        """Those whose names match: by the names in range, by all jobs in range, or one by one by rank.
+
+        The first is quick where the names are few, the second where the jobs are. Otherwise all that stands
+        before the first match is walked over.
+        """
         query = self._query
         if query.tasks is not None:
             tasks = tuple(task for task in query.tasks if matches(glob, task))
             return Taker(self._link, self._sql, query._replace(glob=None, tasks=tasks)).take()
-        pairs = None if query.mock else self._pairs()
-        if pairs is not None:
-            named = [(*pair, MOST_CANDIDATES) for pair in pairs if matches(glob, pair[1])]
-            return self._merged(named) if named else []
-        taken: list[Job] = []
         first, above = span(glob)
-        asked = {"tenant": query.tenant, "mock": query.mock, "first": first, "above": above, "page": PAGE}
-        after = (self._values["low"] - 1, 0)
-        while len(taken) < query.limit:
-            at = {"after_rank": after[0], "after_id": after[1]}
+        # No "or": a range that may have no end is none to an index.
+        asked = {"tenant": query.tenant, "first": first, "above": _ABOVE if above is None else above}
+        if query.tenant is not None and not query.mock:
+            if (names := self._names(asked)) is not None:
+                pairs = [(query.tenant, task) for task in names if matches(glob, task)]
+                picks = [(*pair, MOST_CANDIDATES) for pair in pairs if query.is_asked(*pair)]
+                return self._merged(picks) if picks else []
+            rows = self._link.rows(self._sql["ready_within"], asked | {"reach": REACH + 1})
+            if len(rows) <= REACH:
+                low, high = self._values["low"], self._values["high"]
+                return self._fitting(sorted(row for row in rows if low <= row[0] <= high), query.limit)
+        return self._paged(asked | {"mock": query.mock})
+
+    def _names(self, asked: dict[str, Any]) -> list[str] | None:
+        """The names in a range; None: there are too many to go by."""
+        rows = self._link.rows(self._sql["names_within"], asked | {"names": MOST_PAIRS + 1})
+        return [task for (task,) in rows] if len(rows) <= MOST_PAIRS else None
+
+    def _paged(self, asked: dict[str, Any]) -> list[Job]:
+        """One by one, in order of rank, more of them at once the longer it takes."""
+        taken: list[Job] = []
+        after, page = (self._values["low"] - 1, 0), max(FIRST_PAGE, self._query.limit * 2)
+        while len(taken) < self._query.limit:
+            at = {"after_rank": after[0], "after_id": after[1], "page": page}
             rows = self._link.rows(self._sql["ready_page"], self._values | asked | at)
-            ids = [id for _, id, tenant, task in rows if matches(glob, task) and query.is_asked(tenant, task)]
-            if ids:
-                left = query.limit - len(taken)
-                taken += self._taken("ready_of_ids", ids=numbers(ids), limit=left)
-            if len(rows) < PAGE:
+            taken += self._fitting(rows, self._query.limit - len(taken))
+            if len(rows) < page:
                 break
-            after = (rows[-1][0], rows[-1][1])
+            after, page = (rows[-1][0], rows[-1][1]), min(page * WIDER, PAGE)
         return taken
+
+    def _fitting(self, rows: list[Any], limit: int) -> list[Job]:
+        """The first of these that match, and that nobody else has."""
+        query, glob = self._query, self._query.glob or ""
+        ids = [id for _, id, tenant, task in rows if matches(glob, task) and query.is_asked(tenant, task)]
+        return self._taken("ready_of_ids", ids=numbers(ids), limit=limit) if ids else []
 
     def _picked(self, picks: list[Pick]) -> list[Job]:
         if not picks:

@@ -25,6 +25,7 @@ from .contract import ReadTxn, Txn
 from .sqlite_driver import Link, driver_named
 from .sqlite_faults import faults
 from .sqlite_lock import WriteQueue, begin
+from .sqlite_marks import Marks
 from .sqlite_open import open_reader, open_writer
 from .sqlite_presence import Presence
 from .sqlite_reads import SqliteReads
@@ -77,6 +78,7 @@ class SqliteStore:
         self._readers: list[Link] = []
         self._reading = 0
         self._seen_version = 0
+        self._marks = Marks()
         self._queue = WriteQueue(self.path, self._patience_s)
         self._wake = Wake(self.path)
         self._presence = Presence(self.path)
@@ -101,7 +103,7 @@ class SqliteStore:
             self._queue.take()
             begin(self._driver, link, self.path, self._patience_s)
             # Only now, so that in whichever process, who commits later has the later time.
-            txn = SqliteTxn(link, self._clock(), self._presence)
+            txn = SqliteTxn(link, self._clock(), self._presence, self._marks)
             result = fn(txn)
             link.change("COMMIT")
         except BaseException:
@@ -113,6 +115,7 @@ class SqliteStore:
         return result
 
     def _roll_back(self, link: Link) -> None:
+        self._marks.clear()
         try:
             # Not all errors leave a transaction: after some SQLite has rolled back by itself.
             if link.in_transaction:
@@ -128,6 +131,7 @@ class SqliteStore:
         if self._pid != os.getpid():
             self._leave_behind()
         if self._writer is None:
+            self._marks.clear()
             self._writer = open_writer(self._driver, self.path, self._queue, join=self._join)
             self._inode = _inode(self.path)
             self._checkpointer.opened()

@@ -8,7 +8,8 @@ No one order serves all queues, so each is tried for so many steps, and then for
     by range      all jobs of such names, the first of them picked: quick where those are few
 
 Whichever is done first has the answer. Where none is quick, the last two tries together cost a few times
-what the better of the orders would have cost alone.
+what the better of the orders would have cost alone; where they ended is marked, and the next claim by the
+same pattern goes on from there (sqlite_marks.py).
 """
 
 import msgspec
@@ -19,6 +20,7 @@ from ..core.rank import LAST, ready
 from .contract import ClaimQuery
 from .sqlite_claim import pick
 from .sqlite_driver import Link
+from .sqlite_marks import BEHIND_ALL, FIRST, Marks, Spot
 from .sqlite_sql import SQL, listed
 
 # Steps of the first try, and how much more each next one may take.
@@ -34,35 +36,47 @@ _SPOTS = msgspec.json.Decoder(list[tuple[int, int]])
 _NAMES = msgspec.json.Decoder(list[tuple[int, int, str, int]])
 
 
-def pick_matching(link: Link, query: ClaimQuery) -> list[int]:
+def pick_matching(link: Link, query: ClaimQuery, marks: Marks) -> list[int]:
     """The ids of the first READY jobs whose task matches the pattern, by (rank, id)."""
     if query.limit < 1:
         return []
     if query.tasks is not None:
         tasks = tuple(task for task in query.tasks if matches(query.glob or "", task))
         return pick(link, query._replace(glob=None, tasks=tasks))
-    if query.tenant is None or query.mock:
-        # The index of names has no mocked jobs, and is by tenant first.
-        return _by_rank(link, query, _NO_END)
-    rows, reach = FIRST_ROWS, FIRST_RANGE
-    found = _by_rank(link, query, rows)
-    if len(found) == query.limit:
-        return found
+    start = marks.find(link, query)
+    if start == BEHIND_ALL:
+        return []
+    # The index of names has no mocked jobs, and is by tenant first.
+    only_by_rank = query.tenant is None or query.mock
+    found = _by_rank(link, query, start or FIRST, _NO_END if only_by_rank else FIRST_ROWS)
+    if only_by_rank or len(found) == query.limit:
+        if only_by_rank or start is not None:
+            marks.put(link, query, found)
+        return _ids(found)
     if (names := _names(link, query)) is not None:
         return pick(link, query._replace(glob=None, tasks=names))
-    while (within := _by_range(link, query, reach)) is None:
+    return _ids(_long_search(link, query, marks, start or FIRST))
+
+
+def _long_search(link: Link, query: ClaimQuery, marks: Marks, start: Spot) -> list[Spot]:
+    rows, reach = FIRST_ROWS, FIRST_RANGE
+    while (found := _by_range(link, query, reach)) is None:
         rows, reach = rows * GROWTH, reach * GROWTH
-        found = _by_rank(link, query, rows)
+        found = _by_rank(link, query, start, rows)
         if len(found) == query.limit:
-            return found
-    return within
+            break
+    # What was found at once will be found at once again.
+    if reach > FIRST_RANGE:
+        marks.put(link, query, found)
+    return found
 
 
-def _by_rank(link: Link, query: ClaimQuery, rows: int) -> list[int]:
-    """Those among the first so many READY jobs that match."""
+def _by_rank(link: Link, query: ClaimQuery, start: Spot, rows: int) -> list[Spot]:
+    """Those among the first so many READY jobs from `start` on that match."""
     low, high = _ranks(query.priority)
+    start = max(start, (low, 0))
     passing = listed(query.passing)
-    values = (low, high, rows, int(query.mock), query.tenant, query.glob, passing, query.limit)
+    values = (*start, high, rows, int(query.mock), query.tenant, query.glob, passing, query.limit)
     return _picked(link, "ready_matching", values)
 
 
@@ -81,7 +95,7 @@ def _passed(name: str, query: ClaimQuery) -> bool:
     return any(tenant in (None, query.tenant) and task in (None, name) for tenant, task in query.passing)
 
 
-def _by_range(link: Link, query: ClaimQuery, reach: int) -> list[int] | None:
+def _by_range(link: Link, query: ClaimQuery, reach: int) -> list[Spot] | None:
     """The first by rank of all jobs in the range of names; None: there are too many of them."""
     within = _span(query)
     if link.value(SQL["more_within"], (*within, reach)) is not None:
@@ -100,6 +114,10 @@ def _ranks(priority: int | None) -> tuple[int, int]:
     return (0, LAST) if priority is None else (ready(priority, 0), ready(priority, MAX_TIME_MS))
 
 
-def _picked(link: Link, name: str, values: tuple[int | str | None, ...]) -> list[int]:
+def _picked(link: Link, name: str, values: tuple[int | str | None, ...]) -> list[Spot]:
     answer = link.value(SQL["pick"].replace("{picked}", SQL[name]), values)
-    return [job_id for _, job_id in _SPOTS.decode(answer)] if answer is not None else []
+    return _SPOTS.decode(answer) if answer is not None else []
+
+
+def _ids(spots: list[Spot]) -> list[int]:
+    return [job_id for _, job_id in spots]

@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from ..core import rank
 from ..core.errors import Conflict
@@ -21,6 +22,7 @@ from .form import encode, rest_maker, rest_of
 from .sqlite_claim import pick
 from .sqlite_driver import Link
 from .sqlite_glob import pick_matching
+from .sqlite_marks import Marks
 from .sqlite_presence import Presence
 from .sqlite_reads import SqliteReads
 from .sqlite_sql import JOBS, SQL, TURN_OF, in_rows, listed
@@ -29,8 +31,11 @@ from .sqlite_sql import JOBS, SQL, TURN_OF, in_rows, listed
 class SqliteTxn(SqliteReads):
     """A batch; see `Txn` for what each verb promises. A job or domain comes once in a call."""
 
-    def __init__(self, link: Link, now_ms: int, presence: Presence | None = None) -> None:
+    def __init__(
+        self, link: Link, now_ms: int, presence: Presence | None = None, marks: Marks | None = None
+    ) -> None:
         super().__init__(link, now_ms, presence)
+        self._marks = Marks() if marks is None else marks
         # About how many rows were written.
         self.changed = 0
 
@@ -44,6 +49,8 @@ class SqliteTxn(SqliteReads):
         fresh, known = self._fresh([job.id for job, _ in rows])
         rows = [row for row, is_fresh in zip(rows, fresh, strict=True) if is_fresh]
         self._write("insert_jobs", [_row(job) for job, _ in rows])
+        if self._marks:
+            self._marks.note(job for job, _ in rows)
         self._write("put_data", [(job.id, data) for job, data in rows])
         return known
 
@@ -55,6 +62,8 @@ class SqliteTxn(SqliteReads):
         rest = rest_maker(template)
         for sql, values in in_rows("insert_alike", [(id, rest(id, data)) for id, data in rows]):
             self.changed += self.link.change(sql, shared + values)
+        if self._marks and rows:
+            self._marks.note([replace(template, id=min(id for id, _ in rows))])
         self._write("put_data", rows)
         return known
 
@@ -79,6 +88,8 @@ class SqliteTxn(SqliteReads):
         """Replace each job by its next version."""
         if self._write("swap", [_row(job) for job in jobs]) != len(jobs):
             raise Conflict(f"not all of {len(jobs)} jobs are of the version before")
+        if self._marks:
+            self._marks.note(jobs)
 
     def _delete(self, expected: Sequence[tuple[int, int]]) -> None:
         # By version: of those there are one or two in a batch, and a list of ids is what SQLite is
@@ -139,7 +150,8 @@ class SqliteTxn(SqliteReads):
 
     def claim(self, query: ClaimQuery) -> list[Job]:
         """Lease the first jobs that match."""
-        ids = pick(self.link, query) if query.glob is None else pick_matching(self.link, query)
+        by_glob = query.glob is not None
+        ids = pick_matching(self.link, query, self._marks) if by_glob else pick(self.link, query)
         if not ids:
             return []
         until, text = query.lease_until, listed(ids)

@@ -24,6 +24,7 @@ import msgspec
 from ..core import commands as c
 from ..core import errors
 from ..core.job import Job
+from ..core.replies import REPLIES, AnyCommand
 
 HEAD = struct.Struct("!I")
 # A frame holds at most what one claim hands out, and a little more.
@@ -82,7 +83,7 @@ class Asked(Message, frozen=True, kw_only=True):
     """A handler asks something of the queue."""
 
     number: int
-    command: c.AnyCommand
+    command: AnyCommand
     wait_s: float = 0.0
     at: int = 0
 
@@ -176,7 +177,7 @@ def read_reply(command: c.Command, message: Told) -> Any:
     """What was replied to a command; an error is raised."""
     if message.fault is not None:
         raise as_error(message.fault)
-    return msgspec.msgpack.decode(message.reply, type=c.REPLIES[type(command)])
+    return msgspec.msgpack.decode(message.reply, type=REPLIES[type(command)])
 
 
 def as_error(fault: Fault) -> errors.HoldfastError:

@@ -3,13 +3,12 @@
 Anything cleverer belongs in the rules. What is refused is a `Refusal`, whose text is the status line.
 """
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
 from ...core import commands as c
 from ...core.bounds import PAGE_JOBS, PORT_CHILDREN, PORT_UPDATE_BYTES
-from ...core.errors import HoldfastError, NotFound, Refused
+from ...core.errors import HoldfastError, Refused
 from ...core.ids import PORT_SYSID
 from ...core.job import Body, Job, Place, State
 from ...store.contract import ReadTxn
@@ -207,22 +206,15 @@ async def delete_job(port: Port, headers: p.Headers) -> Answered:
 
 async def requeue_jobs(port: Port, headers: p.Headers) -> Answered:
     """Put jobs back in the queue, due since they were made; those that are not there do not matter."""
-    numbers = [number for number in p.job_ids(headers) if p.may_exist(number)]
+    numbers = tuple(number for number in p.job_ids(headers) if p.may_exist(number))
     name = p.job_name(headers, needed=False) or None
     forgive = 1 if p.flag(headers, "decrementFailures") else 0
-    found = await port.read(lambda txn: txn.load(numbers))
-    jobs = [found[number] for number in numbers if number in found and found[number].tenant == port.tenant]
-    asked = [
-        port.ask(c.Requeue(job_id=job.id, run_at=max(job.created_at, 1), task=name, forgive=forgive))
-        for job in jobs
-    ]
-    for reply in await asyncio.gather(*asked, return_exceptions=True):
-        # One that is over by now, or gone, is not there.
-        is_gone = isinstance(reply, NotFound) or (isinstance(reply, Refused) and reply.verb == "change")
-        if isinstance(reply, Refused) and not is_gone:
-            raise p.Refusal(refusals.KEY_TAKEN)
-        if isinstance(reply, BaseException) and not is_gone:
-            raise reply
+    if numbers:
+        command = c.RequeueAll(job_ids=numbers, tenant=port.tenant, task=name, forgive=forgive)
+        try:
+            await port.ask(command)
+        except Refused:
+            raise p.Refusal(refusals.KEY_TAKEN) from None
     return NOTHING_TO_SAY
 
 

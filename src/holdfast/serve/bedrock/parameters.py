@@ -263,7 +263,9 @@ def data(headers: Headers, *, most: int = DATA_BYTES) -> Data | None:
     said = Data(text, mock=found.get("mockRequest") is not None, delete=found.get("delete") is True)
     if found.keys().isdisjoint(RESERVED):
         return said
-    kept = {key: value for key, value in found.items() if key not in RESERVED}
+    # The rest as it was typed: a number must not become another by being read and written.
+    raw = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
+    kept = {key: value for key, value in raw.items() if key not in RESERVED}
     return said._replace(text=msgspec.json.encode(kept).decode())
 
 

@@ -1,6 +1,6 @@
-"""The job-command port: connections, one request at a time each, replies in order.
+"""The job-command port: connections, one request after the other on each, replies in order.
 
-    bytes ──▶ Parser ──▶ requests waiting ──▶ one command at a time ──▶ reply
+    bytes ──▶ Parser ──▶ requests waiting ──▶ one, or a run of like ones (runs.py) ──▶ replies
                                                     │
              the client goes away ──────────────────┴──▶ a claim that waits is withdrawn; jobs whose reply
                                                          did not arrive are given back at once
@@ -14,16 +14,17 @@ is what a program does that dies before it has read what came.
 import asyncio
 import socket
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 from ...core import commands as c
 from ...core.bounds import PORT_BUFFERED_BYTES, PORT_CONNECTIONS, PORT_PIPELINED, PORT_PIPELINED_BYTES
 from ...store.clock import monotonic_s
 from . import parameters as p
-from .commands import Answered, carry_out, is_claim
+from .commands import NOTHING_TO_SAY, Answered, carry_out, is_claim
 from .port import Port
 from .receipt import arrived, watch
 from .refusals import NOTHING
+from .runs import next_run
 from .wire import Broken, Parser, Request, reply_bytes
 
 CLOSE = (("Connection", "close"),)
@@ -130,8 +131,8 @@ class Connection(asyncio.Protocol):
         self._parser = Parser()
         self._waiting: deque[Request | Broken] = deque()
         self._task: asyncio.Task[None] | None = None
-        # The claim of a GetJob that runs; jobs whose reply may not have arrived, and until when that matters.
-        self._claim: asyncio.Task[Answered] | None = None
+        # The claims of GetJob that run; jobs whose reply may not have arrived, and until when that matters.
+        self._claims: list[asyncio.Task[Answered]] = []
         self._unsure: tuple[c.Claimed, ...] = ()
         self._unsure_until_s = 0.0
         self._half_closed = self._lost = self._closing = self._is_waiting = False
@@ -139,6 +140,8 @@ class Connection(asyncio.Protocol):
         self._writable.set()
         # Bytes that are kept, and those of requests that are whole and not yet answered.
         self._buffered = self._ahead = 0
+        # Replies that go out together.
+        self._outgoing: list[tuple[bytes, tuple[c.Claimed, ...]]] = []
         self._transport: asyncio.Transport
 
     # What asyncio tells.
@@ -178,8 +181,8 @@ class Connection(asyncio.Protocol):
     def eof_received(self) -> bool:
         """No more will come. What was asked is answered, unless it waits."""
         self._half_closed = True
-        if self._claim is not None and not self._claim.done() and self._is_waiting:
-            self._claim.cancel()
+        if self._is_waiting:
+            self._withdraw()
         return self._task is not None
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -188,8 +191,7 @@ class Connection(asyncio.Protocol):
         self._server.went(self)
         self._count_buffered(0)
         self._waiting.clear()
-        if self._claim is not None:
-            self._claim.cancel()
+        self._withdraw()
         was_reset = error is not None and monotonic_s() < self._unsure_until_s
         if self._unsure and (was_reset or isinstance(error, TimeoutError) or not self._writable.is_set()):
             self._give_back()
@@ -213,7 +215,10 @@ class Connection(asyncio.Protocol):
     async def _serve(self) -> None:
         try:
             while self._waiting and not self._closing:
-                await self._answer(self._waiting.popleft())
+                run = next_run(self._waiting)
+                await (self._answer(run[0]) if len(run) == 1 else self._answer_all(run))
+                self._claims = []
+                self._flush()
                 await self._writable.wait()
                 if not self._waiting:
                     self._caught_up()
@@ -235,53 +240,81 @@ class Connection(asyncio.Protocol):
 
     async def _answer(self, item: Request | Broken) -> None:
         if isinstance(item, Broken):
-            self._write(item.status, close=item.final)
+            self._say(item.status, close=item.final)
             return
         words = p.connection(item.headers)
         if "forget" in words:
             self._server.forget(item)
-            self._write("202 Successfully queued", close=True)
+            self._say("202 Successfully queued", close=True)
             return
-        close = "close" in words
-        try:
-            answered = await self._carried_out(item)
-        except p.Refusal as refusal:
-            self._write(refusal.status, close=close, detail=refusal.detail)
-        else:
-            self._write("200 OK", answered, close=close)
-
-    async def _carried_out(self, request: Request) -> Answered:
-        if not is_claim(request.verb):
-            return await self._server.carried_out(request)
-        self._is_waiting = "wait" in p.connection(request.headers)
+        self._is_waiting = is_claim(item.verb) and "wait" in words
         if self._is_waiting and (self._half_closed or self._server.draining):
-            raise p.Refusal(NOTHING)
-        self._claim = asyncio.get_running_loop().create_task(self._server.carried_out(request))
+            self._say(NOTHING)
+            return
+        command = self._begun(item) if is_claim(item.verb) else self._server.carried_out(item)
+        await self._answer_with(command, close="close" in words)
+
+    async def _answer_all(self, run: Sequence[Request | Broken]) -> None:
+        """Begin all of a run before the first is done; their replies go out as one."""
+        self._is_waiting = False
+        tasks = [self._begun(item) for item in run if isinstance(item, Request)]
+        for task in tasks:
+            await self._answer_with(task, more=task is not tasks[-1])
+
+    def _begun(self, request: Request) -> asyncio.Task[Answered]:
+        task = asyncio.get_running_loop().create_task(self._server.carried_out(request))
+        if is_claim(request.verb):
+            self._claims.append(task)
+        return task
+
+    async def _answer_with(
+        self, command: Awaitable[Answered], *, close: bool = False, more: bool = False
+    ) -> None:
         try:
-            return await self._claim
+            answered = await command
+        except p.Refusal as refusal:
+            self._say(refusal.status, close=close, more=more, detail=refusal.detail)
         except asyncio.CancelledError:
-            if not self._claim.cancelled():
+            if not isinstance(command, asyncio.Task) or not command.cancelled():
                 raise
             # Withdrawn, because the client has gone or the server is closing: it brought nothing.
-            raise p.Refusal(NOTHING) from None
-        finally:
-            self._claim = None
+            self._say(NOTHING, close=close, more=more)
+        else:
+            self._say("200 OK", answered, close=close, more=more)
 
-    def _write(self, status: str, answered: Answered | None = None, *, close: bool, detail: str = "") -> None:
-        claimed = answered.claimed if answered is not None else ()
-        if self._lost or self._transport.is_closing():
-            self._server.port.give_back(claimed)
-            return
-        close = close or self._server.draining
+    def _withdraw(self) -> None:
+        """Whoever has gone does not want jobs any more."""
+        for task in self._claims:
+            task.cancel()
+
+    def _say(
+        self,
+        status: str,
+        answered: Answered = NOTHING_TO_SAY,
+        *,
+        close: bool = False,
+        more: bool = False,
+        detail: str = "",
+    ) -> None:
+        """Have this said with the next `_flush`; `more`: another reply of the same run follows."""
+        close = close or (self._server.draining and not more)
         headers = CLOSE if close else ()
         if detail:
             headers = (("error", " ".join(detail.split())), *headers)
+        self._outgoing.append((reply_bytes(status, answered.body, headers), answered.claimed))
+        self._closing = self._closing or close
+
+    def _flush(self) -> None:
+        """Write what is to be said; jobs of replies that nobody will get are given back."""
+        outgoing, self._outgoing = self._outgoing, []
+        claimed = tuple(one for _, jobs in outgoing for one in jobs)
+        if self._lost or self._transport.is_closing():
+            self._server.port.give_back(claimed)
+            return
         now_s = monotonic_s()
         self._unsure = (*self._unsure, *claimed) if now_s < self._unsure_until_s else claimed
         self._unsure_until_s = now_s + SURE_S
-        body = answered.body if answered is not None else b""
-        self._transport.write(reply_bytes(status, body, headers))
-        self._closing = self._closing or close
+        self._transport.write(b"".join(reply for reply, _ in outgoing))
 
     async def _last_word(self) -> None:
         """Before the connection is closed: did the client get what we sent?"""
@@ -309,13 +342,14 @@ class Connection(asyncio.Protocol):
 
     def _refuse(self, status: str) -> None:
         self._waiting.clear()
-        self._write(status, close=True)
+        self._say(status, close=True)
+        self._flush()
         self._transport.close()
 
     def drain(self) -> None:
         """The server is closing: withdraw a claim that waits, close at once where nothing runs."""
-        if self._claim is not None and self._is_waiting:
-            self._claim.cancel()
+        if self._is_waiting:
+            self._withdraw()
         if self._task is None:
             self._transport.close()
 

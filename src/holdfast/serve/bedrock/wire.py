@@ -43,6 +43,7 @@ BAD_HEADER = Broken("400 Malformed header")
 BAD_TEXT = Broken("400 Malformed text: not UTF-8")
 
 _HEAD_END = re.compile(rb"\n\r?\n")
+_MEANS_BODY = re.compile(rb"content-length|transfer-encoding", re.IGNORECASE)
 _LINE_END = re.compile(r"\r\n|\n\r|\n|\r")
 _NOT_BLANK = re.compile(rb"[^ \t\r\n]")
 _BLANK = re.compile(r"[ \t]")
@@ -111,7 +112,7 @@ class Parser:
         found = _parsed(raw)
         if isinstance(found, Broken):
             # Its end is known, and so where the next begins: unless it meant to have a body.
-            return found if b"content-length" not in raw.lower() else Broken(found.status, final=True)
+            return Broken(found.status, final=_MEANS_BODY.search(raw) is not None)
         return self._with_body(found)
 
     def _strip(self) -> bool:

@@ -66,12 +66,33 @@ CROSS JOIN LATERAL (
     ORDER BY rank, id LIMIT pair.most FOR UPDATE SKIP LOCKED
 ) AS ready
 
--- The next READY jobs whose names lie within a range, without locks.
+-- By pattern, see postgres_claim.py: the names within a range that have READY jobs, one look for each.
+-- name: names_within
+WITH RECURSIVE name (task) AS (
+    (SELECT task FROM {schema}.jobs
+     WHERE place = 2 AND NOT mock AND tenant = %(tenant)s AND task >= %(first)s AND task < %(above)s
+     ORDER BY task LIMIT 1)
+    UNION ALL
+    SELECT following.task FROM name CROSS JOIN LATERAL (
+        SELECT task FROM {schema}.jobs
+        WHERE place = 2 AND NOT mock AND tenant = %(tenant)s AND jobs.task > name.task AND jobs.task < %(above)s
+        ORDER BY task LIMIT 1
+    ) AS following
+)
+SELECT task FROM name LIMIT %(names)s
+
+-- The READY jobs of all names within a range, so many of them, without locks.
+-- name: ready_within
+SELECT rank, id, tenant, task FROM {schema}.jobs
+WHERE place = 2 AND NOT mock AND tenant = %(tenant)s AND task >= %(first)s AND task < %(above)s
+ORDER BY task, rank, id LIMIT %(reach)s
+
+-- The next READY jobs whose names lie within a range, by rank, without locks.
 -- name: ready_page
 SELECT rank, id, tenant, task FROM {schema}.jobs
 WHERE place = 2 AND (rank + 0, id) > (%(after_rank)s, %(after_id)s) AND rank + 0 <= %(high)s
     AND (%(mock)s OR NOT mock) AND (%(tenant)s::text IS NULL OR tenant = %(tenant)s)
-    AND task >= %(first)s AND (%(above)s::text IS NULL OR task < %(above)s)
+    AND task >= %(first)s AND task < %(above)s
 ORDER BY rank + 0, id LIMIT %(page)s
 
 -- The pairs that have READY jobs: one look into the index for each, however many jobs it has.

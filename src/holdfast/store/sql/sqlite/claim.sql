@@ -120,15 +120,15 @@ DELETE FROM holdfast_tenants WHERE tenant IN (
 -- name: ready_matching
 SELECT rank, id FROM (
     SELECT rank, id, tenant, task, mock FROM holdfast_jobs INDEXED BY holdfast_place
-    WHERE place = 2 AND rank BETWEEN ?1 AND ?2 ORDER BY rank, id LIMIT ?3
+    WHERE place = 2 AND (rank, id) >= (?1, ?2) AND rank <= ?3 ORDER BY rank, id LIMIT ?4
 )
-WHERE mock <= ?4 AND (?5 IS NULL OR tenant = ?5) AND task GLOB ?6
-    AND (?7 = '[]' OR NOT EXISTS (
-        SELECT 1 FROM json_each(?7) AS passed
+WHERE mock <= ?5 AND (?6 IS NULL OR tenant = ?6) AND task GLOB ?7
+    AND (?8 = '[]' OR NOT EXISTS (
+        SELECT 1 FROM json_each(?8) AS passed
         WHERE (passed.value ->> 0 IS NULL OR passed.value ->> 0 = tenant)
             AND (passed.value ->> 1 IS NULL OR passed.value ->> 1 = task)
     ))
-LIMIT ?8
+LIMIT ?9
 
 -- The names within a range that have READY jobs, and the first of these, one look into the index for each.
 -- name: names_within
