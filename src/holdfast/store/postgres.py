@@ -75,6 +75,9 @@ class PostgresStore:
         self._wake = Wake(self.address, self._pool)
         self._presence = Presence(self.address, self._pool)
         self._settings = _SETTINGS
+        # The notice on the door is locked, shared, before it is read: whoever changes it waits for us.
+        self._held = f"SELECT pg_advisory_xact_lock_shared({lock_number(self.address.schema, 'notice')});"
+        self._door = f"(SELECT value FROM \"{self.address.schema}\".records WHERE kind = '' AND name = '')"
         self._was_open = False
         self._closed = False
         # What the server's clock said last, and when that was by ours.
@@ -164,22 +167,30 @@ class PostgresStore:
         if wants:
             link.script("BEGIN;" + self._settings)
             locks.begin()
-            return self._txn(link, locks, self._time(link, ""))
-        return self._txn(link, locks, self._time(link, "BEGIN;" + self._settings))
+            return self._txn(link, locks, self._held)
+        return self._txn(link, locks, f"BEGIN;{self._settings}{self._held}")
 
-    def _time(self, link: Link, before: str) -> int:
-        """Run some statements, and ask for the time with the same breath."""
+    def _time(self, link: Link, before: str) -> tuple[int, bytes | None]:
+        """Run some statements, and ask for the time and the notice with the same breath."""
+        row = link.script(f"{before}SELECT {_NOW}, {self._door}")
+        assert row is not None
+        now_ms, notice = row
         if self._clock is not None:
-            if before:
-                link.script(before)
-            return self._clock()
-        now_ms = int(link.script(f"{before}SELECT {_NOW}"))
+            return self._clock(), notice
         self._heard = (now_ms, monotonic_s())
-        return now_ms
+        return now_ms, notice
 
-    def _txn(self, link: Link, locks: Locks, now_ms: int) -> PostgresTxn:
-        schema = self.address.schema
-        txn = PostgresTxn(link, self._writing, now_ms, schema=schema, locks=locks, limited=self._limited)
+    def _txn(self, link: Link, locks: Locks, before: str) -> PostgresTxn:
+        now_ms, notice = self._time(link, before)
+        txn = PostgresTxn(
+            link,
+            self._writing,
+            now_ms,
+            schema=self.address.schema,
+            locks=locks,
+            limited=self._limited,
+            notice=notice,
+        )
         txn.at_ms = now_ms if self._clock is None else 0
         return txn
 
@@ -204,15 +215,18 @@ class PostgresStore:
 
     def read(self, fn: Callable[[ReadTxn], T]) -> T:
         """Call `fn` on one view of the schema as it is now, beside whoever writes."""
+        schema = self.address.schema
         return self._look(
-            lambda link, now_ms: fn(PostgresReads(link, self._reading, now_ms, schema=self.address.schema))
+            lambda link, now_ms, notice: fn(
+                PostgresReads(link, self._reading, now_ms, schema=schema, notice=notice)
+            )
         )
 
-    def _look(self, fn: Callable[[Link, int], T]) -> T:
+    def _look(self, fn: Callable[[Link, int, bytes | None], T]) -> T:
         def attempt() -> T:
             with self._pool.link() as link:
                 try:
-                    return fn(link, self._time(link, _VIEW + self._settings))
+                    return fn(link, *self._time(link, _VIEW + self._settings))
                 finally:
                     _roll_back(link)
 
@@ -243,7 +257,7 @@ class PostgresStore:
         try:
             locks = Locks(link, self._writing, wants)
             locks.begin()
-            result = fn(self._txn(link, locks, self._time(link, "")))
+            result = fn(self._txn(link, locks, self._held))
             if self.address.notify:
                 # Heard when the caller commits, by all, ourselves too.
                 link.value("SELECT pg_notify(%s, '')", (channel(self.address.schema),))
@@ -258,7 +272,7 @@ class PostgresStore:
         theirs = place_of(link, self.address.schema)
         if self._place != theirs:
             # Perhaps the server was started anew.
-            self._place = self._look(lambda ours, _: place_of(ours, self.address.schema))
+            self._place = self._look(lambda ours, *_: place_of(ours, self.address.schema))
             check_place(link, self.address, self._place)
 
     # Whoever adds by a caller's connection has to have the right to its numbers before: taken inside his
@@ -272,7 +286,7 @@ class PostgresStore:
         heard = self._heard
         if heard is None or monotonic_s() - heard[1] > CLOCK_TRUSTED_S:
             try:
-                heard = (self._look(lambda _, now_ms: now_ms), monotonic_s())
+                heard = (self._look(lambda _, now_ms, __: now_ms), monotonic_s())
             except Unavailable:
                 if heard is None:
                     raise
@@ -327,14 +341,14 @@ class PostgresStore:
         """What is wrong, for `doctor`."""
         try:
             return self._look(
-                lambda link, now_ms: complaints(link, self.address, now_ms, own=self._clock is None)
+                lambda link, now_ms, _: complaints(link, self.address, now_ms, own=self._clock is None)
             )
         except HoldfastError as error:
             return [str(error)]
 
     def facts(self) -> dict[str, str]:
         """Version, settings and sizes."""
-        return self._look(lambda link, _: particulars(link, self.address))
+        return self._look(lambda link, *_: particulars(link, self.address))
 
     def close(self) -> None:
         """Let go of all connections."""
