@@ -268,6 +268,9 @@ class ReadTxn(Protocol):
     def list_unique(self, *, after: UniqueKey, limit: int) -> list[Unique]:
         """Who holds which key, by key, from the first above `after`."""
 
+    def list_all_domains(self, *, after: DomainKey, limit: int) -> list[Domain]:
+        """What is kept of all domains, by (tenant, name), from the first above `after`."""
+
     def list_turns(self) -> list[Turn]:
         """The turns of tenants and of their tasks, all that are remembered, by name."""
 

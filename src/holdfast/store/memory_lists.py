@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
+from ..core.limits import Domain, DomainKey
 from ..core.unique import Unique, UniqueKey
 from .contract import Turn
 from .memory_data import Data
@@ -24,6 +25,9 @@ class MemoryLists:
 
     def list_unique(self, *, after: UniqueKey, limit: int) -> list[Unique]:
         return _page(self.data.uniques.values(), lambda holder: holder.id, after, limit)
+
+    def list_all_domains(self, *, after: DomainKey, limit: int) -> list[Domain]:
+        return _page(self.data.domains.values(), lambda domain: domain.key, after, limit)
 
     def list_turns(self) -> list[Turn]:
         return sorted(self.data.turns.all())

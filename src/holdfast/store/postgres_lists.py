@@ -1,8 +1,13 @@
 """Whole listings of the PostgreSQL store, by key, for whoever copies it."""
 
+import msgspec
+
+from ..core.limits import Domain, DomainKey
 from ..core.unique import Unique, UniqueKey
 from .contract import Turn
 from .postgres_link import Link
+
+_domain = msgspec.json.Decoder(Domain).decode
 
 
 class PostgresLists:
@@ -24,6 +29,11 @@ class PostgresLists:
             Unique(tenant=tenant, task=task, key=key, job_id=job_id, until_ms=until_ms)
             for tenant, task, key, job_id, until_ms in rows
         ]
+
+    def list_all_domains(self, *, after: DomainKey, limit: int) -> list[Domain]:
+        """What is kept of all domains."""
+        rows = self.link.rows(self.sql["list_all_domains"], (*after, limit))
+        return [_domain(record) for (record,) in rows]
 
     def list_turns(self) -> list[Turn]:
         """The turns of tenants and of their tasks."""

@@ -2,6 +2,7 @@
 
 import msgspec
 
+from ..core.limits import Domain, DomainKey
 from ..core.unique import Unique, UniqueKey
 from .contract import Turn
 from .sqlite_driver import Link
@@ -12,6 +13,7 @@ Told = str | list[str]
 
 _RECORDS = msgspec.json.Decoder(list[tuple[str, str, Told]])
 _UNIQUES = msgspec.json.Decoder(list[tuple[str, str, str, int, int]])
+_DOMAINS = msgspec.json.Decoder(list[Domain])
 _TURNS = msgspec.json.Decoder(list[Turn])
 _KEYS = msgspec.json.Decoder(list[tuple[int, str]])
 _NONE = b"[]"
@@ -44,6 +46,10 @@ class SqliteLists:
             Unique(tenant=tenant, task=task, key=bytes.fromhex(key), job_id=job_id, until_ms=until_ms)
             for tenant, task, key, job_id, until_ms in rows
         ]
+
+    def list_all_domains(self, *, after: DomainKey, limit: int) -> list[Domain]:
+        """What is kept of all domains."""
+        return _DOMAINS.decode(self.link.value(SQL["list_all_domains"], (*after, limit)) or _NONE)
 
     def list_turns(self) -> list[Turn]:
         """The turns of tenants and of their tasks."""

@@ -7,6 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from ...core.job import Place, State
+from ...core.limits import Domain, Lane
 from ...core.unique import Unique
 from ...store.contract import LogRow, Store, Turn, WaitingQuery
 from .making import NOW_MS, a_job, add, claim, live
@@ -91,10 +92,10 @@ def test_all_small_records_are_listed_by_kind_and_name(store: Store) -> None:
     _put_records(store)
     store.run(lambda txn: txn.put_notice(b"x"))
 
-    pages = [
-        store.read(lambda txn, a=after: txn.list_records(after=a, limit=2))
-        for after in (("", ""), RECORDS[1][:2], RECORDS[3][:2], RECORDS[4][:2])
-    ]
+    def page(after: tuple[str, str]) -> list[tuple[str, str, bytes]]:
+        return store.read(lambda txn: txn.list_records(after=after, limit=2))
+
+    pages = [page(after) for after in (("", ""), RECORDS[1][:2], RECORDS[3][:2], RECORDS[4][:2])]
 
     assert pages == [RECORDS[:2], RECORDS[2:4], RECORDS[4:], []]
 
@@ -113,6 +114,22 @@ def test_all_unique_keys_are_listed(store: Store) -> None:
 
     assert first + rest == holders
     assert store.read(lambda txn: txn.list_unique(after=holders[-1].id, limit=9)) == []
+
+
+def test_all_domains_are_listed(store: Store) -> None:
+    """Of all tenants, by tenant and name."""
+    domains = [
+        Domain(tenant="", name=b"\x00", tat_us=1),
+        Domain(tenant="", name=b"z", running=2, due_ms=5),
+        Domain(tenant="b", name=b"a", lanes={"t": Lane(held=3)}),
+    ]
+    store.run(lambda txn: txn.swap_domains(domains[::-1]))
+
+    first = store.read(lambda txn: txn.list_all_domains(after=("", b""), limit=2))
+    rest = store.read(lambda txn: txn.list_all_domains(after=first[-1].key, limit=9))
+
+    assert first + rest == domains
+    assert store.read(lambda txn: txn.list_all_domains(after=("b", b"a"), limit=9)) == []
 
 
 def test_keys_of_a_log_are_listed_by_their_place(store: Store) -> None:

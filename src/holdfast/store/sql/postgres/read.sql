@@ -142,6 +142,9 @@ SELECT kind, name, value FROM {schema}.records WHERE (kind, name) > (%s, %s) ORD
 SELECT tenant, task, key, job_id, until_ms FROM {schema}.uniques
 WHERE (tenant, task, key) > (%s, %s, %s::bytea) ORDER BY tenant, task, key LIMIT %s
 
+-- name: list_all_domains
+SELECT record FROM {schema}.domains WHERE (tenant, name) > (%s, %s::bytea) ORDER BY tenant, name LIMIT %s
+
 -- name: list_turns
 SELECT tenant, task, served FROM {schema}.lanes WHERE served > 0
 UNION ALL SELECT tenant, '', served FROM {schema}.tenants WHERE served > 0

@@ -182,6 +182,11 @@ SELECT CAST('[' || group_concat('[' || json_quote(tenant) || ',' || json_quote(t
     || job_id || ',' || until_ms || ']') || ']' AS BLOB)
 FROM (SELECT * FROM holdfast_uniques WHERE (tenant, task, key) > (?, ?, ?) ORDER BY tenant, task, key LIMIT ?)
 
+-- name: list_all_domains
+SELECT CAST('[' || group_concat(record) || ']' AS BLOB) FROM (
+    SELECT record FROM holdfast_domains WHERE (tenant, name) > (?, ?) ORDER BY tenant, name LIMIT ?
+)
+
 -- name: list_turns
 SELECT CAST('[' || group_concat(json_array(tenant, task, served)) || ']' AS BLOB) FROM (
     SELECT tenant, task, served FROM holdfast_lanes WHERE served > 0
