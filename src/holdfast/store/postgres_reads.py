@@ -40,8 +40,8 @@ class PostgresReads(PostgresLists):
         self, link: Link, sql: dict[str, str], now_ms: int, *, schema: str, notice: bytes | None = None
     ) -> None:
         self.link, self.sql, self.now_ms, self.schema = link, sql, now_ms, schema
-        # It came along with the time.
-        self._notice = notice
+        # It came along with the time; an empty one says nothing.
+        self._notice = notice or None
         self.turns = PostgresTurns(link, sql, schema)
         # When the domains that were last read had been written.
         self.domains_at_ms = 0

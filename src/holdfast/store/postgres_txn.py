@@ -309,10 +309,7 @@ class PostgresTxn(PostgresReads):
     def put_notice(self, notice: bytes | None) -> None:
         """Put this on the door: the record without a kind and a name. Every batch has that lock, shared."""
         self.link.value("SELECT pg_advisory_xact_lock(%s)", (self._lock("notice"),))
-        if notice is None:
-            self._write("drop_records", ("", texts([""])))
-        else:
-            self._write("put_records", ("", texts([""]), raws([notice])))
+        self._write("put_records", ("", texts([""]), raws([notice or b""])))
         self._notice = notice
 
     def put_turns(self, turns: Sequence[Turn]) -> None:
