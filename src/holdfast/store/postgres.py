@@ -51,9 +51,6 @@ CLOCK_TRUSTED_S = 60.0
 
 _NOW = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
 _VIEW = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;"
-# Whether a transaction sees what others have committed since it began. Where not, the notice is locked as a
-# row, which fails if it has been changed.
-_ANEW = "current_setting('transaction_isolation') = 'read committed'"
 # Every table has its index for every question; statistics of a queue, full now and empty in a second, would
 # only lead astray, and planning take longer than most statements. A lock that is not had in a second makes
 # the batch be done again.
@@ -78,13 +75,6 @@ class PostgresStore:
         self._wake = Wake(self.address, self._pool)
         self._presence = Presence(self.address, self._pool)
         self._settings = _SETTINGS
-        # The notice on the door is locked, shared, before it is read: whoever changes it waits for us.
-        self._held = f"SELECT pg_advisory_xact_lock_shared({lock_number(self.address.schema, 'notice')});"
-        door = f"SELECT value FROM \"{self.address.schema}\".records WHERE kind = '' AND name = ''"
-        self._door, self._lent_door = (
-            f"({door})",
-            f"CASE WHEN {_ANEW} THEN ({door}) ELSE ({door} FOR SHARE) END",
-        )
         self._was_open = False
         self._closed = False
         # What the server's clock said last, and when that was by ours.
@@ -174,21 +164,24 @@ class PostgresStore:
         if wants:
             link.script("BEGIN;" + self._settings)
             locks.begin()
-            return self._txn(link, locks, self._held)
-        return self._txn(link, locks, f"BEGIN;{self._settings}{self._held}")
+            return self._txn(link, locks, "")
+        return self._txn(link, locks, "BEGIN;" + self._settings)
 
-    def _time(self, link: Link, before: str, door: str = "") -> tuple[int, bytes | None]:
-        """Run some statements, and ask for the time and the notice with the same breath."""
-        row = link.script(f"{before}SELECT {_NOW}, {door or self._door}")
+    def _time(self, link: Link, before: str) -> tuple[int, bytes | None]:
+        """Run some statements, and ask for the notice and the time with the same breath.
+
+        In this order: a batch may have to wait for the one, and only then is told the other.
+        """
+        row = link.script(f'{before}SELECT "{self.address.schema}".notice(), {_NOW}')
         assert row is not None
-        now_ms, notice = row
+        notice, now_ms = row
         if self._clock is not None:
             return self._clock(), notice
         self._heard = (now_ms, monotonic_s())
         return now_ms, notice
 
-    def _txn(self, link: Link, locks: Locks, before: str, door: str = "") -> PostgresTxn:
-        now_ms, notice = self._time(link, before, door)
+    def _txn(self, link: Link, locks: Locks, before: str) -> PostgresTxn:
+        now_ms, notice = self._time(link, before)
         txn = PostgresTxn(
             link,
             self._writing,
@@ -264,7 +257,7 @@ class PostgresStore:
         try:
             locks = Locks(link, self._writing, wants)
             locks.begin()
-            result = fn(self._txn(link, locks, self._held, self._lent_door))
+            result = fn(self._txn(link, locks, ""))
             if self.address.notify:
                 # Heard when the caller commits, by all, ourselves too.
                 link.value("SELECT pg_notify(%s, '')", (channel(self.address.schema),))

@@ -5,19 +5,27 @@
 -- was at its beginning cannot lock it once it was changed.
 INSERT INTO {schema}.records (kind, name, value) VALUES ('', '', '');
 
--- Refuse to write where the notice does. The lock is that of every batch: whoever changes the notice waits for us.
-CREATE FUNCTION {schema}.check_open() RETURNS void LANGUAGE plpgsql AS $$
-DECLARE
-    notice text;
-    standing text;
+-- What stands on the door. A batch has it locked, shared, until its end: whoever changes it waits for that. In a function,
+-- because its plans are made once for a session: so it costs a batch no more than a few microseconds.
+CREATE FUNCTION {schema}.notice() RETURNS bytea LANGUAGE plpgsql AS $$
 BEGIN
+    IF current_setting('transaction_read_only') = 'on' THEN
+        RETURN (SELECT value FROM {schema}.records WHERE kind = '' AND name = '');
+    END IF;
     PERFORM pg_advisory_xact_lock_shared({notice_lock});
     IF current_setting('transaction_isolation') = 'read committed' THEN
-        notice := (SELECT convert_from(value, 'UTF8') FROM {schema}.records WHERE kind = '' AND name = '');
-    ELSE
-        SELECT convert_from(value, 'UTF8') INTO notice FROM {schema}.records WHERE kind = '' AND name = '' FOR SHARE;
+        RETURN (SELECT value FROM {schema}.records WHERE kind = '' AND name = '');
     END IF;
-    standing := nullif(notice, '')::json ->> 'standing';
+    RETURN (SELECT value FROM {schema}.records WHERE kind = '' AND name = '' FOR SHARE);
+END
+$$;
+
+-- Refuse to write where the notice does.
+CREATE FUNCTION {schema}.check_open() RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    notice CONSTANT text := convert_from({schema}.notice(), 'UTF8');
+    standing CONSTANT text := nullif(notice, '')::json ->> 'standing';
+BEGIN
     IF standing = 'moved' THEN
         RAISE EXCEPTION 'this store has moved to %', notice::json ->> 'other'
         USING ERRCODE = 'object_not_in_prerequisite_state';
