@@ -19,7 +19,7 @@ def _memory(_request: pytest.FixtureRequest, clock: Clock) -> Open:
 
 def _sqlite(driver: str) -> Callable[[pytest.FixtureRequest, Clock], Open]:
     def make(request: pytest.FixtureRequest, clock: Clock) -> Open:
-        path = request.getfixturevalue("tmp_path") / "jobs.db"
+        path = request.getfixturevalue("tmp_path") / f"{driver}.db"
         return lambda: SqliteStore(path, driver=driver, clock=clock)
 
     return make

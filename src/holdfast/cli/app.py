@@ -37,6 +37,7 @@ COMMANDS = {
     "serve": "serve",
     "doctor": "doctor",
     "migrate": "migrate",
+    "move": "move",
     "bench": "bench",
     "completion": "completion",
     "version": "version",

@@ -29,19 +29,26 @@ class Session:
         self.tenant = ""
         self.as_json = False
 
+    @classmethod
+    def of(cls, store: str) -> "Session":
+        """One on another store."""
+        session = cls()
+        session.store = store
+        return session
+
     @contextmanager
     def open(self) -> "Iterator[Queue]":
         """The queue; its store is created if need be."""
         from ..queue.connect import connect
 
-        self._check()
-        with connect(self.store, tenant=self.tenant, join=False) as queue:
+        self.check()
+        with connect(self.store, tenant=self.tenant, join=False, follow=False) as queue:
             yield queue
 
     @contextmanager
     def existing(self) -> "Iterator[Queue]":
         """The queue of a store that is there; a missing one is not created."""
-        self._check(exists=True)
+        self.check(exists=True)
         with self.open() as queue:
             yield queue
 
@@ -49,10 +56,11 @@ class Session:
         """The same queue for many verbs at once, which the store commits together."""
         from ..queue.connect import connect_async
 
-        self._check(exists=True)
-        return connect_async(self.store, tenant=self.tenant, join=False)
+        self.check(exists=True)
+        return connect_async(self.store, tenant=self.tenant, join=False, follow=False)
 
-    def _check(self, *, exists: bool = False) -> None:
+    def check(self, *, exists: bool = False) -> None:
+        """Refuse an address that leads to no store which outlives the command, or is not there."""
         from ..queue.connect import is_served, store_file
 
         path = store_file(self.store)

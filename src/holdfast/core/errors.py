@@ -16,7 +16,10 @@
         ├── SchemaMismatch  … it was written by another version
         ├── StoreCorrupt    … it is not one, or it is damaged
         ├── StoreFull       … no space, or no number, is left
+        ├── Moved           … its jobs are in another, whose address it names
         └── Unavailable     … not now; trying again may help
+            ├── Stopped     … because it stands still while the last of it is moved
+            └── Filling     … because it is being filled from another
 
 Each has a `code` for machines; the text is for people. No payload ever appears in it.
 """
@@ -148,6 +151,42 @@ class Unavailable(StoreError):
     """The store cannot be reached now; trying again may help."""
 
     code = "UNAVAILABLE"
+
+
+class Stopped(Unavailable):
+    """Nothing is written for a moment: the last of the store is being moved. Ask again, and it is there."""
+
+    code = "STOPPED"
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        super().__init__(
+            f"this store stands still while it is moved to {address}; try again in a moment. If whoever "
+            "moves it is gone: run the same holdfast move again, or take it back with holdfast move --undo"
+        )
+
+
+class Filling(Unavailable):
+    """The store is being filled, and nobody may use it before that is done."""
+
+    code = "FILLING"
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        super().__init__(
+            f"this store is being filled from {address} by holdfast move, and cannot be used before that "
+            "is done; if whoever moves it is gone, run the same holdfast move again"
+        )
+
+
+class Moved(StoreError):
+    """All jobs of the store are in another now. `address` is that one's, without its password."""
+
+    code = "MOVED"
+
+    def __init__(self, address: str, *, token: str = "") -> None:
+        self.address, self.token = address, token
+        super().__init__(f"this store has moved to {address}; use that address")
 
 
 class Conflict(Exception):

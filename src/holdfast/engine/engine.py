@@ -7,6 +7,7 @@ upkeep has let what is due be so.
 """
 
 from collections.abc import Callable, Sequence
+from time import sleep
 from typing import Any, TypeVar
 
 from msgspec.structs import replace
@@ -14,8 +15,10 @@ from msgspec.structs import replace
 from ..core import checks, rules
 from ..core import commands as c
 from ..core.bounds import DEFAULT_RETENTION_MS
-from ..core.errors import BadInput, Conflict, HoldfastError
+from ..core.errors import BadInput, Conflict, HoldfastError, Moved, Stopped
 from ..core.job import Job, Place
+from ..core.moving import check_open
+from ..store.clock import monotonic_s
 from ..store.contract import ReadTxn, Store, Txn
 from . import upkeep
 from .batch import Batch, slot_for
@@ -26,6 +29,8 @@ from .verbs import VERBS, Ref
 
 T = TypeVar("T")
 RETENTION = "retention_ms"
+# How long a batch waits for a store that stands still because it is being moved, and looks how often.
+STOPPED_S, STOPPED_NAP_S = 30.0, 0.05
 
 
 class Done:
@@ -64,12 +69,13 @@ class Engine:
 
         def fn(txn: Txn) -> Done:
             nonlocal attempts, maker
+            check_open(txn.notice(), writes=True)
             attempts += 1
             maker = self.ids.begin(txn)
             # What a holder says it has is believed once: a swap refuses it if it is not so.
             return self._transact(txn, maker, commands, trust=attempts == 1)
 
-        done = self.store.run(fn)
+        done = self._run(fn)
         assert maker is not None
         self._committed(done, maker)
         return done
@@ -78,6 +84,7 @@ class Engine:
         """Run one command inside the caller's own transaction, which he commits or rolls back."""
 
         def fn(txn: Txn) -> Any:
+            check_open(txn.notice(), writes=True)
             maker = self.ids.begin(txn)
             if isinstance(command, c.Add):
                 reply: Any = _insert_fresh(txn, maker, command)
@@ -107,21 +114,41 @@ class Engine:
 
         def fn(txn: Txn) -> None:
             nonlocal maker
+            check_open(txn.notice(), writes=True)
             maker = self.ids.begin(txn)
             maker.ahead()
 
-        self.store.run(fn)
+        self._run(fn)
         assert maker is not None
         self.ids.adopt(maker)
 
     def read(self, fn: Callable[[ReadTxn], T]) -> T:
         """Look at the store, beside writers."""
-        return self.store.read(fn)
+
+        def look(txn: ReadTxn) -> T:
+            check_open(txn.notice(), writes=False)
+            return fn(txn)
+
+        return self.store.read(look)
+
+    def _run(self, fn: Callable[[Txn], T]) -> T:
+        """Run a batch; a store that stands still is waited for."""
+        until_s = monotonic_s() + STOPPED_S
+        while True:
+            try:
+                return self.store.run(fn)
+            except Stopped:
+                if monotonic_s() >= until_s:
+                    raise
+            sleep(STOPPED_NAP_S)
 
     def close(self) -> None:
         """Give the sysid back and let go of the store."""
         try:
             self.ids.give_back(self.store)
+        except (Moved, Stopped):
+            # The number is in the other store too, and free there when its lease has run out.
+            pass
         finally:
             self.store.close()
 

@@ -18,6 +18,7 @@ from ..core import ids
 from ..core.bounds import SYSID_LEASE_MS
 from ..core.errors import StoreFull
 from ..core.job import Record
+from ..core.moving import check_open
 from ..store.contract import Store, Txn
 from .records import SYSID
 
@@ -88,6 +89,7 @@ class IdSource:
         number, mine, floor = str(self.held.number), self.held.lease, self.held.floor
 
         def give(txn: Txn) -> None:
+            check_open(txn.notice(), writes=True)
             raw = txn.records(SYSID, [number]).get(number)
             if raw and msgspec.json.decode(raw, type=Sysid).token == mine.token:
                 until_ms = max(self.last_ms + 1, ids.time_of(floor))

@@ -11,7 +11,9 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from ..core.errors import BadInput, StoreError
 from ..store.contract import Store
+from .addresses import with_password
 from .aio import AsyncQueue
+from .following import Following
 from .options import Duration
 from .queue import Queue
 
@@ -27,6 +29,7 @@ def connect(
     lease: Duration | None = None,
     driver: str | None = None,
     join: bool = True,
+    follow: bool = True,
     clock: Callable[[], int] | None = None,
 ) -> Queue:
     """A queue on a store: a file name or `sqlite:///…`, `postgresql://…?schema=holdfast`, or `memory://`.
@@ -36,11 +39,11 @@ def connect(
     `retention` is how long ended jobs are kept (a day), `lease` how long claims last unless they say
     otherwise (a minute), `driver` which SQLite library is used: apsw, or stdlib to share connections of
     the standard library's sqlite3. The file may be your application's own database, which the store's
-    tables join; `join=False` refuses one that holds no store yet.
+    tables join; `join=False` refuses one that holds no store yet. When the jobs have moved to another store
+    (`holdfast move`) the queue goes along, if no other password is needed; `follow=False` raises `Moved`.
     """
-    return Queue(
-        store_maker(url, driver, clock, join=join), url=url, tenant=tenant, retention=retention, lease=lease
-    )
+    make_store = store_maker(url, driver, clock, join=join, follow=follow)
+    return Queue(make_store, url=url, tenant=tenant, retention=retention, lease=lease)
 
 
 def connect_async(
@@ -51,18 +54,43 @@ def connect_async(
     lease: Duration | None = None,
     driver: str | None = None,
     join: bool = True,
+    follow: bool = True,
     clock: Callable[[], int] | None = None,
 ) -> AsyncQueue:
     """The same with verbs to await; see `connect`."""
-    return AsyncQueue(
-        store_maker(url, driver, clock, join=join), url=url, tenant=tenant, retention=retention, lease=lease
-    )
+    make_store = store_maker(url, driver, clock, join=join, follow=follow)
+    return AsyncQueue(make_store, url=url, tenant=tenant, retention=retention, lease=lease)
 
 
 def store_maker(
-    url: str, driver: str | None = None, clock: Callable[[], int] | None = None, *, join: bool = True
+    url: str,
+    driver: str | None = None,
+    clock: Callable[[], int] | None = None,
+    *,
+    join: bool = True,
+    follow: bool = True,
 ) -> Callable[[], Store]:
     """What opens the store of an address; the address is checked at once."""
+    make = _maker(url, driver, clock, join=join)
+    if not follow or url.startswith("memory://"):
+        return make
+    asked = _path(url)[1] if url.startswith("sqlite://") else {}
+
+    def reopen(address: str) -> Store | None:
+        path = store_file(address)
+        if path is not None and not path.exists():
+            # Somewhere else, perhaps on another machine: it is not to be made here.
+            return None
+        # One process, one SQLite library.
+        library = None if path is None else driver or asked.get("driver")
+        return _maker(with_password(address, url), library, clock, join=False)()
+
+    return lambda: Following(make(), reopen)
+
+
+def _maker(
+    url: str, driver: str | None, clock: Callable[[], int] | None, *, join: bool
+) -> Callable[[], Store]:
     if not isinstance(url, str) or not url:
         raise BadInput("store", url, needed=STORES)
     scheme = url.partition("://")[0] if "://" in url else "sqlite"
@@ -85,7 +113,7 @@ def store_maker(
 
 def store_file(url: str) -> Path | None:
     """The file that a store of this address is kept in; None where it is in no file."""
-    store_maker(url)
+    _maker(url, None, None, join=True)
     return Path(_path(url)[0]) if url.startswith("sqlite://") or "://" not in url else None
 
 

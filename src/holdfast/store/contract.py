@@ -106,6 +106,14 @@ def is_passed(pair: tuple[str, str], passing: Passing) -> bool:
     return any(tenant in (None, pair[0]) and task in (None, pair[1]) for tenant, task in passing)
 
 
+class Turn(NamedTuple):
+    """When a tenant's task was last served; of the tenant itself where `task` is empty."""
+
+    tenant: str
+    task: str
+    served: int
+
+
 class LogRow(NamedTuple):
     """An item of a log, where it stands."""
 
@@ -246,6 +254,29 @@ class ReadTxn(Protocol):
     def find_in_log(self, log: str, keys: Collection[bytes]) -> dict[bytes, int]:
         """Where in a log these keys are, or were before their items were trimmed."""
 
+    def notice(self) -> bytes | None:
+        """What stands on the store's door (`put_notice`); nobody changes it until the commit.
+
+        Every batch asks, so it must cost next to nothing.
+        """
+
+    # Whole listings, for whoever copies a store.
+
+    def list_records(self, *, after: tuple[str, str], limit: int) -> list[tuple[str, str, bytes]]:
+        """All small records, by (kind, name), from the first above `after`; the notice is none of them."""
+
+    def list_unique(self, *, after: UniqueKey, limit: int) -> list[Unique]:
+        """Who holds which key, by key, from the first above `after`."""
+
+    def list_all_domains(self, *, after: DomainKey, limit: int) -> list[Domain]:
+        """What is kept of all domains, by (tenant, name), from the first above `after`."""
+
+    def list_turns(self) -> list[Turn]:
+        """The turns of tenants and of their tasks, all that are remembered, by name."""
+
+    def list_log_keys(self, log: str, *, after: int, limit: int) -> list[tuple[int, bytes]]:
+        """The keys of a log by where they lead, from the first above `after`; trimmed items' keys too."""
+
 
 class Txn(ReadTxn, Protocol):
     """One atomic batch."""
@@ -311,6 +342,12 @@ class Txn(ReadTxn, Protocol):
 
     def trim_log(self, log: str, *, after: int, up_to: int, keys_up_to: int) -> None:
         """Remove the items above `after` and up to an index, and the keys up to another."""
+
+    def put_notice(self, notice: bytes | None) -> None:
+        """Put this on the door. Whoever has read what stood there before has committed by then."""
+
+    def put_turns(self, turns: Sequence[Turn]) -> None:
+        """Let these have been served at these turns."""
 
 
 class Store(Protocol):

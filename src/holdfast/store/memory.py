@@ -18,15 +18,24 @@ from ..core.limits import Domain, DomainKey
 from ..core.unique import Unique, UniqueKey
 from . import turns
 from .clock import Clock, system_clock
-from .contract import ClaimQuery, CountKey, JobFilter, LogRow, Moments, Txn, Waiting, WaitingQuery, leased
-from .memory_logs import LogData
-from .memory_turns import MemoryTurns
-from .shelf import Shelf
+from .contract import (
+    ClaimQuery,
+    CountKey,
+    JobFilter,
+    LogRow,
+    Moments,
+    Turn,
+    Txn,
+    Waiting,
+    WaitingQuery,
+    leased,
+)
+from .memory_data import Data, spots_of
+from .memory_lists import MemoryLists
 
 T = TypeVar("T")
 # How often a batch is done again when what it expected has changed.
 TRIES = 100
-_EXPIRABLE = (Place.SCHEDULED, Place.READY, Place.HELD, Place.PAUSED)
 
 
 class MemoryStore:
@@ -36,7 +45,7 @@ class MemoryStore:
         self._clock = clock
         self._lock = threading.RLock()
         self._woken = threading.Event()
-        self._data = _Data()
+        self._data = Data()
 
     def run(self, fn: Callable[[Txn], T]) -> T:
         """Call `fn` under the lock; what it raises undoes what it did, and a `Conflict` does it again."""
@@ -95,45 +104,11 @@ class MemoryStore:
 
     def close(self) -> None:
         """Everything goes."""
-        self._data = _Data()
+        self._data = Data()
 
 
-class _Data:
-    """What the store holds. `shelf` has the orders of the live jobs, by what they are ordered for."""
-
-    def __init__(self) -> None:
-        self.jobs: dict[int, Job] = {}
-        self.archive: dict[int, Job] = {}
-        self.bodies: dict[tuple[int, bool], Body] = {}
-        self.uniques: dict[UniqueKey, Unique] = {}
-        self.domains: dict[DomainKey, Domain] = {}
-        self.counts: dict[CountKey, int] = {}
-        self.turns = MemoryTurns(self.counts)
-        self.records: dict[tuple[str, str], bytes] = {}
-        self.logs = LogData()
-        self.shelf = Shelf()
-        # Who is there: no part of what is kept.
-        self.here: set[str] = set()
-
-
-def _spots(job: Job) -> list[tuple[Hashable, tuple[int, int]]]:
-    """Where a live job stands: one entry for each order that it is part of."""
-    spot = (job.rank, job.id)
-    spots: list[tuple[Hashable, tuple[int, int]]] = [(job.place, spot)]
-    if job.place == Place.READY:
-        spots.append(((job.tenant, job.task), spot))
-    if job.domain is not None:
-        spots.append((((job.tenant, job.domain), job.task, job.place), spot))
-        spots.append((("domain", job.tenant, job.domain), (job.id, job.id)))
-    if job.parent_id:
-        spots.append((("parent", job.parent_id), (job.id, job.id)))
-    if job.expires_at and job.place in _EXPIRABLE:
-        spots.append(("expiring", (job.expires_at, job.id)))
-    return spots
-
-
-class _MemoryReads:
-    def __init__(self, data: _Data, now_ms: int) -> None:
+class _MemoryReads(MemoryLists):
+    def __init__(self, data: Data, now_ms: int) -> None:
         self.data = data
         self.now_ms = now_ms
 
@@ -230,7 +205,7 @@ class _MemoryReads:
 
 
 class _MemoryTxn(_MemoryReads):
-    def __init__(self, data: _Data, now_ms: int) -> None:
+    def __init__(self, data: Data, now_ms: int) -> None:
         super().__init__(data, now_ms)
         self._undo: list[Callable[[], None]] = []
 
@@ -250,9 +225,9 @@ class _MemoryTxn(_MemoryReads):
 
     def _shelve(self, job_id: int, after: Job | None) -> None:
         before = self.data.jobs.get(job_id)
-        for key, spot in _spots(before) if before else ():
+        for key, spot in spots_of(before) if before else ():
             self.data.shelf.take(key, spot)
-        for key, spot in _spots(after) if after else ():
+        for key, spot in spots_of(after) if after else ():
             self.data.shelf.put(key, spot)
         _assign(self.data.jobs, job_id, after)
 
@@ -377,6 +352,12 @@ class _MemoryTxn(_MemoryReads):
     def trim_log(self, log: str, *, after: int, up_to: int, keys_up_to: int) -> None:
         for table, key in self.data.logs.trimmed(log, after, up_to, keys_up_to):
             self._set(table, key, None)
+
+    def put_notice(self, notice: bytes | None) -> None:
+        self._set(self.data.notice, "", notice)
+
+    def put_turns(self, turns: Sequence[Turn]) -> None:
+        self.data.turns.put(turns, self._undo)
 
 
 def _assign(table: dict[Any, Any], key: Any, value: Any) -> None:

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from ..core.job import Job, Place, State
 from . import turns
-from .contract import ClaimQuery, CountKey, WaitingQuery, is_passed
+from .contract import ClaimQuery, CountKey, Turn, WaitingQuery, is_passed
 from .shelf import Shelf
 
 # The orders: tenants that have READY jobs and those that have none, lanes that have none; the lanes that
@@ -54,6 +54,21 @@ class MemoryTurns:
                 self._put_lane(pair, None, undo)
             for tenant in self._old(_RESTING_TENANTS, newest - turns.REMEMBERED):
                 self._put_tenant(tenant, None, undo)
+
+    def all(self) -> list[Turn]:
+        """See `ReadTxn.list_turns`."""
+        lanes = [Turn(*pair, standing.served) for pair, standing in self._lanes.items()]
+        whole = [Turn(tenant, "", standing.served) for tenant, standing in self._tenants.items()]
+        return [turn for turn in lanes + whole if turn.served]
+
+    def put(self, rows: Sequence[Turn], undo: Undo) -> None:
+        """See `Txn.put_turns`."""
+        for tenant, task, served in rows:
+            if task:
+                pair = (tenant, task)
+                self._put_lane(pair, self._lanes.get(pair, _UNKNOWN)._replace(served=served), undo)
+            else:
+                self._put_tenant(tenant, self._tenants.get(tenant, _UNKNOWN)._replace(served=served), undo)
 
     def counted(self, pairs: Iterable[turns.Pair], undo: Undo) -> None:
         """The counts of these lanes have changed."""

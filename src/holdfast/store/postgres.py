@@ -164,22 +164,33 @@ class PostgresStore:
         if wants:
             link.script("BEGIN;" + self._settings)
             locks.begin()
-            return self._txn(link, locks, self._time(link, ""))
-        return self._txn(link, locks, self._time(link, "BEGIN;" + self._settings))
+            return self._txn(link, locks, "")
+        return self._txn(link, locks, "BEGIN;" + self._settings)
 
-    def _time(self, link: Link, before: str) -> int:
-        """Run some statements, and ask for the time with the same breath."""
+    def _time(self, link: Link, before: str) -> tuple[int, bytes | None]:
+        """Run some statements, and ask for the notice and the time with the same breath.
+
+        In this order: a batch may have to wait for the one, and only then is told the other.
+        """
+        row = link.script(f'{before}SELECT "{self.address.schema}".notice(), {_NOW}')
+        assert row is not None
+        notice, now_ms = row
         if self._clock is not None:
-            if before:
-                link.script(before)
-            return self._clock()
-        now_ms = int(link.script(f"{before}SELECT {_NOW}"))
+            return self._clock(), notice
         self._heard = (now_ms, monotonic_s())
-        return now_ms
+        return now_ms, notice
 
-    def _txn(self, link: Link, locks: Locks, now_ms: int) -> PostgresTxn:
-        schema = self.address.schema
-        txn = PostgresTxn(link, self._writing, now_ms, schema=schema, locks=locks, limited=self._limited)
+    def _txn(self, link: Link, locks: Locks, before: str) -> PostgresTxn:
+        now_ms, notice = self._time(link, before)
+        txn = PostgresTxn(
+            link,
+            self._writing,
+            now_ms,
+            schema=self.address.schema,
+            locks=locks,
+            limited=self._limited,
+            notice=notice,
+        )
         txn.at_ms = now_ms if self._clock is None else 0
         return txn
 
@@ -204,15 +215,18 @@ class PostgresStore:
 
     def read(self, fn: Callable[[ReadTxn], T]) -> T:
         """Call `fn` on one view of the schema as it is now, beside whoever writes."""
+        schema = self.address.schema
         return self._look(
-            lambda link, now_ms: fn(PostgresReads(link, self._reading, now_ms, schema=self.address.schema))
+            lambda link, now_ms, notice: fn(
+                PostgresReads(link, self._reading, now_ms, schema=schema, notice=notice)
+            )
         )
 
-    def _look(self, fn: Callable[[Link, int], T]) -> T:
+    def _look(self, fn: Callable[[Link, int, bytes | None], T]) -> T:
         def attempt() -> T:
             with self._pool.link() as link:
                 try:
-                    return fn(link, self._time(link, _VIEW + self._settings))
+                    return fn(link, *self._time(link, _VIEW + self._settings))
                 finally:
                     _roll_back(link)
 
@@ -243,7 +257,7 @@ class PostgresStore:
         try:
             locks = Locks(link, self._writing, wants)
             locks.begin()
-            result = fn(self._txn(link, locks, self._time(link, "")))
+            result = fn(self._txn(link, locks, ""))
             if self.address.notify:
                 # Heard when the caller commits, by all, ourselves too.
                 link.value("SELECT pg_notify(%s, '')", (channel(self.address.schema),))
@@ -258,7 +272,7 @@ class PostgresStore:
         theirs = place_of(link, self.address.schema)
         if self._place != theirs:
             # Perhaps the server was started anew.
-            self._place = self._look(lambda ours, _: place_of(ours, self.address.schema))
+            self._place = self._look(lambda ours, *_: place_of(ours, self.address.schema))
             check_place(link, self.address, self._place)
 
     # Whoever adds by a caller's connection has to have the right to its numbers before: taken inside his
@@ -272,7 +286,7 @@ class PostgresStore:
         heard = self._heard
         if heard is None or monotonic_s() - heard[1] > CLOCK_TRUSTED_S:
             try:
-                heard = (self._look(lambda _, now_ms: now_ms), monotonic_s())
+                heard = (self._look(lambda _, now_ms, __: now_ms), monotonic_s())
             except Unavailable:
                 if heard is None:
                     raise
@@ -327,14 +341,14 @@ class PostgresStore:
         """What is wrong, for `doctor`."""
         try:
             return self._look(
-                lambda link, now_ms: complaints(link, self.address, now_ms, own=self._clock is None)
+                lambda link, now_ms, _: complaints(link, self.address, now_ms, own=self._clock is None)
             )
         except HoldfastError as error:
             return [str(error)]
 
     def facts(self) -> dict[str, str]:
         """Version, settings and sizes."""
-        return self._look(lambda link, _: particulars(link, self.address))
+        return self._look(lambda link, *_: particulars(link, self.address))
 
     def close(self) -> None:
         """Let go of all connections."""

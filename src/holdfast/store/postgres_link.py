@@ -30,13 +30,12 @@ class Link:
         """Run a statement; how many rows it changed."""
         return self._cursor.execute(sql, values).rowcount
 
-    def script(self, sql: str) -> Any:
-        """Run several statements at once; the last value of the last of them."""
+    def script(self, sql: str) -> tuple[Any, ...] | None:
+        """Run several statements at once; the first row of the last of them."""
         cursor = self._cursor.execute(sql)
         while cursor.nextset():
             pass
-        row = cursor.fetchone() if cursor.description else None
-        return row[-1] if row else None
+        return cursor.fetchone() if cursor.description else None
 
     @property
     def is_open(self) -> bool:

@@ -12,6 +12,7 @@ from ..core.unique import Unique, UniqueKey
 from . import turns
 from .contract import CountKey, JobFilter, LogRow, Moments, Waiting, WaitingQuery
 from .postgres_link import Link, Values
+from .postgres_lists import PostgresLists
 from .postgres_presence import sees
 from .postgres_sql import numbers, raws, texts
 from .postgres_turns import PostgresTurns
@@ -32,11 +33,15 @@ _STATES = {
 _RUNNING: set[Place | State | None] = {Place.RUNNING, State.RUNNING}
 
 
-class PostgresReads:
+class PostgresReads(PostgresLists):
     """A view of the store; see `ReadTxn` for what each verb promises."""
 
-    def __init__(self, link: Link, sql: dict[str, str], now_ms: int, *, schema: str) -> None:
+    def __init__(
+        self, link: Link, sql: dict[str, str], now_ms: int, *, schema: str, notice: bytes | None = None
+    ) -> None:
         self.link, self.sql, self.now_ms, self.schema = link, sql, now_ms, schema
+        # It came along with the time; an empty one says nothing.
+        self._notice = notice or None
         self.turns = PostgresTurns(link, sql, schema)
         # When the domains that were last read had been written.
         self.domains_at_ms = 0
@@ -176,6 +181,10 @@ class PostgresReads:
         """Items of a log in order."""
         rows = self.link.rows(self.sql["read_log"], (log, after, limit))
         return [LogRow(at, key, body if raw is None else raw) for at, key, body, raw in rows]
+
+    def notice(self) -> bytes | None:
+        """What stands on the door."""
+        return self._notice
 
     def find_in_log(self, log: str, keys: Collection[bytes]) -> dict[bytes, int]:
         """Where in a log these keys are."""

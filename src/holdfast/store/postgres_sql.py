@@ -92,7 +92,11 @@ def migrations(schema: str) -> list[str]:
     folder = files(__package__).joinpath("migrations", "postgres")
     names = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".sql"))
     texts = [folder.joinpath(name).read_text("utf-8") for name in names]
-    fills = {"{schema}": f'"{schema}"', "{channel}": f"'{channel(schema)}'"}
+    fills = {
+        "{schema}": f'"{schema}"',
+        "{channel}": f"'{channel(schema)}'",
+        "{notice_lock}": str(lock_number(schema, "notice")),
+    }
     for mark, fill in fills.items():
         texts = [text.replace(mark, fill) for text in texts]
     return texts

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from ..core.job import Job
 from . import turns
-from .contract import ClaimQuery, WaitingQuery
+from .contract import ClaimQuery, Turn, WaitingQuery
 from .postgres_link import Link
 from .postgres_sql import lock_number, numbers, switches, texts
 
@@ -69,6 +69,15 @@ class PostgresTurns:
         if turns.is_sweep(last, newest := last + len(served.lanes)):
             for name in ("forget_lanes", "forget_tenants"):
                 self._link.change(self._sql[name], (newest - turns.REMEMBERED, turns.SWEPT_AT_ONCE))
+
+    def put(self, rows: Sequence[Turn]) -> None:
+        """See `Txn.put_turns`."""
+        if lanes := [turn for turn in rows if turn.task]:
+            tenants, tasks, served = zip(*lanes, strict=True)
+            self._link.change(self._sql["put_lane_turns"], (texts(tenants), texts(tasks), numbers(served)))
+        if whole := [turn for turn in rows if not turn.task]:
+            tenants, _, served = zip(*whole, strict=True)
+            self._link.change(self._sql["put_tenant_turns"], (texts(tenants), numbers(served)))
 
     def locks_of(self, pairs: Mapping[turns.Pair, int]) -> list[int]:
         """What is to be locked, shared, by whoever adds to these lanes (those whose number is above zero)."""

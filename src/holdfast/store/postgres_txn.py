@@ -16,7 +16,7 @@ from ..core.errors import Conflict
 from ..core.job import Body, Job, Place
 from ..core.limits import Domain, DomainKey
 from ..core.unique import Unique, UniqueKey
-from .contract import ClaimQuery, CountKey, LogRow
+from .contract import ClaimQuery, CountKey, LogRow, Turn
 from .form import encode, rest_maker, rest_of
 from .postgres_claim import Taker
 from .postgres_link import Link
@@ -48,8 +48,9 @@ class PostgresTxn(PostgresReads):
         schema: str,
         locks: Locks,
         limited: set[DomainKey],
+        notice: bytes | None,
     ) -> None:
-        super().__init__(link, sql, now_ms, schema=schema)
+        super().__init__(link, sql, now_ms, schema=schema, notice=notice)
         self._limited = limited
         self._locks = locks
         # The number and the mark of this transaction, once it has them; how many rows the counts have of it.
@@ -304,6 +305,17 @@ class PostgresTxn(PostgresReads):
         self._write("trim_log", (log, after, up_to))
         if keys_up_to > 0:
             self._write("trim_log_keys", (log, keys_up_to))
+
+    def put_notice(self, notice: bytes | None) -> None:
+        """Put this on the door: the record without a kind and a name. Every batch has that lock, shared."""
+        self.link.value("SELECT pg_advisory_xact_lock(%s)", (self._lock("notice"),))
+        self._write("put_records", ("", texts([""]), raws([notice or b""])))
+        self._notice = notice
+
+    def put_turns(self, turns: Sequence[Turn]) -> None:
+        """Let these have been served at these turns."""
+        self.wrote = True
+        self.turns.put(turns)
 
     def marked(self) -> bool:
         """Leave a mark by which it can be seen whether this was committed; False if nothing was written."""

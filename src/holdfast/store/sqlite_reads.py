@@ -13,16 +13,14 @@ from ..core.unique import Unique, UniqueKey
 from . import turns
 from .contract import CountKey, JobFilter, LogRow, Moments, Waiting, WaitingQuery
 from .sqlite_driver import Link
+from .sqlite_lists import SqliteLists, Told, as_bytes
 from .sqlite_presence import Presence
 from .sqlite_sql import JOBS, SQL, as_jobs, children, in_rows, listed, waiting_tasks
 
-# Text as it is; bytes as hexadecimal text in a list, which nothing else ever is.
-_Told = str | list[str]
-
 _JOBS = msgspec.json.Decoder(list[Job])
-_BODIES = msgspec.json.Decoder(list[tuple[int, _Told]])
-_RECORDS = msgspec.json.Decoder(list[tuple[str, _Told]])
-_LOG = msgspec.json.Decoder(list[tuple[int, str | None, _Told]])
+_BODIES = msgspec.json.Decoder(list[tuple[int, Told]])
+_RECORDS = msgspec.json.Decoder(list[tuple[str, Told]])
+_LOG = msgspec.json.Decoder(list[tuple[int, str | None, Told]])
 _PLACED = msgspec.json.Decoder(list[tuple[int, int]])
 _DOMAINS = msgspec.json.Decoder(list[Domain])
 _UNIQUES = msgspec.json.Decoder(list[tuple[int, int, int]])
@@ -51,7 +49,7 @@ _SMALL_STATES = (State.RUNNING, State.PAUSED, State.FINISHED, State.FAILED, Stat
 _SMALL_PLACES = (Place.RUNNING, Place.PAUSED, Place.DONE)
 
 
-class SqliteReads:
+class SqliteReads(SqliteLists):
     """A view of the store; see `ReadTxn` for what each verb promises."""
 
     def __init__(self, link: Link, now_ms: int, presence: Presence | None = None) -> None:
@@ -212,7 +210,7 @@ class SqliteReads:
             answer = self.link.value(SQL["records"], (kind,))
         else:
             answer = self.link.value(SQL["records_named"], (kind, listed(names))) if names else None
-        return {name: _as_bytes(told) for name, told in _RECORDS.decode(answer)} if answer is not None else {}
+        return {name: as_bytes(told) for name, told in _RECORDS.decode(answer)} if answer is not None else {}
 
     def present(self, name: str) -> bool:
         """Whether somebody is there under a name."""
@@ -236,12 +234,8 @@ class SqliteReads:
         return found
 
 
-def _untold(told: _Told) -> Body:
+def _untold(told: Told) -> Body:
     return told if isinstance(told, str) else bytes.fromhex(told[0])
-
-
-def _as_bytes(told: _Told) -> bytes:
-    return told.encode() if isinstance(told, str) else bytes.fromhex(told[0])
 
 
 def _conditions(query: JobFilter) -> tuple[str, list[Any]]:

@@ -16,8 +16,8 @@ from ..core.errors import Conflict
 from ..core.job import Body, Job, Place
 from ..core.limits import Domain
 from ..core.unique import Unique, UniqueKey
-from . import turns
-from .contract import ClaimQuery, CountKey, LogRow
+from . import turns as order
+from .contract import ClaimQuery, CountKey, LogRow, Turn
 from .form import encode, rest_maker, rest_of
 from .sqlite_claim import pick
 from .sqlite_driver import Link
@@ -164,14 +164,14 @@ class SqliteTxn(SqliteReads):
     def _serve(self, jobs: Sequence[Job], query: ClaimQuery) -> None:
         if (last := self._last_turn({(job.tenant, job.task) for job in jobs})) is None:
             return
-        served = turns.served(jobs, query, last)
+        served = order.served(jobs, query, last)
         self._write("serve_lanes", [(*pair, 0, turn) for pair, turn in served.lanes.items()])
         self._write("serve_tenants", [(tenant, 0, turn) for tenant, turn in served.tenants.items()])
-        if turns.is_sweep(last, newest := last + len(served.lanes)):
+        if order.is_sweep(last, newest := last + len(served.lanes)):
             for name in ("forget_lanes", "forget_tenants"):
-                self.link.change(SQL[name], (newest - turns.REMEMBERED, turns.SWEPT_AT_ONCE))
+                self.link.change(SQL[name], (newest - order.REMEMBERED, order.SWEPT_AT_ONCE))
 
-    def _last_turn(self, pairs: set[turns.Pair]) -> int | None:
+    def _last_turn(self, pairs: set[order.Pair]) -> int | None:
         """The number of the newest turn; None if it was that of the only pair: then nothing changes."""
         if len(pairs) > 1:
             last: int = self.link.value(SQL["last_turn"])
@@ -228,6 +228,15 @@ class SqliteTxn(SqliteReads):
         self.changed += self.link.change(SQL["trim_log"], (log, after, up_to))
         if keys_up_to > 0:
             self.changed += self.link.change(SQL["trim_log_keys"], (log, keys_up_to))
+
+    def put_notice(self, notice: bytes | None) -> None:
+        """Put this on the door: the record without a kind and a name."""
+        self.put_records("", {"": notice})
+
+    def put_turns(self, turns: Sequence[Turn]) -> None:
+        """Let these have been served at these turns."""
+        self._write("serve_lanes", [(turn.tenant, turn.task, 0, turn.served) for turn in turns if turn.task])
+        self._write("serve_tenants", [(turn.tenant, 0, turn.served) for turn in turns if not turn.task])
 
 
 def _row(job: Job) -> tuple[Any, ...]:

@@ -17,6 +17,7 @@ No test asks which store it has.
 from .stores.batches import *  # noqa: F403
 from .stores.claims import *  # noqa: F403
 from .stores.jobs import *  # noqa: F403
+from .stores.listings import *  # noqa: F403
 from .stores.logs import *  # noqa: F403
 from .stores.names import *  # noqa: F403
 from .stores.orders import *  # noqa: F403

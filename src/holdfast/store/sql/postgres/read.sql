@@ -133,3 +133,21 @@ ORDER BY rank, id LIMIT 1
 
 -- name: named_ready
 SELECT id FROM {schema}.jobs WHERE tenant = %s AND task = %s AND place = 2 AND NOT mock ORDER BY rank, id LIMIT 1
+
+-- The notice is the record without a kind and a name: so it comes before all others, and is in no listing.
+-- name: list_records
+SELECT kind, name, value FROM {schema}.records WHERE (kind, name) > (%s, %s) ORDER BY kind, name LIMIT %s
+
+-- name: list_unique
+SELECT tenant, task, key, job_id, until_ms FROM {schema}.uniques
+WHERE (tenant, task, key) > (%s, %s, %s::bytea) ORDER BY tenant, task, key LIMIT %s
+
+-- name: list_all_domains
+SELECT record FROM {schema}.domains WHERE (tenant, name) > (%s, %s::bytea) ORDER BY tenant, name LIMIT %s
+
+-- name: list_turns
+SELECT tenant, task, served FROM {schema}.lanes WHERE served > 0
+UNION ALL SELECT tenant, '', served FROM {schema}.tenants WHERE served > 0
+
+-- name: list_log_keys
+SELECT item, key FROM {schema}.log_keys WHERE log = %s AND item > %s ORDER BY item LIMIT %s

@@ -143,3 +143,14 @@ WITH empty AS MATERIALIZED (
     FOR UPDATE SKIP LOCKED
 )
 UPDATE {schema}.tenants SET ready = false FROM empty WHERE tenants.tenant = empty.tenant
+
+-- Turns as they were in another store; nobody else is there yet.
+-- name: put_lane_turns
+INSERT INTO {schema}.lanes (tenant, task, ready, served)
+SELECT tenant, task, false, served FROM unnest(%s::text[], %s::text[], %s::bigint[]) AS new (tenant, task, served)
+ON CONFLICT (tenant, task) DO UPDATE SET served = excluded.served
+
+-- name: put_tenant_turns
+INSERT INTO {schema}.tenants (tenant, ready, served)
+SELECT tenant, false, served FROM unnest(%s::text[], %s::bigint[]) AS new (tenant, served)
+ON CONFLICT (tenant) DO UPDATE SET served = excluded.served

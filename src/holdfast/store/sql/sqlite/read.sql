@@ -167,3 +167,35 @@ WHERE place = 2 AND mock = 0 AND tenant = ? AND task = ? ORDER BY rank, id LIMIT
 -- name: named
 SELECT id FROM holdfast_jobs INDEXED BY holdfast_place
 WHERE tenant = ? AND task = ? AND place = ? AND mock = ? ORDER BY rank, id LIMIT 1
+
+-- The notice is the record without a kind and a name: so it comes before all others, and is in no listing.
+-- name: notice
+SELECT CAST(value AS BLOB) FROM holdfast_records WHERE kind = '' AND name = ''
+
+-- name: list_records
+SELECT CAST('[' || group_concat('[' || json_quote(kind) || ',' || json_quote(name) || ',' || CASE typeof(value)
+    WHEN 'text' THEN json_quote(value) ELSE '["' || hex(value) || '"]' END || ']') || ']' AS BLOB)
+FROM (SELECT kind, name, value FROM holdfast_records WHERE (kind, name) > (?, ?) ORDER BY kind, name LIMIT ?)
+
+-- name: list_unique
+SELECT CAST('[' || group_concat('[' || json_quote(tenant) || ',' || json_quote(task) || ',"' || hex(key) || '",'
+    || job_id || ',' || until_ms || ']') || ']' AS BLOB)
+FROM (SELECT * FROM holdfast_uniques WHERE (tenant, task, key) > (?, ?, ?) ORDER BY tenant, task, key LIMIT ?)
+
+-- name: list_all_domains
+SELECT CAST('[' || group_concat(record) || ']' AS BLOB) FROM (
+    SELECT record FROM holdfast_domains WHERE (tenant, name) > (?, ?) ORDER BY tenant, name LIMIT ?
+)
+
+-- name: list_turns
+SELECT CAST('[' || group_concat(json_array(tenant, task, served)) || ']' AS BLOB) FROM (
+    SELECT tenant, task, served FROM holdfast_lanes WHERE served > 0
+    UNION ALL SELECT tenant, '', served FROM holdfast_tenants WHERE served > 0
+    ORDER BY tenant, task
+)
+
+-- name: list_log_keys
+SELECT CAST('[' || group_concat('[' || item || ',"' || hex(key) || '"]') || ']' AS BLOB) FROM (
+    SELECT item, key FROM holdfast_log_keys INDEXED BY holdfast_log_places
+    WHERE log = ? AND item > ? ORDER BY item LIMIT ?
+)

@@ -1,0 +1,54 @@
+"""Addresses of stores as people may see them, and as a store may keep them: without passwords."""
+
+import re
+from pathlib import Path
+from urllib.parse import parse_qsl, urlsplit, urlunsplit
+
+# What stands in the query of an address and is nobody's business.
+_SECRET = re.compile(r"pass|secret|token|credential", re.IGNORECASE)
+# Several addresses may be one: those of the shards of a store.
+_SEVERAL = re.compile(r",(?=[a-z+]+://)")
+
+
+def bare_url(url: str) -> str:
+    """An address that can be kept: whole, so that it leads there, but without any password.
+
+    A file is named from the root, so that it is the same wherever one stands.
+    """
+    return ",".join(map(_bare, _SEVERAL.split(url)))
+
+
+def _bare(url: str) -> str:
+    head, mark, tail = url.partition("://")
+    if not mark:
+        return str(Path(url).resolve())
+    userinfo, at, where = tail.rpartition("@")
+    place, question, query = where.partition("?")
+    if head == "sqlite" and place.startswith("/"):
+        place = "/" + str(Path(place.removeprefix("/")).resolve())
+    kept = "&".join(pair for pair in query.split("&") if pair and not _SECRET.search(pair.partition("=")[0]))
+    return f"{head}{mark}{userinfo.partition(':')[0]}{at}{place}{question if kept else ''}{kept}"
+
+
+def with_password(address: str, own: str) -> str:
+    """An address with the password of another, if it is the same user's on the same server.
+
+    One's own password is never sent to anybody else.
+    """
+    try:
+        theirs, ours = urlsplit(address), urlsplit(own)
+        same = (theirs.scheme, theirs.username, theirs.hostname, theirs.port) == (
+            ours.scheme,
+            ours.username,
+            ours.hostname,
+            ours.port,
+        )
+    except ValueError:
+        return address
+    asked = dict(parse_qsl(theirs.query)), dict(parse_qsl(ours.query))
+    where = [{name: query.get(name) for name in ("host", "hostaddr", "port", "user")} for query in asked]
+    if not same or where[0] != where[1] or ours.password is None or theirs.hostname is None:
+        return address
+    user, _, server = theirs.netloc.rpartition("@")
+    secret = ours.netloc.rpartition("@")[0].partition(":")[2]
+    return urlunsplit(theirs._replace(netloc=f"{user}:{secret}@{server}"))

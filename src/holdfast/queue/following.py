@@ -1,0 +1,146 @@
+"""A store that goes along when its jobs move: what is asked of it is asked of the new one from then on.
+
+    verb ──▶ the store at hand ──Moved──▶ open the address it names ──▶ does that bear the move's token?
+                                                                         yes: it is the store at hand
+                                                                         no, or it is not there: Moved
+
+An owner keeps its number, its claims and its ids, all of which have moved too. The address in a notice has no
+password. One's own is used for the same user on the same server, and never sent anywhere else; where another
+is needed the verb answers `Moved`, and people say the new address.
+"""
+
+import logging
+import threading
+from collections.abc import Callable
+from time import sleep
+from typing import Any, TypeVar
+
+from ..core.errors import HoldfastError, Moved
+from ..core.moving import Notice, Standing, read_notice
+from ..store.clock import monotonic_s
+from ..store.contract import ReadTxn, Store, Txn
+
+T = TypeVar("T")
+# From one store to the next, and the next: more is a circle.
+HOPS = 8
+# How long a new store is waited for that is about to be opened.
+PATIENCE_S, NAP_S = 30.0, 0.05
+
+log = logging.getLogger("holdfast")
+
+
+class Following:
+    """The store at hand, which may become another. `reopen` opens the one of an address, if it is there."""
+
+    def __init__(self, store: Store, reopen: Callable[[str], Store | None]) -> None:
+        self._store, self._reopen = store, reopen
+        self._left: list[Store] = []
+        self._names: list[str] = []
+        self._lock = threading.Lock()
+
+    def run(self, fn: Callable[[Txn], T]) -> T:
+        """See `Store.run`."""
+        return self._follow(lambda store: store.run(fn))
+
+    def read(self, fn: Callable[[ReadTxn], T]) -> T:
+        """See `Store.read`."""
+        return self._follow(lambda store: store.read(fn))
+
+    def _follow(self, ask: Callable[[Store], T]) -> T:
+        for _ in range(HOPS):
+            store = self._store
+            try:
+                return ask(store)
+            except Moved as moved:
+                self._go(store, moved)
+        return ask(self._store)
+
+    def _go(self, store: Store, moved: Moved) -> None:
+        """Let the store that this one has moved to be the one at hand, or raise `moved`."""
+        with self._lock:
+            if self._store is not store:
+                # Another thread was faster.
+                return
+            try:
+                found = self._reopen(moved.address)
+            except HoldfastError:
+                found = None
+            if found is None:
+                raise moved
+            if not _is_the_one(found, moved):
+                found.close()
+                raise moved
+            log.warning("the store has moved to %s, and is used there; change its address", moved.address)
+            for name in self._names:
+                found.appear(name)
+            # Not closed: another thread may be at it, or wait there.
+            self._left.append(store)
+            self._store = found
+            store.interrupt()
+
+    def borrow(self, connection: Any, fn: Callable[[Txn], T]) -> T:
+        """See `Store.borrow`. A caller's connection leads where it leads: it cannot follow."""
+        return self._store.borrow(connection, fn)
+
+    @property
+    def lends_apart(self) -> bool:
+        """Whether numbers are to be had before a connection is borrowed."""
+        return getattr(self._store, "lends_apart", False)
+
+    def now_ms(self) -> int:
+        """See `Store.now_ms`."""
+        return self._store.now_ms()
+
+    def wait(self, timeout_s: float) -> bool:
+        """See `Store.wait`."""
+        return self._store.wait(timeout_s)
+
+    def notify(self) -> None:
+        """See `Store.notify`."""
+        self._store.notify()
+
+    def interrupt(self) -> None:
+        """See `Store.interrupt`."""
+        for store in (*self._left, self._store):
+            store.interrupt()
+
+    def appear(self, name: str) -> bool:
+        """See `Store.appear`; in the next store too."""
+        with self._lock:
+            self._names.append(name)
+            return self._store.appear(name)
+
+    def check(self) -> list[str]:
+        """See `Store.check`."""
+        return self._store.check()
+
+    def facts(self) -> dict[str, str]:
+        """See `Store.facts`."""
+        return self._store.facts()
+
+    def close(self) -> None:
+        """See `Store.close`."""
+        for store in (self._store, *self._left):
+            store.close()
+
+
+def _is_the_one(store: Store, moved: Moved) -> bool:
+    """Whether a store was filled by that move; one that is about to be opened is waited for."""
+    until_s = monotonic_s() + PATIENCE_S
+    while True:
+        try:
+            notice = store.read(_notice)
+        except HoldfastError:
+            return False
+        if notice is None or not moved.token:
+            return False
+        if notice.standing is not Standing.FILLING:
+            return notice.origin == moved.token
+        if notice.token != moved.token or monotonic_s() >= until_s:
+            return False
+        sleep(NAP_S)
+
+
+def _notice(txn: ReadTxn) -> Notice | None:
+    raw = txn.notice()
+    return read_notice(raw) if raw else None

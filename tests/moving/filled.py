@@ -1,0 +1,110 @@
+"""A store with something of everything in it, and all that can be seen of one."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from holdfast.core import commands as c
+from holdfast.core.indexed import LogItem
+from holdfast.core.job import Job
+from holdfast.core.moving import read_notice
+from holdfast.engine.move import Move
+from holdfast.engine.parts import LogItems, LogKeys, Part, Settled, logs_of, standing
+from holdfast.queue.queue import Queue
+from holdfast.store.contract import ReadTxn, Store, WaitingQuery
+from holdfast.testing.clock import MovedClock
+
+
+class Two(NamedTuple):
+    """Two empty stores, by what opens them."""
+
+    open_source: Callable[[], Store]
+    open_target: Callable[[], Store]
+    clock: MovedClock
+
+    def move(self, source: Store, target: Store, **options: Any) -> Move:
+        """A move that has not begun."""
+        return Move(source, target, here="here", there="there", **{"batch": 4} | options)
+
+
+def make_queue(open_store: Callable[[], Store]) -> Queue:
+    """A queue, like a process of its own."""
+    return Queue(open_store, url="the store under test")
+
+
+def fill(queue: Queue) -> list[Job]:
+    """Something of everything; the jobs that run now."""
+    queue.limit("cdn", rate=0.5)
+    queue.limit("api-*", concurrency=1)
+    queue.pause("paused")
+    queue.schedule("nightly", "sweep", {"n": 1}, every="1h")
+    for n in range(5):
+        queue.add("resize", {"n": n}, domain="cdn", priority=100 * n)
+        queue.add("call", {"n": n}, domain="api-1")
+        queue.add("plain", {"n": n})
+    queue.add("paused")
+    queue.add("later", delay="1h")
+    queue.add("raw", b"\x00\xff")
+    queue.add("empty", b"")
+    queue.add("once", unique="k", unique_for="1h")
+    queue.add("kept", unique="held")
+    queue.add("whole")
+    queue.add("broken", attempts=1)
+    _work(queue)
+    _log(queue)
+    running = [job for task in ("resize", "call", "plain") for job in queue.claim([task], renew=False)]
+    running[0].progress(0.5, "half way")
+    queue.line.committer.ask(c.Log(hold=running[0]._lease.hold, lines=("one", "two")))
+    queue.line.committer.ask(c.Step(hold=running[0]._lease.hold, name="a", result="1"))
+    return [queue.get(job.id) for job in running]
+
+
+def _work(queue: Queue) -> None:
+    for task, result in (("raw", b"\xff\x00"), ("once", {"ok": True}), ("empty", "")):
+        job = queue.next([task], renew=False)
+        assert job is not None
+        queue.line.committer.ask(c.Log(hold=job._lease.hold, lines=(task,)))
+        job.done(result)
+    whole, broken = queue.next(["whole"], renew=False), queue.next(["broken"], renew=False)
+    assert whole is not None
+    assert broken is not None
+    whole.add("part", {"of": "whole"})
+    whole.add("part", {"of": "whole"})
+    whole.done()
+    part = queue.next(["part"], renew=False)
+    assert part is not None
+    part.done("seen by its parent")
+    broken.fail("no")
+
+
+def _log(queue: Queue) -> None:
+    ask = queue.line.committer.ask
+    items = tuple(LogItem(data=f"{n}", key=b"%d" % n) for n in range(1, 8))
+    ask(c.Append(log="events", items=(*items, LogItem(data=b"\x00"))))
+    ask(c.StartProgress(name="reader", log="events"))
+    ask(c.MoveProgress(name="reader", to=5))
+    ask(c.TrimLog(log="events", keep_keys=6))
+
+
+def seen(store: Store) -> dict[str, list[Any]]:
+    """All rows of all parts, and the orders that a store keeps them in."""
+
+    def see(txn: ReadTxn) -> dict[str, list[Any]]:
+        logs = [
+            part
+            for name, ends in logs_of(txn).items()
+            for part in (LogItems(name, ends), LogKeys(name, ends))
+        ]
+        found: dict[str, list[Any]] = {}
+        parts: list[Part[Any, Any]] = [Settled(deep=True), *standing(), *logs]
+        for part in parts:
+            found[part.name] = [part.seen(row) for row in part.page(txn, part.start, 10_000)]
+        waiting = txn.waiting(WaitingQuery(limit=100))
+        return found | {"moments": list(txn.moments()), "waiting": list(waiting)}
+
+    return store.read(see)
+
+
+def standing_of(store: Store) -> str:
+    """What the notice on a store's door says."""
+    raw = store.read(lambda txn: txn.notice())
+    return read_notice(raw).standing.value if raw else ""
