@@ -110,6 +110,15 @@ class PostgresServer:
         """The same by the network, or by something that stands between."""
         return f"postgresql://postgres:secret@127.0.0.1:{port or self.port}/postgres?schema={schema}"
 
+    @property
+    def dsn(self) -> str:
+        """The same for psycopg, by the socket."""
+        return f"host={self.folder} port={self.port} user=postgres dbname=postgres"
+
+    def sqlalchemy_url(self, driver: str) -> str:
+        """The same for SQLAlchemy, by one of its drivers."""
+        return f"postgresql+{driver}://postgres@127.0.0.1:{self.port}/postgres"
+
     def connect(self) -> "psycopg.Connection[tuple[object, ...]]":
         """A connection of one's own, that commits by itself."""
         return psycopg.connect(

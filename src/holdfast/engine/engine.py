@@ -6,6 +6,7 @@ A command that breaks a rule fails alone. A reply means *durably committed*. Cla
 upkeep has let what is due be so.
 """
 
+import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -94,6 +95,24 @@ class Engine:
         if isinstance(reply, Exception):
             raise reply
         return reply
+
+    async def execute_in_async(self, connection: Any, command: c.Command) -> Any:
+        """The same on a connection of asyncio's kind, where the store knows such."""
+        lend = getattr(self.store, "lend", None)
+        if lend is None:
+            needed = (
+                "absent: only PostgreSQL has connections to await; others go to a queue of holdfast.connect"
+            )
+            raise BadInput("connection", f"a {type(connection).__name__}", needed=needed)
+        link = await lend(connection)
+        work = asyncio.create_task(asyncio.to_thread(self.execute_in, link, command))
+        try:
+            return await asyncio.shield(work)
+        except asyncio.CancelledError:
+            # The connection is the caller's again only when nobody else speaks on it.
+            await asyncio.wait([work])
+            work.exception()
+            raise
 
     def _number_ahead(self, count: int) -> None:
         """Have a number for some time to come, by a transaction of our own.

@@ -22,8 +22,8 @@ from ..core.limits import DomainKey
 from .clock import Clock, monotonic_s
 from .contract import ReadTxn, Txn
 from .postgres_faults import Lost, Pooled, faults, is_lost
-from .postgres_lend import check_place, lent, place_of
-from .postgres_link import Link
+from .postgres_lend import check_place, lend, lent, place_of
+from .postgres_link import Link, PsycopgLink
 from .postgres_locks import Locks, Wants
 from .postgres_open import make_ready, migrate, script
 from .postgres_pool import Pool
@@ -88,7 +88,7 @@ class PostgresStore:
     def __repr__(self) -> str:
         return f"PostgresStore({self.address.shown!r})"
 
-    def _make_ready(self, link: Link) -> None:
+    def _make_ready(self, link: PsycopgLink) -> None:
         make_ready(link, self.address)
         if link.value("SELECT current_setting('is_superuser')") == "on":
             self._settings = _SETTINGS + _SOON
@@ -158,7 +158,7 @@ class PostgresStore:
         self._appended += txn.appended
         return result
 
-    def _begun(self, link: Link, wants: Wants) -> PostgresTxn:
+    def _begun(self, link: PsycopgLink, wants: Wants) -> PostgresTxn:
         """A batch that has what it waited for; only then is it told the time."""
         locks = Locks(link, self._writing, wants)
         if wants:
@@ -237,6 +237,10 @@ class PostgresStore:
             f"{self.address.shown}: somebody else has changed the same since your transaction began; "
             "roll it back, and try again"
         )
+
+    async def lend(self, connection: Any) -> Any:
+        """A caller's connection of asyncio's kind as `borrow` takes it, outside the loop's thread."""
+        return await lend(connection)
 
     def _inside(self, link: Link, fn: Callable[[Txn], T], wants: Wants) -> T:
         link.script("SAVEPOINT holdfast")
@@ -359,7 +363,7 @@ def _is_under_way(link: Link, xid: str) -> bool:
         return False
 
 
-def _roll_back(link: Link) -> None:
+def _roll_back(link: PsycopgLink) -> None:
     try:
         if link.is_open and link.in_transaction:
             link.script("ROLLBACK")

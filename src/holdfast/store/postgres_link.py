@@ -1,6 +1,7 @@
-"""One connection to PostgreSQL, ours or a caller's own: the same three verbs for either."""
+"""One connection to PostgreSQL, ours or a caller's own: the same verbs, whatever the library."""
 
-from typing import Any
+from abc import ABC, abstractmethod
+from typing import Any, NamedTuple
 
 import psycopg
 from psycopg.rows import tuple_row
@@ -9,34 +10,63 @@ Values = tuple[Any, ...] | dict[str, Any]
 Connection = psycopg.Connection[Any]
 
 
-class Link:
+class Answer(NamedTuple):
+    """What came of a statement: its rows, and how many it found or changed."""
+
+    rows: list[tuple[Any, ...]]
+    changed: int
+
+
+class Link(ABC):
     """A connection. Not for two threads at once."""
+
+    @abstractmethod
+    def ask(self, sql: str, values: Values = ()) -> Answer:
+        """Run one statement; without values, several at once, of which the last one answers."""
+
+    @property
+    @abstractmethod
+    def is_open(self) -> bool:
+        """Whether it leads anywhere, as far as is known."""
+
+    @property
+    @abstractmethod
+    def in_transaction(self) -> bool:
+        """Whether a transaction is open."""
+
+    def rows(self, sql: str, values: Values = ()) -> list[tuple[Any, ...]]:
+        """All rows."""
+        return self.ask(sql, values).rows
+
+    def value(self, sql: str, values: Values = ()) -> Any:
+        """The first column of the first row, or None."""
+        rows = self.ask(sql, values).rows
+        return rows[0][0] if rows else None
+
+    def change(self, sql: str, values: Values = ()) -> int:
+        """Run a statement; how many rows it changed."""
+        return self.ask(sql, values).changed
+
+    def script(self, sql: str) -> Any:
+        """Run several statements at once; the last value of the last of them."""
+        rows = self.ask(sql).rows
+        return rows[0][-1] if rows else None
+
+
+class PsycopgLink(Link):
+    """One of psycopg's, for threads."""
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
         # A cursor of our own making: a caller's connection may make others.
         self._cursor = psycopg.Cursor(connection, row_factory=tuple_row)
 
-    def rows(self, sql: str, values: Values = ()) -> list[tuple[Any, ...]]:
-        """All rows."""
-        return self._cursor.execute(sql, values).fetchall()
-
-    def value(self, sql: str, values: Values = ()) -> Any:
-        """The first column of the first row, or None."""
-        row = self._cursor.execute(sql, values).fetchone()
-        return row[0] if row else None
-
-    def change(self, sql: str, values: Values = ()) -> int:
-        """Run a statement; how many rows it changed."""
-        return self._cursor.execute(sql, values).rowcount
-
-    def script(self, sql: str) -> Any:
-        """Run several statements at once; the last value of the last of them."""
-        cursor = self._cursor.execute(sql)
-        while cursor.nextset():
+    def ask(self, sql: str, values: Values = ()) -> Answer:
+        """Run a statement, or several."""
+        cursor = self._cursor.execute(sql, values or None)
+        while not values and cursor.nextset():
             pass
-        row = cursor.fetchone() if cursor.description else None
-        return row[-1] if row else None
+        return Answer(cursor.fetchall() if cursor.description else [], cursor.rowcount)
 
     @property
     def is_open(self) -> bool:

@@ -13,7 +13,7 @@ import psycopg
 
 from ..core.errors import Closed, Unavailable
 from .clock import monotonic_s
-from .postgres_link import Link
+from .postgres_link import PsycopgLink
 from .postgres_url import Address
 
 # What a forked child found: kept, because the end of such a connection would be told to the server.
@@ -23,14 +23,14 @@ _left_behind: list[object] = []
 class Pool:
     """At most so many connections; who finds none free waits for one."""
 
-    def __init__(self, address: Address, prepare: Callable[[Link], None], patience_s: float) -> None:
+    def __init__(self, address: Address, prepare: Callable[[PsycopgLink], None], patience_s: float) -> None:
         self._address, self._prepare, self._patience_s = address, prepare, patience_s
         self._closed = False
         self._begin()
 
     def _begin(self) -> None:
         self._pid = os.getpid()
-        self._free: list[Link] = []
+        self._free: list[PsycopgLink] = []
         self._used = 0
         self._returned = threading.Condition()
         self._ready = False
@@ -38,7 +38,7 @@ class Pool:
         self.prepares = self._address.prepare
 
     @contextmanager
-    def link(self) -> Iterator[Link]:
+    def link(self) -> Iterator[PsycopgLink]:
         """A connection for a while, in no transaction; one that is left in any other state is closed."""
         link = self._take()
         try:
@@ -46,7 +46,7 @@ class Pool:
         finally:
             self._give(link)
 
-    def connect(self) -> Link:
+    def connect(self) -> PsycopgLink:
         """A connection that is nobody else's, for as long as its owner likes."""
         connection = psycopg.connect(
             **self._address.parameters,
@@ -54,7 +54,7 @@ class Pool:
             client_encoding="UTF8",
             prepare_threshold=5 if self.prepares else None,
         )
-        return Link(connection)
+        return PsycopgLink(connection)
 
     def no_more_prepared(self) -> None:
         """A pooler stands between: what is prepared on one connection may be asked for on another."""
@@ -76,7 +76,7 @@ class Pool:
             with self._returned:
                 self._returned.notify_all()
 
-    def _take(self) -> Link:
+    def _take(self) -> PsycopgLink:
         if self._pid != os.getpid():
             _left_behind.append(self._free)
             self._begin()
@@ -111,7 +111,7 @@ class Pool:
                 raise Closed(f"the store {self._address.shown} was closed; open it again")
             self._used += 1
 
-    def _make_ready(self, link: Link) -> None:
+    def _make_ready(self, link: PsycopgLink) -> None:
         if self._ready:
             return
         with self._readying:
@@ -124,7 +124,7 @@ class Pool:
             self._used -= 1
             self._returned.notify()
 
-    def _give(self, link: Link) -> None:
+    def _give(self, link: PsycopgLink) -> None:
         if self._pid != os.getpid():
             _left_behind.append(link)
             return

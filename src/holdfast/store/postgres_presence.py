@@ -9,7 +9,7 @@ import select
 
 import psycopg
 
-from .postgres_link import Link
+from .postgres_link import Link, PsycopgLink
 from .postgres_pool import Pool
 from .postgres_sql import lock_number
 from .postgres_url import Address
@@ -29,7 +29,7 @@ class Presence:
     def __init__(self, address: Address, pool: Pool) -> None:
         self._address, self._pool = address, pool
         self._names: list[str] = []
-        self._link: Link | None = None
+        self._link: PsycopgLink | None = None
         self._pid = os.getpid()
 
     def appear(self, name: str) -> bool:
