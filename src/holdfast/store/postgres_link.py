@@ -6,6 +6,8 @@ from typing import Any, NamedTuple
 import psycopg
 from psycopg.rows import tuple_row
 
+from ..core.errors import Conflict
+
 Values = tuple[Any, ...] | dict[str, Any]
 Connection = psycopg.Connection[Any]
 
@@ -33,6 +35,10 @@ class Link(ABC):
     @abstractmethod
     def in_transaction(self) -> bool:
         """Whether a transaction is open."""
+
+    def later(self, sql: str, values: Values) -> None:
+        """Run a statement whose answer nobody needs; before the next one, or with the commit."""
+        self.ask(sql, values)
 
     def rows(self, sql: str, values: Values = ()) -> list[tuple[Any, ...]]:
         """All rows."""
@@ -81,3 +87,49 @@ class PsycopgLink(Link):
     def close(self) -> None:
         """Let go."""
         self.connection.close()
+
+
+class Seeing(Conflict):
+    """A batch was begun as one that reads nothing, and is to be begun anew."""
+
+
+class OwnLink(PsycopgLink):
+    """One of ours: it begins and ends its transactions, and sends the last statement together with COMMIT."""
+
+    def __init__(self, connection: Connection) -> None:
+        super().__init__(connection)
+        self._writer = psycopg.ClientCursor(connection)
+        self._later: list[tuple[str, Values]] = []
+        self._blind = False
+
+    def begin_blindly(self, sql: str) -> None:
+        """Begin with the commit: until then nothing is asked, and who asks for anything gets `Seeing`."""
+        self._later, self._blind = [(sql, ())], True
+
+    def later(self, sql: str, values: Values) -> None:
+        """Keep a statement for the next."""
+        self._later.append((sql, values))
+
+    def ask(self, sql: str, values: Values = ()) -> Answer:
+        """Run a statement, after those that were kept."""
+        if self._blind:
+            raise Seeing("a batch that was to read nothing has read")
+        kept, self._later = self._later, []
+        for one in kept:
+            super().ask(*one)
+        return super().ask(sql, values)
+
+    def commit(self) -> None:
+        """Commit, with what was kept, all at once."""
+        kept, self._later, self._blind = self._later, [], False
+        told = [self._writer.mogrify(sql, values) if values else sql for sql, values in kept]
+        super().ask(";".join([*told, "COMMIT"]))
+
+    def roll_back(self) -> None:
+        """Undo what was done; a connection that cannot is closed."""
+        self._later, self._blind = [], False
+        try:
+            if self.is_open and self.in_transaction:
+                super().ask("ROLLBACK")
+        except psycopg.Error:
+            self.close()
