@@ -41,8 +41,10 @@ class Session:
     @contextmanager
     def existing(self) -> "Iterator[Queue]":
         """The queue of a store that is there; a missing one is not created."""
+        from ..queue.connect import connect
+
         self._check(exists=True)
-        with self.open() as queue:
+        with connect(self.store, tenant=self.tenant, join=False, create=False) as queue:
             yield queue
 
     def many(self) -> "AsyncQueue":
@@ -50,7 +52,7 @@ class Session:
         from ..queue.connect import connect_async
 
         self._check(exists=True)
-        return connect_async(self.store, tenant=self.tenant, join=False)
+        return connect_async(self.store, tenant=self.tenant, join=False, create=False)
 
     def _check(self, *, exists: bool = False) -> None:
         from ..queue.connect import is_served, store_file

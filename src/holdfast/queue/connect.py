@@ -27,6 +27,7 @@ def connect(
     lease: Duration | None = None,
     driver: str | None = None,
     join: bool = True,
+    create: bool = True,
     clock: Callable[[], int] | None = None,
 ) -> Queue:
     """A queue on a store: a file name or `sqlite:///…`, `postgresql://…?schema=holdfast`, or `memory://`.
@@ -36,10 +37,15 @@ def connect(
     `retention` is how long ended jobs are kept (a day), `lease` how long claims last unless they say
     otherwise (a minute), `driver` which SQLite library is used: apsw, or stdlib to share connections of
     the standard library's sqlite3. The file may be your application's own database, which the store's
-    tables join; `join=False` refuses one that holds no store yet.
+    tables join; `join=False` refuses one that holds no store yet. `create=False` refuses a server's schema
+    that holds none, instead of making it.
     """
     return Queue(
-        store_maker(url, driver, clock, join=join), url=url, tenant=tenant, retention=retention, lease=lease
+        store_maker(url, driver, clock, join=join, create=create),
+        url=url,
+        tenant=tenant,
+        retention=retention,
+        lease=lease,
     )
 
 
@@ -51,16 +57,26 @@ def connect_async(
     lease: Duration | None = None,
     driver: str | None = None,
     join: bool = True,
+    create: bool = True,
     clock: Callable[[], int] | None = None,
 ) -> AsyncQueue:
     """The same with verbs to await; see `connect`."""
     return AsyncQueue(
-        store_maker(url, driver, clock, join=join), url=url, tenant=tenant, retention=retention, lease=lease
+        store_maker(url, driver, clock, join=join, create=create),
+        url=url,
+        tenant=tenant,
+        retention=retention,
+        lease=lease,
     )
 
 
 def store_maker(
-    url: str, driver: str | None = None, clock: Callable[[], int] | None = None, *, join: bool = True
+    url: str,
+    driver: str | None = None,
+    clock: Callable[[], int] | None = None,
+    *,
+    join: bool = True,
+    create: bool = True,
 ) -> Callable[[], Store]:
     """What opens the store of an address; the address is checked at once."""
     if not isinstance(url, str) or not url:
@@ -79,7 +95,7 @@ def store_maker(
     if scheme in POSTGRES:
         if driver is not None:
             raise BadInput("driver", driver, needed="absent: it is for SQLite")
-        return _postgres(url, options)
+        return _postgres(url, options | {"create": create})
     raise BadInput("store", f"{scheme}://…", needed=STORES)
 
 
