@@ -25,7 +25,7 @@ from typing import Any
 import psycopg
 
 from tests.leftovers import SHARED
-from tests.programs import Missing, install, or_skip
+from tests.programs import Missing, install, or_skip, program
 
 PATIENCE_S = 60.0
 # Where there is room in a file system in memory a sync costs nothing: these tests are not about disks.
@@ -75,22 +75,22 @@ def _debian() -> list[Path]:
 class PostgresServer:
     """One server; its databases are gone when it is closed."""
 
-    def __init__(self, *, shared: bool = False) -> None:
+    def __init__(self, *, shared: bool = False, **settings: str) -> None:
         self._programs = postgres_programs()
         # By its name a server that all tests share is not taken for one that a test left behind.
         self.folder = Path(tempfile.mkdtemp(prefix=SHARED if shared else "holdfast-pg-", dir=_roomy()))
         self.port = _free_port()
         self.process: subprocess.Popen[str] | None = None
         self._user = _somebody() if os.getuid() == 0 else None
-        if self._user is not None:
-            os.chown(self.folder, self._user.pw_uid, self._user.pw_gid)
+        _give(self.folder, self._user)
         try:
             self._call(
                 "initdb", "-D", self.data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-locale", "-N"
             )
             with (self.data / "postgresql.conf").open("a") as file:
-                settings = SETTINGS | {"unix_socket_directories": str(self.folder), "port": str(self.port)}
-                file.writelines(f"{name} = '{value}'\n" for name, value in settings.items())
+                place = {"unix_socket_directories": str(self.folder), "port": str(self.port)}
+                told = SETTINGS | settings | place
+                file.writelines(f"{name} = '{value}'\n" for name, value in told.items())
             self.start()
         except BaseException:
             self.close()
@@ -110,6 +110,15 @@ class PostgresServer:
         """The same by the network, or by something that stands between."""
         return f"postgresql://postgres:secret@127.0.0.1:{port or self.port}/postgres?schema={schema}"
 
+    @property
+    def dsn(self) -> str:
+        """The same for psycopg, by the socket."""
+        return f"host={self.folder} port={self.port} user=postgres dbname=postgres"
+
+    def sqlalchemy_url(self, driver: str) -> str:
+        """The same for SQLAlchemy, by one of its drivers."""
+        return f"postgresql+{driver}://postgres@127.0.0.1:{self.port}/postgres"
+
     def connect(self) -> "psycopg.Connection[tuple[object, ...]]":
         """A connection of one's own, that commits by itself."""
         return psycopg.connect(
@@ -126,7 +135,7 @@ class PostgresServer:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
-                **self._as_somebody(),
+                **_as_somebody(self._user, self.folder),
             )
         until = time.monotonic() + PATIENCE_S
         while True:
@@ -155,26 +164,14 @@ class PostgresServer:
     def _call(self, program: str, *words: object) -> None:
         command = [str(self._programs / program), *map(str, words)]
         done = subprocess.run(
-            command, capture_output=True, text=True, timeout=PATIENCE_S, **self._as_somebody()
+            command,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+            **_as_somebody(self._user, self.folder),
         )
         if done.returncode:
             raise RuntimeError(f"{program} says: {done.stderr.strip()}")
-
-    def _as_somebody(self) -> dict[str, Any]:
-        """How a process is started that is not root and does not outlive us."""
-        user, parent = self._user, os.getpid()
-
-        def begin() -> None:
-            if user is not None:
-                os.setgroups([])
-                os.setgid(user.pw_gid)
-                os.setuid(user.pw_uid)
-            if sys.platform == "linux":
-                ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGQUIT)
-                if os.getppid() != parent:
-                    os._exit(1)
-
-        return {"preexec_fn": begin, "cwd": self.folder}
 
     def _log(self) -> str:
         return (self.folder / "log").read_text(errors="replace")[-2_000:]
@@ -218,9 +215,100 @@ class Schemas:
         self._connection.close()
 
 
-def postgres_or_skip(*, shared: bool = False) -> PostgresServer:
+class Bouncer:
+    """A PgBouncer in front of a server, in transaction mode, with few connections behind it."""
+
+    def __init__(self, server: PostgresServer, *, connections: int = 4) -> None:
+        path = program("pgbouncer", "pgbouncer")
+        self.server, self.port = server, _free_port()
+        self.folder = Path(tempfile.mkdtemp(prefix="holdfast-bouncer-"))
+        user = _somebody() if os.getuid() == 0 else None
+        _give(self.folder, user)
+        (self.folder / "ini").write_text(
+            f"""[databases]
+postgres = host={server.folder} port={server.port} dbname=postgres user=postgres
+[pgbouncer]
+listen_addr = 127.0.0.1
+listen_port = {self.port}
+unix_socket_dir =
+auth_type = any
+pool_mode = transaction
+default_pool_size = {connections}
+max_client_conn = 500
+server_login_retry = 1
+logfile = {self.folder}/log
+"""
+        )
+        self.process = subprocess.Popen(
+            [path, "-q", str(self.folder / "ini")],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            **_as_somebody(user, self.folder),
+        )
+
+    def url(self, schema: str = "holdfast", **options: str) -> str:
+        """The address of a store behind it."""
+        more = "".join(f"&{name}={value}" for name, value in options.items())
+        return self.server.tcp_url(schema, self.port) + more
+
+    def wait(self) -> None:
+        """Wait until it answers."""
+        until = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                psycopg.connect(self.server.tcp_url(port=self.port).partition("?")[0]).close()
+                return
+            except psycopg.OperationalError:
+                if self.process.poll() is not None or time.monotonic() > until:
+                    told = (self.folder / "log").read_text(errors="replace")[-2_000:]
+                    raise RuntimeError(f"PgBouncer does not start: {told}") from None
+                time.sleep(0.02)
+
+    def close(self) -> None:
+        """End it."""
+        self.process.terminate()
+        self.process.wait(PATIENCE_S)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def postgres_or_skip(*, shared: bool = False, **settings: str) -> PostgresServer:
     """A server of a test's own."""
-    return or_skip(lambda: PostgresServer(shared=shared), what="ON POSTGRESQL")
+    return or_skip(lambda: PostgresServer(shared=shared, **settings), what="ON POSTGRESQL")
+
+
+def bouncer_or_skip(server: PostgresServer) -> Bouncer:
+    """A PgBouncer of a test's own."""
+    bouncer = or_skip(lambda: Bouncer(server), what="BEHIND PGBOUNCER")
+    try:
+        bouncer.wait()
+    except BaseException:
+        bouncer.close()
+        raise
+    return bouncer
+
+
+def _give(folder: Path, user: pwd.struct_passwd | None) -> None:
+    if user is not None:
+        os.chown(folder, user.pw_uid, user.pw_gid)
+
+
+def _as_somebody(user: pwd.struct_passwd | None, folder: Path) -> dict[str, Any]:
+    """How a process is started that is not root and does not outlive us."""
+    parent = os.getpid()
+
+    def begin() -> None:
+        if user is not None:
+            os.setgroups([])
+            os.setgid(user.pw_gid)
+            os.setuid(user.pw_uid)
+        if sys.platform == "linux":
+            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGQUIT)
+            if os.getppid() != parent:
+                os._exit(1)
+
+    return {"preexec_fn": begin, "cwd": folder}
 
 
 def _roomy() -> Path | None:

@@ -22,7 +22,7 @@ from holdfast import (
 )
 from holdfast.core.commands import NewJob
 from holdfast.indexed import ConsumerGroup, IndexedJob, Items, Log, Pipeline, Progress, pipeline, stage
-from holdfast.queue.aio import AsyncHandle
+from holdfast.queue.aio_task import AsyncHandle
 
 queue = holdfast.connect("jobs.db")
 assert_type(queue, Queue)

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from .core.job import Backoff, Job, Outcome, State
     from .core.limits import Limit
     from .core.schedule import Schedule
-    from .queue.aio import AsyncClaimedJob, AsyncHandle, AsyncQueue
+    from .queue.aio import AsyncClaimedJob, AsyncQueue
+    from .queue.aio_task import AsyncHandle
     from .queue.answers import Failed, Retry, SoftTimeout
     from .queue.connect import connect, connect_async
     from .queue.context import AsyncContext, Context
@@ -81,7 +82,7 @@ __all__ = [
 _PLACES = {
     "AsyncClaimedJob": "queue.aio",
     "AsyncContext": "queue.context",
-    "AsyncHandle": "queue.aio",
+    "AsyncHandle": "queue.aio_task",
     "AsyncQueue": "queue.aio",
     "Backoff": "core.job",
     "ClaimedJob": "queue.queue",

@@ -12,9 +12,6 @@ from holdfast.queue.aio import AsyncQueue
 from holdfast.queue.queue import Queue
 from holdfast.store.clock import system_clock
 from tests.stores import STORES, opener
-from tests.stress.conftest import tell
-
-__all__ = ["tell"]
 
 
 @pytest.fixture(params=STORES)

@@ -2,7 +2,6 @@
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from types import SimpleNamespace
 
 import msgspec
 import psycopg
@@ -114,17 +113,6 @@ def test_a_transaction_block_of_a_connection_that_commits_by_itself_will_do(queu
             queue.add("work", connection=connection)
 
     assert take(queue).task == "work"
-
-
-def test_a_connection_inside_another_librarys_is_found(queue, connection):
-    """SQLAlchemy keeps it two levels down, Django one."""
-    django = SimpleNamespace(connection=connection)
-    sqlalchemy = SimpleNamespace(connection=SimpleNamespace(driver_connection=connection))
-    for wrapped in (django, sqlalchemy):
-        queue.add("work", connection=wrapped)
-    connection.commit()
-
-    assert len(queue.jobs()) == 2
 
 
 @pytest.mark.parametrize("other", [7, "dsn", object()], ids=lambda value: type(value).__name__)

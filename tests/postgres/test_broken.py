@@ -185,7 +185,7 @@ def test_what_is_prepared_may_be_gone_behind_a_pooler(store):
     store.run(forget)
 
     assert list(store.run(lambda txn: txn.load([1]))) == [1]
-    assert not store._pool.prepares
+    assert store._pool.pooled
     add(store, a_job(2))
     assert all_ids(store) == [1, 2]
 

@@ -3,7 +3,7 @@
 import psycopg
 import pytest
 
-from holdfast.store.postgres import _SETTINGS
+from holdfast.store.postgres_pool import SETTINGS, script_of
 from holdfast.store.postgres_sql import numbers, raws, statements, texts
 from holdfast.testing.stores.making import a_job, add
 
@@ -71,7 +71,7 @@ def test_every_statement_goes_by_its_index(postgres, store, schema, rows):
     sql = statements(schema, locking=True)
     found = {}
     with postgres.connect() as connection:
-        connection.execute(_SETTINGS.replace("SET LOCAL", "SET"))
+        connection.execute(script_of(SETTINGS, local=False))
         for name, values, _ in ASKED:
             plan = planned(connection, sql[name], values)
             used = {line.split(" using ")[1].split()[0] for line in plan.splitlines() if " using " in line}

@@ -57,4 +57,14 @@ def _sqlite(url: str | None, folder: Path | None) -> Side:
     return SqliteSide(url, folder)
 
 
-SIDES: dict[str, Callable[[str | None, Path | None], Side]] = {"sqlite": _sqlite}
+def _postgres(url: str | None, folder: Path | None) -> Side:
+    from .bench_raw_postgres import PostgresSide
+
+    return PostgresSide(url, folder)
+
+
+SIDES: dict[str, Callable[[str | None, Path | None], Side]] = {
+    "sqlite": _sqlite,
+    "postgresql": _postgres,
+    "postgres": _postgres,
+}

@@ -37,19 +37,19 @@ class Session:
         return session
 
     @contextmanager
-    def open(self) -> "Iterator[Queue]":
+    def open(self, *, create: bool = True) -> "Iterator[Queue]":
         """The queue; its store is created if need be."""
         from ..queue.connect import connect
 
         self.check()
-        with connect(self.store, tenant=self.tenant, join=False, follow=False) as queue:
+        with connect(self.store, tenant=self.tenant, join=False, follow=False, create=create) as queue:
             yield queue
 
     @contextmanager
     def existing(self) -> "Iterator[Queue]":
         """The queue of a store that is there; a missing one is not created."""
         self.check(exists=True)
-        with self.open() as queue:
+        with self.open(create=False) as queue:
             yield queue
 
     def many(self) -> "AsyncQueue":
@@ -57,7 +57,7 @@ class Session:
         from ..queue.connect import connect_async
 
         self.check(exists=True)
-        return connect_async(self.store, tenant=self.tenant, join=False, follow=False)
+        return connect_async(self.store, tenant=self.tenant, join=False, follow=False, create=False)
 
     def check(self, *, exists: bool = False) -> None:
         """Refuse an address that leads to no store which outlives the command, or is not there."""

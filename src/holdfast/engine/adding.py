@@ -16,9 +16,9 @@ def add_all(batch: Batch, command: c.Add) -> list[int]:
     jobs, hold = command.jobs, command.hold
     if any(new.strict and new.unique is not None for new in jobs):
         return _add_named(batch, command.every(), hold)
-    if command.more and not _is_free(jobs[-1]):
+    if command.more and not is_free(jobs[-1]):
         return [add_one(batch, new, hold) for new in command.every()]
-    ids = [_bear(batch, new) if _is_free(new) else add_one(batch, new, hold) for new in jobs]
+    ids = [_bear(batch, new) if is_free(new) else add_one(batch, new, hold) for new in jobs]
     return ids + _bear_more(batch, command.more)
 
 
@@ -38,10 +38,10 @@ def _add_named(batch: Batch, jobs: Iterable[c.NewJob], hold: c.Hold | None) -> l
 
 def _add_plain(batch: Batch, new: c.NewJob, hold: c.Hold | None) -> int:
     """Into the working set, where those that follow find it."""
-    return batch.add(new) if _is_free(new) else add_one(batch, new, hold)
+    return batch.add(new) if is_free(new) else add_one(batch, new, hold)
 
 
-def _is_free(new: c.NewJob) -> bool:
+def is_free(new: c.NewJob) -> bool:
     """Whether nothing can stand in a job's way: nobody but the reply will know its id."""
     return new.unique is None and new.domain is None and not new.id and not new.parent_id
 
@@ -67,7 +67,7 @@ def add_one(
     What `follows` a job is never refused: that would refuse the finish, each time anew, until all that
     was done is thrown away. Where its unique key is held it is that job, whoever's child that is.
     """
-    if _is_free(new):
+    if is_free(new):
         return _bear(batch, new)
     if new.id and (batch.find(new.id) or batch.txn.archived([new.id])):
         return new.id

@@ -5,8 +5,9 @@
         watcher ──┘ (bell)         └──▶ claims that found nothing, and results not there yet, wait here
                                         until a commit, the bell, or the next moment gives them a chance
 
-Waiting costs nobody a thread. The watcher sleeps in `store.wait`, and rings when another process
-may have changed something; it runs only while somebody waits.
+Where a store lets several commits be under way at once, more lanes help (`lanes.py`). Waiting costs nobody a
+thread. The watcher sleeps in `store.wait`, and rings when another process may have changed something; it runs
+only while somebody waits.
 """
 
 import asyncio
@@ -22,6 +23,7 @@ from ..core.errors import Closed, StoreError
 from ..store.clock import monotonic_s
 from ..store.contract import ReadTxn
 from .engine import Done, Engine
+from .lanes import Lanes, is_free
 from .prospects import prospects
 from .ticket import Ticket, deliver
 from .watcher import Watcher
@@ -38,7 +40,7 @@ _BELL, _STOP = object(), object()
 
 
 class Committer:
-    """One lane of commits to one store."""
+    """Commits to one store, in one lane or, where the store says so, in several (`lanes.py`)."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
@@ -52,6 +54,9 @@ class Committer:
         # How many commands the last commit had, and how long it took.
         self._last_count, self._last_s = 0, 0.0
         self._closed = False
+        # Whether a commit of our own thread is under way: then others are made beside it.
+        self._busy = False
+        self._lanes = Lanes(getattr(engine.store, "lanes", 1) - 1, self._commit_beside)
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
         self._watcher = Watcher(engine.store, lambda: self._inbox.put(_BELL))
@@ -62,7 +67,10 @@ class Committer:
             if self._closed:
                 raise Closed("this queue was closed; open another with holdfast.connect")
             self._begin()
-            self._inbox.put(ticket)
+            if self._busy and self._lanes and is_free(ticket.command):
+                self._lanes.put(ticket)
+            else:
+                self._inbox.put(ticket)
 
     def _begin(self) -> None:
         if self._thread is None:
@@ -125,7 +133,9 @@ class Committer:
                 return
             # Nothing is put in after the end, where nobody would answer it.
             self._closed = True
-            self._inbox.put(_STOP)
+        # What the lanes cannot answer they leave to our own thread.
+        self._lanes.close()
+        self._inbox.put(_STOP)
         self._watcher.close()
         if self._thread is not None:
             self._thread.join()
@@ -135,7 +145,9 @@ class Committer:
         going = True
         while going:
             going, tickets = self._gather()
-            self._round(tickets)
+            self._busy = True
+            self._round(tickets + self._lanes.take())
+            self._busy = False
         late = Closed("this queue was closed while the call waited")
         self._answer([(ticket, late) for ticket in (*self._claims, *self._awaits)])
 
@@ -151,6 +163,9 @@ class Committer:
                     return False, tickets
                 if item is _BELL:
                     self._rung = True
+                elif isinstance(item, Done):
+                    self._note(item)
+                    self._look = self._look or bool(item.ended and self._awaits)
                 else:
                     tickets.append(item)
                     if isinstance(item.command, c.Add):
@@ -188,8 +203,13 @@ class Committer:
     def _round(self, tickets: list[Ticket]) -> None:
         """One transaction, and those that wait for what it, or somebody else, may have brought."""
         awaits = [ticket for ticket in tickets if isinstance(ticket.command, c.Await)]
-        writes = [ticket for ticket in tickets if not isinstance(ticket.command, c.Await)]
         # Whoever went away must get nothing: what he gives back just now would come to him again.
+        writes = [
+            ticket
+            for ticket in tickets
+            if not isinstance(ticket.command, c.Await)
+            and not (ticket.abandoned and isinstance(ticket.command, c.Claim))
+        ]
         self._claims = [ticket for ticket in self._claims if not ticket.abandoned]
         # What is just being added is claimed in the same commit.
         brings = any(isinstance(ticket.command, BRINGING) for ticket in writes)
@@ -245,13 +265,33 @@ class Committer:
         self._last_count, self._last_s = len(tickets), monotonic_s() - started_s
         replies = []
         for ticket, reply in zip(tickets, done.replies, strict=True):
-            if isinstance(ticket.command, c.Claim) and not reply and ticket.deadline_s > monotonic_s():
+            if _goes_on(ticket, reply):
                 self._claims.append(ticket)
             else:
                 replies.append((ticket, reply))
         self._answer(replies)
         self._note(done)
         return done.ended
+
+    def _commit_beside(self, tickets: list[Ticket]) -> None:
+        """Commit what a lane has taken. What cannot be answered there is left to our own thread."""
+        try:
+            done = self.engine.execute([ticket.command for ticket in tickets])
+        except Exception as error:
+            if len(tickets) == 1 or isinstance(error, StoreError):
+                self._answer([(ticket, error) for ticket in tickets])
+            else:
+                for ticket in tickets:
+                    self._inbox.put(ticket)
+            return
+        replies = []
+        for ticket, reply in zip(tickets, done.replies, strict=True):
+            if _goes_on(ticket, reply):
+                self._inbox.put(ticket)
+            else:
+                replies.append((ticket, reply))
+        self._answer(replies)
+        self._inbox.put(done)
 
     def _commit_failed(self, tickets: list[Ticket], error: Exception) -> set[int]:
         """A store that cannot be used fails all; anything else is one command's fault: find it."""
@@ -308,6 +348,11 @@ class Committer:
             job = claimed.job
             hold = c.hold_of(job)
             self._inbox.put(Ticket(c.Release(hold=hold)))
+
+
+def _goes_on(ticket: Ticket, reply: Any) -> bool:
+    """Whether it is a claim that found nothing, of somebody who has time."""
+    return isinstance(ticket.command, c.Claim) and not reply and ticket.deadline_s > monotonic_s()
 
 
 def find_ended(txn: ReadTxn, job_ids: Sequence[int]) -> dict[int, c.Ended | str | None]:

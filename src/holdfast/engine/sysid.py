@@ -58,9 +58,11 @@ class IdSource:
 
     def adopt(self, maker: "IdMaker") -> None:
         """The transaction was committed: what it took or renewed is ours."""
-        self.held = maker.held
-        if maker.held is not None:
-            self.tentative = None
+        with self._lock:
+            # Of several that were under way at once, the one that reaches furthest; one may have had none.
+            if maker.held is None or (self.held and maker.held.lease.until_ms < self.held.lease.until_ms):
+                return
+            self.held, self.tentative = maker.held, None
 
     def next_ticks(self, count: int, now_ms: int, floor: int) -> range:
         """The next ticks of this process: never the same one twice, also after a transaction that failed."""
@@ -81,6 +83,14 @@ class IdSource:
             return True
         last_ms = max(now_ms, self.last_ms) + count // ids.SEQUENCES
         return last_ms > held.lease.ids_until_ms - RENEW_MS
+
+    def reaches(self, count: int, now_ms: int) -> bool:
+        """Whether so many more ids can be made without asking anybody."""
+        held = self.held
+        if held is None:
+            return False
+        from_ms = max(now_ms, self.last_ms, ids.time_of(held.floor))
+        return from_ms + count // ids.SEQUENCES + 1 < held.lease.ids_until_ms
 
     def give_back(self, store: Store) -> None:
         """Free the number for others, who start after the last id that was made."""

@@ -4,12 +4,8 @@ import asyncio
 from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import (
-    TYPE_CHECKING,
     Any,
-    Concatenate,
-    Generic,
     ParamSpec,
-    Protocol,
     Self,
     TypeVar,
     Unpack,
@@ -25,83 +21,16 @@ from ..core.notes import Line
 from ..core.schedule import Schedule
 from ..store.clock import monotonic_s
 from . import asks, base, running
+from .aio_task import AsyncBatched, AsyncDecorator, AsyncHandle, AsyncTask
 from .asks import Ask, Look
 from .base import BaseQueue
 from .claimed import Holding, delay_ms_of
 from .decorators import AsyncTaskOptions
-from .options import Duration, FiringOptions, JobOptions, Key, Moment, merge
-from .task import Task
-
-if TYPE_CHECKING:
-    from .decorators import AnyContext
+from .options import Duration, FiringOptions, JobOptions, Key, Moment
 
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
-
-
-class AsyncHandle(Generic[R]):
-    """A job that was added. `id` is its number; the rest asks the queue."""
-
-    __slots__ = ("_queue", "id")
-
-    def __init__(self, queue: "AsyncQueue", job_id: int) -> None:
-        self._queue, self.id = queue, job_id
-
-    def __repr__(self) -> str:
-        return f"<job {self.id}>"
-
-    async def result(self, wait: Duration | None = None) -> R:
-        """See `AsyncQueue.result`."""
-        value: R = await self._queue.result(self, wait=wait)
-        return value
-
-    async def get(self) -> Job:
-        """The job's record."""
-        return await self._queue.get(self)
-
-
-class AsyncUsing(Generic[P, R]):
-    """A task with options for the calls that follow."""
-
-    def __init__(self, task: "AsyncTask[P, R]", options: JobOptions) -> None:
-        self._task, self._options = task, options
-
-    async def add(self, *args: P.args, **kwargs: P.kwargs) -> AsyncHandle[Any]:
-        """Add a job; returns after the commit."""
-        handles = await self._task.queue.add_many([self._task.prepare(args, kwargs, self._options)])
-        return handles[0]
-
-
-class AsyncTask(Task[P, R]):
-    """A task whose `add` is awaited; its function may be a coroutine or not."""
-
-    queue: "AsyncQueue"
-
-    def using(self, **options: Unpack[JobOptions]) -> AsyncUsing[P, R]:  # type: ignore[override]
-        """The same task with other options."""
-        return AsyncUsing(self, merge(self.options, options))
-
-    async def add(self, *args: P.args, **kwargs: P.kwargs) -> AsyncHandle[Any]:  # type: ignore[override]
-        """Add a job; returns after the commit."""
-        return (await self.queue.add_many([self.call(*args, **kwargs)]))[0]
-
-    async def add_many(self, calls: Iterable[Any]) -> list[AsyncHandle[Any]]:  # type: ignore[override]
-        """Add a job for each tuple, or dict, of arguments."""
-        return await self.queue.add_many([self._spread(arguments) for arguments in calls])
-
-
-_Batched = Callable[[Callable[[list[T]], Any]], AsyncTask[[T], Any]]
-
-
-class AsyncDecorator(Protocol):
-    """Makes a function or coroutine function a task."""
-
-    @overload
-    def __call__(self, function: "Callable[Concatenate[AnyContext, P], R]", /) -> AsyncTask[P, R]: ...
-
-    @overload
-    def __call__(self, function: Callable[P, R], /) -> AsyncTask[P, R]: ...
 
 
 class AsyncClaimedJob(Holding):
@@ -115,18 +44,28 @@ class AsyncClaimedJob(Holding):
         if renew:
             queue.line.renewer.watch(self._lease)
 
-    async def _say(self, ask: Ask[T]) -> T:
+    async def _say(self, ask: Ask[T], connection: Any = None) -> T:
         try:
-            return await self._queue._ask(ask)
+            return await self._queue._ask(ask, connection)
         except Exception as error:
             self._lose_if(error)
             raise
 
     async def done(
-        self, result: Any = None, *, error: BaseException | str | None = None, data: Any = None
+        self,
+        result: Any = None,
+        *,
+        error: BaseException | str | None = None,
+        data: Any = None,
+        connection: Any = None,
     ) -> Job:
-        """It went well, with this result; or `error`: it is tried again after its backoff."""
-        return await self._say(self._done(result, error, data))
+        """It went well, with this result; or `error`: it is tried again after its backoff.
+
+        `connection` does it inside your own transaction: if you roll that back, answer again.
+        """
+        job = await self._say(self._done(result, error, data), connection)
+        self._tentative = connection is not None
+        return job
 
     async def fail(self, reason: BaseException | str = "failed") -> Job:
         """It ended in vain, and is not to be tried again."""
@@ -190,15 +129,24 @@ class AsyncClaimedJob(Holding):
 class AsyncQueue(BaseQueue):
     """A durable job queue for asyncio. Made by `holdfast.connect_async`."""
 
-    async def _ask(self, ask: Ask[T]) -> T:
+    async def _ask(self, ask: Ask[T], connection: Any = None) -> T:
+        if connection is not None:
+            return ask.read(await self.line.committer.engine.execute_in_async(connection, ask.command))
         return ask.read(await self.line.committer.ask_async(ask.command, wait_s=ask.wait_s))
 
     async def _look(self, look: Look[T]) -> T:
         return await asyncio.to_thread(self.line.committer.engine.read, look.read)
 
-    async def add(self, task: Any, data: Any = None, **options: Unpack[JobOptions]) -> AsyncHandle[Any]:
-        """Add a job by the name of its task; returns after the commit."""
-        return (await self.add_many([self.call(task, data, **options)]))[0]
+    async def add(
+        self, task: Any, data: Any = None, *, connection: Any = None, **options: Unpack[JobOptions]
+    ) -> AsyncHandle[Any]:
+        """Add a job by the name of its task; returns after the commit.
+
+        With `connection`, the job is written inside your own transaction on that connection.
+        """
+        new = self.call(task, data, **options)
+        (ids,) = [await self._ask(ask, connection) for ask in asks.add([new])]
+        return AsyncHandle(self, ids[0])
 
     async def add_many(self, jobs: Iterable[Any], **options: Unpack[JobOptions]) -> list[AsyncHandle[Any]]:
         """Add prepared calls or (task, data) pairs; all or none of each 10,000."""
@@ -370,7 +318,7 @@ class AsyncQueue(BaseQueue):
     def task(self, **options: Unpack[AsyncTaskOptions]) -> AsyncDecorator: ...
 
     @overload
-    def task(self, *, batch: int, **options: Unpack[AsyncTaskOptions]) -> _Batched[T]: ...
+    def task(self, *, batch: int, **options: Unpack[AsyncTaskOptions]) -> AsyncBatched[T]: ...
 
     def task(self, **options: Any) -> Any:
         """Make a function or coroutine function a task of this queue; see `Queue.task`."""

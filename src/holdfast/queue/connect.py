@@ -30,6 +30,7 @@ def connect(
     driver: str | None = None,
     join: bool = True,
     follow: bool = True,
+    create: bool = True,
     clock: Callable[[], int] | None = None,
 ) -> Queue:
     """A queue on a store: a file name or `sqlite:///…`, `postgresql://…?schema=holdfast`, or `memory://`.
@@ -39,10 +40,11 @@ def connect(
     `retention` is how long ended jobs are kept (a day), `lease` how long claims last unless they say
     otherwise (a minute), `driver` which SQLite library is used: apsw, or stdlib to share connections of
     the standard library's sqlite3. The file may be your application's own database, which the store's
-    tables join; `join=False` refuses one that holds no store yet. When the jobs have moved to another store
-    (`holdfast move`) the queue goes along, if no other password is needed; `follow=False` raises `Moved`.
+    tables join; `join=False` refuses one that holds no store yet, and `create=False` a server's schema that
+    holds none. When the jobs have moved to another store (`holdfast move`) the queue goes along, if no other
+    password is needed; `follow=False` raises `Moved`.
     """
-    make_store = store_maker(url, driver, clock, join=join, follow=follow)
+    make_store = store_maker(url, driver, clock, join=join, follow=follow, create=create)
     return Queue(make_store, url=url, tenant=tenant, retention=retention, lease=lease)
 
 
@@ -55,10 +57,11 @@ def connect_async(
     driver: str | None = None,
     join: bool = True,
     follow: bool = True,
+    create: bool = True,
     clock: Callable[[], int] | None = None,
 ) -> AsyncQueue:
     """The same with verbs to await; see `connect`."""
-    make_store = store_maker(url, driver, clock, join=join, follow=follow)
+    make_store = store_maker(url, driver, clock, join=join, follow=follow, create=create)
     return AsyncQueue(make_store, url=url, tenant=tenant, retention=retention, lease=lease)
 
 
@@ -69,9 +72,10 @@ def store_maker(
     *,
     join: bool = True,
     follow: bool = True,
+    create: bool = True,
 ) -> Callable[[], Store]:
     """What opens the store of an address; the address is checked at once."""
-    make = _maker(url, driver, clock, join=join)
+    make = _maker(url, driver, clock, join=join, create=create)
     if not follow or url.startswith("memory://"):
         return make
     asked = _path(url)[1] if url.startswith("sqlite://") else {}
@@ -83,13 +87,18 @@ def store_maker(
             return None
         # One process, one SQLite library.
         library = None if path is None else driver or asked.get("driver")
-        return _maker(with_password(address, url), library, clock, join=False)()
+        return _maker(with_password(address, url), library, clock, join=False, create=False)()
 
     return lambda: Following(make(), reopen)
 
 
 def _maker(
-    url: str, driver: str | None, clock: Callable[[], int] | None, *, join: bool
+    url: str,
+    driver: str | None = None,
+    clock: Callable[[], int] | None = None,
+    *,
+    join: bool = True,
+    create: bool = True,
 ) -> Callable[[], Store]:
     if not isinstance(url, str) or not url:
         raise BadInput("store", url, needed=STORES)
@@ -107,13 +116,13 @@ def _maker(
     if scheme in POSTGRES:
         if driver is not None:
             raise BadInput("driver", driver, needed="absent: it is for SQLite")
-        return _postgres(url, options)
+        return _postgres(url, options | {"create": create})
     raise BadInput("store", f"{scheme}://…", needed=STORES)
 
 
 def store_file(url: str) -> Path | None:
     """The file that a store of this address is kept in; None where it is in no file."""
-    _maker(url, None, None, join=True)
+    _maker(url)
     return Path(_path(url)[0]) if url.startswith("sqlite://") or "://" not in url else None
 
 

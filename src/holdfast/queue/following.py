@@ -82,6 +82,25 @@ class Following:
         """See `Store.borrow`. A caller's connection leads where it leads: it cannot follow."""
         return self._store.borrow(connection, fn)
 
+    # What some stores have besides the contract.
+
+    @property
+    def lanes(self) -> int:
+        """How many commits may be under way at once."""
+        return getattr(self._store, "lanes", 1)
+
+    @property
+    def run_blindly(self) -> Callable[[Callable[[Txn], T]], T] | None:
+        """A quicker way for batches that read nothing, where there is one."""
+        if not hasattr(self._store, "run_blindly"):
+            return None
+        return lambda fn: self._follow(lambda store: getattr(store, "run_blindly", store.run)(fn))
+
+    @property
+    def lend(self) -> Callable[[Any], Any] | None:
+        """What makes a connection to await one that can be borrowed, where there is such."""
+        return getattr(self._store, "lend", None)
+
     @property
     def lends_apart(self) -> bool:
         """Whether numbers are to be had before a connection is borrowed."""

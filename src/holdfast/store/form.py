@@ -28,15 +28,21 @@ def rest_of(job: Job) -> str:
     return encode(replace(job, **COLD)).decode()
 
 
+def rest_parts(template: Job) -> tuple[str, str, str]:
+    """What is written of jobs that are as `template`: before the id, before the size, and after."""
+    text = encode(replace(template, id=0, size=1, **COLD)).decode()
+    middle, _, tail = text.removeprefix('{"id":0').rpartition('"size":1')
+    return '{"id":', f'{middle}"size":', tail
+
+
 def rest_maker(template: Job) -> Callable[[int, Body], str]:
     """What writes `rest` for jobs that are as `template`, without making each of them first."""
-    text = encode(replace(template, id=0, size=1, **COLD)).decode()
-    head, _, tail = text.removeprefix('{"id":0').rpartition('"size":1')
+    head, middle, tail = rest_parts(template)
 
     def rest(id: int, data: Body) -> str:
         size = size_of(data)
         if size:
-            return f'{{"id":{id}{head}"size":{size}{tail}'
+            return f"{head}{id}{middle}{size}{tail}"
         return encode(replace(template, id=id, size=0, **COLD)).decode()
 
     return rest

@@ -11,6 +11,7 @@ verb. No state of a session is relied upon, so that a pooler of transactions may
 
 import threading
 from collections.abc import Callable
+from itertools import count
 from time import sleep
 from typing import Any, TypeVar
 
@@ -22,8 +23,8 @@ from ..core.limits import DomainKey
 from .clock import Clock, monotonic_s
 from .contract import ReadTxn, Txn
 from .postgres_faults import Lost, Pooled, faults, is_lost
-from .postgres_lend import check_place, lent, place_of
-from .postgres_link import Link
+from .postgres_lend import check_place, lend, lent, place_of
+from .postgres_link import Link, OwnLink, Seeing
 from .postgres_locks import Locks, Wants
 from .postgres_open import make_ready, migrate, script
 from .postgres_pool import Pool
@@ -31,6 +32,7 @@ from .postgres_presence import Presence
 from .postgres_reads import PostgresReads
 from .postgres_report import complaints, particulars
 from .postgres_sql import channel, lock_number, numbers, statements, texts
+from .postgres_tell import Teller
 from .postgres_txn import PostgresTxn
 from .postgres_url import parse
 from .postgres_wake import Wake
@@ -51,30 +53,32 @@ CLOCK_TRUSTED_S = 60.0
 
 _NOW = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
 _VIEW = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;"
-# Every table has its index for every question; statistics of a queue, full now and empty in a second, would
-# only lead astray, and planning take longer than most statements. A lock that is not had in a second makes
-# the batch be done again.
-_PLANS = ("enable_seqscan", "enable_bitmapscan", "enable_hashjoin", "enable_mergejoin", "enable_sort", "jit")
-_SETTINGS = "".join(f"SET LOCAL {name} = off;" for name in _PLANS) + (
-    "SET LOCAL plan_cache_mode = force_generic_plan; SET LOCAL lock_timeout = '1s';"
-)
-# Superusers only; for others PostgreSQL looks for circles after a second.
-_SOON = "SET LOCAL deadlock_timeout = '50ms';"
 
 
 class PostgresStore:
     """A store in one schema of a PostgreSQL database."""
 
-    def __init__(self, url: str, *, clock: Clock | None = None, patience_s: float = PATIENCE_S) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        clock: Clock | None = None,
+        patience_s: float = PATIENCE_S,
+        create: bool = True,
+    ) -> None:
         self.address = parse(url)
+        # So many commits of a process are under way at once.
+        self.lanes = self.address.lanes
+        # Whether a schema is made where there is none.
+        self._create = create
         self._clock = clock
         self._patience_s = patience_s
         self._writing = statements(self.address.schema, locking=True)
         self._reading = statements(self.address.schema, locking=False)
         self._pool = Pool(self.address, self._make_ready, patience_s)
         self._wake = Wake(self.address, self._pool)
+        self._teller = Teller(self.address, self._pool, self._wake.name)
         self._presence = Presence(self.address, self._pool)
-        self._settings = _SETTINGS
         self._was_open = False
         self._closed = False
         # What the server's clock said last, and when that was by ours.
@@ -88,10 +92,8 @@ class PostgresStore:
     def __repr__(self) -> str:
         return f"PostgresStore({self.address.shown!r})"
 
-    def _make_ready(self, link: Link) -> None:
-        make_ready(link, self.address)
-        if link.value("SELECT current_setting('is_superuser')") == "on":
-            self._settings = _SETTINGS + _SOON
+    def _make_ready(self, link: OwnLink) -> None:
+        make_ready(link, self.address, create=self._create)
         self._wake.opened(link)
         self._was_open = True
 
@@ -110,8 +112,25 @@ class PostgresStore:
 
     def run(self, fn: Callable[[Txn], T]) -> T:
         """Call `fn` as one transaction, which is on the server's disk when this returns."""
+        return self._run(fn, blind=False)
+
+    def run_blindly(self, fn: Callable[[Txn], T]) -> T:
+        """The same for a batch that most likely reads nothing: then all of it is sent at once.
+
+        It is told the time as it is reckoned from what the server said last. Where it reads all the same
+        it is done again by `run`.
+        """
+        return self._run(fn, blind=self._reckoned() is not None)
+
+    def _run(self, fn: Callable[[Txn], T], *, blind: bool) -> T:
         wants: Wants = {}
-        result = self._patiently(lambda: self._attempt(fn, wants))
+        tries = count()
+
+        def attempt() -> T:
+            first = next(tries) == 0
+            return self._attempt(fn, wants, careful=not first, blind=blind and first)
+
+        result = self._patiently(attempt)
         if self._appended >= FOLD_ROWS:
             self._fold()
         return result
@@ -124,7 +143,7 @@ class PostgresStore:
                 with faults(self.address):
                     return attempt()
             except Pooled:
-                self._pool.no_more_prepared()
+                self._pool.behind_a_pooler()
             except Conflict as error:
                 tries += 1
                 if tries >= TRIES or monotonic_s() >= until_s:
@@ -138,19 +157,22 @@ class PostgresStore:
                 sleep(nap_s)
                 nap_s = min(nap_s * 2, LONGEST_NAP_S)
 
-    def _attempt(self, fn: Callable[[Txn], T], wants: Wants) -> T:
+    def _attempt(self, fn: Callable[[Txn], T], wants: Wants, *, careful: bool, blind: bool) -> T:
         with self._pool.link() as link:
             try:
-                txn = self._begun(link, wants)
+                txn = self._begun(link, wants, careful=careful, blind=blind)
                 result = fn(txn)
-                marked = txn.marked()
+                txn.leave_mark()
             except BaseException:
-                _roll_back(link)
+                link.roll_back()
                 raise
             try:
-                link.script("COMMIT")
+                link.commit()
             except psycopg.Error as error:
-                if not marked or not is_lost(error):
+                link.roll_back()
+                if blind and isinstance(error, psycopg.errors.ObjectNotInPrerequisiteState):
+                    raise Seeing("a notice is on the door") from None
+                if not txn.mark or not is_lost(error):
                     raise
                 link.close()
                 if not self._was_committed(txn):
@@ -158,14 +180,18 @@ class PostgresStore:
         self._appended += txn.appended
         return result
 
-    def _begun(self, link: Link, wants: Wants) -> PostgresTxn:
+    def _begun(self, link: OwnLink, wants: Wants, *, careful: bool, blind: bool) -> PostgresTxn:
         """A batch that has what it waited for; only then is it told the time."""
-        locks = Locks(link, self._writing, wants)
+        locks, begin = Locks(link, self._writing, wants), "BEGIN;" + self._pool.settings
+        if blind and (now_ms := self._reckoned()) is not None:
+            # Where the notice says otherwise the batch fails, and is done again by who reads it.
+            link.begin_blindly(f'{begin}SELECT "{self.address.schema}".check_open()')
+            return self._txn(link, locks, now_ms, None, careful=False)
         if wants:
-            link.script("BEGIN;" + self._settings)
+            link.script(begin)
             locks.begin()
-            return self._txn(link, locks, "")
-        return self._txn(link, locks, "BEGIN;" + self._settings)
+            begin = ""
+        return self._txn(link, locks, *self._time(link, begin), careful=careful)
 
     def _time(self, link: Link, before: str) -> tuple[int, bytes | None]:
         """Run some statements, and ask for the notice and the time with the same breath.
@@ -180,17 +206,11 @@ class PostgresStore:
         self._heard = (now_ms, monotonic_s())
         return now_ms, notice
 
-    def _txn(self, link: Link, locks: Locks, before: str) -> PostgresTxn:
-        now_ms, notice = self._time(link, before)
-        txn = PostgresTxn(
-            link,
-            self._writing,
-            now_ms,
-            schema=self.address.schema,
-            locks=locks,
-            limited=self._limited,
-            notice=notice,
-        )
+    def _txn(
+        self, link: Link, locks: Locks, now_ms: int, notice: bytes | None, *, careful: bool
+    ) -> PostgresTxn:
+        known: dict[str, Any] = {"schema": self.address.schema, "limited": self._limited, "notice": notice}
+        txn = PostgresTxn(link, self._writing, now_ms, locks=locks, careful=careful, **known)
         txn.at_ms = now_ms if self._clock is None else 0
         return txn
 
@@ -201,9 +221,9 @@ class PostgresStore:
             try:
                 self._pool.drop()
                 with self._pool.link() as link:
-                    if not _is_under_way(link, txn.xid):
-                        # Only now: it may have been committed while we asked.
-                        return bool(link.value(self._writing["is_marked"], (txn.now_ms, txn.mark)))
+                    asked = {"at_ms": txn.now_ms, "mark": txn.mark}
+                    link.change(self._writing["void"], asked)
+                    return bool(link.value(self._writing["is_marked"], asked))
             except (psycopg.Error, StoreError):
                 # Not back yet.
                 pass
@@ -226,9 +246,9 @@ class PostgresStore:
         def attempt() -> T:
             with self._pool.link() as link:
                 try:
-                    return fn(link, *self._time(link, _VIEW + self._settings))
+                    return fn(link, *self._time(link, _VIEW + self._pool.settings))
                 finally:
-                    _roll_back(link)
+                    link.roll_back()
 
         return self._patiently(attempt)
 
@@ -241,10 +261,10 @@ class PostgresStore:
             link = lent(connection)
             self._check_place(link)
             wants: Wants = {}
-            for _ in range(TRIES):
+            for tries in range(TRIES):
                 try:
                     with faults(self.address):
-                        return self._inside(link, fn, wants)
+                        return self._inside(link, fn, wants, careful=tries > 0)
                 except Conflict:
                     continue
         raise Unavailable(
@@ -252,12 +272,16 @@ class PostgresStore:
             "roll it back, and try again"
         )
 
-    def _inside(self, link: Link, fn: Callable[[Txn], T], wants: Wants) -> T:
+    async def lend(self, connection: Any) -> Any:
+        """A caller's connection of asyncio's kind as `borrow` takes it, outside the loop's thread."""
+        return await lend(connection)
+
+    def _inside(self, link: Link, fn: Callable[[Txn], T], wants: Wants, *, careful: bool) -> T:
         link.script("SAVEPOINT holdfast")
         try:
             locks = Locks(link, self._writing, wants)
             locks.begin()
-            result = fn(self._txn(link, locks, ""))
+            result = fn(self._txn(link, locks, *self._time(link, ""), careful=careful))
             if self.address.notify:
                 # Heard when the caller commits, by all, ourselves too.
                 link.value("SELECT pg_notify(%s, '')", (channel(self.address.schema),))
@@ -281,16 +305,24 @@ class PostgresStore:
 
     def now_ms(self) -> int:
         """The server's clock, by which all machines agree; asked for now and then, reckoned between."""
+        if (now_ms := self._reckoned()) is not None:
+            return now_ms
+        heard = self._heard
+        try:
+            return self._look(lambda _, now_ms, __: now_ms)
+        except Unavailable:
+            if heard is None:
+                raise
+        return heard[0] + int((monotonic_s() - heard[1]) * 1000)
+
+    def _reckoned(self) -> int | None:
+        """The server's time by what it said last, if that is not long ago."""
         if self._clock is not None:
             return self._clock()
         heard = self._heard
-        if heard is None or monotonic_s() - heard[1] > CLOCK_TRUSTED_S:
-            try:
-                heard = (self._look(lambda _, now_ms, __: now_ms), monotonic_s())
-            except Unavailable:
-                if heard is None:
-                    raise
-        return heard[0] + int((monotonic_s() - heard[1]) * 1000)
+        if heard is None or (since_s := monotonic_s() - heard[1]) > CLOCK_TRUSTED_S:
+            return None
+        return heard[0] + int(since_s * 1000)
 
     def wait(self, timeout_s: float) -> bool:
         """Sleep until told by another store of this schema, interrupted, or until somebody has written."""
@@ -300,14 +332,8 @@ class PostgresStore:
 
     def notify(self) -> None:
         """Wake the other stores of this schema that wait."""
-        if not self.address.notify:
-            return
-        try:
-            with faults(self.address), self._pool.link() as link:
-                link.value("SELECT pg_notify(%s, %s)", (channel(self.address.schema), self._wake.name))
-        except (HoldfastError, Conflict):
-            # A hint that is lost; they look by themselves.
-            pass
+        if self.address.notify:
+            self._teller.tell()
 
     def interrupt(self) -> None:
         """Wake our own `wait`, or the next one."""
@@ -325,7 +351,8 @@ class PostgresStore:
 
         try:
             with faults(self.address), self._pool.link() as link, link.connection.transaction():
-                link.script(self._settings)
+                if self._pool.settings:
+                    link.script(self._pool.settings)
                 if not link.value("SELECT pg_try_advisory_xact_lock(%s)", (number,)):
                     return
                 link.change(self._writing["forget_marks"], (self.now_ms() - MARKS_KEPT_MS,))
@@ -356,6 +383,7 @@ class PostgresStore:
             if self._closed:
                 return
             self._closed = True
+        self._teller.close()
         self._wake.close()
         self._presence.close()
         self._pool.close()
@@ -363,19 +391,3 @@ class PostgresStore:
     def __del__(self) -> None:
         if not getattr(self, "_closed", True):
             self._pool.close()
-
-
-def _is_under_way(link: Link, xid: str) -> bool:
-    """Whether a transaction has not ended; after a crash the number may be another's, or nobody's yet."""
-    try:
-        return bool(link.value("SELECT pg_xact_status(%s::xid8)", (xid,)) == "in progress")
-    except psycopg.errors.InvalidParameterValue:
-        return False
-
-
-def _roll_back(link: Link) -> None:
-    try:
-        if link.is_open and link.in_transaction:
-            link.script("ROLLBACK")
-    except psycopg.Error:
-        link.close()

@@ -12,6 +12,7 @@ import psycopg
 from psycopg import errors as e
 
 from ..core.errors import (
+    BadInput,
     Conflict,
     HoldfastError,
     SchemaMismatch,
@@ -126,6 +127,11 @@ def _slow(where: str, text: str) -> HoldfastError:
     return Unavailable(f"{where} took too long ({text}); try again")
 
 
+def _failed(_where: str, _text: str) -> HoldfastError:
+    # Ours are rolled back when they fail: it is a caller's own.
+    return BadInput("connection", "in a transaction that has failed", needed="rolled back, and begun anew")
+
+
 # By the error, or, where a connection could not be made and there is no error but a text, by its words.
 _TOLD: tuple[
     tuple[tuple[type[psycopg.Error], ...], tuple[str, ...], Callable[[str, str], HoldfastError]], ...
@@ -142,4 +148,5 @@ _TOLD: tuple[
     ((e.UndefinedTable, e.UndefinedColumn, e.UndefinedFunction, e.InvalidSchemaName), (), _old),
     ((e.DataCorrupted, e.IndexCorrupted), (), _corrupt),
     ((e.QueryCanceled,), (), _slow),
+    ((e.InFailedSqlTransaction,), (), _failed),
 )

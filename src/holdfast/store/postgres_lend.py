@@ -5,36 +5,67 @@ from typing import Any
 import psycopg
 
 from ..core.errors import BadInput
-from .postgres_link import Link
+from .lending import async_driver_of, driver_of, is_of, kind_of
+from .postgres_await import AsyncpgLink, AsyncPsycopgLink
+from .postgres_link import Link, PsycopgLink
 from .postgres_url import Address
 
 NEEDED = (
-    "a psycopg.Connection (psycopg 3, not async), or a SQLAlchemy or Django connection that has one; "
-    "asyncpg and psycopg.AsyncConnection are not taken"
+    "a psycopg.Connection (psycopg 3), or a Session or Connection of SQLAlchemy (postgresql+psycopg://) or "
+    "django.db.connection that has one; those of asyncio go to a queue of holdfast.connect_async"
 )
-# Where SQLAlchemy and Django keep it, and how deep.
-_INSIDE = ("driver_connection", "dbapi_connection", "connection")
-_DEEP = 4
+ASYNC_NEEDED = (
+    "a psycopg.AsyncConnection, one of asyncpg, or an AsyncSession or AsyncConnection of SQLAlchemy that has "
+    "one; others go to a queue of holdfast.connect"
+)
+# By the library: how its transactions are begun.
+_WAYS = {
+    "django": "with transaction.atomic()",
+    "sqlalchemy": "without isolation_level AUTOCOMMIT",
+    "asyncpg": "async with connection.transaction()",
+    "psycopg": "with connection.transaction()",
+}
 
 _WHERE = "SELECT current_database(), pg_postmaster_start_time()::text, to_regclass(%s) IS NOT NULL"
 
 
 def lent(connection: Any) -> Link:
-    """The psycopg connection of a caller."""
-    found = connection
-    for _ in range(_DEEP):
-        if isinstance(found, psycopg.Connection):
-            break
-        found = next((inside for name in _INSIDE if (inside := getattr(found, name, None)) is not None), None)
+    """What leads to PostgreSQL by a caller's connection; one of asyncio's kind has gone through `lend`."""
+    if isinstance(connection, Link):
+        return connection
+    found = driver_of(connection)
+    if found is None:
+        # Django's, which has not been used yet, and so is in no transaction.
+        raise _outside(connection)
     if not isinstance(found, psycopg.Connection):
-        kind = type(connection)
-        raise BadInput("connection", f"a {kind.__module__}.{kind.__qualname__}", needed=NEEDED)
-    if found.closed:
+        raise BadInput("connection", kind_of(connection), needed=NEEDED)
+    link = PsycopgLink(found)
+    return _checked(link, connection, begun=link.in_transaction or not found.autocommit)
+
+
+async def lend(connection: Any) -> Link:
+    """The same for connections of asyncio's kind; the link is for another thread than the loop's."""
+    found = await async_driver_of(connection)
+    if isinstance(found, psycopg.AsyncConnection):
+        link: Link = AsyncPsycopgLink(found)
+    elif is_of(found, "asyncpg") and hasattr(found, "is_in_transaction"):
+        link = AsyncpgLink(found)
+    else:
+        raise BadInput("connection", kind_of(connection), needed=ASYNC_NEEDED)
+    return _checked(link, connection, begun=link.is_open and link.in_transaction)
+
+
+def _checked(link: Link, connection: Any, *, begun: bool) -> Link:
+    if not link.is_open:
         raise BadInput("connection", "closed", needed="open")
-    link = Link(found)
-    if found.autocommit and not link.in_transaction:
-        raise BadInput("connection", "not in a transaction", needed="in one: with connection.transaction()")
+    if not begun:
+        raise _outside(connection)
     return link
+
+
+def _outside(connection: Any) -> BadInput:
+    way = next((way for library, way in _WAYS.items() if is_of(connection, library)), "BEGIN first")
+    return BadInput("connection", "not in a transaction", needed=f"in one: {way}")
 
 
 def place_of(link: Link, schema: str) -> tuple[str, str, bool]:

@@ -30,7 +30,7 @@ def schema_version(link: Link, schema: str) -> int:
     return int(link.value(f'SELECT max(version) FROM "{schema}".version') or 0)
 
 
-def make_ready(link: Link, address: Address) -> None:
+def make_ready(link: Link, address: Address, *, create: bool = True) -> None:
     """See that the schema can be used; create it where there is none. The link is in no transaction."""
     ((number, encoding, standby),) = link.rows(_SERVER)
     if number < OLDEST:
@@ -42,6 +42,11 @@ def make_ready(link: Link, address: Address) -> None:
     if standby:
         raise StoreError(f"{address.shown} cannot be written: it is a replica; use the primary")
     version, known = schema_version(link, address.schema), len(migrations(address.schema))
+    if version == 0 and not create:
+        raise StoreError(
+            f"there is no store at {address.shown}; look at the address and its schema, or make one with: "
+            f"holdfast migrate --store {address.shown}"
+        )
     if version == 0:
         migrate(link, address)
     elif version < known:
@@ -58,7 +63,8 @@ def make_ready(link: Link, address: Address) -> None:
 
 def migrate(link: Link, address: Address) -> list[int]:
     """Bring a schema up to date, in one transaction; which versions were made."""
-    link.script("BEGIN")
+    # Who makes it all may take longer than one who waits for a lock usually does.
+    link.script("BEGIN; SET LOCAL lock_timeout = 0")
     try:
         # Others may be at it: whoever comes second finds it done.
         link.value("SELECT 1 FROM pg_advisory_xact_lock(%s)", (lock_number(address.schema, "migrate"),))

@@ -13,8 +13,21 @@ import psycopg
 
 from ..core.errors import Closed, Unavailable
 from .clock import monotonic_s
-from .postgres_link import Link
+from .postgres_link import OwnLink
 from .postgres_url import Address
+
+# Every table has its index for every question; statistics of a queue, full now and empty in a second, would
+# only lead astray, and planning take longer than most statements. A lock that is not had in a second makes
+# the batch be done again.
+_PLANS = ("enable_seqscan", "enable_bitmapscan", "enable_hashjoin", "enable_mergejoin", "enable_sort", "jit")
+SETTINGS = {
+    **dict.fromkeys(_PLANS, "off"),
+    "plan_cache_mode": "force_generic_plan",
+    "lock_timeout": "1s",
+}
+# Superusers only; for others PostgreSQL looks for circles after a second.
+_SOON = {"deadlock_timeout": "50ms"}
+_WHO = "SELECT pg_backend_pid(), current_setting('is_superuser') = 'on'"
 
 # What a forked child found: kept, because the end of such a connection would be told to the server.
 _left_behind: list[object] = []
@@ -23,22 +36,25 @@ _left_behind: list[object] = []
 class Pool:
     """At most so many connections; who finds none free waits for one."""
 
-    def __init__(self, address: Address, prepare: Callable[[Link], None], patience_s: float) -> None:
+    def __init__(self, address: Address, prepare: Callable[[OwnLink], None], patience_s: float) -> None:
         self._address, self._prepare, self._patience_s = address, prepare, patience_s
         self._closed = False
         self._begin()
 
     def _begin(self) -> None:
         self._pid = os.getpid()
-        self._free: list[Link] = []
+        self._free: list[OwnLink] = []
         self._used = 0
         self._returned = threading.Condition()
         self._ready = False
         self._readying = threading.Lock()
-        self.prepares = self._address.prepare
+        # Whether others stand between us and our session: then it is nobody's, and nothing is left in it.
+        self.pooled = not self._address.prepare
+        # What each transaction begins with.
+        self.settings = script_of(SETTINGS, local=True) if self.pooled else ""
 
     @contextmanager
-    def link(self) -> Iterator[Link]:
+    def link(self) -> Iterator[OwnLink]:
         """A connection for a while, in no transaction; one that is left in any other state is closed."""
         link = self._take()
         try:
@@ -46,19 +62,38 @@ class Pool:
         finally:
             self._give(link)
 
-    def connect(self) -> Link:
+    def connect(self) -> OwnLink:
         """A connection that is nobody else's, for as long as its owner likes."""
         connection = psycopg.connect(
             **self._address.parameters,
             autocommit=True,
             client_encoding="UTF8",
-            prepare_threshold=5 if self.prepares else None,
+            prepare_threshold=None if self.pooled else 5,
         )
-        return Link(connection)
+        link = OwnLink(connection)
+        try:
+            self._settle_in(link)
+        except BaseException:
+            link.close()
+            raise
+        return link
 
-    def no_more_prepared(self) -> None:
-        """A pooler stands between: what is prepared on one connection may be asked for on another."""
-        self.prepares = False
+    def _settle_in(self, link: OwnLink) -> None:
+        """Have our settings for all of the session, if it is ours."""
+        if self.pooled:
+            return
+        ((number, is_super),) = link.rows(_WHO)
+        if number != link.connection.info.backend_pid:
+            # Whom we speak to is not whom we were told at the door.
+            self.behind_a_pooler()
+            link.connection.prepare_threshold = None
+        else:
+            link.script(script_of(SETTINGS | _SOON if is_super else SETTINGS, local=False))
+
+    def behind_a_pooler(self) -> None:
+        """What is set or prepared on one connection may be asked for on another: do neither any more."""
+        self.pooled = True
+        self.settings = script_of(SETTINGS, local=True)
         self.drop()
 
     def drop(self) -> None:
@@ -76,7 +111,7 @@ class Pool:
             with self._returned:
                 self._returned.notify_all()
 
-    def _take(self) -> Link:
+    def _take(self) -> OwnLink:
         if self._pid != os.getpid():
             _left_behind.append(self._free)
             self._begin()
@@ -111,7 +146,7 @@ class Pool:
                 raise Closed(f"the store {self._address.shown} was closed; open it again")
             self._used += 1
 
-    def _make_ready(self, link: Link) -> None:
+    def _make_ready(self, link: OwnLink) -> None:
         if self._ready:
             return
         with self._readying:
@@ -124,14 +159,20 @@ class Pool:
             self._used -= 1
             self._returned.notify()
 
-    def _give(self, link: Link) -> None:
+    def _give(self, link: OwnLink) -> None:
         if self._pid != os.getpid():
             _left_behind.append(link)
             return
         keep = link.is_open and not link.in_transaction and not self._closed
-        if keep and (link.connection.prepare_threshold is not None) == self.prepares:
+        if keep and (link.connection.prepare_threshold is None) == self.pooled:
             with self._returned:
                 self._free.append(link)
         else:
             link.close()
         self._leave()
+
+
+def script_of(settings: dict[str, str], *, local: bool) -> str:
+    """SQL that makes settings, for a session or for one transaction."""
+    word = "SET LOCAL" if local else "SET"
+    return "".join(f"{word} {name} = '{value}';" for name, value in settings.items())

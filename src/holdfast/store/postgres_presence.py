@@ -9,7 +9,7 @@ import select
 
 import psycopg
 
-from .postgres_link import Link
+from .postgres_link import Link, OwnLink
 from .postgres_pool import Pool
 from .postgres_sql import lock_number
 from .postgres_url import Address
@@ -29,12 +29,12 @@ class Presence:
     def __init__(self, address: Address, pool: Pool) -> None:
         self._address, self._pool = address, pool
         self._names: list[str] = []
-        self._link: Link | None = None
+        self._link: OwnLink | None = None
         self._pid = os.getpid()
 
     def appear(self, name: str) -> bool:
         """Be there under a name that nobody had before; False where that cannot be."""
-        if not self._address.notify or not self._pool.prepares:
+        if not self._address.notify or self._pool.pooled:
             # So is somebody told who has a pooler: there are no sessions to speak of.
             return False
         if name not in self._names:

@@ -56,11 +56,12 @@ _JOBS = ("load", "children", "children_at", "expiring", "lineup", "lineup_last",
 _FOUND = ("ready", "ready_filtered", "ready_of_pair", "ready_of_ids", "ready_of_picks")
 _ROWS = ", ".join(f"%({name})s::{kind}[]" for name, kind in COLUMNS.items())
 _NEW = f"unnest({_ROWS}) AS new ({', '.join(COLUMNS)})"
-_SHARED = ", ".join(
-    f"item.{name}" if name in ("id", "rest") else f"%({name})s::{kind} AS {name}"
-    for name, kind in COLUMNS.items()
+# As the columns stand in the table.
+_IN_TABLE = (
+    *("id", "rank", "lease_until", "started_at", "expires_at", "parent_id", "claim", "version", "owner"),
+    *("place", "mock", "lapsed", "retries", "tenant", "task", "ended", "schedule", "domain", "rest"),
 )
-_ALIKE = f"(SELECT {_SHARED} FROM unnest(%(id)s::bigint[], %(rest)s::text[]) AS item (id, rest)) AS new"
+_TEMPLATE = ", ".join(f"%({name})s::{COLUMNS[name]}" for name in _IN_TABLE)
 
 
 @cache
@@ -73,11 +74,11 @@ def statements(schema: str, *, locking: bool) -> dict[str, str]:
         named[name] = named["as_jobs"].replace("{jobs}", named[name])
     for name in _FOUND:
         named[name] = named["claim"].replace("{found}", named[name])
-    named["insert_alike"] = named["insert"].replace("{rows}", _ALIKE)
-    for name in ("insert", "swap"):
+    for name in ("insert", "insert_carefully", "swap"):
         named[name] = named[name].replace("{rows}", _NEW)
     fills = {
         "{columns}": ", ".join(COLUMNS),
+        "{template}": _TEMPLATE,
         "{lock}": "FOR UPDATE" if locking else "",
         "{free}": "FOR UPDATE SKIP LOCKED" if locking else "",
         "{schema}": f'"{schema}"',

@@ -79,34 +79,22 @@ class PostgresTurns:
             tenants, _, served = zip(*whole, strict=True)
             self._link.change(self._sql["put_tenant_turns"], (texts(tenants), numbers(served)))
 
-    def locks_of(self, pairs: Mapping[turns.Pair, int]) -> list[int]:
-        """What is to be locked, shared, by whoever adds to these lanes (those whose number is above zero)."""
+    def counted(self, pairs: Mapping[turns.Pair, int]) -> dict[str, str]:
+        """What `settle` is to know of lanes whose READY jobs have become more or fewer.
+
+        Who adds to some locks them, shared, all in order; who may have emptied one tries for its own.
+        """
+        lanes = {pair: self._lock("lane", *pair) for pair in pairs}
+        tenants = {pair: self._lock("tenant", pair[0]) for pair in pairs}
         filled = [pair for pair, change in pairs.items() if change > 0]
-        locks = {self._lock("lane", *pair) for pair in filled}
-        return sorted(locks | {self._lock("tenant", tenant) for tenant, _ in filled})
-
-    def counted(self, pairs: Mapping[turns.Pair, int]) -> None:
-        """The READY jobs of these lanes have become more or fewer; `locks_of` has been locked."""
-        tenants, tasks = zip(*pairs, strict=True)
-        values = (texts(tenants), texts(tasks), switches(change > 0 for change in pairs.values()))
-        unlike = self._link.rows(self._sql["unlike"], values)
-        if filled := [(tenant, task) for tenant, task, is_filled in unlike if is_filled]:
-            self._link.change(self._sql["fill"], _named(filled))
-        if emptied := [(tenant, task) for tenant, task, is_filled in unlike if not is_filled]:
-            self._rest(emptied)
-
-    def _rest(self, emptied: list[turns.Pair]) -> None:
-        lanes = numbers(self._lock("lane", *pair) for pair in emptied)
-        tenants = numbers(self._lock("tenant", tenant) for tenant, _ in emptied)
-        # Looked at again once it is locked: somebody may have added just now.
-        alone = self._link.rows(self._sql["try_lanes"], (*_named(emptied), lanes, tenants))
-        if alone and self._link.change(self._sql["rest_lanes"], _named(alone)):
-            self._link.change(self._sql["rest_tenants"], (texts({tenant for tenant, _ in alone}),))
+        return {
+            "locks": numbers(sorted({lock[pair] for lock in (lanes, tenants) for pair in filled})),
+            "pair_tenants": texts(tenant for tenant, _ in pairs),
+            "pair_tasks": texts(task for _, task in pairs),
+            "are_filled": switches(change > 0 for change in pairs.values()),
+            "lane_locks": numbers(lanes.values()),
+            "tenant_locks": numbers(tenants.values()),
+        }
 
     def _lock(self, sort: str, *what: str) -> int:
         return lock_number(self._schema, sort, *what)
-
-
-def _named(pairs: Sequence[Sequence[str]]) -> tuple[str, str]:
-    tenants, tasks = zip(*pairs, strict=True)
-    return texts(tenants), texts(tasks)

@@ -12,12 +12,14 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
 from ..core.errors import Conflict
-from ..core.job import Body, Job, Place
+from ..core.job import Body, Job, Place, size_of
 from ..core.limits import Domain, DomainKey
 from ..core.unique import Unique, UniqueKey
 from .contract import ClaimQuery, CountKey, LogRow, Turn
-from .form import encode, rest_maker, rest_of
+from .form import encode, rest_of, rest_parts
 from .postgres_claim import Taker
 from .postgres_link import Link
 from .postgres_locks import Locks
@@ -49,12 +51,14 @@ class PostgresTxn(PostgresReads):
         locks: Locks,
         limited: set[DomainKey],
         notice: bytes | None,
+        careful: bool = False,
     ) -> None:
         super().__init__(link, sql, now_ms, schema=schema, notice=notice)
         self._limited = limited
+        self._careful = careful
         self._locks = locks
-        # The number and the mark of this transaction, once it has them; how many rows the counts have of it.
-        self.xid, self.mark = "", 0
+        # By which it is known afterwards whether this was committed; how many rows the counts have of it.
+        self.mark = 0
         # What a domain remembers as its writer's time; 0: the clock is not the server's, and says nothing.
         self.at_ms = now_ms
         self.appended = 0
@@ -118,30 +122,30 @@ class PostgresTxn(PostgresReads):
         """Add jobs with their data; those that exist are left alone and returned."""
         if not rows:
             return set()
-        return self._insert(
-            "insert", _columns([job for job, _ in rows]), [(job.id, data) for job, data in rows]
-        )
+        self.wrote = True
+        ids = [job.id for job, _ in rows]
+        body, raw = _bodies([data for _, data in rows])
+        values = _columns([job for job, _ in rows]) | {"body": body, "raw": raw}
+        if not self._careful:
+            self.link.change(self.sql["insert"], values)
+            return set()
+        added = self.link.value(self.sql["insert_carefully"], values | {"count": len(ids)})
+        left = Counter(ids)
+        left.subtract(ids if added is None else added)
+        return {id for id, count in left.items() if count > 0}
 
     def insert_alike(self, template: Job, rows: Sequence[tuple[int, Body]]) -> set[int]:
         """Add jobs that are as `template`: what they share is sent once."""
+        if self._careful or not all(data for _, data in rows):
+            return self.insert([(replace(template, id=id, size=size_of(data)), data) for id, data in rows])
         if not rows:
             return set()
-        rest = rest_maker(template)
-        values: dict[str, Any] = dict(zip(COLUMNS, _row(template), strict=True))
-        values["rest"] = texts(rest(id, data) for id, data in rows)
-        return self._insert("insert_alike", values, rows)
-
-    def _insert(self, name: str, values: dict[str, Any], rows: Sequence[tuple[int, Body]]) -> set[int]:
         self.wrote = True
-        ids = [id for id, _ in rows]
-        bodies = _bodies([data for _, data in rows])
-        values |= {"id": numbers(ids), "body": bodies[0], "raw": bodies[1], "count": len(ids)}
-        added = self.link.value(self.sql[name], values)
-        if added is None:
-            return set()
-        left = Counter(ids)
-        left.subtract(added)
-        return {id for id, count in left.items() if count > 0}
+        values: dict[str, Any] = dict(zip(COLUMNS, _row(template), strict=True))
+        values["head"], values["middle"], values["tail"] = rest_parts(template)
+        values["bodies"], values["raws"] = _bodies([data for _, data in rows])
+        self.link.later(self.sql["bear"], values | {"ids": numbers(id for id, _ in rows)})
+        return set()
 
     def swap(self, jobs: Sequence[Job]) -> None:
         """Replace each job by its next version."""
@@ -271,13 +275,14 @@ class PostgresTxn(PostgresReads):
                 ready[pair] = ready.get(pair, 0) + change
         self.wrote = True
         tenants, tasks, places, states, by = zip(*rows, strict=True)
-        values = (texts(tenants), texts(tasks), numbers(places), texts(states), numbers(by))
-        self.mark = secrets.randbits(63)
-        locks = numbers(self.turns.locks_of(ready))
-        self.xid = self.link.value(self.sql["count"], (*values, self.now_ms, self.mark, locks))
+        values = {"tenants": texts(tenants), "tasks": texts(tasks), "places": numbers(places)}
+        values |= {"states": texts(states), "numbers": numbers(by)} | self.turns.counted(ready)
+        self.link.later(self.sql["settle"], values | self._marked())
         self.appended += len(rows)
-        if ready:
-            self.turns.counted(ready)
+
+    def _marked(self) -> dict[str, Any]:
+        self.mark = secrets.randbits(63)
+        return {"at_ms": self.now_ms, "mark": self.mark}
 
     def put_records(self, kind: str, records: Mapping[str, bytes | None]) -> None:
         """Write small records; None deletes one."""
@@ -317,12 +322,10 @@ class PostgresTxn(PostgresReads):
         self.wrote = True
         self.turns.put(turns)
 
-    def marked(self) -> bool:
-        """Leave a mark by which it can be seen whether this was committed; False if nothing was written."""
-        if self.wrote and not self.xid:
-            self.mark = secrets.randbits(63)
-            self.xid = self.link.value(self.sql["mark"], (self.now_ms, self.mark))
-        return self.wrote
+    def leave_mark(self) -> None:
+        """Leave a mark, if anything was written, by which it can be seen whether this was committed."""
+        if self.wrote and not self.mark:
+            self.link.later(self.sql["mark"], self._marked())
 
 
 def _row(job: Job) -> tuple[Any, ...]:
@@ -360,8 +363,7 @@ def _columns(jobs: Sequence[Job]) -> dict[str, Any]:
 
 
 def _bodies(bodies: Sequence[Body]) -> tuple[str, str]:
-    """Bodies as two arrays: text in one, bytes in the other."""
-    return (
-        texts(body if isinstance(body, str) else None for body in bodies),
-        raws(body if isinstance(body, bytes) else None for body in bodies),
-    )
+    """Bodies as two arrays: text in one, bytes in the other, which is empty where all are text."""
+    raw = [body if isinstance(body, bytes) else None for body in bodies]
+    text = texts(body if isinstance(body, str) else None for body in bodies)
+    return text, raws(raw) if any(body is not None for body in raw) else "{}"

@@ -1,6 +1,6 @@
 """The address of a PostgreSQL store: what of it is ours, and how it is shown to people.
 
-    postgresql://user:password@host:port/database?schema=holdfast&notify=off&prepare=off&pool=10
+    postgresql://user:password@host:port/database?schema=holdfast&notify=off&prepare=off&pool=10&lanes=2
 
 What is not ours goes to libpq as it is (`sslmode`, `connect_timeout`, several hosts, …). The password stands
 in nothing that is shown.
@@ -18,8 +18,9 @@ from ..core.errors import BadInput
 SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,39}")
 SCHEMA_NEEDED = "1 to 40 lower-case letters, digits and _, not a digit first"
 FORM = "postgresql://user:password@host:port/database?schema=holdfast, with %40 for @ and so on in its parts"
-OURS = ("schema", "notify", "prepare", "pool")
+OURS = ("schema", "notify", "prepare", "pool", "lanes")
 POOL, MOST_POOL = 10, 1_000
+LANES, MOST_LANES = 2, 16
 # What to do if nothing is said: libpq would wait for ever.
 CONNECT_TIMEOUT_S = 10
 
@@ -35,8 +36,9 @@ class Address(NamedTuple):
     notify: bool = True
     # Whether statements are prepared; a pooler of transactions may not know them.
     prepare: bool = True
-    # How many connections at most.
+    # How many connections at most, and how many commits are under way at once.
     pool: int = POOL
+    lanes: int = LANES
 
     def __repr__(self) -> str:
         return f"Address({self.shown!r})"
@@ -60,7 +62,8 @@ def parse(url: str) -> Address:
         schema=schema,
         notify=_switch("notify", ours),
         prepare=_switch("prepare", ours),
-        pool=_number("pool", ours),
+        pool=_number("pool", ours, POOL, 2, MOST_POOL),
+        lanes=_number("lanes", ours, LANES, 1, MOST_LANES),
     )
 
 
@@ -90,8 +93,8 @@ def _switch(name: str, ours: dict[str, str]) -> bool:
     return value == "on"
 
 
-def _number(name: str, ours: dict[str, str]) -> int:
-    value = ours.get(name, str(POOL))
-    if not value.isascii() or not value.isdigit() or not 2 <= int(value) <= MOST_POOL:
-        raise BadInput(name, value, needed=f"a number from 2 to {MOST_POOL:,}")
+def _number(name: str, ours: dict[str, str], default: int, least: int, most: int) -> int:
+    value = ours.get(name, str(default))
+    if not value.isascii() or not value.isdigit() or not least <= int(value) <= most:
+        raise BadInput(name, value, needed=f"a number from {least} to {most:,}")
     return int(value)

@@ -12,7 +12,7 @@ import threading
 import psycopg
 
 from .clock import monotonic_s
-from .postgres_link import Link
+from .postgres_link import OwnLink
 from .postgres_pool import Pool
 from .postgres_sql import channel
 from .postgres_url import Address
@@ -33,7 +33,7 @@ class Wake:
         # By which we know our own word when we hear it.
         self.name = secrets.token_hex(8)
         self._pid = os.getpid()
-        self._link: Link | None = None
+        self._link: OwnLink | None = None
         self._listens = False
         # The newest transaction at the last look, and when to look next.
         self._newest, self._look_s = "", 0.0
@@ -99,7 +99,7 @@ class Wake:
             ready, _, _ = select.select([pipe], [], [], min(left_s, AWAY_S))
             return bool(ready)
 
-    def _told(self, link: Link) -> bool:
+    def _told(self, link: OwnLink) -> bool:
         """Whether anybody else has spoken."""
         wire = link.connection.pgconn
         wire.consume_input()
@@ -108,7 +108,7 @@ class Wake:
             told.append(heard.extra.decode())
         return any(name != self.name for name in told)
 
-    def _changed(self, link: Link) -> bool:
+    def _changed(self, link: OwnLink) -> bool:
         """Whether anybody has written since the last look, if it is time for one."""
         if monotonic_s() < self._look_s:
             return False
@@ -118,13 +118,13 @@ class Wake:
 
     def _listen(self) -> bool:
         link = self._pool.connect()
-        self._listens = self._address.notify
+        self._listens = self._address.notify and not self._pool.pooled
         if self._listens:
             link.script(f'LISTEN "{channel(self._address.schema)}"')
         self._link, self._look_s = link, 0.0
         return self._changed(link)
 
-    def opened(self, link: Link) -> None:
+    def opened(self, link: OwnLink) -> None:
         """From here on whatever anybody commits is news."""
         self._newest = link.value(_NEWEST)
 

@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 from ..core.errors import BadInput, Closed, Conflict, HoldfastError, StoreError, Unavailable, WouldBlock
 from .clock import Clock, monotonic_s, system_clock
 from .contract import ReadTxn, Txn
+from .lending import driver_of, kind_of
 from .sqlite_driver import Link, driver_named
 from .sqlite_faults import faults
 from .sqlite_lock import WriteQueue, begin
@@ -211,10 +212,13 @@ class SqliteStore:
             return result
 
     def _borrowed(self, connection: Any) -> Link:
-        link = self._driver.lent(connection)
+        found = driver_of(connection)
+        if found is None:
+            # Django's, which has not been used yet.
+            raise BadInput("connection", "not in a transaction", needed="in one: with transaction.atomic()")
+        link = self._driver.lent(found)
         if link is None:
-            found = f"a {type(connection).__module__}.{type(connection).__qualname__}"
-            raise BadInput("connection", found, needed=self._driver.wanted)
+            raise BadInput("connection", kind_of(connection), needed=self._driver.wanted)
         name = link.value("SELECT CAST(file AS BLOB) FROM pragma_database_list WHERE name = 'main'")
         if not name or _inode(Path(os.fsdecode(name))) != _inode(self.path) or not self.path.exists():
             raise BadInput(
@@ -223,7 +227,7 @@ class SqliteStore:
         if self._writer is None:
             with self._lock:
                 self._open()
-        self._driver.begin_as_library(connection)
+        self._driver.begin_as_library(found)
         if not link.in_transaction:
             raise BadInput("connection", "not in a transaction", needed="in one: BEGIN IMMEDIATE first")
         return link

@@ -43,6 +43,10 @@ class SupervisedEngine:
         """Run a command inside the handler's own transaction."""
         return self._opened().execute_in(connection, command)
 
+    async def execute_in_async(self, connection: Any, command: c.Command) -> Any:
+        """The same, awaited."""
+        return await self._opened().execute_in_async(connection, command)
+
 
 class _Call:
     """A thread that waits for a reply."""

@@ -136,10 +136,10 @@ class _AsyncJob(AsyncClaimedJob):
 
     crew: "_Coroutines"
 
-    async def _say(self, ask: Ask[T]) -> T:
+    async def _say(self, ask: Ask[T], connection: Any = None) -> T:
         if isinstance(ask.command, c.Answer | c.Release):
             self.crew.answering(self)
-        return await super()._say(ask)
+        return await super()._say(ask, connection)
 
 
 J = TypeVar("J", bound=Holding)

@@ -2,7 +2,7 @@
 --
 -- A lane that is `ready` may have none left, where somebody was adding while the last one went; one that has
 -- some is always `ready`. Who adds has a shared lock of the lane and its tenant; who finds it empty tries for
--- the exclusive one, and otherwise leaves it as it is.
+-- the exclusive one, and otherwise leaves it as it is: `settle`, in the second migration.
 
 -- name: tenants_by_turn
 SELECT served, tenant FROM {schema}.tenants
@@ -87,62 +87,6 @@ WITH old AS MATERIALIZED (
     WHERE NOT ready AND served < %s ORDER BY served, tenant LIMIT %s FOR UPDATE SKIP LOCKED
 )
 DELETE FROM {schema}.tenants USING old WHERE tenants.tenant = old.tenant
-
--- `ready::int`: by the name of the lane, not along the index of all that are ready.
-
--- Of pairs whose count has changed those that are not as they should be: filled and not ready, or empty and ready.
--- name: unlike
-SELECT tenant, task, filled FROM unnest(%s::text[], %s::text[], %s::boolean[]) AS named (tenant, task, filled)
-WHERE CASE WHEN filled THEN
-    NOT EXISTS (SELECT FROM {schema}.lanes WHERE lanes.tenant = named.tenant AND lanes.task = named.task AND ready::int = 1)
-    OR NOT EXISTS (SELECT FROM {schema}.tenants WHERE tenants.tenant = named.tenant AND ready)
-ELSE
-    EXISTS (SELECT FROM {schema}.lanes WHERE lanes.tenant = named.tenant AND lanes.task = named.task AND ready::int = 1)
-    AND coalesce((SELECT sum(number) FROM {schema}.counts
-                  WHERE counts.tenant = named.tenant AND counts.task = named.task AND place = 2), 0)
-        + coalesce((SELECT sum(number) FROM {schema}.changes
-                    WHERE changes.tenant = named.tenant AND changes.task = named.task AND place = 2), 0) = 0
-END
-
--- name: fill
-WITH named AS (SELECT * FROM unnest(%s::text[], %s::text[]) AS named (tenant, task)),
-filled AS (
-    INSERT INTO {schema}.lanes (tenant, task, ready, served)
-    SELECT tenant, task, true, 0 FROM named ORDER BY tenant, task
-    ON CONFLICT (tenant, task) DO UPDATE SET ready = true
-)
-INSERT INTO {schema}.tenants (tenant, ready, served)
-SELECT DISTINCT tenant, true, 0 FROM named ORDER BY tenant
-ON CONFLICT (tenant) DO UPDATE SET ready = true
-
--- Those whose two locks, of the lane and of the tenant, could be had.
--- name: try_lanes
-SELECT tenant, task FROM unnest(%s::text[], %s::text[], %s::bigint[], %s::bigint[]) AS named (tenant, task, lane, whole)
-WHERE pg_try_advisory_xact_lock(lane) AND pg_try_advisory_xact_lock(whole)
-
--- name: rest_lanes
-WITH named AS (SELECT * FROM unnest(%s::text[], %s::text[]) AS named (tenant, task)),
-empty AS MATERIALIZED (
-    SELECT lanes.tenant, lanes.task FROM named
-    JOIN {schema}.lanes ON (lanes.tenant, lanes.task) = (named.tenant, named.task)
-    WHERE ready::int = 1
-        AND coalesce((SELECT sum(number) FROM {schema}.counts
-                      WHERE counts.tenant = named.tenant AND counts.task = named.task AND place = 2), 0)
-        + coalesce((SELECT sum(number) FROM {schema}.changes
-                    WHERE changes.tenant = named.tenant AND changes.task = named.task AND place = 2), 0) = 0
-    FOR UPDATE OF lanes SKIP LOCKED
-)
-UPDATE {schema}.lanes SET ready = false FROM empty
-WHERE (lanes.tenant, lanes.task) = (empty.tenant, empty.task)
-
--- name: rest_tenants
-WITH empty AS MATERIALIZED (
-    SELECT tenant FROM {schema}.tenants
-    WHERE tenant = ANY(%s::text[]) AND ready
-        AND NOT EXISTS (SELECT FROM {schema}.lanes WHERE lanes.tenant = tenants.tenant AND lanes.ready)
-    FOR UPDATE SKIP LOCKED
-)
-UPDATE {schema}.tenants SET ready = false FROM empty WHERE tenants.tenant = empty.tenant
 
 -- Turns as they were in another store; nobody else is there yet.
 -- name: put_lane_turns

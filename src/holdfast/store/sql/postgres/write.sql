@@ -3,8 +3,24 @@
 -- `(… IN (SELECT …)) IS TRUE` is looked up in a hash; as a join it would go through all for each, since joins
 -- by hash are switched off: planned while a table is small, one would read all of it when it is large.
 
--- Jobs and their data. What exists already is left alone; of what was not added the numbers are answered.
+-- Jobs and their data. That nobody has these numbers is nearly always so, and seen by the keys, which archived
+-- jobs have as well, of their data. Where somebody has, the batch is done again with `insert_carefully`: what
+-- exists already is left alone, and if there is any, the numbers of those that were added are answered.
 -- name: insert
+WITH kept AS (
+    INSERT INTO {schema}.data (id, body, raw)
+    SELECT * FROM unnest(%(id)s::bigint[], %(body)s::text[], %(raw)s::bytea[])
+)
+INSERT INTO {schema}.jobs ({columns}) SELECT {columns} FROM {rows}
+
+-- What jobs that are alike share comes once.
+-- name: bear
+SELECT {schema}.bear(
+    ROW({template})::{schema}.jobs, %(ids)s::bigint[], %(bodies)s::text[], %(raws)s::bytea[],
+    %(head)s::text, %(middle)s::text, %(tail)s::text
+)
+
+-- name: insert_carefully
 WITH added AS (
     INSERT INTO {schema}.jobs ({columns})
     SELECT {columns} FROM {rows}
@@ -96,7 +112,7 @@ WHERE (uniques.tenant, uniques.task, uniques.key) = (over.tenant, over.task, ove
 
 -- name: insert_domains
 INSERT INTO {schema}.domains (at_ms, tenant, name, version, due_ms, record)
-SELECT %s, * FROM unnest(%s::text[], %s::bytea[], %s::bigint[], %s::bigint[], %s::text[]) ON CONFLICT DO NOTHING
+SELECT %s::bigint, * FROM unnest(%s::text[], %s::bytea[], %s::bigint[], %s::bigint[], %s::text[]) ON CONFLICT DO NOTHING
 
 -- name: swap_domains
 UPDATE {schema}.domains SET at_ms = %s, version = new.version, due_ms = new.due_ms, record = new.record
@@ -108,23 +124,25 @@ WHERE (domains.tenant, domains.name) = (new.tenant, new.name) AND domains.versio
 DELETE FROM {schema}.domains USING unnest(%s::text[], %s::bytea[], %s::bigint[]) AS gone (tenant, name, version)
 WHERE (domains.tenant, domains.name, domains.version) = (gone.tenant, gone.name, gone.version)
 
--- The locks of the lanes that are added to come along, and the mark and number of the transaction: should the
--- answer to its COMMIT never arrive, it can be asked for.
--- name: count
-WITH added AS (
-    INSERT INTO {schema}.changes (tenant, task, place, state, number)
-    SELECT * FROM unnest(%s::text[], %s::text[], %s::smallint[], %s::text[], %s::bigint[])
-),
-marked AS (INSERT INTO {schema}.commits (at_ms, mark) VALUES (%s, %s))
-SELECT pg_current_xact_id()::text, (
-    SELECT count(*) FROM unnest(%s::bigint[]) AS lane (lock) WHERE pg_advisory_xact_lock_shared(lock) IS NULL
+-- The last of a batch: see the second migration.
+-- name: settle
+SELECT {schema}.settle(
+    %(at_ms)s, %(mark)s,
+    %(tenants)s::text[], %(tasks)s::text[], %(places)s::smallint[], %(states)s::text[], %(numbers)s::bigint[],
+    %(locks)s::bigint[], %(pair_tenants)s::text[], %(pair_tasks)s::text[], %(are_filled)s::boolean[],
+    %(lane_locks)s::bigint[], %(tenant_locks)s::bigint[]
 )
 
 -- name: mark
-WITH marked AS (INSERT INTO {schema}.commits (at_ms, mark) VALUES (%s, %s)) SELECT pg_current_xact_id()::text
+INSERT INTO {schema}.commits (at_ms, mark) VALUES (%(at_ms)s, %(mark)s)
+
+-- Whoever had no answer to a COMMIT asks by its mark. Where there is none there shall be none: one that comes too
+-- late finds the key taken, and one that is under way is waited for.
+-- name: void
+INSERT INTO {schema}.commits (at_ms, mark, void) VALUES (%(at_ms)s, %(mark)s, true) ON CONFLICT DO NOTHING
 
 -- name: is_marked
-SELECT EXISTS (SELECT FROM {schema}.commits WHERE at_ms = %s AND mark = %s)
+SELECT EXISTS (SELECT FROM {schema}.commits WHERE at_ms = %(at_ms)s AND mark = %(mark)s AND NOT void)
 
 -- name: forget_marks
 DELETE FROM {schema}.commits WHERE at_ms < %s
