@@ -207,6 +207,8 @@ class Schemas:
         there = self._connection.execute("SELECT to_regclass(%s)", (f"{name}.version",)).fetchone()
         if there != (None,):
             script = ";".join(f"DELETE FROM {name}.{table}" for table in TABLES)
+            # An empty notice is part of an empty schema.
+            script += f"; INSERT INTO {name}.records (kind, name, value) VALUES ('', '', '')"
             self._connection.execute(script)
             self._free.append(name)
 

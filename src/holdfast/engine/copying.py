@@ -90,11 +90,10 @@ class Copier:
         found: list[Any] = []
         while True:
             page = self._page(self._target, part, after)
-            inside = [row for row in page if up_to is None or part.key(row) <= up_to]
-            found += inside
-            if not page or len(inside) < len(page):
+            found += [row for row in page if up_to is None or part.key(row) <= up_to]
+            after = part.key(page[-1]) if page else up_to
+            if not page or (up_to is not None and after >= up_to):
                 return found
-            after = part.key(page[-1])
 
     def _bring(self, part: AnyPart, ours: Rows, theirs: Rows, *, last: bool) -> int:
         """Write what differs; how many rows that were."""

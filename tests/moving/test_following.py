@@ -1,0 +1,149 @@
+"""Queues that go along with their store, and those that must not."""
+
+import asyncio
+import logging
+
+import pytest
+
+import holdfast
+from holdfast.cli.app import app
+from holdfast.queue.addresses import bare_url, with_password
+
+
+def move(source: object, target: object) -> None:
+    """By the command line."""
+    with pytest.raises(SystemExit) as end:
+        app(["move", str(source), str(target)])
+    assert end.value.code == 0
+
+
+@pytest.fixture
+def urls(tmp_path, postgres_url):
+    """A file, a schema, a file."""
+    return [str(tmp_path / "a.db"), postgres_url, str(tmp_path / "c.db")]
+
+
+def test_a_queue_goes_along_with_its_claims(urls, caplog):
+    """From store to store: what it holds it finishes, what it adds has new ids, and the log says so."""
+    with holdfast.connect(urls[0]) as queue, caplog.at_level(logging.WARNING, "holdfast"):
+        first, second = queue.add("greet", {"n": 1}), queue.add("greet", {"n": 2})
+        job, other = queue.next(["greet"]), queue.next(["greet"])
+        assert job is not None
+        assert other is not None
+        move(urls[0], urls[1])
+        job.done("one")
+        third = queue.add("greet")
+        move(urls[1], urls[2])
+        other.extend()
+        other.done("two")
+
+        assert [first.result(), second.result()] == ["one", "two"]
+        assert third.id not in (first.id, second.id)
+    assert [record.getMessage().split(",")[0] for record in caplog.records] == [
+        f"the store has moved to {bare_url(url)}" for url in urls[1:]
+    ]
+    with holdfast.connect(urls[2], follow=False) as queue:
+        assert queue.counts() == {"greet": {"FINISHED": 2, "QUEUED": 1}}
+
+
+def test_a_process_that_starts_late_finds_its_way_too(urls):
+    """From signpost to signpost."""
+    with holdfast.connect(urls[0]) as queue:
+        added = queue.add("greet")
+    move(urls[0], urls[1])
+    move(urls[1], urls[2])
+
+    with holdfast.connect(urls[0]) as queue:
+        assert queue.get(added).task == "greet"
+        assert queue.next(["greet"]) is not None
+
+
+def test_whoever_waits_for_a_job_gets_it_at_the_new_address(tmp_path):
+    """A claim that waits is not forgotten in the old store."""
+
+    async def waits() -> holdfast.Job:
+        async with holdfast.connect_async(str(tmp_path / "a.db")) as queue:
+            await queue.add("other")
+            waiting = asyncio.create_task(queue.next(["greet"], wait=30))
+            await asyncio.sleep(0.1)
+            await asyncio.to_thread(move, tmp_path / "a.db", tmp_path / "b.db")
+            await asyncio.to_thread(_add, str(tmp_path / "b.db"))
+            job = await waiting
+            assert job is not None
+            await job.done()
+            return job.record
+
+    assert asyncio.run(waits()).task == "greet"
+
+
+def _add(url: str) -> None:
+    with holdfast.connect(url) as queue:
+        queue.add("greet")
+
+
+def test_a_queue_that_is_not_to_follow_is_told_the_address(tmp_path):
+    with holdfast.connect(str(tmp_path / "a.db"), follow=False) as queue:
+        queue.add("greet")
+        move(tmp_path / "a.db", tmp_path / "b.db")
+
+        with pytest.raises(holdfast.Moved) as told:
+            queue.add("greet")
+
+    assert told.value.address == str(tmp_path / "b.db")
+
+
+def test_nobody_follows_to_a_store_that_is_not_the_one(tmp_path):
+    """One that is gone is not made, and another in its place is left alone."""
+    with holdfast.connect(str(tmp_path / "a.db")) as queue:
+        queue.add("greet")
+    move(tmp_path / "a.db", tmp_path / "b.db")
+    for file in tmp_path.glob("b.db*"):
+        if file.is_file():
+            file.unlink()
+
+    with holdfast.connect(str(tmp_path / "a.db")) as queue:
+        with pytest.raises(holdfast.Moved):
+            queue.add("greet")
+        assert not (tmp_path / "b.db").exists()
+        with holdfast.connect(str(tmp_path / "b.db")) as another:
+            another.add("not yours")
+        with pytest.raises(holdfast.Moved):
+            queue.add("greet")
+        assert queue.url == str(tmp_path / "a.db")
+
+
+@pytest.mark.parametrize(
+    ("url", "bare"),
+    [
+        ("postgresql://app:pw@db/shop?schema=x", "postgresql://app@db/shop?schema=x"),
+        ("postgresql://app:p@w@db/shop", "postgresql://app@db/shop"),
+        ("postgresql://app@db/shop?password=pw&schema=x", "postgresql://app@db/shop?schema=x"),
+        ("postgresql://db/shop?sslpassword=pw", "postgresql://db/shop"),
+        ("redis://:pw@cache:6379/0", "redis://@cache:6379/0"),
+        ("postgresql://a:1@x/d,postgresql://b:2@y/d", "postgresql://a@x/d,postgresql://b@y/d"),
+        ("/var/lib/jobs.db", "/var/lib/jobs.db"),
+        ("sqlite:////var/lib/jobs.db?driver=stdlib", "sqlite:////var/lib/jobs.db?driver=stdlib"),
+    ],
+)
+def test_an_address_is_kept_without_its_password(url, bare):
+    assert bare_url(url) == bare
+    assert bare_url(bare) == bare
+
+
+@pytest.mark.parametrize(
+    ("address", "own", "used"),
+    [
+        ("postgresql://app@db/new", "postgresql://app:pw@db/old", "postgresql://app:pw@db/new"),
+        ("postgresql://app@db:5433/new", "postgresql://app:pw@db/old", None),
+        ("postgresql://app@other/new", "postgresql://app:pw@db/old", None),
+        ("postgresql://root@db/new", "postgresql://app:pw@db/old", None),
+        ("redis://app@db/0", "postgresql://app:pw@db/old", None),
+        ("postgresql://app@/new?host=other", "postgresql://app:pw@/old?host=db", None),
+        ("postgresql://app@db/new?host=other", "postgresql://app:pw@db/old", None),
+        ("/new.db", "postgresql://app:pw@db/old", None),
+        ("postgresql://app@db/new", "/old.db", None),
+    ],
+)
+def test_ones_own_password_is_for_the_same_user_on_the_same_server(address, own, used):
+    """And is never sent anywhere else."""
+    assert with_password(address, own) == (used or address)
