@@ -87,6 +87,9 @@ class Hammer:
 
     def late(self) -> None:
         """Answer what should have been answered long ago."""
+        if not self._late:
+            # Nothing to ask a server for, which may be away for the moment.
+            return
         now_ms = self.hand.queue.line.committer.engine.store.now_ms()
         due = [job for job in self._late if job.record.lease_until < now_ms]
         for job in due:
