@@ -55,7 +55,7 @@ def test_jobs_are_chosen_by_every_filter(shell):
     with shell.queue() as queue:
         a = queue.add("a", domain="d").id
         b = queue.add("b").id
-        queue.schedule("s", "c", every=1)
+        queue.schedule("s", "c", every="1h")
     shell.fail(a)
     chosen = {
         (): [a, b],

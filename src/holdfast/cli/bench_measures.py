@@ -124,7 +124,7 @@ def add_by(bench: Bench, threads: int) -> Figure:
     def once() -> tuple[float, float]:
         with bench.store() as queue, bench.side.raw() as raw:
             bare = rate(count, lambda: raw.insert(0, count, 1, RAW_DATA))
-            return rate(count, lambda: _in_threads(threads, count, lambda: queue.add("noop", DATA))), bare
+            return _rate_in(threads, count, lambda: queue.add("noop", DATA)), bare
 
     name = "one thread" if threads == 1 else f"{threads} threads"
     return bench.compare(f"{name} add() / raw one-row commits", once)
@@ -140,22 +140,31 @@ def add_slow(bench: Bench) -> Figure | None:
         disk = bench.side.slow()
         assert disk is not None
         with disk, bench.store() as queue:
-            many = rate(count, lambda: _in_threads(64, count, lambda: queue.add("noop", DATA)))
-            return many, rate(count // 8, lambda: _in_threads(1, count // 8, lambda: queue.add("noop", DATA)))
+            many = _rate_in(64, count, lambda: queue.add("noop", DATA))
+            return many, _rate_in(1, count // 8, lambda: queue.add("noop", DATA))
 
     return bench.compare("64 threads / one, a sync takes 2 ms", once)
 
 
-def _in_threads(threads: int, count: int, work: Callable[[], object]) -> None:
+def _rate_in(threads: int, count: int, work: Callable[[], object]) -> float:
+    """How many a second in so many threads, from when all of them are there until the last is done."""
+    all_there = threading.Barrier(threads + 1)
+
     def loop() -> None:
+        all_there.wait()
         for _ in range(count // threads):
             work()
 
     running = [threading.Thread(target=loop) for _ in range(threads)]
     for thread in running:
         thread.start()
-    for thread in running:
-        thread.join()
+    all_there.wait()
+
+    def join() -> None:
+        for thread in running:
+            thread.join()
+
+    return rate(count // threads * threads, join)
 
 
 def backlog(bench: Bench) -> Figure:

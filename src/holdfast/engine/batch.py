@@ -13,6 +13,7 @@ A job is written once however often it was decided upon, and its version goes up
 """
 
 from collections.abc import Callable, Collection, Iterable
+from functools import cached_property
 from typing import Any
 
 from msgspec.structs import replace
@@ -36,10 +37,12 @@ from .sysid import IdMaker
 class Batch:
     """One transaction's jobs, before and after."""
 
-    def __init__(self, txn: Txn, id_maker: IdMaker, *, retention_ms: int, dice: Callable[[], float]) -> None:
+    def __init__(
+        self, txn: Txn, id_maker: IdMaker, *, retention: Callable[[], int], dice: Callable[[], float]
+    ) -> None:
         self.txn = txn
         self.now_ms = txn.now_ms
-        self.retention_ms = retention_ms
+        self._retention = retention
         self.dice = dice
         self.ids = id_maker
         self.domains = Domains(self)
@@ -73,6 +76,11 @@ class Batch:
         self._pauses: set[Pause] | None = None
 
     # Reading
+
+    @cached_property
+    def retention_ms(self) -> int:
+        """How long the archive keeps jobs; looked up where something goes there, not by every add."""
+        return self._retention()
 
     def load(self, job_ids: Collection[int]) -> None:
         """Bring live jobs and their parents into the working set."""
@@ -262,15 +270,17 @@ class Batch:
     def flush(self) -> None:
         """Write what was decided since the last flush, with all that follows from it."""
         stored, counted, kept = self.stored.get, self.counted.get, self.jobs.kept
-        changed = [
-            id
-            for id in self._touched
-            if id in kept and (kept[id] is not stored(id) or kept[id] is not counted(id))
-        ]
+        changed = [id for id in self._touched if id in kept and not kept[id] is stored(id) is counted(id)]
         self._touched.clear()
-        self.domains.account(changed)
-        self._count(changed)
         self._write_births()
+        if changed:
+            self.domains.account(changed)
+            self._count(changed)
+            self._write_changed(changed)
+        self._write_small()
+
+    def _write_changed(self, changed: list[int]) -> None:
+        stored, kept = self.stored.get, self.jobs.kept
         inserts, swaps, removed, archived = [], [], [], []
         for job_id in changed:
             before, after = stored(job_id), kept[job_id]
@@ -325,12 +335,10 @@ class Batch:
             if kept := {id: body for id, body in kept.items() if id not in self._removed}:
                 txn.put_bodies(kept, result=result)
             bodies.clear()
-        self._write_small()
 
     def _write_small(self) -> None:
         decided = self.uniques.kept.items()
-        changed = {key: holder for key, holder in decided if self.unique_stored[key] != holder}
-        if changed:
+        if changed := {key: holder for key, holder in decided if self.unique_stored[key] != holder}:
             self.txn.put_unique([holder for holder in changed.values() if holder])
             self.txn.drop_unique([key for key, holder in changed.items() if holder is None])
             self.unique_stored.update(changed)

@@ -42,7 +42,7 @@ class Done:
         self.next_ms: int | None = None
         # What the engine remembers once it is committed.
         self.next_upkeep_ms: int | None = None
-        self.retention_ms = DEFAULT_RETENTION_MS
+        self.retention_ms: int | None = None
 
 
 class Engine:
@@ -127,8 +127,14 @@ class Engine:
 
     def _transact(self, txn: Txn, maker: IdMaker, commands: Sequence[c.Command], *, trust: bool) -> Done:
         done = Done()
-        done.retention_ms = self._retention(txn)
-        batch = Batch(txn, maker, retention_ms=done.retention_ms, dice=self._dice)
+
+        def retention() -> int:
+            done.retention_ms = self._retention(txn)
+            return done.retention_ms
+
+        batch = Batch(txn, maker, retention=retention, dice=self._dice)
+        if self._retention_wanted is not None:
+            retention()
         _preload(batch, commands, trust=trust)
         if added := sum(len(command.jobs) for command in commands if isinstance(command, c.Add)):
             maker.expect(added)
@@ -179,7 +185,8 @@ class Engine:
     def _committed(self, done: Done, maker: IdMaker) -> None:
         """What a transaction decided for this engine holds only now."""
         self.ids.adopt(maker)
-        self._retention_ms, self._retention_wanted = done.retention_ms, None
+        if done.retention_ms is not None:
+            self._retention_ms, self._retention_wanted = done.retention_ms, None
         if done.next_upkeep_ms is not None:
             self.next_upkeep_ms = done.next_upkeep_ms
         if done.woke or done.ended or done.news:
