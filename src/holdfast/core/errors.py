@@ -17,6 +17,8 @@
         ├── StoreCorrupt    … it is not one, or it is damaged
         ├── StoreFull       … no space, or no number, is left
         └── Unavailable     … not now; trying again may help
+            ├── Contended   … because others were faster each time; the store itself is well
+            └── Unsettled   … and what was asked for may have been done
 
 Each has a `code` for machines; the text is for people. No payload ever appears in it.
 """
@@ -148,6 +150,18 @@ class Unavailable(StoreError):
     """The store cannot be reached now; trying again may help."""
 
     code = "UNAVAILABLE"
+
+
+class Contended(Unavailable):
+    """A batch was done again and again, and each time something had changed. Nothing was written."""
+
+    code = "CONTENDED"
+
+
+class Unsettled(Unavailable):
+    """The store went away during a commit: what was asked for may have been done, or not."""
+
+    code = "UNSETTLED"
 
 
 class Conflict(Exception):

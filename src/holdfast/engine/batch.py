@@ -18,10 +18,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from ..core import family, ids, rules, unique
+from ..core import family, rules, unique
 from ..core.commands import NewJob
 from ..core.errors import Conflict, NotFound, Refused
 from ..core.job import Body, Job, Place, State
+from ..core.slots import slot_for
 from ..core.unique import Unique, UniqueKey
 from ..store.contract import Txn
 from . import notes
@@ -385,14 +386,3 @@ class Batch:
         self.domains.write()
         if changes := self.counts.take():
             self.txn.count(changes)
-
-
-def slot_for(new: NewJob) -> int | None:
-    """Where a job must live: with its parent, its domain or its unique key; None: anywhere."""
-    if new.parent_id:
-        return ids.unpack(new.parent_id).slot
-    if new.domain is not None:
-        return ids.slot_of(new.tenant, new.domain)
-    if new.unique is not None:
-        return ids.slot_of(new.tenant, new.task, new.unique)
-    return None

@@ -12,7 +12,7 @@ from ..core import rules
 from ..core.bounds import CLAIM_BYTES, CLAIM_JOBS
 from ..core.job import Job, Place
 from ..core.limits import DomainKey
-from ..store.contract import ClaimQuery, Pick, leased
+from ..store.contract import ClaimQuery, leased, picks_left
 from .batch import Batch
 
 # Each round that meets a spent domain clears it out of the way. So many jobs are looked at in one
@@ -88,16 +88,8 @@ def _query(batch: Batch, command: c.Claim, owner: int, limit: int, started: list
         mock=command.mock,
         passing=tuple((tenant, task) for tenant, task, domain in batch.pauses() if domain is None),
         tenants=command.tenants,
-        picks=_left(command.picks, started),
+        picks=picks_left(command.picks, started),
     )
-
-
-def _left(picks: tuple[Pick, ...], started: list[Job]) -> tuple[Pick, ...]:
-    """What the picks still want. One that wants nothing stays, so that they are never all gone."""
-    if not picks or not started:
-        return picks
-    taken = Counter((job.tenant, job.task) for job in started)
-    return tuple((tenant, task, most - taken[tenant, task]) for tenant, task, most in picks)
 
 
 def _start(batch: Batch, command: c.Claim, owner: int, jobs: list[Job], started: list[Job]) -> bool:

@@ -16,9 +16,10 @@ from ..core import commands as c
 from ..core.bounds import DEFAULT_RETENTION_MS
 from ..core.errors import BadInput, Conflict, HoldfastError
 from ..core.job import Job, Place
+from ..core.slots import slot_for
 from ..store.contract import ReadTxn, Store, Txn
 from . import upkeep
-from .batch import Batch, slot_for
+from .batch import Batch
 from .claims import claim
 from .records import SETTING
 from .sysid import IdMaker, IdSource

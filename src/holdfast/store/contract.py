@@ -15,7 +15,8 @@ batch is done again. See docs/decisions/0003. A log needs no lock of its own: wh
 read the log's small record, and writes it.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from msgspec.structs import replace
@@ -128,6 +129,14 @@ def leased(job: Job, query: ClaimQuery) -> Job:
     )
 
 
+def picks_left(picks: tuple[Pick, ...], taken: Iterable[Job]) -> tuple[Pick, ...]:
+    """What picks still want. One that wants nothing stays, so that they are never all gone."""
+    if not picks:
+        return picks
+    count = Counter((job.tenant, job.task) for job in taken)
+    return tuple((tenant, task, most - count[tenant, task]) for tenant, task, most in picks)
+
+
 class JobFilter(NamedTuple):
     """Which jobs to list; None: any. Live ones, or those of the archive."""
 
@@ -170,7 +179,9 @@ class Moments(NamedTuple):
 class ReadTxn(Protocol):
     """What can be read, in one consistent view."""
 
-    now_ms: int
+    @property
+    def now_ms(self) -> int:
+        """The store's time as the view began."""
 
     def load(self, ids: Collection[int]) -> dict[int, Job]:
         """The live jobs among these, and the parents of all of them. What was loaded stands still."""
