@@ -9,7 +9,6 @@ Waiting costs nobody a thread. The watcher sleeps in `store.wait`, and rings whe
 may have changed something; it runs only while somebody waits.
 """
 
-import asyncio
 import queue
 import threading
 from collections.abc import Callable, Sequence
@@ -21,6 +20,7 @@ from ..core.bounds import BATCH_BYTES, BATCH_JOBS
 from ..core.errors import Closed, StoreError
 from ..store.clock import monotonic_s
 from ..store.contract import ReadTxn
+from .asking import Asking
 from .engine import Done, Engine
 from .prospects import prospects
 from .ticket import Ticket, deliver
@@ -37,11 +37,22 @@ BRINGING = (c.Add, c.Release, c.Requeue)
 _BELL, _STOP = object(), object()
 
 
-class Committer:
-    """One lane of commits to one store."""
+class Committer(Asking):
+    """One lane of commits to one store.
 
-    def __init__(self, engine: Engine) -> None:
+    As one of several it hands over what is not for it alone: errors that may be set right elsewhere
+    (`divert` says whether it takes the ticket), and what a commit leaves to be done in other lanes (`after`).
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        divert: Callable[[Ticket, Exception], bool] | None = None,
+        after: Callable[[Done], None] | None = None,
+    ) -> None:
         self.engine = engine
+        self._divert, self._after = divert, after
         self._inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._claims: list[Ticket] = []
         self._awaits: list[Ticket] = []
@@ -68,35 +79,6 @@ class Committer:
         if self._thread is None:
             self._thread = threading.Thread(target=self._loop, name="holdfast-committer", daemon=True)
             self._thread.start()
-
-    def ask(self, command: c.Command, *, wait_s: float = 0.0) -> Any:
-        """Run a command and wait for its reply in this thread; what it raised is raised here."""
-        ticket = Ticket(command, deadline_s=monotonic_s() + wait_s if wait_s > 0 else 0.0)
-        self.submit(ticket)
-        try:
-            reply = ticket.take()
-        except BaseException:
-            # Interrupted: whatever was claimed for this caller must not wait for its lease to end.
-            if not ticket.abandon():
-                self._give_back(ticket)
-            raise
-        if isinstance(reply, BaseException):
-            raise reply
-        return reply
-
-    async def ask_async(self, command: c.Command, *, wait_s: float = 0.0) -> Any:
-        """Run a command and wait for its reply in this event loop; what it raised is raised here."""
-        ticket = Ticket(command, deadline_s=monotonic_s() + wait_s if wait_s > 0 else 0.0)
-        future = ticket.for_loop(asyncio.get_running_loop())
-        self.submit(ticket)
-        try:
-            return await future
-        except asyncio.CancelledError:
-            # Answered already: `deliver` finds the future cancelled and gives back what it holds; or it
-            # has told the future, in the same moment, and nobody will ever look at that.
-            if not ticket.abandon() and future.done() and not future.cancelled():
-                self._give_back(ticket)
-            raise
 
     def listen(self, listener: Callable[[], None]) -> None:
         """Have a function called, from our thread, whenever progress or a log may have moved: a hint.
@@ -261,6 +243,8 @@ class Committer:
         return set().union(*(self._commit([ticket]) for ticket in tickets))
 
     def _note(self, done: Done) -> None:
+        if self._after is not None:
+            self._after(done)
         self._look = self._look or (done.woke and bool(self._claims))
         if done.news:
             self._tell()
@@ -294,13 +278,18 @@ class Committer:
             self._answer([(t, [] if isinstance(t.command, c.Claim) else None) for t in late])
 
     def _answer(self, replies: Sequence[tuple[Ticket, Any]]) -> None:
+        if self._divert is not None:
+            replies = [pair for pair in replies if not self._is_diverted(*pair)]
         for ticket, reply in replies:
             if not ticket.answer(reply):
                 ticket.reply = reply
-                self._give_back(ticket)
-        deliver((ticket for ticket, _ in replies if ticket.answered), self._give_back)
+                self.give_back(ticket)
+        deliver((ticket for ticket, _ in replies if ticket.answered), self.give_back)
 
-    def _give_back(self, ticket: Ticket) -> None:
+    def _is_diverted(self, ticket: Ticket, reply: Any) -> bool:
+        return isinstance(reply, Exception) and self._divert is not None and self._divert(ticket, reply)
+
+    def give_back(self, ticket: Ticket) -> None:
         """Release what was claimed for somebody who is gone."""
         if not isinstance(ticket.command, c.Claim) or not isinstance(ticket.reply, list):
             return

@@ -26,7 +26,8 @@ from ..core import commands as c
 from ..core.errors import BadInput, HoldfastError
 from ..core.job import Code, Job, Place, State
 from ..core.limits import Limit
-from ..engine.engine import Done, Engine, check
+from ..engine.engine import Done, check
+from ..engine.opening import open_engine
 from ..engine.records import (
     CHORE,
     LIMIT,
@@ -65,7 +66,7 @@ class Process:
 
     def begin(self, retention_ms: int | None, seed: int) -> None:
         """Start the engine; on all sides the same dice are thrown."""
-        self.engine = Engine(self.store, retention_ms=retention_ms, dice=random.Random(seed).random)
+        self.engine = open_engine(self.store, retention_ms=retention_ms, dice=random.Random(seed).random)
 
     def restart(self, *, crashed: bool) -> None:
         """End, in order or not, and begin as another."""
