@@ -87,6 +87,11 @@ def add_to(batch: Batch, new: c.NewJob, holder: Unique, *, follows: bool = False
     return holder.job_id if job is None else _hit(batch, new, job, follows)
 
 
+def add_to_namesake(batch: Batch, new: c.NewJob, job: Job) -> int:
+    """Add a unique job of the port where another of its name is: what that does to the other; its id."""
+    return _hit(batch, new, job, follows=False)
+
+
 def _check_domain(batch: Batch, new: c.NewJob, parent: Job) -> None:
     """A child lives with its parent, and a job with its domain: on several shards both must be one place."""
     if not batch.site.is_alone and new.domain is not None and new.domain != parent.domain:

@@ -72,7 +72,7 @@ def _round(
         batch.domains.settle()
         batch.keep()
         batch.flush()
-    return 0 if full and started else len(jobs)
+    return 0 if full and (started or command.taken_bytes) else len(jobs)
 
 
 def _query(batch: Batch, command: c.Claim, owner: int, limit: int, started: list[Job]) -> ClaimQuery:
@@ -95,7 +95,8 @@ def _query(batch: Batch, command: c.Claim, owner: int, limit: int, started: list
 def _start(batch: Batch, command: c.Claim, owner: int, jobs: list[Job], started: list[Job]) -> bool:
     """Let those start that really may, put the others where they belong; whether the bytes ran out."""
     full = False
-    size = sum(job.size for job in started)
+    size = command.taken_bytes + sum(job.size for job in started)
+    has_some = bool(started or command.taken_bytes)
     runs: list[tuple[Job, Job]] = []
     failed: list[Job] = []
     for job in jobs:
@@ -106,7 +107,7 @@ def _start(batch: Batch, command: c.Claim, owner: int, jobs: list[Job], started:
         size += job.size
         if after.place is not Place.RUNNING:
             failed.append(after)
-        elif size > CLAIM_BYTES and (runs or started):
+        elif size > CLAIM_BYTES and (runs or has_some):
             # As it stood: nobody has heard of this claim.
             batch.put(job)
             full = True

@@ -22,6 +22,7 @@ from ..store.contract import ReadTxn, Store, Txn
 from . import upkeep
 from .batch import Batch
 from .claims import claim
+from .holders import Freed
 from .records import SETTING
 from .site import ALONE, Site
 from .sysid import IdMaker, IdSource, OutOfNumbers
@@ -45,8 +46,8 @@ class Done:
         self.next_ms: int | None = None
         # Jobs on their way to another shard, by the names of their letters.
         self.letters: dict[str, bytes] = {}
-        # Keys that are at home in another shard, and were let go here by these jobs.
-        self.freed: dict[UniqueKey, int] = {}
+        # Keys that are at home in another shard, and that ended jobs have let go here.
+        self.freed: dict[UniqueKey, Freed] = {}
         # What the engine remembers once it is committed.
         self.next_upkeep_ms: int | None = None
         self.retention_ms: int | None = None

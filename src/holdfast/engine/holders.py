@@ -4,7 +4,7 @@ On one of several shards a key may be at home in another; see `pointers`.
 """
 
 from collections.abc import Collection, Iterable
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from ..core import unique
 from ..core.errors import Refused
@@ -33,6 +33,14 @@ class WorkingSet(Protocol):
         """Small records as they stand now."""
 
 
+class Freed(NamedTuple):
+    """A key that a job of some version no longer holds; `stays`: or only for a while."""
+
+    job_id: int
+    version: int
+    stays: bool
+
+
 class Holders:
     """The unique keys that one transaction touches. `now` is who holds them as decided so far."""
 
@@ -40,8 +48,9 @@ class Holders:
         self._batch = batch
         self.now: Overlay[UniqueKey, Unique | None] = Overlay()
         self._stored: dict[UniqueKey, Unique | None] = {}
-        # Keys at home in another shard, and which jobs have let them go.
-        self.freed: dict[UniqueKey, int] = {}
+        # Keys at home in another shard that ended jobs have let go, or hold on for a while only.
+        self.freed: dict[UniqueKey, Freed] = {}
+        self._let_go: dict[UniqueKey, Freed] = {}
 
     def of(self, key: UniqueKey) -> Unique | None:
         """Who holds a key now; one that ran out, or whose job is gone, is free."""
@@ -69,6 +78,9 @@ class Holders:
         self._load(held.id for held in (old, new) if held)
         if old and (new is None or new.id != old.id) and self._is_holder(old):
             self.now[old.id] = None
+        if old and before:
+            stays = new is not None and new.id == old.id
+            self._let_go[old.id] = Freed(old.job_id, before.version, stays=stays)
         if new:
             self._check_free(new)
             self.now[new.id] = new
@@ -98,7 +110,9 @@ class Holders:
         dropped = [key for key, holder in changed.items() if holder is None]
         self._batch.txn.put_unique([holder for holder in changed.values() if holder])
         self._batch.txn.drop_unique(dropped)
-        self.freed |= pointers.away(self._batch.site, dropped, self._stored)
+        ended = [key for key, holder in changed.items() if holder is None or holder.until_ms]
+        away = pointers.away(self._batch.site, ended)
+        self.freed |= {key: self._let_go[key] for key in away if key in self._let_go}
         self._stored.update(changed)
 
 

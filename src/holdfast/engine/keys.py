@@ -6,6 +6,7 @@ FreeKey   at the key's home: drop a pointer to a job that does not hold the key
 """
 
 import msgspec
+from msgspec.structs import replace
 
 from ..core import commands as c
 from ..core import unique
@@ -14,7 +15,7 @@ from ..core.job import Record
 from ..core.unique import UniqueKey
 from ..store.sharded_keys import Pointer, pointer_name
 from . import pointers
-from .adding import add_to
+from .adding import add_to, add_to_namesake
 from .batch import Batch
 from .records import POINTER
 
@@ -25,29 +26,31 @@ STEPS_MS = MINUTE_MS
 class TakeKey(c.Command, frozen=True, kw_only=True):
     """Point to a job; replies the id that has the key: this one's, or another's that was faster.
 
-    `again`: the job is there already, and is about to be put back.
+    `version` is that of a job which is there already, and is about to be put back.
     """
 
     key: UniqueKey
     job_id: int
-    again: bool = False
+    version: int = 0
 
 
 class FreeKey(c.Command, frozen=True, kw_only=True):
     """Drop the pointer to a job that does not hold the key; replies whether it is gone.
 
-    `exists`: that job is there, so it has ended; one that is not may be about to come. `given_back`: the
-    job was never added.
+    `version` is that of the job, 0 if there is none: one later than the pointer knows has ended since; any
+    other may be about to come. `given_back`: it will not. `stays`: it has ended and holds the key on for a
+    while, so the pointer stays, and is known to be of one that was there.
     """
 
     key: UniqueKey
     job_id: int
-    exists: bool = False
+    version: int = 0
     given_back: bool = False
+    stays: bool = False
 
 
 class Hit(c.Command, frozen=True, kw_only=True):
-    """Add to the holder of a key; replies its id, or `NotHeld`."""
+    """Add to the holder of a key, at the port to any job of its name; replies its id, or `NotHeld`."""
 
     job: c.NewJob
     holder: int
@@ -55,9 +58,9 @@ class Hit(c.Command, frozen=True, kw_only=True):
 
 
 class NotHeld(Record, frozen=True, kw_only=True):
-    """The job does not hold the key; whether it is there at all."""
+    """The job does not hold the key; its version, 0 if it is not there at all."""
 
-    exists: bool
+    version: int = 0
 
 
 def take_key(batch: Batch, command: TakeKey) -> int:
@@ -68,7 +71,7 @@ def take_key(batch: Batch, command: TakeKey) -> int:
     pointer = pointers.find(batch, command.key)
     if pointer is not None and pointer.job_id != command.job_id:
         return pointer.job_id
-    taken = Pointer(job_id=command.job_id, taken_ms=batch.now_ms, again=command.again)
+    taken = Pointer(job_id=command.job_id, taken_ms=batch.now_ms, version=command.version)
     batch.records[POINTER, pointer_name(command.key)] = msgspec.json.encode(taken)
     return command.job_id
 
@@ -78,10 +81,13 @@ def free_key(batch: Batch, command: FreeKey) -> bool:
     pointer = pointers.find(batch, command.key)
     if pointer is None or pointer.job_id != command.job_id:
         return True
-    ended = command.exists and not pointer.again
-    if not (ended or command.given_back or batch.now_ms >= pointer.taken_ms + STEPS_MS):
+    ended = command.version > pointer.version
+    # Or as long before it, where the clock was set back.
+    late = abs(batch.now_ms - pointer.taken_ms) >= STEPS_MS
+    if not (ended or command.given_back or late):
         return False
-    batch.records[POINTER, pointer_name(command.key)] = None
+    after = msgspec.json.encode(replace(pointer, taken_ms=0)) if command.stays else None
+    batch.records[POINTER, pointer_name(command.key)] = after
     return True
 
 
@@ -90,7 +96,14 @@ def hit(batch: Batch, command: Hit) -> int | NotHeld:
     key = unique.key_of(command.job)
     assert key is not None
     holder = batch.holders.here(key)
-    if holder is None or holder.job_id != command.holder:
-        there = batch.find(command.holder) or batch.txn.archived([command.holder])
-        return NotHeld(exists=bool(there))
-    return add_to(batch, command.job, holder, follows=command.follows)
+    if holder is not None and holder.job_id == command.holder:
+        return add_to(batch, command.job, holder, follows=command.follows)
+    job = batch.find(command.holder)
+    if (
+        job is not None
+        and command.job.strict
+        and unique.key_of(replace(job, unique=command.job.unique)) == key
+    ):
+        return add_to_namesake(batch, command.job, job)
+    job = job or batch.txn.archived([command.holder]).get(command.holder)
+    return NotHeld(version=job.version if job else 0)

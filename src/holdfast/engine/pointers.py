@@ -5,12 +5,12 @@ Whether a pointer still is true can only be told there, which a transaction here
 in `Elsewhere`, and whoever has all shards goes on.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import Protocol
 
 from ..core.errors import HoldfastError
 from ..core.slots import slot_of_key
-from ..core.unique import Unique, UniqueKey
+from ..core.unique import UniqueKey
 from ..store.sharded_keys import Pointer, pointer_name, read_pointer
 from .records import POINTER
 from .site import Site
@@ -53,10 +53,6 @@ def check(batch: Noting, key: UniqueKey) -> None:
         raise Elsewhere(key, pointer.job_id)
 
 
-def away(
-    site: Site, keys: Collection[UniqueKey], held: Mapping[UniqueKey, Unique | None]
-) -> dict[UniqueKey, int]:
-    """Those of the keys that are at home in another shard, and who held them here."""
-    if site.is_alone:
-        return {}
-    return {key: old.job_id for key in keys if not site.has(slot_of_key(key)) and (old := held[key])}
+def away(site: Site, keys: Collection[UniqueKey]) -> list[UniqueKey]:
+    """Those of the keys that are at home in another shard."""
+    return [] if site.is_alone else [key for key in keys if not site.has(slot_of_key(key))]

@@ -26,7 +26,7 @@ from ..core.unique import UniqueKey
 from ..store.contract import ReadTxn
 from ..store.shard import Shard
 from . import places
-from .holders import put_back_refused
+from .holders import Freed, put_back_refused
 from .keys import FreeKey, Hit, NotHeld, TakeKey
 from .letters import Deliver, Delivered, read
 from .pointers import Elsewhere
@@ -62,9 +62,14 @@ class Routes:
         for new in command.jobs:
             places.check_place(new)
         found = {self._shard_for(new) for new in command.jobs} - {None}
-        if len(found) > 1 or any(places.is_away(new, len(self._shards)) for new in command.jobs):
+        if len(found) > 1 or any(self._in_steps(new) for new in command.jobs):
             return None
         return found.pop() if found else self.turn()[0]
+
+    def _in_steps(self, new: c.NewJob) -> bool:
+        """Whether other shards must be asked before a job is added, or whether it is one of them."""
+        away = places.is_away(new, len(self._shards))
+        return away or (new.strict and new.unique is not None and len(self._shards) > 1)
 
     def _shard_for(self, new: c.NewJob) -> int | None:
         slot = places.slot_of_new(new)
@@ -116,11 +121,11 @@ class Routes:
         else:
             send(shard_of(new.id, len(self._shards)), new)
 
-    def freed(self, keys: dict[UniqueKey, int]) -> None:
+    def freed(self, keys: dict[UniqueKey, Freed]) -> None:
         """Drop the pointers to jobs that have let their keys go: tidiness, nothing depends on it."""
-        for key, job_id in keys.items():
+        for key, one in keys.items():
             try:
-                self.do(FreeKey(key=key, job_id=job_id, exists=True))
+                self.do(FreeKey(key=key, job_id=one.job_id, version=one.version, stays=one.stays))
             except StoreError:
                 continue
 
@@ -211,7 +216,7 @@ class Routes:
 
     def _add_at(self, at: int, command: c.Add) -> list[int]:
         """As one transaction, unless unique keys are held, or at home, elsewhere: then one by one."""
-        if not any(places.is_away(new, len(self._shards)) for new in command.jobs):
+        if not any(self._in_steps(new) for new in command.jobs):
             try:
                 found: list[int] = self._ask(at, command)
                 return found
@@ -228,12 +233,17 @@ class Routes:
 
     def _add_keyed(self, new: c.NewJob, send: Send, *, follows: bool = False) -> int:
         """Add a unique job: to the holder of its key, wherever that is, or as the holder."""
+        new = self._as_its_parent(new)
         key, of = unique.key_of(new), len(self._shards)
         assert key is not None
         home, at = slot_of_key(key) % of, self._shard_for(new)
         assert at is not None
         if new.id and self._look(new.id, key)[1]:
             return new.id
+        if new.strict and (other := self._namesake(new, home)):
+            found = self._ask(shard_of(other, of), Hit(job=new, holder=other, follows=follows))
+            if not isinstance(found, NotHeld):
+                return int(found)
         for nap_s in NAPS_S:
             if at == home:
                 try:
@@ -248,9 +258,27 @@ class Routes:
             found = self._ask(shard_of(holder, of), Hit(job=new, holder=holder, follows=follows))
             if not isinstance(found, NotHeld):
                 return int(found)
-            if not self._ask(home, FreeKey(key=key, job_id=holder, exists=found.exists)):
+            if not self._ask(home, FreeKey(key=key, job_id=holder, version=found.version)):
                 sleep(nap_s)
         raise _taken(holder)
+
+    def _as_its_parent(self, new: c.NewJob) -> c.NewJob:
+        """A child is mocked if its parent is, which is part of its key."""
+        parent = self._live(new.parent_id) if new.parent_id else None
+        return new if parent is None else replace(new, mock=parent.mock)
+
+    def _live(self, job_id: int) -> Job | None:
+        shard = self._shards[shard_of(job_id, len(self._shards))]
+        return shard.read(lambda txn: txn.load([job_id]).get(job_id))
+
+    def _namesake(self, new: c.NewJob, home: int) -> int | None:
+        """A job of that name away from home: a child, or one renamed. At home it is found in the add."""
+        for at, shard in enumerate(self._shards):
+            if at != home:
+                found = shard.read(lambda txn: txn.named(new.tenant, new.task, mock=new.mock))
+                if found:
+                    return found
+        return None
 
     def _make_id(self, new: c.NewJob) -> int:
         slot = places.slot_of_new(new)
@@ -290,36 +318,49 @@ class Routes:
         """A job that may get a key: where that is at home elsewhere it is taken first."""
         job_id = self._job_id(command)
         at = shard_of(job_id, len(self._shards))
-        job = self._shards[at].read(lambda txn: txn.load([job_id]).get(job_id))
+        job = self._live(job_id)
         key = None if job is None else unique.key_of(_renamed(job, command))
         if key is None or slot_of_key(key) % len(self._shards) == at:
             return self._settled(at, command)
+        assert job is not None
+        take = TakeKey(key=key, job_id=job_id, version=job.version)
         for nap_s in NAPS_S:
-            holder = self._ask(
-                slot_of_key(key) % len(self._shards), TakeKey(key=key, job_id=job_id, again=True)
-            )
+            holder = self.do(take)
             if holder == job_id:
-                return self._ask(at, command)
+                return self._put_back_at(at, command, key)
             self._is_free(key, holder, job_id, nap_s)
         raise _taken(holder)
 
+    def _put_back_at(self, at: int, command: c.Command, key: UniqueKey) -> Any:
+        try:
+            return self._ask(at, command)
+        except Unsettled:
+            raise
+        except HoldfastError:
+            job_id = self._job_id(command)
+            if not self._look(job_id, key)[0]:
+                self._give_key_back(key, job_id)
+            raise
+
     def _is_free(self, key: UniqueKey, holder: int, job_id: int, nap_s: float) -> None:
         """Drop a pointer that is out of date; refused where it is not, and another job has the key."""
-        held, exists = self._look(holder, key)
+        held, version = self._look(holder, key)
         if held:
             raise put_back_refused(job_id, holder)
-        if not self.do(FreeKey(key=key, job_id=holder, exists=exists)):
+        if not self.do(FreeKey(key=key, job_id=holder, version=version)):
             sleep(nap_s)
 
-    def _look(self, job_id: int, key: UniqueKey) -> tuple[bool, bool]:
-        """Whether a job holds a key, and whether it is there at all."""
+    def _look(self, job_id: int, key: UniqueKey) -> tuple[bool, int]:
+        """Whether a job holds a key, and its version, 0 if it is not there at all."""
 
-        def see(txn: ReadTxn) -> tuple[bool, bool]:
+        def see(txn: ReadTxn) -> tuple[bool, int]:
             live = txn.load([job_id]).get(job_id)
             holder = txn.find_unique([key]).get(key)
-            mine = holder is not None and holder.job_id == job_id
-            held = mine and holder is not None and (holder.until_ms > txn.now_ms or live is not None)
-            return held, live is not None or bool(txn.archived([job_id]))
+            job = live or txn.archived([job_id]).get(job_id)
+            version = job.version if job else 0
+            if holder is None or holder.job_id != job_id:
+                return False, version
+            return holder.until_ms > txn.now_ms if holder.until_ms else live is not None, version
 
         return self._shards[shard_of(job_id, len(self._shards))].read(see)
 

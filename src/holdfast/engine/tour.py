@@ -24,10 +24,11 @@ class Tour:
     def step(self) -> tuple[int, c.Claim] | None:
         """The next shard, and what is asked of it; None when it is enough, or there is no other."""
         wanted = min(self._claim.limit, CLAIM_JOBS) - len(self.found)
-        if not self._order or wanted <= 0 or sum(one.job.size for one in self.found) >= CLAIM_BYTES:
+        size = sum(one.job.size for one in self.found)
+        if not self._order or wanted <= 0 or size >= CLAIM_BYTES:
             return None
         left = picks_left(self._claim.picks, (one.job for one in self.found))
-        return self._order.pop(0), replace(self._claim, limit=wanted, picks=left)
+        return self._order.pop(0), replace(self._claim, limit=wanted, picks=left, taken_bytes=size)
 
     def hear(self, reply: Any) -> None:
         """What a shard has said."""

@@ -11,11 +11,11 @@ from .contract import ReadTxn
 
 
 class Pointer(Record, frozen=True, kw_only=True):
-    """To which job, and since when. `again`: that job was there before, and is about to be put back."""
+    """To which job, and since when. `version` is that of a job about to be put back, 0 of one to be added."""
 
     job_id: int
     taken_ms: int
-    again: bool = False
+    version: int = 0
 
 
 def pointer_name(key: UniqueKey) -> str:
