@@ -69,6 +69,12 @@ class Holders:
             return None
         return holder
 
+    def forget(self, key: UniqueKey) -> None:
+        """A job of another shard takes a key that none of this one's holds: what is left of one goes."""
+        self._load([key])
+        if self.now.get(key) is not None:
+            self.now[key] = None
+
     def followed(self, before: Job | None, after: Job | None) -> None:
         """A job became another: it takes its key, holds it on for a while, or lets it go."""
         old = unique.held_after(before) if before else None

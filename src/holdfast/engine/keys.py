@@ -71,6 +71,7 @@ def take_key(batch: Batch, command: TakeKey) -> int:
     pointer = pointers.find(batch, command.key)
     if pointer is not None and pointer.job_id != command.job_id:
         return pointer.job_id
+    batch.holders.forget(command.key)
     taken = Pointer(job_id=command.job_id, taken_ms=batch.now_ms, version=command.version)
     batch.records[POINTER, pointer_name(command.key)] = msgspec.json.encode(taken)
     return command.job_id

@@ -16,6 +16,7 @@ from ..core.kinds import SHARD
 from .contract import ReadTxn, Store, Txn
 
 T = TypeVar("T")
+V = TypeVar("V")
 
 # How often a shard that is down is tried.
 TRIED_EVERY_S = 1.0
@@ -49,11 +50,11 @@ class Shard:
 
     def run(self, fn: Callable[[Txn], T]) -> T:
         """Passed on, while it is up."""
-        return self._guarded(lambda store: store.run(fn))
+        return self._guarded(lambda store: store.run(_foreign(fn)))
 
     def read(self, fn: Callable[[ReadTxn], T]) -> T:
         """Passed on, while it is up."""
-        return self._guarded(lambda store: store.read(fn))
+        return self._guarded(lambda store: store.read(_foreign(fn)))
 
     def borrow(self, connection: Any, fn: Callable[[Txn], T]) -> T:
         """Passed on. What is wrong then may be the caller's connection, so it says nothing of the shard."""
@@ -123,6 +124,8 @@ class Shard:
             return ask(self._known())
         except Contended:
             raise
+        except _Foreign as error:
+            raise error.fault from None
         except StoreError as error:
             self._went_down(error)
             kind = Unsettled if isinstance(error, Unsettled) else Unavailable
@@ -172,6 +175,23 @@ class Shard:
             else:
                 self._fault = None
                 return
+
+
+class _Foreign(Exception):
+    """What a batch or a view met in another store: no fault of this one."""
+
+    def __init__(self, fault: StoreError) -> None:
+        self.fault = fault
+
+
+def _foreign(fn: Callable[[V], T]) -> Callable[[V], T]:
+    def call(txn: V) -> T:
+        try:
+            return fn(txn)
+        except StoreError as error:
+            raise _Foreign(error) from error
+
+    return call
 
 
 def _marked(txn: Txn, mine: bytes) -> bytes:

@@ -37,12 +37,17 @@ class ShardedStore:
     """N stores that together are one."""
 
     def __init__(self, openers: Sequence[Opener]) -> None:
-        if len(openers) not in SHARDS:
-            raise BadInput("shards", len(openers), needed=f"one of {', '.join(map(str, SHARDS))}")
+        self.check_count(len(openers))
         of = len(openers)
         self.shards = tuple(Shard(at, of, opener.name, opener.open) for at, opener in enumerate(openers))
         self._turn = 0
         self._woken = threading.Event()
+
+    @staticmethod
+    def check_count(count: int) -> None:
+        """Refuse what is no power of two, or more than there are slots."""
+        if count not in SHARDS:
+            raise BadInput("shards", count, needed=f"one of {', '.join(map(str, SHARDS))}")
 
     def shard_of(self, job_id: int) -> Shard:
         """Where a job lives."""
