@@ -18,20 +18,24 @@ from .tour import Tour
 
 
 class Part(Ticket):
-    """A ticket on behalf of another; what it is answered is heard by whoever made it."""
+    """A ticket on behalf of another; what it is answered is heard by whoever made it.
+
+    One that only waits goes with the one that it waits for (`whole`). One that visits is heard in any case:
+    what was found before it must be given back.
+    """
 
     __slots__ = ("_gone", "_hear", "_whole")
 
     def __init__(
-        self, whole: Ticket, command: c.Command, hear: Callable[[Any], bool], deadline_s: float = 0.0
+        self, command: c.Command, hear: Callable[[Any], bool], *, whole: Ticket | None = None
     ) -> None:
         self._whole, self._hear, self._gone = whole, hear, False
-        super().__init__(command, deadline_s=deadline_s)
+        super().__init__(command, deadline_s=whole.deadline_s if whole else 0.0)
 
     @property
     def abandoned(self) -> bool:
         """Whether nobody waits for it any more."""
-        return self._gone or self._whole.abandoned
+        return self._gone or (self._whole is not None and self._whole.abandoned)
 
     @abandoned.setter
     def abandoned(self, gone: bool) -> None:
@@ -60,7 +64,7 @@ class Visit:
         """To the next lane."""
         step = self._tour.step()
         if step is not None:
-            self._put(step[0], Part(self._ticket, step[1], self._visited))
+            self._put(step[0], Part(step[1], self._visited))
             return
         reply = self._tour.reply
         if reply == [] and self._ticket.deadline_s > monotonic_s():
@@ -84,9 +88,9 @@ class Visit:
 
     def _wait(self) -> None:
         """In every lane. Those that are down say so at once, and the others go on waiting."""
-        command, deadline_s = self._ticket.command, self._ticket.deadline_s
+        command = self._ticket.command
         self._tour = Tour(command, range(self._open))  # type: ignore[arg-type]
-        self._parts = [Part(self._ticket, command, self._waited, deadline_s) for _ in self._lanes]
+        self._parts = [Part(command, self._waited, whole=self._ticket) for _ in self._lanes]
         for lane, part in enumerate(self._parts):
             self._put(lane, part)
 
