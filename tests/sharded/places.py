@@ -12,6 +12,11 @@ def of(job) -> int:
     return shard_of(int(getattr(job, "id", job)), SHARDS)
 
 
+def all_up(queue) -> bool:
+    """Whether every shard of a queue can be reached, as far as it knows."""
+    return all(shard.is_up for shard in queue.line.committer.engine.sharded.shards)
+
+
 def domain_in(shard: int, *, tenant: str = "") -> bytes:
     """A domain that lives in a shard."""
     names = (f"domain-{n}".encode() for n in count())

@@ -12,7 +12,7 @@ from holdfast.engine import workers
 from holdfast.queue.aio import AsyncQueue
 from holdfast.testing.queue_suite.tools import LONG_S, state_of, take, take_all, until, waiting
 from tests.sharded.conftest import SHARDS
-from tests.sharded.places import domain_in, of
+from tests.sharded.places import all_up, domain_in, of
 
 DOWN = 2
 
@@ -20,8 +20,7 @@ DOWN = 2
 def back(queue, rack):
     """Bring the shard back, and wait until it is noticed."""
     rack.pulled.clear()
-    shards = queue.line.committer.engine.sharded.shards
-    until(lambda: all(shard.is_up for shard in shards))
+    until(lambda: all_up(queue))
 
 
 @pytest.fixture

@@ -17,6 +17,8 @@ from .options import Duration
 from .queue import Queue
 
 POSTGRES = ("postgresql", "postgres")
+# How long one of several servers is tried before it is taken for down: others wait for the answer.
+SHARD_PATIENCE_S = 3.0
 STORES = "a file name, sqlite:///…, postgresql://…, memory://, or several of these, separated by spaces"
 
 
@@ -68,8 +70,7 @@ def store_maker(
     if not isinstance(url, str) or not url:
         raise BadInput("store", url, needed=STORES)
     if len(several := addresses(url)) > 1:
-        made = [(shown_url(one), store_maker(one, driver, clock, join=join)) for one in several]
-        return _sharded(made)
+        return _sharded([(shown_url(one), _shard(one, driver, clock, join=join)) for one in several])
     scheme = url.partition("://")[0] if "://" in url else "sqlite"
     options: dict[str, Any] = {} if clock is None else {"clock": clock}
     if scheme == "memory":
@@ -88,6 +89,15 @@ def store_maker(
             raise BadInput("driver", driver, needed="absent: it is for SQLite")
         return _postgres(url, options)
     raise BadInput("store", f"{scheme}://…", needed=STORES)
+
+
+def _shard(
+    url: str, driver: str | None, clock: Callable[[], int] | None, *, join: bool
+) -> Callable[[], Store]:
+    if not is_served(url):
+        return store_maker(url, driver, clock, join=join)
+    options: dict[str, Any] = {} if clock is None else {"clock": clock}
+    return _postgres(url, options | {"patience_s": SHARD_PATIENCE_S})
 
 
 def addresses(url: str) -> list[str]:
