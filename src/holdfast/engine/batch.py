@@ -48,12 +48,9 @@ class Batch:
         dice: Callable[[], float],
         site: Site = ALONE,
     ) -> None:
-        self.txn = txn
-        self.site = site
-        self.now_ms = txn.now_ms
+        self.txn, self.now_ms = txn, txn.now_ms
+        self.site, self.ids, self.dice = site, id_maker, dice
         self._retention = retention
-        self.dice = dice
-        self.ids = id_maker
         self.domains = Domains(self)
         # As the store has them, and as they were last counted; a claim changes one before the other.
         self.stored: dict[int, Job] = {}
@@ -70,17 +67,15 @@ class Batch:
         self._overlays: tuple[Overlay[Any, Any], ...] = (*drafts, *self.appends.overlays)
         self.counts = Counts()
         # What others may be waiting for.
-        self.woke = False
+        self.woke = self.wants_upkeep = False
         # Progress or a log has moved: of no use to claims, but to those who follow them.
         self.news = False
-        self.wants_upkeep = False
         self.ended: set[int] = set()
         # Each job as it was last written, for replies.
         self.finals: dict[int, Job] = {}
         self._removed: set[int] = set()
-        # What was decided upon since the last flush, in order.
+        # What was decided upon since the last flush, in order; and what goes to other shards.
         self._touched: dict[int, None] = {}
-        # Jobs on their way to another shard.
         self.letters: dict[str, bytes] = {}
         self.births = Births()
         self._pauses: set[Pause] | None = None

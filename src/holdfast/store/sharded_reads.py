@@ -34,7 +34,7 @@ class Wanted(Exception):
         self.shards = frozenset(shards)
 
 
-class ShardedReads:
+class ShardedReads(ReadTxn):
     """What can be read. `views` are the shards that were opened, `missing` those that cannot be."""
 
     def __init__(self, shards: int, views: Mapping[int, ReadTxn], missing: Missing) -> None:

@@ -19,7 +19,7 @@ from .sharded_keys import Pointer, pointer_name
 from .sharded_reads import ShardedReads, grouped
 
 
-class ShardedTxn(ShardedReads):
+class ShardedTxn(ShardedReads, Txn):
     """A batch. All shards are open; `turn` is the one that a claim begins with."""
 
     def __init__(self, txns: Sequence[Txn], turn: int) -> None:
