@@ -118,6 +118,25 @@ def test_a_waiting_claim_is_served_by_the_others_and_by_the_one_that_is_back(que
     assert found.result().id == last.id
 
 
+def test_a_lane_in_which_somebody_waits_outlives_its_shard(queue, make_queue, rack):
+    """It wakes for what is due there, finds its shard gone, and is there when that is back."""
+    queue.add("work", domain=domain_in(DOWN), delay="1h")
+    with waiting(lambda: queue.next(wait=LONG_S, renew=False)) as found:
+        until(lambda: all(lane._claims for lane in queue.line.committer._lanes))
+        rack.pulled.add(DOWN)
+        with pytest.raises(holdfast.Unavailable):
+            queue.counts()
+        # Its lane is woken, and looks at the clock.
+        queue.line.committer._lanes[DOWN].listen(print)
+        queue.line.committer._lanes[DOWN].unlisten(print)
+        other = make_queue().add("work", domain=domain_in(0))
+    assert found.result().id == other.id
+
+    back(queue, rack)
+    last = queue.add("work", domain=domain_in(DOWN))
+    assert take(queue).id == last.id
+
+
 def test_only_if_none_is_there_does_a_claim_raise(queue, rack, jobs):
     """And adds, and whatever else."""
     rack.pulled |= set(range(SHARDS))

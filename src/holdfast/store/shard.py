@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from ..core.errors import Closed, Contended, StoreError, Unavailable, Unsettled
 from ..core.kinds import SHARD
+from .clock import monotonic_s, system_clock
 from .contract import ReadTxn, Store, Txn
 
 T = TypeVar("T")
@@ -36,6 +37,8 @@ class Shard:
         # Why it is down, if it is.
         self._fault: StoreError | None = None
         self._prober: threading.Thread | None = None
+        # What its clock said last, and when that was.
+        self._heard: tuple[int, float] | None = None
         self._closed = threading.Event()
 
     @property
@@ -66,8 +69,15 @@ class Shard:
         return True
 
     def now_ms(self) -> int:
-        """Its clock."""
-        return self._guarded(lambda store: store.now_ms())
+        """Its clock; while it is down, what that should say by now: whoever waits must not fail for it."""
+        try:
+            now_ms = self._guarded(lambda store: store.now_ms())
+        except StoreError:
+            if self._heard is None:
+                return system_clock()
+            return self._heard[0] + int((monotonic_s() - self._heard[1]) * 1000)
+        self._heard = (now_ms, monotonic_s())
+        return now_ms
 
     def wait(self, timeout_s: float) -> bool:
         """Passed on; while it is down nothing of it changes."""
