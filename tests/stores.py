@@ -1,12 +1,18 @@
-"""Every store that there is, for every suite: a new one joins by a line here."""
+"""Every store that there is, for every suite: a new one joins by a line here.
+
+What a test demands of the order over all jobs, stores of several shards promise within each only. Such a
+test says so by a mark, `one_shard`, and gets a store whose shards are one.
+"""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from holdfast.store.clock import Clock
 from holdfast.store.contract import Store
 from holdfast.store.postgres import PostgresStore
+from holdfast.store.sharded import Opener, ShardedStore
 from holdfast.store.sqlite import SqliteStore
 from holdfast.testing.doubles import SharedMemory
 
@@ -30,12 +36,40 @@ def _postgres(request: pytest.FixtureRequest, clock: Clock) -> Open:
     return lambda: PostgresStore(url, clock=clock)
 
 
+def _shards(request: pytest.FixtureRequest) -> int:
+    return 1 if request.node.get_closest_marker("one_shard") else 4
+
+
+def _sharded(request: pytest.FixtureRequest, clock: Clock) -> Open:
+    folder: Path = request.getfixturevalue("tmp_path")
+    openers = [_file(folder / f"{at}.db", clock) for at in range(_shards(request))]
+    return lambda: ShardedStore(openers)
+
+
+def _mixed(request: pytest.FixtureRequest, clock: Clock) -> Open:
+    folder: Path = request.getfixturevalue("tmp_path")
+    url = request.getfixturevalue("postgres_url")
+    openers = [
+        Opener("memory", SharedMemory(clock).open),
+        _file(folder / "1.db", clock),
+        Opener("postgres", lambda: PostgresStore(url, clock=clock)),
+        _file(folder / "3.db", clock),
+    ]
+    return lambda: ShardedStore(openers[: _shards(request)])
+
+
+def _file(path: Path, clock: Clock) -> Opener:
+    return Opener(path.name, lambda: SqliteStore(path, clock=clock))
+
+
 # Of each kind, what opens an empty store of the test's own: the same one each time, as another process would.
 STORES: dict[str, Callable[[pytest.FixtureRequest, Clock], Open]] = {
     "memory": _memory,
     "apsw": _sqlite("apsw"),
     "stdlib": _sqlite("stdlib"),
     "postgres": _postgres,
+    "sharded": _sharded,
+    "mixed": _mixed,
 }
 
 

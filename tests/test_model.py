@@ -1,5 +1,6 @@
 """Random histories: each store against the memory store, and the memory store against its promises."""
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -9,12 +10,15 @@ from hypothesis.stateful import run_state_machine_as_test
 from holdfast.core import limits
 from holdfast.engine import chores, claims, limiting, upkeep
 from holdfast.store.clock import Clock
+from holdfast.store.memory import MemoryStore
 from holdfast.store.postgres import PostgresStore
+from holdfast.store.sharded import Opener, ShardedStore
 from holdfast.store.sqlite import SqliteStore
 from holdfast.testing.model import Model, machine
 from tests.servers import Schemas
 
 STEPS = 50
+SHARDS = 4
 # In pieces, for as many processors, and because Hypothesis remembers all that it has tried.
 HISTORIES, PIECES = 500, 4
 PROOF_HISTORIES, PROOF_PIECES = 20_000, 40
@@ -42,6 +46,26 @@ def served(schemas: Schemas) -> type[Model]:
         return PostgresStore(schemas.server.url(taken[folder]), clock=clock)
 
     return machine(make)
+
+
+def sharded_memory(clock: Clock) -> ShardedStore:
+    """Four stores in memory as one; they are what they were whoever opens them."""
+    stores = [MemoryStore(clock) for _ in range(SHARDS)]
+    return ShardedStore([Opener("memory", partial(_same, store)) for store in stores])
+
+
+def _same(store: MemoryStore) -> MemoryStore:
+    return store
+
+
+def sharded() -> type[Model]:
+    """The model of four files as one."""
+
+    def make(clock: Clock, folder: Path) -> ShardedStore:
+        paths = [folder / f"{at}.db" for at in range(SHARDS)]
+        return ShardedStore([Opener(path.name, partial(SqliteStore, path, clock=clock)) for path in paths])
+
+    return machine(make, sharded_memory, spread=True)
 
 
 def run(model: type[Model], histories: int, *, piece: int | None = None) -> None:
@@ -90,6 +114,13 @@ def test_postgres_shows_what_memory_shows(piece, postgres_schemas):
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.parametrize("piece", range(SERVED_PIECES))
+def test_shards_show_what_shards_in_memory_show(piece):
+    """Four files as one, and every promise but those about the order between them."""
+    run(sharded(), SERVED_HISTORIES // SERVED_PIECES, piece=piece)
+
+
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("piece", range(PIECES))
 def test_memory_keeps_every_promise_in_small_bites(piece, small_bites):
     """What the rules promise holds after every step, also where every step leaves something undone."""
@@ -108,6 +139,13 @@ def test_sqlite_shows_what_memory_shows_in_many_histories(piece):
 def test_postgres_shows_what_memory_shows_in_many_histories(piece, postgres_schemas):
     """By way of a server."""
     run(served(postgres_schemas), SERVED_PROOF_HISTORIES // SERVED_PROOF_PIECES)
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("piece", range(SERVED_PROOF_PIECES))
+def test_shards_show_what_shards_in_memory_show_in_many_histories(piece):
+    """Four files as one."""
+    run(sharded(), SERVED_PROOF_HISTORIES // SERVED_PROOF_PIECES)
 
 
 @pytest.mark.proof

@@ -7,6 +7,7 @@ from typing import TypeVar
 import apsw
 import pytest
 
+from holdfast.engine.committer import Committer
 from holdfast.queue.queue import Queue
 from holdfast.store.clock import monotonic_s
 from holdfast.store.contract import ReadTxn, Store, Txn
@@ -49,7 +50,9 @@ class Waiter:
         self._thread.start()
         # Until it waits: its first claim has found nothing.
         until_s = monotonic_s() + PATIENCE_S
-        while not self.queue.line.committer._claims:
+        committer = self.queue.line.committer
+        assert isinstance(committer, Committer)
+        while not committer._claims:
             assert monotonic_s() < until_s
 
     def _wait(self, task: str) -> None:

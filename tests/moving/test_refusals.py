@@ -9,6 +9,8 @@ from holdfast.core.errors import BadInput, Stopped, StoreCorrupt, StoreError, Un
 from holdfast.core.moving import Standing
 from holdfast.engine.move import Move, undo
 from holdfast.store.contract import Txn
+from holdfast.store.sharded import Opener, ShardedStore
+from holdfast.store.sqlite import SqliteStore
 from holdfast.testing.doubles import Passing
 from tests.moving.filled import fill, make_queue, seen, standing_of
 
@@ -143,3 +145,13 @@ def test_a_copy_that_is_not_one_is_found_out(files, opened):
     assert (standing_of(source), standing_of(target)) == (Standing.STOPPED, Standing.FILLING)
     files.move(source, target).run()
     assert seen(target) == seen(source)
+
+
+@pytest.mark.parametrize("sharded", [0, 1])
+def test_shards_are_not_moved(tmp_path, opened, sharded):
+    """Neither from nor to: what belongs to a shard would have to be given anew."""
+    stores = [opened(SqliteStore(tmp_path / "one.db"))]
+    stores.insert(sharded, opened(ShardedStore([Opener("0", lambda: SqliteStore(tmp_path / "0.db"))])))
+
+    with pytest.raises(BadInput, match="shards"):
+        Move(*stores, here="here", there="there")

@@ -21,7 +21,9 @@ PATIENT = {"Connection": "wait", "timeout": "60000"}
 
 def claims_waiting(served):
     """How many claims wait for something to come."""
-    return len(served.committer._claims)
+    # On shards a claim waits in every lane.
+    lanes = getattr(served.committer, "_lanes", [served.committer])
+    return min(sum(not ticket.abandoned for ticket in lane._claims) for lane in lanes)
 
 
 # ── waiting ──────────────────────────────────────────────────────────────────────────────────────

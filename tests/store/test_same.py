@@ -263,6 +263,7 @@ def outcome(store, batch):
         return "conflict"
 
 
+@pytest.mark.one_shard
 @pytest.mark.parametrize("kind", [kind for kind in STORES if kind != "memory"])
 @pytest.mark.parametrize("seed", range(12))
 def test_random_batches_show_the_same(request, kind, seed):

@@ -115,6 +115,8 @@ class Claim(Command, frozen=True, kw_only=True):
     tenants: tuple[str, ...] | None = None
     # (tenant, task, at most): the first of each, and of nobody else.
     picks: tuple[tuple[str, str, int], ...] = ()
+    # How much it has got elsewhere of the bytes that a claim may bring.
+    taken_bytes: int = 0
 
 
 class Answer(Command, frozen=True, kw_only=True):

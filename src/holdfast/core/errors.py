@@ -19,7 +19,9 @@
         ├── Moved           … its jobs are in another, whose address it names
         └── Unavailable     … not now; trying again may help
             ├── Stopped     … because it stands still while the last of it is moved
-            └── Filling     … because it is being filled from another
+            ├── Filling     … because it is being filled from another
+            ├── Contended   … because others were faster each time; the store itself is well
+            └── Unsettled   … and what was asked for may have been done
 
 Each has a `code` for machines; the text is for people. No payload ever appears in it.
 """
@@ -151,6 +153,18 @@ class Unavailable(StoreError):
     """The store cannot be reached now; trying again may help."""
 
     code = "UNAVAILABLE"
+
+
+class Contended(Unavailable):
+    """A batch was done again and again, and each time something had changed. Nothing was written."""
+
+    code = "CONTENDED"
+
+
+class Unsettled(Unavailable):
+    """The store went away during a commit: what was asked for may have been done, or not."""
+
+    code = "UNSETTLED"
 
 
 class Stopped(Unavailable):

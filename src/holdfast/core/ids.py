@@ -40,12 +40,13 @@ def pack(tick: int, sysid: int, slot: int) -> int:
     return ((time << SYSID_BITS | sysid) << SEQUENCE_BITS | sequence) << SLOT_BITS | slot
 
 
-def pack_all(ticks: range, sysid: int) -> list[int]:
-    """The ids of ticks, each in the next slot."""
+def pack_all(ticks: range, sysid: int, slots: range) -> list[int]:
+    """The ids of ticks, each in the next of these slots."""
+    count = len(slots)
     # `pack`, said again in one expression: a call for each would take twice as long.
     return [
         ((tick >> SEQUENCE_BITS << SYSID_BITS | sysid) << SEQUENCE_BITS | tick & (SEQUENCES - 1)) << SLOT_BITS
-        | tick % SLOTS
+        | slots[tick % count]
         for tick in ticks
     ]
 

@@ -8,7 +8,10 @@ from ..core import commands as c
 from ..core import family, unique
 from ..core.errors import BadInput, NotFound, Refused
 from ..core.job import Body, Job, size_of
+from ..core.unique import Unique
 from .batch import Batch
+
+CHILD_DOMAIN = "its parent's, or absent: a child lives in its parent's shard, and a job in its domain's"
 
 
 def add_all(batch: Batch, command: c.Add) -> list[int]:
@@ -76,18 +79,34 @@ def add_one(
         parent = batch.find(new.parent_id)
         if parent is None:
             raise NotFound("parent job", new.parent_id)
+        _check_domain(batch, new, parent)
         family.check_birth(parent, hold, batch.find(hold.job_id) if hold else None)
         new = replace(new, mock=parent.mock)
     key = unique.key_of(new)
-    holder = batch.holder_of(key) if key else None
-    if holder is not None and holder.until_ms:
-        return holder.job_id
-    job = batch.find(holder.job_id) if holder else None
-    if job is None and key and new.strict:
+    holder = batch.holders.of(key) if key else None
+    if holder is not None:
+        return add_to(batch, new, holder, follows=follows)
+    job = None
+    if key and new.strict:
         job = batch.find(known) if known else _namesake(batch, new)
-    if job is None:
-        return holder.job_id if holder else batch.add(new, parent)
-    return _hit(batch, new, job, follows)
+    return batch.add(new, parent) if job is None else _hit(batch, new, job, follows)
+
+
+def add_to(batch: Batch, new: c.NewJob, holder: Unique, *, follows: bool = False) -> int:
+    """Add a job whose unique key is held: what that does to the holder; its id."""
+    job = None if holder.until_ms else batch.find(holder.job_id)
+    return holder.job_id if job is None else _hit(batch, new, job, follows)
+
+
+def add_to_namesake(batch: Batch, new: c.NewJob, job: Job) -> int:
+    """Add a unique job of the port where another of its name is: what that does to the other; its id."""
+    return _hit(batch, new, job, follows=False)
+
+
+def _check_domain(batch: Batch, new: c.NewJob, parent: Job) -> None:
+    """A child lives with its parent, and a job with its domain: on several shards both must be one place."""
+    if not batch.site.is_alone and new.domain is not None and new.domain != parent.domain:
+        raise BadInput("domain", new.domain, needed=CHILD_DOMAIN)
 
 
 def _namesake(batch: Batch, new: c.NewJob) -> Job | None:

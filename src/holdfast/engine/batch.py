@@ -12,25 +12,27 @@ the store has and what was decided, and derives what follows from it:
 A job is written once however often it was decided upon, and its version goes up by one.
 """
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from functools import cached_property
 from typing import Any
 
 from msgspec.structs import replace
 
-from ..core import family, ids, rules, unique
+from ..core import family, rules
 from ..core.commands import NewJob
 from ..core.errors import Conflict, NotFound, Refused
 from ..core.job import Body, Job, Place, State
-from ..core.unique import Unique, UniqueKey
+from ..core.slots import slot_for
 from ..store.contract import Txn
 from . import notes
 from .appends import Appends
 from .births import Births
 from .counters import Counts
+from .holders import Holders
 from .limiting import Domains
 from .overlay import Overlay
-from .records import PAUSE, Pause, read_pause
+from .records import LETTER, PAUSE, Pause, read_pause
+from .site import ALONE, Site
 from .sysid import IdMaker
 
 
@@ -38,13 +40,17 @@ class Batch:
     """One transaction's jobs, before and after."""
 
     def __init__(
-        self, txn: Txn, id_maker: IdMaker, *, retention: Callable[[], int], dice: Callable[[], float]
+        self,
+        txn: Txn,
+        id_maker: IdMaker,
+        *,
+        retention: Callable[[], int],
+        dice: Callable[[], float],
+        site: Site = ALONE,
     ) -> None:
-        self.txn = txn
-        self.now_ms = txn.now_ms
+        self.txn, self.now_ms = txn, txn.now_ms
+        self.site, self.ids, self.dice = site, id_maker, dice
         self._retention = retention
-        self.dice = dice
-        self.ids = id_maker
         self.domains = Domains(self)
         # As the store has them, and as they were last counted; a claim changes one before the other.
         self.stored: dict[int, Job] = {}
@@ -52,26 +58,25 @@ class Batch:
         self.jobs: Overlay[int, Job | None] = Overlay()
         self.data: Overlay[int, Body] = Overlay()
         self.results: Overlay[int, Body] = Overlay()
-        self.uniques: Overlay[UniqueKey, Unique | None] = Overlay()
+        self.holders = Holders(self)
         self.records: Overlay[tuple[str, str], bytes | None] = Overlay()
         self.appends = Appends(txn)
         # Children that their parent has seen: they go to the archive while it stays.
         self.swept: Overlay[int, bool] = Overlay()
-        drafts = (self.jobs, self.swept, self.data, self.results, self.uniques, self.records)
+        drafts = (self.jobs, self.swept, self.data, self.results, self.holders.now, self.records)
         self._overlays: tuple[Overlay[Any, Any], ...] = (*drafts, *self.appends.overlays)
         self.counts = Counts()
-        self.unique_stored: dict[UniqueKey, Unique | None] = {}
         # What others may be waiting for.
-        self.woke = False
+        self.woke = self.wants_upkeep = False
         # Progress or a log has moved: of no use to claims, but to those who follow them.
         self.news = False
-        self.wants_upkeep = False
         self.ended: set[int] = set()
         # Each job as it was last written, for replies.
         self.finals: dict[int, Job] = {}
         self._removed: set[int] = set()
-        # What was decided upon since the last flush, in order.
+        # What was decided upon since the last flush, in order; and what goes to other shards.
         self._touched: dict[int, None] = {}
+        self.letters: dict[str, bytes] = {}
         self.births = Births()
         self._pauses: set[Pause] | None = None
 
@@ -140,15 +145,6 @@ class Batch:
             return self.data[job_id]
         return self.txn.bodies([job_id]).get(job_id, "{}")
 
-    def load_uniques(self, keys: Iterable[UniqueKey]) -> None:
-        """Bring the holders of unique keys into the working set."""
-        unknown = [key for key in keys if key not in self.uniques]
-        if unknown:
-            held = self.txn.find_unique(unknown)
-            for key in unknown:
-                self.uniques.kept[key] = self.unique_stored[key] = held.get(key)
-            self.load({holder.job_id for holder in held.values()})
-
     def records_of(self, kind: str, names: Collection[str] | None = None) -> dict[str, bytes]:
         """Small records as they stand now, in this transaction too."""
         found: dict[str, bytes | None] = dict(self.txn.records(kind, names))
@@ -208,41 +204,9 @@ class Batch:
             if parent is not None:
                 self.put(family.moved(parent, before, after, now_ms=self.now_ms))
         if job.unique is not None:
-            self._keyed(before, after)
+            self.holders.followed(before, after)
         if before is not None and (before.steps or before.log_lines):
             notes.followed(self, before, after)
-
-    def _keyed(self, before: Job | None, after: Job | None) -> None:
-        old = unique.held_after(before) if before else None
-        new = unique.held_after(after) if after else None
-        if old == new:
-            return
-        self.load_uniques(held.id for held in (old, new) if held)
-        if old and (new is None or new.id != old.id) and self._is_holder(old):
-            self.uniques[old.id] = None
-        if new:
-            self._check_free(new)
-            self.uniques[new.id] = new
-
-    def _is_holder(self, claimed: Unique) -> bool:
-        holder = self.uniques.get(claimed.id)
-        return holder is not None and holder.job_id == claimed.job_id
-
-    def _check_free(self, wanted: Unique) -> None:
-        holder = self.holder_of(wanted.id)
-        if holder is not None and holder.job_id != wanted.job_id:
-            found = f"without its unique key, which job {holder.job_id} holds now"
-            raise Refused("put back", wanted.job_id, found=found, needed="the only one with it")
-
-    def holder_of(self, key: UniqueKey) -> Unique | None:
-        """Who holds a key now; one that ran out, or whose job is gone, is free."""
-        self.load_uniques([key])
-        holder = self.uniques.get(key)
-        if holder is None or 0 < holder.until_ms <= self.now_ms:
-            return None
-        if not holder.until_ms and self.find(holder.job_id) is None:
-            return None
-        return holder
 
     def add(self, new: NewJob, parent: Job | None = None) -> int:
         """Add a job that clashes with nobody; its id."""
@@ -337,16 +301,13 @@ class Batch:
             bodies.clear()
 
     def _write_small(self) -> None:
-        decided = self.uniques.kept.items()
-        if changed := {key: holder for key, holder in decided if self.unique_stored[key] != holder}:
-            self.txn.put_unique([holder for holder in changed.values() if holder])
-            self.txn.drop_unique([key for key, holder in changed.items() if holder is None])
-            self.unique_stored.update(changed)
+        self.holders.write()
         by_kind: dict[str, dict[str, bytes | None]] = {}
         for (kind, name), value in self.records.kept.items():
             by_kind.setdefault(kind, {})[name] = value
         for kind, records in by_kind.items():
             self.txn.put_records(kind, records)
+        self.letters |= {name: raw for name, raw in by_kind.get(LETTER, {}).items() if raw}
         self.records.kept.clear()
         self.appends.write()
 
@@ -385,14 +346,3 @@ class Batch:
         self.domains.write()
         if changes := self.counts.take():
             self.txn.count(changes)
-
-
-def slot_for(new: NewJob) -> int | None:
-    """Where a job must live: with its parent, its domain or its unique key; None: anywhere."""
-    if new.parent_id:
-        return ids.unpack(new.parent_id).slot
-    if new.domain is not None:
-        return ids.slot_of(new.tenant, new.domain)
-    if new.unique is not None:
-        return ids.slot_of(new.tenant, new.task, new.unique)
-    return None

@@ -12,7 +12,8 @@ from ..core import rules
 from ..core.bounds import CLAIM_BYTES, CLAIM_JOBS
 from ..core.job import Job, Place
 from ..core.limits import DomainKey
-from ..store.contract import ClaimQuery, Pick, leased
+from ..store.contract import ClaimQuery, leased
+from ..store.picks import picks_left
 from .batch import Batch
 
 # Each round that meets a spent domain clears it out of the way. So many jobs are looked at in one
@@ -72,7 +73,7 @@ def _round(
         batch.domains.settle()
         batch.keep()
         batch.flush()
-    return 0 if full and started else len(jobs)
+    return 0 if full and (started or command.taken_bytes) else len(jobs)
 
 
 def _query(batch: Batch, command: c.Claim, owner: int, limit: int, started: list[Job]) -> ClaimQuery:
@@ -88,22 +89,15 @@ def _query(batch: Batch, command: c.Claim, owner: int, limit: int, started: list
         mock=command.mock,
         passing=tuple((tenant, task) for tenant, task, domain in batch.pauses() if domain is None),
         tenants=command.tenants,
-        picks=_left(command.picks, started),
+        picks=picks_left(command.picks, started),
     )
-
-
-def _left(picks: tuple[Pick, ...], started: list[Job]) -> tuple[Pick, ...]:
-    """What the picks still want. One that wants nothing stays, so that they are never all gone."""
-    if not picks or not started:
-        return picks
-    taken = Counter((job.tenant, job.task) for job in started)
-    return tuple((tenant, task, most - taken[tenant, task]) for tenant, task, most in picks)
 
 
 def _start(batch: Batch, command: c.Claim, owner: int, jobs: list[Job], started: list[Job]) -> bool:
     """Let those start that really may, put the others where they belong; whether the bytes ran out."""
     full = False
-    size = sum(job.size for job in started)
+    size = command.taken_bytes + sum(job.size for job in started)
+    has_some = bool(started or command.taken_bytes)
     runs: list[tuple[Job, Job]] = []
     failed: list[Job] = []
     for job in jobs:
@@ -114,7 +108,7 @@ def _start(batch: Batch, command: c.Claim, owner: int, jobs: list[Job], started:
         size += job.size
         if after.place is not Place.RUNNING:
             failed.append(after)
-        elif size > CLAIM_BYTES and (runs or started):
+        elif size > CLAIM_BYTES and (runs or has_some):
             # As it stood: nobody has heard of this claim.
             batch.put(job)
             full = True

@@ -5,12 +5,11 @@
         watcher ──┘ (bell)         └──▶ claims that found nothing, and results not there yet, wait here
                                         until a commit, the bell, or the next moment gives them a chance
 
-Where a store lets several commits be under way at once, more lanes help (`lanes.py`). Waiting costs nobody a
-thread. The watcher sleeps in `store.wait`, and rings when another process may have changed something; it runs
-only while somebody waits.
+Where a store lets several commits be under way at once, more lanes help (`sidelanes.py`). Waiting costs
+nobody a thread. The watcher sleeps in `store.wait`, and rings when another process may have changed
+something; it runs only while somebody waits.
 """
 
-import asyncio
 import queue
 import threading
 from collections.abc import Callable, Sequence
@@ -22,9 +21,10 @@ from ..core.bounds import BATCH_BYTES, BATCH_JOBS
 from ..core.errors import Closed, StoreError
 from ..store.clock import monotonic_s
 from ..store.contract import ReadTxn
+from .asking import Asking
 from .engine import Done, Engine
-from .lanes import Lanes, is_free
 from .prospects import prospects
+from .sidelanes import SideLanes, is_free
 from .ticket import Ticket, deliver
 from .watcher import Watcher
 
@@ -39,11 +39,22 @@ BRINGING = (c.Add, c.Release, c.Requeue, c.RequeueAll)
 _BELL, _STOP = object(), object()
 
 
-class Committer:
-    """Commits to one store, in one lane or, where the store says so, in several (`lanes.py`)."""
+class Committer(Asking):
+    """Commits to one store, in one lane or, where the store says so, in several (`sidelanes.py`).
 
-    def __init__(self, engine: Engine) -> None:
+    As one of several it hands over what is not for it alone: errors that may be set right elsewhere
+    (`divert` says whether it takes the ticket), and what a commit leaves to be done in other lanes (`after`).
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        divert: Callable[[Ticket, Exception], bool] | None = None,
+        after: Callable[[Done], None] | None = None,
+    ) -> None:
         self.engine = engine
+        self._divert, self._after = divert, after
         self._inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._claims: list[Ticket] = []
         self._awaits: list[Ticket] = []
@@ -56,7 +67,7 @@ class Committer:
         self._closed = False
         # Whether a commit of our own thread is under way: then others are made beside it.
         self._busy = False
-        self._lanes = Lanes(getattr(engine.store, "lanes", 1) - 1, self._commit_beside)
+        self._lanes = SideLanes(getattr(engine.store, "lanes", 1) - 1, self._commit_beside)
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
         self._watcher = Watcher(engine.store, lambda: self._inbox.put(_BELL))
@@ -76,35 +87,6 @@ class Committer:
         if self._thread is None:
             self._thread = threading.Thread(target=self._loop, name="holdfast-committer", daemon=True)
             self._thread.start()
-
-    def ask(self, command: c.Command, *, wait_s: float = 0.0) -> Any:
-        """Run a command and wait for its reply in this thread; what it raised is raised here."""
-        ticket = Ticket(command, deadline_s=monotonic_s() + wait_s if wait_s > 0 else 0.0)
-        self.submit(ticket)
-        try:
-            reply = ticket.take()
-        except BaseException:
-            # Interrupted: whatever was claimed for this caller must not wait for its lease to end.
-            if not ticket.abandon():
-                self._give_back(ticket)
-            raise
-        if isinstance(reply, BaseException):
-            raise reply
-        return reply
-
-    async def ask_async(self, command: c.Command, *, wait_s: float = 0.0) -> Any:
-        """Run a command and wait for its reply in this event loop; what it raised is raised here."""
-        ticket = Ticket(command, deadline_s=monotonic_s() + wait_s if wait_s > 0 else 0.0)
-        future = ticket.for_loop(asyncio.get_running_loop())
-        self.submit(ticket)
-        try:
-            return await future
-        except asyncio.CancelledError:
-            # Answered already: `deliver` finds the future cancelled and gives back what it holds; or it
-            # has told the future, in the same moment, and nobody will ever look at that.
-            if not ticket.abandon() and future.done() and not future.cancelled():
-                self._give_back(ticket)
-            raise
 
     def listen(self, listener: Callable[[], None]) -> None:
         """Have a function called, from our thread, whenever progress or a log may have moved: a hint.
@@ -301,6 +283,8 @@ class Committer:
         return set().union(*(self._commit([ticket]) for ticket in tickets))
 
     def _note(self, done: Done) -> None:
+        if self._after is not None:
+            self._after(done)
         self._look = self._look or (done.woke and bool(self._claims))
         if done.news:
             self._tell()
@@ -334,13 +318,18 @@ class Committer:
             self._answer([(t, [] if isinstance(t.command, c.Claim) else None) for t in late])
 
     def _answer(self, replies: Sequence[tuple[Ticket, Any]]) -> None:
+        if self._divert is not None:
+            replies = [pair for pair in replies if not self._is_diverted(*pair)]
         for ticket, reply in replies:
             if not ticket.answer(reply):
                 ticket.reply = reply
-                self._give_back(ticket)
-        deliver((ticket for ticket, _ in replies if ticket.answered), self._give_back)
+                self.give_back(ticket)
+        deliver((ticket for ticket, _ in replies if ticket.answered), self.give_back)
 
-    def _give_back(self, ticket: Ticket) -> None:
+    def _is_diverted(self, ticket: Ticket, reply: Any) -> bool:
+        return isinstance(reply, Exception) and self._divert is not None and self._divert(ticket, reply)
+
+    def give_back(self, ticket: Ticket) -> None:
         """Release what was claimed for somebody who is gone."""
         if not isinstance(ticket.command, c.Claim) or not isinstance(ticket.reply, list):
             return

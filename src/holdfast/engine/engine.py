@@ -19,14 +19,18 @@ from ..core.bounds import DEFAULT_RETENTION_MS
 from ..core.errors import BadInput, Conflict, HoldfastError, Moved, Stopped
 from ..core.job import Job, Place
 from ..core.moving import check_open
+from ..core.slots import slot_for
+from ..core.unique import UniqueKey
 from ..store.clock import monotonic_s
 from ..store.contract import ReadTxn, Store, Txn
 from . import upkeep
 from .adding import is_free
-from .batch import Batch, slot_for
+from .batch import Batch
 from .claims import claim
+from .holders import Freed
 from .records import SETTING
-from .sysid import IdMaker, IdSource
+from .site import ALONE, Site
+from .sysid import IdMaker, IdSource, OutOfNumbers
 from .verbs import VERBS, Ref
 
 T = TypeVar("T")
@@ -47,6 +51,10 @@ class Done:
         self.news = False
         # When something next becomes true by itself; known after claims and upkeep only.
         self.next_ms: int | None = None
+        # Jobs on their way to another shard, by the names of their letters.
+        self.letters: dict[str, bytes] = {}
+        # Keys that are at home in another shard, and that ended jobs have let go here.
+        self.freed: dict[UniqueKey, Freed] = {}
         # What the engine remembers once it is committed.
         self.next_upkeep_ms: int | None = None
         self.retention_ms: int | None = None
@@ -55,9 +63,18 @@ class Done:
 class Engine:
     """Turns commands into transactions on one store."""
 
-    def __init__(self, store: Store, *, retention_ms: int | None = None, dice: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        *,
+        retention_ms: int | None = None,
+        dice: Callable[[], float],
+        site: Site = ALONE,
+        ids: IdSource | None = None,
+    ) -> None:
         self.store = store
-        self.ids = IdSource()
+        self.site = site
+        self.ids = ids or IdSource()
         self._dice = dice
         self._retention_wanted = retention_ms
         self._retention_ms: int | None = None
@@ -75,11 +92,11 @@ class Engine:
             nonlocal attempts, maker
             check_open(txn.notice(), writes=True)
             attempts += 1
-            maker = self.ids.begin(txn)
+            maker = self.ids.begin(txn, self.site.slots)
             # What a holder says it has is believed once: a swap refuses it if it is not so.
             return self._transact(txn, maker, commands, trust=attempts == 1)
 
-        done = self._run(fn, self._runner(commands))
+        done = self._numbered(lambda: self._run(fn, self._runner(commands)))
         assert maker is not None
         self._committed(done, maker)
         return done
@@ -97,14 +114,22 @@ class Engine:
         knows = self._retention_wanted is None and self.ids.reaches(added, self.store.now_ms())
         return blindly if knows else self.store.run
 
+    def _numbered(self, run: Callable[[], T]) -> T:
+        """Run a transaction, again where it needs a number that is not lent in it."""
+        while True:
+            try:
+                return run()
+            except OutOfNumbers as error:
+                self.ids.ahead(self.store, error.held)
+
     def execute_in(self, connection: Any, command: c.Command) -> Any:
         """Run one command inside the caller's own transaction, which he commits or rolls back."""
 
         def fn(txn: Txn) -> Any:
             check_open(txn.notice(), writes=True)
-            maker = self.ids.begin(txn)
+            maker = self.ids.begin(txn, self.site.slots)
             if isinstance(command, c.Add):
-                reply: Any = _insert_fresh(txn, maker, command)
+                reply: Any = _insert_fresh(txn, maker, command, self.site)
             else:
                 reply = self._transact(txn, maker, [command], trust=False).replies[0]
             if maker.held != self.ids.held:
@@ -112,9 +137,12 @@ class Engine:
                 self.ids.tentative = maker.held
             return reply
 
-        if getattr(self.store, "lends_apart", False):
-            self._number_ahead(command.count if isinstance(command, c.Add) else 1)
-        reply = self.store.borrow(connection, fn)
+        count = command.count if isinstance(command, c.Add) else 1
+        if getattr(self.store, "lends_apart", False) and self.ids.is_low(count, self.store.now_ms()):
+            # Taken inside the caller's transaction the number would be locked for as long as that lasts;
+            # where he has the only lock that there is, it must be.
+            self.ids.ahead(self.store, self.ids.held)
+        reply = self._numbered(lambda: self.store.borrow(connection, fn))
         if isinstance(reply, Exception):
             raise reply
         return reply
@@ -137,26 +165,6 @@ class Engine:
             work.exception()
             raise
 
-    def _number_ahead(self, count: int) -> None:
-        """Have a number for some time to come, by a transaction of our own.
-
-        Taken inside the caller's it would be locked for as long as his lasts. Where he has the only lock
-        that there is, we cannot.
-        """
-        if not self.ids.is_low(count, self.store.now_ms()):
-            return
-        maker: IdMaker | None = None
-
-        def fn(txn: Txn) -> None:
-            nonlocal maker
-            check_open(txn.notice(), writes=True)
-            maker = self.ids.begin(txn)
-            maker.ahead()
-
-        self._run(fn)
-        assert maker is not None
-        self.ids.adopt(maker)
-
     def read(self, fn: Callable[[ReadTxn], T]) -> T:
         """Look at the store, beside writers."""
 
@@ -178,7 +186,9 @@ class Engine:
             sleep(STOPPED_NAP_S)
 
     def close(self) -> None:
-        """Give the sysid back and let go of the store."""
+        """Give the sysid back and let go of the store; of several shards, whoever has them all does so."""
+        if not self.site.is_alone:
+            return
         try:
             self.ids.give_back(self.store)
         except (Moved, Stopped):
@@ -194,7 +204,7 @@ class Engine:
             done.retention_ms = self._retention(txn)
             return done.retention_ms
 
-        batch = Batch(txn, maker, retention=retention, dice=self._dice)
+        batch = Batch(txn, maker, site=self.site, retention=retention, dice=self._dice)
         if self._retention_wanted is not None:
             retention()
         _preload(batch, commands, trust=trust)
@@ -218,6 +228,7 @@ class Engine:
             if isinstance(command, c.Upkeep):
                 done.replies[at] = done.next_ms
         done.woke, done.ended, done.news = batch.woke, batch.ended, batch.news
+        done.letters, done.freed = batch.letters, batch.holders.freed
         return done
 
     def _upkeep(self, batch: Batch, commands: Sequence[c.Command]) -> int:
@@ -331,14 +342,17 @@ def _reply(batch: Batch, reply: Any) -> Any:
     return batch.final(reply.job_id) if isinstance(reply, Ref) else reply
 
 
-def _insert_fresh(txn: Txn, maker: IdMaker, command: c.Add) -> list[int]:
+def _insert_fresh(txn: Txn, maker: IdMaker, command: c.Add, site: Site) -> list[int]:
     """Insert only: SCHEDULED and due, in no count; promotion does the rest, so nobody is held up."""
     rows = []
     for new in command.every():
         if new.unique is not None or new.parent_id:
             what = "unique" if new.unique is not None else "parent"
             raise BadInput(what, "given", needed="absent inside your own transaction (connection=)")
-        job = rules.create(new, job_id=new.id or maker.make(slot=slot_for(new)), now_ms=txn.now_ms)
+        slot = slot_for(new)
+        if slot is not None and not site.has(slot):
+            raise BadInput("domain", new.domain, needed="one of the shard that your connection leads to")
+        job = rules.create(new, job_id=new.id or maker.make(slot=slot), now_ms=txn.now_ms)
         rows.append((_scheduled(job), new.data))
     if txn.insert(rows):
         raise Conflict("an id was taken")

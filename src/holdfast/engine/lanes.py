@@ -1,92 +1,128 @@
-"""More lanes of commits, where a store lets several be under way at once.
+"""Several lanes of commits, one for each shard, and the router above them.
 
-    callers ──▶ inbox ──▶ the committer's own thread ──▶ a commit
-       │                          ▲ what came of it
-       └──▶ beside ──▶ lane 2, 3 … ──▶ commits of their own, while that one is at work
+ticket ──▶ about one shard ──▶ its lane                          as on a store alone
+       ──▶ a claim         ──▶ the lanes in turn (`visit`)
+       ──▶ about several   ──▶ an errand: a thread that asks the lanes step by step (`routes`)
 
-A lane takes only what nobody's order depends on, adds and claims: whoever asks for one waits for the reply
-before he asks for the next, so nothing of his is overtaken. All else, and claims that have to wait, stay
-with the committer. A lane is used only while the committer is busy, and takes all that has come by then, so
-that batches stay large.
+lane   ──▶ an error that another shard may set right ──▶ another lane, or an errand
+       ──▶ letters and keys that a commit leaves     ──▶ an errand
 """
 
-import queue
 import threading
 from collections.abc import Callable
-from time import sleep
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 from ..core import commands as c
-from ..core.bounds import BATCH_BYTES, BATCH_JOBS
-from .ticket import Ticket
+from ..core.errors import Closed, StoreError, Unsettled
+from .asking import Asking
+from .committer import Committer
+from .engine import Done
+from .pointers import Elsewhere
+from .sharded import ShardedEngine
+from .ticket import Ticket, deliver
+from .tour import Tour
+from .visit import Visit
 
-# How long a lane lets others arrive before it takes what there is.
-GATHERING_S = 0.000_2
+# Errands wait for lanes, most of the time.
+ERRANDS = 8
 
 
-def is_free(command: c.Command) -> bool:
-    """Whether it matters to nobody what is committed before it."""
-    return type(command) is c.Claim or (type(command) is c.Add and command.hold is None)
+class Step(Ticket):
+    """A command of an errand, which itself sees to what goes wrong."""
+
+    __slots__ = ()
 
 
-class Lanes:
-    """The lanes beside a committer's own. `commit` is called from their threads."""
+class Lanes(Asking):
+    """The way to several shards; each has a committer of its own."""
 
-    def __init__(self, number: int, commit: Callable[[list[Ticket]], None]) -> None:
-        self._number, self._commit = number, commit
-        self._beside: queue.SimpleQueue[Ticket] = queue.SimpleQueue()
-        self._wanted = threading.Event()
-        self._threads: list[threading.Thread] = []
-        self._idle = 0
+    def __init__(self, engine: ShardedEngine) -> None:
+        self.engine: ShardedEngine = engine
+        self._lanes = [Committer(one, divert=self._divert, after=self._after) for one in self.engine.engines]
+        self._routes = engine.routes(self._ask)
+        self._errands: ThreadPoolExecutor | None = None
         self._closed = False
         self._lock = threading.Lock()
 
-    def __bool__(self) -> bool:
-        return self._number > 0
+    def submit(self, ticket: Ticket) -> None:
+        """Put a command in; its ticket will be answered."""
+        command = ticket.command
+        if isinstance(command, c.Claim):
+            Visit(ticket, Tour(command, self._routes.turn()), self._lanes, self).go()
+            return
+        at = None if isinstance(command, c.Enlist | c.Dismiss) else self._routes.only(command)
+        if at is not None:
+            self._lanes[at].submit(ticket)
+        elif not self._send(lambda: self._carry_out(ticket)):
+            raise Closed("this queue was closed; open another with holdfast.connect")
 
-    def put(self, ticket: Ticket) -> None:
-        """Have a lane take it, or the committer, whoever is free first. Not after `close`."""
-        self._beside.put(ticket)
-        with self._lock:
-            if not self._idle and len(self._threads) < self._number:
-                thread = threading.Thread(target=self._loop, name="holdfast-lane", daemon=True)
-                self._threads.append(thread)
-                thread.start()
-        self._wanted.set()
+    def give_back(self, ticket: Ticket) -> None:
+        """Release what was claimed for somebody who is gone."""
+        if isinstance(ticket.command, c.Claim) and isinstance(ticket.reply, list):
+            for claimed in ticket.reply:
+                self.submit(Ticket(c.Release(hold=c.hold_of(claimed.job))))
 
-    def take(self) -> list[Ticket]:
-        """What waits, up to one transaction's worth."""
-        tickets: list[Ticket] = []
-        jobs = size = 0
-        try:
-            while len(tickets) + jobs < BATCH_JOBS and size < BATCH_BYTES:
-                tickets.append(self._beside.get_nowait())
-                if isinstance(command := tickets[-1].command, c.Add):
-                    jobs += command.count
-                    size += command.size
-        except queue.Empty:
-            pass
-        return tickets
+    def listen(self, listener: Callable[[], None]) -> None:
+        """Have a function called whenever progress or a log may have moved, in any shard: a hint."""
+        for lane in self._lanes:
+            lane.listen(listener)
+
+    def unlisten(self, listener: Callable[[], None]) -> None:
+        """Undo `listen`."""
+        for lane in self._lanes:
+            lane.unlisten(listener)
 
     def close(self) -> None:
-        """Have what was taken done, and end the threads."""
-        self._closed = True
-        self._wanted.set()
-        for thread in self._threads:
-            thread.join()
-
-    def _loop(self) -> None:
-        while not self._closed:
-            self._rest(1)
-            self._wanted.wait()
-            self._rest(-1)
+        """Commit what was put in, tell those who wait, and let go of the shards."""
+        with self._lock:
             if self._closed:
                 return
-            self._wanted.clear()
-            if not self._beside.empty():
-                sleep(GATHERING_S)
-            while tickets := self.take():
-                self._commit(tickets)
+            self._closed = True
+            errands = self._errands
+        if errands is not None:
+            errands.shutdown()
+        for lane in self._lanes:
+            lane.close()
+        self.engine.close()
 
-    def _rest(self, change: int) -> None:
+    def _ask(self, at: int, command: c.Command) -> Any:
+        """One step of an errand."""
+        ticket = Step(command)
+        self._lanes[at].submit(ticket)
+        reply = ticket.take()
+        if isinstance(reply, BaseException):
+            raise reply
+        return reply
+
+    def _send(self, errand: Callable[[], None]) -> bool:
+        """Have something done by a thread that may wait for lanes, which a lane must not; False: too late."""
         with self._lock:
-            self._idle += change
+            if self._closed:
+                return False
+            if self._errands is None:
+                self._errands = ThreadPoolExecutor(ERRANDS, thread_name_prefix="holdfast-errand")
+            self._errands.submit(errand)
+            return True
+
+    def _carry_out(self, ticket: Ticket) -> None:
+        try:
+            reply: Any = self._routes.do(ticket.command)
+        except Exception as error:
+            reply = error
+        if ticket.answer(reply):
+            deliver([ticket], self.give_back)
+
+    def _divert(self, ticket: Ticket, error: Exception) -> bool:
+        """Whether an error is not the last word: a key held elsewhere, an add that may go elsewhere."""
+        again = isinstance(error, StoreError) and not isinstance(error, Unsettled)
+        if not isinstance(error, Elsewhere) and not (again and self._routes.is_free(ticket.command)):
+            return False
+        return not isinstance(ticket, Step) and self._send(lambda: self._carry_out(ticket))
+
+    def _after(self, done: Done) -> None:
+        """What a commit leaves to be done in other shards."""
+        if done.letters:
+            self._send(lambda: self._routes.deliver(done.letters))
+        if done.freed:
+            self._send(lambda: self._routes.freed(done.freed))

@@ -1,26 +1,27 @@
-"""Small named records: their kinds, how their names are written, and the forms of those kept here."""
+"""Small named records: the forms of those kept here. Their kinds and names are of the core."""
 
 from functools import lru_cache
 
 import msgspec
 
 from ..core.job import Record
+from ..core.kinds import CHORE as CHORE
+from ..core.kinds import FLOOR as FLOOR
+from ..core.kinds import JOB_LOG as JOB_LOG
+from ..core.kinds import LETTER as LETTER
+from ..core.kinds import LIMIT as LIMIT
+from ..core.kinds import LOG as LOG
+from ..core.kinds import PATTERNS as PATTERNS
+from ..core.kinds import PAUSE as PAUSE
+from ..core.kinds import POINTER as POINTER
+from ..core.kinds import PROGRESS as PROGRESS
+from ..core.kinds import SCHEDULE as SCHEDULE
+from ..core.kinds import SETTING as SETTING
+from ..core.kinds import STEPS as STEPS
+from ..core.kinds import SYSID as SYSID
+from ..core.kinds import WORKER as WORKER
+from ..core.kinds import name_of as name_of
 from ..core.limits import Limit
-
-# A limit of one domain, by (tenant, domain); all patterns of a tenant, by tenant.
-LIMIT, PATTERNS = "limit", "patterns"
-# What claims pass by, by (tenant or null, task or null, domain or null).
-PAUSE = "pause"
-SCHEDULE, SYSID, SETTING, WORKER = "schedule", "sysid", "setting", "worker"
-# The last moment of a deleted schedule, by its number.
-FLOOR = "schedule_floor"
-# What a run leaves behind: a step, by (job, number), and the last lines of its log, by job.
-STEPS, JOB_LOG = "steps", "job_log"
-# Work that was too much for one transaction, and goes on in upkeep.
-CHORE = "chore"
-# How far an indexed consumer has come, and the ends of a log, both by (tenant, name).
-PROGRESS, LOG = "progress", "log"
-
 
 # (tenant, task, domain), None standing for any.
 Pause = tuple[str | None, str | None, bytes | None]
@@ -30,11 +31,6 @@ class Patterns(Record, frozen=True, kw_only=True):
     """The limits of a tenant that match many domains."""
 
     limits: tuple[tuple[bytes, Limit], ...] = ()
-
-
-def name_of(*parts: str | bytes | None) -> str:
-    """A record's name made of parts, reversible whatever the parts contain."""
-    return msgspec.json.encode(parts).decode()
 
 
 @lru_cache(maxsize=1024)

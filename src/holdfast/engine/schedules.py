@@ -10,12 +10,12 @@ from msgspec.structs import replace
 from ..core import commands as c
 from ..core import ids
 from ..core import schedule as s
-from ..core.bounds import MAX_SCHEDULES
 from ..core.checks import check_new
 from ..core.errors import HoldfastError, NotFound, StoreFull
 from ..core.job import Place, Record
 from ..core.schedule import LastRun, Schedule
-from .adding import add_one
+from ..core.slots import slot_of_firing
+from . import letters
 from .batch import Batch
 from .records import FLOOR, SCHEDULE, name_of
 
@@ -103,10 +103,11 @@ def _number(batch: Batch) -> int:
     """A number that no schedule has, nor had at a moment that is yet to come: its ids would be the same."""
     taken = {read_kept(raw).schedule.number for raw in batch.records_of(SCHEDULE).values()}
     floors = {int(number): int(at) for number, at in batch.records_of(FLOOR).items()}
-    free = (n for n in range(MAX_SCHEDULES) if n not in taken and floors.get(n, 0) <= batch.now_ms)
+    free = (n for n in batch.site.schedules if n not in taken and floors.get(n, 0) <= batch.now_ms)
     number = next(free, None)
     if number is None:
-        raise StoreFull(f"there are {MAX_SCHEDULES:,} schedules already, and no number for another")
+        most = len(batch.site.schedules)
+        raise StoreFull(f"there are {most:,} schedules already, and no number for another")
     return number
 
 
@@ -169,18 +170,24 @@ def _add_firings(batch: Batch, kept: Kept, firing: s.Firing) -> Schedule:
     after = firing.schedule
     new = kept.new_job()
     for moment in firing.moments:
-        slot = ids.slot_of(new.tenant, new.domain if new.domain is not None else after.name)
+        slot = slot_of_firing(new, after.name)
         run_at = moment + s.jitter_of(after, moment) + new.delay_ms
         job_id = ids.of_schedule(after.number, moment, slot)
         # A unique job that exists already is what this firing comes to.
-        after = replace(after, last_id=add_one(batch, replace(new, id=job_id, run_at=run_at, delay_ms=0)))
+        after = replace(after, last_id=letters.add(batch, replace(new, id=job_id, run_at=run_at, delay_ms=0)))
     return after
 
 
 def _last_run(batch: Batch, schedule: Schedule) -> LastRun | None:
     if not schedule.last_id:
         return None
-    job = batch.find(schedule.last_id) or batch.txn.archived([schedule.last_id]).get(schedule.last_id)
+    last_id = schedule.last_id
+    if batch.site.has(last_id):
+        job = batch.find(last_id) or batch.txn.archived([last_id]).get(last_id)
+    elif letters.is_sent(batch, last_id):
+        return LastRun(started_ms=0, finished_ms=0, ended=False)
+    else:
+        job = batch.site.look(last_id)
     if job is None:
         return None
     return LastRun(started_ms=job.started_at, finished_ms=job.finished_at, ended=job.place == Place.DONE)

@@ -23,6 +23,9 @@ from ..store.contract import Store, Txn
 from .records import SYSID
 
 RENEW_MS = SYSID_LEASE_MS // 3
+# The numbers that processes have, where one store lends them all.
+NUMBERS = range(ids.FIRST_SYSID, ids.SYSIDS)
+SLOTS = range(ids.SLOTS)
 
 
 class Sysid(Record, frozen=True, kw_only=True):
@@ -41,8 +44,18 @@ class Held(NamedTuple):
     floor: int
 
 
+class OutOfNumbers(Exception):
+    """A number is needed, or the right to more ids, and this transaction is not where it is lent."""
+
+    def __init__(self, held: Held | None) -> None:
+        self.held = held
+
+
 class IdSource:
     """The sysid of one process on one store."""
+
+    # Whether a number is taken and renewed in the transactions that need it.
+    lends_inside = True
 
     def __init__(self) -> None:
         # One attribute, replaced as a whole: callers' threads read it while the committer writes.
@@ -52,9 +65,9 @@ class IdSource:
         self._last = 0
         self._lock = threading.Lock()
 
-    def begin(self, txn: Txn) -> "IdMaker":
-        """The maker of ids for one transaction."""
-        return IdMaker(self, txn)
+    def begin(self, txn: Txn, slots: range = SLOTS) -> "IdMaker":
+        """The maker of ids for one transaction, whose jobs live in these slots unless told otherwise."""
+        return IdMaker(self, txn, slots)
 
     def adopt(self, maker: "IdMaker") -> None:
         """The transaction was committed: what it took or renewed is ours."""
@@ -63,6 +76,22 @@ class IdSource:
             if maker.held is None or (self.held and maker.held.lease.until_ms < self.held.lease.until_ms):
                 return
             self.held, self.tentative = maker.held, None
+
+    def ahead(self, store: Store, seen: Held | None) -> None:
+        """Take or renew the number by a transaction of our own, unless that was done since `seen`."""
+        if self.held is seen:
+            self._ahead(store, NUMBERS)
+
+    def _ahead(self, store: Store, numbers: range) -> None:
+        makers: list[IdMaker] = []
+
+        def fn(txn: Txn) -> None:
+            check_open(txn.notice(), writes=True)
+            makers.append(self.begin(txn))
+            makers[-1].ahead(numbers)
+
+        store.run(fn)
+        self.held, self.tentative = makers[-1].held, None
 
     def next_ticks(self, count: int, now_ms: int, floor: int) -> range:
         """The next ticks of this process: never the same one twice, also after a transaction that failed."""
@@ -113,8 +142,8 @@ class IdSource:
 class IdMaker:
     """Makes ids inside one transaction, taking or renewing the sysid there when it must."""
 
-    def __init__(self, source: IdSource, txn: Txn) -> None:
-        self._source, self._txn = source, txn
+    def __init__(self, source: IdSource, txn: Txn, slots: range = SLOTS) -> None:
+        self._source, self._txn, self._slots = source, txn, slots
         self.held = source.held or self._confirmed(source.tentative)
         self._ready: Iterator[int] = iter(())
 
@@ -146,12 +175,11 @@ class IdMaker:
         if held is None or ticks[-1] >= ids.tick_at(held.lease.ids_until_ms):
             held = self._renew()
             ticks = self._source.next_ticks(count, self._txn.now_ms, held.floor)
-        number = held.number
-        self._ready = iter(ids.pack_all(ticks, number))
+        self._ready = iter(ids.pack_all(ticks, held.number, self._slots))
 
-    def ahead(self) -> None:
-        """Take or renew the number now, whether it is time or not."""
-        self._renew()
+    def ahead(self, numbers: range = NUMBERS) -> None:
+        """Take or renew the number now, whether it is time or not; one of these, if it is another."""
+        self._take(numbers)
 
     def make(self, *, slot: int | None) -> int:
         """An id that was never made before."""
@@ -170,13 +198,18 @@ class IdMaker:
         return made
 
     def _renew(self) -> Held:
+        if not self._source.lends_inside:
+            raise OutOfNumbers(self.held)
+        return self._take(NUMBERS)
+
+    def _take(self, numbers: range) -> Held:
         """Move the end of our ids on; a number that is no longer ours is replaced by another."""
         now_ms, held = self._txn.now_ms, self.held
         kept = {
             int(name): msgspec.json.decode(raw, type=Sysid) for name, raw in self._txn.records(SYSID).items()
         }
         if held is None or held.number not in kept or kept[held.number].token != held.lease.token:
-            number = _free_number(kept, now_ms)
+            number = _free_number(kept, now_ms, numbers)
             taken = kept.get(number)
             floor = ids.tick_at(taken.ids_until_ms) if taken else 0
             token = secrets.token_hex(8)
@@ -191,18 +224,14 @@ class IdMaker:
         return self.held
 
 
-def _free_number(held: dict[int, Sysid], now_ms: int) -> int:
+def _free_number(held: dict[int, Sysid], now_ms: int, numbers: range) -> int:
     """One that was given back and whose ids are past, else a new one, else one whose lease ran out."""
-    free = sorted(
-        (s.ids_until_ms, n) for n, s in held.items() if s.until_ms <= now_ms and n >= ids.FIRST_SYSID
-    )
+    free = sorted((s.ids_until_ms, n) for n, s in held.items() if s.until_ms <= now_ms and n in numbers)
     if free and free[0][0] <= now_ms:
         return free[0][1]
-    fresh = next((n for n in range(ids.FIRST_SYSID, ids.SYSIDS) if n not in held), None)
+    fresh = next((n for n in numbers if n not in held), None)
     if fresh is not None:
         return fresh
     if free:
         return free[0][1]
-    raise StoreFull(
-        f"all {ids.SYSIDS - ids.FIRST_SYSID:,} process numbers of this store are taken; try again in a minute"
-    )
+    raise StoreFull(f"all {len(numbers):,} process numbers of this store are taken; try again in a minute")

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from ..core import rules
 from ..core.bounds import UPKEEP_JOBS
 from ..core.job import Job, Place
-from . import chores, schedules, workers
+from . import chores, letters, schedules, workers
 from .batch import Batch
 
 # How often a process that claims looks at what has no moment of its own.
@@ -48,6 +48,7 @@ def rest(batch: Batch) -> int:
     again = schedules.fire(batch)
     busy = chores.go_on(batch)
     workers.bury(batch)
+    letters.pick_up(batch)
     busy = batch.txn.lapse_unique(batch.now_ms, UPKEEP_JOBS) == UPKEEP_JOBS or busy
     old = batch.txn.purge(batch.now_ms - batch.retention_ms, tenant=None, limit=UPKEEP_JOBS)
     batch.forgotten(old)

@@ -15,8 +15,8 @@ from ..core import family, rules
 from ..core.errors import LeaseLost, NotFound
 from ..core.job import Code, Job, Place, State
 from ..core.outcome import backoff_ms, outcome
-from . import chores, governing, indexing, notes, schedules, workers
-from .adding import add_all, add_one, put
+from . import chores, governing, indexing, keys, letters, notes, schedules, workers
+from .adding import add_all, put
 from .batch import Batch
 
 
@@ -76,7 +76,7 @@ def answer(batch: Batch, command: c.Answer) -> Ref:
     elif command.code == Code.OK and job.then:
         follow = msgspec.json.decode(job.then, type=c.NewJob)
         data = command.result if command.result is not None else "null"
-        add_one(batch, replace(follow, data=data, tenant=job.tenant), follows=True)
+        letters.add(batch, replace(follow, data=data, tenant=job.tenant), follows=True)
     return Ref(job.id)
 
 
@@ -253,4 +253,10 @@ VERBS: dict[type[c.Command], Callable[[Batch, Any], Any]] = {
     c.SetProgress: indexing.set_progress,
     c.Append: indexing.append,
     c.TrimLog: indexing.trim,
+    # Between shards; nobody else says these.
+    keys.TakeKey: keys.take_key,
+    keys.FreeKey: keys.free_key,
+    keys.Hit: keys.hit,
+    letters.Deliver: letters.deliver,
+    letters.Delivered: letters.delivered,
 }

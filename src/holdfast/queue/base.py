@@ -17,8 +17,7 @@ from ..core.job import Body, Job, State
 from ..core.limits import Limit
 from ..core.schedule import Schedule
 from ..engine import look
-from ..engine.committer import Committer
-from ..engine.engine import Engine
+from ..engine.opening import open_committer
 from ..engine.ticket import Ticket
 from ..store.contract import JobFilter, ReadTxn, Store
 from . import asks
@@ -39,7 +38,7 @@ class Line:
 
     def __init__(self, store: Store, retention_ms: int | None) -> None:
         self.pid = os.getpid()
-        self.committer = Committer(Engine(store, retention_ms=retention_ms, dice=random.random))
+        self.committer = open_committer(store, retention_ms=retention_ms, dice=random.random)
         self.renewer = Renewer(self.committer)
         self.alarm = Alarm()
 

@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from ..core.errors import BadInput, StoreError
+from ..core.slots import SHARDS
 from ..store.contract import Store
 from .addresses import with_password
 from .aio import AsyncQueue
@@ -18,7 +19,9 @@ from .options import Duration
 from .queue import Queue
 
 POSTGRES = ("postgresql", "postgres")
-STORES = "a file name, sqlite:///…, postgresql://…, or memory://"
+# How long one of several servers is tried before it is taken for down: others wait for the answer.
+SHARD_PATIENCE_S = 3.0
+STORES = "a file name, sqlite:///…, postgresql://…, memory://, or several of these, separated by spaces"
 
 
 def connect(
@@ -35,7 +38,8 @@ def connect(
 ) -> Queue:
     """A queue on a store: a file name or `sqlite:///…`, `postgresql://…?schema=holdfast`, or `memory://`.
 
-    Nothing is opened before the first verb.
+    `sqlite:///folder?shards=4` spreads it over four files, and several addresses, separated by spaces, over
+    as many stores: see docs/sharding.md. Nothing is opened before the first verb.
 
     `retention` is how long ended jobs are kept (a day), `lease` how long claims last unless they say
     otherwise (a minute), `driver` which SQLite library is used: apsw, or stdlib to share connections of
@@ -76,9 +80,9 @@ def store_maker(
 ) -> Callable[[], Store]:
     """What opens the store of an address; the address is checked at once."""
     make = _maker(url, driver, clock, join=join, create=create)
-    if not follow or url.startswith("memory://"):
-        return make
     asked = _path(url)[1] if url.startswith("sqlite://") else {}
+    if not follow or url.startswith("memory://") or len(addresses(url)) > 1 or "shards" in asked:
+        return make
 
     def reopen(address: str) -> Store | None:
         path = store_file(address)
@@ -102,6 +106,10 @@ def _maker(
 ) -> Callable[[], Store]:
     if not isinstance(url, str) or not url:
         raise BadInput("store", url, needed=STORES)
+    if len(several := addresses(url)) > 1:
+        return _sharded(
+            [(shown_url(one), _shard(one, driver, clock, join=join, create=create)) for one in several]
+        )
     scheme = url.partition("://")[0] if "://" in url else "sqlite"
     options: dict[str, Any] = {} if clock is None else {"clock": clock}
     if scheme == "memory":
@@ -112,6 +120,8 @@ def _maker(
             options["driver"] = driver or asked["driver"]
             if options["driver"] not in ("apsw", "stdlib"):
                 raise BadInput("driver", options["driver"], needed="apsw or stdlib")
+        if "shards" in asked:
+            return _sharded(_files(path, _count(asked["shards"]), options | {"join": join}))
         return _sqlite(path, options | {"join": join})
     if scheme in POSTGRES:
         if driver is not None:
@@ -120,35 +130,60 @@ def _maker(
     raise BadInput("store", f"{scheme}://…", needed=STORES)
 
 
+def _shard(
+    url: str, driver: str | None, clock: Callable[[], int] | None, *, join: bool, create: bool
+) -> Callable[[], Store]:
+    if not is_served(url):
+        return _maker(url, driver, clock, join=join)
+    options: dict[str, Any] = {} if clock is None else {"clock": clock}
+    return _postgres(url, options | {"patience_s": SHARD_PATIENCE_S, "create": create})
+
+
+def addresses(url: str) -> list[str]:
+    """The addresses of the shards, where there are several; a file's name may have spaces as well."""
+    parts = url.split()
+    return parts if len(parts) > 1 and all("://" in part for part in parts) else [url]
+
+
 def store_file(url: str) -> Path | None:
-    """The file that a store of this address is kept in; None where it is in no file."""
+    """The file, or the folder of files, that a store of this address is kept in; None where it is in none."""
     _maker(url)
+    if len(addresses(url)) > 1:
+        return None
     return Path(_path(url)[0]) if url.startswith("sqlite://") or "://" not in url else None
 
 
 def is_served(url: str) -> bool:
-    """Whether the store of this address is on a server."""
-    return isinstance(url, str) and url.partition("://")[0] in POSTGRES
+    """Whether the store of this address, or any of its shards, is on a server."""
+    return isinstance(url, str) and any(one.partition("://")[0] in POSTGRES for one in addresses(url))
 
 
 def migrate(url: str, *, show: bool = False) -> list[int] | str:
     """Bring the store of an address up to date, by which versions; or the SQL that would (`show`)."""
-    if not is_served(url):
+    served = [one for one in addresses(url) if is_served(one)]
+    if not served:
         raise BadInput(
             "store", shown_url(url), needed="postgresql://…: other stores are brought up to date when opened"
         )
-    _postgres(url, {})
+    _postgres(served[0], {})
     from ..store.postgres import PostgresStore
 
-    store = PostgresStore(url)
-    try:
-        return store.migrations() if show else store.migrate()
-    finally:
-        store.close()
+    made: set[int] = set()
+    for one in served:
+        store = PostgresStore(one)
+        try:
+            if show:
+                return store.migrations()
+            made |= set(store.migrate())
+        finally:
+            store.close()
+    return sorted(made)
 
 
 def shown_url(url: str) -> str:
     """An address for people: without its password."""
+    if len(several := addresses(url)) > 1:
+        return " ".join(map(shown_url, several))
     head, mark, tail = url.partition("://")
     userinfo, at, where = tail.rpartition("@")
     shown = f"{head}{mark}{userinfo.partition(':')[0]}{at}{where}" if mark else url
@@ -164,10 +199,45 @@ def _path(url: str) -> tuple[str, dict[str, str]]:
             "store", url, needed="sqlite:///jobs.db, or sqlite:////var/lib/jobs.db for an absolute path"
         )
     asked = dict(parse_qsl(parts.query))
-    unknown = asked.keys() - {"driver"}
+    unknown = asked.keys() - {"driver", "shards"}
     if unknown:
-        raise BadInput("store option", min(unknown), needed="driver")
+        raise BadInput("store option", min(unknown), needed="driver or shards")
     return unquote(parts.path.removeprefix("/")), asked
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) not in SHARDS:
+        raise BadInput("shards", text, needed=f"one of {', '.join(map(str, SHARDS))}")
+    return int(text)
+
+
+def _files(folder: str, count: int, options: dict[str, Any]) -> list[tuple[str, Callable[[], Store]]]:
+    """The files of a folder, which is made if need be; their names tell of how many they are."""
+    paths = [Path(folder) / f"shard-{at}-of-{count}.db" for at in range(count)]
+
+    def maker(path: Path) -> Callable[[], Store]:
+        def make() -> Store:
+            others = [one.name for one in path.parent.glob("shard-*-of-*.db") if one not in paths]
+            if others:
+                raise StoreError(
+                    f"{folder} holds {min(others)}, so it is of another number of shards than {count}; "
+                    "name as many as it was made with"
+                )
+            if path.parent.parent.is_dir():
+                path.parent.mkdir(exist_ok=True)
+            return _sqlite(str(path), options)()
+
+        return make
+
+    return [(str(path), maker(path)) for path in paths]
+
+
+def _sharded(made: list[tuple[str, Callable[[], Store]]]) -> Callable[[], Store]:
+    """Several stores as one, each by its name and what opens it."""
+    from ..store.sharded import Opener, ShardedStore
+
+    ShardedStore.check_count(len(made))
+    return lambda: ShardedStore([Opener(*one) for one in made])
 
 
 def _memory(options: dict[str, Any]) -> Callable[[], Store]:

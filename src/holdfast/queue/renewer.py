@@ -11,7 +11,7 @@ import weakref
 
 from ..core import commands as c
 from ..core.errors import HoldfastError, LeaseLost, NotFound
-from ..engine.committer import Committer
+from ..engine.asking import Committing
 from ..engine.ticket import Ticket
 from ..store.clock import monotonic_s
 from .lease import Lease
@@ -20,7 +20,7 @@ from .lease import Lease
 class Renewer:
     """Extends leases until they are let go of."""
 
-    def __init__(self, line: Committer) -> None:
+    def __init__(self, line: Committing) -> None:
         self._line = line
         self._due: list[tuple[float, int, weakref.ref[Lease]]] = []
         self._changed = threading.Condition()

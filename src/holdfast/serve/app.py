@@ -17,8 +17,8 @@ import msgspec
 
 from ..core import commands as c
 from ..core.errors import BadInput, HoldfastError
-from ..engine.committer import Committer
-from ..engine.engine import Engine
+from ..engine.asking import Committing
+from ..engine.opening import open_committer
 from ..queue.connect import store_maker
 from .bedrock.port import Port
 from .bedrock.server import Server
@@ -92,7 +92,7 @@ class App:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop)
-        committer = Committer(Engine(self._make_store(), dice=random.random))
+        committer = open_committer(self._make_store(), dice=random.random)
         try:
             await self._serve(committer, ready)
         finally:
@@ -102,7 +102,7 @@ class App:
         """Begin to stop; what runs comes to its end first."""
         self._stopping.set()
 
-    async def _serve(self, committer: Committer, ready: Callable[[list[str]], None]) -> None:
+    async def _serve(self, committer: Committing, ready: Callable[[list[str]], None]) -> None:
         # The store must be there before anybody is told that it is.
         await committer.ask_async(c.Upkeep())
         options = self._options
@@ -120,7 +120,7 @@ class App:
         upkeep.cancel()
         await server.drain()
 
-    async def _upkeep(self, committer: Committer) -> None:
+    async def _upkeep(self, committer: Committing) -> None:
         while True:
             next_ms: int | None = None
             try:

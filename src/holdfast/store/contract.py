@@ -178,7 +178,9 @@ class Moments(NamedTuple):
 class ReadTxn(Protocol):
     """What can be read, in one consistent view."""
 
-    now_ms: int
+    @property
+    def now_ms(self) -> int:
+        """The store's time as the view began."""
 
     def load(self, ids: Collection[int]) -> dict[int, Job]:
         """The live jobs among these, and the parents of all of them. What was loaded stands still."""

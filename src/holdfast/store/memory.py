@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from msgspec.structs import replace
 
 from ..core import rank
-from ..core.errors import BadInput, Conflict, Unavailable
+from ..core.errors import BadInput, Conflict, Contended
 from ..core.job import Body, Job, Place, State, size_of
 from ..core.limits import Domain, DomainKey
 from ..core.unique import Unique, UniqueKey
@@ -59,7 +59,7 @@ class MemoryStore:
                 except BaseException:
                     txn.undo()
                     raise
-        raise Unavailable(f"a batch was done {TRIES} times, and each time something had changed")
+        raise Contended(f"a batch was done {TRIES} times, and each time something had changed")
 
     # Readers see what writers see: there is one lock.
     read = run

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import psycopg
 
 from ..core.bounds import MINUTE_MS
-from ..core.errors import Conflict, HoldfastError, StoreError, Unavailable
+from ..core.errors import Conflict, Contended, HoldfastError, StoreError, Unavailable, Unsettled
 from ..core.limits import DomainKey
 from .clock import Clock, monotonic_s
 from .contract import ReadTxn, Txn
@@ -122,9 +122,13 @@ class PostgresStore:
         """
         return self._run(fn, blind=self._reckoned() is not None)
 
-    def _run(self, fn: Callable[[Txn], T], *, blind: bool) -> T:
+    def run_carefully(self, fn: Callable[[Txn], T]) -> T:
+        """The same for a batch that is done again: what is mostly so is looked up before it is written."""
+        return self._run(fn, blind=False, first_try=1)
+
+    def _run(self, fn: Callable[[Txn], T], *, blind: bool, first_try: int = 0) -> T:
         wants: Wants = {}
-        tries = count()
+        tries = count(first_try)
 
         def attempt() -> T:
             first = next(tries) == 0
@@ -148,7 +152,7 @@ class PostgresStore:
                 tries += 1
                 if tries >= TRIES or monotonic_s() >= until_s:
                     text = f"a batch was done {tries} times, and each time something had changed ({error})"
-                    raise Unavailable(f"{self.address.shown}: {text}") from None
+                    raise Contended(f"{self.address.shown}: {text}") from None
             except Lost:
                 # An address that never led anywhere is told at once.
                 if not self._was_open or self._closed or monotonic_s() + nap_s >= until_s:
@@ -228,7 +232,7 @@ class PostgresStore:
                 # Not back yet.
                 pass
             sleep(FIRST_NAP_S)
-        raise Unavailable(
+        raise Unsettled(
             f"{self.address.shown} went away during a commit, and cannot be asked what became of it: "
             "what was asked for may have been done, or not; look before you ask again"
         )
@@ -267,7 +271,7 @@ class PostgresStore:
                         return self._inside(link, fn, wants, careful=tries > 0)
                 except Conflict:
                     continue
-        raise Unavailable(
+        raise Contended(
             f"{self.address.shown}: somebody else has changed the same since your transaction began; "
             "roll it back, and try again"
         )

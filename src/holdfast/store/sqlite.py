@@ -19,7 +19,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ..core.errors import BadInput, Closed, Conflict, HoldfastError, StoreError, Unavailable, WouldBlock
+from ..core.errors import (
+    BadInput,
+    Closed,
+    Conflict,
+    Contended,
+    HoldfastError,
+    StoreError,
+    WouldBlock,
+)
 from .clock import Clock, monotonic_s, system_clock
 from .contract import ReadTxn, Txn
 from .lending import driver_of, kind_of
@@ -94,7 +102,7 @@ class SqliteStore:
                         return self._attempt(fn)
                 except Conflict:
                     continue
-        raise Unavailable(f"{self.path}: a batch was done {TRIES} times, and each time something had changed")
+        raise Contended(f"{self.path}: a batch was done {TRIES} times, and each time something had changed")
 
     def _attempt(self, fn: Callable[[Txn], T]) -> T:
         link = self._open()

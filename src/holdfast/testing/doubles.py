@@ -10,6 +10,8 @@ import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from ..engine.engine import Engine
+from ..engine.sharded import ShardedEngine
 from ..queue.base import BaseQueue
 from ..store.clock import Clock
 from ..store.contract import ReadTxn, Store, Txn
@@ -119,6 +121,12 @@ class Door(Passing):
         self._shared.doors.discard(self)
 
 
+def engines(queue: BaseQueue) -> list[Engine]:
+    """What writes for a queue: its engine, or those of its shards."""
+    engine = queue.line.committer.engine
+    return engine.engines if isinstance(engine, ShardedEngine) else [engine]
+
+
 class Gate:
     """Two queues whose next transactions are to meet: the first stands open until the second has come.
 
@@ -134,8 +142,8 @@ class Gate:
         self._place(second, self._hold_second, threading.Event())
 
     def _place(self, queue: BaseQueue, hold: Callable[[], None], out: threading.Event) -> None:
-        engine = queue.line.committer.engine
-        engine.store = Gated(engine.store, hold, out)
+        for engine in engines(queue):
+            engine.store = Gated(engine.store, hold, out)
 
     def _hold_first(self) -> None:
         self.first_is_in.set()

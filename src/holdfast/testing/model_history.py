@@ -170,8 +170,17 @@ def claims_get_what_they_asked_for(step: Step, _history: History) -> Complaints:
 
 def what_is_due_is_so(step: Step, _history: History) -> Complaints:
     """After upkeep nothing is overdue that was when it began, unless it was too much at once."""
-    if not any(isinstance(command, c.Claim | c.Upkeep) for command in step.commands):
-        return
+    if any(isinstance(command, c.Claim) for command in step.commands):
+        yield from _overdue(step)
+
+
+def what_is_due_is_so_after_upkeep(step: Step, _history: History) -> Complaints:
+    """On shards as well, all of which do it; a claim does it in those that it visits."""
+    if any(isinstance(command, c.Upkeep) for command in step.commands):
+        yield from _overdue(step)
+
+
+def _overdue(step: Step) -> Complaints:
     overdue = [job for job in step.before.live.values() if _is_overdue(job, step.after.now_ms)]
     left = [job for job in overdue if step.after.live.get(job.id) == job]
     # As tests may have it, who have it do less at once.
@@ -262,7 +271,8 @@ def what_reaches_a_running_job_is_not_lost(step: Step, _history: History) -> Com
             yield f"job {job_id} got new data while {old.owner} has it, and will not run again: {new}"
 
 
-STEP_CHECKS: tuple[Callable[[Step, History], Complaints], ...] = (
+StepCheck = Callable[[Step, History], Complaints]
+STEP_CHECKS: tuple[StepCheck, ...] = (
     nothing_vanishes,
     nothing_goes_back,
     ready_jobs_are_due,
@@ -270,6 +280,7 @@ STEP_CHECKS: tuple[Callable[[Step, History], Complaints], ...] = (
     rates_are_kept,
     claims_get_what_they_asked_for,
     what_is_due_is_so,
+    what_is_due_is_so_after_upkeep,
     children_wait_for_their_parent,
     nobody_is_resumed_too_early,
     a_firing_adds_a_job,
@@ -278,6 +289,11 @@ STEP_CHECKS: tuple[Callable[[Step, History], Complaints], ...] = (
     late_workers_are_refused,
     what_reaches_a_running_job_is_not_lost,
 )
+
+
+# What is promised of one store, and of several only within each: a claim looks after what is due in the
+# shards that it visits, and an add of many jobs is all or none in each.
+WITHIN_A_SHARD: tuple[StepCheck, ...] = (what_is_due_is_so, a_refusal_changes_nothing)
 
 
 def _running(view: View) -> dict[DomainKey, int]:

@@ -28,6 +28,8 @@ KINDS = (
     r.FLOOR,
     r.STEPS,
     r.JOB_LOG,
+    r.POINTER,
+    r.LETTER,
 )
 
 

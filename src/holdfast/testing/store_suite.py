@@ -11,7 +11,8 @@ that goes by it, closed afterwards), and gather the tests into a module of your 
         yield store
         store.close()
 
-No test asks which store it has.
+No test asks which store it has. Those marked `one_shard` demand an order over all jobs, or put jobs where
+several shards would not have them; a store of shards is to be given to them with one.
 """
 
 from .stores.batches import *  # noqa: F403

@@ -23,7 +23,7 @@ from ..core.bounds import CLAIM_JOBS
 from ..core.errors import HoldfastError, StoreFull, Unavailable
 from ..core.job import Job
 from ..engine import look
-from ..engine.committer import Committer
+from ..engine.asking import Committing
 from ..store.contract import Pick, Waiting
 from .pace import Space
 from .scheduler import Scheduler, choose
@@ -69,7 +69,7 @@ class Wanted(Struct, frozen=True, kw_only=True):
 class Claiming:
     """Claims jobs for the hands of one worker, until it is to stop."""
 
-    def __init__(self, line: Committer, hands: Hands, scheduler: Scheduler, wanted: Wanted) -> None:
+    def __init__(self, line: Committing, hands: Hands, scheduler: Scheduler, wanted: Wanted) -> None:
         self._line, self._hands, self._scheduler, self._wanted = line, hands, scheduler, wanted
         self._told: Counter[tuple[str, str]] = Counter()
         # Then there is nothing to choose.

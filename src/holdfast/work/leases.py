@@ -65,7 +65,12 @@ class Leases:
         try:
             now = await asyncio.to_thread(source.line.engine.read, lambda txn: txn.load(ids))
         except HoldfastError as error:
-            self._log(f"cannot look at what runs: {error}")
+            if len(running) > 1:
+                # One of several shards may be down: each by itself, then.
+                for held in running:
+                    await self._look_after(source, [held])
+            else:
+                self._log(f"cannot look at what runs: {error}")
             return
         for held in running:
             job, live = held.job, now.get(held.job.id)

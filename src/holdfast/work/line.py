@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from ..core import commands as c
 from ..engine.engine import Engine
+from ..engine.opening import open_engine
 from ..queue.alarm import Alarm
 from ..queue.lease import Lease
 from ..store.contract import ReadTxn, Store
@@ -32,7 +33,7 @@ class SupervisedEngine:
     def _opened(self) -> Engine:
         with self._lock:
             if self._engine is None:
-                self._engine = Engine(self._make_store(), dice=lambda: 0.5)
+                self._engine = open_engine(self._make_store(), dice=lambda: 0.5)
             return self._engine
 
     def read(self, fn: Callable[[ReadTxn], T]) -> T:

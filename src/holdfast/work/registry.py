@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from ..core import commands as c
 from ..core.errors import HoldfastError
 from ..core.worker import Worker
-from ..engine.committer import Committer
+from ..engine.asking import Committing
 from ..store.clock import monotonic_s
 from .sources import Sources
 
@@ -37,7 +37,7 @@ class Registry:
         self._worker = worker
         self._said_s = 0.0
         # The stores that cannot tell who is there.
-        self._blind: list[Committer] = []
+        self._blind: list[Committing] = []
 
     async def enter(self) -> None:
         """Make this worker known."""
@@ -52,7 +52,7 @@ class Registry:
         self._said_s = monotonic_s()
         await asyncio.gather(*(self._say_to(line) for line in self._sources.lines))
 
-    async def _say_to(self, line: Committer) -> None:
+    async def _say_to(self, line: Committing) -> None:
         now_ms = line.engine.store.now_ms()
         until_ms = now_ms + LIFE_MS if line in self._blind else 0
         serves = self._sources.serves(line)

@@ -8,8 +8,8 @@ from pathlib import Path
 from ..core.errors import BadInput
 from ..core.worker import Served
 from ..engine import look
-from ..engine.committer import Committer
-from ..engine.engine import Engine
+from ..engine.asking import Committing
+from ..engine.opening import open_committer
 from ..queue.connect import store_file, store_maker
 from ..store.contract import ReadTxn
 from .lanes import Lane, lanes_of
@@ -26,7 +26,7 @@ ALL_TENANTS = "*"
 class Source:
     """One queue: its store, whose jobs (`tenants` None: anybody's), and which tasks this worker runs."""
 
-    def __init__(self, at: int, name: str, tenants: tuple[str, ...] | None, line: Committer) -> None:
+    def __init__(self, at: int, name: str, tenants: tuple[str, ...] | None, line: Committing) -> None:
         self.at, self.name, self.tenants, self.line = at, name, tenants, line
         # The tasks, and the lane of each.
         self.lanes: dict[str, Lane] = {}
@@ -58,7 +58,7 @@ class Sources:
 
     def __init__(self, options: Options, found: Sequence[Found]) -> None:
         self._options = options
-        self._lines: dict[str, Committer] = {}
+        self._lines: dict[str, Committing] = {}
         self._found = [(queue.url, queue.tenant) for queue in found]
         self.all = [
             Source(
@@ -71,18 +71,18 @@ class Sources:
         ]
         self.choose(found)
 
-    def _line(self, url: str) -> Committer:
+    def _line(self, url: str) -> Committing:
         file = store_file(url)
         if file is None:
             needed = "one that other processes can see; holdfast.work(queue) works it in its own process"
             raise BadInput("store", url, needed=needed)
         where = str(Path(file).resolve())
         if where not in self._lines:
-            self._lines[where] = Committer(Engine(store_maker(url)(), dice=random.random))
+            self._lines[where] = open_committer(store_maker(url)(), dice=random.random)
         return self._lines[where]
 
     @property
-    def lines(self) -> list[Committer]:
+    def lines(self) -> list[Committing]:
         """The lanes, one for each store."""
         return list(self._lines.values())
 
@@ -112,7 +112,7 @@ class Sources:
         pairs = zip(self.all, self._found, now, strict=True)
         return [source.name for source, before, after in pairs if before != after]
 
-    def serves(self, line: Committer) -> tuple[Served, ...]:
+    def serves(self, line: Committing) -> tuple[Served, ...]:
         """Whose jobs of which tasks are worked on one store."""
         mine = (source for source in self.all if source.line is line and source.tasks)
         return tuple(

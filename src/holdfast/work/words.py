@@ -6,7 +6,7 @@ from typing import Any
 
 from ..core import commands as c
 from ..core.errors import HoldfastError
-from ..engine.committer import Committer
+from ..engine.asking import Committing
 from ..engine.ticket import Ticket
 
 # How long a supervisor that stops waits for its last words to be committed.
@@ -21,7 +21,7 @@ class Words:
         self._unheard = 0
         self._quiet = asyncio.Event()
 
-    def say(self, line: Committer, command: c.Answer | c.Release) -> None:
+    def say(self, line: Committing, command: c.Answer | c.Release) -> None:
         """Have a command run."""
         self._unheard += 1
         ticket = Ticket(command)

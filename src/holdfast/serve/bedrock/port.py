@@ -8,7 +8,7 @@ from ...core import commands as c
 from ...core.errors import HoldfastError
 from ...core.ids import PORT_SYSID
 from ...core.job import Job
-from ...engine.committer import Committer
+from ...engine.asking import Committing
 from ...engine.engine import check
 from ...store.contract import ReadTxn
 from . import parameters as p
@@ -20,7 +20,7 @@ T = TypeVar("T")
 class Port:
     """The way from commands to the store. `lease_ms`: how long claims last that name no time of their own."""
 
-    def __init__(self, committer: Committer, *, tenant: str = "", lease_ms: int | None = None) -> None:
+    def __init__(self, committer: Committing, *, tenant: str = "", lease_ms: int | None = None) -> None:
         self.committer = committer
         self.tenant = tenant
         self.lease_ms = lease_ms

@@ -14,7 +14,7 @@ from ...queue.answers import Failed, Retry
 from ...queue.queue import Queue
 from ...store.clock import monotonic_s
 from ..clock import MovedClock
-from ..doubles import Gated
+from ..doubles import Gated, engines
 from .fixtures import START_MS, MakeAsyncQueue
 from .tools import HOUR_MS, LONG_S, MINUTE_MS, take
 
@@ -300,6 +300,7 @@ def test_the_job_of_a_waiter_who_was_cancelled_goes_back(tell: Tell) -> None:
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.one_shard
 def test_what_was_claimed_for_a_waiter_who_is_gone_goes_back(tell: Tell, when: str) -> None:
     """He is cancelled just before the claim is committed, or just after: its lease is given up."""
 
@@ -311,7 +312,7 @@ def test_what_was_claimed_for_a_waiter_who_is_gone_goes_back(tell: Tell, when: s
             inside.set()
             go.wait(LONG_S)
 
-        engine = queue.line.committer.engine
+        (engine,) = engines(queue)
         engine.store = Gated(engine.store, hold, out)
         waits = asyncio.ensure_future(queue.next(wait=LONG_S))
         await asyncio.to_thread(inside.wait, LONG_S)

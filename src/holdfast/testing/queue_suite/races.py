@@ -239,6 +239,7 @@ def test_a_start_meets_the_end_of_the_one_before_it(make_queue: MakeQueue, swapp
 
 
 @either_order
+@pytest.mark.one_shard
 def test_a_limit_is_lowered_while_a_job_starts(make_queue: MakeQueue, swapped: bool) -> None:
     """It started before, or not at all."""
     queue, other = make_queue(), make_queue()
@@ -270,6 +271,7 @@ def test_no_more_start_than_are_allowed_whoever_asks(make_queue: MakeQueue) -> N
 # ── claims, answers and operators ────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.one_shard
 def test_two_claims_of_one_job_are_one(make_queue: MakeQueue) -> None:
     """The other gets nothing."""
     queue, other = make_queue(), make_queue()

@@ -11,6 +11,7 @@ from ...store.contract import Store
 from .making import NOW_MS, a_job, add, claim, following, ids, live
 
 
+@pytest.mark.one_shard
 def test_a_claim_takes_the_first_by_rank_then_id(store: Store) -> None:
     """Higher priority, then older; as many as asked for, and only what is READY."""
     add(store, a_job(1), a_job(2, priority=900), a_job(3, run_at=NOW_MS - 1), a_job(4))
@@ -102,6 +103,7 @@ QUERIES: list[tuple[dict[str, Any], list[int]]] = [
 
 
 @pytest.mark.parametrize(("asked", "found"), QUERIES, ids=str)
+@pytest.mark.one_shard
 def test_a_claim_takes_only_what_matches(store: Store, asked: dict[str, Any], found: list[int]) -> None:
     """By tenant, tasks, priority, mocked or not, passing by what is paused; in order, cut where asked."""
     add(store, *JOBS)
@@ -112,6 +114,7 @@ def test_a_claim_takes_only_what_matches(store: Store, asked: dict[str, Any], fo
 
 
 @pytest.mark.parametrize("tenants", [1, 3, 300])
+@pytest.mark.one_shard
 def test_a_claim_of_many_tasks_is_in_order(store: Store, tenants: int) -> None:
     """However many tenants and tasks there are, and however many are paused."""
     many = [a_job(n, tenant=str(n % tenants), task=str(n % 700)) for n in range(1, 1401)]
@@ -138,6 +141,7 @@ SPREADS = {
 
 @pytest.mark.parametrize("spread", SPREADS, ids=lambda name: name.replace(" ", "-"))
 @pytest.mark.parametrize("before", [0, 2_000])
+@pytest.mark.one_shard
 def test_a_claim_by_pattern_finds_the_first_whatever_stands_before_them(
     store: Store, spread: str, before: int
 ) -> None:
@@ -156,6 +160,7 @@ def test_a_claim_by_pattern_finds_the_first_whatever_stands_before_them(
     assert ids(claim(store, glob="www-prod/*", tenant="", limit=5_000)) == expected
 
 
+@pytest.mark.one_shard
 def test_a_job_is_found_by_its_name_wherever_it_stands(store: Store) -> None:
     """Mocked ones by themselves, of one tenant, and nothing of what is archived."""
     places = [*Place]

@@ -93,6 +93,7 @@ def test_ids_need_not_grow(store: Store) -> None:
     assert live(store, 1, 50, 75, 100).keys() == {1, 50, 75, 100}
 
 
+@pytest.mark.one_shard
 def test_load_brings_the_parents(store: Store) -> None:
     """Of all that were asked for; what does not exist is left out."""
     add(store, a_job(1), a_job(2, parent_id=1), a_job(3, parent_id=1), a_job(4, parent_id=99))
@@ -101,6 +102,7 @@ def test_load_brings_the_parents(store: Store) -> None:
     assert live(store) == {}
 
 
+@pytest.mark.one_shard
 def test_children_come_by_id(store: Store) -> None:
     """All of them or those in a place, from the first above a number, as many as wanted."""
     places = [Place.PAUSED, Place.DONE, Place.PAUSED, Place.READY, Place.PAUSED]
@@ -149,6 +151,7 @@ def test_bodies_are_replaced(store: Store) -> None:
     assert store.read(lambda txn: (txn.bodies([1]), txn.bodies([1], result=True))) == ({1: b"2"}, {1: "4"})
 
 
+@pytest.mark.one_shard
 def test_a_swap_replaces_the_version_before(store: Store) -> None:
     """It moves the job in every order that it is part of."""
     job, other = add(store, a_job(1, task="a"), a_job(2, task="a"))
@@ -236,6 +239,7 @@ def test_what_is_forgotten_is_gone(store: Store) -> None:
     assert store.read(lambda txn: txn.bodies([1, 2])).keys() == {2}
 
 
+@pytest.mark.one_shard
 def test_purge_takes_the_oldest_of_the_archive(store: Store) -> None:
     """Those that ended before a moment, of one tenant or all, first ones first, and returns them."""
     jobs = add(store, *(a_job(n, tenant="ab"[n % 2]) for n in range(1, 7)))

@@ -80,6 +80,7 @@ FILTERS: list[tuple[dict[str, Any], list[int]]] = [
 
 
 @pytest.mark.parametrize(("asked", "found"), FILTERS, ids=str)
+@pytest.mark.one_shard
 def test_a_listing_has_what_matches(store: Store, asked: dict[str, Any], found: list[int]) -> None:
     """By id, and page by page the same."""
     add(store, *LISTED)
@@ -96,6 +97,7 @@ def test_a_listing_has_what_matches(store: Store, asked: dict[str, Any], found: 
     assert pages == found
 
 
+@pytest.mark.one_shard
 def test_a_listing_of_the_archive_has_what_matches(store: Store) -> None:
     """It is a listing of its own: nothing of it among the live ones, nothing live in it."""
     jobs = add(
@@ -126,6 +128,7 @@ def test_a_listing_of_the_archive_has_what_matches(store: Store) -> None:
     assert store.read(lambda txn: ids(txn.jobs(JobFilter(archived=True), after=1, limit=1))) == [2]
 
 
+@pytest.mark.one_shard
 def test_a_lineup_is_one_task_of_one_domain_in_one_place(store: Store) -> None:
     """The first by (rank, id), or the last, backwards; names may hold any byte."""
     name = b"\x00/" + b"\xff" * 1022
@@ -146,6 +149,7 @@ def test_a_lineup_is_one_task_of_one_domain_in_one_place(store: Store) -> None:
     assert lineup(last=True, limit=3) == [1, 3, 4]
 
 
+@pytest.mark.one_shard
 def test_the_jobs_of_a_domain_are_counted_by_task_and_place(store: Store) -> None:
     """READY, HELD and RUNNING ones, of that tenant."""
     places = [Place.READY, Place.READY, Place.HELD, Place.RUNNING, Place.SCHEDULED, Place.PAUSED, Place.DONE]

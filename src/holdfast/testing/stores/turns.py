@@ -23,6 +23,7 @@ def take(store: Store, **asked: Any) -> list[int]:
     return ids(jobs)
 
 
+@pytest.mark.one_shard
 def test_who_was_served_longest_ago_comes_first(store: Store) -> None:
     """Those never served first of all, by name; by the order of claims, not by the clock."""
     for n, task in enumerate("dcba", start=1):
@@ -35,6 +36,7 @@ def test_who_was_served_longest_ago_comes_first(store: Store) -> None:
     assert waiting(store, limit=2) == [("", "b"), ("", "d")]
 
 
+@pytest.mark.one_shard
 def test_tenants_come_before_tasks(store: Store) -> None:
     """A tenant with many tasks has its turn as often as one with one."""
     jobs = [("a", "x"), ("a", "y"), ("a", "z"), ("b", "x"), ("c", "x"), ("c", "y")]
@@ -56,6 +58,7 @@ def test_how_many_are_ready_is_told(store: Store) -> None:
     assert store.read(lambda txn: txn.waiting(WaitingQuery(limit=9))) == [Waiting("", "t", 3)]
 
 
+@pytest.mark.one_shard
 def test_of_one_claim_who_got_fewer_comes_first_the_next_time(store: Store) -> None:
     """So that what is left over goes round."""
     add(store, *(a_job(n, tenant="abc"[n % 3], task="t") for n in range(30)))
@@ -67,6 +70,7 @@ def test_of_one_claim_who_got_fewer_comes_first_the_next_time(store: Store) -> N
     assert waiting(store) == [("c", "t"), ("a", "t"), ("b", "t")]
 
 
+@pytest.mark.one_shard
 def test_who_has_just_one_job_each_time_does_not_come_first_each_time(store: Store) -> None:
     """Its turn is remembered while it has none; and one of its counts may become the other."""
     add(store, *(a_job(n, task="many") for n in range(1, 5)), a_job(5, task="one"))
@@ -82,6 +86,7 @@ def test_who_has_just_one_job_each_time_does_not_come_first_each_time(store: Sto
     assert waiting(store) == [("", "one"), ("", "many")]
 
 
+@pytest.mark.one_shard
 def test_who_was_not_served_for_very_many_turns_is_forgotten(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -163,6 +168,7 @@ PICKS: list[tuple[dict[str, Any], list[int]]] = [
 
 
 @pytest.mark.parametrize(("asked", "found"), PICKS, ids=str)
+@pytest.mark.one_shard
 def test_a_claim_of_picks_takes_the_first_of_each(
     store: Store, asked: dict[str, Any], found: list[int]
 ) -> None:
@@ -181,6 +187,7 @@ def test_a_claim_of_picks_takes_the_first_of_each(
     assert ids(claim(store, **asked)) == found
 
 
+@pytest.mark.one_shard
 def test_picks_may_be_very_many(store: Store) -> None:
     """And want different numbers."""
     add(store, *(a_job(n, tenant=str(n % 300), task="t") for n in range(1, 1201)))

@@ -200,6 +200,12 @@ CREATE FUNCTION {schema}.add(task text, data jsonb DEFAULT '{}') RETURNS bigint 
 DECLARE
     body CONSTANT text := data::text;
     now_ms CONSTANT bigint := (extract(epoch FROM clock_timestamp()) * 1000)::bigint;
+    -- Which shard this is, of how many; a store alone has all slots.
+    which CONSTANT text := coalesce((
+        SELECT convert_from(value, 'UTF8') FROM {schema}.records WHERE kind = 'shard' AND name = 'which'
+    ), '0/1');
+    shard CONSTANT bigint := split_part(which, '/', 1);
+    shards CONSTANT bigint := split_part(which, '/', 2);
     tick bigint;
     job_id bigint;
 BEGIN
@@ -212,7 +218,8 @@ BEGIN
     END IF;
     tick := {schema}.next_tick(now_ms);
     -- 41 bits of ms, 11 of sysid, 5 of sequence, 6 of slot. Sysid 1: no process makes ids with it.
-    job_id := ((tick / 32) << 22) | (1 << 11) | ((tick % 32) << 6) | (tick % 64);
+    job_id := ((tick / 32) << 22) | (1 << 11) | ((tick % 32) << 6)
+        | (shard + shards * (tick % (64 / shards)));
     INSERT INTO {schema}.jobs (
         id, rank, lease_until, started_at, expires_at, parent_id, claim, version, owner, place,
         mock, lapsed, retries, tenant, task, ended, schedule, domain, rest

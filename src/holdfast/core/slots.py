@@ -1,0 +1,121 @@
+"""Where things live: the slot of a job, of a key, of a small record. See docs/decisions/0010.
+
+A slot is one of 64, and shard = slot mod N. A store alone has all of them.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from . import ids
+from . import kinds as k
+from .commands import NewJob
+from .unique import UniqueKey
+
+# As a queue may be spread: a power of two, so that all shards have as many slots.
+SHARDS = (1, 2, 4, 8, 16, 32, 64)
+# What a mocked or a real key begins with, which is no part of where it lives.
+_MARK = len(b"real:")
+
+
+def shard_of(job_id: int, shards: int) -> int:
+    """Which of so many stores a job lives in."""
+    return (job_id & (ids.SLOTS - 1)) % shards
+
+
+def slot_for(new: NewJob) -> int | None:
+    """Where a job must live: with its parent, its domain or its unique key; None: anywhere.
+
+    At the job-command port a unique job looks for any of its name, so these live together.
+    """
+    if new.parent_id:
+        return ids.unpack(new.parent_id).slot
+    if new.domain is not None:
+        return ids.slot_of(new.tenant, new.domain)
+    if new.unique is not None:
+        return ids.slot_of(new.tenant, new.task, new.unique)
+    if new.strict:
+        return ids.slot_of(new.tenant, new.task, new.task.encode())
+    return None
+
+
+def slot_of_firing(new: NewJob, name: str) -> int:
+    """Where the jobs of a schedule live, if nothing else says it: with the schedule."""
+    slot = slot_for(new)
+    return slot_of_schedule(new.tenant, name) if slot is None else slot
+
+
+def slot_of_schedule(tenant: str, name: str) -> int:
+    """Where a schedule is kept."""
+    return ids.slot_of(tenant, name)
+
+
+def slot_of_key(key: UniqueKey) -> int:
+    """The home of a unique key."""
+    return ids.slot_of(key[0], key[1], key[2][_MARK:])
+
+
+def slot_of_indexed(tenant: str) -> int:
+    """Where a tenant's consumers and logs are kept."""
+    return ids.slot_of(tenant)
+
+
+def slot_of_worker(name: str) -> int:
+    """Where a worker is enlisted."""
+    return ids.slot_of("", name)
+
+
+def slot_of_record(kind: str, name: str) -> int | None:
+    """Where a small record is kept; None: in every shard."""
+    find = _RECORDS.get(kind)
+    return ids.slot_of("", kind, name) if find is None else find(name)
+
+
+def _everywhere(_name: str) -> None:
+    return None
+
+
+def _paused(name: str) -> int | None:
+    tenant, _, domain = msgspec.json.decode(name, type=tuple[str | None, str | None, bytes | None])
+    return None if domain is None else ids.slot_of(tenant or "", domain)
+
+
+def _chore(name: str) -> int | None:
+    kind, subject = msgspec.json.decode(name, type=tuple[str, str])
+    return None if kind == "domains" else _number(subject)
+
+
+def _number(name: str) -> int:
+    return int(name) % ids.SLOTS
+
+
+def _by(read: Any, find: Callable[..., int]) -> Callable[[str], int]:
+    def slot(name: str) -> int:
+        try:
+            return find(*msgspec.json.decode(name, type=read))
+        except msgspec.MsgspecError:
+            # Not a name of ours: anywhere, but always there.
+            return ids.slot_of("", name)
+
+    return slot
+
+
+_RECORDS: dict[str, Callable[[str], int | None]] = {
+    k.LIMIT: _by(tuple[str, bytes], ids.slot_of),
+    k.PATTERNS: _everywhere,
+    k.SETTING: _everywhere,
+    k.SHARD: _everywhere,
+    k.PAUSE: _paused,
+    k.SYSID: _number,
+    k.FLOOR: _number,
+    k.JOB_LOG: _number,
+    k.STEPS: _by(tuple[str, str], lambda job, _: _number(job)),
+    k.LETTER: _by(tuple[str, str], lambda slot, _: _number(slot)),
+    k.CHORE: _chore,
+    k.SCHEDULE: _by(tuple[str, str], slot_of_schedule),
+    k.PROGRESS: _by(tuple[str, str], lambda tenant, _: slot_of_indexed(tenant)),
+    k.LOG: _by(tuple[str, str], lambda tenant, _: slot_of_indexed(tenant)),
+    k.WORKER: slot_of_worker,
+    k.POINTER: _by(tuple[str, str, bytes], lambda *key: slot_of_key(key)),
+}

@@ -1,0 +1,77 @@
+"""How commands are put in, by threads and by coroutines: what one lane of commits and several share."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from ..core import commands as c
+from ..store.clock import monotonic_s
+from .engine import Engine
+from .ticket import Ticket
+
+
+class Committing(Protocol):
+    """A way to the store: commands in, replies out."""
+
+    @property
+    def engine(self) -> Engine:
+        """What turns commands into transactions, and looks at the store."""
+
+    def submit(self, ticket: Ticket) -> None:
+        """Put a command in; its ticket will be answered."""
+
+    def ask(self, command: c.Command, *, wait_s: float = 0.0) -> Any:
+        """Run a command and wait for its reply in this thread; what it raised is raised here."""
+
+    async def ask_async(self, command: c.Command, *, wait_s: float = 0.0) -> Any:
+        """Run a command and wait for its reply in this event loop; what it raised is raised here."""
+
+    def listen(self, listener: Callable[[], None]) -> None:
+        """Have a function called whenever progress or a log may have moved: a hint."""
+
+    def unlisten(self, listener: Callable[[], None]) -> None:
+        """Undo `listen`."""
+
+    def close(self) -> None:
+        """Commit what was put in, tell those who wait, and let go of the store."""
+
+
+class Asking:
+    """Asks by tickets; whoever inherits takes them."""
+
+    def submit(self, ticket: Ticket) -> None:
+        """Put a command in; its ticket will be answered."""
+        raise NotImplementedError
+
+    def give_back(self, ticket: Ticket) -> None:
+        """Release what was claimed for somebody who is gone."""
+        raise NotImplementedError
+
+    def ask(self, command: c.Command, *, wait_s: float = 0.0) -> Any:
+        """Run a command and wait for its reply in this thread; what it raised is raised here."""
+        ticket = Ticket(command, deadline_s=monotonic_s() + wait_s if wait_s > 0 else 0.0)
+        self.submit(ticket)
+        try:
+            reply = ticket.take()
+        except BaseException:
+            # Interrupted: whatever was claimed for this caller must not wait for its lease to end.
+            if not ticket.abandon():
+                self.give_back(ticket)
+            raise
+        if isinstance(reply, BaseException):
+            raise reply
+        return reply
+
+    async def ask_async(self, command: c.Command, *, wait_s: float = 0.0) -> Any:
+        """Run a command and wait for its reply in this event loop; what it raised is raised here."""
+        ticket = Ticket(command, deadline_s=monotonic_s() + wait_s if wait_s > 0 else 0.0)
+        future = ticket.for_loop(asyncio.get_running_loop())
+        self.submit(ticket)
+        try:
+            return await future
+        except asyncio.CancelledError:
+            # Answered already: `deliver` finds the future cancelled and gives back what it holds; or it
+            # has told the future, in the same moment, and nobody will ever look at that.
+            if not ticket.abandon() and future.done() and not future.cancelled():
+                self.give_back(ticket)
+            raise

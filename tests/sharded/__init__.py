@@ -1,0 +1,1 @@
+"""Several stores behind one queue."""

@@ -1,0 +1,194 @@
+"""A shard that is down holds up only its own jobs, is reported, and comes back by itself."""
+
+import asyncio
+
+import pytest
+
+import holdfast
+from holdfast.core import commands as c
+from holdfast.core.job import State
+from holdfast.core.worker import Served, Worker
+from holdfast.engine import workers
+from holdfast.queue.aio import AsyncQueue
+from holdfast.testing.queue_suite.tools import LONG_S, state_of, take, take_all, until, waiting
+from tests.sharded.conftest import SHARDS
+from tests.sharded.places import all_up, domain_in, of
+
+DOWN = 2
+
+
+def back(queue, rack):
+    """Bring the shard back, and wait until it is noticed."""
+    rack.pulled.clear()
+    until(lambda: all_up(queue))
+
+
+@pytest.fixture
+def jobs(queue):
+    """A job in each shard."""
+    return [queue.add("work", domain=domain_in(shard)) for shard in range(SHARDS)]
+
+
+def test_its_jobs_wait_and_the_others_go_on(queue, rack, jobs):
+    """Verbs on its jobs say which shard it is; all others are done; afterwards so are its own."""
+    rack.pulled.add(DOWN)
+
+    with pytest.raises(holdfast.Unavailable, match=f"shard {DOWN} of {SHARDS} \\(memory {DOWN}\\)"):
+        queue.cancel(jobs[DOWN])
+    with pytest.raises(holdfast.Unavailable, match=f"shard {DOWN}"):
+        queue.get(jobs[DOWN])
+    claimed = take_all(queue)
+    for job in claimed:
+        job.done()
+
+    assert sorted(of(job) for job in claimed) == [0, 1, 3]
+    back(queue, rack)
+    assert state_of(queue, jobs[DOWN]) == State.QUEUED
+    take(queue).done()
+    assert [state_of(queue, job) for job in jobs] == [State.FINISHED] * SHARDS
+
+
+def test_what_belongs_nowhere_is_added_elsewhere(queue, rack):
+    """The add that meets the fault as well: nobody hears of it. What belongs there is refused."""
+    rack.pulled.add(DOWN)
+
+    added = [queue.add("work") for _ in range(12)]
+    many = queue.add_many([("work", n) for n in range(5)])
+
+    assert {of(job) for job in [*added, *many]} <= {0, 1, 3}
+    with pytest.raises(holdfast.Unavailable, match=f"shard {DOWN}"):
+        queue.add("work", domain=domain_in(DOWN))
+    back(queue, rack)
+    assert {of(queue.add("work")) for _ in range(SHARDS)} == set(range(SHARDS))
+
+
+def test_coroutines_add_elsewhere_too(rack):
+    """Many at once."""
+
+    async def story():
+        queue = AsyncQueue(rack.open, url="the rack")
+        rack.pulled.add(DOWN)
+        added = await asyncio.gather(*(queue.add("work") for _ in range(20)))
+        rack.pulled.clear()
+        await queue.close()
+        return {of(job) for job in added}
+
+    assert asyncio.run(story()) <= {0, 1, 3}
+
+
+def test_sums_and_lists_are_not_told_by_halves(queue, rack, jobs):
+    """They say which shard is missing. What is paused, and what comes next, those tell that are there."""
+    queue.pause("other")
+    rack.pulled.add(DOWN)
+
+    for verb in (queue.counts, queue.jobs, queue.schedules):
+        with pytest.raises(holdfast.Unavailable, match=f"shard {DOWN}"):
+            verb()
+    engine = queue.line.committer.engine
+    assert engine.read(lambda txn: txn.moments()).first is None
+    assert len(engine.read(lambda txn: txn.records("pause"))) == 1
+    assert [text for text in engine.store.check() if f"shard {DOWN}" in text]
+    assert f"{DOWN}: down" in engine.store.facts()
+
+
+def test_what_must_be_said_to_all_says_where_it_was_not(queue, rack, jobs):
+    """It holds where it was heard; said again when all are there it holds everywhere."""
+    rack.pulled.add(DOWN)
+    with pytest.raises(holdfast.Unavailable, match=f"say it again.*shard {DOWN}"):
+        queue.pause("work")
+    assert take_all(queue) == []
+
+    back(queue, rack)
+    assert [of(job) for job in take_all(queue)] == [DOWN]
+    queue.pause("work")
+    queue.add("work", domain=domain_in(DOWN))
+    assert take_all(queue) == []
+
+
+def test_a_waiting_claim_is_served_by_the_others_and_by_the_one_that_is_back(queue, make_queue, rack):
+    """It does not raise while any can be asked."""
+    rack.pulled.add(DOWN)
+    with waiting(lambda: queue.next(wait=LONG_S, renew=False)) as found:
+        other = make_queue().add("work", domain=domain_in(0))
+    assert found.result().id == other.id
+
+    back(queue, rack)
+    with waiting(lambda: queue.next(wait=LONG_S, renew=False)) as found:
+        last = make_queue().add("work", domain=domain_in(DOWN))
+    assert found.result().id == last.id
+
+
+def test_a_lane_in_which_somebody_waits_outlives_its_shard(queue, make_queue, rack):
+    """It wakes for what is due there, finds its shard gone, and is there when that is back."""
+    queue.add("work", domain=domain_in(DOWN), delay="1h")
+    with waiting(lambda: queue.next(wait=LONG_S, renew=False)) as found:
+        until(lambda: all(lane._claims for lane in queue.line.committer._lanes))
+        rack.pulled.add(DOWN)
+        with pytest.raises(holdfast.Unavailable):
+            queue.counts()
+        # Its lane is woken, and looks at the clock.
+        queue.line.committer._lanes[DOWN].listen(print)
+        queue.line.committer._lanes[DOWN].unlisten(print)
+        other = make_queue().add("work", domain=domain_in(0))
+    assert found.result().id == other.id
+
+    back(queue, rack)
+    last = queue.add("work", domain=domain_in(DOWN))
+    assert take(queue).id == last.id
+
+
+def test_only_if_none_is_there_does_a_claim_raise(queue, rack, jobs):
+    """And adds, and whatever else."""
+    rack.pulled |= set(range(SHARDS))
+
+    for verb in (queue.next, lambda: queue.next(wait=1), lambda: queue.add("work"), queue.counts):
+        with pytest.raises(holdfast.Unavailable):
+            verb()
+    back(queue, rack)
+    assert len(take_all(queue)) == SHARDS
+
+
+def test_a_number_is_lent_by_another_shard(queue, rack, clock):
+    """A process whose number was lent by a shard that is down goes on making ids, and none twice."""
+    queue.add("work")
+    ids = queue.line.committer.engine.ids
+    lender = ids.held.number % SHARDS
+    rack.pulled.add(lender)
+    # By then the right to make ids has run out.
+    clock.advance(10 * 60_000)
+
+    made = [queue.add("work").id for _ in range(8)]
+
+    assert ids.held.number % SHARDS != lender
+    assert len(set(made)) == 8
+
+
+def test_a_worker_is_enlisted_where_it_can_be(queue, rack):
+    """And seen from all."""
+    rack.pulled.add(DOWN)
+    for n in range(8):
+        serves = (Served(tenant="", tasks=("work",)),)
+        worker = Worker(name=f"w{n}", host="h", pid=n, started_at=n, serves=serves, until_ms=1 << 42)
+        queue.line.committer.ask(c.Enlist(worker=worker))
+
+    assert len(queue.line.committer.engine.read(workers.alive)) == 8
+    queue.line.committer.ask(c.Dismiss(name="w3"))
+    assert len(queue.line.committer.engine.read(workers.alive)) == 7
+
+
+def test_a_letter_waits_for_its_shard(queue, rack, clock):
+    """What follows a job into a shard that is down is there when it is back, by upkeep, and once."""
+    follow = queue.call("next", domain=domain_in(DOWN))
+    queue.add("work", domain=domain_in(0), then=follow)
+    rack.pulled.add(DOWN)
+    take(queue, "work").done({"n": 1})
+
+    back(queue, rack)
+    clock.advance(60_000)
+    queue.line.committer.ask(c.Upkeep())
+    until(lambda: len(queue.jobs(task="next")) == 1)
+    queue.line.committer.ask(c.Upkeep())
+
+    (job,) = queue.jobs()
+    assert (of(job), queue.data(job)) == (DOWN, {"n": 1})
+    until(lambda: not queue.line.committer.engine.read(lambda txn: txn.records("letter")))

@@ -1,0 +1,150 @@
+"""A unique key in another shard than its job: two steps, and a crash between any two."""
+
+from functools import partial
+
+import pytest
+
+import holdfast
+from holdfast.core import commands as c
+from holdfast.core.job import State
+from holdfast.core.kinds import POINTER
+from holdfast.engine.keys import STEPS_MS, TakeKey
+from holdfast.store.contract import JobFilter
+from holdfast.testing.queue_suite.tools import complaints, take, together, until
+from tests.sharded.places import domain_in, key_in, of
+
+KEY, DOMAIN = key_in(1, "work"), domain_in(2)
+HELD = ("", "work", b"real:" + KEY)
+
+
+def pointers(queue):
+    """How many keys point to another shard."""
+    return len(queue.line.committer.engine.read(lambda txn: txn.records(POINTER)))
+
+
+def crash_between(queue):
+    """Take the key for a job that is never added, as a process does that dies after the first step."""
+    engine = queue.line.committer.engine
+    job_id = engine._shared.make(2, engine.store.now_ms())
+    taken = engine.engines[1].execute([TakeKey(key=HELD, job_id=job_id)])
+    assert taken.replies == [job_id]
+    return job_id
+
+
+def test_a_key_is_held_by_one_job_wherever_it_lives(queue):
+    """With a domain or without: who is added later is the one that is there."""
+    away = queue.add("work", unique=KEY, domain=DOMAIN)
+
+    assert of(away) == 2
+    assert queue.add("work", unique=KEY).id == away.id
+    assert queue.add("work", unique=KEY, domain=domain_in(3)).id == away.id
+    assert queue.add("work", unique=KEY, domain=DOMAIN).id == away.id
+    assert [job.id for job in queue.jobs()] == [away.id]
+
+
+def test_a_holder_at_home_is_found_from_elsewhere(queue):
+    """The other way round."""
+    home = queue.add("work", {"n": 1}, unique=KEY)
+
+    assert of(home) == 1
+    again = queue.add("work", {"n": 2}, unique=KEY, domain=DOMAIN, on_conflict="replace")
+    assert (again.id, queue.data(home)) == (home.id, {"n": 2})
+
+
+@pytest.mark.parametrize("domain", [None, DOMAIN, domain_in(3)], ids=["at home", "there", "elsewhere"])
+def test_a_key_is_free_when_its_job_has_ended(queue, domain):
+    """And nothing is left of where it pointed to."""
+    first = queue.add("work", unique=KEY, domain=DOMAIN)
+    take(queue).done()
+    until(lambda: pointers(queue) == 0)
+
+    second = queue.add("work", unique=KEY, domain=domain)
+
+    assert second.id != first.id
+    assert complaints(queue) == []
+
+
+def test_a_crash_between_the_two_steps_holds_the_key_for_a_minute(queue, clock):
+    """Until then it may yet come; afterwards the next who wants the key has it, at home and elsewhere."""
+    for domain in (DOMAIN, None):
+        crash_between(queue)
+        with pytest.raises(holdfast.Unavailable, match="within a minute"):
+            queue.add("work", unique=KEY, domain=domain)
+        assert queue.jobs() == []
+
+        clock.advance(STEPS_MS)
+        job = queue.add("work", unique=KEY, domain=domain)
+
+        assert [one.id for one in queue.jobs()] == [job.id]
+        take(queue).done()
+        until(lambda: pointers(queue) == 0)
+
+
+def test_a_crash_before_the_pointer_is_let_go_frees_the_key_at_once(queue, make_queue, rack):
+    """The job has ended: that is told by its own shard."""
+    first = queue.add("work", unique=KEY, domain=DOMAIN)
+    job = take(queue)
+    # Whoever finishes it dies before it can say so to the key's home.
+    queue.line.committer.engine.engines[2].execute([c.Answer(hold=c.hold_of(job.record))])
+    assert pointers(queue) == 1
+
+    second = make_queue().add("work", unique=KEY)
+
+    assert (queue.get(first).state, queue.get(second).state) == (State.FINISHED, State.QUEUED)
+    assert pointers(queue) == 0
+
+
+def test_a_second_step_that_is_refused_gives_the_key_back(queue):
+    """Otherwise it would be held for a minute by a job that never comes."""
+    parent = queue.add("parent")
+    other = key_in((of(parent) + 1) % 4, "work")
+    add = c.Add(jobs=(c.NewJob(task="work", unique=other, parent_id=parent.id),))
+
+    with pytest.raises(holdfast.Refused):
+        queue.line.committer.ask(add)
+
+    assert pointers(queue) == 0
+    assert queue.add("work", unique=other).id
+
+
+def test_an_ended_job_is_put_back_only_if_its_key_is_free(queue):
+    """Its key is taken first; where another has it by now, nothing changes."""
+    first = queue.add("work", unique=KEY, domain=DOMAIN)
+    take(queue).fail("so")
+    second = queue.add("work", unique=KEY)
+    with pytest.raises(holdfast.Refused, match=str(second.id)):
+        queue.requeue(first)
+
+    queue.delete(second)
+    queue.requeue(first)
+
+    assert queue.get(first).state == State.QUEUED
+    assert queue.add("work", unique=KEY).id == first.id
+    assert complaints(queue) == []
+
+
+def test_a_key_is_held_on_for_a_while_from_elsewhere(queue, clock):
+    """`unique_for` counts where the job was, and ends there."""
+    first = queue.add("work", unique=KEY, unique_for="10m", domain=DOMAIN)
+    take(queue).done()
+
+    assert queue.add("work", unique=KEY).id == first.id
+    clock.advance(10 * 60_000)
+    assert queue.add("work", unique=KEY).id != first.id
+
+
+def test_two_who_add_a_key_at_once_add_one_job(make_queue):
+    """From several processes, with the domain and without."""
+    queues = [make_queue() for _ in range(4)]
+    for n in range(10):
+        key = f"{KEY.decode()}-{n}"
+        domains = [DOMAIN, None, domain_in(3), DOMAIN]
+        adds = [
+            partial(queue.add, "work", unique=key, domain=domain)
+            for queue, domain in zip(queues, domains, strict=True)
+        ]
+        assert len({str(job) for job in together(adds)}) == 1
+
+    live = queues[0].line.committer.engine.read(lambda txn: txn.jobs(JobFilter(), after=0, limit=99))
+    assert len(live) == 10
+    assert complaints(queues[0]) == []

@@ -1,0 +1,246 @@
+"""What lives where, and what is refused because it would have to be in two places."""
+
+import asyncio
+import threading
+from functools import partial
+
+import pytest
+
+import holdfast
+from holdfast.core import commands as c
+from holdfast.core import ids
+from holdfast.core.job import State
+from holdfast.core.slots import SHARDS as COUNTS
+from holdfast.core.slots import shard_of, slot_for, slot_of_record
+from holdfast.engine.records import name_of
+from holdfast.queue.aio import AsyncQueue
+from holdfast.queue.queue import Queue
+from holdfast.store.contract import JobFilter
+from holdfast.store.memory import MemoryStore
+from holdfast.store.sharded import Opener, ShardedStore
+from holdfast.testing.doubles import Gated, engines
+from holdfast.testing.queue_suite.tools import complaints, live, take, take_all, until
+from holdfast.testing.stores.making import tally
+from tests.sharded.conftest import SHARDS
+from tests.sharded.places import domain_in, key_in, of
+
+
+def test_calls_go_to_the_shards_in_turn_and_each_to_one(queue):
+    """What is added together, and belongs nowhere, is one transaction."""
+    one_by_one = [queue.add("work") for _ in range(SHARDS)]
+    together = queue.add_many([("work", n) for n in range(50)])
+
+    assert sorted(of(job) for job in one_by_one) == list(range(SHARDS))
+    assert len({of(job) for job in together}) == 1
+
+
+def test_jobs_live_with_their_parent_their_domain_their_key_or_their_name(queue):
+    """In this order."""
+    parent = queue.add("parent", domain=domain_in(1))
+    child = take(queue, "parent").add("child", unique=key_in(3, "child"))
+    port = [c.NewJob(task="named", strict=True), c.NewJob(task="named", unique=b"named", strict=True)]
+
+    assert of(parent) == of(child) == 1
+    assert of(queue.add("work", unique=key_in(3, "work"))) == 3
+    assert of(queue.add("work", unique=key_in(3, "work"), domain=domain_in(2))) == 3
+    assert slot_for(port[0]) == slot_for(port[1])
+    assert complaints(queue) == []
+
+
+def test_a_child_with_another_domain_is_refused_before_anything_is_written(queue):
+    """Also what stands before it in the same call; its parent's own domain may be said."""
+    queue.add("parent", domain=domain_in(1))
+    parent = take(queue)
+    hold = c.hold_of(parent.record)
+    jobs = [c.NewJob(task="first"), c.NewJob(task="child", parent_id=parent.id, domain=domain_in(2))]
+    neighbour = next(
+        name
+        for name in (f"x{n}".encode() for n in range(10_000))
+        if ids.slot_of("", name) == ids.unpack(parent.id).slot
+    )
+
+    for domain in (domain_in(2), neighbour):
+        jobs[1] = c.NewJob(task="child", parent_id=parent.id, domain=domain)
+        with pytest.raises(holdfast.BadInput, match="parent's"):
+            queue.line.committer.ask(c.Add(jobs=tuple(jobs[1:] if domain == neighbour else jobs), hold=hold))
+
+    assert [job.id for job in queue.jobs()] == [parent.id]
+    assert of(parent.add("child", domain=domain_in(1))) == 1
+
+
+def test_a_number_of_the_callers_own_must_say_where_the_job_lives(queue):
+    """Otherwise its domain would be in two places."""
+    wrong = ids.pack(1 << 20, 5, (ids.slot_of("", domain_in(1)) + 1) % ids.SLOTS)
+
+    with pytest.raises(holdfast.BadInput, match="slot"):
+        queue.line.committer.ask(c.Add(jobs=(c.NewJob(task="work", id=wrong, domain=domain_in(1)),)))
+    assert queue.jobs() == []
+
+
+def test_limits_hold_exactly_and_patterns_in_every_shard(queue):
+    """A domain's own limit is in its shard, a pattern in all."""
+    queue.limit(domain_in(2), concurrency=1)
+    queue.limit("domain-*", concurrency=2)
+    for shard in range(SHARDS):
+        queue.add_many([("work", n) for n in range(5)], domain=domain_in(shard))
+
+    started = [of(job) for job in take_all(queue)]
+
+    assert [started.count(shard) for shard in range(SHARDS)] == [2, 2, 1, 2]
+    assert set(queue.limits()) == {b"domain-*", domain_in(2)}
+
+
+def test_a_schedule_fires_into_another_shard_once(queue, make_queue, clock):
+    """By whichever process; it waits for its last run there."""
+    name = next(f"s{n}" for n in range(99) if ids.slot_of("", f"s{n}") % SHARDS == 0)
+    queue.schedule(name, "work", every="1m", overlap="skip", domain=domain_in(3))
+    other = make_queue()
+    for _ in range(3):
+        clock.advance(60_000)
+        for one in (queue, other):
+            one.line.committer.ask(c.Upkeep())
+    until(lambda: len(queue.jobs(schedule=name)) == 1)
+
+    take(queue).done()
+    clock.advance(60_000)
+    queue.line.committer.ask(c.Upkeep())
+    until(lambda: len(queue.jobs(schedule=name)) == 1)
+
+    (schedule,) = queue.schedules()
+    assert (schedule.fired, schedule.skipped) == (2, 2)
+    assert {of(job) for job in queue.jobs(schedule=name)} == {3}
+
+
+def test_no_two_schedules_have_one_number(queue):
+    """Whichever shards they are in: their jobs may be in one."""
+    made = [queue.schedule(f"s{n}", "work", every="1m", domain=domain_in(1)) for n in range(20)]
+
+    assert len({schedule.number for schedule in made}) == 20
+
+
+def test_what_follows_a_job_is_added_where_it_belongs(queue):
+    """With the result as its data, bytes too."""
+    follow = queue.call("next", unique=key_in(2, "next"), domain=domain_in(3))
+    for result in ({"n": 1}, b"\xff\x00"):
+        queue.add("work", domain=domain_in(0), then=follow)
+        take(queue, "work").done(result)
+        until(lambda: len(queue.jobs(task="next")) == 1)
+        job = take(queue, "next")
+
+        assert (of(job), queue.data(job)) == (3, result)
+        job.done()
+
+
+def test_a_claim_takes_from_as_many_shards_as_it_must(queue):
+    """Each of a worker's picks at most as often as it says, over all of them."""
+    queue.add_many([("a", n) for n in range(3)], domain=domain_in(0))
+    queue.add_many([("a", n) for n in range(3)], domain=domain_in(1))
+    queue.add("b", domain=domain_in(2))
+    picks = (("", "a", 4), ("", "b", 4))
+
+    found = queue.line.committer.ask(c.Claim(limit=10, lease_ms=60_000, picks=picks))
+
+    assert [one.job.task for one in found] == ["a", "a", "a", "a", "b"]
+
+
+def test_a_claim_that_is_given_up_between_two_shards_gives_back_what_it_has(rack):
+    """It had a job of the first, and was at the second."""
+
+    async def story():
+        queue = AsyncQueue(rack.open, url="the rack")
+        jobs = [await queue.add("work", domain=domain_in(shard)) for shard in range(SHARDS)]
+        inside, go = threading.Event(), threading.Event()
+
+        def hold():
+            inside.set()
+            go.wait(20)
+
+        last = engines(queue)[3]
+        last.store = Gated(last.store, hold, threading.Event())
+        claim = asyncio.ensure_future(queue.claim(limit=9, wait=20, renew=False))
+        await asyncio.to_thread(inside.wait, 20)
+        claim.cancel()
+        await asyncio.gather(claim, return_exceptions=True)
+        go.set()
+        for _ in range(1_000):
+            states = [(await queue.get(job)).state for job in jobs]
+            if states == [State.QUEUED] * SHARDS:
+                break
+            await asyncio.sleep(0.01)
+        await queue.close()
+        return states
+
+    assert asyncio.run(story()) == [State.QUEUED] * SHARDS
+
+
+def test_ids_survive_another_number_of_shards(clock):
+    """A queue of four is copied to one, two and eight stores, job by job: all is where it is looked for."""
+    old = ShardedStore([Opener(str(n), lambda: MemoryStore(clock)) for n in range(4)])
+    kept = []
+    with Queue(lambda: old, url="four") as queue:
+        queue.limit("d", concurrency=1)
+        queue.add_many([("work", n) for n in range(20)])
+        jobs = [queue.add("work", n, domain=f"d{n}", unique=f"k{n}") for n in range(20)]
+        queue.add("parent", priority=900)
+        take(queue, "parent").add("child")
+        kept = [(job, queue.data(job)) for job in live(queue)]
+        for count in (1, 2, 8):
+            new = ShardedStore([Opener(str(n), lambda: MemoryStore(clock)) for n in range(count)])
+            copy(old, new)
+            with Queue(partial(_same, new), url="copied") as moved:
+                assert [(job, moved.data(job)) for job in live(moved)] == kept
+                assert moved.add("work", unique="k7", domain="d7").id == jobs[7].id
+                assert complaints(moved) == []
+                for job in take_all(moved, limit=5):
+                    job.done()
+                assert moved.counts()["work"]["FINISHED"] == 40
+
+
+def _same(store):
+    return store
+
+
+def copy(old, new):
+    """Copy jobs, keys and limits, by the contract."""
+
+    def see(txn):
+        jobs = txn.jobs(JobFilter(), after=0, limit=1_000)
+        keys = [(job.tenant, job.task, b"real:" + job.unique) for job in jobs if job.unique is not None]
+        bodies = txn.bodies([job.id for job in jobs])
+        return jobs, bodies, txn.find_unique(keys), txn.records("limit"), txn.records("sysid")
+
+    jobs, bodies, holders, limits, sysids = old.read(see)
+
+    def write(txn):
+        assert txn.insert([(job, bodies[job.id]) for job in jobs]) == set()
+        txn.put_unique(list(holders.values()))
+        txn.put_records("limit", limits)
+        txn.put_records("sysid", sysids)
+
+    new.run(write)
+    for shard in new.shards:
+        shard.run(count)
+
+
+def count(txn):
+    """Count what there is, as a copy must, shard by shard."""
+    txn.count(tally(txn.jobs(JobFilter(), after=0, limit=1_000)))
+
+
+@pytest.mark.parametrize("shards", COUNTS)
+def test_each_slot_is_in_one_shard(shards):
+    """And all shards have as many."""
+    found = [shard_of(slot, shards) for slot in range(ids.SLOTS)]
+
+    assert [found.count(shard) for shard in range(shards)] == [ids.SLOTS // shards] * shards
+
+
+def test_records_live_with_what_they_are_about():
+    """Those of a job with the job, those of a domain with the domain; pauses of tasks everywhere."""
+    job = ids.pack(77, 5, 41)
+
+    assert slot_of_record("steps", name_of(str(job), "3")) == slot_of_record("job_log", str(job)) == 41
+    assert slot_of_record("limit", name_of("a", b"d")) == ids.slot_of("a", b"d")
+    assert slot_of_record("pause", name_of("a", None, b"d")) == ids.slot_of("a", b"d")
+    assert slot_of_record("pause", name_of("a", "t", None)) is None
+    assert slot_of_record("progress", name_of("a", "p")) == slot_of_record("log", name_of("a", "l"))
