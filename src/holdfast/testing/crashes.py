@@ -109,7 +109,7 @@ def _history(queue: Queue, *, in_file: bool = False) -> Iterator[tuple[Queue, Cl
     clock = Clock()
     with tempfile.TemporaryDirectory(prefix="holdfast-crash-") as folder:
         url = f"{folder}/jobs.db" if in_file else "memory://"
-        with placed(queue, store_maker(url, clock=clock)):
+        with placed(queue, store_maker(url, clock=clock, follow=False)):
             yield queue, clock
 
 
