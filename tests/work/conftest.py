@@ -19,8 +19,8 @@ PATIENCE_S = 60
 class Bench:
     """A store, and workers on it."""
 
-    def __init__(self, folder: Path) -> None:
-        self.store = str(folder / "jobs.db")
+    def __init__(self, folder: Path, store: str = "") -> None:
+        self.store = store or str(folder / "jobs.db")
         self.notes = folder / "notes"
         self.notes.touch()
         self.queue = holdfast.connect(self.store)
