@@ -170,8 +170,9 @@ class PostgresReads:
         (row,) = self.link.rows(self.sql["moments"], began)
         took_s = monotonic_s() - start_s
         for sort, start, found in zip(WALKS, began, row, strict=True):
-            # Where there is nothing, what comes later comes after now, or is put there by us.
-            self.starts.ended(sort, start, took_s, self.now_ms if found is None else found)
+            # Where there is nothing, what comes later comes after now; but leases end long after that.
+            after = None if sort is Place.RUNNING else self.now_ms
+            self.starts.ended(sort, start, took_s, after if found is None else found)
         return Moments(*(m if m is None or m < rank.LAST else None for m in row))
 
     def records(self, kind: str, names: Collection[str] | None = None) -> dict[str, bytes]:
