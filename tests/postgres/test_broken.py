@@ -85,6 +85,33 @@ def test_a_commit_whose_answer_is_lost_is_settled_by_asking(postgres, postgres_u
         proxy.close()
 
 
+def test_a_commit_that_comes_after_it_was_asked_for_is_refused(store, postgres, schema):
+    """Whoever asks what became of it voids its mark: then it must not be made any more, and is done again."""
+    add(store, a_job(1))
+    marks = []
+
+    def fn(txn):
+        txn.insert([(a_job(2), "{}")])
+        txn.leave_mark()
+        marks.append(txn.mark)
+        if len(marks) == 1:
+            with postgres.connect() as other:
+                values = (txn.now_ms, txn.mark)
+                other.execute(
+                    f"INSERT INTO {schema}.commits (at_ms, mark, void) VALUES (%s, %s, true)", values
+                )
+
+    store.run(fn)
+
+    assert len(marks) == 2
+    assert all_ids(store) == [1, 2]
+    with postgres.connect() as other:
+        kept = other.execute(
+            f"SELECT mark, void FROM {schema}.commits WHERE mark = ANY(%s)", (marks,)
+        ).fetchall()
+    assert sorted(kept) == sorted([(marks[0], True), (marks[1], False)])
+
+
 def test_an_add_whose_answer_is_lost_is_there_once(postgres, postgres_url, schema):
     """By the queue, and with its count."""
     proxy = Proxy(postgres.port)

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 import pytest
 
 import holdfast
+from holdfast.store.postgres_sql import lock_number
 from holdfast.testing.queue_suite.tools import LONG_S, complaints, take, upkeep
 
 
@@ -49,6 +50,25 @@ def test_an_add_and_a_claim_do_not_wait_for_a_commit_that_is_held_up(queue, post
 
     assert answer.result(LONG_S).state == "FINISHED"
     found.done()
+
+
+def test_what_all_lanes_are_held_up_for_is_taken_by_whoever_is_free_first(queue, postgres, schema, threads):
+    """Here the committer itself, while its only lane still waits for a key that another has."""
+    number = lock_number(schema, "unique", "", "keyed", b"real:key")
+    with postgres.connect() as other:
+        other.execute("SELECT pg_advisory_lock(%s)", (number,))
+        with held_up(postgres, schema, queue, threads):
+            keyed = threads.submit(queue.add, "keyed", unique="key")
+            while queue.line.committer._lanes.waiting or not keyed.running():
+                pass
+            plain = threads.submit(queue.add, "work")
+            while not queue.line.committer._lanes.waiting:
+                pass
+        assert plain.result(LONG_S).id
+        assert not keyed.done()
+        other.execute("SELECT pg_advisory_unlock(%s)", (number,))
+
+    assert keyed.result(LONG_S).id
 
 
 def test_with_one_lane_they_wait(one_lane, postgres, schema, threads):

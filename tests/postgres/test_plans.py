@@ -9,14 +9,14 @@ from holdfast.testing.stores.making import a_job, add
 
 RANKS = {"low": 0, "high": 1 << 53, "limit": 5}
 LEASE = {"lease_rank": 1, "owner": 1, "until": 1, "now": 1}
-ONE = {"tenants": texts([""]), "tasks": texts(["t"]), "mosts": numbers([3])}
+ONE = {"tenants": texts([""]), "tasks": texts(["t"]), "mosts": numbers([3]), "lows": numbers([0])}
 RANGE = {"tenant": "", "first": "a", "above": "b"}
 ASKED = [
     ("load", {"ids": numbers([1, 2])}, ["jobs_pkey"]),
     ("children", (1, 0, 5), ["jobs_children"]),
     ("children_at", (1, 0, 5, 5), ["jobs_children"]),
-    ("first_1", (9, 5), ["jobs_scheduled"]),
-    ("first_4", (9, 5), ["jobs_running"]),
+    ("first_1", (0, 9, 5), ["jobs_scheduled"]),
+    ("first_4", (0, 9, 5), ["jobs_running"]),
     ("expiring", (9, 5), ["jobs_expiring"]),
     ("lineup", ("", b"d", "t", 2, 5), ["jobs_domain"]),
     ("lineup_last", ("", b"d", "t", 2, 5), ["jobs_domain"]),

@@ -20,7 +20,7 @@ class Bench:
     """A store, and workers on it."""
 
     def __init__(self, folder: Path, store: str = "jobs.db") -> None:
-        self.store = store if "://" in store else str(folder / store)
+        self.store = store if "://" in store else str(folder / (store or "jobs.db"))
         self.notes = folder / "notes"
         self.notes.touch()
         self.queue = holdfast.connect(self.store)

@@ -40,8 +40,8 @@ def bench(
     """Measure this machine: ours beside the raw limit of the same engine, in turns.
 
     Stores are made for it and removed; the one that --store names is not touched, it says which kind and
-    where. The measures are add_many claim drain drain2 add add64 slow backlog domains latency latency2 idle,
-    and all of them unless some are named.
+    where. The measures are add_many claim drain drain2 add add64 slow backlog domains latency latency2 idle
+    asks, and all of them unless some are named.
     """
     from .bench_measures import Bench
     from .bench_raw import side_of

@@ -73,11 +73,13 @@ def rate(count: int, work: Callable[[], object]) -> float:
     return count / (time.perf_counter() - start)
 
 
-def drain(queue: Queue, limit: int = BY, most: int | None = None) -> int:
+def drain(
+    queue: Queue, limit: int = BY, most: int | None = None, tasks: tuple[str, ...] | None = None
+) -> int:
     """Claim and finish jobs in batches, every finish a command of its own; how many."""
     line, total = queue.line.committer, 0
     while most is None or total < most:
-        claimed = line.ask(c.Claim(tenant="", limit=limit, lease_ms=60_000))
+        claimed = line.ask(c.Claim(tenant="", tasks=tasks, limit=limit, lease_ms=60_000))
         if not claimed:
             break
         tickets = []

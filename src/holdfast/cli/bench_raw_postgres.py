@@ -9,11 +9,13 @@ import secrets
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
+from time import sleep
 from typing import Any
 
 import psycopg
 
 from ..core.errors import BadInput
+from ..store.clock import monotonic_s
 from ..store.postgres_url import parse
 
 SCHEMA = """
@@ -30,6 +32,9 @@ UPDATE {schema}.job SET place = 1 WHERE id = ANY(ARRAY(
 DELETE = "DELETE FROM {schema}.job WHERE id = ANY(%s)"
 # What of a server the figures depend on.
 SETTINGS = ("server_version", "fsync", "synchronous_commit", "shared_buffers")
+SESSIONS = "SELECT pid, query_start FROM pg_stat_activity WHERE application_name = %s"
+# How often they are looked at: a worker that is idle says less.
+LOOK_S = 0.01
 
 
 class PostgresRaw:
@@ -90,7 +95,7 @@ class PostgresSide:
         with self._schema() as (_, name):
             base, _, query = self._url.partition("?")
             kept = [pair for pair in query.split("&") if pair and not pair.startswith("schema=")]
-            yield f"{base}?{'&'.join([*kept, f'schema={name}'])}"
+            yield f"{base}?{'&'.join([*kept, f'schema={name}', f'application_name={name}'])}"
 
     @contextmanager
     def raw(self) -> Iterator[PostgresRaw]:
@@ -104,11 +109,25 @@ class PostgresSide:
         return None
 
     def written(self, url: str) -> object:
-        """How much anybody has written to the tables of a store."""
+        """Which rows there are, and which transactions wrote them: the server's statistics come late."""
         name = parse(url).schema
-        sql = "SELECT sum(n_tup_ins + n_tup_upd + n_tup_del) FROM pg_stat_user_tables WHERE schemaname = %s"
         with closing(self._connect()) as connection:
-            return _value(connection, sql, name)
+            tables = connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = %s", (name,))
+            rows = "SELECT string_agg(ctid::text || xmin::text, ' ' ORDER BY ctid) FROM {}.{}"
+            return [_value(connection, rows.format(schema_name(name), table)) for (table,) in tables]
+
+    def questions(self, url: str, seconds: float) -> int:
+        """How many statements the users of a store send in a while, by looking at their sessions often."""
+        name, until_s = parse(url).parameters["application_name"], monotonic_s() + seconds
+        with closing(self._connect()) as connection:
+            seen = _sessions(connection, name)
+            count = 0
+            while monotonic_s() < until_s:
+                sleep(LOOK_S)
+                now = _sessions(connection, name)
+                count += len(now - seen)
+                seen = now
+        return count
 
     @contextmanager
     def _schema(self) -> Iterator[tuple["psycopg.Connection[Any]", str]]:
@@ -127,6 +146,10 @@ class PostgresSide:
 def schema_name(schema: str) -> str:
     """A schema's name as SQL has it."""
     return f'"{schema}"'
+
+
+def _sessions(connection: "psycopg.Connection[Any]", name: str) -> set[tuple[Any, ...]]:
+    return set(connection.execute(SESSIONS, (name,)).fetchall())
 
 
 def _value(connection: "psycopg.Connection[Any]", sql: str, *values: Any) -> Any:

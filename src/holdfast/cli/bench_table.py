@@ -20,4 +20,5 @@ MEASURES: dict[str, Callable[[Bench], Figure | None]] = {
     "latency": here.latency,
     "latency2": elsewhere.latency_other,
     "idle": elsewhere.idle,
+    "asks": elsewhere.asks,
 }

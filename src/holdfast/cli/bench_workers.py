@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from time import sleep
@@ -115,6 +115,20 @@ def idle(bench: Bench) -> Figure | None:
         if bench.side.written(queue.url) != written:
             raise HoldfastError("an idle worker has written to its store")
     return Figure(name, 100 * taken / seconds, None, None, "% of a core, no write", 1)
+
+
+def asks(bench: Bench) -> Figure | None:
+    """How often a worker with nothing to do speaks to its server; None where there is none."""
+    questions: Callable[[str, float], int] | None = getattr(bench.side, "questions", None)
+    if questions is None:
+        return None
+    name, seconds = "idle worker with 1 executor: statements", max(60 * bench.scale, 20.0)
+    bench.tick(name, 0)
+    with bench.store() as queue, worker(queue, 1):
+        # What this process has to say is not the worker's.
+        queue.close()
+        sleep(registry.LOOK_S + 2.0)
+        return Figure(name, questions(queue.url, seconds) * 60 / seconds, None, None, "a minute", 1)
 
 
 def _cpu_s(pid: int) -> float:

@@ -36,7 +36,7 @@ MOST_GATHERING_S = 0.001
 GATHERING_STEP_S = 0.000_03
 # What nearly always brings something to claim.
 BRINGING = (c.Add, c.Release, c.Requeue, c.RequeueAll)
-_BELL, _STOP = object(), object()
+_BELL, _NUDGE, _STOP = object(), object(), object()
 
 
 class Committer(Asking):
@@ -80,6 +80,9 @@ class Committer(Asking):
             self._begin()
             if self._busy and self._lanes and is_free(ticket.command):
                 self._lanes.put(ticket)
+                if not self._busy:
+                    # It has just become free, and may have looked before: all lanes may be held up.
+                    self._inbox.put(_NUDGE)
             else:
                 self._inbox.put(ticket)
 
@@ -143,7 +146,9 @@ class Committer(Asking):
             while True:
                 if item is _STOP:
                     return False, tickets
-                if item is _BELL:
+                if item is _NUDGE:
+                    pass
+                elif item is _BELL:
                     self._rung = True
                 elif isinstance(item, Done):
                     self._note(item)
@@ -172,7 +177,7 @@ class Committer(Asking):
             sleep(GATHERING_STEP_S)
 
     def _sleep_s(self) -> float | None:
-        if self._look or self._rung:
+        if self._look or self._rung or self._lanes.waiting:
             return 0.0
         waiting = [ticket.deadline_s for ticket in (*self._claims, *self._awaits)]
         if not waiting:

@@ -53,6 +53,11 @@ class SideLanes:
                 thread.start()
         self._wanted.set()
 
+    @property
+    def waiting(self) -> bool:
+        """Whether there is anything that nobody has taken."""
+        return not self._beside.empty()
+
     def take(self) -> list[Ticket]:
         """What waits, up to one transaction's worth."""
         tickets: list[Ticket] = []

@@ -32,6 +32,7 @@ from .postgres_presence import Presence
 from .postgres_reads import PostgresReads
 from .postgres_report import complaints, particulars
 from .postgres_sql import channel, lock_number, numbers, statements, texts
+from .postgres_starts import Starts
 from .postgres_tell import Teller
 from .postgres_txn import PostgresTxn
 from .postgres_url import parse
@@ -85,6 +86,7 @@ class PostgresStore:
         self._heard: tuple[int, float] | None = None
         # Domains that have a record, as far as is known.
         self._limited: set[DomainKey] = set()
+        self._starts = Starts()
         self._appended = 0
         self._place: tuple[str, str, bool] | None = None
         self._lock = threading.Lock()
@@ -216,6 +218,7 @@ class PostgresStore:
         known: dict[str, Any] = {"schema": self.address.schema, "limited": self._limited, "notice": notice}
         txn = PostgresTxn(link, self._writing, now_ms, locks=locks, careful=careful, **known)
         txn.at_ms = now_ms if self._clock is None else 0
+        txn.starts = self._starts
         return txn
 
     def _was_committed(self, txn: PostgresTxn) -> bool:
@@ -239,12 +242,13 @@ class PostgresStore:
 
     def read(self, fn: Callable[[ReadTxn], T]) -> T:
         """Call `fn` on one view of the schema as it is now, beside whoever writes."""
-        schema = self.address.schema
-        return self._look(
-            lambda link, now_ms, notice: fn(
-                PostgresReads(link, self._reading, now_ms, schema=schema, notice=notice)
-            )
-        )
+
+        def look(link: Link, now_ms: int, notice: bytes | None) -> T:
+            view = PostgresReads(link, self._reading, now_ms, schema=self.address.schema, notice=notice)
+            view.starts = self._starts
+            return fn(view)
+
+        return self._look(look)
 
     def _look(self, fn: Callable[[Link, int, bytes | None], T]) -> T:
         def attempt() -> T:
@@ -276,9 +280,8 @@ class PostgresStore:
             "roll it back, and try again"
         )
 
-    async def lend(self, connection: Any) -> Any:
-        """A caller's connection of asyncio's kind as `borrow` takes it, outside the loop's thread."""
-        return await lend(connection)
+    # A caller's connection of asyncio's kind as `borrow` takes it, outside the loop's thread.
+    lend = staticmethod(lend)
 
     def _inside(self, link: Link, fn: Callable[[Txn], T], wants: Wants, *, careful: bool) -> T:
         link.script("SAVEPOINT holdfast")

@@ -13,9 +13,11 @@ from ..core import rank
 from ..core.bounds import MAX_TIME_MS
 from ..core.glob import matches, span
 from ..core.job import Job
+from .clock import monotonic_s
 from .contract import ClaimQuery, Pick
 from .postgres_link import Link
 from .postgres_sql import numbers, texts
+from .postgres_starts import Starts
 
 # Beyond this many pairs a claim goes through the READY jobs instead of through the pairs.
 MOST_PAIRS = 256
@@ -37,8 +39,8 @@ _JOBS = msgspec.json.Decoder(list[Job])
 class Taker:
     """Takes jobs for one query."""
 
-    def __init__(self, link: Link, sql: dict[str, str], query: ClaimQuery) -> None:
-        self._link, self._sql, self._query = link, sql, query
+    def __init__(self, link: Link, sql: dict[str, str], query: ClaimQuery, starts: Starts) -> None:
+        self._link, self._sql, self._query, self._starts = link, sql, query, starts
         low, high = _ranks(query.priority)
         self._values: dict[str, Any] = {
             "lease_rank": rank.lease(query.lease_until),
@@ -65,7 +67,7 @@ class Taker:
         if pairs is None:
             return self._scanned()
         if len(pairs) == 1:
-            return self._taken("ready_of_pair", tenant=pairs[0][0], task=pairs[0][1])
+            return self._of_pair(*pairs[0])
         return self._merged([(*pair, MOST_CANDIDATES) for pair in pairs]) if pairs else []
 
     def _matching(self, glob: str) -> list[Job]:
@@ -77,7 +79,8 @@ class Taker:
         query = self._query
         if query.tasks is not None:
             tasks = tuple(task for task in query.tasks if matches(glob, task))
-            return Taker(self._link, self._sql, query._replace(glob=None, tasks=tasks)).take()
+            named = query._replace(glob=None, tasks=tasks)
+            return Taker(self._link, self._sql, named, self._starts).take()
         first, above = span(glob)
         # No "or": a range that may have no end is none to an index.
         asked = {"tenant": query.tenant, "first": first, "above": _ABOVE if above is None else above}
@@ -121,7 +124,32 @@ class Taker:
             return []
         if sum(most for _, _, most in picks) > self._query.limit:
             return self._merged(picks)
-        return self._taken("ready_of_picks", **_named(picks))
+        lows = self._lows(picks)
+        start_s = monotonic_s()
+        taken = self._taken("ready_of_picks", **_named(picks), lows=numbers(lows))
+        self._walked(picks, lows, monotonic_s() - start_s, taken)
+        return taken
+
+    def _of_pair(self, tenant: str, task: str) -> list[Job]:
+        pick = [(tenant, task, self._query.limit)]
+        lows = self._lows(pick)
+        start_s = monotonic_s()
+        taken = self._taken("ready_of_pair", tenant=tenant, task=task, low=lows[0])
+        self._walked(pick, lows, monotonic_s() - start_s, taken)
+        return taken
+
+    def _lows(self, picks: list[Pick]) -> list[int]:
+        """Where the walk along each pair begins: at the front of what is asked for, or past the dead."""
+        low = self._values["low"]
+        return [low or self._starts.of((tenant, task)) for tenant, task, _ in picks]
+
+    def _walked(self, picks: list[Pick], lows: list[int], took_s: float, taken: list[Job]) -> None:
+        if self._values["low"]:
+            # Of one priority: that says nothing of the others.
+            return
+        last = {(job.tenant, job.task): job.rank for job in taken}
+        for (tenant, task, _), low in zip(picks, lows, strict=True):
+            self._starts.ended((tenant, task), low, took_s, last.get((tenant, task)))
 
     def _taken(self, name: str, **values: Any) -> list[Job]:
         answer = self._link.value(self._sql[name], self._values | values)
@@ -137,10 +165,16 @@ class Taker:
                 (t, k, most - sum((job.tenant, job.task) == (t, k) for job in taken)) for t, k, most in picks
             ]
             named = _named([(tenant, task, min(most, look_at)) for tenant, task, most in left])
-            rows = self._link.rows(self._sql["candidates"], self._values | named | {"limit": look_at})
+            lows = self._lows(picks)
+            asked = self._values | named | {"limit": look_at, "lows": numbers(lows)}
+            start_s = monotonic_s()
+            rows = self._link.rows(self._sql["candidates"], asked)
+            took_s, some = monotonic_s() - start_s, []
             if rows:
                 ids = numbers(id for (id,) in rows)
-                taken += self._taken("ready_of_ids", ids=ids, limit=self._query.limit - len(taken))
+                some = self._taken("ready_of_ids", ids=ids, limit=self._query.limit - len(taken))
+                taken += some
+            self._walked(picks, lows, took_s, some)
             if len(taken) == self._query.limit or len(rows) < look_at:
                 break
             look_at = min(look_at * WIDER, MOST_CANDIDATES)

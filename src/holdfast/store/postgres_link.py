@@ -123,7 +123,8 @@ class OwnLink(PsycopgLink):
         """Commit, with what was kept, all at once."""
         kept, self._later, self._blind = self._later, [], False
         told = [self._writer.mogrify(sql, values) if values else sql for sql, values in kept]
-        super().ask(";".join([*told, "COMMIT"]))
+        # Not to be prepared, nor counted as something that might be: no two are the same, and some are large.
+        self._cursor.execute(";".join([*told, "COMMIT"]), prepare=False)
 
     def roll_back(self) -> None:
         """Undo what was done; a connection that cannot is closed."""

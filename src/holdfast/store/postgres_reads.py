@@ -10,11 +10,13 @@ from ..core.job import Body, Job, Place, State
 from ..core.limits import Domain, DomainKey
 from ..core.unique import Unique, UniqueKey
 from . import turns
+from .clock import monotonic_s
 from .contract import CountKey, JobFilter, LogRow, Moments, Waiting, WaitingQuery
 from .postgres_link import Link, Values
 from .postgres_lists import PostgresLists
 from .postgres_presence import sees
 from .postgres_sql import numbers, raws, texts
+from .postgres_starts import Starts
 from .postgres_turns import PostgresTurns
 
 _JOBS = msgspec.json.Decoder(list[Job])
@@ -30,6 +32,8 @@ _STATES = {
     State.FAILED: "place = 6 AND ended = 'FAILED'",
     State.CANCELLED: "place = 6 AND ended = 'CANCELLED'",
 }
+# What `moments` walks along.
+WALKS = (Place.SCHEDULED, Place.RUNNING, "expiring", "domains")
 _RUNNING: set[Place | State | None] = {Place.RUNNING, State.RUNNING}
 
 
@@ -43,6 +47,8 @@ class PostgresReads(PostgresLists):
         # It came along with the time; an empty one says nothing.
         self._notice = notice or None
         self.turns = PostgresTurns(link, sql, schema)
+        # Where walks begin, as far as this process knows; a view of its own begins at the front.
+        self.starts = Starts()
         # When the domains that were last read had been written.
         self.domains_at_ms = 0
 
@@ -105,7 +111,7 @@ class PostgresReads(PostgresLists):
 
     def first(self, place: Place, up_to: int, limit: int) -> list[Job]:
         """The first jobs of a place."""
-        return self._jobs(f"first_{int(place)}", (up_to, limit))
+        return self._jobs(f"first_{int(place)}", (self.starts.of(place), up_to, limit))
 
     def expiring(self, up_to: int, limit: int) -> list[Job]:
         """Jobs that wait and whose `expires_at` has come."""
@@ -164,7 +170,14 @@ class PostgresReads(PostgresLists):
 
     def moments(self) -> Moments:
         """When something becomes true by itself."""
-        (row,) = self.link.rows(self.sql["moments"])
+        began = tuple(self.starts.of(sort) for sort in WALKS)
+        start_s = monotonic_s()
+        (row,) = self.link.rows(self.sql["moments"], began)
+        took_s = monotonic_s() - start_s
+        for sort, start, found in zip(WALKS, began, row, strict=True):
+            # Where there is nothing, what comes later comes after now; but leases end long after that.
+            after = None if sort is Place.RUNNING else self.now_ms
+            self.starts.ended(sort, start, took_s, after if found is None else found)
         return Moments(*(m if m is None or m < rank.LAST else None for m in row))
 
     def records(self, kind: str, names: Collection[str] | None = None) -> dict[str, bytes]:

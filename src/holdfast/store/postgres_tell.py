@@ -16,7 +16,7 @@ from .postgres_sql import channel
 from .postgres_url import Address
 
 # Who was told a moment ago is at it: so long nobody is told again.
-PAUSE_S = 0.002
+PAUSE_S = 0.01
 
 
 class Teller:

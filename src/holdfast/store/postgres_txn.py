@@ -14,6 +14,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from ..core import rank
 from ..core.errors import Conflict
 from ..core.job import Body, Job, Place, size_of
 from ..core.limits import Domain, DomainKey
@@ -123,6 +124,7 @@ class PostgresTxn(PostgresReads):
         if not rows:
             return set()
         self.wrote = True
+        self._put([job for job, _ in rows])
         ids = [job.id for job, _ in rows]
         body, raw = _bodies([data for _, data in rows])
         values = _columns([job for job, _ in rows]) | {"body": body, "raw": raw}
@@ -141,6 +143,7 @@ class PostgresTxn(PostgresReads):
         if not rows:
             return set()
         self.wrote = True
+        self._put([template])
         values: dict[str, Any] = dict(zip(COLUMNS, _row(template), strict=True))
         values["head"], values["middle"], values["tail"] = rest_parts(template)
         values["bodies"], values["raws"] = _bodies([data for _, data in rows])
@@ -149,9 +152,18 @@ class PostgresTxn(PostgresReads):
 
     def swap(self, jobs: Sequence[Job]) -> None:
         """Replace each job by its next version."""
+        self._put(jobs)
         # By id, as they are locked.
         if jobs and self._write("swap", _columns(sorted(jobs, key=lambda job: job.id))) != len(jobs):
             raise Conflict(f"not all of {len(jobs)} jobs are of the version before")
+
+    def _put(self, jobs: Sequence[Job]) -> None:
+        """Walks that begin past the dead are to find these."""
+        if self.starts:
+            for job in jobs:
+                self.starts.put((job.tenant, job.task) if job.place is Place.READY else job.place, job.rank)
+                if job.expires_at:
+                    self.starts.put("expiring", job.expires_at)
 
     def _write(self, name: str, values: Any) -> int:
         self.wrote = True
@@ -196,8 +208,8 @@ class PostgresTxn(PostgresReads):
 
     def purge(self, before_ms: int, *, tenant: str | None, limit: int) -> list[Job]:
         """Remove and return the first archived jobs that ended before a moment."""
-        self.wrote = True
         old = self._jobs("purge", {"before": before_ms, "tenant": tenant, "limit": limit})
+        self.wrote = self.wrote or bool(old)
         return sorted(old, key=lambda job: (job.finished_at, job.id))
 
     def put_bodies(self, bodies: Mapping[int, Body], *, result: bool = False) -> None:
@@ -208,9 +220,10 @@ class PostgresTxn(PostgresReads):
 
     def claim(self, query: ClaimQuery) -> list[Job]:
         """Lease the first jobs that match."""
-        jobs = Taker(self.link, self.sql, query).take()
+        jobs = Taker(self.link, self.sql, query, self.starts).take()
         if jobs:
             self.wrote = True
+            self.starts.put(Place.RUNNING, rank.lease(query.lease_until))
             self.turns.serve(jobs, query)
         return jobs
 
@@ -235,12 +248,16 @@ class PostgresTxn(PostgresReads):
 
     def lapse_unique(self, up_to: int, limit: int) -> int:
         """Set free the keys whose time is over; one that somebody is about to take anew is passed by."""
-        return self._write("lapse_unique", (up_to, limit))
+        gone = self.link.change(self.sql["lapse_unique"], (up_to, limit))
+        self.wrote = self.wrote or gone > 0
+        return gone
 
     def swap_domains(self, domains: Sequence[Domain]) -> None:
         """Add domains of version 1, replace others by their next version."""
         self._change_domains([domain.key for domain in domains])
         rows = [(d.tenant, d.name, d.version, d.due_ms, encode(d).decode()) for d in domains]
+        if due := [domain.due_ms for domain in domains if domain.due_ms]:
+            self.starts.put("domains", min(due))
         changed = self._write_domains("insert_domains", [row for row in rows if row[2] == 1])
         changed += self._write_domains("swap_domains", [row for row in rows if row[2] != 1])
         if changed != len(rows):

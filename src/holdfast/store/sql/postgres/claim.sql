@@ -43,11 +43,12 @@ ORDER BY rank, id LIMIT %(limit)s FOR UPDATE SKIP LOCKED
 
 -- Of several pairs first the numbers, merged by rank, without locks; then those, if nobody else has them.
 -- name: candidates
-SELECT ready.id FROM unnest(%(tenants)s::text[], %(tasks)s::text[], %(mosts)s::bigint[]) AS pair (tenant, task, most)
+SELECT ready.id FROM unnest(%(tenants)s::text[], %(tasks)s::text[], %(mosts)s::bigint[], %(lows)s::bigint[])
+    AS pair (tenant, task, most, low)
 CROSS JOIN LATERAL (
     SELECT rank, id FROM {schema}.jobs
     WHERE place = 2 AND NOT mock AND jobs.tenant = pair.tenant AND jobs.task = pair.task
-        AND rank BETWEEN %(low)s AND %(high)s
+        AND rank BETWEEN pair.low AND %(high)s
     ORDER BY rank, id LIMIT pair.most
 ) AS ready ORDER BY ready.rank, ready.id LIMIT %(limit)s
 
@@ -58,11 +59,12 @@ WHERE id = ANY(%(ids)s::bigint[]) AND place + 0 = 2 ORDER BY rank + 0, id LIMIT 
 
 -- So many of each pair, where all of them together are no more than asked for.
 -- name: ready_of_picks
-SELECT ready.* FROM unnest(%(tenants)s::text[], %(tasks)s::text[], %(mosts)s::bigint[]) AS pair (tenant, task, most)
+SELECT ready.* FROM unnest(%(tenants)s::text[], %(tasks)s::text[], %(mosts)s::bigint[], %(lows)s::bigint[])
+    AS pair (tenant, task, most, low)
 CROSS JOIN LATERAL (
     SELECT id, {hot} FROM {schema}.jobs
     WHERE place = 2 AND NOT mock AND jobs.tenant = pair.tenant AND jobs.task = pair.task
-        AND rank BETWEEN %(low)s AND %(high)s
+        AND rank BETWEEN pair.low AND %(high)s
     ORDER BY rank, id LIMIT pair.most FOR UPDATE SKIP LOCKED
 ) AS ready
 

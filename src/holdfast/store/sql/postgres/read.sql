@@ -31,7 +31,8 @@ SELECT {hot} FROM {schema}.jobs
 WHERE parent_id = %s AND parent_id > 0 AND id > %s AND place = %s ORDER BY id LIMIT %s {lock}
 
 -- name: first
-SELECT {hot} FROM {schema}.jobs WHERE place = {place} AND rank <= %s ORDER BY rank, id LIMIT %s {free}
+SELECT {hot} FROM {schema}.jobs
+WHERE place = {place} AND rank BETWEEN %s AND %s ORDER BY rank, id LIMIT %s {free}
 
 -- name: expiring
 SELECT {hot} FROM {schema}.jobs
@@ -108,11 +109,11 @@ SELECT tenant, task, place, state, sum(number)::bigint FROM (
 
 -- name: moments
 SELECT
-    (SELECT rank FROM {schema}.jobs WHERE place = 1 ORDER BY rank LIMIT 1),
-    (SELECT rank FROM {schema}.jobs WHERE place = 4 ORDER BY rank LIMIT 1),
+    (SELECT rank FROM {schema}.jobs WHERE place = 1 AND rank >= %s ORDER BY rank LIMIT 1),
+    (SELECT rank FROM {schema}.jobs WHERE place = 4 AND rank >= %s ORDER BY rank LIMIT 1),
     (SELECT expires_at FROM {schema}.jobs
-     WHERE expires_at > 0 AND place NOT IN (4, 6) ORDER BY expires_at LIMIT 1),
-    (SELECT due_ms FROM {schema}.domains WHERE due_ms > 0 ORDER BY due_ms LIMIT 1)
+     WHERE expires_at > 0 AND place NOT IN (4, 6) AND expires_at >= %s ORDER BY expires_at LIMIT 1),
+    (SELECT due_ms FROM {schema}.domains WHERE due_ms > 0 AND due_ms >= %s ORDER BY due_ms LIMIT 1)
 
 -- name: read_log
 SELECT item, key, body, raw FROM {schema}.log_items WHERE log = %s AND item > %s ORDER BY item LIMIT %s
