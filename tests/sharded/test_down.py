@@ -177,8 +177,11 @@ def test_a_number_is_lent_by_another_shard(queue, rack, clock):
 
 
 def test_a_worker_is_enlisted_where_it_can_be(queue, rack):
-    """And seen from all."""
+    """And seen from all, whether by its presence or by its word."""
     rack.pulled.add(DOWN)
+    store = queue.line.committer.engine.store
+    assert store.appear("me")
+    assert store.read(lambda txn: txn.present("me"))
     for n in range(8):
         serves = (Served(tenant="", tasks=("work",)),)
         worker = Worker(name=f"w{n}", host="h", pid=n, started_at=n, serves=serves, until_ms=1 << 42)
