@@ -14,6 +14,7 @@ from holdfast.store.memory import MemoryStore
 from holdfast.store.postgres import PostgresStore
 from holdfast.store.sharded import Opener, ShardedStore
 from holdfast.store.sqlite import SqliteStore
+from holdfast.testing.doubles import SharedMemory
 from holdfast.testing.model import Model, machine
 from tests.servers import Schemas
 
@@ -64,6 +65,28 @@ def sharded() -> type[Model]:
     def make(clock: Clock, folder: Path) -> ShardedStore:
         paths = [folder / f"{at}.db" for at in range(SHARDS)]
         return ShardedStore([Opener(path.name, partial(SqliteStore, path, clock=clock)) for path in paths])
+
+    return machine(make, sharded_memory, spread=True)
+
+
+def mixed(schemas: Schemas) -> type[Model]:
+    """The model of stores of every kind as one."""
+    taken: dict[Path, tuple[str, SharedMemory]] = {}
+
+    def make(clock: Clock, folder: Path) -> ShardedStore:
+        if folder not in taken:
+            for name, _ in taken.values():
+                schemas.give(name)
+            taken.clear()
+            taken[folder] = schemas.take(), SharedMemory(clock)
+        name, memory = taken[folder]
+        openers = [
+            Opener("memory", memory.open),
+            Opener("1.db", partial(SqliteStore, folder / "1.db", clock=clock)),
+            Opener("postgres", partial(PostgresStore, schemas.server.url(name), clock=clock)),
+            Opener("3.db", partial(SqliteStore, folder / "3.db", clock=clock)),
+        ]
+        return ShardedStore(openers)
 
     return machine(make, sharded_memory, spread=True)
 
@@ -121,6 +144,13 @@ def test_shards_show_what_shards_in_memory_show(piece):
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.parametrize("piece", range(SERVED_PIECES))
+def test_a_mix_of_stores_shows_what_shards_in_memory_show(piece, postgres_schemas):
+    """Memory, SQLite and PostgreSQL as one."""
+    run(mixed(postgres_schemas), SERVED_HISTORIES // SERVED_PIECES, piece=piece)
+
+
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("piece", range(PIECES))
 def test_memory_keeps_every_promise_in_small_bites(piece, small_bites):
     """What the rules promise holds after every step, also where every step leaves something undone."""
@@ -146,6 +176,13 @@ def test_postgres_shows_what_memory_shows_in_many_histories(piece, postgres_sche
 def test_shards_show_what_shards_in_memory_show_in_many_histories(piece):
     """Four files as one."""
     run(sharded(), SERVED_PROOF_HISTORIES // SERVED_PROOF_PIECES)
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("piece", range(SERVED_PROOF_PIECES))
+def test_a_mix_of_stores_shows_what_shards_in_memory_show_in_many_histories(piece, postgres_schemas):
+    """The same of the mix."""
+    run(mixed(postgres_schemas), SERVED_PROOF_HISTORIES // SERVED_PROOF_PIECES)
 
 
 @pytest.mark.proof

@@ -48,6 +48,11 @@ class Breakable(Passing):
         self._meet()
         return self.store.now_ms()
 
+    def appear(self, name):
+        """As the store does, if it can be reached."""
+        self._meet()
+        return self.store.appear(name)
+
 
 class Rack:
     """Four stores in memory, each with a plug."""

@@ -7,6 +7,7 @@ import pytest
 import holdfast
 from holdfast.core import commands as c
 from holdfast.core.job import State
+from holdfast.core.slots import slot_for
 from holdfast.core.worker import Served, Worker
 from holdfast.engine import workers
 from holdfast.queue.aio import AsyncQueue
@@ -60,6 +61,18 @@ def test_what_belongs_nowhere_is_added_elsewhere(queue, rack):
         queue.add("work", domain=domain_in(DOWN))
     back(queue, rack)
     assert {of(queue.add("work")) for _ in range(SHARDS)} == set(range(SHARDS))
+
+
+def test_a_unique_job_of_the_port_is_added_where_its_name_is(queue, rack):
+    """Also while others of its name could be in the shard that is down."""
+    name = next(f"n{n}" for n in range(99) if of(slot_for(c.NewJob(task=f"n{n}", strict=True))) == 0)
+    new = c.NewJob(task=name, unique=name.encode(), strict=True)
+    rack.pulled.add(DOWN)
+    with pytest.raises(holdfast.Unavailable):
+        queue.counts()
+
+    first = queue.line.committer.ask(c.Add(jobs=(new,)))
+    assert queue.line.committer.ask(c.Add(jobs=(new,))) == first
 
 
 def test_coroutines_add_elsewhere_too(rack):
@@ -164,8 +177,11 @@ def test_a_number_is_lent_by_another_shard(queue, rack, clock):
 
 
 def test_a_worker_is_enlisted_where_it_can_be(queue, rack):
-    """And seen from all."""
+    """And seen from all, whether by its presence or by its word."""
     rack.pulled.add(DOWN)
+    store = queue.line.committer.engine.store
+    assert store.appear("me")
+    assert store.read(lambda txn: txn.present("me"))
     for n in range(8):
         serves = (Served(tenant="", tasks=("work",)),)
         worker = Worker(name=f"w{n}", host="h", pid=n, started_at=n, serves=serves, until_ms=1 << 42)

@@ -11,6 +11,7 @@ lane   ──▶ an error that another shard may set right ──▶ another lan
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 from ..core import commands as c
@@ -58,10 +59,11 @@ class Lanes(Asking):
             raise Closed("this queue was closed; open another with holdfast.connect")
 
     def give_back(self, ticket: Ticket) -> None:
-        """Release what was claimed for somebody who is gone."""
+        """Release what was claimed for somebody who is gone; after the end, its lease will end by itself."""
         if isinstance(ticket.command, c.Claim) and isinstance(ticket.reply, list):
-            for claimed in ticket.reply:
-                self.submit(Ticket(c.Release(hold=c.hold_of(claimed.job))))
+            with suppress(Closed):
+                for claimed in ticket.reply:
+                    self.submit(Ticket(c.Release(hold=c.hold_of(claimed.job))))
 
     def listen(self, listener: Callable[[], None]) -> None:
         """Have a function called whenever progress or a log may have moved, in any shard: a hint."""

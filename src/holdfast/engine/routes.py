@@ -279,7 +279,8 @@ class Routes:
     def _namesake(self, new: c.NewJob, home: int) -> int | None:
         """A job of that name away from home: a child, or one renamed. At home it is found in the add."""
         for at, shard in enumerate(self._shards):
-            if at != home:
+            # One that is down holds up nobody else's jobs: what it has is not seen.
+            if at != home and shard.is_up:
                 found = shard.read(lambda txn: txn.named(new.tenant, new.task, mock=new.mock))
                 if found:
                     return found

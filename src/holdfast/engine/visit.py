@@ -115,5 +115,6 @@ class Visit:
             self._give_back(reply)
 
     def _give_back(self, claimed: list[c.Claimed]) -> None:
-        for one in claimed:
-            self._router.submit(Ticket(c.Release(hold=c.hold_of(one.job))))
+        ticket = Ticket(self._ticket.command)
+        ticket.reply = claimed
+        self._router.give_back(ticket)

@@ -233,7 +233,7 @@ def _files(folder: str, count: int, options: dict[str, Any]) -> list[tuple[str, 
 
 
 def _sharded(made: list[tuple[str, Callable[[], Store]]]) -> Callable[[], Store]:
-    """Several stores as one, each by its name and what opens it."""
+    """Several stores as one, each by its name and what opens it: another kind joins by a list of these."""
     from ..store.sharded import Opener, ShardedStore
 
     ShardedStore.check_count(len(made))

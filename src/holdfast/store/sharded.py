@@ -9,6 +9,7 @@ Any stores may be mixed. Which shard a store is it keeps itself, so that a wrong
 
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple, TypeVar
 
 from ..core.errors import BadInput, Conflict, Contended, StoreError
@@ -145,8 +146,11 @@ class ShardedStore:
 
     def appear(self, name: str) -> bool:
         """Be seen at all shards that are there; False where one of them cannot tell."""
-        seen = [shard.appear(name) for shard in self.shards if shard.is_up]
-        return all(seen)
+        seen: list[bool] = []
+        for shard in self.shards:
+            with suppress(StoreError):
+                seen.append(shard.appear(name))
+        return bool(seen) and all(seen)
 
     def check(self) -> list[str]:
         """What is wrong with any of them."""

@@ -9,7 +9,8 @@ another process would, by the `clock` that the suite brings, and gather the test
     def open_store(clock, tmp_path):
         return lambda: MyStore(tmp_path / "jobs", clock=clock)
 
-No test asks which store it has, and none sleeps: the clock is moved. The longest are marked `proof`.
+No test asks which store it has, and none sleeps: the clock is moved. The longest are marked `proof`; those
+that demand an order over all jobs `one_shard`, and a store of shards is to be given to them with one.
 """
 
 from .adding import *  # noqa: F403
