@@ -9,6 +9,7 @@ from hypothesis import settings
 from hypothesis.configuration import set_hypothesis_home_dir
 
 from tests.leftovers import Leftovers
+from tests.redis_servers import ClusterServers, RedisServer, cluster_or_skip, redis_or_skip
 from tests.servers import PostgresServer, Schemas, postgres_or_skip
 
 # The shipped suites assert too, and should tell as much as tests do when they fail.
@@ -53,3 +54,23 @@ def postgres_url(postgres_schemas: Schemas) -> Iterator[str]:
     """The address of an empty store in PostgreSQL."""
     with postgres_schemas.one() as name:
         yield postgres_schemas.server.url(name)
+
+
+@pytest.fixture(scope="session")
+def redis_server() -> Iterator[RedisServer]:
+    """A Redis for all tests of this process."""
+    server = redis_or_skip(shared=True)
+    try:
+        yield server
+    finally:
+        server.close()
+
+
+@pytest.fixture(scope="session")
+def redis_cluster() -> Iterator[ClusterServers]:
+    """A Redis Cluster of three masters with replicas for all tests of this process."""
+    servers = cluster_or_skip(shared=True)
+    try:
+        yield servers
+    finally:
+        servers.close()

@@ -10,8 +10,10 @@ from holdfast.core import limits
 from holdfast.engine import chores, claims, limiting, upkeep
 from holdfast.store.clock import Clock
 from holdfast.store.postgres import PostgresStore
+from holdfast.store.redis import RedisStore
 from holdfast.store.sqlite import SqliteStore
 from holdfast.testing.model import Model, machine
+from tests.redis_servers import ClusterServers, RedisServer
 from tests.servers import Schemas
 
 STEPS = 50
@@ -40,6 +42,15 @@ def served(schemas: Schemas) -> type[Model]:
             taken.clear()
             taken[folder] = schemas.take()
         return PostgresStore(schemas.server.url(taken[folder]), clock=clock)
+
+    return machine(make)
+
+
+def on_redis(server: RedisServer | ClusterServers) -> type[Model]:
+    """The model of the Redis store. A history has its prefix to itself, which is that of its folder."""
+
+    def make(clock: Clock, folder: Path) -> RedisStore:
+        return RedisStore(server.url(folder.name.replace("_", "-")), clock=clock)
 
     return machine(make)
 
@@ -90,6 +101,13 @@ def test_postgres_shows_what_memory_shows(piece, postgres_schemas):
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.parametrize("piece", range(SERVED_PIECES))
+def test_redis_shows_what_memory_shows(piece, redis_server):
+    """By way of a server that knows no transactions but its scripts."""
+    run(on_redis(redis_server), SERVED_HISTORIES // SERVED_PIECES, piece=piece)
+
+
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("piece", range(PIECES))
 def test_memory_keeps_every_promise_in_small_bites(piece, small_bites):
     """What the rules promise holds after every step, also where every step leaves something undone."""
@@ -108,6 +126,20 @@ def test_sqlite_shows_what_memory_shows_in_many_histories(piece):
 def test_postgres_shows_what_memory_shows_in_many_histories(piece, postgres_schemas):
     """By way of a server."""
     run(served(postgres_schemas), SERVED_PROOF_HISTORIES // SERVED_PROOF_PIECES)
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("piece", range(SERVED_PROOF_PIECES))
+def test_redis_shows_what_memory_shows_in_many_histories(piece, redis_server):
+    """By way of a server that knows no transactions but its scripts."""
+    run(on_redis(redis_server), SERVED_PROOF_HISTORIES // SERVED_PROOF_PIECES)
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("piece", range(SERVED_PROOF_PIECES))
+def test_a_redis_cluster_shows_what_memory_shows_in_many_histories(piece, redis_cluster):
+    """By way of three."""
+    run(on_redis(redis_cluster), SERVED_PROOF_HISTORIES // SERVED_PROOF_PIECES)
 
 
 @pytest.mark.proof

@@ -16,7 +16,8 @@ from .options import Duration
 from .queue import Queue
 
 POSTGRES = ("postgresql", "postgres")
-STORES = "a file name, sqlite:///…, postgresql://…, or memory://"
+REDIS = ("redis", "rediss", "redis+cluster", "rediss+cluster")
+STORES = "a file name, sqlite:///…, postgresql://…, redis://…, redis+cluster://…, or memory://"
 
 
 def connect(
@@ -29,8 +30,10 @@ def connect(
     join: bool = True,
     clock: Callable[[], int] | None = None,
 ) -> Queue:
-    """A queue on a store: a file name or `sqlite:///…`, `postgresql://…?schema=holdfast`, or `memory://`.
+    """A queue on a store: a file name or `sqlite:///…`, or the address of one on a server.
 
+    On a server: `postgresql://…?schema=holdfast`, `redis://…?prefix=holdfast&durability=always`,
+    `redis+cluster://host,host/?prefix=holdfast`. `memory://` is a store that lives as long as the queue.
     Nothing is opened before the first verb.
 
     `retention` is how long ended jobs are kept (a day), `lease` how long claims last unless they say
@@ -80,6 +83,10 @@ def store_maker(
         if driver is not None:
             raise BadInput("driver", driver, needed="absent: it is for SQLite")
         return _postgres(url, options)
+    if scheme in REDIS:
+        if driver is not None:
+            raise BadInput("driver", driver, needed="absent: it is for SQLite")
+        return _redis(url, options)
     raise BadInput("store", f"{scheme}://…", needed=STORES)
 
 
@@ -91,12 +98,12 @@ def store_file(url: str) -> Path | None:
 
 def is_served(url: str) -> bool:
     """Whether the store of this address is on a server."""
-    return isinstance(url, str) and url.partition("://")[0] in POSTGRES
+    return isinstance(url, str) and url.partition("://")[0] in (*POSTGRES, *REDIS)
 
 
 def migrate(url: str, *, show: bool = False) -> list[int] | str:
     """Bring the store of an address up to date, by which versions; or the SQL that would (`show`)."""
-    if not is_served(url):
+    if not isinstance(url, str) or url.partition("://")[0] not in POSTGRES:
         raise BadInput(
             "store", shown_url(url), needed="postgresql://…: other stores are brought up to date when opened"
         )
@@ -150,6 +157,19 @@ def _postgres(url: str, options: dict[str, Any]) -> Callable[[], Store]:
     # Whatever is wrong with the address is told now.
     parse(url)
     return lambda: PostgresStore(url, **options)
+
+
+def _redis(url: str, options: dict[str, Any]) -> Callable[[], Store]:
+    try:
+        from ..store.redis import RedisStore
+        from ..store.redis_url import parse
+    except ImportError as error:
+        if (error.name or "").partition(".")[0] not in ("redis", "hiredis"):
+            raise
+        raise StoreError("Redis needs redis-py: pip install 'holdfast[redis]'") from None
+    # Whatever is wrong with the address is told now.
+    parse(url)
+    return lambda: RedisStore(url, **options)
 
 
 def _sqlite(path: str, options: dict[str, Any]) -> Callable[[], Store]:

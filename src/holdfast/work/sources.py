@@ -10,7 +10,7 @@ from ..core.worker import Served
 from ..engine import look
 from ..engine.committer import Committer
 from ..engine.engine import Engine
-from ..queue.connect import store_file, store_maker
+from ..queue.connect import is_served, store_file, store_maker
 from ..store.contract import ReadTxn
 from .lanes import Lane, lanes_of
 from .messages import Found
@@ -73,10 +73,10 @@ class Sources:
 
     def _line(self, url: str) -> Committer:
         file = store_file(url)
-        if file is None:
+        if file is None and not is_served(url):
             needed = "one that other processes can see; holdfast.work(queue) works it in its own process"
             raise BadInput("store", url, needed=needed)
-        where = str(Path(file).resolve())
+        where = url if file is None else str(Path(file).resolve())
         if where not in self._lines:
             self._lines[where] = Committer(Engine(store_maker(url)(), dice=random.random))
         return self._lines[where]
