@@ -34,7 +34,7 @@ SETTINGS = {
     # So that its command stays what we gave it, by which a server that all tests share is known.
     "set-proc-title": "no",
     "repl-diskless-sync-delay": "0",
-    "enable-debug-command": "yes",
+    "enable-protected-configs": "yes",
 }
 SLOTS = 16_384
 
@@ -110,7 +110,7 @@ class RedisServer:
         self._wait()
 
     def _knows(self, name: str) -> bool:
-        return name != "enable-debug-command" or not version_of(self._program).startswith("6.")
+        return name != "enable-protected-configs" or not version_of(self._program).startswith("6.")
 
     def _wait(self) -> None:
         until = time.monotonic() + PATIENCE_S

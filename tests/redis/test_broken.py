@@ -22,11 +22,11 @@ class Load:
         self.queue = Queue(lambda: RedisStore(url), url=url)
         self.jobs = jobs
         self.added, self.done, self.doubts = set(), set(), []
+        # What is wrong in the end, and how the jobs ended.
+        self.left, self.states = [], {}
         self.half = threading.Event()
-        self._stop = threading.Event()
-        self._threads = [
-            threading.Thread(target=run) for run in (self._add, self._add, self._work, self._work)
-        ]
+        self._adders = [threading.Thread(target=self._add) for _ in range(2)]
+        self._threads = [*self._adders, *(threading.Thread(target=self._work) for _ in range(2))]
 
     def start(self):
         """Let them go."""
@@ -37,7 +37,6 @@ class Load:
         """Wait until all is added, and all of it worked off."""
         for thread in self._threads:
             thread.join()
-        self._stop.set()
 
     def _add(self):
         for n in range(self.jobs // 2):
@@ -50,11 +49,10 @@ class Load:
                 self.half.set()
 
     def _work(self):
-        idle = 0
-        while idle < 3:
+        job = None
+        while job is not None or any(thread.is_alive() for thread in self._adders):
             try:
                 job = self.queue.next(wait=0.5, renew=False, lease=300)
-                idle = 0 if job is not None else idle + 1
                 if job is not None:
                     job.done(1)
                     self.done.add(job.id)

@@ -110,7 +110,7 @@ def test_somebody_who_is_faster_makes_a_batch_begin_anew(redis_url, clock):
         (lambda txn: txn.archived([9]), lambda txn: txn.archive([following(a_job(5))], keep=True)),
     ]
     for n, (read, write) in enumerate(changes):
-        tries = []
+        tries: list[int] = []
 
         def fn(txn, read=read, write=write, tries=tries, n=n):
             read(txn)

@@ -16,13 +16,11 @@ from collections.abc import Callable
 from time import sleep
 from typing import Any, TypeVar
 
-from redis.exceptions import RedisError
-
 from ..core.errors import BadInput, Conflict, HoldfastError, StoreError, Unavailable
 from .clock import Clock, monotonic_s
 from .contract import ReadTxn, Txn
 from .redis_commit import Commit
-from .redis_faults import Lost, faults, is_lost
+from .redis_faults import FAULTS, Lost, faults, is_lost
 from .redis_keys import Keys
 from .redis_lane import LANE_MS, Lane, Lanes
 from .redis_link import COMMIT, SETTLE, link_to
@@ -118,7 +116,8 @@ class RedisStore:
                 sleep(random.uniform(0, min(CONFLICT_NAP_S * tries, LONGEST_CONFLICT_NAP_S)))
             except Lost:
                 # An address that never led anywhere is told at once.
-                if not self._was_open or self._closed or monotonic_s() + nap_s >= until_s:
+                known = self._was_open or self._link.is_found
+                if not known or self._closed or monotonic_s() + nap_s >= until_s:
                     raise
                 self._drop()
                 sleep(nap_s)
@@ -130,7 +129,7 @@ class RedisStore:
         self._wake.hush()
         try:
             self._link.drop()
-        except (RedisError, OSError):
+        except FAULTS:
             pass
 
     def _attempt(self, fn: Callable[[Txn], T], *, careful: bool, timed: bool) -> T:
@@ -176,7 +175,7 @@ class RedisStore:
         waiting = waiting_words(server, self.address, REPLICAS_MS) if writes else None
         try:
             replies = self._link.many([*commands, waiting] if waiting else commands)
-        except (RedisError, OSError) as error:
+        except FAULTS as error:
             if not writes or not is_lost(error):
                 raise
             if self._was_committed(lane):
@@ -199,7 +198,7 @@ class RedisStore:
             try:
                 self._drop()
                 return bool(self._link.call(*SETTLE.words([lane.key], lane.number, LANE_MS)))
-            except (RedisError, OSError, StoreError):
+            except (*FAULTS, StoreError):
                 # Not back yet.
                 sleep(FIRST_NAP_S)
         raise Unavailable(
@@ -220,7 +219,7 @@ class RedisStore:
     def _give_back(self, txn: RedisTxn) -> None:
         try:
             txn.give_back()
-        except (RedisError, OSError):
+        except FAULTS:
             # Whoever looks after their time will.
             pass
 

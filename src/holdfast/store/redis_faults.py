@@ -12,8 +12,14 @@ from redis import exceptions as e
 from ..core.errors import HoldfastError, StoreError, StoreFull, Unavailable
 from .redis_url import Address
 
-# What a server says that will be back.
-AWAY = ("LOADING", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "BUSY", "NOREPLICAS", "UNBLOCKED", "MOVED", "ASK")
+# All that the library, and what is beneath it, may raise.
+FAULTS = (e.RedisError, e.RedisClusterException, OSError)
+# What a server says that will be back: by the class that the client gives it, and by its first word.
+LOST = (
+    *(e.ConnectionError, e.TimeoutError, e.ClusterDownError, e.MasterDownError, e.TryAgainError),
+    *(e.MovedError, e.AskError, e.RedisClusterException, OSError),
+)
+AWAY = ("LOADING", "BUSY", "NOREPLICAS", "UNBLOCKED", "TRYAGAIN", "CLUSTERDOWN")
 
 
 class Lost(Unavailable):
@@ -25,10 +31,8 @@ def faults(address: Address) -> Iterator[None]:
     """Translate what Redis says. Its own error is not shown along: it may tell what was sent."""
     try:
         yield
-    except e.RedisError as error:
+    except FAULTS as error:
         raise told(error, address) from None
-    except OSError as error:
-        raise Lost(_lost(address.shown, str(error))) from None
 
 
 def told(error: Exception, address: Address) -> Exception:
@@ -46,8 +50,7 @@ def is_lost(error: Exception) -> bool:
     """Whether it is the connection, or the server behind it, that failed."""
     if isinstance(error, e.AuthenticationError | e.AuthorizationError):
         return False
-    lost = (e.ConnectionError, e.TimeoutError, e.ClusterDownError, e.RedisClusterException, OSError)
-    return isinstance(error, lost) or said(error).startswith(AWAY)
+    return isinstance(error, LOST) or said(error).startswith(AWAY)
 
 
 def said(error: Exception) -> str:

@@ -24,6 +24,7 @@ from redis.exceptions import (
     RedisClusterException,
     RedisError,
     ResponseError,
+    TryAgainError,
 )
 from redis.retry import Retry
 
@@ -61,6 +62,11 @@ class Link:
     def __init__(self, address: Address) -> None:
         self._address = address
         self._client: Any = None
+
+    @property
+    def is_found(self) -> bool:
+        """Whether the address is known to lead somewhere, although our server may not answer just now."""
+        return False
 
     def _options(self) -> dict[str, Any]:
         address = self._address
@@ -137,6 +143,11 @@ class Clustered(Link):
         self._key = key
         self._cluster: Any = None
 
+    @property
+    def is_found(self) -> bool:
+        """Whether there is a cluster: then the node that has our slot will be there."""
+        return self._cluster is not None
+
     def server(self) -> Any:
         """The client of the node that has our slot."""
         if self._client is None:
@@ -159,19 +170,14 @@ class Clustered(Link):
                 return super().many(commands)
             except MovedError:
                 self.drop()
+            except TryAgainError:
+                # On its way: some of its keys are here, some there.
+                sleep(NAP_S)
             except AskError as error:
                 try:
                     return self._asked(error, commands)
-                except RedisError as refused:
-                    # On its way: some of its keys are here, some there.
-                    if not str(refused).startswith("TRYAGAIN") and not isinstance(
-                        refused, MovedError | AskError
-                    ):
-                        raise
-            except RedisError as error:
-                if not str(error).startswith("TRYAGAIN"):
-                    raise
-            sleep(NAP_S)
+                except (MovedError, AskError, TryAgainError):
+                    sleep(NAP_S)
         raise RedisClusterException("TRYAGAIN the slot of the store is being moved")
 
     def _asked(self, error: AskError, commands: Sequence[Words]) -> list[Any]:
@@ -192,7 +198,7 @@ class Clustered(Link):
         if self._cluster is not None:
             try:
                 self._cluster.nodes_manager.initialize()
-            except RedisError:
+            except (RedisError, RedisClusterException):
                 # Nobody is there; the next time from the addresses that were given.
                 self._cluster.close()
                 self._cluster = None

@@ -2,9 +2,8 @@
 
 import os
 
-from redis.exceptions import RedisError
-
 from .clock import monotonic_s
+from .redis_faults import FAULTS
 from .redis_keys import Keys
 from .redis_link import Link
 
@@ -32,7 +31,7 @@ class Presence:
         if self._names and monotonic_s() - self._renewed_s > RENEWED_S and self._pid == os.getpid():
             try:
                 self._renew()
-            except (RedisError, OSError):
+            except FAULTS:
                 # The server is away; the next time.
                 pass
 
@@ -42,7 +41,7 @@ class Presence:
         if names and self._pid == os.getpid():
             try:
                 self._link.many([(b"DEL", self._keys.here(name)) for name in names])
-            except (RedisError, OSError):
+            except FAULTS:
                 pass
 
     def _renew(self) -> None:

@@ -10,9 +10,8 @@ import select
 import threading
 from typing import Any
 
-from redis.exceptions import RedisError
-
 from .clock import monotonic_s
+from .redis_faults import FAULTS
 from .redis_keys import Keys
 from .redis_link import Link
 
@@ -64,7 +63,7 @@ class Wake:
             else:
                 try:
                     mouth.read_response()
-                except RedisError:
+                except FAULTS:
                     mouth.disconnect()
             mouth.send_command(b"PUBLISH", self._keys.channel, self.name)
 
@@ -119,7 +118,7 @@ class Wake:
                 self._drain(pipe)
                 return True
             return self._told() if ready else self._changed()
-        except (RedisError, OSError, ValueError, AttributeError):
+        except (*FAULTS, ValueError, AttributeError):
             # Whoever looks meets the same, and has somebody to tell.
             self._forget()
             ready, _, _ = select.select([pipe], [], [], min(left_s, AWAY_S))
