@@ -84,13 +84,22 @@ class RedisStore:
                 if self._closed:
                     raise Unavailable(f"{self.address.shown} was closed")
                 server = look(self._link, self._keys)
-                check_server(server, self.address)
+                self._check(server)
                 check_layout(self._link, self._keys, self.address)
                 self._heard = (server.now_ms, monotonic_s())
                 if not self._was_open:
                     self._wake.opened(server.tick)
                 self._server, self._was_open = server, True
         return server
+
+    def _check(self, server: Server) -> None:
+        try:
+            check_server(server, self.address)
+        except StoreError as error:
+            if self._was_open:
+                # It could be used before: perhaps a replica is being promoted, or another is on its way.
+                raise Lost(str(error)) from None
+            raise
 
     # Batches
 
