@@ -66,6 +66,12 @@ def redis_server() -> Iterator[RedisServer]:
         server.close()
 
 
+@pytest.fixture
+def redis_url(redis_server: RedisServer) -> str:
+    """The address of an empty store in Redis."""
+    return redis_server.url()
+
+
 @pytest.fixture(scope="session")
 def redis_cluster() -> Iterator[ClusterServers]:
     """A Redis Cluster of three masters with replicas for all tests of this process."""

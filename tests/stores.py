@@ -12,6 +12,8 @@ from holdfast.store.sqlite import SqliteStore
 from holdfast.testing.doubles import SharedMemory
 
 Open = Callable[[], Store]
+# The fixtures of addresses of empty stores on servers.
+SERVED = ["postgres_url", "redis_url"]
 
 
 def _memory(_request: pytest.FixtureRequest, clock: Clock) -> Open:

@@ -9,12 +9,6 @@ from tests.redis_servers import redis_or_skip
 
 
 @pytest.fixture
-def redis_url(redis_server):
-    """The address of an empty store."""
-    return redis_server.url()
-
-
-@pytest.fixture
 def store(redis_url):
     """An empty store."""
     store = RedisStore(redis_url)

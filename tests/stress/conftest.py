@@ -18,9 +18,9 @@ def tell(capsys: pytest.CaptureFixture[str], request: pytest.FixtureRequest) -> 
     return say
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=["sqlite", "postgres", "redis"])
 def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """The address of an empty store that processes can share, of each kind."""
-    if request.param == "postgres":
-        return str(request.getfixturevalue("postgres_url"))
+    if request.param != "sqlite":
+        return str(request.getfixturevalue(f"{request.param}_url"))
     return str(tmp_path / "jobs.db")
