@@ -193,3 +193,17 @@ def test_large_bodies_are_written_before_and_belong_to_nobody_if_the_batch_fails
         store.run(lambda txn: txn.remove(list(txn.load([1]).values())))
         assert kept() == []
         assert client.keys(f"{base}stage:*") == []
+
+
+def test_what_somebody_has_taken_stands_in_nobodys_way(store, redis_url):
+    """However many: one who claims by task gets the next."""
+    add(store, *(a_job(n) for n in range(1, 101)))
+
+    def fn(txn):
+        taken = txn.claim(ClaimQuery(owner=1, now_ms=NOW_MS, limit=90))
+        if len(taken) == 90:
+            assert ids(claim(store, owner=2, tasks=("t",), tenant="", limit=2)) == [91, 92]
+        return taken
+
+    assert len(store.run(fn)) == 90
+    assert ids(claim(store, tasks=("t",), limit=99)) == list(range(93, 101))

@@ -114,11 +114,10 @@ class RedisStore:
             try:
                 with faults(self.address):
                     return attempt(tries, timed)
-            except Behind as error:
-                tries += 1
-                timed = timed and self._caught_up(error.at_ms)
             except Conflict as error:
                 tries += 1
+                if isinstance(error, Behind):
+                    timed = timed and self._caught_up(error.at_ms)
                 if tries >= TRIES or monotonic_s() >= until_s:
                     text = f"a batch was done {tries} times, and each time something had changed ({error})"
                     raise Unavailable(f"{self.address.shown}: {text}") from None

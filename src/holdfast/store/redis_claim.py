@@ -20,8 +20,6 @@ from .redis_link import CLAIM, PAGE, TAKE, Words
 
 # Beyond this many queues a claim goes through all READY jobs instead.
 MOST_PAIRS = 256
-# So many more than are wanted are looked at: others may have taken the first of a queue a moment ago.
-EXTRA = 16
 # Where jobs are looked at one by one, so many at once.
 PAGE_JOBS = 2_000
 # Taken, and its record not written by then: put back by whoever looks.
@@ -122,7 +120,8 @@ class Taker:
             for word in (places[order], places[keys.everyone(mock=mock)], min(most, limit))
         ]
         until_ms = self._batch.now_ms + TAKEN_MS
-        ranks = (self._low, self._high, EXTRA + len(self._batch.draft.jobs))
+        # Those that we have moved ourselves may stand before the others.
+        ranks = (self._low, self._high, len(self._batch.draft.jobs))
         words = CLAIM.words([*orders, *list(places)[len(orders) :]], until_ms, limit, *ranks, *plan)
         return self._taken(*self._batch.ask([words]))
 

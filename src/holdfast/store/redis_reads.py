@@ -259,26 +259,26 @@ class RedisReads(RedisNames):
         (values,) = self.ask([(b"HMGET", self.keys.counts, *map(k.count_field, fields))])
         places = {field.place for field, value in zip(fields, values, strict=True) if value is not None}
         for place in sorted(places):
-            jobs = (
-                self.first(place, rank.LAST, k.ALL)
-                if place is not Place.READY
-                else self._queued(tenant, task, mock)
+            order = (
+                self.keys.queue(tenant, task, mock=mock) if place is Place.READY else self.keys.rows[place]
             )
-            same = (job.id for job in jobs if (job.tenant, job.task, job.mock) == (tenant, task, mock))
-            if (found := next(same, None)) is not None:
+            if (found := self._named_in(order, (tenant, task, mock, place))) is not None:
                 return found
         return None
 
-    def _queued(self, tenant: str, task: str, mock: bool) -> list[Job]:
-        return self.row(
-            [self.keys.queue(tenant, task, mock=mock)],
-            (b"-inf", b"+inf", "BYSCORE"),
-            match=lambda job: (
-                (job.tenant, job.task, job.mock, job.place) == (tenant, task, mock, Place.READY)
-            ),
-            by=_spot,
-            limit=1,
-        )
+    def _named_in(self, order: bytes, named: tuple[str, str, bool, Place]) -> int | None:
+        """The first of an order that is so named."""
+        own = [job for job in self.draft.standing([order]).values() if _name(job) == named]
+        skip = 0
+        while True:
+            words = (b"-inf", b"+inf", "BYSCORE", "LIMIT", skip, LISTED)
+            members, raws = self.page(order, self.keys.jobs, *words)
+            there = [k.read_job(raw) for raw in raws if raw is not None]
+            same = (job for job in there if _name(job) == named and job.id not in self.draft.jobs)
+            if (found := next(same, None)) is not None or len(members) < LISTED:
+                jobs = own if found is None else [*own, found]
+                return min(jobs, key=_spot).id if jobs else None
+            skip += LISTED
 
     # Moments and turns
 
@@ -333,6 +333,10 @@ class RedisReads(RedisNames):
 
 def _spot(job: Job) -> tuple[int, ...]:
     return job.rank, job.id
+
+
+def _name(job: Job) -> tuple[str, str, bool, Place]:
+    return job.tenant, job.task, job.mock, job.place
 
 
 def _id(job: Job) -> tuple[int, ...]:

@@ -15,10 +15,29 @@
 -- Replies  ids, records and bodies in turn · the last turn · 1 if there may be more
 local limit, extra = tonumber(ARGV[2]), tonumber(ARGV[5])
 local found, more = {}, 0
+
+-- The first ids of an order with their ranks. One that somebody has taken from the order of all goes from this
+-- one too, so that it stands in nobody's way; whoever puts it back puts it into both.
+local function first(order, all, page)
+  while true do
+    local ids = redis.call('ZRANGEBYSCORE', order, ARGV[3], ARGV[4], 'WITHSCORES', 'LIMIT', 0, page)
+    local stale = false
+    for n = 1, order == all and 0 or #ids, 2 do
+      if not redis.call('ZSCORE', all, ids[n]) then
+        redis.call('ZREM', order, ids[n])
+        stale = true
+      end
+    end
+    if not stale then
+      return ids
+    end
+  end
+end
+
 for at = 6, #ARGV, 3 do
   local order, all, most = tonumber(ARGV[at]), tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2])
   local page = math.min(limit, most) + extra
-  local ids = redis.call('ZRANGEBYSCORE', KEYS[order], ARGV[3], ARGV[4], 'WITHSCORES', 'LIMIT', 0, page)
+  local ids = first(KEYS[order], KEYS[all], page)
   if #ids == 2 * page then
     more = 1
   end
@@ -38,7 +57,7 @@ for _, one in ipairs(found) do
   if #taken >= limit then
     break
   end
-  -- Whoever takes it from the order of all has it; in the others it may stand a little longer.
+  -- Whoever takes it from the order of all has it.
   if (of[one.source] or 0) < one.most and redis.call('ZREM', KEYS[one.all], one.id) == 1 then
     if one.order ~= one.all then
       redis.call('ZREM', KEYS[one.order], one.id)
