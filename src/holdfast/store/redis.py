@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 from ..core.errors import BadInput, Conflict, HoldfastError, StoreError, Unavailable
 from .clock import Clock, monotonic_s
 from .contract import ReadTxn, Txn
+from .redis_calm import Calm
 from .redis_commit import Commit
 from .redis_faults import FAULTS, Lost, faults, is_lost
 from .redis_keys import Keys
@@ -69,6 +70,7 @@ class RedisStore:
         self._closed = False
         # What the server's clock said last, and when that was by ours.
         self._heard: tuple[int, float] | None = None
+        self._calm = Calm(self._keys)
         self._mine: Mine = {}
         self._settled: Settled = {}
         self._lock = threading.Lock()
@@ -146,7 +148,8 @@ class RedisStore:
         if careful:
             self._mine = {}
         known = Known(self._mine, self._settled) if not careful else Known({}, {})
-        txn = RedisTxn(self._link, self._keys, self.now_ms(), known=known, careful=careful, timed=timed)
+        how = {"careful": careful, "timed": timed}
+        txn = RedisTxn(self._link, self._keys, self.now_ms(), known=known, calm=self._calm, **how)
         lane = self._lanes.take()
         try:
             result = fn(txn)
@@ -174,6 +177,7 @@ class RedisStore:
         txn.taken.clear()
         if writes:
             lane.last = numbers[0]
+            self._calm.wrote()
             self._remember(commit)
         self._settled = txn.settled()
 

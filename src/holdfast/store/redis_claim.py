@@ -185,6 +185,8 @@ class Taker:
     def _sources(self) -> list[Source] | None:
         """Where to take from; None: there are too many queues to go by."""
         query, keys = self._query, self._batch.keys
+        if self._batch.roster == []:
+            return []
         plain = query.tenant is None and query.tenants is None and query.tasks is None and query.glob is None
         if plain and not query.passing and not query.picks:
             kinds = (False, True) if query.mock else (False,)

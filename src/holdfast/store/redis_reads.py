@@ -12,6 +12,7 @@ from ..core.limits import DomainKey
 from . import redis_keys as k
 from . import turns
 from .contract import CountKey, JobFilter, Moments, Waiting, WaitingQuery
+from .redis_calm import Heads, scored
 from .redis_draft import Stamped
 from .redis_keys import member
 from .redis_link import PAGE, Words
@@ -39,7 +40,7 @@ _PLACES = {
 class RedisReads(RedisNames):
     """A view of a store; see `ReadTxn` for what each verb promises."""
 
-    _heads: dict[bytes, list[tuple[int, bytes]]] | None = None
+    _heads: Heads | None = None
     # All queues that have READY jobs, if they were looked at and are few.
     roster: list[bytes] | None = None
 
@@ -305,8 +306,7 @@ class RedisReads(RedisNames):
             self.roster = replies[-1] if len(replies[-1]) <= ROSTER else None
         self._heads, self._looked_at = {}, count
         for order, flat in zip(orders, replies, strict=False):
-            scores = [int(float(score)) for score in flat[1::2]]
-            self._heads[order] = list(zip(scores, flat[::2], strict=True))
+            self._heads[order] = scored(flat)
 
     _looked_at = 0
 

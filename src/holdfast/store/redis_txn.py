@@ -19,12 +19,13 @@ from ..core.limits import Domain, DomainKey
 from ..core.unique import Unique, UniqueKey
 from . import redis_keys as k
 from . import turns
-from .contract import ClaimQuery, CountKey, LogRow, leased
+from .contract import ClaimQuery, CountKey, LogRow, Moments, leased
+from .redis_calm import Calm
 from .redis_claim import Taker
 from .redis_draft import Stamped
 from .redis_keys import Keys, member
 from .redis_link import GIVE_BACK, Link
-from .redis_reads import RedisReads
+from .redis_reads import HEADS, ROSTER, RedisReads
 
 # Kinds of records that hardly ever change.
 SETTLED = ("setting",)
@@ -58,11 +59,13 @@ class RedisTxn(RedisReads):
         now_ms: int,
         *,
         known: "Known",
+        calm: Calm,
         careful: bool,
         timed: bool,
     ) -> None:
         super().__init__(link, keys, now_ms)
         self._mine, self._settled = known
+        self._calm = calm
         self._careful = careful
         # Whether the time is the server's, which all go by; not that of a test.
         self._timed = timed
@@ -81,6 +84,23 @@ class RedisTxn(RedisReads):
         """Nobody goes by an earlier moment than the one before him."""
         if self._timed and at_ms > self.now_ms:
             raise Behind(at_ms)
+
+    def moments(self) -> Moments:
+        """When something becomes true by itself; for one who is idle as it was, unless somebody committed."""
+        if self._heads is None and self._calm.is_idle:
+            sight = self._calm.sight
+            if sight is None or self.ask([(b"GET", self.keys.tick)]) != [sight.tick]:
+                sight = self._calm.saw(self.ask(self._calm.words(HEADS, ROSTER)), ROSTER)
+            self._heads, self._looked_at, self.roster = dict(sight.heads), HEADS, sight.roster
+            for kind, (version, found) in sight.kinds.items():
+                if kind not in self.seen.kinds:
+                    self.see_kind(kind, version, found)
+        return super().moments()
+
+    def _is_before(self, order: bytes, moment: int) -> bool:
+        """Whether an order may have anything up to a moment, as far as was looked."""
+        head = (self._heads or {}).get(order)
+        return head is None or (bool(head) and head[0][0] <= moment)
 
     def trust(self, kind: str, names: Collection[str]) -> None:
         """A setting is as we last saw it, which the commit checks: every batch asks for one."""
@@ -188,7 +208,7 @@ class RedisTxn(RedisReads):
         old = [job for job in self.draft.archive.values() if job is not None]
         old = [job for job in old if job.finished_at < before_ms and tenant in (None, job.tenant)]
         keys, skip, page, theirs = self.keys, 0, limit + len(self.draft.archive), 0
-        while theirs < limit:
+        while theirs < limit and self._is_before(keys.archive_ends, before_ms):
             words = (b"-inf", b"(%d" % before_ms, "BYSCORE", "LIMIT", skip, page)
             members, raws = self.page(keys.archive_ends, keys.archive, *words)
             for name, raw in zip(members, raws, strict=True):
@@ -254,8 +274,10 @@ class RedisTxn(RedisReads):
 
     def lapse_unique(self, up_to: int, limit: int) -> int:
         """Set free the keys whose time is over."""
-        words = (self.keys.unique_lapses, 1, up_to, "LIMIT", 0, limit + len(self.draft.uniques))
-        (names,) = self.ask([(b"ZRANGEBYSCORE", *words)])
+        names: list[bytes] = []
+        if self._is_before(self.keys.unique_lapses, up_to):
+            words = (self.keys.unique_lapses, 1, up_to, "LIMIT", 0, limit + len(self.draft.uniques))
+            (names,) = self.ask([(b"ZRANGEBYSCORE", *words)])
         keys = [_unique_key(name) for name in names]
         held = self.find_unique(dict.fromkeys([*keys, *self.draft.uniques]))
         over = [key for key, holder in held.items() if 0 < holder.until_ms <= up_to][:limit]

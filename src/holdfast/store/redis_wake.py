@@ -16,7 +16,7 @@ from .redis_keys import Keys
 from .redis_link import Link
 
 # How often one who waits looks by itself, and how long it sleeps while the server is away.
-LOOKING_S, AWAY_S = 10.0, 1.0
+LOOKING_S, AWAY_S = 30.0, 1.0
 
 
 class Wake:
