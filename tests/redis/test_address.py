@@ -3,6 +3,7 @@
 import shutil
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,8 @@ from holdfast.store.redis import RedisStore
 from holdfast.store.redis_open import Server, check_server, look
 from holdfast.store.redis_url import parse
 from holdfast.testing.stores.making import a_job, add
-from tests.redis_servers import redis_or_skip, until
+from tests.programs import or_skip, program
+from tests.redis_servers import free_port, redis_or_skip, until
 from tests.store.helpers import SRC, all_ids
 
 SECRET = "s3cr3t-word"
@@ -235,3 +237,25 @@ def test_without_the_library_the_line_that_installs_it_is_told():
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, env={"PYTHONPATH": str(SRC)})
 
     assert "pip install 'holdfast[redis]'" in done.stderr
+
+
+def test_a_store_is_reached_by_tls(tmp_path):
+    """With a certificate that is checked; by one that is not known it is refused."""
+    openssl = or_skip(lambda: program("openssl", "openssl"), what="BY TLS")
+    key, certificate, port = tmp_path / "key.pem", tmp_path / "cert.pem", free_port()
+    words = ["-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
+    words += ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(certificate)]
+    subprocess.run([openssl, "req", *words], check=True, capture_output=True, timeout=60)
+    files: dict[str, Any] = {
+        "tls_cert_file": str(certificate),
+        "tls_key_file": str(key),
+        "tls_ca_cert_file": str(certificate),
+    }
+    server = redis_or_skip(tls_port=str(port), tls_auth_clients="no", **files)
+    try:
+        url = f"rediss://127.0.0.1:{port}/0?prefix=tls"
+        with holdfast.connect(f"{url}&ssl_ca_certs={certificate}") as queue:
+            assert queue.add("work").id
+        assert "certificate verify failed" in told(url, Unavailable)
+    finally:
+        server.close()

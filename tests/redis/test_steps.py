@@ -1,5 +1,7 @@
 """Between any two steps of a claim or a commit: what is left, and who puts it right."""
 
+import os
+
 import pytest
 
 from holdfast.core.errors import Conflict
@@ -207,3 +209,38 @@ def test_what_somebody_has_taken_stands_in_nobodys_way(store, redis_url):
 
     assert len(store.run(fn)) == 90
     assert ids(claim(store, tasks=("t",), limit=99)) == list(range(93, 101))
+
+
+def test_a_forked_process_does_not_take_its_parents_commits_for_its_own(store):
+    """Its lanes are new: with those of its parent its first commit would seem to be done already."""
+    add(store, a_job(1))
+    add(store, a_job(2))
+    child = os.fork()
+    if child == 0:
+        try:
+            add(store, a_job(3))
+        finally:
+            os._exit(0)
+    add(store, a_job(4))
+    os.waitpid(child, 0)
+
+    assert all_ids(store) == [1, 2, 3, 4]
+
+
+def test_a_staged_body_that_is_gone_leaves_the_batch_undone(store, redis_server):
+    """Nothing of it is written; it is done again with the body."""
+    large = "x" * (INLINE_BYTES + 1)
+    store.run(lambda txn: txn.insert([(a_job(1), large)]))
+    many = store._link.many
+    sent = []
+
+    def without(commands):
+        sent.append(len(commands))
+        return many(commands[1:] if len(sent) == 1 else commands)
+
+    store._link.many = without
+    store.run(lambda txn: txn.put_bodies({1: "y" * len(large)}))
+    del store._link.many
+
+    assert sent[0] == sent[-1] == 2
+    assert store.read(lambda txn: txn.bodies([1])) == {1: "y" * len(large)}

@@ -5,6 +5,7 @@ with the rest, and refuses a commit whose number does not follow the last one. S
 however often it is sent, and one that is still on its way when its lane is cut off is never done.
 """
 
+import os
 import secrets
 import threading
 
@@ -38,10 +39,14 @@ class Lanes:
         self._keys = keys
         self._free: list[Lane] = []
         self._lock = threading.Lock()
+        self._pid = os.getpid()
 
     def take(self) -> Lane:
         """A lane for one commit."""
         with self._lock:
+            if self._pid != os.getpid():
+                # A fork's child: these are its parent's, whose next numbers would be taken for ours.
+                self._pid, self._free = os.getpid(), []
             return self._free.pop() if self._free else Lane(self._keys)
 
     def give(self, lane: Lane) -> None:

@@ -101,6 +101,6 @@ class Plan:
             tallies.append((self.at(table), self.at(roster) if roster else 0, len(flat) // 2, *flat))
         gone = [(self.at(key),) for key in self._gone]
         staged = [(self.at(before), self.at(after)) for before, after in self._staged]
-        parts: list[list[tuple[Any, ...]]] = [checks, gone, staged, writes, tallies]
+        parts: list[list[tuple[Any, ...]]] = [checks, staged, gone, writes, tallies]
         parts += [self._lanes, self._tenants, self._turns]
         return [word for part in parts for words in ((len(part),), *part) for word in words]

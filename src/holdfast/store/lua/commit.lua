@@ -15,8 +15,8 @@
 --   checks   sort key count fields… expected…   sort 1: values begin with what is expected · 2: are equal to it ·
 --                                               3: are not there, and nothing is expected ·
 --                                               4: an order has as many members as expected, of one field ""
---   gone     key                                that is to go
 --   staged   from to                            a body that was written before, and now belongs to somebody
+--   gone     key                                that is to go
 --   writes   command key count words…
 --   tallies  hash roster count (field difference)…   what comes to zero goes, from the roster (0: none) too
 --   lanes    lane task tasks turn               that were served
@@ -79,13 +79,20 @@ if only_look then
   return 'OK'
 end
 
+local staged = {}
+for n = 1, count() do
+  staged[n] = {key(), key()}
+  if redis.call('EXISTS', staged[n][1]) == 0 then
+    return staged[n][1]
+  end
+end
+-- From here on nothing can fail.
 for _ = 1, count() do
   redis.call('UNLINK', key())
 end
-for _ = 1, count() do
-  local from, to = key(), key()
-  redis.call('RENAME', from, to)
-  redis.call('PERSIST', to)
+for _, one in ipairs(staged) do
+  redis.call('RENAME', one[1], one[2])
+  redis.call('PERSIST', one[2])
 end
 for _ = 1, count() do
   local command, table, words = word(), key(), count()
