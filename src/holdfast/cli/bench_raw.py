@@ -57,4 +57,15 @@ def _sqlite(url: str | None, folder: Path | None) -> Side:
     return SqliteSide(url, folder)
 
 
-SIDES: dict[str, Callable[[str | None, Path | None], Side]] = {"sqlite": _sqlite}
+def _redis(url: str | None, _folder: Path | None) -> Side:
+    from .bench_raw_redis import RedisSide
+
+    return RedisSide(url)
+
+
+SIDES: dict[str, Callable[[str | None, Path | None], Side]] = {
+    "sqlite": _sqlite,
+    "redis": _redis,
+    "rediss": _redis,
+    "redis+cluster": _redis,
+}
