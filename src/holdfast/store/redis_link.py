@@ -9,6 +9,7 @@ told SCRIPT FLUSH.
 """
 
 import hashlib
+import os
 from collections.abc import Sequence
 from importlib.resources import files
 from time import sleep
@@ -62,6 +63,9 @@ class Link:
     def __init__(self, address: Address) -> None:
         self._address = address
         self._client: Any = None
+        # Connections that nobody uses just now, and whose they are.
+        self._free: list[Any] = []
+        self._free_of: tuple[Any, int] | None = None
 
     @property
     def is_found(self) -> bool:
@@ -108,8 +112,7 @@ class Link:
         """The replies to commands, errors among them."""
         if asking:
             commands = [words for one in commands for words in ((b"ASKING",), one)]
-        pool = client.connection_pool
-        connection = pool.get_connection()
+        connection = self._taken(client.connection_pool)
         try:
             # Not by the client's own verbs: half of the time of a small command goes by inside them.
             connection.send_packed_command(connection.pack_commands(commands))
@@ -119,11 +122,29 @@ class Link:
             connection.disconnect()
             raise
         finally:
-            pool.release(connection)
+            self._given(client.connection_pool, connection)
         return replies[1::2] if asking else replies
+
+    def _taken(self, pool: Any) -> Any:
+        """A connection for one round trip. The pool would look each time whether it still stands."""
+        if self._free_of != (pool, os.getpid()):
+            # Another node's, or those of a parent: left where they are.
+            self._free, self._free_of = [], (pool, os.getpid())
+        try:
+            return self._free.pop()
+        except IndexError:
+            return pool.get_connection()
+
+    def _given(self, pool: Any, connection: Any) -> None:
+        if self._free_of == (pool, os.getpid()):
+            self._free.append(connection)
+        else:
+            pool.release(connection)
 
     def drop(self) -> None:
         """Forget connections that may lead nowhere."""
+        for connection in self._free:
+            connection.disconnect()
         if self._client is not None:
             self._client.connection_pool.disconnect(inuse_connections=False)
 
