@@ -1,6 +1,9 @@
 """How often the server is asked: round trips of the common verbs, and what an idle process costs."""
 
+import os
 import random
+import subprocess
+import sys
 from contextlib import contextmanager
 
 import pytest
@@ -8,6 +11,7 @@ import pytest
 from holdfast.core import commands as c
 from holdfast.engine.engine import Engine
 from holdfast.store.redis import RedisStore
+from tests.store.helpers import SRC
 
 ADD = c.Add(jobs=(c.NewJob(task="t", data="{}"),))
 CLAIM = c.Claim(limit=1, lease_ms=60_000, tenant="")
@@ -80,3 +84,32 @@ def finish_all(engine):
     """What finishes the one job that there is."""
     engine.execute([ADD])
     return finish(engine)
+
+
+def test_workers_and_the_bench_run_on_a_server(redis_server):
+    """A supervisor with an executor works a store off; what was made for it is gone afterwards."""
+    command = [
+        sys.executable,
+        "-m",
+        "holdfast",
+        "bench",
+        "drain",
+        "add_many",
+        "--scale",
+        "0.01",
+        "--rounds",
+        "1",
+    ]
+    environment = os.environ | {"PYTHONPATH": str(SRC)}
+    done = subprocess.run(
+        [*command, "--store", redis_server.url()],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        env=environment,
+    )
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "drain by 1 executor" in done.stdout
+    with redis_server.client() as client:
+        assert client.keys("*bench-*") == []

@@ -69,8 +69,8 @@ def _refused(where: str, text: str) -> HoldfastError:
 
 def _no_right(where: str, text: str) -> HoldfastError:
     return StoreError(
-        f"{where} does not allow that ({text}); the user needs +@all -@dangerous +info +config|get on the "
-        "store's keys and channels: see docs/redis.md"
+        f"{where} does not allow that ({text}); the user needs the rights that docs/redis.md lists, on the "
+        "store's keys and its channel"
     )
 
 
