@@ -84,8 +84,8 @@ class RedisNames:
 
     def find_unique(self, keys: Collection[UniqueKey]) -> dict[UniqueKey, Unique]:
         """Who holds these keys, also where `until_ms` has passed."""
-        known = self.draft.uniques.keys() | self.seen.uniques.keys()
-        if missing := [key for key in dict.fromkeys(keys) if key not in known]:
+        own, seen = self.draft.uniques, self.seen.uniques
+        if missing := [key for key in dict.fromkeys(keys) if key not in own and key not in seen]:
             (values,) = self.ask([(b"HMGET", self.keys.unique, *(joined(*key) for key in missing))])
             self.seen.uniques |= dict(zip(missing, values, strict=True))
         found = {key: self._holder(key) for key in keys}
@@ -101,8 +101,8 @@ class RedisNames:
 
     def domains(self, keys: Collection[DomainKey]) -> dict[DomainKey, Domain]:
         """What is kept of these domains."""
-        known = self.draft.domains.keys() | self.seen.domains.keys()
-        if missing := [key for key in dict.fromkeys(keys) if key not in known]:
+        own, seen = self.draft.domains, self.seen.domains
+        if missing := [key for key in dict.fromkeys(keys) if key not in own and key not in seen]:
             # Of one that becomes limited its jobs are counted next: most often there are none.
             crowds = [(b"ZCARD", self.keys.domain(key)) for key in missing]
             fields = (b"HMGET", self.keys.domains, *(joined(*key) for key in missing))

@@ -79,8 +79,8 @@ class RedisReads(RedisNames):
 
     def archived(self, ids: Collection[int]) -> dict[int, Job]:
         """The archived jobs among these."""
-        known = self.seen.archive.keys() | self.draft.archive.keys()
-        if unseen := [id for id in dict.fromkeys(ids) if id not in known]:
+        own, seen = self.draft.archive, self.seen.archive
+        if unseen := [id for id in dict.fromkeys(ids) if id not in own and id not in seen]:
             (raws,) = self.ask([(b"HMGET", self.keys.archive, *map(member, unseen))])
             for job_id, raw in zip(unseen, raws, strict=True):
                 self.see_archived(job_id, raw)
@@ -187,9 +187,11 @@ class RedisReads(RedisNames):
 
     def lineup(self, key: DomainKey, task: str, place: Place, *, last: bool, limit: int) -> list[Job]:
         """The first jobs of a task of a domain in a place, by (rank, id), or the last, backwards."""
+        line = [self.keys.line(key, task, place)]
         return self.row(
-            [self.keys.line(key, task, place)],
+            line if self.seen.crowds.get(key, 1) else [],
             (b"+inf", b"-inf", "BYSCORE", "REV") if last else (b"-inf", b"+inf", "BYSCORE"),
+            own=line,
             match=lambda job: (job.tenant, job.domain, job.task, job.place) == (*key, task, place),
             by=_spot,
             limit=limit,
