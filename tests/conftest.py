@@ -10,6 +10,7 @@ from hypothesis import settings
 from hypothesis.configuration import set_hypothesis_home_dir
 
 from tests.leftovers import Leftovers
+from tests.redis_servers import ClusterServers, RedisServer, cluster_or_skip, redis_or_skip
 from tests.servers import PostgresServer, Schemas, postgres_or_skip
 
 # The shipped suites assert too, and should tell as much as tests do when they fail.
@@ -65,3 +66,29 @@ def tell(capsys: pytest.CaptureFixture[str], request: pytest.FixtureRequest) -> 
             sys.stdout.write(f"\n    {request.node.name}: {text}\n")
 
     return say
+
+
+@pytest.fixture(scope="session")
+def redis_server() -> Iterator[RedisServer]:
+    """A Redis for all tests of this process."""
+    server = redis_or_skip(shared=True)
+    try:
+        yield server
+    finally:
+        server.close()
+
+
+@pytest.fixture
+def redis_url(redis_server: RedisServer) -> str:
+    """The address of an empty store in Redis."""
+    return redis_server.url()
+
+
+@pytest.fixture(scope="session")
+def redis_cluster() -> Iterator[ClusterServers]:
+    """A Redis Cluster of three masters with replicas for all tests of this process."""
+    servers = cluster_or_skip(shared=True)
+    try:
+        yield servers
+    finally:
+        servers.close()

@@ -78,7 +78,7 @@ class PostgresServer:
     def __init__(self, *, shared: bool = False, **settings: str) -> None:
         self._programs = postgres_programs()
         # By its name a server that all tests share is not taken for one that a test left behind.
-        self.folder = Path(tempfile.mkdtemp(prefix=SHARED if shared else "holdfast-pg-", dir=_roomy()))
+        self.folder = Path(tempfile.mkdtemp(prefix=SHARED if shared else "holdfast-pg-", dir=roomy()))
         self.port = _free_port()
         self.process: subprocess.Popen[str] | None = None
         self._user = _somebody() if os.getuid() == 0 else None
@@ -313,7 +313,8 @@ def _as_somebody(user: pwd.struct_passwd | None, folder: Path) -> dict[str, Any]
     return {"preexec_fn": begin, "cwd": folder}
 
 
-def _roomy() -> Path | None:
+def roomy() -> Path | None:
+    """A folder in memory, if there is one with room; None: wherever temporary files go."""
     if SHARED_MEMORY.is_dir() and shutil.disk_usage(SHARED_MEMORY).free > ROOM_BYTES:
         return SHARED_MEMORY
     return None

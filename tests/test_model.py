@@ -12,10 +12,12 @@ from holdfast.engine import chores, claims, limiting, upkeep
 from holdfast.store.clock import Clock
 from holdfast.store.memory import MemoryStore
 from holdfast.store.postgres import PostgresStore
+from holdfast.store.redis import RedisStore
 from holdfast.store.sharded import Opener, ShardedStore
 from holdfast.store.sqlite import SqliteStore
 from holdfast.testing.doubles import SharedMemory
 from holdfast.testing.model import Model, machine
+from tests.redis_servers import ClusterServers, RedisServer
 from tests.servers import Schemas
 
 STEPS = 50
@@ -91,6 +93,15 @@ def mixed(schemas: Schemas) -> type[Model]:
     return machine(make, sharded_memory, spread=True)
 
 
+def on_redis(server: RedisServer | ClusterServers) -> type[Model]:
+    """The model of the Redis store. A history has its prefix to itself, which is that of its folder."""
+
+    def make(clock: Clock, folder: Path) -> RedisStore:
+        return RedisStore(server.url(folder.name.replace("_", "-")), clock=clock)
+
+    return machine(make)
+
+
 def run(model: type[Model], histories: int, *, piece: int | None = None) -> None:
     """So many histories of a model, the same each time for a piece, else others each time."""
     run_state_machine_as_test(
@@ -151,6 +162,13 @@ def test_a_mix_of_stores_shows_what_shards_in_memory_show(piece, postgres_schema
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.parametrize("piece", range(SERVED_PIECES))
+def test_redis_shows_what_memory_shows(piece, redis_server):
+    """By way of a server that knows no transactions but its scripts."""
+    run(on_redis(redis_server), SERVED_HISTORIES // SERVED_PIECES, piece=piece)
+
+
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("piece", range(PIECES))
 def test_memory_keeps_every_promise_in_small_bites(piece, small_bites):
     """What the rules promise holds after every step, also where every step leaves something undone."""
@@ -180,9 +198,23 @@ def test_shards_show_what_shards_in_memory_show_in_many_histories(piece):
 
 @pytest.mark.proof
 @pytest.mark.parametrize("piece", range(SERVED_PROOF_PIECES))
+def test_redis_shows_what_memory_shows_in_many_histories(piece, redis_server):
+    """By way of a server that knows no transactions but its scripts."""
+    run(on_redis(redis_server), SERVED_PROOF_HISTORIES // SERVED_PROOF_PIECES)
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("piece", range(SERVED_PROOF_PIECES))
 def test_a_mix_of_stores_shows_what_shards_in_memory_show_in_many_histories(piece, postgres_schemas):
     """The same of the mix."""
     run(mixed(postgres_schemas), SERVED_PROOF_HISTORIES // SERVED_PROOF_PIECES)
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("piece", range(SERVED_PROOF_PIECES))
+def test_a_redis_cluster_shows_what_memory_shows_in_many_histories(piece, redis_cluster):
+    """By way of three."""
+    run(on_redis(redis_cluster), SERVED_PROOF_HISTORIES // SERVED_PROOF_PIECES)
 
 
 @pytest.mark.proof

@@ -6,9 +6,10 @@ from contextlib import ExitStack
 
 
 class Proxy:
-    """Passes bytes on. When armed, the next COMMIT arrives at the server, and its answer nowhere."""
+    """Passes bytes on. When armed, the next commit arrives at the server, and its answer nowhere."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, *, word: bytes = b"COMMIT") -> None:
+        self._word = word
         self._server_port = port
         self._listening = socket.create_server(("127.0.0.1", 0))
         self.port = int(self._listening.getsockname()[1])
@@ -19,7 +20,7 @@ class Proxy:
         self._threads[0].start()
 
     def arm(self) -> None:
-        """The next COMMIT is not answered."""
+        """The next commit, which is known by a word, is not answered."""
         self._armed.set()
 
     def close(self) -> None:
@@ -48,7 +49,7 @@ class Proxy:
 
     def _pass_up(self, client: socket.socket, server: socket.socket, cut: threading.Event) -> None:
         while data := _received(client):
-            if self._armed.is_set() and b"COMMIT" in data:
+            if self._armed.is_set() and self._word in data:
                 self._armed.clear()
                 cut.set()
             if not _sent(server, data):

@@ -5,7 +5,7 @@ import pytest
 from holdfast.testing.clock import MovedClock
 from holdfast.testing.store_suite import *  # noqa: F403
 from holdfast.testing.stores.making import NOW_MS
-from tests.stores import STORES, opener
+from tests.stores import EVERY, opener
 
 
 @pytest.fixture
@@ -14,7 +14,7 @@ def clock():
     return MovedClock(NOW_MS)
 
 
-@pytest.fixture(params=STORES)
+@pytest.fixture(params=EVERY)
 def store(request, clock):
     """A new store of each kind."""
     made = opener(request, clock)()

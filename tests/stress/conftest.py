@@ -11,12 +11,16 @@ def _file(request: pytest.FixtureRequest) -> str:
     return str(folder / "jobs.db")
 
 
-def _postgres(request: pytest.FixtureRequest) -> str:
-    return str(request.getfixturevalue("postgres_url"))
+def _served(fixture: str) -> Callable[[pytest.FixtureRequest], str]:
+    return lambda request: str(request.getfixturevalue(fixture))
 
 
 # Every store that processes can share: what makes the address of an empty one. Another joins by a line here.
-SHAREABLE: dict[str, Callable[[pytest.FixtureRequest], str]] = {"sqlite": _file, "postgres": _postgres}
+SHAREABLE: dict[str, Callable[[pytest.FixtureRequest], str]] = {
+    "sqlite": _file,
+    "postgres": _served("postgres_url"),
+    "redis": _served("redis_url"),
+}
 
 
 @pytest.fixture(params=SHAREABLE)

@@ -12,6 +12,7 @@ import pytest
 
 import holdfast
 from holdfast.testing import model_view
+from tests.stores import SERVED
 
 from . import checks, hammer, ledger
 from .crew import Crew, Member
@@ -47,9 +48,10 @@ def test_every_accepted_job_is_kept_and_none_has_two_holders(tmp_path, size, tel
     "size",
     [pytest.param(SMALL_SERVED, id="small"), pytest.param(FULL_SERVED, id="full", marks=pytest.mark.proof)],
 )
-def test_the_same_by_way_of_a_server(postgres_url, tmp_path, size, tell, monkeypatch):
+@pytest.mark.parametrize("url", SERVED)
+def test_the_same_by_way_of_a_server(request, url, tmp_path, size, tell, monkeypatch):
     """Where batches run side by side."""
-    _hammer(postgres_url, tmp_path / "ledger", size, tell, monkeypatch)
+    _hammer(request.getfixturevalue(url), tmp_path / "ledger", size, tell, monkeypatch)
 
 
 def _hammer(path, book, size, tell, monkeypatch):

@@ -63,8 +63,17 @@ def _postgres(url: str | None, folder: Path | None) -> Side:
     return PostgresSide(url, folder)
 
 
+def _redis(url: str | None, _folder: Path | None) -> Side:
+    from .bench_raw_redis import RedisSide
+
+    return RedisSide(url)
+
+
 SIDES: dict[str, Callable[[str | None, Path | None], Side]] = {
     "sqlite": _sqlite,
     "postgresql": _postgres,
     "postgres": _postgres,
+    "redis": _redis,
+    "rediss": _redis,
+    "redis+cluster": _redis,
 }

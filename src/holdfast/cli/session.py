@@ -107,7 +107,7 @@ def settings(*, env: bool = False) -> Callable[[F], F]:
         "--store",
         metavar="URL",
         envvar="HOLDFAST_STORE" if env else None,
-        help=f"The store: a file name, sqlite:///…, or postgresql://…  [HOLDFAST_STORE, or {STORE}]",
+        help=f"The store: a file, sqlite:///…, postgresql://… or redis://…  [HOLDFAST_STORE, or {STORE}]",
         callback=_set,
         expose_value=False,
     )

@@ -19,9 +19,13 @@ from .options import Duration
 from .queue import Queue
 
 POSTGRES = ("postgresql", "postgres")
+REDIS = ("redis", "rediss", "redis+cluster", "rediss+cluster")
 # How long one of several servers is tried before it is taken for down: others wait for the answer.
 SHARD_PATIENCE_S = 3.0
-STORES = "a file name, sqlite:///…, postgresql://…, memory://, or several of these, separated by spaces"
+STORES = (
+    "a file name, sqlite:///…, postgresql://…, redis://…, redis+cluster://…, memory://, "
+    "or several of these, separated by spaces"
+)
 
 
 def connect(
@@ -36,10 +40,12 @@ def connect(
     create: bool = True,
     clock: Callable[[], int] | None = None,
 ) -> Queue:
-    """A queue on a store: a file name or `sqlite:///…`, `postgresql://…?schema=holdfast`, or `memory://`.
+    """A queue on a store: a file name or `sqlite:///…`, or the address of one on a server.
 
-    `sqlite:///folder?shards=4` spreads it over four files, and several addresses, separated by spaces, over
-    as many stores: see docs/sharding.md. Nothing is opened before the first verb.
+    On a server: `postgresql://…?schema=holdfast`, `redis://…?prefix=holdfast&durability=always`,
+    `redis+cluster://host,host/?prefix=holdfast`. `sqlite:///folder?shards=4` spreads it over four files, and
+    several addresses, separated by spaces, over as many stores: see docs/sharding.md. `memory://` lives as
+    long as the queue. Nothing is opened before the first verb.
 
     `retention` is how long ended jobs are kept (a day), `lease` how long claims last unless they say
     otherwise (a minute), `driver` which SQLite library is used: apsw, or stdlib to share connections of
@@ -127,6 +133,10 @@ def _maker(
         if driver is not None:
             raise BadInput("driver", driver, needed="absent: it is for SQLite")
         return _postgres(url, options | {"create": create})
+    if scheme in REDIS:
+        if driver is not None:
+            raise BadInput("driver", driver, needed="absent: it is for SQLite")
+        return _redis(url, options)
     raise BadInput("store", f"{scheme}://…", needed=STORES)
 
 
@@ -155,12 +165,14 @@ def store_file(url: str) -> Path | None:
 
 def is_served(url: str) -> bool:
     """Whether the store of this address, or any of its shards, is on a server."""
-    return isinstance(url, str) and any(one.partition("://")[0] in POSTGRES for one in addresses(url))
+    schemes = {one.partition("://")[0] for one in addresses(url)} if isinstance(url, str) else set()
+    return not schemes.isdisjoint((*POSTGRES, *REDIS))
 
 
 def migrate(url: str, *, show: bool = False) -> list[int] | str:
     """Bring the store of an address up to date, by which versions; or the SQL that would (`show`)."""
-    served = [one for one in addresses(url) if is_served(one)]
+    schemes = (*POSTGRES,)
+    served = [one for one in addresses(url) if one.partition("://")[0] in schemes]
     if not served:
         raise BadInput(
             "store", shown_url(url), needed="postgresql://…: other stores are brought up to date when opened"
@@ -257,6 +269,19 @@ def _postgres(url: str, options: dict[str, Any]) -> Callable[[], Store]:
     # Whatever is wrong with the address is told now.
     parse(url)
     return lambda: PostgresStore(url, **options)
+
+
+def _redis(url: str, options: dict[str, Any]) -> Callable[[], Store]:
+    try:
+        from ..store.redis import RedisStore
+        from ..store.redis_url import parse
+    except ImportError as error:
+        if (error.name or "").partition(".")[0] not in ("redis", "hiredis"):
+            raise
+        raise StoreError("Redis needs redis-py: pip install 'holdfast[redis]'") from None
+    # Whatever is wrong with the address is told now.
+    parse(url)
+    return lambda: RedisStore(url, **options)
 
 
 def _sqlite(path: str, options: dict[str, Any]) -> Callable[[], Store]:

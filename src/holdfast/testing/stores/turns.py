@@ -6,7 +6,7 @@ import pytest
 
 from ...core.job import Place, State
 from ...store import turns
-from ...store.contract import CountKey, Store, Waiting, WaitingQuery
+from ...store.contract import ClaimQuery, CountKey, Store, Waiting, WaitingQuery
 from .making import NOW_MS, a_job, add, claim, ids, tally
 
 
@@ -49,6 +49,21 @@ def test_tenants_come_before_tasks(store: Store) -> None:
     take(store, picks=(("a", "x", 1),))
 
     assert waiting(store) == [("b", "x"), ("c", "x"), ("a", "y"), ("c", "y"), ("a", "z"), ("a", "x")]
+
+
+def test_what_a_batch_adds_and_claims_at_once_has_the_next_turn(store: Store) -> None:
+    """Also where nothing else is ready that the claim could have looked at."""
+    add(store, a_job(1, task="x"))
+    take(store, tasks=("x",))
+
+    def fn(txn: Any) -> None:
+        txn.insert([(a_job(2, task="a"), "{}")])
+        txn.claim(ClaimQuery(owner=1, now_ms=NOW_MS, limit=1))
+
+    store.run(fn)
+    add(store, a_job(3, task="a"), a_job(4, task="x"))
+
+    assert waiting(store) == [("", "x"), ("", "a")]
 
 
 def test_how_many_are_ready_is_told(store: Store) -> None:

@@ -5,14 +5,16 @@ import pytest
 import holdfast
 from holdfast.testing.queue_suite.tools import complaints, take, upkeep
 from holdfast.testing.stores.making import race
+from tests.stores import SERVED
 
 ROUNDS = 100
 
 
-@pytest.fixture
-def queues(postgres_url):
+@pytest.fixture(params=SERVED)
+def queues(request):
     """Two, in which all is right at the end."""
-    with holdfast.connect(postgres_url) as one, holdfast.connect(postgres_url) as two:
+    url = request.getfixturevalue(request.param)
+    with holdfast.connect(url) as one, holdfast.connect(url) as two:
         yield one, two
         upkeep(one)
         assert complaints(one) == []

@@ -1,0 +1,113 @@
+"""The raw limit of Redis: the bare driver pushing, moving and removing the same job.
+
+One list of jobs and one of those in process, as plain queues on Redis have them; one job or 1,000 in a round
+trip, packed and parsed by hiredis. The server is the one that was named, with the durability that it has.
+"""
+
+import secrets
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+from ..core.errors import BadInput
+from ..store.redis_keys import Keys
+from ..store.redis_link import Link, link_to
+from ..store.redis_open import look
+from ..store.redis_report import kept
+from ..store.redis_url import Address, parse
+
+# So many keys are looked for, and removed, at once.
+SWEPT = 1_000
+
+
+class RedisRaw:
+    """Two lists."""
+
+    def __init__(self, link: Link, base: bytes) -> None:
+        self._link = link
+        self._waiting, self._running = base + b"waiting", base + b"running"
+
+    def insert(self, first: int, count: int, by: int, data: str) -> None:
+        """Push jobs, so many in a round trip."""
+        for start in range(first, first + count, by):
+            jobs = [b"%d %s" % (n, data.encode()) for n in range(start, start + by)]
+            self._link.many([(b"LPUSH", self._waiting, job) for job in jobs])
+
+    def drain(self, by: int) -> int:
+        """Move all jobs to those in process and remove them, two round trips for each batch; how many."""
+        total = 0
+        while True:
+            moved = self._link.many([(b"RPOPLPUSH", self._waiting, self._running)] * by)
+            jobs = [job for job in moved if job is not None]
+            if not jobs:
+                return total
+            self._link.many([(b"LREM", self._running, -1, job) for job in jobs])
+            total += len(jobs)
+
+
+class RedisSide:
+    """Stores under prefixes of their own, on the server that was named."""
+
+    def __init__(self, url: str | None) -> None:
+        if url is None:
+            raise BadInput("store", url, needed="the address of a Redis server")
+        self._url = url
+        self._address = parse(url)
+
+    def settings(self) -> str:
+        """The server, and what it was told."""
+        with self._linked(self._address) as (link, keys):
+            server = look(link, keys)
+        return f"{server.named}, log: {kept(server)}, archive on, 100 bytes of data"
+
+    @contextmanager
+    def store(self) -> Iterator[str]:
+        """A store under a prefix of its own."""
+        prefix = f"bench-{secrets.token_hex(6)}"
+        bare, _, query = self._url.partition("?")
+        others = [part for part in query.split("&") if part and not part.startswith("prefix=")]
+        url = f"{bare}?{'&'.join([f'prefix={prefix}', *others])}"
+        try:
+            yield url
+        finally:
+            with self._linked(parse(url)) as (link, keys):
+                _swept(link, keys.base)
+
+    @contextmanager
+    def raw(self) -> Iterator[RedisRaw]:
+        """Bare lists beside it."""
+        address = self._address._replace(prefix=f"bench-raw-{secrets.token_hex(6)}")
+        with self._linked(address) as (link, keys):
+            try:
+                yield RedisRaw(link, keys.base)
+            finally:
+                _swept(link, keys.base)
+
+    def slow(self) -> AbstractContextManager[None] | None:
+        """Nobody stands between a server and its disk."""
+        return None
+
+    def written(self, url: str) -> object:
+        """The number of its last commit."""
+        with self._linked(parse(url)) as (link, keys):
+            return link.call(b"GET", keys.tick)
+
+    @contextmanager
+    def _linked(self, address: Address) -> Iterator[tuple[Link, Keys]]:
+        keys = Keys(address.prefix)
+        link = link_to(address, keys.base)
+        try:
+            yield link, keys
+        finally:
+            link.close()
+
+
+def _swept(link: Link, base: bytes) -> None:
+    """Remove all keys that begin so."""
+    cursor: Any = b"0"
+    while True:
+        cursor, found = link.call(b"SCAN", cursor, b"MATCH", base + b"*", b"COUNT", SWEPT)
+        if found:
+            link.many([(b"UNLINK", key) for key in found])
+        if cursor == b"0":
+            return

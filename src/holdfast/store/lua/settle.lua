@@ -1,0 +1,11 @@
+-- settle: whether a commit was done, and if not, that it never will be.
+--
+-- KEYS  1 lane   string   the number of the last commit of the one who commits
+-- ARGV  1 number  2 how long the lane is remembered, ms
+--
+-- A commit that is still on its way finds the lane cut off, and does nothing.
+if redis.call('GET', KEYS[1]) == ARGV[1] then
+  return 1
+end
+redis.call('SET', KEYS[1], 'cut', 'PX', ARGV[2])
+return 0

@@ -1,0 +1,355 @@
+"""The Redis store: one server, Valkey, or a Redis Cluster.
+
+    run      fn(RedisTxn) reads and decides ▶ one script checks all that was read, and writes all or nothing
+             ▶ (durability=replicated: wait for the replicas); again if somebody else was faster
+    read     fn(RedisLists), again if anybody committed between its questions
+
+Nothing is locked: batches run side by side, and of two that meet the later begins anew. How that is done, and
+what a crash between any two steps leaves, is in docs/decisions/0009.
+"""
+
+import base64
+import random
+import secrets
+import threading
+from collections.abc import Callable
+from time import sleep
+from typing import Any, TypeVar
+
+from ..core.errors import BadInput, Conflict, HoldfastError, StoreError, Unavailable
+from .clock import Clock, monotonic_s
+from .contract import ReadTxn, Txn
+from .redis_calm import Calm
+from .redis_commit import Commit
+from .redis_faults import FAULTS, Lost, faults, is_lost
+from .redis_keys import Keys
+from .redis_lane import LANE_MS, Lane, Lanes
+from .redis_link import COMMIT, SETTLE, link_to
+from .redis_lists import NOTICE, RedisLists
+from .redis_open import Server, check_layout, check_server, is_replicated, look, waiting_words
+from .redis_presence import Presence
+from .redis_report import complaints, particulars
+from .redis_txn import Behind, Known, Mine, RedisTxn, Settled
+from .redis_url import parse
+from .redis_wake import Wake
+
+T = TypeVar("T")
+
+# How long a batch waits for a server that went away.
+PATIENCE_S = 30.0
+# How often a batch is done again when what it expected has changed.
+TRIES = 100
+# After a lost race, up to this long and more, so that those who meet do not meet again.
+CONFLICT_NAP_S, LONGEST_CONFLICT_NAP_S = 0.001, 0.02
+FIRST_NAP_S, LONGEST_NAP_S = 0.02, 0.5
+# How often a view is looked at anew because somebody committed meanwhile; then it is taken as it is.
+LOOKS = 5
+# How long the server's clock is reckoned from what it last said.
+CLOCK_TRUSTED_S = 30.0
+# A moment that is ahead of us by no more than this comes from how exactly clocks are asked.
+CLOCK_SLACK_MS = 1_000
+REPLICAS_MS = 10_000
+# So many jobs that we wrote are remembered.
+MINE = 10_000
+
+
+class RedisStore:
+    """A store under one prefix of a Redis database; `redis_url.Address` says what `durability` promises."""
+
+    def __init__(self, url: str, *, clock: Clock | None = None, patience_s: float = PATIENCE_S) -> None:
+        self.address = parse(url)
+        self._clock = clock
+        self._patience_s = patience_s
+        self._keys = Keys(self.address.prefix)
+        self._link = link_to(self.address, self._keys.base)
+        self._wake = Wake(self._link, self._keys)
+        self._lanes = Lanes(self._keys)
+        self._presence = Presence(self._link, self._keys)
+        self._server: Server | None = None
+        self._was_open = False
+        self._closed = False
+        # What the server's clock said last, and when that was by ours.
+        self._heard: tuple[int, float] | None = None
+        self._calm = Calm(self._keys)
+        self._mine: Mine = {}
+        self._settled: Settled = {}
+        # What stood on the door when it was last looked at.
+        self._notice: bytes | None = None
+        self._lock = threading.Lock()
+
+    def __repr__(self) -> str:
+        return f"RedisStore({self.address.shown!r})"
+
+    def _open(self) -> Server:
+        """Look at the server, the first time and whenever it may be another."""
+        server = self._server
+        if server is None:
+            with self._lock:
+                if self._closed:
+                    raise Unavailable(f"{self.address.shown} was closed")
+                server = look(self._link, self._keys)
+                self._check(server)
+                check_layout(self._link, self._keys, self.address)
+                self._heard = (server.now_ms, monotonic_s())
+                if not self._was_open:
+                    self._wake.opened(server.tick)
+                self._server, self._was_open = server, True
+        return server
+
+    def _check(self, server: Server) -> None:
+        try:
+            check_server(server, self.address)
+        except StoreError as error:
+            if self._was_open:
+                # It could be used before: perhaps a replica is being promoted, or another is on its way.
+                raise Lost(str(error)) from None
+            raise
+
+    # Batches
+
+    def run(self, fn: Callable[[Txn], T]) -> T:
+        """Call `fn` as one atomic batch, which is as durable as was asked for when this returns."""
+        return self._patiently(lambda tries, timed: self._attempt(fn, careful=tries > 0, timed=timed))
+
+    def _patiently(self, attempt: Callable[[int, bool], T]) -> T:
+        """Try until it is done, or it is clear that it cannot be."""
+        until_s, tries, nap_s, timed = monotonic_s() + self._patience_s, 0, FIRST_NAP_S, self._clock is None
+        while True:
+            try:
+                with faults(self.address):
+                    return attempt(tries, timed)
+            except Conflict as error:
+                tries += 1
+                if isinstance(error, Behind):
+                    timed = timed and self._caught_up(error.at_ms)
+                if tries >= TRIES or monotonic_s() >= until_s:
+                    text = f"a batch was done {tries} times, and each time something had changed ({error})"
+                    raise Unavailable(f"{self.address.shown}: {text}") from None
+                sleep(random.uniform(0, min(CONFLICT_NAP_S * tries, LONGEST_CONFLICT_NAP_S)))
+            except Lost:
+                # An address that never led anywhere is told at once.
+                known = self._was_open or self._link.is_found
+                if not known or self._closed or monotonic_s() + nap_s >= until_s:
+                    raise
+                self._drop()
+                sleep(nap_s)
+                nap_s = min(nap_s * 2, LONGEST_NAP_S)
+
+    def _drop(self) -> None:
+        """The server may be another, or gone."""
+        self._server = None
+        self._wake.hush()
+        try:
+            self._link.drop()
+        except FAULTS:
+            pass
+
+    def _attempt(self, fn: Callable[[Txn], T], *, careful: bool, timed: bool) -> T:
+        self._open()
+        self._presence.keep()
+        if careful:
+            self._mine = {}
+        known = Known(self._mine, self._settled) if not careful else Known({}, {})
+        how = {"careful": careful, "timed": timed}
+        txn = RedisTxn(self._link, self._keys, self.now_ms(), known=known, calm=self._calm, **how)
+        txn.believed = self._notice
+        lane = self._lanes.take()
+        try:
+            result = fn(txn)
+            self._notice = txn.seen.records.get(NOTICE, self._notice)
+            self._commit(txn, lane)
+        except BaseException:
+            self._give_back(txn)
+            raise
+        finally:
+            self._lanes.give(lane)
+        return result
+
+    def _commit(self, txn: RedisTxn, lane: Lane) -> None:
+        stamp = base64.b64encode(secrets.token_bytes(9))
+        commit = Commit(txn, lane=lane.key, stamp=stamp, at_ms=txn.now_ms)
+        plan, writes = commit.plan.words_of_it(), commit.plan.writes_anything
+        if not writes and txn.trips < 2 and not txn.believes:
+            return
+        numbers, lane.open = (lane.next(), lane.last), not writes
+        words = COMMIT.words(commit.plan.keys, *numbers, LANE_MS, b"0" if writes else b"1", *plan)
+        reply = self._sent([*commit.bodies, words], lane, writes=writes)
+        lane.open = reply != b"LANE"
+        if reply not in (b"OK", b"DONE"):
+            raise Conflict(_named(reply))
+        # From here on nothing is to be given back.
+        txn.taken.clear()
+        if writes:
+            lane.last = numbers[0]
+            self._calm.wrote()
+            self._remember(commit)
+        self._settled = txn.settled()
+
+    def _sent(self, commands: list[Any], lane: Lane, *, writes: bool) -> Any:
+        """Send a commit; one whose reply was lost is settled by looking."""
+        server = self._open()
+        waiting = waiting_words(server, self.address, REPLICAS_MS) if writes else None
+        try:
+            replies = self._link.many([*commands, waiting] if waiting else commands)
+        except FAULTS as error:
+            if not writes or not is_lost(error):
+                raise
+            if self._was_committed(lane):
+                return b"DONE"
+            raise
+        if waiting is None:
+            return replies[-1]
+        if replies[-2] == b"OK" and not is_replicated(replies[-1], self.address):
+            raise Unavailable(
+                f"{self.address.shown} has done what was asked for, but fewer than {self.address.replicas} "
+                f"replicas had it after {REPLICAS_MS // 1000} s: it may be lost with the master; look before "
+                "you ask again"
+            )
+        return replies[-2]
+
+    def _was_committed(self, lane: Lane) -> bool:
+        """What became of a commit that was sent and never answered. If it was not done it never will be."""
+        until_s = monotonic_s() + self._patience_s
+        while monotonic_s() < until_s and not self._closed:
+            try:
+                self._drop()
+                return bool(self._link.call(*SETTLE.words([lane.key], lane.number, LANE_MS)))
+            except (*FAULTS, StoreError):
+                # Not back yet.
+                sleep(FIRST_NAP_S)
+        raise Unavailable(
+            f"{self.address.shown} went away during a commit, and cannot be asked what became of it: "
+            "what was asked for may have been done, or not; look before you ask again"
+        )
+
+    def _remember(self, commit: Commit) -> None:
+        """What we wrote we know; the commit that goes by it will tell if it is no longer so."""
+        if len(self._mine) > MINE:
+            self._mine = {}
+        for job_id, stamped in commit.written.items():
+            if stamped is not None and stamped.job.owner:
+                self._mine[job_id] = stamped
+            else:
+                self._mine.pop(job_id, None)
+
+    def _give_back(self, txn: RedisTxn) -> None:
+        try:
+            txn.give_back()
+        except FAULTS:
+            # Whoever looks after their time will.
+            pass
+
+    def read(self, fn: Callable[[ReadTxn], T]) -> T:
+        """Call `fn` on the store as it is now, again if somebody commits between its questions."""
+        return self._patiently(lambda _tries, _timed: self._look(fn))
+
+    def _look(self, fn: Callable[[ReadTxn], T]) -> T:
+        self._open()
+        for left in reversed(range(LOOKS)):
+            txn = RedisLists(self._link, self._keys, self.now_ms())
+            before = self._link.call(b"GET", self._keys.tick)
+            result = fn(txn)
+            if txn.trips < 2 or not left or self._link.call(b"GET", self._keys.tick) == before:
+                break
+        return result
+
+    def borrow(self, connection: Any, fn: Callable[[Txn], T]) -> T:
+        """Refused: there are no transactions of the caller's to join."""
+        raise BadInput(
+            "connection",
+            type(connection).__name__,
+            needed="absent: Redis has no transactions to join; use SQLite or PostgreSQL for connection=",
+        )
+
+    # Time
+
+    def now_ms(self) -> int:
+        """The server's clock, by which all machines agree; asked for now and then, reckoned between."""
+        if self._clock is not None:
+            return self._clock()
+        heard = self._heard
+        if heard is None or monotonic_s() - heard[1] > CLOCK_TRUSTED_S:
+            try:
+                with faults(self.address):
+                    self._open()
+                    heard = self._heard = (self._asked_ms(), monotonic_s())
+            except Unavailable:
+                if heard is None:
+                    raise
+        return heard[0] + int((monotonic_s() - heard[1]) * 1000)
+
+    def _asked_ms(self) -> int:
+        seconds, micros = self._link.call(b"TIME")
+        return int(seconds) * 1000 + int(micros) // 1000
+
+    def _caught_up(self, at_ms: int) -> bool:
+        """Ask for the time anew; whether it is now what somebody else took it for, or near enough."""
+        with faults(self.address):
+            self._heard = (self._asked_ms(), monotonic_s())
+        ahead_ms = at_ms - self.now_ms()
+        if 0 < ahead_ms <= CLOCK_SLACK_MS:
+            self._heard = (at_ms, monotonic_s())
+        # Else the server's clock was set back, and what lies ahead must not hold us up.
+        return ahead_ms <= CLOCK_SLACK_MS
+
+    # Waiting
+
+    def wait(self, timeout_s: float) -> bool:
+        """Sleep until told by another store of this prefix, interrupted, or until somebody has committed."""
+        self._presence.keep()
+        return self._closed or self._wake.wait(timeout_s)
+
+    def notify(self) -> None:
+        """Wake the other stores of this prefix that wait."""
+        try:
+            with faults(self.address):
+                self._wake.tell()
+        except HoldfastError:
+            # A hint that is lost; they look by themselves.
+            self._wake.hush()
+
+    def interrupt(self) -> None:
+        """Wake our own `wait`, or the next one."""
+        self._wake.interrupt()
+
+    def appear(self, name: str) -> bool:
+        """Be seen until closed: by a key that goes by itself, and is renewed while we wait or commit."""
+        with faults(self.address):
+            self._open()
+            self._presence.appear(name)
+        return True
+
+    # For people
+
+    def check(self) -> list[str]:
+        """What is wrong, for `doctor`."""
+        try:
+            with faults(self.address):
+                return complaints(self._link, self._keys, self.address, own=self._clock is None)
+        except HoldfastError as error:
+            return [str(error)]
+
+    def facts(self) -> dict[str, str]:
+        """Version, settings and sizes."""
+        with faults(self.address):
+            return particulars(self._link, self._keys, self.address)
+
+    def close(self) -> None:
+        """Let go of all connections."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+        self._presence.close()
+        self._wake.close()
+        self._link.close()
+
+    def __del__(self) -> None:
+        if not getattr(self, "_closed", True):
+            self._link.close()
+
+
+def _named(reply: Any) -> str:
+    """What has changed, for the one line that is told if it never ends."""
+    text = bytes(reply).decode(errors="replace")
+    return f"{text.rpartition('}:')[2][:80]} has changed"

@@ -1,0 +1,231 @@
+"""From what a batch has seen and decided to what its commit checks and writes."""
+
+from collections.abc import Callable
+from typing import Any
+
+from ..core.job import Body, Place
+from ..core.limits import Domain
+from . import redis_keys as k
+from .redis_draft import Stamped
+from .redis_keys import INLINE_BYTES, LARGE, joined, member
+from .redis_link import Words
+from .redis_names import OF_JOBS
+from .redis_plan import ABSENT, BEGINS, CROWD, EQUALS, Plan
+from .redis_txn import RedisTxn
+
+# A body that was written before its record, by somebody who was not heard of again, goes after this.
+STAGED_MS = 60_000
+
+
+class Commit:
+    """The plan of a batch, and the large bodies that are to be written before it."""
+
+    def __init__(self, txn: RedisTxn, *, lane: bytes, stamp: bytes, at_ms: int) -> None:
+        self._txn, self._stamp, self._at_ms = txn, stamp, at_ms
+        self._keys = txn.keys
+        self.plan = Plan(txn.keys, lane)
+        self.bodies: list[Words] = []
+        # What the jobs will be once it is committed.
+        self.written: dict[int, Stamped | None] = {}
+        steps: tuple[Callable[[], None], ...] = (
+            *(self._check_jobs, self._check_names, self._jobs, self._astray, self._archive, self._bodies),
+            *(self._uniques, self._domains, self._records, self._counts, self._turns, self._logs),
+        )
+        for step in steps:
+            step()
+
+    # Checks
+
+    def _check_jobs(self) -> None:
+        plan, keys, seen = self.plan, self._keys, self._txn.seen
+        hoped = self._txn.draft.hoped
+        for table, found in ((keys.jobs, seen.jobs), (keys.archive, seen.archive)):
+            for job_id, stamped in found.items():
+                plan.check(BEGINS, table, member(job_id), stamped.stamp if stamped else None)
+            for job_id in hoped - found.keys():
+                plan.check(ABSENT, table, member(job_id))
+
+    def _check_names(self) -> None:
+        plan, keys, seen = self.plan, self._keys, self._txn.seen
+        for kind, (version, _) in seen.kinds.items():
+            plan.check(EQUALS, keys.kinds, kind.encode(), version)
+        for (kind, name), value in seen.records.items():
+            if kind not in OF_JOBS:
+                plan.check(EQUALS, keys.records(kind), name.encode(), value)
+        for key, held in seen.uniques.items():
+            plan.check(EQUALS, keys.unique, joined(*key), held)
+        for domain, stamped in seen.domains.items():
+            plan.check(BEGINS, keys.domains, joined(*domain), stamped.stamp if stamped else None)
+            if stamped is None and self._txn.draft.domains.get(domain) is not None:
+                # Whoever adds to it meanwhile is not in what was counted.
+                plan.check(CROWD, keys.domain(domain), b"", b"%d" % seen.crowds[domain])
+
+    # Jobs
+
+    def _jobs(self) -> None:
+        plan, keys, txn = self.plan, self._keys, self._txn
+        write, records = plan.words, plan.words("HSET", keys.jobs)
+        for job_id, after in txn.draft.jobs.items():
+            stamped = txn.seen.jobs.get(job_id)
+            before = stamped.job if stamped is not None else None
+            name = member(job_id)
+            old = keys.spots(before) if before is not None else {}
+            new = keys.spots(after) if after is not None else {}
+            for key in old:
+                if key not in new:
+                    write("ZREM", key).append(name)
+            # What was READY somebody may have taken just now: his commit will find that it is no longer so.
+            moved = job_id in txn.taken or (before is not None and before.place is Place.READY)
+            for key, score in new.items():
+                if moved or old.get(key) != score:
+                    write("ZADD", key).extend((score, name))
+            if moved and keys.in_process_queue not in new:
+                write("ZREM", keys.in_process_queue).append(name)
+            self._lanes(before, -1)
+            self._lanes(after, 1)
+            if after is not None:
+                records.extend((name, k.write_job(self._stamp, after)))
+                self.written[job_id] = Stamped(self._stamp, after)
+            elif before is not None:
+                write("HDEL", keys.jobs).append(name)
+                self.written[job_id] = None
+
+    def _lanes(self, job: Any, change: int) -> None:
+        """The queues that have READY jobs, and the tenants, are known by counting them."""
+        if job is not None and job.place is Place.READY:
+            keys = self._keys
+            self.plan.tally(keys.lane_counts, keys.lanes, joined(job.tenant, job.task), change)
+            self.plan.tally(keys.tenant_counts, keys.tenants, job.tenant.encode(), change)
+
+    def _astray(self) -> None:
+        """What was taken and not used, or was found astray, stands again where its record says."""
+        keys, txn = self._keys, self._txn
+        for job_id in txn.taken - txn.draft.jobs.keys():
+            stamped = txn.seen.jobs[job_id]
+            spots = keys.spots(stamped.job) if stamped is not None else {}
+            for key, score in spots.items():
+                self.plan.write("ZADD", key, score, member(job_id))
+            if keys.in_process_queue not in spots:
+                self.plan.write("ZREM", keys.in_process_queue, member(job_id))
+
+    def _archive(self) -> None:
+        plan, keys = self.plan, self._keys
+        for job_id, after in self._txn.draft.archive.items():
+            name = member(job_id)
+            if after is not None:
+                plan.write("HSET", keys.archive, name, k.write_job(self._stamp, after))
+                plan.write("ZADD", keys.archive_ids, 0, name)
+                plan.write("ZADD", keys.archive_ends, after.finished_at, name)
+            else:
+                plan.write("HDEL", keys.archive, name)
+                plan.write("ZREM", keys.archive_ids, name)
+                plan.write("ZREM", keys.archive_ends, name)
+
+    def _bodies(self) -> None:
+        plan, keys, draft = self.plan, self._keys, self._txn.draft
+        for (job_id, result), body in draft.bodies.items():
+            table, name, own = keys.bodies(result=result), member(job_id), keys.body(job_id, result=result)
+            if body is None:
+                plan.write("HDEL", table, name)
+                plan.drop(own)
+            elif len(body) > INLINE_BYTES:
+                plan.write("HSET", table, name, LARGE)
+                plan.stage(self._staged(body), own)
+            else:
+                plan.words("HSET", table).extend((name, k.write_body(body)))
+                if result or job_id not in draft.hoped:
+                    plan.drop(own)
+
+    def _staged(self, body: Body) -> bytes:
+        key = self._keys.stage(self._stamp, len(self.bodies))
+        self.bodies.append((b"SET", key, k.write_body(body), b"PX", STAGED_MS))
+        return key
+
+    # All else
+
+    def _uniques(self) -> None:
+        plan, keys = self.plan, self._keys
+        for key, holder in self._txn.draft.uniques.items():
+            name = joined(*key)
+            if holder is not None:
+                plan.write("HSET", keys.unique, name, k.write_unique(holder))
+            else:
+                plan.write("HDEL", keys.unique, name)
+            if holder is not None and holder.until_ms:
+                plan.write("ZADD", keys.unique_lapses, holder.until_ms, name)
+            else:
+                plan.write("ZREM", keys.unique_lapses, name)
+
+    def _domains(self) -> None:
+        plan, keys = self.plan, self._keys
+        for key, domain in self._txn.draft.domains.items():
+            name = joined(*key)
+            if domain is not None:
+                plan.write("HSET", keys.domains, name, k.write_domain(self._stamp, self._at_ms, domain))
+                plan.write("ZADD", keys.domain_names, 0, name)
+            else:
+                plan.write("HDEL", keys.domains, name)
+                plan.write("ZREM", keys.domain_names, name)
+            self._due(name, domain)
+
+    def _due(self, name: bytes, domain: Domain | None) -> None:
+        if domain is not None and domain.due_ms:
+            self.plan.write("ZADD", self._keys.domains_due, domain.due_ms, name)
+        else:
+            self.plan.write("ZREM", self._keys.domains_due, name)
+
+    def _records(self) -> None:
+        plan, keys = self.plan, self._keys
+        changed = set()
+        for (kind, name), value in self._txn.draft.records.items():
+            if value is not None:
+                plan.write("HSET", keys.records(kind), name.encode(), value)
+            else:
+                plan.write("HDEL", keys.records(kind), name.encode())
+            changed.add(kind)
+        for kind in changed - {*OF_JOBS}:
+            plan.tally(keys.kinds, b"", kind.encode(), 1)
+
+    def _counts(self) -> None:
+        keys = self._keys
+        for key, change in self._txn.draft.counts.items():
+            self.plan.tally(keys.counts, b"", k.count_field(key), change)
+
+    def _turns(self) -> None:
+        plan, keys, txn = self.plan, self._keys, self._txn
+        for order, names in txn.forgotten.items():
+            plan.write("ZREM", order, *names)
+        for (tenant, task), turn in txn.served_lanes.items():
+            plan.serve_lane(joined(tenant, task), task.encode(), keys.tasks(tenant), turn)
+        for tenant, turn in txn.served_tenants.items():
+            plan.serve_tenant(tenant.encode(), turn)
+        ready: dict[tuple[str, str], int] = {}
+        for key, change in txn.draft.counts.items():
+            if key.place is Place.READY:
+                ready[key.tenant, key.task] = ready.get((key.tenant, key.task), 0) + change
+        for (tenant, task), change in ready.items():
+            if change:
+                lane, tasks = joined(tenant, task), keys.tasks(tenant)
+                plan.turn(lane, tenant.encode(), task.encode(), tasks, change)
+
+    def _logs(self) -> None:
+        plan, keys, draft = self.plan, self._keys, self._txn.draft
+        for log, items in draft.items.items():
+            for at, row in items.items():
+                plan.check(ABSENT, keys.log("bodies", log), member(at))
+                plan.write("HSET", keys.log("bodies", log), member(at), k.write_item(row.key, row.body))
+                plan.write("ZADD", keys.log("items", log), 0, member(at))
+        for log, trims in draft.trims.items():
+            for after, up_to in trims:
+                for at in range(after + 1, up_to + 1):
+                    plan.write("HDEL", keys.log("bodies", log), member(at))
+                    plan.write("ZREM", keys.log("items", log), member(at))
+        for log, found in draft.log_keys.items():
+            for key, index in found.items():
+                if index is not None:
+                    plan.write("HSET", keys.log("keys", log), key, member(index))
+                    plan.write("ZADD", keys.log("order", log), 0, member(index) + key)
+                else:
+                    plan.write("HDEL", keys.log("keys", log), key)
+        for log, up_to in draft.keys_up_to.items():
+            plan.write("ZREMRANGEBYLEX", keys.log("order", log), b"-", b"(" + member(up_to + 1))

@@ -1,0 +1,170 @@
+"""How processes that share a store wake each other: PUBLISH and SUBSCRIBE, and a look now and then beneath.
+
+Who waits has a connection of its own that listens. It is a hint: whoever misses it looks by itself whether
+anybody has committed since, by a number that each commit counts up.
+"""
+
+import os
+import secrets
+import select
+import threading
+from typing import Any
+
+from .clock import monotonic_s
+from .redis_faults import FAULTS
+from .redis_keys import Keys
+from .redis_link import Link
+
+# How often one who waits looks by itself, and how long it sleeps while the server is away.
+LOOKING_S, AWAY_S = 30.0, 1.0
+
+
+class Wake:
+    """One store's ear."""
+
+    def __init__(self, link: Link, keys: Keys) -> None:
+        self._link, self._keys = link, keys
+        # By which we know our own word when we hear it.
+        self.name = secrets.token_hex(8).encode()
+        self._ear: Any = None
+        self._pid = os.getpid()
+        # The last commit that was known of, and when to look for another.
+        self._tick: bytes | None = None
+        self._look_s = 0.0
+        self._interrupted = threading.Event()
+        # The connection that we speak by, and whose process opened it.
+        self._mouth: Any = None
+        self._mouth_pid = 0
+        self._telling = threading.Lock()
+        self._lock = threading.Lock()
+        self._waiting = threading.Lock()
+        self._pipe: tuple[int, int] | None = None
+        self._closed = False
+
+    def wait(self, timeout_s: float) -> bool:
+        """Sleep until told, interrupted or out of time; True unless it is the last."""
+        until_s = monotonic_s() + timeout_s
+        if not self._waiting.acquire(timeout=max(timeout_s, 0.0)):
+            return False
+        try:
+            while not (woken := self._heard(max(until_s - monotonic_s(), 0.0))) and monotonic_s() < until_s:
+                pass
+            return woken
+        finally:
+            self._waiting.release()
+
+    def tell(self) -> None:
+        """Wake the others. Nobody waits for the reply, which is read the next time."""
+        with self._telling:
+            mouth = self._mouth
+            if mouth is None or self._mouth_pid != os.getpid():
+                mouth = self._link.server().connection_pool.get_connection()
+                self._mouth, self._mouth_pid = mouth, os.getpid()
+            else:
+                try:
+                    mouth.read_response()
+                except FAULTS:
+                    mouth.disconnect()
+            mouth.send_command(b"PUBLISH", self._keys.channel, self.name)
+
+    def hush(self) -> None:
+        """The server may be another: speak to the new one the next time."""
+        with self._telling:
+            mouth, self._mouth = self._mouth, None
+            if mouth is not None and self._mouth_pid == os.getpid():
+                mouth.disconnect()
+
+    def opened(self, tick: bytes | None) -> None:
+        """From here on whatever anybody commits is news."""
+        self._tick = tick
+
+    def interrupt(self) -> None:
+        """Wake our own `wait`, or the next one."""
+        self._interrupted.set()
+        with self._lock:
+            if self._pipe is not None:
+                try:
+                    os.write(self._pipe[1], b"!")
+                except BlockingIOError:
+                    pass
+
+    def close(self) -> None:
+        """Stop listening, once nobody waits any more."""
+        self._closed = True
+        self.hush()
+        self.interrupt()
+        with self._waiting:
+            self._forget()
+            with self._lock:
+                for fd in self._pipe or ():
+                    os.close(fd)
+                self._pipe = None
+
+    def _heard(self, left_s: float) -> bool:
+        """Sleep for as long as one look lasts; whether there was anything."""
+        pipe = self._opened()
+        if self._interrupted.is_set() or self._closed:
+            self._drain(pipe)
+            return True
+        try:
+            if self._ear is None:
+                # What was said before we listened is missed: then look at once.
+                self._listen()
+                return self._changed()
+            ear = self._ear.connection._sock
+            pause_s = max(min(left_s, self._look_s - monotonic_s()), 0.0)
+            ready, _, _ = select.select([pipe, ear], [], [], pause_s)
+            if pipe in ready:
+                self._drain(pipe)
+                return True
+            return self._told() if ready else self._changed()
+        except (*FAULTS, ValueError, AttributeError):
+            # Whoever looks meets the same, and has somebody to tell.
+            self._forget()
+            ready, _, _ = select.select([pipe], [], [], min(left_s, AWAY_S))
+            return bool(ready)
+
+    def _told(self) -> bool:
+        """Whether anybody else has spoken."""
+        told = []
+        while (heard := self._ear.get_message(ignore_subscribe_messages=True, timeout=0)) is not None:
+            told.append(heard["data"])
+        return any(name != self.name for name in told)
+
+    def _changed(self) -> bool:
+        """Whether anybody has committed since the last look, if it is time for one."""
+        if monotonic_s() < self._look_s:
+            return False
+        self._look_s = monotonic_s() + LOOKING_S
+        before, self._tick = self._tick, self._link.call(b"GET", self._keys.tick)
+        return before != self._tick
+
+    def _listen(self) -> None:
+        ear = self._link.server().pubsub()
+        ear.subscribe(self._keys.channel)
+        # The first thing that is heard is that we listen.
+        ear.get_message(timeout=AWAY_S)
+        self._ear, self._look_s = ear, 0.0
+
+    def _forget(self) -> None:
+        ear, self._ear = self._ear, None
+        if ear is not None and self._pid == os.getpid():
+            ear.close()
+
+    def _opened(self) -> int:
+        with self._lock:
+            if self._pid != os.getpid():
+                # A fork's child: what is open is its parent's.
+                self._pid, self._parents, self._ear, self._pipe = os.getpid(), self._ear, None, None
+            if self._pipe is None:
+                self._pipe = os.pipe()
+                for fd in self._pipe:
+                    os.set_blocking(fd, False)
+            return self._pipe[0]
+
+    def _drain(self, pipe: int) -> None:
+        self._interrupted.clear()
+        try:
+            os.read(pipe, 4096)
+        except BlockingIOError:
+            pass

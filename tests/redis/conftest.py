@@ -1,0 +1,36 @@
+"""What the tests of the Redis store share."""
+
+import pytest
+
+import holdfast
+from holdfast.store.redis import RedisStore
+from holdfast.testing.queue_suite.tools import complaints, upkeep
+from tests.redis_servers import redis_or_skip
+
+
+@pytest.fixture
+def store(redis_url):
+    """An empty store."""
+    store = RedisStore(redis_url)
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def queue(redis_url):
+    """A queue on an empty store, in which all is right at the end."""
+    with holdfast.connect(redis_url) as queue:
+        queue.counts()
+        yield queue
+        upkeep(queue)
+        assert complaints(queue) == []
+
+
+@pytest.fixture
+def server(request):
+    """A server of the test's own, to be killed and started; settings by the mark of a parameter."""
+    server = redis_or_skip(**getattr(request, "param", {}))
+    try:
+        yield server
+    finally:
+        server.close()

@@ -1,0 +1,114 @@
+"""Servers that forget scripts, are killed and come back: work goes on by itself, and nothing is lost."""
+
+import threading
+from contextlib import contextmanager
+
+import pytest
+
+import holdfast
+from holdfast.core.errors import Unavailable
+from holdfast.queue.queue import Queue
+from holdfast.store.redis import RedisStore
+from holdfast.testing.queue_suite.tools import complaints, upkeep
+
+JOBS = 300
+ALWAYS = {"appendonly": "yes", "appendfsync": "always"}
+
+
+class Load:
+    """Threads that add jobs and others that work them off, and remember what they were told."""
+
+    def __init__(self, url, jobs=JOBS):
+        self.queue = Queue(lambda: RedisStore(url), url=url)
+        self.jobs = jobs
+        self.added, self.done, self.doubts = set(), set(), []
+        # What is wrong in the end, and how the jobs ended.
+        self.left, self.states = [], {}
+        self.half = threading.Event()
+        self._adders = [threading.Thread(target=self._add) for _ in range(2)]
+        self._threads = [*self._adders, *(threading.Thread(target=self._work) for _ in range(2))]
+
+    def start(self):
+        """Let them go."""
+        for thread in self._threads:
+            thread.start()
+
+    def finish(self):
+        """Wait until all is added, and all of it worked off."""
+        for thread in self._threads:
+            thread.join()
+
+    def _add(self):
+        for n in range(self.jobs // 2):
+            try:
+                self.added.add(self.queue.add("work", {"n": n}).id)
+            except Unavailable as error:
+                # It may have been done, and the error says so; nothing was promised.
+                self.doubts.append(str(error))
+            if n == self.jobs // 4:
+                self.half.set()
+
+    def _work(self):
+        job = None
+        while job is not None or any(thread.is_alive() for thread in self._adders):
+            try:
+                job = self.queue.next(wait=0.5, renew=False, lease=300)
+                if job is not None:
+                    job.done(1)
+                    self.done.add(job.id)
+            except Unavailable as error:
+                self.doubts.append(str(error))
+            except holdfast.LeaseLost as error:
+                # Its own answer, whose reply was lost, and which was then found done.
+                self.doubts.append(str(error))
+
+
+@contextmanager
+def load(url, jobs=JOBS):
+    """Load on a store, while something is done to its server; then all accounts are settled."""
+    at_work = Load(url, jobs)
+    at_work.start()
+    try:
+        at_work.half.wait()
+        yield at_work
+    finally:
+        at_work.finish()
+        upkeep(at_work.queue)
+        at_work.left = complaints(at_work.queue)
+        at_work.states = {id: at_work.queue.get(id).state for id in at_work.added}
+        at_work.queue.close()
+
+
+def test_scripts_that_were_forgotten_are_sent_again(redis_server, redis_url):
+    """SCRIPT FLUSH, again and again, under load."""
+    with load(redis_url) as seen, redis_server.client() as client:
+        for _ in range(50):
+            client.script_flush()
+
+    assert seen.left == seen.doubts == []
+    assert set(seen.states.values()) == {"FINISHED"}
+    assert len(seen.states) == JOBS
+
+
+@pytest.mark.parametrize("server", [ALWAYS], indirect=True)
+def test_nothing_accepted_is_lost_when_the_server_is_killed_and_comes_back(server):
+    """With its log synced always: each add that returned is there, each finish that returned stands."""
+    with load(server.url(durability="always")) as seen:
+        for _ in range(3):
+            server.kill()
+            server.start()
+
+    assert seen.left == []
+    assert all(seen.states[id] == "FINISHED" for id in seen.done & seen.added)
+    assert set(seen.states.values()) == {"FINISHED"}
+    assert len(seen.states) + len(seen.doubts) >= JOBS
+
+
+def test_clients_that_are_cut_off_go_on(redis_server, redis_url):
+    """All of them, again and again."""
+    with load(redis_url) as seen, redis_server.client() as client:
+        for _ in range(20):
+            client.client_kill_filter(_type="normal", skipme=True)
+
+    assert seen.left == []
+    assert set(seen.states.values()) == {"FINISHED"}

