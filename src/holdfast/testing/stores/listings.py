@@ -59,7 +59,7 @@ def test_a_notice_that_was_not_committed_was_never_there(store: Store) -> None:
 
 
 def test_a_notice_waits_for_whoever_has_read_that_there_is_none(store: Store) -> None:
-    """What was written under the old one is committed before the new one is, or else done again under that."""
+    """What was written under the old one is committed before the new one, or else done again under that."""
     has_read, put_up = threading.Event(), threading.Event()
     order: list[str] = []
 
