@@ -87,7 +87,7 @@ def store_maker(
     """What opens the store of an address; the address is checked at once."""
     make = _maker(url, driver, clock, join=join, create=create)
     asked = _path(url)[1] if url.startswith("sqlite://") else {}
-    if not follow or url.startswith("memory://") or len(addresses(url)) > 1 or "shards" in asked:
+    if not follow or url.startswith("memory://") or len(addresses(url)) > 1 or "shards=" in url:
         return make
 
     def reopen(address: str) -> Store | None:
@@ -145,8 +145,10 @@ def _shard(
 ) -> Callable[[], Store]:
     if not is_served(url):
         return _maker(url, driver, clock, join=join)
-    options: dict[str, Any] = {} if clock is None else {"clock": clock}
-    return _postgres(url, options | {"patience_s": SHARD_PATIENCE_S, "create": create})
+    options: dict[str, Any] = {"patience_s": SHARD_PATIENCE_S} | ({} if clock is None else {"clock": clock})
+    if url.partition("://")[0] in REDIS:
+        return _redis(url, options)
+    return _postgres(url, options | {"create": create})
 
 
 def addresses(url: str) -> list[str]:
@@ -280,8 +282,15 @@ def _redis(url: str, options: dict[str, Any]) -> Callable[[], Store]:
             raise
         raise StoreError("Redis needs redis-py: pip install 'holdfast[redis]'") from None
     # Whatever is wrong with the address is told now.
-    parse(url)
-    return lambda: RedisStore(url, **options)
+    address = parse(url)
+    if address.shards == 1:
+        return lambda: RedisStore(url, **options)
+    options = {"patience_s": SHARD_PATIENCE_S} | options
+
+    def shard(at: int) -> tuple[str, Callable[[], Store]]:
+        return f"{address.shown}, shard {at}", lambda: RedisStore(url, shard=at, **options)
+
+    return _sharded([shard(at) for at in range(address.shards)])
 
 
 def _sqlite(path: str, options: dict[str, Any]) -> Callable[[], Store]:

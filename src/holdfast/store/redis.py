@@ -16,7 +16,7 @@ from collections.abc import Callable
 from time import sleep
 from typing import Any, TypeVar
 
-from ..core.errors import BadInput, Conflict, HoldfastError, StoreError, Unavailable
+from ..core.errors import BadInput, Conflict, Contended, HoldfastError, StoreError, Unavailable, Unsettled
 from .clock import Clock, monotonic_s
 from .contract import ReadTxn, Txn
 from .redis_calm import Calm
@@ -56,11 +56,13 @@ MINE = 10_000
 class RedisStore:
     """A store under one prefix of a Redis database; `redis_url.Address` says what `durability` promises."""
 
-    def __init__(self, url: str, *, clock: Clock | None = None, patience_s: float = PATIENCE_S) -> None:
+    def __init__(
+        self, url: str, *, shard: int = 0, clock: Clock | None = None, patience_s: float = PATIENCE_S
+    ) -> None:
         self.address = parse(url)
         self._clock = clock
         self._patience_s = patience_s
-        self._keys = Keys(self.address.prefix)
+        self._keys = Keys(self.address.prefix, shard)
         self._link = link_to(self.address, self._keys.base)
         self._wake = Wake(self._link, self._keys)
         self._lanes = Lanes(self._keys)
@@ -124,7 +126,7 @@ class RedisStore:
                     timed = timed and self._caught_up(error.at_ms)
                 if tries >= TRIES or monotonic_s() >= until_s:
                     text = f"a batch was done {tries} times, and each time something had changed ({error})"
-                    raise Unavailable(f"{self.address.shown}: {text}") from None
+                    raise Contended(f"{self.address.shown}: {text}") from None
                 sleep(random.uniform(0, min(CONFLICT_NAP_S * tries, LONGEST_CONFLICT_NAP_S)))
             except Lost:
                 # An address that never led anywhere is told at once.
@@ -200,7 +202,7 @@ class RedisStore:
         if waiting is None:
             return replies[-1]
         if replies[-2] == b"OK" and not is_replicated(replies[-1], self.address):
-            raise Unavailable(
+            raise Unsettled(
                 f"{self.address.shown} has done what was asked for, but fewer than {self.address.replicas} "
                 f"replicas had it after {REPLICAS_MS // 1000} s: it may be lost with the master; look before "
                 "you ask again"
@@ -217,7 +219,7 @@ class RedisStore:
             except (*FAULTS, StoreError):
                 # Not back yet.
                 sleep(FIRST_NAP_S)
-        raise Unavailable(
+        raise Unsettled(
             f"{self.address.shown} went away during a commit, and cannot be asked what became of it: "
             "what was asked for may have been done, or not; look before you ask again"
         )

@@ -50,8 +50,8 @@ Spots = dict[bytes, int]
 class Keys:
     """The names of one store."""
 
-    def __init__(self, prefix: str) -> None:
-        self.base = b"{hf:%s:0}:" % prefix.encode()
+    def __init__(self, prefix: str, shard: int = 0) -> None:
+        self.base = b"{hf:%s:%d}:" % (prefix.encode(), shard)
         self.channel = self.base + b"news"
         for name in _FIXED:
             setattr(self, name, self.base + name.encode())

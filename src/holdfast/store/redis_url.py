@@ -3,6 +3,7 @@
     redis://user:password@host:port/db?prefix=holdfast&durability=always
     rediss://…                                       the same by TLS
     redis+cluster://host:port,host:port/?prefix=…    Redis Cluster; rediss+cluster://… by TLS
+    …&shards=16                                      spread over so many hash tags, and so over the masters
 
 The password stands in nothing that is shown.
 """
@@ -12,6 +13,7 @@ from typing import NamedTuple
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from ..core.errors import BadInput
+from ..core.slots import SHARDS
 
 FORM = "redis://user:password@host:port/db?prefix=holdfast, with %40 for @ and so on in its parts"
 PREFIX = re.compile(r"[A-Za-z0-9_.-]{1,64}")
@@ -23,6 +25,7 @@ OPTIONS = {
     "prefix": "holdfast",
     "durability": "",
     "replicas": "1",
+    "shards": "1",
     "ssl_ca_certs": "",
     "ssl_certfile": "",
     "ssl_keyfile": "",
@@ -57,6 +60,8 @@ class Address(NamedTuple):
     prefix: str = "holdfast"
     durability: str = ""
     replicas: int = 1
+    # Of how many stores behind one queue this is one.
+    shards: int = 1
 
     def __repr__(self) -> str:
         return f"Address({self.shown!r})"
@@ -89,6 +94,7 @@ def parse(url: str) -> Address:
         prefix=options["prefix"],
         durability=options["durability"],
         replicas=int(options["replicas"]),
+        shards=int(options["shards"]),
     )
 
 
@@ -124,4 +130,6 @@ def _options(asked: dict[str, str]) -> dict[str, str]:
     replicas = options["replicas"]
     if not re.fullmatch("[0-9]", replicas) or not 1 <= int(replicas) <= MOST_REPLICAS:
         raise BadInput("replicas", replicas, needed=f"a number from 1 to {MOST_REPLICAS}")
+    if options["shards"] not in map(str, SHARDS):
+        raise BadInput("shards", options["shards"], needed=f"one of {', '.join(map(str, SHARDS))}")
     return options
