@@ -31,6 +31,11 @@ from redis.retry import Retry
 
 from .redis_url import Address
 
+try:
+    import hiredis
+except ImportError:
+    hiredis = None  # type: ignore[assignment]
+
 # A server that does not answer for so long is taken for gone.
 ANSWER_S, CONNECT_S = 20.0, 10.0
 # How often a slot that moves is followed before the caller is told.
@@ -115,7 +120,7 @@ class Link:
         connection = self._taken(client.connection_pool)
         try:
             # Not by the client's own verbs: half of the time of a small command goes by inside them.
-            connection.send_packed_command(connection.pack_commands(commands))
+            connection.send_packed_command(_packed(connection, commands))
             replies = [_reply(connection) for _ in commands]
         except BaseException:
             # What was not read of its replies must not be taken for those of another.
@@ -233,6 +238,12 @@ class Clustered(Link):
             for node in cluster.get_nodes():
                 if node.redis_connection is not None:
                     node.redis_connection.connection_pool.disconnect()
+
+
+def _packed(connection: Any, commands: Sequence[Words]) -> Any:
+    if hiredis is None:
+        return connection.pack_commands(commands)
+    return [hiredis.pack_command(tuple(words)) for words in commands]
 
 
 def _reply(connection: Any) -> Any:
