@@ -158,10 +158,14 @@ class RedisStore:
         lane = self._lanes.take()
         try:
             result = fn(txn)
-            self._notice = txn.seen.records.get(NOTICE, self._notice)
             self._commit(txn, lane)
-        except BaseException:
+            door = txn.seen.records.get(NOTICE, self._notice)
+            self._notice = txn.draft.records.get(NOTICE, door)
+        except BaseException as error:
             self._give_back(txn)
+            if txn.believes and isinstance(error, HoldfastError):
+                # Perhaps for what is no longer on the door.
+                raise Conflict("look again") from None
             raise
         finally:
             self._lanes.give(lane)
