@@ -45,15 +45,15 @@ def test_what_finished_early_is_kept_as_ranges(queue):
     """Thousands behind one slow job take no more memory than a few."""
     tracemalloc.start()
     sizes = []
-    for group, count in behind_a_slow_job(queue, (500, 5_500)):
+    for group, count in behind_a_slow_job(queue, (500, 20_500)):
         gc.collect()
         sizes.append(tracemalloc.get_traced_memory()[0])
         assert group.processed == 0
         assert group.size >= count
     tracemalloc.stop()
 
-    # Two bytes for each would be too much; a set of them has sixty.
-    assert sizes[1] - sizes[0] < 10_000
+    # Five bytes for each would be too much; a set of them has sixty. Whatever else goes on has some too.
+    assert sizes[1] - sizes[0] < 100_000
 
 
 @pytest.mark.proof

@@ -59,10 +59,10 @@ def test_what_all_lanes_are_held_up_for_is_taken_by_whoever_is_free_first(queue,
         other.execute("SELECT pg_advisory_lock(%s)", (number,))
         with held_up(postgres, schema, queue, threads):
             keyed = threads.submit(queue.add, "keyed", unique="key")
-            while queue.line.committer._lanes.waiting or not keyed.running():
+            while queue.line.committer._side.waiting or not keyed.running():
                 pass
             plain = threads.submit(queue.add, "work")
-            while not queue.line.committer._lanes.waiting:
+            while not queue.line.committer._side.waiting:
                 pass
         assert plain.result(LONG_S).id
         assert not keyed.done()

@@ -199,6 +199,7 @@ def test_requeueing_may_forgive_a_hand_out(client, clock):
     assert client.status("RequeueJobs", jobIDs="abc") == "402 Malformed jobIDs"
 
 
+@pytest.mark.one_shard
 def test_requeueing_is_all_or_nothing(served, client):
     """One command for all of them; where one of them cannot go back, none does."""
     new = c.NewJob(task="foo", unique=b"k")

@@ -67,7 +67,7 @@ class Committer(Asking):
         self._closed = False
         # Whether a commit of our own thread is under way: then others are made beside it.
         self._busy = False
-        self._lanes = SideLanes(getattr(engine.store, "lanes", 1) - 1, self._commit_beside)
+        self._side = SideLanes(getattr(engine.store, "lanes", 1) - 1, self._commit_beside)
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
         self._watcher = Watcher(engine.store, lambda: self._inbox.put(_BELL))
@@ -78,8 +78,8 @@ class Committer(Asking):
             if self._closed:
                 raise Closed("this queue was closed; open another with holdfast.connect")
             self._begin()
-            if self._busy and self._lanes and is_free(ticket.command):
-                self._lanes.put(ticket)
+            if self._busy and self._side and is_free(ticket.command):
+                self._side.put(ticket)
                 if not self._busy:
                     # It has just become free, and may have looked before: all lanes may be held up.
                     self._inbox.put(_NUDGE)
@@ -119,7 +119,7 @@ class Committer(Asking):
             # Nothing is put in after the end, where nobody would answer it.
             self._closed = True
         # What the lanes cannot answer they leave to our own thread.
-        self._lanes.close()
+        self._side.close()
         self._inbox.put(_STOP)
         self._watcher.close()
         if self._thread is not None:
@@ -131,7 +131,7 @@ class Committer(Asking):
         while going:
             going, tickets = self._gather()
             self._busy = True
-            self._round(tickets + self._lanes.take())
+            self._round(tickets + self._side.take())
             self._busy = False
         late = Closed("this queue was closed while the call waited")
         self._answer([(ticket, late) for ticket in (*self._claims, *self._awaits)])
@@ -177,7 +177,7 @@ class Committer(Asking):
             sleep(GATHERING_STEP_S)
 
     def _sleep_s(self) -> float | None:
-        if self._look or self._rung or self._lanes.waiting:
+        if self._look or self._rung or self._side.waiting:
             return 0.0
         waiting = [ticket.deadline_s for ticket in (*self._claims, *self._awaits)]
         if not waiting:

@@ -338,7 +338,11 @@ class Routes:
         raise _taken(holder)
 
     def _requeue_all(self, command: c.RequeueAll) -> None:
-        """One by one, since they live in several shards."""
+        """All or none where they live in one shard, else one by one."""
+        homes = {shard_of(job_id, len(self._shards)) for job_id in command.job_ids}
+        if len(homes) == 1 and (command.task is None or len(self._shards) == 1):
+            self._ask(homes.pop(), command)
+            return
         for job_id in command.job_ids:
             job = self._live(job_id)
             if job is not None and job.tenant == command.tenant:
