@@ -19,7 +19,7 @@ def store(postgres_url):
 @pytest.fixture
 def queue(postgres_url):
     """A queue on an empty schema, in which all is right at the end."""
-    with holdfast.connect(postgres_url) as queue:
+    with holdfast.connect(postgres_url, follow=False) as queue:
         queue.counts()
         yield queue
         upkeep(queue)
