@@ -19,6 +19,7 @@ def commits(served):
     return found
 
 
+@pytest.mark.one_shard
 def test_like_requests_that_were_sent_ahead_share_a_commit(served, client):
     """And are done, and answered, in order, as if each had waited for the one before."""
     sizes = commits(served)

@@ -13,8 +13,8 @@ from .redis_link import Words
 
 # A store that has written nothing for so long is idle.
 IDLE_S = 2.0
-# What upkeep reads whole each time.
-KINDS = ("pause", "schedule", "chore", "worker")
+# What upkeep reads whole each time; the first is that of the notice.
+KINDS = ("", "pause", "schedule", "chore", "worker")
 Heads = dict[bytes, list[tuple[int, bytes]]]
 
 

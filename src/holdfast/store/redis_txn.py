@@ -96,7 +96,15 @@ class RedisTxn(RedisLists):
             for kind, (version, found) in sight.kinds.items():
                 if kind not in self.seen.kinds:
                     self.see_kind(kind, version, found)
+            self._confirm()
         return super().moments()
+
+    def _confirm(self) -> None:
+        """What was believed to stand on the door has been seen."""
+        kind, name = NOTICE
+        if self.believes and self.seen.kinds[kind][1].get(name) != self.believed:
+            raise Conflict("another notice is on the door")
+        self.believes = False
 
     def _is_before(self, order: bytes, moment: int) -> bool:
         """Whether an order may have anything up to a moment, as far as was looked."""

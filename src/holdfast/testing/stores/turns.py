@@ -51,6 +51,7 @@ def test_tenants_come_before_tasks(store: Store) -> None:
     assert waiting(store) == [("b", "x"), ("c", "x"), ("a", "y"), ("c", "y"), ("a", "z"), ("a", "x")]
 
 
+@pytest.mark.one_shard
 def test_what_a_batch_adds_and_claims_at_once_has_the_next_turn(store: Store) -> None:
     """Also where nothing else is ready that the claim could have looked at."""
     add(store, a_job(1, task="x"))
