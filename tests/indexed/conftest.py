@@ -11,10 +11,10 @@ from holdfast.indexed import AsyncConsumer, AsyncProgress, Consumer, Progress
 from holdfast.queue.aio import AsyncQueue
 from holdfast.queue.queue import Queue
 from holdfast.store.clock import system_clock
-from tests.stores import STORES, opener
+from tests.stores import ONE_OF_EACH, opener
 
 
-@pytest.fixture(params=STORES)
+@pytest.fixture(params=ONE_OF_EACH)
 def open_store(request):
     """Opens the store under test."""
     return opener(request, system_clock)

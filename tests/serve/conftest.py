@@ -5,7 +5,7 @@ import pytest
 from holdfast.core.durations import moment_ms
 from holdfast.testing.clock import MovedClock
 from tests.serve.clients import Served
-from tests.stores import STORES, opener
+from tests.stores import ONE_OF_EACH, opener
 
 # One o'clock, as in the documents' example of repeats.
 START_MS = moment_ms("2026-11-15T13:00:00Z", name="start")
@@ -17,7 +17,7 @@ def clock():
     return MovedClock(START_MS)
 
 
-@pytest.fixture(params=STORES)
+@pytest.fixture(params=ONE_OF_EACH)
 def open_store(request, clock):
     """Opens the store under test, each time as another process would."""
     return opener(request, clock)

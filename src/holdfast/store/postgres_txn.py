@@ -138,7 +138,7 @@ class PostgresTxn(PostgresReads):
 
     def insert_alike(self, template: Job, rows: Sequence[tuple[int, Body]]) -> set[int]:
         """Add jobs that are as `template`: what they share is sent once."""
-        if self._careful or not all(data for _, data in rows):
+        if self._careful:
             return self.insert([(replace(template, id=id, size=size_of(data)), data) for id, data in rows])
         if not rows:
             return set()
