@@ -67,7 +67,7 @@ def hammered(url, book, size, trouble, tell):
 def _troubled(queue, book, size, trouble):
     """How long after each trouble the next add had returned."""
     waits: list[float] = []
-    added, every = 0, size.jobs // (size.times + 1)
+    added, ready, every = 0, 0, size.jobs // (size.times + 1)
     probe = Hand(queue, Ledger(str(book)), "probe")
     with Crew() as crew:
         for number in range(size.processes):
@@ -76,6 +76,9 @@ def _troubled(queue, book, size, trouble):
             crew.start(hammer.work, **args, share=share, lease_s=1.0)
         for _, line in crew.listen(patience_s=size.patience_s):
             added += int(line) if line.isdigit() else 0
+            ready += line == "ready"
+            if ready < size.processes:
+                continue
             if added // every > len(waits) and len(waits) < size.times:
                 trouble()
                 ended_s = time.monotonic()

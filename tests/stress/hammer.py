@@ -101,6 +101,8 @@ def work(post: Post, *, path: str, ledger: str, tag: str, seed: int, share: int,
     """Add a share of jobs, and work with all others until nothing more comes."""
     with holdfast.connect(path, lease=lease_s) as queue:
         hammer = Hammer(Hand(queue, Ledger(ledger), tag), Dice(seed), post, lease_s=lease_s)
+        # A server that it has spoken to is waited for; one that was never there is told at once.
+        queue.counts()
         post.say("ready")
         while hammer.added < share:
             hammer.step()

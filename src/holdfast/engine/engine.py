@@ -58,6 +58,7 @@ class Done:
         # What the engine remembers once it is committed.
         self.next_upkeep_ms: int | None = None
         self.retention_ms: int | None = None
+        self.now_ms = 0
 
 
 class Engine:
@@ -111,8 +112,9 @@ class Engine:
             if type(command) is not c.Add or not all(map(is_free, command.jobs)):
                 return self.store.run
             added += command.count
-        knows = self._retention_wanted is None and self.ids.reaches(added, self.store.now_ms())
-        return blindly if knows else self.store.run
+        if self._retention_wanted is not None or self.ids.held is None:
+            return self.store.run
+        return blindly if self.ids.reaches(added, self.store.now_ms()) else self.store.run
 
     def _numbered(self, run: Callable[[], T]) -> T:
         """Run a transaction, again where it needs a number that is not lent in it."""
@@ -200,6 +202,8 @@ class Engine:
     def _transact(self, txn: Txn, maker: IdMaker, commands: Sequence[c.Command], *, trust: bool) -> Done:
         done = Done()
 
+        done.now_ms = txn.now_ms
+
         def retention() -> int:
             done.retention_ms = self._retention(txn)
             return done.retention_ms
@@ -245,10 +249,9 @@ class Engine:
 
     def _retention(self, txn: Txn) -> int:
         """How long the archive keeps jobs: what was said last, by anybody, holds for all."""
-        is_fresh = abs(txn.now_ms - self._retention_seen_ms) < upkeep.PERIOD_MS
-        if self._retention_ms is not None and self._retention_wanted is None and is_fresh:
-            return self._retention_ms
-        self._retention_seen_ms = txn.now_ms
+        known = self._retention_ms if self._retention_wanted is None else None
+        if known is not None and self._is_fresh(txn.now_ms):
+            return known
         raw = txn.records(SETTING, [RETENTION]).get(RETENTION)
         stored = int(raw) if raw else DEFAULT_RETENTION_MS
         wanted = self._retention_wanted
@@ -257,10 +260,16 @@ class Engine:
         txn.put_records(SETTING, {RETENTION: str(wanted).encode()})
         return wanted
 
+    def _is_fresh(self, now_ms: int) -> bool:
+        """Whether the retention was looked up not long ago."""
+        return abs(now_ms - self._retention_seen_ms) < upkeep.PERIOD_MS
+
     def _committed(self, done: Done, maker: IdMaker) -> None:
         """What a transaction decided for this engine holds only now."""
         self.ids.adopt(maker)
         if done.retention_ms is not None:
+            if self._retention_ms is None or not self._is_fresh(done.now_ms):
+                self._retention_seen_ms = done.now_ms
             self._retention_ms, self._retention_wanted = done.retention_ms, None
         if done.next_upkeep_ms is not None:
             self.next_upkeep_ms = done.next_upkeep_ms

@@ -11,6 +11,7 @@ leaves between two of them is told in docs/decisions/0010.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from itertools import count
 from time import sleep
 from typing import Any
@@ -337,21 +338,17 @@ class Routes:
             self._is_free(key, holder, job_id, nap_s)
         raise _taken(holder)
 
-    def _requeue_all(self, command: c.RequeueAll) -> None:
+    def _requeue_all(self, command: c.RequeueAll) -> Any:
         """All or none where they live in one shard, else one by one."""
         homes = {shard_of(job_id, len(self._shards)) for job_id in command.job_ids}
         if len(homes) == 1 and (command.task is None or len(self._shards) == 1):
-            self._ask(homes.pop(), command)
-            return
-        for job_id in command.job_ids:
-            job = self._live(job_id)
-            if job is not None and job.tenant == command.tenant:
-                made_at = max(job.created_at, 1)
-                one = c.Requeue(job_id=job_id, run_at=made_at, task=command.task, forgive=command.forgive)
-                try:
-                    self.do(one)
-                except NotFound:
-                    continue
+            return self._ask(homes.pop(), command)
+        how: dict[str, Any] = {"task": command.task, "forgive": command.forgive}
+        for job in filter(None, map(self._live, command.job_ids)):
+            if job.tenant == command.tenant:
+                with suppress(NotFound):
+                    self.do(c.Requeue(job_id=job.id, run_at=max(job.created_at, 1), **how))
+        return None
 
     def _put_back_at(self, at: int, command: c.Command, key: UniqueKey) -> Any:
         try:

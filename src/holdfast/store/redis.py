@@ -29,7 +29,7 @@ from .redis_lists import NOTICE, RedisLists
 from .redis_open import Server, check_layout, check_server, is_replicated, look, waiting_words
 from .redis_presence import Presence
 from .redis_report import complaints, particulars
-from .redis_txn import Behind, Known, Mine, RedisTxn, Settled
+from .redis_txn import Behind, Known, Mine, RedisTxn
 from .redis_url import parse
 from .redis_wake import Wake
 
@@ -74,7 +74,6 @@ class RedisStore:
         self._heard: tuple[int, float] | None = None
         self._calm = Calm(self._keys)
         self._mine: Mine = {}
-        self._settled: Settled = {}
         # What stood on the door when it was last looked at.
         self._notice: bytes | None = None
         self._lock = threading.Lock()
@@ -151,7 +150,7 @@ class RedisStore:
         self._presence.keep()
         if careful:
             self._mine = {}
-        known = Known(self._mine, self._settled) if not careful else Known({}, {})
+        known = Known({} if careful else self._mine)
         how = {"careful": careful, "timed": timed}
         txn = RedisTxn(self._link, self._keys, self.now_ms(), known=known, calm=self._calm, **how)
         txn.believed = self._notice
@@ -189,7 +188,6 @@ class RedisStore:
             lane.last = numbers[0]
             self._calm.wrote()
             self._remember(commit)
-        self._settled = txn.settled()
 
     def _sent(self, commands: list[Any], lane: Lane, *, writes: bool) -> Any:
         """Send a commit; one whose reply was lost is settled by looking."""

@@ -64,16 +64,12 @@ class RedisNames:
         self.seen.kinds[kind] = (version, {name.decode(): value for name, value in pairs})
 
     def _named_records(self, kind: str, names: Collection[str]) -> dict[str, bytes]:
-        self.trust(kind, names)
         missing = [name for name in dict.fromkeys(names) if (kind, name) not in self.seen.records]
         if missing:
             (values,) = self.ask([(b"HMGET", self.keys.records(kind), *missing)])
             self.seen.records |= {(kind, name): value for name, value in zip(missing, values, strict=True)}
         found = {name: self.seen.records[kind, name] for name in names}
         return {name: value for name, value in found.items() if value is not None}
-
-    def trust(self, kind: str, names: Collection[str]) -> None:
-        """What is known of records from before: nothing to somebody who only looks."""
 
     def present(self, name: str) -> bool:
         """Whether a process that appeared under a name is still there."""

@@ -28,9 +28,6 @@ from .redis_link import GIVE_BACK, Link
 from .redis_lists import NOTICE, RedisLists, unique_key
 from .redis_reads import HEADS, ROSTER
 
-# Kinds of records that hardly ever change.
-SETTLED = ("setting",)
-Settled = dict[tuple[str, str], bytes | None]
 # What a store remembers of jobs that it wrote: who finishes a job need not read it again.
 Mine = dict[int, Stamped]
 
@@ -39,7 +36,6 @@ class Known(NamedTuple):
     """What a store believes from before; the commit finds out."""
 
     mine: Mine
-    settled: Settled
 
 
 class Behind(Conflict):
@@ -65,7 +61,7 @@ class RedisTxn(RedisLists):
         timed: bool,
     ) -> None:
         super().__init__(link, keys, now_ms)
-        self._mine, self._settled = known
+        (self._mine,) = known
         self._calm = calm
         self._careful = careful
         # Whether the time is the server's, which all go by; not that of a test.
@@ -110,17 +106,6 @@ class RedisTxn(RedisLists):
         """Whether an order may have anything up to a moment, as far as was looked."""
         head = (self._heads or {}).get(order)
         return head is None or (bool(head) and head[0][0] <= moment)
-
-    def trust(self, kind: str, names: Collection[str]) -> None:
-        """A setting is as we last saw it, which the commit checks: every batch asks for one."""
-        for name in names:
-            if kind in SETTLED and (kind, name) in self._settled:
-                self.seen.records.setdefault((kind, name), self._settled[kind, name])
-
-    def settled(self) -> Settled:
-        """Settings as they are once this is committed."""
-        known = self.seen.records | self.draft.records
-        return self._settled | {key: value for key, value in known.items() if key[0] in SETTLED}
 
     def first(self, place: Place, up_to: int, limit: int) -> list[Job]:
         """The first jobs of a place. One that was taken, and whose claim never followed, is put right."""
