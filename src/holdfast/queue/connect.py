@@ -12,6 +12,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from ..core.errors import BadInput, StoreError
 from ..core.slots import SHARDS
 from ..store.contract import Store
+from ..store.sharded import Opener, ShardedStore
 from .addresses import with_password
 from .aio import AsyncQueue
 from .following import Following
@@ -87,7 +88,7 @@ def store_maker(
     """What opens the store of an address; the address is checked at once."""
     make = _maker(url, driver, clock, join=join, create=create)
     asked = _path(url)[1] if url.startswith("sqlite://") else {}
-    if not follow or url.startswith("memory://") or len(addresses(url)) > 1 or "shards=" in url:
+    if not follow or url.startswith("memory://"):
         return make
 
     def reopen(address: str) -> Store | None:
@@ -99,7 +100,12 @@ def store_maker(
         library = None if path is None else driver or asked.get("driver")
         return _maker(with_password(address, url), library, clock, join=False, create=False)()
 
-    return lambda: Following(make(), reopen)
+    def open_store() -> Store:
+        store = make()
+        # Shards are not moved.
+        return store if isinstance(store, ShardedStore) else Following(store, reopen)
+
+    return open_store
 
 
 def _maker(
@@ -173,8 +179,7 @@ def is_served(url: str) -> bool:
 
 def migrate(url: str, *, show: bool = False) -> list[int] | str:
     """Bring the store of an address up to date, by which versions; or the SQL that would (`show`)."""
-    schemes = (*POSTGRES,)
-    served = [one for one in addresses(url) if one.partition("://")[0] in schemes]
+    served = [one for one in addresses(url) if one.partition("://")[0] in POSTGRES]
     if not served:
         raise BadInput(
             "store", shown_url(url), needed="postgresql://…: other stores are brought up to date when opened"
@@ -248,8 +253,6 @@ def _files(folder: str, count: int, options: dict[str, Any]) -> list[tuple[str, 
 
 def _sharded(made: list[tuple[str, Callable[[], Store]]]) -> Callable[[], Store]:
     """Several stores as one, each by its name and what opens it: another kind joins by a list of these."""
-    from ..store.sharded import Opener, ShardedStore
-
     ShardedStore.check_count(len(made))
     return lambda: ShardedStore([Opener(*one) for one in made])
 

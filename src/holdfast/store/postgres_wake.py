@@ -8,10 +8,12 @@ import os
 import secrets
 import select
 import threading
+from typing import Any
 
 import psycopg
 
 from .clock import monotonic_s
+from .nudge import Nudge
 from .postgres_link import OwnLink
 from .postgres_pool import Pool
 from .postgres_sql import channel
@@ -37,10 +39,8 @@ class Wake:
         self._listens = False
         # The newest transaction at the last look, and when to look next.
         self._newest, self._look_s = "", 0.0
-        self._interrupted = threading.Event()
-        self._lock = threading.Lock()
+        self._nudge = Nudge()
         self._waiting = threading.Lock()
-        self._pipe: tuple[int, int] | None = None
         self._closed = False
 
     def wait(self, timeout_s: float) -> bool:
@@ -57,13 +57,7 @@ class Wake:
 
     def interrupt(self) -> None:
         """Wake our own `wait`, or the next one."""
-        self._interrupted.set()
-        with self._lock:
-            if self._pipe is not None:
-                try:
-                    os.write(self._pipe[1], b"!")
-                except BlockingIOError:
-                    pass
+        self._nudge.give()
 
     def close(self) -> None:
         """Stop listening, once nobody waits any more."""
@@ -72,32 +66,29 @@ class Wake:
         with self._waiting:
             if self._pid == os.getpid():
                 self._forget()
-            with self._lock:
-                for fd in self._pipe or ():
-                    os.close(fd)
-                self._pipe = None
+            self._nudge.close()
 
     def _heard(self, left_s: float) -> bool:
         """Sleep for as long as one look lasts; whether there was anything."""
-        pipe = self._opened()
-        if self._interrupted.is_set() or self._closed:
-            self._drain(pipe)
+        self._notice_fork()
+        nudge = self._nudge
+        if nudge.is_given or self._closed:
+            nudge.take()
             return True
         try:
             if (link := self._link) is None or not link.is_open:
                 # What was said before we listened is missed: then look at once.
                 return self._listen()
-            watched = [pipe, link.connection.fileno()] if self._listens else [pipe]
+            watched: list[Any] = [nudge, link.connection] if self._listens else [nudge]
             ready, _, _ = select.select(watched, [], [], max(min(left_s, self._look_s - monotonic_s()), 0.0))
-            if pipe in ready:
-                self._drain(pipe)
+            if nudge in ready:
+                nudge.take()
                 return True
             return self._told(link) if ready else self._changed(link)
         except psycopg.Error:
             # Whoever looks meets the same, and has somebody to tell.
             self._forget()
-            ready, _, _ = select.select([pipe], [], [], min(left_s, AWAY_S))
-            return bool(ready)
+            return bool(select.select([nudge], [], [], min(left_s, AWAY_S))[0])
 
     def _told(self, link: OwnLink) -> bool:
         """Whether anybody else has spoken."""
@@ -133,20 +124,8 @@ class Wake:
         if link is not None:
             link.close()
 
-    def _opened(self) -> int:
-        with self._lock:
-            if self._pid != os.getpid():
-                # A fork's child: what is open is its parent's. Left where it is, see `postgres_pool`.
-                self._pid, self._parents, self._link, self._pipe = os.getpid(), self._link, None, None
-            if self._pipe is None:
-                self._pipe = os.pipe()
-                for fd in self._pipe:
-                    os.set_blocking(fd, False)
-            return self._pipe[0]
-
-    def _drain(self, pipe: int) -> None:
-        self._interrupted.clear()
-        try:
-            os.read(pipe, 4096)
-        except BlockingIOError:
-            pass
+    def _notice_fork(self) -> None:
+        if self._pid != os.getpid():
+            # What is open is the parent's. Left where it is, see `postgres_pool`.
+            self._pid, self._parents, self._link = os.getpid(), self._link, None
+            self._nudge.forget()

@@ -29,7 +29,7 @@ from .redis_lists import NOTICE, RedisLists
 from .redis_open import Server, check_layout, check_server, is_replicated, look, waiting_words
 from .redis_presence import Presence
 from .redis_report import complaints, particulars
-from .redis_txn import Behind, Known, Mine, RedisTxn
+from .redis_txn import Behind, Mine, RedisTxn
 from .redis_url import parse
 from .redis_wake import Wake
 
@@ -150,9 +150,8 @@ class RedisStore:
         self._presence.keep()
         if careful:
             self._mine = {}
-        known = Known({} if careful else self._mine)
         how = {"careful": careful, "timed": timed}
-        txn = RedisTxn(self._link, self._keys, self.now_ms(), known=known, calm=self._calm, **how)
+        txn = RedisTxn(self._link, self._keys, self.now_ms(), mine=self._mine, calm=self._calm, **how)
         txn.believed = self._notice
         lane = self._lanes.take()
         try:

@@ -9,7 +9,7 @@ commit, and the second time it is looked for before. See docs/decisions/0009.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -32,12 +32,6 @@ from .redis_reads import HEADS, ROSTER
 Mine = dict[int, Stamped]
 
 
-class Known(NamedTuple):
-    """What a store believes from before; the commit finds out."""
-
-    mine: Mine
-
-
 class Behind(Conflict):
     """A domain was written at a moment that is later than ours: by our time it would lie in the future."""
 
@@ -55,13 +49,13 @@ class RedisTxn(RedisLists):
         keys: Keys,
         now_ms: int,
         *,
-        known: "Known",
+        mine: Mine,
         calm: Calm,
         careful: bool,
         timed: bool,
     ) -> None:
         super().__init__(link, keys, now_ms)
-        (self._mine,) = known
+        self._mine = mine
         self._calm = calm
         self._careful = careful
         # Whether the time is the server's, which all go by; not that of a test.

@@ -11,6 +11,7 @@ import threading
 from typing import Any
 
 from .clock import monotonic_s
+from .nudge import Nudge
 from .redis_faults import FAULTS
 from .redis_keys import Keys
 from .redis_link import Link
@@ -31,14 +32,12 @@ class Wake:
         # The last commit that was known of, and when to look for another.
         self._tick: bytes | None = None
         self._look_s = 0.0
-        self._interrupted = threading.Event()
+        self._nudge = Nudge()
         # The connection that we speak by, and whose process opened it.
         self._mouth: Any = None
         self._mouth_pid = 0
         self._telling = threading.Lock()
-        self._lock = threading.Lock()
         self._waiting = threading.Lock()
-        self._pipe: tuple[int, int] | None = None
         self._closed = False
 
     def wait(self, timeout_s: float) -> bool:
@@ -80,13 +79,7 @@ class Wake:
 
     def interrupt(self) -> None:
         """Wake our own `wait`, or the next one."""
-        self._interrupted.set()
-        with self._lock:
-            if self._pipe is not None:
-                try:
-                    os.write(self._pipe[1], b"!")
-                except BlockingIOError:
-                    pass
+        self._nudge.give()
 
     def close(self) -> None:
         """Stop listening, once nobody waits any more."""
@@ -95,16 +88,14 @@ class Wake:
         self.interrupt()
         with self._waiting:
             self._forget()
-            with self._lock:
-                for fd in self._pipe or ():
-                    os.close(fd)
-                self._pipe = None
+            self._nudge.close()
 
     def _heard(self, left_s: float) -> bool:
         """Sleep for as long as one look lasts; whether there was anything."""
-        pipe = self._opened()
-        if self._interrupted.is_set() or self._closed:
-            self._drain(pipe)
+        self._notice_fork()
+        nudge = self._nudge
+        if nudge.is_given or self._closed:
+            nudge.take()
             return True
         try:
             if self._ear is None:
@@ -113,15 +104,15 @@ class Wake:
                 return self._changed()
             ear = self._ear.connection._sock
             pause_s = max(min(left_s, self._look_s - monotonic_s()), 0.0)
-            ready, _, _ = select.select([pipe, ear], [], [], pause_s)
-            if pipe in ready:
-                self._drain(pipe)
+            ready, _, _ = select.select([nudge, ear], [], [], pause_s)
+            if nudge in ready:
+                nudge.take()
                 return True
             return self._told() if ready else self._changed()
         except (*FAULTS, ValueError, AttributeError):
             # Whoever looks meets the same, and has somebody to tell.
             self._forget()
-            ready, _, _ = select.select([pipe], [], [], min(left_s, AWAY_S))
+            ready, _, _ = select.select([nudge], [], [], min(left_s, AWAY_S))
             return bool(ready)
 
     def _told(self) -> bool:
@@ -151,20 +142,8 @@ class Wake:
         if ear is not None and self._pid == os.getpid():
             ear.close()
 
-    def _opened(self) -> int:
-        with self._lock:
-            if self._pid != os.getpid():
-                # A fork's child: what is open is its parent's.
-                self._pid, self._parents, self._ear, self._pipe = os.getpid(), self._ear, None, None
-            if self._pipe is None:
-                self._pipe = os.pipe()
-                for fd in self._pipe:
-                    os.set_blocking(fd, False)
-            return self._pipe[0]
-
-    def _drain(self, pipe: int) -> None:
-        self._interrupted.clear()
-        try:
-            os.read(pipe, 4096)
-        except BlockingIOError:
-            pass
+    def _notice_fork(self) -> None:
+        if self._pid != os.getpid():
+            # What is open is the parent's.
+            self._pid, self._parents, self._ear = os.getpid(), self._ear, None
+            self._nudge.forget()

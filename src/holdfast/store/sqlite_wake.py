@@ -12,8 +12,10 @@ import socket
 import threading
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 from .clock import system_clock
+from .nudge import Nudge
 
 # What a socket's address has room for; longer ones go by way of a number of the folder.
 ADDRESS_BYTES = 107
@@ -34,8 +36,7 @@ class Wake:
         self._mouth: socket.socket | None = None
         self._deaf = False
         self._folder_fd = -1
-        self._pipe: tuple[int, int] | None = None
-        self._interrupted = threading.Event()
+        self._nudge = Nudge()
         self._lock = threading.Lock()
         self._waiting = threading.Lock()
         self._listing: tuple[int, list[str]] = (-1, [])
@@ -50,25 +51,19 @@ class Wake:
             self._waiting.release()
 
     def _wait(self, timeout_s: float) -> bool:
-        ear, pipe = self._opened()
-        if not self._interrupted.is_set():
-            watched = [pipe, ear.fileno()] if ear is not None else [pipe]
+        ear = self._opened()
+        if not self._nudge.is_given:
+            watched: list[Any] = [self._nudge, ear] if ear is not None else [self._nudge]
             ready, _, _ = select.select(watched, [], [], max(timeout_s, 0.0))
             if not ready:
                 return False
-        self._drain(ear, pipe)
-        self._interrupted.clear()
+        self._nudge.take()
+        self._drain(ear)
         return True
 
     def interrupt(self) -> None:
         """Wake our own `wait`, or the next one."""
-        self._interrupted.set()
-        with self._lock:
-            if self._pipe is not None:
-                try:
-                    os.write(self._pipe[1], b"!")
-                except BlockingIOError:
-                    pass
+        self._nudge.give()
 
     def tell(self) -> None:
         """Wake all others that wait."""
@@ -99,10 +94,9 @@ class Wake:
         for end in (self._ear, self._mouth):
             if end is not None:
                 end.close()
-        for fd in self._pipe or ():
-            os.close(fd)
+        self._nudge.close()
         self._forget_folder()
-        self._ear = self._mouth = self._pipe = None
+        self._ear = self._mouth = None
 
     def _tidy(self) -> None:
         try:
@@ -111,16 +105,12 @@ class Wake:
         except OSError:  # somebody else listens there, or has tidied up
             pass
 
-    def _opened(self) -> tuple[socket.socket | None, int]:
+    def _opened(self) -> socket.socket | None:
         with self._lock:
-            if self._pipe is None:
-                self._pipe = os.pipe()
-                for fd in self._pipe:
-                    os.set_blocking(fd, False)
             if self._ear is None and not self._deaf:
                 self._ear = self._bound()
                 self._deaf = self._ear is None
-            return self._ear, self._pipe[0]
+            return self._ear
 
     def _bound(self) -> socket.socket | None:
         ear = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -145,11 +135,7 @@ class Wake:
             self._folder_fd = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         return f"/proc/self/fd/{self._folder_fd}/{name}"
 
-    def _drain(self, ear: socket.socket | None, pipe: int) -> None:
-        try:
-            os.read(pipe, 4096)
-        except BlockingIOError:
-            pass
+    def _drain(self, ear: socket.socket | None) -> None:
         try:
             while ear is not None:
                 ear.recv(1)
