@@ -114,11 +114,6 @@ def let_go(job: Job) -> Job:
     return replace(job, place=Place.READY)
 
 
-def starts_plainly(job: Job) -> bool:
-    """Whether `claim` makes of a job just what a store makes of it by itself."""
-    return not (job.expires_at or job.retry_after or job.timeout_ms or job.lapsed or job.again_at)
-
-
 def claim(job: Job, *, owner: int, now_ms: int, lease_ms: int | None) -> Job:
     """Hand a ready job to an owner. Without a lease only where neither job nor caller names one."""
     if job.expires_at and now_ms >= job.expires_at:

@@ -111,6 +111,11 @@ class Batch:
         """What the rules made of a leased job that is not plain; one that is stands as the store has it."""
         self.put(replace(after, version=self.stored[after.id].version))
 
+    def unchanged(self, job_id: int) -> Job | None:
+        """A live job of the working set that is as the store has it, or None."""
+        job = self.jobs.kept.get(job_id)
+        return job if job is not None and job is self.stored.get(job_id) else None
+
     def find(self, job_id: int) -> Job | None:
         """A live job, or None."""
         if job_id not in self.jobs:
@@ -172,6 +177,13 @@ class Batch:
         self.jobs[after.id] = after
         self._touched[after.id] = None
         self._followed(before, after)
+
+    def end(self, after: Job, result: Body | None) -> None:
+        """Let a job be over from whose end nothing follows, and which cannot be taken back."""
+        self.jobs.kept[after.id] = after
+        self._touched[after.id] = None
+        if result is not None:
+            self.results.kept[after.id] = result
 
     def remove(self, job: Job) -> None:
         """Let a live job go without a trace."""

@@ -8,7 +8,7 @@ picks its pairs, what was held back is made up for from the same pair.
 from collections import Counter
 
 from ..core import commands as c
-from ..core import rules
+from ..core import plain, rules
 from ..core.bounds import CLAIM_BYTES, CLAIM_JOBS
 from ..core.job import Job, Place
 from ..core.limits import DomainKey
@@ -103,7 +103,7 @@ def _start(batch: Batch, command: c.Claim, owner: int, jobs: list[Job], started:
     for job in jobs:
         after = batch.stored[job.id]
         # The store leased it to the number that this process had last, which may be another by now.
-        if after.owner != owner or not rules.starts_plainly(job):
+        if after.owner != owner or not plain.starts_plainly(job):
             after = rules.claim(job, owner=owner, now_ms=batch.now_ms, lease_ms=command.lease_ms)
         size += job.size
         if after.place is not Place.RUNNING:

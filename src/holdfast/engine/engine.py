@@ -31,7 +31,7 @@ from .holders import Freed
 from .records import SETTING
 from .site import ALONE, Site
 from .sysid import IdMaker, IdSource, OutOfNumbers
-from .verbs import VERBS, Ref
+from .verbs import VERBS, Ref, finish_plainly
 
 T = TypeVar("T")
 RETENTION = "retention_ms"
@@ -325,6 +325,8 @@ def _preload(batch: Batch, commands: Sequence[c.Command], *, trust: bool) -> Non
 
 
 def _decide(batch: Batch, command: c.Command, trust: bool) -> Any:
+    if type(command) is c.Answer and (plainly := finish_plainly(batch, command)) is not None:
+        return plainly
     try:
         reply = VERBS[type(command)](batch, command)
     except Conflict:

@@ -16,7 +16,6 @@ class Ticket:
         "_signal",
         "abandoned",
         "answered",
-        "callback",
         "command",
         "deadline_s",
         "future",
@@ -32,7 +31,6 @@ class Ticket:
         self.abandoned = False
         self.loop: asyncio.AbstractEventLoop | None = None
         self.future: asyncio.Future[Any] | None = None
-        self.callback: Callable[[Any], None] | None = None
         self._lock = threading.Lock()
         # A lock that the answer releases: the cheapest thing that a thread can wait for.
         self._signal = threading.Lock()
@@ -42,10 +40,6 @@ class Ticket:
         """Let a coroutine wait for it instead of a thread."""
         self.loop, self.future = loop, loop.create_future()
         return self.future
-
-    def for_callback(self, loop: asyncio.AbstractEventLoop, callback: Callable[[Any], None]) -> None:
-        """Let a function hear of it on a loop: of thousands at once, for next to nothing each."""
-        self.loop, self.callback = loop, callback
 
     def take(self) -> Any:
         """Wait for the reply in this thread."""
@@ -68,6 +62,26 @@ class Ticket:
             return self.abandoned
 
 
+class Word(Ticket):
+    """A ticket that nobody waits for: a function hears of its reply on a loop, of thousands at once."""
+
+    __slots__ = ("heard",)
+
+    def __init__(
+        self, command: c.Command, loop: asyncio.AbstractEventLoop, heard: Callable[["Word"], None]
+    ) -> None:
+        # Without the locks of one that may be waited for, or given up.
+        self.command, self.loop, self.heard = command, loop, heard
+        self.deadline_s = 0.0
+        self.reply = self.future = None
+        self.answered = self.abandoned = False
+
+    def answer(self, reply: Any) -> bool:
+        """Set the reply."""
+        self.reply, self.answered = reply, True
+        return True
+
+
 def deliver(tickets: Iterable[Ticket], give_up: Callable[[Ticket], None]) -> None:
     """Tell coroutines of their replies: one wake-up for each event loop, however many replies."""
     loops: dict[asyncio.AbstractEventLoop, list[Ticket]] = {}
@@ -85,8 +99,8 @@ def deliver(tickets: Iterable[Ticket], give_up: Callable[[Ticket], None]) -> Non
 
 def _resolve(tickets: list[Ticket], give_up: Callable[[Ticket], None]) -> None:
     for ticket in tickets:
-        if ticket.callback is not None:
-            ticket.callback(ticket.reply)
+        if isinstance(ticket, Word):
+            ticket.heard(ticket)
             continue
         assert ticket.future is not None
         if ticket.future.done():

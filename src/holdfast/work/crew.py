@@ -13,7 +13,7 @@ from ..core.errors import Unavailable
 from ..core.job import Job
 from ..store.clock import monotonic_s
 from .lanes import Lane
-from .member import Held, Key, Member
+from .member import Held, Key, Member, shared
 from .messages import Asked, Began, Hello, Left, Message, Ran, Returned, Revoke, Stop, UpMessage
 from .pace import Pace, Space, all_of
 from .wire import Wire
@@ -250,22 +250,18 @@ class Crew:
 
         What nobody can take, because the executors have gone meanwhile, is returned.
         """
-        spaces = {member: member.space(lane) for member in self._members if member.takes}
-        shares: dict[Member, list[c.Claimed]] = {}
-        left = []
+        takers = [member for member in self._members if member.takes]
+        plain = []
         for claimed in jobs:
-            task = claimed.job.task
             if claimed.job.losses or claimed.job.suspect:
                 self._suspect(claimed, at, lane)
-            elif not spaces:
-                left.append(claimed.job)
             else:
-                member = max(spaces, key=lambda m: (spaces[m].fits(task), -len(shares.get(m, ()))))
-                spaces[member].take(task)
-                shares.setdefault(member, []).append(claimed)
-        for member, share in shares.items():
+                plain.append(claimed)
+        if not takers:
+            return [claimed.job for claimed in plain]
+        for member, share in shared(plain, takers, lane).items():
             member.give(share, at, lane)
-        return left
+        return []
 
     def _suspect(self, claimed: c.Claimed, at: int, lane: Lane) -> None:
         self._suspects.append((claimed, at, lane))

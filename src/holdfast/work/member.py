@@ -121,3 +121,17 @@ class Member:
         """Say something to it."""
         if self._wire is not None and not self._wire.is_closing():
             self._wire.write(frame(message))
+
+
+def shared(jobs: Sequence[c.Claimed], members: Sequence[Member], lane: Lane) -> dict[Member, list[c.Claimed]]:
+    """Each job to whoever has the most room for it then."""
+    if len(members) == 1:
+        return {members[0]: list(jobs)} if jobs else {}
+    spaces = {member: member.space(lane) for member in members}
+    shares: dict[Member, list[c.Claimed]] = {}
+    for claimed in jobs:
+        task = claimed.job.task
+        member = max(members, key=lambda one: (spaces[one].fits(task), -len(shares.get(one, ()))))
+        spaces[member].take(task)
+        shares.setdefault(member, []).append(claimed)
+    return shares

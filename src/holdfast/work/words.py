@@ -2,12 +2,11 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
 
 from ..core import commands as c
 from ..core.errors import HoldfastError
 from ..engine.asking import Committing
-from ..engine.ticket import Ticket
+from ..engine.ticket import Word
 
 # How long a supervisor that stops waits for its last words to be committed.
 SETTLING_S = 5.0
@@ -18,31 +17,40 @@ class Words:
 
     def __init__(self, log: Callable[[str], None]) -> None:
         self._log = log
+        self._unsaid: list[tuple[Committing, Word]] = []
         self._unheard = 0
         self._quiet = asyncio.Event()
 
     def say(self, line: Committing, command: c.Answer | c.Release) -> None:
-        """Have a command run."""
-        self._unheard += 1
-        ticket = Ticket(command)
-        ticket.for_callback(asyncio.get_running_loop(), lambda reply: self._heard(command, reply))
-        try:
-            line.submit(ticket)
-        except HoldfastError as error:
-            self._heard(command, error)
+        """Have a command run, together with all that is said in this turn of the loop."""
+        loop = asyncio.get_running_loop()
+        if not self._unsaid:
+            loop.call_soon(self._speak)
+        self._unsaid.append((line, Word(command, loop, self._heard)))
 
-    def _heard(self, command: c.Answer | c.Release, reply: Any) -> None:
+    def _speak(self) -> None:
+        unsaid, self._unsaid = self._unsaid, []
+        self._unheard += len(unsaid)
+        for line, word in unsaid:
+            try:
+                line.submit(word)
+            except HoldfastError as error:
+                word.answer(error)
+                self._heard(word)
+
+    def _heard(self, word: Word) -> None:
         self._unheard -= 1
         if not self._unheard:
             self._quiet.set()
-        if isinstance(reply, BaseException):
-            self._log(f"job {command.hold.job_id}: {reply}")
+        if isinstance(word.reply, BaseException):
+            assert isinstance(word.command, c.Answer | c.Release)
+            self._log(f"job {word.command.hold.job_id}: {word.reply}")
 
     async def settled(self) -> None:
         """Wait until everything has been heard."""
         try:
             async with asyncio.timeout(SETTLING_S):
-                while self._unheard:
+                while self._unheard or self._unsaid:
                     self._quiet.clear()
                     await self._quiet.wait()
         except TimeoutError:

@@ -1,0 +1,50 @@
+"""Plain jobs: what most are, and what the rules come to for them. They come and go by the thousand.
+
+What is said here follows from `rules`, which says it for all; that both say the same is tested.
+"""
+
+from msgspec.structs import replace
+
+from .job import NO_CHILDREN, Job, Outcome, Place, State
+
+
+def starts_plainly(job: Job) -> bool:
+    """Whether `claim` makes of a job just what a store makes of it by itself."""
+    return not (job.expires_at or job.retry_after or job.timeout_ms or job.lapsed or job.again_at)
+
+
+def ends_plainly(job: Job) -> bool:
+    """Whether a good end of its run is the end of a job, and concerns nobody but its holder."""
+    return not (
+        job.place is not Place.RUNNING
+        or job.parent_id
+        or job.repeat
+        or job.again_at
+        or job.then
+        or job.steps
+        or job.log_lines
+        or job.cancel_requested
+        or job.strict
+        or job.mock
+        or job.lapsed
+        or job.unique is not None
+        or job.domain is not None
+        or job.children != NO_CHILDREN
+    )
+
+
+def finish_plainly(job: Job, *, now_ms: int, end: Outcome, has_result: bool) -> Job:
+    """What `finish` makes of a job that `ends_plainly`, in one step: they end by the thousand."""
+    return replace(
+        job,
+        place=Place.DONE,
+        rank=now_ms,
+        finished_at=now_ms,
+        ended=State.FINISHED,
+        reason="",
+        owner=0,
+        lease_until=0,
+        progress=None,
+        outcome=end,
+        has_result=has_result or job.has_result,
+    )
