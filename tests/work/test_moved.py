@@ -10,7 +10,7 @@ from tests.work.conftest import ROOT, Bench
 def test_a_worker_goes_along_and_finishes_what_it_runs(bench: Bench, postgres_url: str) -> None:
     """The run is neither lost nor done twice, new jobs are found, the worker is seen at the new address."""
     worker = bench.start()
-    running = bench.queue.add("hog", {"seconds": 3})
+    running = bench.queue.add("hog", {"seconds": 6})
     bench.wait_for(lambda: bool(bench.noted("hog")))
 
     words = [sys.executable, "-m", "holdfast", "move", bench.store, postgres_url]
