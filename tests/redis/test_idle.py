@@ -7,6 +7,7 @@ from collections import Counter
 from contextlib import ExitStack
 
 import holdfast
+from holdfast.cli.bench_raw_redis import RedisSide
 from holdfast.engine import upkeep
 from holdfast.engine.committer import Committer
 from holdfast.queue.queue import Queue
@@ -99,3 +100,23 @@ def test_a_line_that_is_lost_is_news(redis_server, redis_url, store):
     other.notify()
     assert store.wait(4.0)
     other.close()
+
+
+def test_the_bench_counts_what_the_users_of_a_store_ask(redis_server, redis_url):
+    """Whoever names none of its keys is none of them, nor is what a script calls."""
+    store, side = RedisStore(redis_url), RedisSide(redis_url)
+    link, keys = store._link, store._keys
+    link.call(b"GET", keys.tick)
+
+    def ask():
+        with redis_server.client() as other:
+            for _ in range(5):
+                link.many([(b"TIME",), (b"EVAL", "return redis.call('GET', KEYS[1])", 1, keys.tick)])
+                other.get("something else")
+
+    with waiting(lambda: side.questions(redis_url, 2.0)) as counted:
+        time.sleep(0.5)
+        ask()
+
+    assert counted.result() == 10
+    store.close()
