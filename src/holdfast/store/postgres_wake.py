@@ -8,13 +8,13 @@ that is lost is news too: whoever waits should find out whether the server is th
 import os
 import secrets
 import select
-import socket
 import threading
 from typing import Any
 
 import psycopg
 
 from .clock import monotonic_s
+from .lively import keep_lively
 from .looks import Looks
 from .nudge import Nudge
 from .postgres_link import OwnLink
@@ -26,8 +26,6 @@ from .postgres_url import Address
 # where it cannot; and while the server is away. Each look that finds a busy server costs a transaction, and
 # an idle worker should be hardly noticed.
 SOON_S, SELDOM_S, LOOKING_S, AWAY_S = 5.0, 30.0, 0.25, 1.0
-# By when a line whose other end has gone without a word is taken for lost: the system's own limit is hours.
-_LIVELY = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 30_000}
 
 # Changes whenever a transaction that writes begins, in whichever database: cheap, and enough for a hint.
 _NEWEST = "SELECT pg_snapshot_xmax(pg_current_snapshot())::text"
@@ -124,7 +122,7 @@ class Wake:
         if self._listens:
             link.script(f'LISTEN "{channel(self._address.schema)}"')
         self._looks = Looks(SOON_S, SELDOM_S) if self._listens else Looks(LOOKING_S, LOOKING_S)
-        _keep_lively(link.connection.fileno())
+        keep_lively(link.connection.fileno())
         self._link = link
         return self._changed(link)
 
@@ -142,13 +140,3 @@ class Wake:
             # What is open is the parent's. Left where it is, see `postgres_pool`.
             self._pid, self._parents, self._link = os.getpid(), self._link, None
             self._nudge.forget()
-
-
-def _keep_lively(fd: int) -> None:
-    """Have a connection end when its other end is gone; a local one does so by itself."""
-    with socket.socket(fileno=os.dup(fd)) as line:
-        if line.family in (socket.AF_INET, socket.AF_INET6):
-            line.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            for name, value in _LIVELY.items():
-                if hasattr(socket, name):
-                    line.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)

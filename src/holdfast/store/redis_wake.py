@@ -12,6 +12,7 @@ import threading
 from typing import Any
 
 from .clock import monotonic_s
+from .lively import keep_lively
 from .looks import Looks
 from .nudge import Nudge
 from .redis_faults import FAULTS
@@ -141,6 +142,7 @@ class Wake:
         ear.subscribe(self._keys.channel)
         # The first thing that is heard is that we listen.
         ear.get_message(timeout=AWAY_S)
+        keep_lively(ear.connection._sock.fileno())
         self._ear = ear
         self._looks.now()
 
