@@ -3,14 +3,18 @@
 import random
 import threading
 
+import msgspec
 import pytest
 
 from holdfast.core import commands as c
 from holdfast.core.limits import Limit
 from holdfast.core.schedule import Schedule
-from holdfast.engine import chores, upkeep
+from holdfast.engine import chores, letters, upkeep
 from holdfast.engine.committer import Committer
 from holdfast.engine.engine import Engine
+from holdfast.engine.prospects import prospects
+from holdfast.engine.records import LETTER, name_of
+from holdfast.engine.site import Site
 from holdfast.store.clock import monotonic_s
 from holdfast.store.memory import MemoryStore
 from holdfast.testing.clock import MovedClock
@@ -217,3 +221,20 @@ def test_what_is_left_to_do_is_told_to_others(clock, monkeypatch):
     assert (done.woke, done.ended, done.news) == (False, set(), False)
     assert told == [1]
     assert engine.next_upkeep_ms == 0
+
+
+def test_a_letter_that_nobody_has_delivered_is_looked_after_soon(clock):
+    """By whoever hears of it, and again for as long as it lies there; on a store alone there are none."""
+    store = MemoryStore(clock)
+    new = c.NewJob(task="t", id=1)
+    letter = msgspec.json.encode(letters.Letter(job=new))
+    store.run(lambda txn: txn.put_records(LETTER, {name_of("0", "1"): letter}))
+    shard = Site(0, 2)
+
+    found = store.read(lambda txn: prospects(txn, [CLAIM], shard))
+    engine = engine_on(store, site=shard)
+    engine.execute([CLAIM])
+
+    assert found.rest_ms == clock() + upkeep.PERIOD_MS
+    assert ahead_ms(engine, clock) == upkeep.PERIOD_MS
+    assert store.read(lambda txn: prospects(txn, [CLAIM])).rest_ms is None
