@@ -49,7 +49,7 @@ def test_a_worker_with_nothing_to_do_writes_nothing(bench, postgres, schema):
     bench.start()
     assert bench.queue.add("double", {"n": 1}).result(wait=30) == 2
     bench.queue.close()
-    # Its entry among the workers comes a moment after its start, and upkeep every ten seconds.
+    # Its entry among the workers comes a moment after its start, and upkeep ten seconds after its last job.
     time.sleep(5)
 
     with postgres.connect() as connection:

@@ -9,7 +9,7 @@ from holdfast.core import commands as c
 from holdfast.core.job import State
 from holdfast.core.slots import slot_for
 from holdfast.core.worker import Served, Worker
-from holdfast.engine import workers
+from holdfast.engine import visit, workers
 from holdfast.queue.aio import AsyncQueue
 from holdfast.testing.queue_suite.tools import LONG_S, state_of, take, take_all, until, waiting
 from tests.sharded.conftest import SHARDS
@@ -129,6 +129,17 @@ def test_a_waiting_claim_is_served_by_the_others_and_by_the_one_that_is_back(que
     with waiting(lambda: queue.next(wait=LONG_S, renew=False)) as found:
         last = make_queue().add("work", domain=domain_in(DOWN))
     assert found.result().id == last.id
+
+
+def test_a_claim_that_waits_is_served_by_one_that_comes_back_meanwhile(queue, make_queue, rack, monkeypatch):
+    """It began to wait while that was down; however long it waits, all are asked again now and then."""
+    monkeypatch.setattr(visit, "AGAIN_S", 0.05)
+    rack.pulled.add(DOWN)
+    with waiting(lambda: queue.next(wait=LONG_S, renew=False)) as found:
+        until(lambda: any(lane._claims for lane in queue.line.committer._lanes))
+        back(queue, rack)
+        job = make_queue().add("work", domain=domain_in(DOWN))
+    assert found.result().id == job.id
 
 
 def test_a_lane_in_which_somebody_waits_outlives_its_shard(queue, make_queue, rack):

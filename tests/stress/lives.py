@@ -39,7 +39,7 @@ def wait_for_nothing(post: Post, *, path: str) -> None:
     """Wait for jobs of a task that nobody adds, until killed. Its number runs out meanwhile."""
     sysid.SYSID_LEASE_MS = LEASE_MS  # type: ignore[attr-defined]
     sysid.RENEW_MS = LEASE_MS // 3
-    upkeep.PERIOD_MS = LEASE_MS // 2
+    upkeep.PERIOD_MS = upkeep.QUIET_MS = LEASE_MS // 2
     queue = holdfast.connect(path)
     queue.add("unknown")
     assert queue.next(["nothing"], wait=0.2) is None

@@ -203,3 +203,45 @@ def test_the_scheduler_is_told_what_starts_and_stops(line):
 )
 def test_whose_jobs_are_claimed(asked, tenants):
     assert chosen_tenants(asked, "own") == tenants
+
+
+def watched(line, monkeypatch, change, *, room=4):
+    """What was asked while a claim waited, after `change` and several looks up."""
+    monkeypatch.setattr(module, "LOOK_UP_S", 0.01)
+
+    class Looked(Hands):
+        looks = 0
+
+        def space(self):
+            self.looks += 1
+            if self.looks == 10:
+                change(self)
+            elif self.looks == 20:
+                self.full.set()
+            return super().space()
+
+    async def go():
+        hands, stopping = Looked(room, 1), asyncio.Event()
+        wanted = Wanted(tasks=("t",), tenants=("",), lease_ms=60_000)
+        made = make_scheduler("fair", Setting(dice=random.Random(1).random))
+        running = asyncio.create_task(Claiming(line, hands, made, wanted).run(stopping, asyncio.Event()))
+        await hands.full.wait()
+        stopping.set()
+        await running
+
+    asyncio.run(go())
+    return [command.limit for command in line.claims]
+
+
+def test_a_claim_that_waits_is_made_once_however_often_the_worker_looks_up(line, monkeypatch):
+    """Looking costs the store nothing."""
+    assert watched(line, monkeypatch, lambda _hands: None) == [4]
+
+
+def test_a_claim_that_waits_is_made_anew_where_there_is_another_room(line, monkeypatch):
+    """It must neither bring more than can start nor leave a place empty."""
+
+    def change(hands):
+        hands.room = 2
+
+    assert watched(line, monkeypatch, change) == [4, 2]

@@ -4,12 +4,14 @@ One list of jobs and one of those in process, as plain queues on Redis have them
 trip, packed and parsed by hiredis. The server is the one that was named, with the durability that it has.
 """
 
+import re
 import secrets
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from ..core.errors import BadInput
+from ..store.clock import monotonic_s
 from ..store.redis_keys import Keys
 from ..store.redis_link import Link, link_to
 from ..store.redis_open import look
@@ -18,6 +20,8 @@ from ..store.redis_url import Address, parse
 
 # So many keys are looked for, and removed, at once.
 SWEPT = 1_000
+# Whose command a line of MONITOR tells of; those of scripts are nobody's.
+WHOSE = re.compile(rb"\[\d+ (\S+:\d+)\]")
 
 
 class RedisRaw:
@@ -91,6 +95,23 @@ class RedisSide:
         """The number of its last commit."""
         with self._linked(parse(url)) as (link, keys):
             return link.call(b"GET", keys.tick)
+
+    def questions(self, url: str, seconds: float) -> int:
+        """How many commands the users of a store send in a while: whoever names one of its keys meanwhile."""
+        until_s, lines = monotonic_s() + seconds, []
+        with self._linked(parse(url)) as (link, keys):
+            connection = link.server().connection_pool.get_connection()
+            try:
+                connection.send_command(b"MONITOR")
+                connection.read_response()
+                while (left_s := until_s - monotonic_s()) > 0:
+                    if connection.can_read(left_s):
+                        lines.append(connection.read_response())
+            finally:
+                connection.disconnect()
+        told = [(found[1], line) for line in lines if (found := WHOSE.search(line))]
+        users = {whose for whose, line in told if keys.base in line}
+        return sum(whose in users for whose, _ in told)
 
     @contextmanager
     def _linked(self, address: Address) -> Iterator[tuple[Link, Keys]]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from time import sleep
 
 from ..core.errors import HoldfastError
+from ..engine import upkeep
 from ..queue.queue import Queue
 from ..store.clock import monotonic_s
 from ..work import registry
@@ -125,9 +126,9 @@ def asks(bench: Bench) -> Figure | None:
     name, seconds = "idle worker with 1 executor: statements", max(60 * bench.scale, 20.0)
     bench.tick(name, 0)
     with bench.store() as queue, worker(queue, 1):
-        # What this process has to say is not the worker's.
+        # What this process has to say is not the worker's, and the first upkeep after a job is not idleness.
         queue.close()
-        sleep(registry.LOOK_S + 2.0)
+        sleep(upkeep.PERIOD_MS / 1000 + registry.LOOK_S)
         return Figure(name, questions(queue.url, seconds) * 60 / seconds, None, None, "a minute", 1)
 
 

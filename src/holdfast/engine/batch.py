@@ -338,6 +338,9 @@ class Batch:
                 self.woke = True
             elif after.place is Place.DONE:
                 self.ended.add(job_id)
+            elif after.expires_at and after.place is not Place.RUNNING:
+                # Nobody can have it, but the moment at which it expires is one to wait for.
+                self.woke = True
         self.counts.came([counted[id] for id in changed if id in counted])
 
     def goes(self, job: Job) -> bool:

@@ -30,6 +30,8 @@ from .watcher import Watcher
 
 # Clocks may jump, so nobody sleeps longer than this on what a clock said.
 LONGEST_SLEEP_S = 1.0
+# What a server's clock says and what is reckoned of it between may differ by so much.
+CLOCK_SLACK_MS = 1_000
 # How long a commit waits for those who were in the last one, as a part of what that took.
 GATHERING = 0.3
 MOST_GATHERING_S = 0.001
@@ -59,7 +61,9 @@ class Committer(Asking):
         self._claims: list[Ticket] = []
         self._awaits: list[Ticket] = []
         self._listeners: list[Callable[[], None]] = []
+        # When something next becomes true by itself, as far as is known, and when that was said.
         self._next_ms: int | None = None
+        self._said_ms = 0
         # Whether those who wait should look: something of ours was committed, or perhaps of another's.
         self._look = self._rung = False
         # How many commands the last commit had, and how long it took.
@@ -184,7 +188,8 @@ class Committer(Asking):
             return None
         sleep = min(min(waiting) - monotonic_s(), LONGEST_SLEEP_S)
         if self._claims and self._next_ms is not None:
-            sleep = min(sleep, (self._next_ms - self.engine.store.now_ms()) / 1000)
+            next_ms = min(self._next_ms, self.engine.next_upkeep_ms)
+            sleep = min(sleep, (next_ms - self.engine.store.now_ms()) / 1000)
         return max(sleep, 0.0)
 
     def _round(self, tickets: list[Ticket]) -> None:
@@ -224,24 +229,33 @@ class Committer(Asking):
         Another process may have committed anything. Before all who wait queue for the write lock, which
         would cost whoever adds most of his speed, each looks beside it whether there is anything to get.
         """
-        due = self._next_ms is not None and self.engine.store.now_ms() >= self._next_ms
+        due = self._is_due()
         if not self._rung:
             return self._look or due
         if not (busy or self._look or due):
             try:
-                found = self.engine.read(lambda txn: prospects(txn, [t.command for t in self._claims]))
+                wanted, site = [ticket.command for ticket in self._claims], self.engine.site
+                found = self.engine.read(lambda txn: prospects(txn, wanted, site))
             except Exception:
                 # Whoever writes meets the same, and has somebody to tell.
                 return True
             if not found.any:
-                if found.fires_ms is not None:
-                    self.engine.next_upkeep_ms = min(self.engine.next_upkeep_ms, found.fires_ms)
-                moments = (found.next_ms, self.engine.next_upkeep_ms)
-                self._next_ms = min(moment for moment in moments if moment is not None)
+                if found.rest_ms is not None:
+                    self.engine.next_upkeep_ms = min(self.engine.next_upkeep_ms, found.rest_ms)
+                self._next_ms = found.next_ms or self.engine.next_upkeep_ms
+                self._said_ms = self.engine.store.now_ms()
                 return False
         # What has no moment of its own may have changed too.
         self.engine.next_upkeep_ms = 0
         return True
+
+    def _is_due(self) -> bool:
+        """Whether something has become true by itself; where the clock was set back, nobody knows what."""
+        if self._next_ms is None:
+            return False
+        now_ms = self.engine.store.now_ms()
+        is_past = now_ms >= min(self._next_ms, self.engine.next_upkeep_ms)
+        return is_past or now_ms < self._said_ms - CLOCK_SLACK_MS
 
     def _commit(self, tickets: list[Ticket]) -> set[int]:
         started_s = monotonic_s()
@@ -294,7 +308,7 @@ class Committer(Asking):
         if done.news:
             self._tell()
         if done.next_ms is not None:
-            self._next_ms = done.next_ms
+            self._next_ms, self._said_ms = done.next_ms, done.now_ms
 
     def _tell(self) -> None:
         for listener in self._listeners:

@@ -57,6 +57,7 @@ class Done:
         self.freed: dict[UniqueKey, Freed] = {}
         # What the engine remembers once it is committed.
         self.next_upkeep_ms: int | None = None
+        self.upkept_ms: int | None = None
         self.retention_ms: int | None = None
         self.now_ms = 0
 
@@ -81,8 +82,8 @@ class Engine:
         self._retention_ms: int | None = None
         # When that was last looked up: whoever only adds has no upkeep to go by.
         self._retention_seen_ms = 0
-        # When the rest of upkeep is due; at first use, at once.
-        self.next_upkeep_ms = 0
+        # When the rest of upkeep is due, at first use at once, and when it was last done.
+        self.next_upkeep_ms = self._upkept_ms = 0
 
     def execute(self, commands: Sequence[c.Command]) -> Done:
         """Run commands as one transaction; what a command raised is its reply."""
@@ -218,13 +219,15 @@ class Engine:
         claims = any(isinstance(command, c.Claim | c.Upkeep) for command in commands)
         if claims:
             # After the commands: who answers in time is not late because others claim.
-            done.next_upkeep_ms = self._upkeep(batch, commands)
+            done.next_upkeep_ms = self._upkeep(batch, commands, done)
         _settled(batch)
         replies |= _claimed(batch, commands)
         if claims:
             _settled(batch)
-            done.next_ms = _next_ms(txn, done.next_upkeep_ms)
         batch.finish()
+        if claims:
+            # Not before the domains are written, which have moments too.
+            done.next_ms = _next_ms(txn, done.next_upkeep_ms)
         if batch.wants_upkeep:
             done.next_upkeep_ms = 0
         done.replies = [_reply(batch, replies.get(at)) for at in range(len(commands))]
@@ -235,15 +238,16 @@ class Engine:
         done.letters, done.freed = batch.letters, batch.holders.freed
         return done
 
-    def _upkeep(self, batch: Batch, commands: Sequence[c.Command]) -> int:
+    def _upkeep(self, batch: Batch, commands: Sequence[c.Command], done: Done) -> int:
         upkeep.promote(batch)
-        # The next time is a period ahead at most, unless the clock was set back.
-        back = self.next_upkeep_ms > batch.now_ms + upkeep.PERIOD_MS
+        # What is past stays so, unless the clock was set back.
+        back = batch.now_ms < self._upkept_ms
         if back:
             upkeep.clock_went_back(batch)
         due = back or batch.now_ms >= self.next_upkeep_ms
-        wanted = due or any(isinstance(x, c.Upkeep) for x in commands)
-        next_ms = upkeep.rest(batch) if wanted else self.next_upkeep_ms
+        next_ms = self.next_upkeep_ms
+        if due or any(isinstance(x, c.Upkeep) for x in commands):
+            next_ms, done.upkept_ms = upkeep.rest(batch), batch.now_ms
         batch.keep()
         return next_ms
 
@@ -271,9 +275,15 @@ class Engine:
             if self._retention_ms is None or not self._is_fresh(done.now_ms):
                 self._retention_seen_ms = done.now_ms
             self._retention_ms, self._retention_wanted = done.retention_ms, None
+        if done.upkept_ms is not None:
+            self._upkept_ms = done.upkept_ms
         if done.next_upkeep_ms is not None:
             self.next_upkeep_ms = done.next_upkeep_ms
-        if done.woke or done.ended or done.news:
+        if done.woke or done.ended or done.letters:
+            # While jobs come and go there is more to tidy away.
+            self.next_upkeep_ms = min(self.next_upkeep_ms, done.now_ms + upkeep.PERIOD_MS)
+        if done.woke or done.ended or done.news or done.letters or done.next_upkeep_ms == 0:
+            # Also where more is left to do: who has asked for it may never claim, or be gone the next moment.
             self.store.notify()
 
 

@@ -35,6 +35,8 @@ class WorkingSet(Protocol):
     stored: dict[int, Job]
     counted: dict[int, Job]
     jobs: Overlay[int, Job | None]
+    # Whether those who wait should look.
+    woke: bool
 
     def bring(self, job: Job) -> None:
         """A job as the store has it, unless the working set has it already."""
@@ -235,6 +237,9 @@ class Domains:
             after = replace(domain, due_ms=self._due(domain, limit))
             if stored is None or after != stored:
                 swaps.append(replace(after, version=after.version + 1))
+                if after.held and _is_sooner(after, stored):
+                    # Nothing else tells those who wait of it.
+                    self._batch.woke = True
         if swaps:
             self._batch.txn.swap_domains(swaps)
         if drops:
@@ -271,6 +276,11 @@ def find_limits(batch: WorkingSet, keys: Collection[DomainKey]) -> dict[DomainKe
             raw = patterns.get(tenant)
             found[key] = limits.find_pattern(read_patterns(raw).limits, domain) if raw else None
     return found
+
+
+def _is_sooner(after: Domain, before: Domain | None) -> bool:
+    """Whether a domain has a moment, and had none or a later one."""
+    return bool(after.due_ms) and (before is None or not 0 < before.due_ms <= after.due_ms)
 
 
 def _stood_ready(before: Job | None, after: Job) -> bool:

@@ -12,9 +12,11 @@ from ..core import commands as c
 from ..core import rank
 from ..core.job import Place
 from ..store.contract import ReadTxn
+from . import upkeep
 from .look import waiting
-from .records import CHORE, SCHEDULE
+from .records import CHORE, LETTER, SCHEDULE
 from .schedules import read_kept
+from .site import ALONE, Site
 
 # Where so many tasks wait, somebody's may stand behind them unseen.
 LOOKED_THROUGH = 64
@@ -25,23 +27,29 @@ class Prospects(NamedTuple):
 
     any: bool
     next_ms: int | None = None
-    # When a schedule next fires, which is the rest of upkeep's to do.
-    fires_ms: int | None = None
+    # When the rest of upkeep is due: a schedule fires, or a letter should have been delivered.
+    rest_ms: int | None = None
 
 
-def prospects(txn: ReadTxn, commands: Sequence[c.Command]) -> Prospects:
+def prospects(txn: ReadTxn, commands: Sequence[c.Command], site: Site = ALONE) -> Prospects:
     """What there is for these claims."""
-    next_ms = txn.moments().first
-    firings = (_fires_at(raw) for raw in txn.records(SCHEDULE).values())
-    fires_ms = min((moment for moment in firings if moment is not None), default=None)
-    if any(moment is not None and moment <= txn.now_ms for moment in (next_ms, fires_ms)):
+    next_ms, rest_ms = txn.moments().first, _rest_at(txn, site)
+    if any(moment is not None and moment <= txn.now_ms for moment in (next_ms, rest_ms)):
         return Prospects(True)
     if txn.records(CHORE):
         return Prospects(True)
     if not txn.first(Place.READY, rank.LAST, 1):
-        return Prospects(False, next_ms, fires_ms)
+        return Prospects(False, next_ms, rest_ms)
     claims = [command for command in commands if isinstance(command, c.Claim)]
-    return Prospects(any(_has_ready(txn, claim) for claim in claims), next_ms, fires_ms)
+    return Prospects(any(_has_ready(txn, claim) for claim in claims), next_ms, rest_ms)
+
+
+def _rest_at(txn: ReadTxn, site: Site) -> int | None:
+    moments = [_fires_at(raw) for raw in txn.records(SCHEDULE).values()]
+    if not site.is_alone and txn.records(LETTER):
+        # Whoever wrote it delivers it; should he die first, somebody else does.
+        moments.append(txn.now_ms + upkeep.PERIOD_MS)
+    return min((moment for moment in moments if moment is not None), default=None)
 
 
 @lru_cache(maxsize=4096)

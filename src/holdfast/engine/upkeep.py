@@ -3,7 +3,9 @@
     promote    jobs that came due, leases that ran out, jobs that expired, domains whose moment has come
     the rest   schedules, chores, unique keys that ran out, the archive's old end, workers that are gone
 
-`promote` goes before every claim, so that nobody waits for upkeep. Everything is idempotent and works
+`promote` goes before every claim, so that nobody waits for upkeep. The rest is done when a schedule fires,
+while there is something to do a few seconds later, and else seldom: what has no moment of its own is only
+tidied away, and one who waits is told of chores and letters (`prospects`). Everything is idempotent and works
 in bounded batches by index; every process may do it, and nothing depends on who does.
 """
 
@@ -15,8 +17,11 @@ from ..core.job import Job, Place
 from . import chores, letters, schedules, workers
 from .batch import Batch
 
-# How often a process that claims looks at what has no moment of its own.
+# How often a process that claims looks at what has no moment of its own: while jobs come and go, and else.
 PERIOD_MS = 10_000
+QUIET_MS = 300_000
+# The archive's old end is late by such a part of the retention at most.
+PART_OF_RETENTION = 10
 
 
 def promote(batch: Batch) -> None:
@@ -54,7 +59,13 @@ def rest(batch: Batch) -> int:
     batch.forgotten(old)
     if busy or len(old) == UPKEEP_JOBS:
         return batch.now_ms
-    return min(again or batch.now_ms + PERIOD_MS, batch.now_ms + PERIOD_MS)
+    pause_ms = PERIOD_MS if old or batch.letters else _quiet_ms(batch)
+    return min(again or batch.now_ms + pause_ms, batch.now_ms + pause_ms)
+
+
+def _quiet_ms(batch: Batch) -> int:
+    """How long the rest may wait where nothing was to do."""
+    return max(PERIOD_MS, min(QUIET_MS, batch.retention_ms // PART_OF_RETENTION))
 
 
 def _is_due(moment: int | None, now_ms: int) -> bool:

@@ -1,6 +1,8 @@
 """A claim that visits lanes: one after the other, and if it may wait, all at once.
 
     lane 1 ▸ nothing ▸ lane 2 ▸ nothing ▸ … ▸ waits in every lane ▸ the first that has something answers
+       ▲                                           └─▶ one is down ▸ the others soon give up ──┐
+       └───────────────────────────────────────────────────────────────────────────────────────┘
 
 What another lane has claimed for it in the same moment is given back, which counts as no attempt.
 """
@@ -10,11 +12,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..core import commands as c
-from ..core.errors import HoldfastError
+from ..core.errors import HoldfastError, StoreError
 from ..store.clock import monotonic_s
 from .asking import Asking
 from .ticket import Ticket, deliver
 from .tour import Tour
+
+# How long the others wait where a shard is down, before all are asked again: it may be back.
+AGAIN_S = 5.0
 
 
 class Part(Ticket):
@@ -56,8 +61,8 @@ class Visit:
     def __init__(self, ticket: Ticket, tour: Tour, lanes: Sequence[Asking], router: Asking) -> None:
         self._ticket, self._tour, self._lanes, self._router = ticket, tour, lanes, router
         self._parts: list[Part] = []
-        self._open = len(lanes)
-        self._is_over = False
+        # How many of them have yet to be answered; 0: it does not wait, or no longer.
+        self._open = 0
         self._lock = threading.Lock()
 
     def go(self) -> None:
@@ -87,26 +92,38 @@ class Visit:
         return True
 
     def _wait(self) -> None:
-        """In every lane. Those that are down say so at once, and the others go on waiting."""
+        """In every lane. Those that are down say so at once, and the others go on waiting for a while."""
         command = self._ticket.command
-        self._tour = Tour(command, range(self._open))  # type: ignore[arg-type]
+        self._tour = Tour(command, range(len(self._lanes)))  # type: ignore[arg-type]
         self._parts = [Part(command, self._waited, whole=self._ticket) for _ in self._lanes]
+        self._open = len(self._parts)
         for lane, part in enumerate(self._parts):
             self._put(lane, part)
 
     def _waited(self, reply: Any) -> bool:
         with self._lock:
-            if self._is_over:
+            if not self._open:
                 return False
             self._open -= 1
             self._tour.hear(reply)
             if not self._tour.found and self._open:
+                if isinstance(reply, StoreError):
+                    self._hurry()
                 return True
-            self._is_over = True
+            self._open = 0
         for part in self._parts:
             part.abandon()
-        self._answer(self._tour.reply)
+        if self._tour.reply == [] and self._ticket.deadline_s > monotonic_s():
+            self._tour = Tour(self._ticket.command, range(len(self._lanes)))  # type: ignore[arg-type]
+            self.go()
+        else:
+            self._answer(self._tour.reply)
         return True
+
+    def _hurry(self) -> None:
+        until_s = monotonic_s() + AGAIN_S
+        for part in self._parts:
+            part.deadline_s = min(part.deadline_s, until_s)
 
     def _answer(self, reply: Any) -> None:
         if self._ticket.answer(reply):

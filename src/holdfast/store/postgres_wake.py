@@ -1,7 +1,8 @@
 """How processes that share a schema wake each other: LISTEN and NOTIFY, and a look now and then beneath.
 
 Who waits has a connection of its own that listens. Telling is one small statement. It is a hint: whoever
-misses it, or cannot listen behind a pooler, looks by itself whether any transaction has begun since.
+misses it, or cannot listen behind a pooler, looks by itself whether any transaction has begun since. A line
+that is lost is news too: whoever waits should find out whether the server is there.
 """
 
 import os
@@ -13,15 +14,18 @@ from typing import Any
 import psycopg
 
 from .clock import monotonic_s
+from .lively import keep_lively
+from .looks import Looks
 from .nudge import Nudge
 from .postgres_link import OwnLink
 from .postgres_pool import Pool
 from .postgres_sql import channel
 from .postgres_url import Address
 
-# How often one who waits looks by itself: where it listens, where it cannot, and while the server is away.
-# Each look that finds a busy server costs a transaction, and an idle worker should be hardly noticed.
-LISTENING_S, LOOKING_S, AWAY_S = 30.0, 0.25, 1.0
+# How often one who waits looks by itself: soon after news and in the end seldom where it listens (`Looks`);
+# where it cannot; and while the server is away. Each look that finds a busy server costs a transaction, and
+# an idle worker should be hardly noticed.
+SOON_S, SELDOM_S, LOOKING_S, AWAY_S = 5.0, 30.0, 0.25, 1.0
 
 # Changes whenever a transaction that writes begins, in whichever database: cheap, and enough for a hint.
 _NEWEST = "SELECT pg_snapshot_xmax(pg_current_snapshot())::text"
@@ -38,7 +42,7 @@ class Wake:
         self._link: OwnLink | None = None
         self._listens = False
         # The newest transaction at the last look, and when to look next.
-        self._newest, self._look_s = "", 0.0
+        self._newest, self._looks = "", Looks(SOON_S, SELDOM_S)
         self._nudge = Nudge()
         self._waiting = threading.Lock()
         self._closed = False
@@ -80,14 +84,16 @@ class Wake:
                 # What was said before we listened is missed: then look at once.
                 return self._listen()
             watched: list[Any] = [nudge, link.connection] if self._listens else [nudge]
-            ready, _, _ = select.select(watched, [], [], max(min(left_s, self._look_s - monotonic_s()), 0.0))
+            ready, _, _ = select.select(watched, [], [], min(left_s, self._looks.left_s))
             if nudge in ready:
                 nudge.take()
                 return True
             return self._told(link) if ready else self._changed(link)
         except psycopg.Error:
-            # Whoever looks meets the same, and has somebody to tell.
-            self._forget()
+            # Whoever looks meets the same, and has somebody to tell: so it is told, once.
+            if self._link is not None:
+                self._forget()
+                return True
             return bool(select.select([nudge], [], [], min(left_s, AWAY_S))[0])
 
     def _told(self, link: OwnLink) -> bool:
@@ -97,13 +103,16 @@ class Wake:
         told = []
         while (heard := wire.notifies()) is not None:
             told.append(heard.extra.decode())
-        return any(name != self.name for name in told)
+        if not any(name != self.name for name in told):
+            return False
+        self._looks.soon()
+        return True
 
     def _changed(self, link: OwnLink) -> bool:
         """Whether anybody has written since the last look, if it is time for one."""
-        if monotonic_s() < self._look_s:
+        if self._looks.left_s:
             return False
-        self._look_s = monotonic_s() + (LISTENING_S if self._listens else LOOKING_S)
+        self._looks.looked()
         before, self._newest = self._newest, link.value(_NEWEST)
         return before not in ("", self._newest)
 
@@ -112,7 +121,9 @@ class Wake:
         self._listens = self._address.notify and not self._pool.pooled
         if self._listens:
             link.script(f'LISTEN "{channel(self._address.schema)}"')
-        self._link, self._look_s = link, 0.0
+        self._looks = Looks(SOON_S, SELDOM_S) if self._listens else Looks(LOOKING_S, LOOKING_S)
+        keep_lively(link.connection.fileno())
+        self._link = link
         return self._changed(link)
 
     def opened(self, link: OwnLink) -> None:

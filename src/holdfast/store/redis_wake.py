@@ -1,7 +1,8 @@
 """How processes that share a store wake each other: PUBLISH and SUBSCRIBE, and a look now and then beneath.
 
 Who waits has a connection of its own that listens. It is a hint: whoever misses it looks by itself whether
-anybody has committed since, by a number that each commit counts up.
+anybody has committed since, by a number that each commit counts up. A line that is lost is news too: whoever
+waits should find out whether the server is there.
 """
 
 import os
@@ -11,13 +12,16 @@ import threading
 from typing import Any
 
 from .clock import monotonic_s
+from .lively import keep_lively
+from .looks import Looks
 from .nudge import Nudge
 from .redis_faults import FAULTS
 from .redis_keys import Keys
 from .redis_link import Link
 
-# How often one who waits looks by itself, and how long it sleeps while the server is away.
-LOOKING_S, AWAY_S = 30.0, 1.0
+# How often one who waits looks by itself, soon after news and in the end seldom (`Looks`), and how long it
+# sleeps while the server is away.
+SOON_S, SELDOM_S, AWAY_S = 5.0, 30.0, 1.0
 
 
 class Wake:
@@ -31,7 +35,7 @@ class Wake:
         self._pid = os.getpid()
         # The last commit that was known of, and when to look for another.
         self._tick: bytes | None = None
-        self._look_s = 0.0
+        self._looks = Looks(SOON_S, SELDOM_S)
         self._nudge = Nudge()
         # The connection that we speak by, and whose process opened it.
         self._mouth: Any = None
@@ -103,30 +107,33 @@ class Wake:
                 self._listen()
                 return self._changed()
             ear = self._ear.connection._sock
-            pause_s = max(min(left_s, self._look_s - monotonic_s()), 0.0)
-            ready, _, _ = select.select([nudge, ear], [], [], pause_s)
+            ready, _, _ = select.select([nudge, ear], [], [], min(left_s, self._looks.left_s))
             if nudge in ready:
                 nudge.take()
                 return True
             return self._told() if ready else self._changed()
         except (*FAULTS, ValueError, AttributeError):
-            # Whoever looks meets the same, and has somebody to tell.
-            self._forget()
-            ready, _, _ = select.select([nudge], [], [], min(left_s, AWAY_S))
-            return bool(ready)
+            # Whoever looks meets the same, and has somebody to tell: so it is told, once.
+            if self._ear is not None:
+                self._forget()
+                return True
+            return bool(select.select([nudge], [], [], min(left_s, AWAY_S))[0])
 
     def _told(self) -> bool:
         """Whether anybody else has spoken."""
         told = []
         while (heard := self._ear.get_message(ignore_subscribe_messages=True, timeout=0)) is not None:
             told.append(heard["data"])
-        return any(name != self.name for name in told)
+        if not any(name != self.name for name in told):
+            return False
+        self._looks.soon()
+        return True
 
     def _changed(self) -> bool:
         """Whether anybody has committed since the last look, if it is time for one."""
-        if monotonic_s() < self._look_s:
+        if self._looks.left_s:
             return False
-        self._look_s = monotonic_s() + LOOKING_S
+        self._looks.looked()
         before, self._tick = self._tick, self._link.call(b"GET", self._keys.tick)
         return before != self._tick
 
@@ -135,7 +142,9 @@ class Wake:
         ear.subscribe(self._keys.channel)
         # The first thing that is heard is that we listen.
         ear.get_message(timeout=AWAY_S)
-        self._ear, self._look_s = ear, 0.0
+        keep_lively(ear.connection._sock.fileno())
+        self._ear = ear
+        self._looks.now()
 
     def _forget(self) -> None:
         ear, self._ear = self._ear, None

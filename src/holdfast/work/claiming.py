@@ -6,12 +6,13 @@
 
 Who waits is read beside the writers, so it may be out of date when the claim comes: what is gone is gone.
 Whatever the read shows, a claim that found nothing is followed by one that waits, so that nothing that may
-not run, is mocked, or that nobody here knows keeps a worker busy.
+not run, is mocked, or that nobody here knows keeps a worker busy. That one may wait for long: a commit, the
+store's word or the next moment ends it. The worker looks up meanwhile, which costs the store nothing.
 """
 
 import asyncio
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import zip_longest
 from typing import Any, Protocol
 
@@ -28,9 +29,11 @@ from ..store.contract import Pick, Waiting
 from .pace import Space
 from .scheduler import Scheduler, choose
 
-# How long a claim waits before the worker looks up: whether it should stop, or has more room.
-CLAIM_WAIT_S = 5.0
-EMPTY_WAIT_S = 0.1
+# How long a claim waits: in general; where somebody wants to know that the store answers (`health`); and
+# where the worker ends when all is done.
+CLAIM_WAIT_S, HEALTH_WAIT_S, EMPTY_WAIT_S = 300.0, 5.0, 0.1
+# How often a worker whose claim waits looks up: whether there is as much room as when it asked.
+LOOK_UP_S = 5.0
 # How long a store that cannot be used now is left alone before the next claim.
 STORE_PAUSE_S = 1.0
 # So many tasks are looked at for each choice.
@@ -63,6 +66,7 @@ class Wanted(Struct, frozen=True, kw_only=True):
     tasks: tuple[str, ...]
     tenants: tuple[str, ...] | None
     lease_ms: int
+    wait_s: float = CLAIM_WAIT_S
     until_empty: bool = False
 
 
@@ -88,6 +92,7 @@ class Claiming:
                 if not claiming.done():
                     # Whatever it would have brought goes back by itself.
                     claiming.cancel()
+                    await asyncio.wait([claiming])
                     return
                 jobs = await self._brought(claiming, stopped)
                 self._hands.hand_over(jobs)
@@ -121,14 +126,31 @@ class Claiming:
             limit = sum(most for _, _, most in picks)
             if picks and (jobs := await self._ask(limit=limit, picks=picks)):
                 return in_turn(jobs)
-        # Any of these may come, and of the slowest no more than can start.
-        tasks = {lane.task for lane in waiting} or self._wanted.tasks
-        limit = min((space.fits(task) for task in tasks), default=0)
-        if not limit:
+        tasks = {lane.task for lane in waiting} or set(self._wanted.tasks)
+        if not self._room(tasks):
             await room.wait()
             return []
-        wait_s = EMPTY_WAIT_S if self._wanted.until_empty else CLAIM_WAIT_S
-        return await self._ask(limit=min(limit, CLAIM_JOBS), wait_s=wait_s)
+        return await self._wait(tasks)
+
+    def _room(self, tasks: Collection[str]) -> int:
+        """How many may be claimed where any of these may come: of the slowest no more than can start."""
+        space = self._hands.space()
+        return min((space.fits(task) for task in tasks), default=0)
+
+    async def _wait(self, tasks: Collection[str]) -> list[c.Claimed]:
+        """A claim that waits, for as long as it asks for no more and no less than there is room for."""
+        room = self._room(tasks)
+        wait_s = EMPTY_WAIT_S if self._wanted.until_empty else self._wanted.wait_s
+        asking = asyncio.create_task(self._ask(limit=min(room, CLAIM_JOBS), wait_s=wait_s))
+        try:
+            while not asking.done() and self._room(tasks) == room:
+                await asyncio.wait([asking], timeout=LOOK_UP_S)
+            return asking.result() if asking.done() else []
+        finally:
+            if not asking.done():
+                # Whatever it would have brought goes back by itself.
+                asking.cancel()
+                await asyncio.wait([asking])
 
     async def _ask(self, *, limit: int, picks: tuple[Pick, ...] = (), wait_s: float = 0.0) -> list[c.Claimed]:
         wanted = self._wanted

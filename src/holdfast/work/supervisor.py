@@ -23,7 +23,7 @@ from ..core.errors import BadInput, HoldfastError, Unavailable
 from ..core.job import Code, Job
 from ..store.clock import system_clock
 from . import watches
-from .claiming import Claiming, Wanted
+from .claiming import CLAIM_WAIT_S, HEALTH_WAIT_S, Claiming, Wanted
 from .crew import Crew
 from .hands import LaneHands, is_empty
 from .health import Health
@@ -250,6 +250,7 @@ class Supervisor:
             tasks=tuple(task for task, its in source.lanes.items() if its == lane),
             tenants=source.tenants,
             lease_ms=options.lease_ms,
+            wait_s=HEALTH_WAIT_S if options.health_file else CLAIM_WAIT_S,
             until_empty=options.until_empty,
         )
         hands = LaneHands(self._crew, source, lane, self._words, self._log, self._is_over)

@@ -39,9 +39,8 @@ Q = TypeVar("Q", bound=BaseQueue)
 
 MOST_THREADS = 256
 MOST_JOBS = 2**53
-# How long a claim waits before somebody looks whether anything is left to do.
-CLAIM_WAIT_S = 5.0
-LOOK_S = 0.1
+# How long a claim waits: in general, and where somebody looks whether anything is left to do.
+CLAIM_WAIT_S, LOOK_S = 300.0, 0.1
 # So much work is claimed ahead, by the durations measured, and never more than so many jobs.
 AHEAD_S = 0.05
 MOST_AHEAD = 100

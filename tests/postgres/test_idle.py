@@ -1,0 +1,144 @@
+"""Whoever waits for jobs on a server hardly asks it anything, and is there as soon as it must be.
+
+Every statement that a server is sent stands in its log.
+"""
+
+import re
+import subprocess
+import sys
+import time
+from contextlib import ExitStack
+
+import pytest
+
+import holdfast
+from holdfast.engine import upkeep
+from holdfast.engine.committer import Committer
+from holdfast.queue.queue import Queue
+from holdfast.store.postgres import PostgresStore
+from holdfast.testing.queue_suite.tools import until, waiting
+from tests.servers import PostgresServer, postgres_or_skip
+from tests.work.conftest import Bench
+
+MOST_A_MINUTE = 20
+SECONDS = 15.0
+# By then upkeep has come by for the last time for long, and looks have become seldom.
+SETTLED_S = upkeep.PERIOD_MS / 1000 + 4.0
+STATEMENT = re.compile(r"^~LOG:  (?:statement|execute [^:]*): ([^~]*)", re.MULTILINE)
+WAITS = "import holdfast, sys; holdfast.connect(sys.argv[1]).next(['nothing'], wait=600)"
+
+
+@pytest.fixture
+def servers():
+    """Servers that write down whatever they are asked. Nobody else writes there, not even they themselves.
+
+    One for each who is watched: a look tells that somebody has written, in whichever schema.
+    """
+    with ExitStack() as stack:
+        servers = []
+        for _ in range(3):
+            servers.append(postgres_or_skip(log_statement="all", log_line_prefix="~", autovacuum="off"))
+            stack.callback(servers[-1].close)
+        yield servers
+
+
+def asked(server: PostgresServer, since: int) -> list[str]:
+    """What was asked since the log was so long."""
+    text = (server.folder / "log").read_bytes()[since:].decode(errors="replace")
+    return [" ".join(words.split())[:80] for words in STATEMENT.findall(text)]
+
+
+def test_an_idle_worker_asks_under_twenty_statements_a_minute(servers, tmp_path):
+    """With one executor and with two, and a process that only waits; all of them at once, to save time."""
+    with ExitStack() as stack:
+        for processes, server in (("1", servers[0]), ("2", servers[1])):
+            bench = Bench(tmp_path, server.url())
+            stack.callback(bench.close)
+            bench.start("--processes", processes)
+            assert bench.queue.add("double", {"n": 1}).result(wait=30) == 2
+            bench.queue.close()
+        waiting = subprocess.Popen([sys.executable, "-c", WAITS, servers[2].url()])
+        stack.callback(waiting.wait)
+        stack.callback(waiting.kill)
+        time.sleep(SETTLED_S)
+        before = [(server.folder / "log").stat().st_size for server in servers]
+
+        time.sleep(SECONDS)
+
+        for server, since in zip(servers, before, strict=True):
+            statements = asked(server, since)
+            assert len(statements) < MOST_A_MINUTE * SECONDS / 60, statements
+        # It does listen: a word is enough; and it was heard here.
+        with holdfast.connect(servers[0].url()) as queue:
+            assert queue.add("double", {"n": 2}).result(wait=4) == 4
+        assert len(asked(servers[0], before[0])) > MOST_A_MINUTE * SECONDS / 60
+
+
+def test_a_lease_that_nobody_heard_of_ends_in_time(postgres_url):
+    """One takes a job with a short lease, a moment after the word that it is there, and says no more."""
+    with (
+        holdfast.connect(postgres_url) as killed,
+        holdfast.connect(postgres_url) as other,
+        waiting(lambda: other.next(["nothing"], wait=20)),
+    ):
+        until(lambda: _waits(other))
+        killed.add("t")
+        # By then it was heard and looked at.
+        time.sleep(1.0)
+        job = killed.next(["t"], lease=1, renew=False)
+        assert job is not None
+        since_s = time.monotonic()
+
+        until(lambda: killed.get(job.id).losses == 1)
+
+        assert time.monotonic() - since_s < 8.0
+        other.close()
+
+
+def _waits(queue: Queue) -> bool:
+    """Whether a claim of a queue waits, and listens."""
+    committer = queue.line.committer
+    assert isinstance(committer, Committer)
+    return bool(committer._claims) and committer._watcher._thread is not None
+
+
+def test_a_line_that_is_lost_is_news(postgres, postgres_url, store):
+    """Whoever waits is to find out whether the server is there; then it listens anew."""
+    store.read(lambda txn: None)
+    # The first listens, and looks what it may have missed.
+    while store.wait(0.05):
+        pass
+    with postgres.connect() as connection:
+        pid = store._wake._link.connection.info.backend_pid
+        connection.execute("SELECT pg_terminate_backend(%s)", (pid,))
+
+    assert store.wait(10.0)
+
+    while store.wait(0.05):
+        pass
+    other = PostgresStore(postgres_url)
+    other.read(lambda txn: None)
+    other.notify()
+    assert store.wait(4.0)
+    other.close()
+
+
+@pytest.mark.parametrize("option", ["notify=off", "notify=on"])
+def test_who_cannot_be_told_looks_often(postgres_url, option):
+    """Switched off or not: a job is started within a second or two."""
+    url = f"{postgres_url}&{option}"
+    with (
+        holdfast.connect(url) as adder,
+        holdfast.connect(url) as taker,
+        waiting(lambda: taker.next(["t"], wait=20, renew=False)) as found,
+    ):
+        until(lambda: _waits(taker))
+        time.sleep(1.0)
+        since_s = time.monotonic()
+
+        job = adder.add("t")
+        taken = found.result()
+
+        assert taken is not None
+        assert taken.id == job.id
+        assert time.monotonic() - since_s < 2.0

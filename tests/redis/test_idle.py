@@ -1,0 +1,122 @@
+"""Whoever waits for jobs on a server hardly asks it anything, and is there as soon as it must be."""
+
+import subprocess
+import sys
+import time
+from collections import Counter
+from contextlib import ExitStack
+
+import holdfast
+from holdfast.cli.bench_raw_redis import RedisSide
+from holdfast.engine import upkeep
+from holdfast.engine.committer import Committer
+from holdfast.queue.queue import Queue
+from holdfast.store.redis import RedisStore
+from holdfast.testing.queue_suite.tools import until, waiting
+from tests.work.conftest import Bench
+
+MOST_A_MINUTE = 20
+SECONDS = 15.0
+# By then upkeep has come by for the last time for long, and looks have become seldom.
+SETTLED_S = upkeep.PERIOD_MS / 1000 + 4.0
+WAITS = "import holdfast, sys; holdfast.connect(sys.argv[1]).next(['nothing'], wait=600)"
+
+
+def asked(client) -> Counter[str]:
+    """How often each command was called so far, by anybody but this client."""
+    stats = client.info("commandstats")
+    calls = {name.removeprefix("cmdstat_"): told["calls"] for name, told in stats.items()}
+    return Counter({name: count for name, count in calls.items() if name != "info"})
+
+
+def test_idle_processes_ask_under_twenty_commands_a_minute(server, tmp_path):
+    """A worker with one executor, one with two, one that only waits, and a worker of two shards."""
+    with ExitStack() as stack:
+        for processes, options in (("1", {}), ("2", {}), ("1", {"shards": "2"})):
+            bench = Bench(tmp_path, server.url(**options))
+            stack.callback(bench.close)
+            bench.start("--processes", processes)
+            assert bench.queue.add("double", {"n": 1}).result(wait=30) == 2
+            bench.queue.close()
+        first = stack.enter_context(server.client())
+        waiting = subprocess.Popen([sys.executable, "-c", WAITS, server.url()])
+        stack.callback(waiting.wait)
+        stack.callback(waiting.kill)
+        time.sleep(SETTLED_S)
+        before = asked(first)
+
+        time.sleep(SECONDS)
+
+        calls = asked(first) - before
+        # Five ears: each shard has one.
+        assert calls.total() < 5 * MOST_A_MINUTE * SECONDS / 60, calls
+        with holdfast.connect(bench.store) as queue:
+            assert queue.add("double", {"n": 2}).result(wait=4) == 4
+
+
+def test_a_lease_that_nobody_heard_of_ends_in_time(redis_url):
+    """One takes a job with a short lease, a moment after the word that it is there, and says no more."""
+    with (
+        holdfast.connect(redis_url) as killed,
+        holdfast.connect(redis_url) as other,
+        waiting(lambda: other.next(["nothing"], wait=20)),
+    ):
+        until(lambda: _waits(other))
+        killed.add("t")
+        # By then it was heard and looked at.
+        time.sleep(1.0)
+        job = killed.next(["t"], lease=1, renew=False)
+        assert job is not None
+        since_s = time.monotonic()
+
+        until(lambda: killed.get(job.id).losses == 1)
+
+        assert time.monotonic() - since_s < 8.0
+        other.close()
+
+
+def _waits(queue: Queue) -> bool:
+    """Whether a claim of a queue waits, and listens."""
+    committer = queue.line.committer
+    assert isinstance(committer, Committer)
+    return bool(committer._claims) and committer._watcher._thread is not None
+
+
+def test_a_line_that_is_lost_is_news(redis_server, redis_url, store):
+    """Whoever waits is to find out whether the server is there; then it listens anew."""
+    store.read(lambda txn: None)
+    # The first listens, and looks what it may have missed.
+    while store.wait(0.05):
+        pass
+    with redis_server.client() as client:
+        client.client_kill_filter(_type="pubsub")
+
+    assert store.wait(10.0)
+
+    while store.wait(0.05):
+        pass
+    other = RedisStore(redis_url)
+    other.read(lambda txn: None)
+    other.notify()
+    assert store.wait(4.0)
+    other.close()
+
+
+def test_the_bench_counts_what_the_users_of_a_store_ask(redis_server, redis_url):
+    """Whoever names none of its keys is none of them, nor is what a script calls."""
+    store, side = RedisStore(redis_url), RedisSide(redis_url)
+    link, keys = store._link, store._keys
+    link.call(b"GET", keys.tick)
+
+    def ask():
+        with redis_server.client() as other:
+            for _ in range(5):
+                link.many([(b"TIME",), (b"EVAL", "return redis.call('GET', KEYS[1])", 1, keys.tick)])
+                other.get("something else")
+
+    with waiting(lambda: side.questions(redis_url, 2.0)) as counted:
+        time.sleep(0.5)
+        ask()
+
+    assert counted.result() == 10
+    store.close()
