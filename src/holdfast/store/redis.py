@@ -197,26 +197,29 @@ class RedisStore:
         except FAULTS as error:
             if not writes or not is_lost(error):
                 raise
-            if self._was_committed(lane):
-                return b"DONE"
-            raise
+            done, *waited = self._settled(lane, waiting)
+            if not done:
+                raise
+            replies = [b"DONE", *waited]
         if waiting is None:
             return replies[-1]
-        if replies[-2] == b"OK" and not is_replicated(replies[-1], self.address):
+        if replies[-2] in (b"OK", b"DONE") and not is_replicated(replies[-1], self.address):
+            where = " on their disks (is appendonly set there, too?)" if waiting[0] == b"WAITAOF" else ""
             raise Unsettled(
                 f"{self.address.shown} has done what was asked for, but fewer than {self.address.replicas} "
-                f"replicas had it after {REPLICAS_MS // 1000} s: it may be lost with the master; look before "
-                "you ask again"
+                f"replicas had it{where} after {REPLICAS_MS // 1000} s: it may be lost with the master; look "
+                "before you ask again"
             )
         return replies[-2]
 
-    def _was_committed(self, lane: Lane) -> bool:
-        """What became of a commit that was sent and never answered. If it was not done it never will be."""
+    def _settled(self, lane: Lane, waiting: tuple[Any, ...] | None) -> list[Any]:
+        """Whether a commit that was never answered was done, and who has it; if not, it never will be."""
         until_s = monotonic_s() + self._patience_s
+        settle = SETTLE.words([lane.key], lane.number, LANE_MS)
         while monotonic_s() < until_s and not self._closed:
             try:
                 self._drop()
-                return bool(self._link.call(*SETTLE.words([lane.key], lane.number, LANE_MS)))
+                return self._link.many([settle, waiting] if waiting else [settle])
             except (*FAULTS, StoreError):
                 # Not back yet.
                 sleep(FIRST_NAP_S)
