@@ -1,6 +1,7 @@
 """`durability=replicated`: what a call waits for, and what it says when the replicas do not have it."""
 
 import signal
+import time
 
 import pytest
 import redis
@@ -91,6 +92,21 @@ def test_what_was_accepted_is_in_the_log_of_the_replica(logged, server, replica,
 
     assert waited == 2
     assert jobs_of(replica, store) == 3
+
+
+def test_a_replica_that_syncs_always_is_not_waited_for_longer_than_it_takes(logged, server, replica, store):
+    """It would tell by itself only once a second."""
+    for one in (server, replica):
+        with one.client() as client:
+            client.config_set("appendfsync", "always")
+
+    took_s = []
+    for n in range(2, 7):
+        begun_s = time.monotonic()
+        add(store, a_job(n))
+        took_s.append(time.monotonic() - begun_s)
+
+    assert min(took_s) < 0.5
 
 
 def test_a_replica_without_a_log_is_not_enough(logged, replica, store, hurried):
