@@ -8,12 +8,12 @@ ARGS ?=
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check fix bench proof
+.PHONY: help setup run test check fix bench proof versions
 
 help: ## show this text
 	@echo "Holdfast, a durable job queue for Python."
 	@echo
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo
 	@echo "  make test ARGS=\"-k limits\"      hand more words to pytest"
 	@echo "  make setup PYTHON=python3.12    choose the Python that .venv is made of"
@@ -41,3 +41,6 @@ bench: setup ## measure, beside the raw engine
 
 proof: setup ## the long tests: many histories, many processes
 	HYPOTHESIS_PROFILE=proof $(BIN)/python -m pytest -m proof --timeout 7200 $(ARGS)
+
+versions: setup ## the suites of the stores on other versions of PostgreSQL and Redis, and on Valkey
+	tools/versions.sh $(ARGS)

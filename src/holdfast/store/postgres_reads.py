@@ -81,7 +81,8 @@ class PostgresReads(PostgresLists):
         """The live children of a job, by id."""
         if place is None:
             return self._jobs("children", (parent_id, after, limit))
-        return self._jobs("children_at", (parent_id, after, int(place), limit))
+        asked = {"parent": parent_id, "place": int(place), "after": after, "limit": limit}
+        return self._jobs("children_at", asked)
 
     def find_unique(self, keys: Collection[UniqueKey]) -> dict[UniqueKey, Unique]:
         """Who holds these keys."""

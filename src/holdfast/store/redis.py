@@ -191,32 +191,33 @@ class RedisStore:
     def _sent(self, commands: list[Any], lane: Lane, *, writes: bool) -> Any:
         """Send a commit; one whose reply was lost is settled by looking."""
         server = self._open()
-        waiting = waiting_words(server, self.address, REPLICAS_MS) if writes else None
+        waiting = waiting_words(server, self.address, REPLICAS_MS) if writes else []
         try:
-            replies = self._link.many([*commands, waiting] if waiting else commands)
+            reply, *waited = self._link.many([*commands, *waiting])[len(commands) - 1 :]
         except FAULTS as error:
             if not writes or not is_lost(error):
                 raise
-            if self._was_committed(lane):
-                return b"DONE"
-            raise
-        if waiting is None:
-            return replies[-1]
-        if replies[-2] == b"OK" and not is_replicated(replies[-1], self.address):
+            done, *waited = self._settled(lane, waiting)
+            if not done:
+                raise
+            reply = b"DONE"
+        if waited and reply in (b"OK", b"DONE") and not is_replicated(waited[-1], self.address):
+            where = " on their disks (is appendonly set there, too?)" if len(waited) > 1 else ""
             raise Unsettled(
                 f"{self.address.shown} has done what was asked for, but fewer than {self.address.replicas} "
-                f"replicas had it after {REPLICAS_MS // 1000} s: it may be lost with the master; look before "
-                "you ask again"
+                f"replicas had it{where} after {REPLICAS_MS // 1000} s: it may be lost with the master; look "
+                "before you ask again"
             )
-        return replies[-2]
+        return reply
 
-    def _was_committed(self, lane: Lane) -> bool:
-        """What became of a commit that was sent and never answered. If it was not done it never will be."""
+    def _settled(self, lane: Lane, waiting: list[tuple[Any, ...]]) -> list[Any]:
+        """Whether a commit that was never answered was done, and who has it; if not, it never will be."""
         until_s = monotonic_s() + self._patience_s
+        settle = SETTLE.words([lane.key], lane.number, LANE_MS)
         while monotonic_s() < until_s and not self._closed:
             try:
                 self._drop()
-                return bool(self._link.call(*SETTLE.words([lane.key], lane.number, LANE_MS)))
+                return self._link.many([settle, *waiting])
             except (*FAULTS, StoreError):
                 # Not back yet.
                 sleep(FIRST_NAP_S)

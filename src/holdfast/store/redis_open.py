@@ -117,13 +117,18 @@ def check_layout(link: Link, keys: Keys, address: Address) -> None:
         )
 
 
-def waiting_words(server: Server, address: Address, timeout_ms: int) -> tuple[Any, ...] | None:
-    """What is to be said after a commit until replicas have it; None: nothing."""
+def waiting_words(server: Server, address: Address, timeout_ms: int) -> list[tuple[Any, ...]]:
+    """What is to be said after a commit until replicas have it; nothing where none are asked for.
+
+    A replica that is asked what is on its disk answers before it has synced what came with the question, and
+    then says no more for a second. So it is asked first what it has, and by then it has synced.
+    """
     if address.durability != "replicated":
-        return None
+        return []
     if server.version >= WAITAOF and server.aof:
-        return (b"WAITAOF", 1, address.replicas, timeout_ms)
-    return (b"WAIT", address.replicas, timeout_ms)
+        half_ms = timeout_ms // 2
+        return [(b"WAIT", address.replicas, half_ms), (b"WAITAOF", 1, address.replicas, half_ms)]
+    return [(b"WAIT", address.replicas, timeout_ms)]
 
 
 def is_replicated(reply: Any, address: Address) -> bool:

@@ -43,9 +43,13 @@ class Address(NamedTuple):
     - `memory`      nothing: all that the server had not saved is lost when it ends
     - `everysec`    its log is synced each second: the last second or two may be lost in a crash
     - `always`      its log is synced before it answers: nothing is lost when the same server comes back
-    - `replicated`  `replicas` others have it too (and on their disks, from Redis 7.2) before we answer. Redis
-      promises no more than that these had it: a replica that had not may still be the one that is promoted
+    - `replicated`  `replicas` others have it too (and on their disks, from Redis 7.2 on and where the master
+      keeps a log) before we answer. Redis promises no more than that these had it: a replica that had not may
+      still be the one that is promoted
     - not given     whatever the server is set to, which `holdfast doctor` tells
+
+    The first three say nothing about a failover: a log is of use to the server that wrote it. What the
+    replica that is promoted had not received is lost, with `always` as with `memory`.
     """
 
     hosts: tuple[tuple[str, int], ...]

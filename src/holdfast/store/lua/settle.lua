@@ -3,8 +3,10 @@
 -- KEYS  1 lane   string   the number of the last commit of the one who commits
 -- ARGV  1 number  2 how long the lane is remembered, ms
 --
--- A commit that is still on its way finds the lane cut off, and does nothing.
+-- A commit that is still on its way finds the lane cut off, and does nothing. Either way something is written:
+-- who then waits for replicas waits for what this connection wrote last, and so for the commit before it.
 if redis.call('GET', KEYS[1]) == ARGV[1] then
+  redis.call('PEXPIRE', KEYS[1], ARGV[2])
   return 1
 end
 redis.call('SET', KEYS[1], 'cut', 'PX', ARGV[2])

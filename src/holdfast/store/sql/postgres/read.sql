@@ -21,14 +21,18 @@ SELECT {hot} FROM {schema}.jobs WHERE id = ANY(%(ids)s::bigint[] || ARRAY(
 -- name: hold
 SELECT id FROM {schema}.jobs WHERE id = %s FOR UPDATE
 
--- `id + 0`: not in the order of the primary key, which would lead through all jobs.
+-- `id + 0`: not along the primary key, which would lead through all jobs. It would be taken where statistics say
+-- that most jobs are children of one.
 -- name: children
 SELECT {hot} FROM {schema}.jobs
-WHERE parent_id = %s AND parent_id > 0 AND id > %s ORDER BY id + 0 LIMIT %s {lock}
+WHERE parent_id = %s AND parent_id > 0 AND id + 0 > %s ORDER BY id + 0 LIMIT %s {lock}
 
+-- A range of the index of children, and in its order: in that of ids the primary key has them, too.
 -- name: children_at
 SELECT {hot} FROM {schema}.jobs
-WHERE parent_id = %s AND parent_id > 0 AND id > %s AND place = %s ORDER BY id LIMIT %s {lock}
+WHERE parent_id > 0 AND (parent_id, place, id) > (%(parent)s, %(place)s::smallint, %(after)s)
+    AND (parent_id, place, id) <= (%(parent)s, %(place)s::smallint, 9223372036854775807)
+ORDER BY parent_id, place, id LIMIT %(limit)s {lock}
 
 -- name: first
 SELECT {hot} FROM {schema}.jobs
