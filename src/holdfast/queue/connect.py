@@ -88,7 +88,7 @@ def store_maker(
 ) -> Callable[[], Store]:
     """What opens the store of an address; the address is checked at once."""
     make = _maker(url, driver, clock, join=join, create=create)
-    asked = _path(url)[1] if url.startswith("sqlite://") else {}
+    asked = [_path(one)[1].get("driver") for one in addresses(url) if one.startswith("sqlite://")]
     if not follow or url.startswith("memory://"):
         return make
 
@@ -98,7 +98,7 @@ def store_maker(
             # Somewhere else, perhaps on another machine: it is not to be made here.
             return None
         # One process, one SQLite library.
-        library = driver or asked.get("driver") if files else None
+        library = driver or next(filter(None, asked), None) if files else None
         return _maker(with_password(address, url), library, clock, join=False, create=False)()
 
     return lambda: Following(make(), reopen)
