@@ -71,8 +71,10 @@ class Copier:
     def _parts(self, deep: bool, tally: Tally | None) -> list[AnyPart]:
         logs = {name: ends for door in self._sources for name, ends in door.read(logs_of).items()}
         pairs = [(LogItems(name, ends), LogKeys(name, ends)) for name, ends in logs.items()]
-        standings = standing(self._of, tally)
-        return [Settled(deep=deep, tally=tally), *standings, *(part for pair in pairs for part in pair)]
+        share = len(self._sources)
+        standings = standing(self._of, tally, share=share)
+        settled = Settled(deep=deep, tally=tally, share=share)
+        return [settled, *standings, *(part for pair in pairs for part in pair)]
 
     def _part(self, part: AnyPart, *, last: bool) -> int:
         """One part from its first key to its last; how many rows were written."""

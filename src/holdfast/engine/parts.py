@@ -108,13 +108,13 @@ class _JobPart(Part[int, Whole]):
     start = 0
     archived = False
 
-    def __init__(self, *, deep: bool, tally: Tally | None = None) -> None:
-        # Whether bodies are compared as well.
-        self._deep, self._tally = deep, tally
+    def __init__(self, *, deep: bool, tally: Tally | None = None, share: int = 1) -> None:
+        # Whether bodies are compared as well; of how many doors a page is made.
+        self._deep, self._tally, self._share = deep, tally, share
 
     def page(self, txn: ReadTxn, after: int, limit: int) -> list[Whole]:
         jobs = txn.jobs(JobFilter(archived=self.archived), after=after, limit=limit)
-        return _with_bodies(txn, jobs) if self._deep else [Whole(job) for job in jobs]
+        return _with_bodies(txn, jobs, self._share) if self._deep else [Whole(job) for job in jobs]
 
     def key(self, row: Whole) -> int:
         return row.job.id
@@ -170,17 +170,18 @@ class Settled(_JobPart):
         txn.archive([row.job for row in rows], keep=True)
 
 
-def _with_bodies(txn: ReadTxn, jobs: Sequence[Job]) -> list[Whole]:
-    """The first of these jobs with their bodies, as many as a transaction should carry."""
+def _with_bodies(txn: ReadTxn, jobs: Sequence[Job], share: int = 1) -> list[Whole]:
+    """The first of these jobs with their bodies, as many as a transaction, or a share of it, should carry."""
     found: list[Whole] = []
     size = 0
-    for at in range(0, len(jobs), BODIES_AT_ONCE):
-        some = jobs[at : at + BODIES_AT_ONCE]
+    at_once = max(BODIES_AT_ONCE // share, 1)
+    for at in range(0, len(jobs), at_once):
+        some = jobs[at : at + at_once]
         data = txn.bodies([job.id for job in some])
         results = txn.bodies([job.id for job in some], result=True)
         found += [Whole(job, data.get(job.id), results.get(job.id)) for job in some]
         size += sum(map(len, (*data.values(), *results.values())))
-        if size >= CLAIM_BYTES:
+        if size >= CLAIM_BYTES // share:
             break
     return found
 

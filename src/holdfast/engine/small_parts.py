@@ -272,9 +272,9 @@ class Turns(Part[tuple[str, ...], tuple[Turn, ...]]):
         txn.put_turns(list(chain(*rows)))
 
 
-def standing(of: int = 1, tally: Tally | None = None) -> Iterator[Part[Any, Any]]:
+def standing(of: int = 1, tally: Tally | None = None, *, share: int = 1) -> Iterator[Part[Any, Any]]:
     """All parts that every store has, of so many doors, but for the archive and logs."""
-    yield Live(deep=True, tally=tally)
+    yield Live(deep=True, tally=tally, share=share)
     yield from (Records(), Letters(of), Numbers(of), Keys(), Domains())
     if of == 1 or tally is None:
         yield Counts()

@@ -116,9 +116,9 @@ class Trail(Asking):
             store = self._store.successor(moved)
             engine, way = self._make(store, self)
             engine.ids.go_on(left.ids)
-            if way is not None:
-                for listener in self._listeners:
-                    way.listen(listener)
+            for listener in self._listeners:
+                self._at_hand().unlisten(listener)
+                cast(Committing, way).listen(listener)
             # Not closed: another thread may be at it, or wait there.
             self._left.append((self._inner, self._way))
             self._store, self._inner, self._way = store, engine, way
