@@ -1,10 +1,12 @@
 """`holdfast move` as people and scripts say it."""
 
 import json
+from itertools import pairwise
 
 import pytest
 
 import holdfast
+from holdfast.queue.addresses import bare_url
 
 
 def test_a_queue_moves_and_its_old_address_says_where_to(shell):
@@ -88,6 +90,39 @@ def test_an_unfinished_move_is_taken_back(shell):
 
     assert said.out.startswith(f"{shell.file} goes on; what was copied to")
     shell.add("goes on")
+
+
+def test_a_queue_moves_to_shards_and_to_another_number_of_them(shell):
+    """A folder of files, a list of addresses, and back to one file."""
+    job_id = shell.add("resize", '{"path": "a.png"}')
+    steps = [
+        "jobs.db",
+        "sqlite:///four?shards=4",
+        f"sqlite:///{shell.folder}/0.db sqlite:///{shell.folder}/1.db",
+        "one.db",
+    ]
+
+    for here, there in pairwise(steps):
+        assert shell.ok("move", here, there, "--dry-run").out == "it can be done\n"
+        said = shell.ok("move", here, there, "--json").record
+        assert (said["to"], said["rows"]["jobs"]) == (bare_url(there), 1)
+        assert shell.ok("move", here, there, "--json").record["digest"] == said["digest"]
+        assert shell.run("counts", "--store", here).err.startswith("holdfast: this store has moved to ")
+        assert shell.ok("show", job_id, "--store", there, "--json").record["id"] == str(job_id)
+    (shell.folder / "five").mkdir()
+    cases = {
+        ("one.db", "sqlite:///four?shards=2"): (5, "another number of shards"),
+        ("one.db", "sqlite:///four?shards=4"): (2, "must be empty"),
+        ("sqlite:///five?shards=4", "new.db"): (5, "there is no store at five"),
+        ("sqlite:///x.db sqlite:///y.db", "new.db"): (
+            5,
+            "there is no store at sqlite:///x.db sqlite:///y.db",
+        ),
+        ("sqlite:///one.db memory://", "new.db"): (2, "outlives this command"),
+        (str(shell.folder / "0.db"), "new.db"): (2, "all shards of the queue: it is 0 of 2 of them"),
+    }
+    for words, (code, reason) in cases.items():
+        assert reason in shell.refused("move", *words, code=code), words
 
 
 @pytest.mark.parametrize("password", ["s3cret", "p%40ss%3Aw%2Fo"])

@@ -1,11 +1,15 @@
 """Two empty stores, of every kind, and what tests of moves do with them."""
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
 
 from holdfast.engine import engine as engine_module
+from holdfast.store.contract import Store
+from holdfast.store.sharded import Opener, ShardedStore
+from holdfast.store.sqlite import SqliteStore
 from holdfast.testing.clock import MovedClock
 from holdfast.testing.queue_suite.fixtures import START_MS
 from tests.moving.filled import Two
@@ -13,15 +17,41 @@ from tests.stores import STORES, opener
 
 T = TypeVar("T")
 ALONE = [kind for kind in STORES if kind not in ("stdlib", "sharded", "mixed")]
-PAIRS = [(a, b) for a in ALONE for b in ALONE if a != b]
+# To shards, from shards, and from so many to others; by name, or how many files.
+SPREAD = [
+    ("apsw", "4"),
+    ("4", "apsw"),
+    ("4", "2"),
+    ("2", "mixed"),
+    ("postgres", "8"),
+    ("mixed", "redis"),
+    ("redis", "2"),
+]
+PAIRS = [(a, b) for a in ALONE for b in ALONE if a != b] + SPREAD
 
 
 @pytest.fixture(params=PAIRS, ids="-".join)
 def two(request: pytest.FixtureRequest) -> Two:
     """Each pair of stores."""
     clock = MovedClock(START_MS)
-    first, second = request.param
-    return Two(opener(request, clock, first), opener(request, clock, second), clock)
+    first, second = (_opener(request, clock, kind) for kind in request.param)
+    return Two(first, second, clock)
+
+
+def _opener(request: pytest.FixtureRequest, clock: MovedClock, kind: str) -> Callable[[], Store]:
+    if not kind.isdecimal():
+        return opener(request, clock, kind)
+    return shards(request.getfixturevalue("tmp_path") / f"of{kind}", int(kind), clock)
+
+
+def shards(folder: Path, count: int, clock: MovedClock) -> Callable[[], Store]:
+    """So many files as one store."""
+    folder.mkdir()
+
+    def file(at: int) -> Opener:
+        return Opener(f"{at}", lambda: SqliteStore(folder / f"{at}.db", clock=clock))
+
+    return lambda: ShardedStore([file(at) for at in range(count)])
 
 
 @pytest.fixture
@@ -29,6 +59,15 @@ def files(request: pytest.FixtureRequest) -> Two:
     """Two files, for what is the same on all stores."""
     clock = MovedClock(START_MS)
     return Two(opener(request, clock, "apsw"), opener(request, clock, "stdlib"), clock)
+
+
+@pytest.fixture(params=["alone", "4-2"])
+def some(request: pytest.FixtureRequest, tmp_path: Path) -> Two:
+    """Two files, or four and two, for what is the same on all stores but for how many there are."""
+    clock = MovedClock(START_MS)
+    if request.param == "alone":
+        return Two(opener(request, clock, "apsw"), opener(request, clock, "stdlib"), clock)
+    return Two(shards(tmp_path / "of4", 4, clock), shards(tmp_path / "of2", 2, clock), clock)
 
 
 @pytest.fixture

@@ -4,14 +4,19 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from holdfast.core import commands as c
+from holdfast.core.ids import slot_of
 from holdfast.core.indexed import LogItem
 from holdfast.core.job import Job
 from holdfast.core.moving import read_notice
-from holdfast.engine.move import Move
-from holdfast.engine.parts import LogItems, LogKeys, Part, Settled, logs_of, standing
+from holdfast.core.slots import slot_of_record
+from holdfast.engine.move import Move, doors_of
+from holdfast.engine.parts import LogItems, LogKeys, Part, Settled
+from holdfast.engine.small_parts import logs_of, standing
 from holdfast.queue.queue import Queue
-from holdfast.store.contract import ReadTxn, Store, WaitingQuery
+from holdfast.store.contract import JobFilter, ReadTxn, Store, WaitingQuery
+from holdfast.store.sharded import ShardedStore
 from holdfast.testing.clock import MovedClock
+from holdfast.testing.stores.making import tally
 
 
 class Two(NamedTuple):
@@ -37,6 +42,9 @@ def fill(queue: Queue) -> list[Job]:
     queue.limit("api-*", concurrency=1)
     queue.pause("paused")
     queue.schedule("nightly", "sweep", {"n": 1}, every="1h")
+    for n in range(6):
+        queue.schedule(f"s{n}", "tick", {"n": n}, every="1h")
+        queue.add("away", {"n": n}, unique=f"{n}", domain=f"d{n}")
     for n in range(5):
         queue.add("resize", {"n": n}, domain="cdn", priority=100 * n)
         queue.add("call", {"n": n}, domain="api-1")
@@ -100,6 +108,45 @@ def seen(store: Store) -> dict[str, list[Any]]:
             found[part.name] = [part.seen(row) for row in part.page(txn, part.start, 10_000)]
         waiting = txn.waiting(WaitingQuery(limit=100))
         return found | {"moments": list(txn.moments()), "waiting": list(waiting)}
+
+    return store.read(see)
+
+
+def check_same(target: Store, source: Store) -> None:
+    """That all is in the target as it was, and there where it is looked for."""
+    found, expected = seen(target), seen(source)
+    if isinstance(target, ShardedStore) or isinstance(source, ShardedStore):
+        # Each shard has an order of its own, and numbers of schedules that are noted for others.
+        for view in (found, expected):
+            view["waiting"].sort()
+            del view["numbers"], view["letters"]
+    assert found == expected
+    assert [text for door in doors_of(target) for text in misplaced(door)] == []
+    held = {one.id: one for one in found["unique keys"]}
+    assert target.read(lambda txn: txn.find_unique(held)) == held
+
+
+def misplaced(store: Store) -> list[str]:
+    """What a shard has that belongs to another, or counts otherwise than there is."""
+    number, of = getattr(store, "number", 0), getattr(store, "of", 1)
+
+    def see(txn: ReadTxn) -> list[str]:
+        live = txn.jobs(JobFilter(), after=0, limit=10_000)
+        jobs = [*live, *txn.jobs(JobFilter(archived=True), after=0, limit=10_000)]
+        uniques = txn.list_unique(after=("", "", b""), limit=10_000)
+        domains = txn.list_all_domains(after=("", b""), limit=10_000)
+        slots = [("job", job.id) for job in jobs]
+        slots += [("parent", job.parent_id) for job in live if job.parent_id]
+        slots += [("domain", slot_of(job.tenant, job.domain)) for job in live if job.domain is not None]
+        slots += [("key", one.job_id) for one in uniques]
+        slots += [("domain", slot_of(*domain.key)) for domain in domains]
+        for kind, name, _ in txn.list_records(after=("", ""), limit=10_000):
+            slot = None if (kind, name) == ("sysid", "1") else slot_of_record(kind, name)
+            slots += [] if slot is None else [(f"{kind} {name}", slot)]
+        found = [f"{what} of slot {slot}" for what, slot in slots if slot % of != number]
+        if txn.counts() != tally(job for job in jobs if not job.fresh):
+            found.append(f"counts {txn.counts()}")
+        return found
 
     return store.read(see)
 

@@ -2,12 +2,18 @@
 
 import asyncio
 import logging
+import threading
 
 import pytest
 
 import holdfast
 from holdfast.cli.app import app
+from holdfast.core import commands as c
+from holdfast.core.indexed import LogItem
 from holdfast.queue.addresses import bare_url, with_password
+from holdfast.testing.queue_suite.tools import complaints
+
+FOUR, TWO = "sqlite:///four?shards=4", "sqlite:///two?shards=2"
 
 
 def move(source: object, target: object) -> None:
@@ -17,10 +23,16 @@ def move(source: object, target: object) -> None:
     assert end.value.code == 0
 
 
-@pytest.fixture
-def urls(tmp_path, postgres_url):
-    """A file, a schema, a file."""
-    return [str(tmp_path / "a.db"), postgres_url, str(tmp_path / "c.db")]
+@pytest.fixture(params=["alone", "spread"])
+def urls(request, tmp_path, postgres_url):
+    """A file, a schema, a file; or a file, four of them, two."""
+    if request.param == "alone":
+        return [str(tmp_path / "a.db"), postgres_url, str(tmp_path / "c.db")]
+    return [
+        str(tmp_path / "a.db"),
+        f"sqlite:///{tmp_path / 'b'}?shards=4",
+        f"{postgres_url} sqlite:///{tmp_path / 'c.db'}",
+    ]
 
 
 def test_a_queue_goes_along_with_its_claims(urls, caplog):
@@ -58,16 +70,20 @@ def test_a_process_that_starts_late_finds_its_way_too(urls):
         assert queue.next(["greet"]) is not None
 
 
-def test_whoever_waits_for_a_job_gets_it_at_the_new_address(tmp_path):
-    """A claim that waits is not forgotten in the old store."""
+@pytest.mark.parametrize(("here", "there"), [("a.db", "b.db"), ("a.db", FOUR), (FOUR, "b.db"), (FOUR, TWO)])
+def test_whoever_waits_for_a_job_gets_it_at_the_new_address(tmp_path, monkeypatch, here, there):
+    """A claim that waits is not forgotten in the old store, nor is who waits for a result."""
+    monkeypatch.chdir(tmp_path)
 
     async def waits() -> holdfast.Job:
-        async with holdfast.connect_async(str(tmp_path / "a.db")) as queue:
-            await queue.add("other")
+        async with holdfast.connect_async(here) as queue:
+            other = await queue.add("other")
             waiting = asyncio.create_task(queue.next(["greet"], wait=30))
+            result = asyncio.create_task(queue.result(other, wait=30))
             await asyncio.sleep(0.1)
-            await asyncio.to_thread(move, tmp_path / "a.db", tmp_path / "b.db")
-            await asyncio.to_thread(_add, str(tmp_path / "b.db"))
+            await asyncio.to_thread(move, here, there)
+            await asyncio.to_thread(_add_and_work, there)
+            assert await result == "worked"
             job = await waiting
             assert job is not None
             await job.done()
@@ -76,9 +92,49 @@ def test_whoever_waits_for_a_job_gets_it_at_the_new_address(tmp_path):
     assert asyncio.run(waits()).task == "greet"
 
 
-def _add(url: str) -> None:
+def _add_and_work(url: str) -> None:
     with holdfast.connect(url) as queue:
         queue.add("greet")
+        job = queue.next(["other"])
+        assert job is not None
+        job.done("worked")
+
+
+@pytest.mark.parametrize(("here", "there"), [("a.db", FOUR), (FOUR, "b.db"), (FOUR, TWO)])
+def test_whatever_is_asked_is_asked_there_where_there_are_more_shards_or_fewer(
+    tmp_path, monkeypatch, here, there
+):
+    """Claims are extended and ended, keys are held, what is about all is about all, listeners hear."""
+    monkeypatch.chdir(tmp_path)
+    heard = threading.Event()
+    with holdfast.connect(here) as queue:
+        jobs = [queue.add("work", {"n": n}, unique=f"k{n}", domain=f"d{n}") for n in range(8)]
+        parent = queue.add("parent", priority=900)
+        whole = queue.next(["parent"])
+        held = queue.claim(["work"], limit=3)
+        queue.line.committer.listen(heard.set)
+        move(here, there)
+
+        assert whole is not None
+        child = whole.add("child")
+        queue.pause("paused")
+        again = [queue.add("work", unique=f"k{n}", domain=f"d{n}") for n in range(8)]
+        many = queue.add_many([("many", {"n": n}) for n in range(10)])
+        assert [job.id for job in again] == [job.id for job in jobs]
+        assert queue.counts()["work"] == {"RUNNING": 3, "QUEUED": 5}
+        for job in held:
+            job.extend()
+            job.done("late")
+        whole.done()
+        heard.clear()
+        queue.line.committer.ask(c.Append(log="events", items=(LogItem(data="1"),)))
+        assert heard.wait(20)
+        assert [queue.result(job.id) for job in held] == ["late"] * 3
+        assert queue.get(child).parent_id == parent.id
+        assert len({*many, *jobs}) == 18
+        queue.line.committer.unlisten(heard.set)
+    with holdfast.connect(there, follow=False) as queue:
+        assert complaints(queue) == []
 
 
 def test_a_queue_that_is_not_to_follow_is_told_the_address(tmp_path):
@@ -120,7 +176,9 @@ def test_nobody_follows_to_a_store_that_is_not_the_one(tmp_path):
         ("postgresql://app@db/shop?password=pw&schema=x", "postgresql://app@db/shop?schema=x"),
         ("postgresql://db/shop?sslpassword=pw", "postgresql://db/shop"),
         ("redis://:pw@cache:6379/0", "redis://@cache:6379/0"),
-        ("postgresql://a:1@x/d,postgresql://b:2@y/d", "postgresql://a@x/d,postgresql://b@y/d"),
+        ("postgresql://a:1@x/d postgresql://b:2@y/d", "postgresql://a@x/d postgresql://b@y/d"),
+        ("redis+cluster://:pw@a,b/?shards=16", "redis+cluster://@a,b/?shards=16"),
+        ("sqlite:////var/lib/jobs?shards=4", "sqlite:////var/lib/jobs?shards=4"),
         ("/var/lib/jobs.db", "/var/lib/jobs.db"),
         ("sqlite:////var/lib/jobs.db?driver=stdlib", "sqlite:////var/lib/jobs.db?driver=stdlib"),
     ],
@@ -141,6 +199,16 @@ def test_an_address_is_kept_without_its_password(url, bare):
         ("postgresql://app@/new?host=other", "postgresql://app:pw@/old?host=db", None),
         ("postgresql://app@db/new?host=other", "postgresql://app:pw@db/old", None),
         ("/new.db", "postgresql://app:pw@db/old", None),
+        (
+            "postgresql://app@db/0 postgresql://app@other/1 sqlite:////x.db",
+            "postgresql://app:pw@db/old",
+            "postgresql://app:pw@db/0 postgresql://app@other/1 sqlite:////x.db",
+        ),
+        (
+            "postgresql://b@y/0 postgresql://a@x/1",
+            "postgresql://a:1@x/old postgresql://b:2@y/old",
+            "postgresql://b:2@y/0 postgresql://a:1@x/1",
+        ),
         ("postgresql://app@db/new", "/old.db", None),
     ],
 )

@@ -9,7 +9,7 @@ from holdfast.core.errors import Moved, Stopped
 from holdfast.core.indexed import LogItem
 from holdfast.core.moving import Standing
 from holdfast.engine import parts
-from tests.moving.filled import fill, make_queue, seen, standing_of
+from tests.moving.filled import check_same, fill, make_queue, seen, standing_of
 
 
 def test_everything_is_there_as_it_was(two, opened):
@@ -20,8 +20,8 @@ def test_everything_is_there_as_it_was(two, opened):
 
     summary = two.move(source, target).run()
 
-    assert seen(target) == seen(source)
-    assert all(seen(target).values())
+    check_same(target, source)
+    assert all(rows for name, rows in seen(target).items() if name not in ("letters", "numbers"))
     assert summary.rows["jobs"] > 15
     assert summary.rows["archive"] >= 3
     assert (standing_of(source), standing_of(target)) == (Standing.MOVED, Standing.OPEN)
@@ -114,7 +114,7 @@ def test_what_is_written_meanwhile_is_there_too(two, opened):
     two.move(source, target, tell=meanwhile).run()
 
     assert next(busy) > 20
-    assert seen(target) == seen(source)
+    check_same(target, source)
 
 
 def test_while_it_stands_still_writers_wait_and_readers_read(two, opened, impatient):
@@ -157,7 +157,7 @@ def test_a_writer_that_waits_is_answered_at_the_end(files, opened):
     thread.join()
 
     assert len(told) == 1
-    assert seen(target) == seen(source)
+    check_same(target, source)
 
 
 def test_large_bodies_are_copied_a_few_at_a_time(files, opened, monkeypatch):
@@ -174,4 +174,4 @@ def test_large_bodies_are_copied_a_few_at_a_time(files, opened, monkeypatch):
 
     files.move(source, target, batch=100).run()
 
-    assert seen(target) == seen(source)
+    check_same(target, source)

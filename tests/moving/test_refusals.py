@@ -5,38 +5,40 @@ from typing import Any, TypeVar
 
 import pytest
 
+from holdfast.core import ids
 from holdfast.core.errors import BadInput, Stopped, StoreCorrupt, StoreError, Unavailable
 from holdfast.core.moving import Standing
 from holdfast.engine.move import Move, undo
+from holdfast.queue.queue import Queue
 from holdfast.store.contract import Txn
-from holdfast.store.sharded import Opener, ShardedStore
 from holdfast.store.sqlite import SqliteStore
 from holdfast.testing.doubles import Passing
-from tests.moving.filled import fill, make_queue, seen, standing_of
+from tests.moving.conftest import shards
+from tests.moving.filled import check_same, fill, make_queue, seen, standing_of
 
 T = TypeVar("T")
 
 
-def test_nobody_can_use_a_store_that_is_being_filled(files, opened):
+def test_nobody_can_use_a_store_that_is_being_filled(some, opened):
     """Neither look nor write, before it is open."""
-    fill(opened(make_queue(files.open_source)))
-    move = files.move(opened(files.open_source()), opened(files.open_target()))
+    fill(opened(make_queue(some.open_source)))
+    move = some.move(opened(some.open_source()), opened(some.open_target()))
     move.begin()
-    queue = opened(make_queue(files.open_target))
+    queue = opened(make_queue(some.open_target))
 
     for verb in (queue.jobs, queue.next, lambda: queue.add("x")):
         with pytest.raises(Unavailable, match="being filled from here"):
             verb()
 
 
-def test_a_run_that_was_taken_for_dead_writes_nothing_more(files, opened):
+def test_a_run_that_was_taken_for_dead_writes_nothing_more(some, opened):
     """The second run goes on in its place; the first is told so at its next write, also after the end."""
-    fill(opened(make_queue(files.open_source)))
-    source, target = opened(files.open_source()), opened(files.open_target())
-    sleeper = files.move(source, target)
+    fill(opened(make_queue(some.open_source)))
+    source, target = opened(some.open_source()), opened(some.open_target())
+    sleeper = some.move(source, target)
     sleeper.begin()
-    files.move(source, target).run()
-    opened(make_queue(files.open_target)).add("since then")
+    some.move(source, target).run()
+    opened(make_queue(some.open_target)).add("since then")
     before = seen(target)
 
     with pytest.raises(Unavailable, match="another process goes on"):
@@ -47,12 +49,12 @@ def test_a_run_that_was_taken_for_dead_writes_nothing_more(files, opened):
     assert seen(target) == before
 
 
-def test_a_move_can_be_taken_back_until_it_is_handed_over(files, opened, impatient):
+def test_a_move_can_be_taken_back_until_it_is_handed_over(some, opened, impatient):
     """All goes on in the old store, and the move that was under way ends there."""
-    queue = opened(make_queue(files.open_source))
+    queue = opened(make_queue(some.open_source))
     fill(queue)
-    source, target = opened(files.open_source()), opened(files.open_target())
-    move = files.move(source, target)
+    source, target = opened(some.open_source()), opened(some.open_target())
+    move = some.move(source, target)
     move.begin()
     move._stop()
     with pytest.raises(Stopped):
@@ -66,16 +68,16 @@ def test_a_move_can_be_taken_back_until_it_is_handed_over(files, opened, impatie
     with pytest.raises(BadInput, match="unfinished move"):
         undo(source, here="here")
     with pytest.raises(BadInput, match="empty, or the same move's"):
-        files.move(source, target).run()
+        some.move(source, target).run()
     assert standing_of(source) == ""
     queue.add("still goes on")
 
 
-def test_a_store_that_has_moved_stays_so(files, opened):
+def test_a_store_that_has_moved_stays_so(some, opened):
     """It cannot be taken back, moved again, or moved into."""
-    fill(opened(make_queue(files.open_source)))
-    source, target = opened(files.open_source()), opened(files.open_target())
-    files.move(source, target).run()
+    fill(opened(make_queue(some.open_source)))
+    source, target = opened(some.open_source()), opened(some.open_target())
+    some.move(source, target).run()
 
     with pytest.raises(BadInput, match="has moved to there"):
         undo(source, here="here")
@@ -144,14 +146,114 @@ def test_a_copy_that_is_not_one_is_found_out(files, opened):
 
     assert (standing_of(source), standing_of(target)) == (Standing.STOPPED, Standing.FILLING)
     files.move(source, target).run()
-    assert seen(target) == seen(source)
+    check_same(target, source)
 
 
-@pytest.mark.parametrize("sharded", [0, 1])
-def test_shards_are_not_moved(tmp_path, opened, sharded):
-    """Neither from nor to: what belongs to a shard would have to be given anew."""
-    stores = [opened(SqliteStore(tmp_path / "one.db"))]
-    stores.insert(sharded, opened(ShardedStore([Opener("0", lambda: SqliteStore(tmp_path / "0.db"))])))
+def _child_elsewhere(queue: Queue) -> tuple[Any, int]:
+    """A job that runs, and its child, whose domain is at home in another shard, of however many."""
+    queue.add("parent")
+    parent = queue.next(["parent"], renew=False)
+    assert parent is not None
+    slot = ids.unpack(parent.id).slot
+    domain = next(name for name in map(str, range(99)) if ids.slot_of("", name.encode()) % 2 != slot % 2)
+    return parent, parent.add("child", domain=domain).id
 
-    with pytest.raises(BadInput, match="shards"):
-        Move(*stores, here="here", there="there")
+
+def test_a_job_that_would_be_in_two_places_is_refused_before_anything_is_written(tmp_path, files, opened):
+    """It is named; when it has ended, it can be done."""
+    queue = opened(make_queue(files.open_source))
+    fill(queue)
+    parent, child = _child_elsewhere(queue)
+    source, target = opened(files.open_source()), opened(shards(tmp_path / "new", 4, files.clock)())
+
+    for attempt in (files.move(source, target).check, files.move(source, target).run):
+        with pytest.raises(BadInput, match=f"the domain of job {child} is .*its parent's.* 4 shards"):
+            attempt()
+    assert (standing_of(source), standing_of(target)) == ("", "")
+
+    queue.cancel(child)
+    parent.done()
+    files.move(source, target).run()
+    check_same(target, source)
+
+
+def test_one_that_comes_while_all_is_copied_lets_the_source_go_on(tmp_path, files, opened):
+    """Whoever is there does not wait for its end; the same move goes on later."""
+    queue = opened(make_queue(files.open_source))
+    fill(queue)
+    source, target = opened(files.open_source()), opened(shards(tmp_path / "new", 4, files.clock)())
+    families: list[tuple[Any, int]] = []
+
+    def stops(phase: str) -> None:
+        if phase == "stopping":
+            families.append(_child_elsewhere(queue))
+
+    with pytest.raises(BadInput, match="the domain of job"):
+        files.move(source, target, phase=stops).run()
+
+    assert (standing_of(source), standing_of(target)) == (Standing.COPYING, Standing.FILLING)
+    queue.add("goes on")
+    ((parent, child),) = families
+    queue.cancel(child)
+    parent.done()
+    files.move(source, target).run()
+    check_same(target, source)
+
+
+def test_a_shard_is_not_moved_without_the_others(tmp_path, files, opened):
+    """Nor filled as if it were a store alone."""
+    four = opened(shards(tmp_path / "of4", 4, files.clock)())
+    four.now_ms()
+    for shard in four.shards:
+        shard.now_ms()
+    one, other = (
+        opened(SqliteStore(tmp_path / "of4" / "1.db", clock=files.clock)),
+        opened(files.open_target()),
+    )
+
+    with pytest.raises(BadInput, match="all shards of the queue: it is 1 of 4 of them"):
+        files.move(one, other).run()
+    with pytest.raises(BadInput, match="empty"):
+        files.move(other, one).run()
+
+
+def test_an_undo_that_was_killed_between_two_shards_is_said_again(tmp_path, files, opened):
+    """The first decides; a move that begins anew finds all of them."""
+    queue = opened(make_queue(shards(tmp_path / "of4", 4, files.clock)))
+    fill(queue)
+    source, target = queue.line.committer.engine.store, opened(files.open_target())
+    move = files.move(source, target)
+    move.begin()
+    move._stop()
+    source.shards[0].run(lambda txn: txn.put_notice(None))
+
+    with pytest.raises(Unavailable, match="taken back"):
+        move._hand_over("digest")
+    assert undo(source, here="here").other == "there"
+
+    assert [standing_of(shard) for shard in source.shards] == [""] * 4
+    queue.add("goes on")
+
+
+@pytest.mark.parametrize("standing", [Standing.STOPPED, Standing.MOVED])
+def test_killed_between_two_shards_the_second_run_brings_the_others_along(tmp_path, files, opened, standing):
+    """What the first has is what holds."""
+    queue = opened(make_queue(shards(tmp_path / "of4", 4, files.clock)))
+    fill(queue)
+    source, target = queue.line.committer.engine.store, opened(shards(tmp_path / "of2", 2, files.clock)())
+    move = files.move(source, target)
+    move.begin()
+    move._walk()
+    if standing is Standing.MOVED:
+        move._stop()
+        digest = move._finish(deep=False)
+    lonely = files.move(source, target)
+    lonely._run, lonely._token, lonely._sources = move._run, move._token, move._sources[:1]
+    lonely._set(standing, digest if standing is Standing.MOVED else "")
+    assert [standing_of(shard) for shard in source.shards[1:]] != [standing] * 3
+
+    files.move(source, target).run()
+
+    assert [standing_of(shard) for shard in source.shards] == [Standing.MOVED] * 4
+    assert [standing_of(shard) for shard in target.shards] == [Standing.OPEN] * 2
+    check_same(target, source)

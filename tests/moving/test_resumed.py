@@ -10,11 +10,12 @@ from holdfast.core.moving import Standing
 from holdfast.engine.move import Move
 from holdfast.queue.queue import Queue
 from holdfast.store.contract import Store, Txn
+from holdfast.store.sharded import Opener, ShardedStore
 from holdfast.store.sqlite import SqliteStore
 from holdfast.testing.clock import MovedClock
-from holdfast.testing.doubles import Passing
+from holdfast.testing.doubles import Passing, SharedMemory
 from holdfast.testing.queue_suite.fixtures import START_MS
-from tests.moving.filled import fill, make_queue, seen, standing_of
+from tests.moving.filled import Two, check_same, fill, make_queue, seen, standing_of
 
 T = TypeVar("T")
 
@@ -42,12 +43,39 @@ class Deadly(Passing):
         return self.store.run(fn)
 
 
+def deadly(store: Store, lives: list[int], *, commits: bool) -> Store:
+    """The same of each shard, where there are several: a kill may come between any two of them."""
+    if not isinstance(store, ShardedStore):
+        return Deadly(store, lives, commits=commits)
+
+    def open_shard(at: int) -> Opener:
+        return Opener(f"{at}", lambda: Deadly(store.shards[at], lives, commits=commits))
+
+    return ShardedStore([open_shard(at) for at in range(len(store.shards))])
+
+
+def in_memory(clock: MovedClock, count: int) -> Callable[[], Store]:
+    """So many stores in memory as one, or one alone."""
+    memories = [SharedMemory(clock) for _ in range(count)]
+    if count == 1:
+        return memories[0].open
+    return lambda: ShardedStore([Opener("memory", memory.open) for memory in memories])
+
+
+@pytest.fixture(params=[(1, 1), (1, 4), (4, 1), (4, 2)], ids=str)
+def memories(request: pytest.FixtureRequest) -> Two:
+    """Stores in memory, of so many shards."""
+    clock = MovedClock(START_MS)
+    source, target = (in_memory(clock, count) for count in request.param)
+    return Two(source, target, clock)
+
+
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("commits", [False, True], ids=["undone", "committed"])
-def test_killed_after_any_transaction_a_second_run_goes_on(files, opened, commits):
+def test_killed_after_any_transaction_a_second_run_goes_on(memories, opened, commits):
     """At every one of them: the last was committed, or it was not."""
-    fill(opened(make_queue(files.open_source)))
-    source, target = opened(files.open_source()), opened(files.open_target())
+    fill(opened(make_queue(memories.open_source)))
+    source, target = opened(memories.open_source()), opened(memories.open_target())
     expected = seen(source)
 
     kills = 0
@@ -56,16 +84,15 @@ def test_killed_after_any_transaction_a_second_run_goes_on(files, opened, commit
         # Each run lives a little longer than the one before, and begins where that one was killed.
         lives = [kills]
         try:
-            files.move(
-                Deadly(source, lives, commits=commits), Deadly(target, lives, commits=commits), batch=3
-            ).run()
+            stores = [deadly(store, lives, commits=commits) for store in (source, target)]
+            memories.move(*stores, batch=10).run()
             break
         except Killed:
             continue
 
     assert kills > 5
-    assert {**seen(target), "records": []} == {**expected, "records": []}
-    assert seen(target) == seen(source)
+    assert seen(source)["jobs"] == expected["jobs"]
+    check_same(target, source)
     assert (standing_of(source), standing_of(target)) == (Standing.MOVED, Standing.OPEN)
 
 
@@ -95,6 +122,6 @@ def _is_killed(folder: Path, number: int) -> bool:
         Move(source, target, here="here", there="there").run()
         return True
     finally:
-        assert seen(target) == seen(source)
+        check_same(target, source)
         queue.close()
         target.close()

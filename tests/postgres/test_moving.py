@@ -1,5 +1,7 @@
 """What is written past the engine into a PostgreSQL store that is moved: by SQL, by long transactions."""
 
+from contextlib import ExitStack
+
 import psycopg
 import pytest
 
@@ -7,6 +9,7 @@ import holdfast
 from holdfast.core.errors import HoldfastError
 from holdfast.core.ids import unpack
 from holdfast.engine.move import Move
+from holdfast.queue.connect import store_maker
 from holdfast.store.contract import JobFilter
 from holdfast.store.postgres import PostgresStore
 from holdfast.store.sqlite import SqliteStore
@@ -99,3 +102,23 @@ def test_ids_made_by_sql_begin_above_those_of_the_store_before(postgres, postgre
         target.close()
 
     assert unpack(second).time_ms >= unpack(first).time_ms + 50_000
+
+
+def test_ids_made_by_sql_in_any_shard_begin_above_those_of_the_store_before(postgres, postgres_schemas):
+    """Each shard has its own count of them."""
+    with ExitStack() as taken, postgres.connect() as connection:
+        one, *several = (taken.enter_context(postgres_schemas.one()) for _ in range(3))
+        urls = [postgres.url(name) for name in several]
+        with holdfast.connect(postgres.url(one)) as queue:
+            queue.add("first")
+        ((first,),) = connection.execute(f"SELECT {one}.add('a')").fetchall()
+        source, target = PostgresStore(postgres.url(one)), store_maker(" ".join(urls), follow=False)()
+        Move(source, target, here="one", there="two").run()
+        source.close()
+        target.close()
+        later = [connection.execute(f"SELECT {name}.add('b')").fetchall()[0][0] for name in several]
+
+        assert [unpack(job_id).slot % 2 for job_id in later] == [0, 1]
+        assert all(unpack(job_id).time_ms >= unpack(first).time_ms + 50_000 for job_id in later)
+        with holdfast.connect(" ".join(urls)) as queue:
+            assert len(queue.claim(limit=9, renew=False)) == 4

@@ -29,7 +29,9 @@ ARCHIVED = 2_000
 
 
 # Of one move at most so many are killed; then it may come to its end, and the next begins.
-KILLS_EACH = 6
+KILLS_EACH = 4
+# From each of so many kinds of stores to the next, and from the last to the first.
+KINDS = 4
 SIZES = [pytest.param(6, id="small"), pytest.param(60, id="full", marks=pytest.mark.proof)]
 
 
@@ -47,7 +49,7 @@ def test_moved_under_load_and_killed_nothing_is_lost_or_doubled(tmp_path, postgr
                 for n in range(count):
                     path = tmp_path / f"{role.__name__}-{n}.jsonl"
                     crew.start(role, url=urls[0], path=str(path), stop=str(stop)).hear()
-            while killed.total() < kills or len(urls) < 3:
+            while killed.total() < kills or len(urls) < KINDS + 1:
                 urls.append(_next_url(tmp_path, postgres_schemas, len(urls), taken))
                 killed += _moved(urls[-2], urls[-1], dice)
             time.sleep(0.5)
@@ -59,10 +61,15 @@ def test_moved_under_load_and_killed_nothing_is_lost_or_doubled(tmp_path, postgr
 
 
 def _next_url(folder: Path, schemas: Schemas, number: int, taken: ExitStack) -> str:
-    """A file, a schema, a file, and so on."""
+    """A file, a schema, four files as one, a schema and a file as one, a file, and so on."""
+    if number % KINDS == 2:
+        return f"sqlite:///{folder / f'{number}'}?shards=4"
+    file, schema = folder / f"{number}.db", ""
     if number % 2:
-        return schemas.server.url(taken.enter_context(schemas.one()))
-    return str(folder / f"{number}.db")
+        schema = schemas.server.url(taken.enter_context(schemas.one()))
+    if number % KINDS == 3:
+        return f"sqlite:///{file} {schema}"
+    return schema or str(file)
 
 
 def _filled(url: str) -> None:

@@ -61,20 +61,20 @@ class Session:
 
     def check(self, *, exists: bool = False) -> None:
         """Refuse an address that leads to no store which outlives the command, or is not there."""
-        from ..queue.connect import is_served, store_file
+        from ..queue.connect import addresses, is_served, store_file, store_files
 
         path = store_file(self.store)
         if is_served(self.store):
             # Whether it is there is asked of the server, by the first verb.
             return
-        if path is None:
+        if any(store_file(one) is None for one in addresses(self.store)):
             needed = "one that outlives this command, such as a file"
             raise BadInput("store", self.store, needed=needed)
-        if "\0" in str(path):
+        if "\0" in self.store:
             raise BadInput("store", self.store, needed="the name of a file")
-        if exists and not _has_bytes(str(path)):
+        if exists and not any(_has_bytes(str(file)) for file in store_files(self.store)):
             raise StoreError(
-                f"there is no store at {path}; say which one with --store or HOLDFAST_STORE, "
+                f"there is no store at {path or self.store}; say which one with --store or HOLDFAST_STORE, "
                 "or make one with: holdfast add TASK"
             )
 

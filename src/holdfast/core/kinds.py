@@ -16,8 +16,9 @@ CHORE = "chore"
 # How far an indexed consumer has come, and the ends of a log, both by (tenant, name).
 PROGRESS, LOG = "progress", "log"
 # Of several stores behind one queue: which of them this is; which job in another one holds a key that is at
-# home here, by the key; a job that is on its way to another one, by (slot, job).
-SHARD, POINTER, LETTER = "shard", "pointer", "letter"
+# home here, by the key; a job that is on its way to another one, by (slot, job); a number of schedules that
+# is given here, and that one of another store has, which has moved there.
+SHARD, POINTER, LETTER, NUMBER = "shard", "pointer", "letter", "schedule_number"
 
 
 def name_of(*parts: str | bytes | None) -> str:

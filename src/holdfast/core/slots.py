@@ -109,6 +109,7 @@ _RECORDS: dict[str, Callable[[str], int | None]] = {
     k.PAUSE: _paused,
     k.SYSID: _number,
     k.FLOOR: _number,
+    k.NUMBER: _number,
     k.JOB_LOG: _number,
     k.STEPS: _by(tuple[str, str], lambda job, _: _number(job)),
     k.LETTER: _by(tuple[str, str], lambda slot, _: _number(slot)),

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from ..core import commands as c
 from ..core import unique
 from ..core.bounds import MINUTE_MS
+from ..core.errors import Unavailable
 from ..core.job import Record
 from ..core.unique import UniqueKey
 from ..store.sharded_keys import Pointer, pointer_name
@@ -108,3 +109,11 @@ def hit(batch: Batch, command: Hit) -> int | NotHeld:
         return add_to_namesake(batch, command.job, job)
     job = job or batch.txn.archived([command.holder]).get(command.holder)
     return NotHeld(version=job.version if job else 0)
+
+
+def taken(job_id: int) -> Unavailable:
+    """What an add hears whose key another add is just taking, and does not come to its end."""
+    return Unavailable(
+        f"a unique key is being taken for job {job_id}, which is not there yet; "
+        "it is free again within a minute, try again"
+    )

@@ -6,6 +6,7 @@ ticket ──▶ about one shard ──▶ its lane                          as 
 
 lane   ──▶ an error that another shard may set right ──▶ another lane, or an errand
        ──▶ letters and keys that a commit leaves     ──▶ an errand
+       ──▶ the jobs have moved to another store      ──▶ the way there (`trail`)
 """
 
 import threading
@@ -15,18 +16,23 @@ from contextlib import suppress
 from typing import Any
 
 from ..core import commands as c
-from ..core.errors import Closed, StoreError, Unsettled
+from ..core.errors import Closed, Moved, StoreError, Unsettled
 from .asking import Asking
 from .committer import Committer
 from .engine import Done
+from .keys import FreeKey, Hit, TakeKey
+from .letters import Deliver, Delivered
 from .pointers import Elsewhere
 from .sharded import ShardedEngine
 from .ticket import Ticket, deliver
 from .tour import Tour
-from .visit import Visit
+from .trail import Trail
+from .visit import Part, Visit
 
 # Errands wait for lanes, most of the time.
 ERRANDS = 8
+# Steps between shards, which say nothing to a store that has others.
+OWN = (TakeKey, FreeKey, Hit, Deliver, Delivered)
 
 
 class Step(Ticket):
@@ -36,10 +42,11 @@ class Step(Ticket):
 
 
 class Lanes(Asking):
-    """The way to several shards; each has a committer of its own."""
+    """The way to several shards; each has a committer of its own. `trail` leads on where they have moved."""
 
-    def __init__(self, engine: ShardedEngine) -> None:
+    def __init__(self, engine: ShardedEngine, trail: Trail | None = None) -> None:
         self.engine: ShardedEngine = engine
+        self._trail = trail
         self._lanes = [Committer(one, divert=self._divert, after=self._after) for one in self.engine.engines]
         self._routes = engine.routes(self._ask)
         self._errands: ThreadPoolExecutor | None = None
@@ -50,7 +57,7 @@ class Lanes(Asking):
         """Put a command in; its ticket will be answered."""
         command = ticket.command
         if isinstance(command, c.Claim):
-            Visit(ticket, Tour(command, self._routes.turn()), self._lanes, self).go()
+            Visit(ticket, Tour(command, self._routes.turn()), self._lanes, self, self._follow).go()
             return
         at = None if isinstance(command, c.Enlist | c.Dismiss) else self._routes.only(command)
         if at is not None:
@@ -93,9 +100,18 @@ class Lanes(Asking):
         ticket = Step(command)
         self._lanes[at].submit(ticket)
         reply = ticket.take()
+        if isinstance(reply, Moved) and self._trail is not None and not isinstance(command, OWN):
+            # What the errand has done before stays done: only the rest is asked for there.
+            return self._trail.ask_there(command, reply, by=self.engine)
         if isinstance(reply, BaseException):
             raise reply
         return reply
+
+    def _follow(self, ticket: Ticket, reply: Any) -> bool:
+        """Whether a command was answered that the jobs have moved, and is put in there."""
+        if self._trail is None or not isinstance(reply, Moved):
+            return False
+        return self._trail.take(ticket, reply, by=self.engine)
 
     def _send(self, errand: Callable[[], None]) -> bool:
         """Have something done by a thread that may wait for lanes, which a lane must not; False: too late."""
@@ -112,11 +128,13 @@ class Lanes(Asking):
             reply: Any = self._routes.do(ticket.command)
         except Exception as error:
             reply = error
-        if ticket.answer(reply):
+        if not self._follow(ticket, reply) and ticket.answer(reply):
             deliver([ticket], self.give_back)
 
     def _divert(self, ticket: Ticket, error: Exception) -> bool:
         """Whether an error is not the last word: a key held elsewhere, an add that may go elsewhere."""
+        if isinstance(error, Moved) and not isinstance(ticket, Step | Part):
+            return self._follow(ticket, error)
         again = isinstance(error, StoreError) and not isinstance(error, Unsettled)
         if not isinstance(error, Elsewhere) and not (again and self._routes.is_free(ticket.command)):
             return False

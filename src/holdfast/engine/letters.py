@@ -1,13 +1,15 @@
 """Letters: jobs that are decided upon here and belong to another shard. See docs/decisions/0010.
 
 A letter is a small record with the whole job, written in the transaction that decided it. It is delivered
-after the commit, by its number, so twice is once; then it is removed. Upkeep finds what a crash left.
+after the commit, by its number, so twice is once; then it is removed. Upkeep finds what a crash left. On a
+store alone there are none, unless the queue was on several before it moved: what came along is taken in.
 """
 
 import msgspec
 from msgspec.structs import replace
 
 from ..core import commands as c
+from ..core.errors import HoldfastError
 from ..core.job import Record
 from ..core.slots import slot_for
 from .adding import add_one
@@ -73,9 +75,18 @@ def is_sent(batch: Batch, job_id: int) -> bool:
 
 def pick_up(batch: Batch) -> None:
     """Have those delivered that are still here."""
-    if batch.site.is_alone:
+    letters = dict(sorted(batch.records_of(LETTER).items())[:AT_ONCE])
+    if not batch.site.is_alone:
+        batch.letters |= letters
         return
-    batch.letters |= dict(sorted(batch.records_of(LETTER).items())[:AT_ONCE])
+    for name, raw in letters.items():
+        batch.keep()
+        try:
+            add_one(batch, read(raw), follows=True)
+            batch.records[LETTER, name] = None
+        except HoldfastError:
+            # One that cannot be added must not hold up the others.
+            batch.drop()
 
 
 def deliver(batch: Batch, command: Deliver) -> list[int]:

@@ -11,12 +11,15 @@
 Each step down is one transaction in one store, so a crash leaves one of these lines; whoever starts the same
 move again goes on from there, under a `run` of his own, and the one before writes nothing any more. Before
 the hand-over nothing has changed for anybody: `undo` takes the notice down. After it the source is over.
+
+Where a store is several, a step is a transaction at each of its doors, one after the other. The first door of
+the source decides: what is found there holds, and the others are brought to it. Of the target it opens last.
 """
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from time import sleep
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -24,11 +27,15 @@ from msgspec.structs import replace
 from ..core import ids
 from ..core.bounds import PAGE_JOBS, SECOND_MS, SYSID_LEASE_MS
 from ..core.errors import BadInput, HoldfastError, StoreError, Unavailable
+from ..core.job import Job
+from ..core.kinds import SHARD
 from ..core.moving import Notice, Standing, read_notice
 from ..store.clock import monotonic_s
-from ..store.contract import ReadTxn, Store, Txn
+from ..store.contract import JobFilter, ReadTxn, Store, Txn
+from ..store.shard import MARK
 from ..store.sharded import ShardedStore
 from .copying import Copier, Tell, is_empty
+from .parts import Misplaced, check_place
 from .records import SYSID
 from .sysid import Sysid
 
@@ -38,6 +45,7 @@ WALKS = (2, 6)
 # By so much two stores' clocks may differ: leases and rates are moments, and go over as they are.
 SKEW_MS = 10 * SECOND_MS
 NAP_S = 0.02
+_UNFINISHED = "one with an unfinished move"
 
 _encode = msgspec.json.Encoder().encode
 
@@ -64,16 +72,13 @@ class Move:
         tell: Tell = lambda _part, _rows, _written: None,
         phase: Callable[[str], None] = lambda _name: None,
     ) -> None:
-        for store, address in ((source, here), (target, there)):
-            if isinstance(store, ShardedStore):
-                # Numbers of schedules, sysids and letters belong to shards, and would have to be given anew.
-                raise BadInput("store", address, needed="one store: shards cannot be moved yet")
         self._source, self._target = source, target
+        self._sources, self._targets = doors_of(source), doors_of(target)
         self._here, self._there = here, there
         self._phase = phase
         self._run = secrets.token_hex(8)
         self._token = ""
-        self._copier = Copier(source, target, check=self._check_target, batch=batch, tell=tell)
+        self._copier = Copier(self._sources, self._targets, check=self._check_target, batch=batch, tell=tell)
         self._stopped_s = 0.0
 
     def run(self) -> Summary:
@@ -91,63 +96,100 @@ class Move:
         if digest:
             self._hand_over(digest)
         self._open()
-        return Summary(self._copier.rows, self._stopped_s, digest or self._notice(self._source).digest)
+        return Summary(self._copier.rows, self._stopped_s, digest or self._found().digest)
 
     def check(self) -> None:
         """Refuse what would be refused; nothing is written."""
-        mine = self._source.read(lambda txn: self._begun(txn, token=""))
+        mine = self._sources[0].read(lambda txn: self._begun(txn, token=""))
         if self._here == self._there:
             raise self._same()
-        self._target.read(lambda txn: self._filling(txn, mine))
+        for door in self._targets:
+            door.read(lambda txn: self._filling(txn, mine))
         self._check_clocks()
+        self._check_places(mine)
 
     def _same(self) -> BadInput:
         return BadInput("the store to move to", self._there, needed="another than the one to move from")
 
     def _check_clocks(self) -> None:
-        skew_ms = self._target.now_ms() - self._source.now_ms()
+        ours, theirs = ([door.now_ms() for door in doors] for doors in (self._sources, self._targets))
+        skew_ms = max(max(theirs) - min(ours), min(theirs) - max(ours), key=abs)
         if abs(skew_ms) > SKEW_MS:
             raise StoreError(
                 f"the clocks of {self._here} and {self._there} differ by {skew_ms:+,} ms, and may differ by "
                 f"{SKEW_MS:,}: leases and rates would not hold; set one of them right"
             )
 
-    # Each of these is one transaction.
+    def _check_places(self, mine: Notice) -> None:
+        """Refuse jobs that have no place where there are more shards; once begun, the walks look for them."""
+        if mine.standing is not Standing.COPYING or len(self._targets) <= len(self._sources):
+            return
+        for door in self._sources:
+            after = 0
+            while jobs := door.read(_jobs_above(after)):
+                for job in jobs:
+                    check_place(job, len(self._targets))
+                after = jobs[-1].id
+
+    # Each of these is one transaction at each door.
 
     def begin(self) -> Standing:
-        """Put a notice on either door, or find those of the run before; how far that one came."""
+        """Put a notice on every door, or find those of the run before; how far that one came."""
         self._check_clocks()
-        token, before = secrets.token_hex(8), None
-
-        def at_source(txn: Txn) -> Notice:
-            nonlocal before
-            before = txn.notice()
-            mine = self._begun(txn, token=token)
-            txn.put_notice(_encode(mine))
-            return mine
-
-        def at_target(txn: Txn) -> None:
-            found = txn.notice()
-            if found is not None and read_notice(found).run == self._run:
-                raise self._same()
-            txn.put_notice(_encode(self._filling(txn, mine)))
-
-        mine = self._source.run(at_source)
-        self._token = mine.token
+        token = secrets.token_hex(8)
+        self._check_places(self._sources[0].read(lambda txn: self._begun(txn, token=token)))
+        before: list[bytes | None] = []
+        filling: list[Store] = []
         try:
-            self._target.run(at_target)
+            mine = self._begin_source(token, before)
+            self._token = mine.token
+            for door in self._targets:
+                door.read(lambda txn: self._filling(txn, mine))
+            for door in self._targets:
+                if door.run(lambda txn: self._begin_target(txn, mine)):
+                    filling.append(door)
         except HoldfastError:
             # Nothing was begun, or nothing has come of this run.
-            self._put_back(before)
+            self._put_back(filling, [None] * len(filling), self._check_target)
+            self._put_back(self._sources, before, self._check_source)
             raise
         return mine.standing
 
-    def _put_back(self, before: bytes | None) -> None:
-        def fn(txn: Txn) -> None:
-            self._check_source(txn)
-            txn.put_notice(before)
+    def _begin_source(self, token: str, before: list[bytes | None]) -> Notice:
+        """A notice on every door, as the first of them has it; that of the first."""
+        mine: Notice | None = None
 
-        self._source.run(fn)
+        def fn(txn: Txn) -> tuple[bytes | None, Notice]:
+            notice = self._begun(txn, token=token) if mine is None else self._brought(txn, mine)
+            found = txn.notice()
+            txn.put_notice(_encode(notice))
+            return found, notice
+
+        for door in self._sources:
+            found, notice = door.run(fn)
+            before.append(found)
+            mine = mine or notice
+        assert mine is not None
+        return mine
+
+    def _begin_target(self, txn: Txn, mine: Notice) -> bool:
+        """A notice on a door of the target; whether there was none before."""
+        is_new = txn.notice() is None
+        txn.put_notice(_encode(self._filling(txn, mine)))
+        return is_new
+
+    def _put_back(
+        self, doors: Sequence[Store], before: Sequence[bytes | None], check: Callable[[Txn], Any]
+    ) -> None:
+        def put(notice: bytes | None) -> Callable[[Txn], None]:
+            def fn(txn: Txn) -> None:
+                check(txn)
+                txn.put_notice(notice)
+
+            return fn
+
+        for door, notice in zip(doors, before, strict=False):
+            door.run(put(notice))
 
     def _stop(self) -> None:
         self._set(Standing.STOPPED)
@@ -164,7 +206,8 @@ class Move:
             mine = self._check_source(txn)
             txn.put_notice(_encode(replace(mine, standing=standing, digest=digest)))
 
-        self._source.run(fn)
+        for door in self._sources:
+            door.run(fn)
 
     def _open(self) -> None:
         def fn(txn: Txn) -> None:
@@ -173,7 +216,8 @@ class Move:
                 self._check_target(txn)
                 txn.put_notice(_encode(Notice(standing=Standing.OPEN, origin=self._token)))
 
-        self._target.run(fn)
+        for door in reversed(self._targets):
+            door.run(fn)
         self._target.notify()
 
     # What they consist of
@@ -181,6 +225,9 @@ class Move:
     def _begun(self, txn: ReadTxn, *, token: str) -> Notice:
         """The notice of this run for the source, by what stands there."""
         found = _notice(txn)
+        if len(self._sources) == 1 and (mark := txn.records(SHARD, [MARK]).get(MARK)):
+            needed = f"all shards of the queue: it is {mark.decode().replace('/', ' of ')} of them"
+            raise BadInput("the store to move from", self._here, needed=needed)
         if found is None or found.standing is Standing.OPEN:
             origin = found.origin if found else ""
             return Notice(
@@ -194,16 +241,31 @@ class Move:
             raise BadInput("the store to move to", self._there, needed=_other_needed(found))
         return replace(found, run=self._run)
 
+    def _brought(self, txn: ReadTxn, mine: Notice) -> Notice:
+        """The notice of this run for another door of the source than the first, which has decided."""
+        found = _notice(txn)
+        if found is not None and (
+            found.standing is Standing.FILLING
+            or (found.standing is Standing.MOVED and found.token != mine.token)
+        ):
+            raise Unavailable(
+                f"a shard of {self._here} is {found.standing}, by another move with {found.other}"
+            )
+        return replace(mine, origin=found.origin if found else "")
+
     def _filling(self, txn: ReadTxn, mine: Notice) -> Notice:
         """The notice of this run for the target, by what stands there."""
         found = _notice(txn)
+        if found is not None and found.run == self._run and found.standing is not Standing.FILLING:
+            raise self._same()
         if found is not None and mine.token:
             if (found.standing, found.token) == (Standing.FILLING, mine.token):
                 return replace(found, run=self._run)
             if found.origin == mine.token:
                 # It was open already, and may have moved on since.
                 return found
-        if found is not None or not is_empty(txn):
+        own = frozenset({SHARD} if len(self._targets) > 1 else ())
+        if found is not None or not is_empty(txn, own=own):
             raise BadInput(
                 "the store to move to", self._there, needed="empty, or the same move's, unfinished"
             )
@@ -223,8 +285,14 @@ class Move:
     def _finish(self, *, deep: bool) -> str:
         """The source stands still: copy the rest, and prove that the two are the same."""
         started_s = monotonic_s()
-        self._source.run(self._keep_ticks)
-        digest = self._copier.finish(deep=deep)
+        for door in self._sources:
+            door.run(self._keep_ticks)
+        try:
+            digest = self._copier.finish(deep=deep)
+        except Misplaced:
+            # It came while all was copied; nobody is to wait for its end.
+            self._set(Standing.COPYING)
+            raise
         self._stopped_s = monotonic_s() - started_s
         return digest
 
@@ -240,8 +308,8 @@ class Move:
 
     def _await_clock(self) -> None:
         """The target's clock must not be behind what the source has written by its own."""
-        until_ms = self._source.now_ms()
-        while self._target.now_ms() < until_ms:
+        until_ms = max(door.now_ms() for door in self._sources)
+        while min(door.now_ms() for door in self._targets) < until_ms:
             sleep(NAP_S)
 
     def _check_source(self, txn: ReadTxn) -> Notice:
@@ -255,25 +323,41 @@ class Move:
         if found is None or found.run != self._run:
             raise Unavailable(f"another process goes on with the move to {self._there}")
 
-    def _notice(self, store: Store) -> Notice:
-        found = store.read(_notice)
+    def _found(self) -> Notice:
+        found = self._sources[0].read(_notice)
         assert found is not None
         return found
 
 
-def undo(source: Store, *, here: str) -> Notice:
-    """Take the notice of an unfinished move down; what it was. The target stays closed for good."""
+def doors_of(store: Store) -> Sequence[Store]:
+    """The stores that a store consists of: several, or itself."""
+    return store.shards if isinstance(store, ShardedStore) else (store,)
 
-    def fn(txn: Txn) -> Notice:
+
+def undo(source: Store, *, here: str) -> Notice:
+    """Take the notice of an unfinished move down; what it was. The target stays closed for good.
+
+    The first door decides; what a run before has left at the others is taken down too.
+    """
+
+    def fn(txn: Txn) -> Notice | None:
         found = _notice(txn)
+        if found is not None and found.standing is Standing.MOVED:
+            raise BadInput("the store", f"{here}, which has moved to {found.other}", needed=_UNFINISHED)
         if found is None or found.standing not in (Standing.COPYING, Standing.STOPPED):
-            state = f"has moved to {found.other}" if found and found.standing is Standing.MOVED else "stays"
-            raise BadInput("the store", f"{here}, which {state}", needed="one with an unfinished move")
+            return None
         kept = Notice(standing=Standing.OPEN, origin=found.origin) if found.origin else None
         txn.put_notice(_encode(kept) if kept else None)
         return found
 
-    return source.run(fn)
+    taken = [notice for door in doors_of(source) if (notice := door.run(fn)) is not None]
+    if not taken:
+        raise BadInput("the store", f"{here}, which stays", needed=_UNFINISHED)
+    return taken[0]
+
+
+def _jobs_above(after: int) -> Callable[[ReadTxn], list[Job]]:
+    return lambda txn: txn.jobs(JobFilter(), after=after, limit=PAGE_JOBS)
 
 
 def _notice(txn: ReadTxn) -> Notice | None:

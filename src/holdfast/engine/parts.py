@@ -8,22 +8,26 @@
 
 A part is listed by its key, in the same order by every store. Nothing is translated: what goes in is what
 came out, with ids, versions, claims and leases as they are. Only a domain's version begins anew, which nobody
-sees.
+sees. Where a store is several, a row belongs at one of its doors, or at all of them: there the verbs look for
+it. Here are jobs, keys, domains and logs; the small ones are in `small_parts`.
 """
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
-import msgspec
 from msgspec.structs import replace
 
+from ..core import ids
 from ..core.bounds import CLAIM_BYTES
-from ..core.errors import Conflict
+from ..core.errors import BadInput, Conflict
 from ..core.indexed import LogMark
 from ..core.job import Body, Job
 from ..core.limits import Domain, DomainKey
+from ..core.slots import shard_of, slot_of_record
 from ..core.unique import Unique, UniqueKey
-from ..store.contract import CountKey, JobFilter, LogRow, ReadTxn, Turn, Txn
+from ..store.contract import CountKey, JobFilter, LogRow, ReadTxn, Txn
+from ..store.sharded_lists import holding
 from .records import LOG
 
 K = TypeVar("K")
@@ -31,6 +35,12 @@ R = TypeVar("R")
 
 # Bodies are fetched so many at a time, until a transaction's worth is there: 16 MB is a body's limit.
 BODIES_AT_ONCE = 50
+# How many jobs of each kind there are at each door.
+Tally = Counter[tuple[int, CountKey]]
+
+
+class Misplaced(BadInput):
+    """A job that would have to be in two places, in a store of so many shards."""
 
 
 class Part(Generic[K, R]):
@@ -46,9 +56,32 @@ class Part(Generic[K, R]):
         """Rows by key, from the first above `after`; fewer than `limit` says nothing, none is the end."""
         raise NotImplementedError
 
+    def given(self, txn: ReadTxn, after: K, limit: int) -> list[R]:
+        """The rows that follow from what a door of the source has; most parts are as they are there."""
+        return self.page(txn, after, limit)
+
     def key(self, row: R) -> K:
         """What a row is found by."""
         raise NotImplementedError
+
+    def at(self, row: R, of: int) -> Iterable[int]:
+        """At which of so many doors a row belongs; `Misplaced` if that would be two, and must be one."""
+        raise NotImplementedError
+
+    def doors(self, of: int) -> Iterable[int]:
+        """At which of them there may be any rows."""
+        return range(of)
+
+    def whence(self, row: R, of: int) -> int:
+        """Which of so many doors of the source has what else belongs to a row."""
+        return 0
+
+    def joined(self, rows: Sequence[R]) -> R:
+        """One row of those that several doors of the source have of one key."""
+        return rows[0]
+
+    def noted(self, door: int, rows: Sequence[R]) -> None:
+        """These rows belong at a door, and the source stands still."""
 
     def seen(self, row: R) -> Any:
         """What can be seen of a row, and must be the same in both stores."""
@@ -75,16 +108,27 @@ class _JobPart(Part[int, Whole]):
     start = 0
     archived = False
 
-    def __init__(self, *, deep: bool) -> None:
-        # Whether bodies are compared as well.
-        self._deep = deep
+    def __init__(self, *, deep: bool, tally: Tally | None = None, share: int = 1) -> None:
+        # Whether bodies are compared as well; of how many doors a page is made.
+        self._deep, self._tally, self._share = deep, tally, share
 
     def page(self, txn: ReadTxn, after: int, limit: int) -> list[Whole]:
         jobs = txn.jobs(JobFilter(archived=self.archived), after=after, limit=limit)
-        return _with_bodies(txn, jobs) if self._deep else [Whole(job) for job in jobs]
+        return _with_bodies(txn, jobs, self._share) if self._deep else [Whole(job) for job in jobs]
 
     def key(self, row: Whole) -> int:
         return row.job.id
+
+    def at(self, row: Whole, of: int) -> Iterable[int]:
+        return (shard_of(row.job.id, of),)
+
+    def whence(self, row: Whole, of: int) -> int:
+        return shard_of(row.job.id, of)
+
+    def noted(self, door: int, rows: Sequence[Whole]) -> None:
+        if self._tally is not None:
+            jobs = (row.job for row in rows if not row.job.fresh)
+            self._tally.update((door, CountKey(job.tenant, job.task, job.place, job.state)) for job in jobs)
 
     def fill(self, txn: ReadTxn, rows: Sequence[Whole]) -> Sequence[Whole | None]:
         if self._deep:
@@ -97,6 +141,10 @@ class Live(_JobPart):
     """Live jobs, wherever they stand."""
 
     name = "jobs"
+
+    def at(self, row: Whole, of: int) -> Iterable[int]:
+        check_place(row.job, of)
+        return super().at(row, of)
 
     def put(self, txn: Txn, rows: Sequence[Whole], olds: Sequence[Whole]) -> None:
         """One whose id was in the archive has been deleted there and added anew."""
@@ -122,17 +170,18 @@ class Settled(_JobPart):
         txn.archive([row.job for row in rows], keep=True)
 
 
-def _with_bodies(txn: ReadTxn, jobs: Sequence[Job]) -> list[Whole]:
-    """The first of these jobs with their bodies, as many as a transaction should carry."""
+def _with_bodies(txn: ReadTxn, jobs: Sequence[Job], share: int = 1) -> list[Whole]:
+    """The first of these jobs with their bodies, as many as a transaction, or a share of it, should carry."""
     found: list[Whole] = []
     size = 0
-    for at in range(0, len(jobs), BODIES_AT_ONCE):
-        some = jobs[at : at + BODIES_AT_ONCE]
+    at_once = max(BODIES_AT_ONCE // share, 1)
+    for at in range(0, len(jobs), at_once):
+        some = jobs[at : at + at_once]
         data = txn.bodies([job.id for job in some])
         results = txn.bodies([job.id for job in some], result=True)
         found += [Whole(job, data.get(job.id), results.get(job.id)) for job in some]
         size += sum(map(len, (*data.values(), *results.values())))
-        if size >= CLAIM_BYTES:
+        if size >= CLAIM_BYTES // share:
             break
     return found
 
@@ -151,30 +200,6 @@ def _insert(txn: Txn, rows: Sequence[Whole], *, version: int) -> None:
         txn.put_bodies(results, result=True)
 
 
-class Records(Part[tuple[str, str], tuple[str, str, bytes]]):
-    """All small records, of whatever kind there is or will be."""
-
-    name = "records"
-    start = ("", "")
-
-    def page(self, txn: ReadTxn, after: tuple[str, str], limit: int) -> list[tuple[str, str, bytes]]:
-        return txn.list_records(after=after, limit=limit)
-
-    def key(self, row: tuple[str, str, bytes]) -> tuple[str, str]:
-        return row[:2]
-
-    def put(
-        self, txn: Txn, rows: Sequence[tuple[str, str, bytes]], olds: Sequence[tuple[str, str, bytes]]
-    ) -> None:
-        by_kind: dict[str, dict[str, bytes | None]] = {}
-        for kind, name, _ in olds:
-            by_kind.setdefault(kind, {})[name] = None
-        for kind, name, value in rows:
-            by_kind.setdefault(kind, {})[name] = value
-        for kind, records in by_kind.items():
-            txn.put_records(kind, records)
-
-
 class Keys(Part[UniqueKey, Unique]):
     """Who holds which unique key."""
 
@@ -186,6 +211,12 @@ class Keys(Part[UniqueKey, Unique]):
 
     def key(self, row: Unique) -> UniqueKey:
         return row.id
+
+    def at(self, row: Unique, of: int) -> Iterable[int]:
+        return (shard_of(row.job_id, of),)
+
+    def joined(self, rows: Sequence[Unique]) -> Unique:
+        return holding(rows)
 
     def put(self, txn: Txn, rows: Sequence[Unique], olds: Sequence[Unique]) -> None:
         txn.drop_unique({row.id for row in olds} - {row.id for row in rows})
@@ -204,51 +235,15 @@ class Domains(Part[DomainKey, Domain]):
     def key(self, row: Domain) -> DomainKey:
         return row.key
 
+    def at(self, row: Domain, of: int) -> Iterable[int]:
+        return (ids.slot_of(*row.key) % of,)
+
     def seen(self, row: Domain) -> Domain:
         return replace(row, version=1)
 
     def put(self, txn: Txn, rows: Sequence[Domain], olds: Sequence[Domain]) -> None:
         txn.drop_domains(olds)
         txn.swap_domains([replace(row, version=1) for row in rows])
-
-
-class Counts(Part[tuple[Any, ...], tuple[CountKey, int]]):
-    """How many jobs there are of each kind."""
-
-    name = "counts"
-    start = ()
-    last_only = True
-
-    def page(self, txn: ReadTxn, after: tuple[Any, ...], limit: int) -> list[tuple[CountKey, int]]:
-        return sorted((key, number) for key, number in txn.counts().items() if key > after)[:limit]
-
-    def key(self, row: tuple[CountKey, int]) -> tuple[Any, ...]:
-        return row[0]
-
-    def put(
-        self, txn: Txn, rows: Sequence[tuple[CountKey, int]], olds: Sequence[tuple[CountKey, int]]
-    ) -> None:
-        changes = {key: -number for key, number in olds}
-        for key, number in rows:
-            changes[key] = changes.get(key, 0) + number
-        txn.count(changes)
-
-
-class Turns(Part[tuple[str, ...], Turn]):
-    """Who was served when. Whether somebody has READY jobs follows from the counts, which come before."""
-
-    name = "turns"
-    start = ()
-    last_only = True
-
-    def page(self, txn: ReadTxn, after: tuple[str, ...], limit: int) -> list[Turn]:
-        return [turn for turn in txn.list_turns() if turn[:2] > after][:limit]
-
-    def key(self, row: Turn) -> tuple[str, ...]:
-        return row[:2]
-
-    def put(self, txn: Txn, rows: Sequence[Turn], olds: Sequence[Turn]) -> None:
-        txn.put_turns(rows)
 
 
 class LogItems(Part[int, LogRow]):
@@ -275,6 +270,12 @@ class LogItems(Part[int, LogRow]):
     def key(self, row: LogRow) -> int:
         return row.at
 
+    def at(self, row: LogRow, of: int) -> Iterable[int]:
+        return self.doors(of)
+
+    def doors(self, of: int) -> Iterable[int]:
+        return (_slot_of_log(self._log) % of,)
+
     def put(self, txn: Txn, rows: Sequence[LogRow], olds: Sequence[LogRow]) -> None:
         for row in olds:
             txn.trim_log(self._log, after=row.at - 1, up_to=row.at, keys_up_to=0)
@@ -295,6 +296,12 @@ class LogKeys(Part[int, tuple[int, bytes]]):
     def key(self, row: tuple[int, bytes]) -> int:
         return row[0]
 
+    def at(self, row: tuple[int, bytes], of: int) -> Iterable[int]:
+        return self.doors(of)
+
+    def doors(self, of: int) -> Iterable[int]:
+        return (_slot_of_log(self._log) % of,)
+
     def put(self, txn: Txn, rows: Sequence[tuple[int, bytes]], olds: Sequence[tuple[int, bytes]]) -> None:
         """An item that comes and goes leaves its key."""
         for at, key in rows:
@@ -302,12 +309,22 @@ class LogKeys(Part[int, tuple[int, bytes]]):
             txn.trim_log(self._log, after=at - 1, up_to=at, keys_up_to=0)
 
 
-def standing() -> Iterator[Part[Any, Any]]:
-    """All parts that every store has, but for the archive."""
-    yield Live(deep=True)
-    yield from (Records(), Keys(), Domains(), Counts(), Turns())
+def check_place(job: Job, of: int) -> None:
+    """Refuse a live job that would have to be both with its parent and with its domain, and cannot."""
+    if job.domain is not None and (ids.slot_of(job.tenant, job.domain) - job.id) % of:
+        needed = (
+            f"its parent's, or absent, where there are {of} shards: a child lives with its parent, and a job "
+            "with its domain. Let the two end first, or move to fewer shards"
+        )
+        raise Misplaced(f"the domain of job {job.id}", job.domain, needed=needed)
+    if job.parent_id and (job.parent_id - job.id) % of:
+        needed = (
+            f"one of the same shard, where there are {of}: let the two end first, or move to fewer shards"
+        )
+        raise Misplaced(f"the parent of job {job.id}", job.parent_id, needed=needed)
 
 
-def logs_of(txn: ReadTxn) -> dict[str, LogMark]:
-    """All logs, by the names of their records, and their ends."""
-    return {name: msgspec.json.decode(raw, type=LogMark) for name, raw in txn.records(LOG).items()}
+def _slot_of_log(log: str) -> int:
+    slot = slot_of_record(LOG, log)
+    assert slot is not None
+    return slot

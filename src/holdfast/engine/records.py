@@ -11,6 +11,7 @@ from ..core.kinds import JOB_LOG as JOB_LOG
 from ..core.kinds import LETTER as LETTER
 from ..core.kinds import LIMIT as LIMIT
 from ..core.kinds import LOG as LOG
+from ..core.kinds import NUMBER as NUMBER
 from ..core.kinds import PATTERNS as PATTERNS
 from ..core.kinds import PAUSE as PAUSE
 from ..core.kinds import POINTER as POINTER

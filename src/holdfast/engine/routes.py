@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from ..core import commands as c
 from ..core import unique
-from ..core.errors import HoldfastError, NotFound, StoreError, Unavailable, Unsettled
+from ..core.errors import HoldfastError, Moved, NotFound, StoreError, Unavailable, Unsettled
 from ..core.job import Job
 from ..core.slots import shard_of, slot_of_key, slot_of_worker
 from ..core.unique import UniqueKey
@@ -28,7 +28,7 @@ from ..store.contract import ReadTxn
 from ..store.shard import Shard
 from . import places
 from .holders import Freed, put_back_refused
-from .keys import FreeKey, Hit, NotHeld, TakeKey
+from .keys import FreeKey, Hit, NotHeld, TakeKey, taken
 from .letters import Deliver, Delivered, read
 from .pointers import Elsewhere
 from .shared_ids import SharedIds
@@ -233,9 +233,14 @@ class Routes:
             (job_id,) = self._ask(at, replace(command, jobs=(new,), more=()))
             return int(job_id)
 
-        return [
-            self._add_keyed(new, send) if new.unique is not None else send(at, new) for new in command.every()
-        ]
+        def add(new: c.NewJob) -> int:
+            with suppress(Moved):
+                # Else it is asked for as a whole, wherever that leads: no step of it has added anything.
+                if new.unique is not None:
+                    return self._add_keyed(new, send)
+            return send(at, new)
+
+        return [add(new) for new in command.every()]
 
     def _add_keyed(self, new: c.NewJob, send: Send, *, follows: bool = False) -> int:
         """Add a unique job: to the holder of its key, wherever that is, or as the holder."""
@@ -266,7 +271,7 @@ class Routes:
                 return int(found)
             if not self._ask(home, FreeKey(key=key, job_id=holder, version=found.version)):
                 sleep(nap_s)
-        raise _taken(holder)
+        raise taken(holder)
 
     def _as_its_parent(self, new: c.NewJob) -> c.NewJob:
         """A child is mocked if its parent is, which is part of its key."""
@@ -319,7 +324,7 @@ class Routes:
             except Elsewhere as error:
                 holder = error.job_id
                 self._is_free(error.key, holder, self._job_id(command), nap_s)
-        raise _taken(holder)
+        raise taken(holder)
 
     def _put_back(self, command: c.Command) -> Any:
         """A job that may get a key: where that is at home elsewhere it is taken first."""
@@ -331,12 +336,15 @@ class Routes:
             return self._settled(at, command)
         assert job is not None
         take = TakeKey(key=key, job_id=job_id, version=job.version)
-        for nap_s in NAPS_S:
-            holder = self.do(take)
-            if holder == job_id:
-                return self._put_back_at(at, command, key)
-            self._is_free(key, holder, job_id, nap_s)
-        raise _taken(holder)
+        try:
+            for nap_s in NAPS_S:
+                holder = self.do(take)
+                if holder == job_id:
+                    return self._put_back_at(at, command, key)
+                self._is_free(key, holder, job_id, nap_s)
+        except Moved:
+            return self._ask(at, command)
+        raise taken(holder)
 
     def _requeue_all(self, command: c.RequeueAll) -> Any:
         """All or none where they live in one shard, else one by one."""
@@ -390,10 +398,3 @@ class Routes:
 def _renamed(job: Job, command: Any) -> Job:
     task = getattr(command, "task", None)
     return job if task is None else replace(job, task=task)
-
-
-def _taken(job_id: int) -> Unavailable:
-    return Unavailable(
-        f"a unique key is being taken for job {job_id}, which is not there yet; "
-        "it is free again within a minute, try again"
-    )

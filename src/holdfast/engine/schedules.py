@@ -17,7 +17,7 @@ from ..core.schedule import LastRun, Schedule
 from ..core.slots import slot_of_firing
 from . import letters
 from .batch import Batch
-from .records import FLOOR, SCHEDULE, name_of
+from .records import FLOOR, NUMBER, SCHEDULE, name_of
 
 # A firing that waits for its last job looks again so soon, should nobody tell.
 LOOK_AGAIN_MS = 1_000
@@ -102,6 +102,8 @@ def _changed(before: Schedule, wanted: Schedule, now_ms: int) -> Schedule:
 def _number(batch: Batch) -> int:
     """A number that no schedule has, nor had at a moment that is yet to come: its ids would be the same."""
     taken = {read_kept(raw).schedule.number for raw in batch.records_of(SCHEDULE).values()}
+    # Those of schedules that have moved to another shard, with their numbers.
+    taken |= {int(number) for number in batch.records_of(NUMBER)}
     floors = {int(number): int(at) for number, at in batch.records_of(FLOOR).items()}
     free = (n for n in batch.site.schedules if n not in taken and floors.get(n, 0) <= batch.now_ms)
     number = next(free, None)

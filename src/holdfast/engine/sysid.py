@@ -93,6 +93,10 @@ class IdSource:
         store.run(fn)
         self.held, self.tentative = makers[-1].held, None
 
+    def go_on(self, before: "IdSource") -> None:
+        """Be the source that another was, in a store where all that it has made has moved to."""
+        self.held, self._last = before.held, before._last
+
     def next_ticks(self, count: int, now_ms: int, floor: int) -> range:
         """The next ticks of this process: never the same one twice, also after a transaction that failed."""
         with self._lock:

@@ -50,10 +50,11 @@ def clock_went_back(batch: Batch) -> None:
 
 def rest(batch: Batch) -> int:
     """Everything else; when to do it next."""
+    # Before schedules are: one may wait for a job that is still in a letter.
+    letters.pick_up(batch)
     again = schedules.fire(batch)
     busy = chores.go_on(batch)
     workers.bury(batch)
-    letters.pick_up(batch)
     busy = batch.txn.lapse_unique(batch.now_ms, UPKEEP_JOBS) == UPKEEP_JOBS or busy
     old = batch.txn.purge(batch.now_ms - batch.retention_ms, tenant=None, limit=UPKEEP_JOBS)
     batch.forgotten(old)

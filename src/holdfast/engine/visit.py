@@ -58,8 +58,17 @@ class Part(Ticket):
 class Visit:
     """One claim on its way."""
 
-    def __init__(self, ticket: Ticket, tour: Tour, lanes: Sequence[Asking], router: Asking) -> None:
+    def __init__(
+        self,
+        ticket: Ticket,
+        tour: Tour,
+        lanes: Sequence[Asking],
+        router: Asking,
+        follow: Callable[[Ticket, Any], bool],
+    ) -> None:
         self._ticket, self._tour, self._lanes, self._router = ticket, tour, lanes, router
+        # Takes the ticket to where the jobs have moved, if the reply says so.
+        self._follow = follow
         self._parts: list[Part] = []
         # How many of them have yet to be answered; 0: it does not wait, or no longer.
         self._open = 0
@@ -126,6 +135,8 @@ class Visit:
             part.deadline_s = min(part.deadline_s, until_s)
 
     def _answer(self, reply: Any) -> None:
+        if self._follow(self._ticket, reply):
+            return
         if self._ticket.answer(reply):
             deliver([self._ticket], self._router.give_back)
         elif isinstance(reply, list):

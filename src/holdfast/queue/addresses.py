@@ -6,8 +6,12 @@ from urllib.parse import parse_qsl, urlsplit, urlunsplit
 
 # What stands in the query of an address and is nobody's business.
 _SECRET = re.compile(r"pass|secret|token|credential", re.IGNORECASE)
-# Several addresses may be one: those of the shards of a store.
-_SEVERAL = re.compile(r",(?=[a-z+]+://)")
+
+
+def addresses(url: str) -> list[str]:
+    """The addresses of the shards, where there are several; a file's name may have spaces as well."""
+    parts = url.split()
+    return parts if len(parts) > 1 and all("://" in part for part in parts) else [url]
 
 
 def bare_url(url: str) -> str:
@@ -15,7 +19,7 @@ def bare_url(url: str) -> str:
 
     A file is named from the root, so that it is the same wherever one stands.
     """
-    return ",".join(map(_bare, _SEVERAL.split(url)))
+    return " ".join(map(_bare, addresses(url)))
 
 
 def _bare(url: str) -> str:
@@ -33,8 +37,16 @@ def _bare(url: str) -> str:
 def with_password(address: str, own: str) -> str:
     """An address with the password of another, if it is the same user's on the same server.
 
-    One's own password is never sent to anybody else.
+    One's own password is never sent to anybody else. Of several addresses each is looked at by itself.
     """
+    return " ".join(_with_any(one, addresses(own)) for one in addresses(address))
+
+
+def _with_any(address: str, own: list[str]) -> str:
+    return next((found for one in own if (found := _with(address, one)) != address), address)
+
+
+def _with(address: str, own: str) -> str:
     try:
         theirs, ours = urlsplit(address), urlsplit(own)
         same = (theirs.scheme, theirs.username, theirs.hostname, theirs.port) == (

@@ -11,11 +11,12 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from ..core.errors import BadInput, StoreError
 from ..core.slots import SHARDS
+from ..engine.following import Following
 from ..store.contract import Store
 from ..store.sharded import Opener, ShardedStore
+from .addresses import addresses as addresses
 from .addresses import with_password
 from .aio import AsyncQueue
-from .following import Following
 from .options import Duration
 from .queue import Queue
 
@@ -87,25 +88,20 @@ def store_maker(
 ) -> Callable[[], Store]:
     """What opens the store of an address; the address is checked at once."""
     make = _maker(url, driver, clock, join=join, create=create)
-    asked = _path(url)[1] if url.startswith("sqlite://") else {}
+    asked = [_path(one)[1].get("driver") for one in addresses(url) if one.startswith("sqlite://")]
     if not follow or url.startswith("memory://"):
         return make
 
     def reopen(address: str) -> Store | None:
-        path = store_file(address)
-        if path is not None and not path.exists():
+        files = store_files(address)
+        if not all(path.exists() for path in files):
             # Somewhere else, perhaps on another machine: it is not to be made here.
             return None
         # One process, one SQLite library.
-        library = None if path is None else driver or asked.get("driver")
+        library = driver or next(filter(None, asked), None) if files else None
         return _maker(with_password(address, url), library, clock, join=False, create=False)()
 
-    def open_store() -> Store:
-        store = make()
-        # Shards are not moved.
-        return store if isinstance(store, ShardedStore) else Following(store, reopen)
-
-    return open_store
+    return lambda: Following(make(), reopen)
 
 
 def _maker(
@@ -157,18 +153,23 @@ def _shard(
     return _postgres(url, options | {"create": create})
 
 
-def addresses(url: str) -> list[str]:
-    """The addresses of the shards, where there are several; a file's name may have spaces as well."""
-    parts = url.split()
-    return parts if len(parts) > 1 and all("://" in part for part in parts) else [url]
-
-
 def store_file(url: str) -> Path | None:
     """The file, or the folder of files, that a store of this address is kept in; None where it is in none."""
     _maker(url)
     if len(addresses(url)) > 1:
         return None
     return Path(_path(url)[0]) if url.startswith("sqlite://") or "://" not in url else None
+
+
+def store_files(url: str) -> list[Path]:
+    """All files that a store of this address consists of."""
+    files: list[Path] = []
+    for one in addresses(url):
+        path = store_file(one)
+        if path is not None:
+            shards = _path(one)[1].get("shards")
+            files += [path] if shards is None else _shard_files(path, _count(shards))
+    return files
 
 
 def is_served(url: str) -> bool:
@@ -232,7 +233,7 @@ def _count(text: str) -> int:
 
 def _files(folder: str, count: int, options: dict[str, Any]) -> list[tuple[str, Callable[[], Store]]]:
     """The files of a folder, which is made if need be; their names tell of how many they are."""
-    paths = [Path(folder) / f"shard-{at}-of-{count}.db" for at in range(count)]
+    paths = _shard_files(Path(folder), count)
 
     def maker(path: Path) -> Callable[[], Store]:
         def make() -> Store:
@@ -249,6 +250,10 @@ def _files(folder: str, count: int, options: dict[str, Any]) -> list[tuple[str, 
         return make
 
     return [(str(path), maker(path)) for path in paths]
+
+
+def _shard_files(folder: Path, count: int) -> list[Path]:
+    return [folder / f"shard-{at}-of-{count}.db" for at in range(count)]
 
 
 def _sharded(made: list[tuple[str, Callable[[], Store]]]) -> Callable[[], Store]:

@@ -1,7 +1,7 @@
 """Whole listings of several shards, for whoever copies a queue: what each has, in one order.
 
-What is only about the shards themselves is left out: which one it is, and pointers to keys that are held in
-another, which whoever writes a key makes anew.
+What is only about the shards themselves is left out: which one it is, pointers to keys that are held in
+another, which whoever writes a key makes anew, and numbers that schedules of another have.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -14,7 +14,7 @@ from ..core.limits import Domain, DomainKey
 from ..core.unique import Unique, UniqueKey
 from .contract import Turn
 
-OWN = {kinds.SHARD, kinds.POINTER}
+OWN = {kinds.SHARD, kinds.POINTER, kinds.NUMBER}
 Record = tuple[str, str, bytes]
 
 
@@ -38,8 +38,18 @@ def _foreign(view: Any, after: tuple[str, str], limit: int) -> list[Record]:
 
 
 def uniques(views: Sequence[Any], *, after: UniqueKey, limit: int) -> list[Unique]:
-    """Who holds which key."""
-    return _first((view.list_unique(after=after, limit=limit) for view in views), lambda one: one.id, limit)
+    """Who holds which key; one that has run out in a shard, and is another's by now, comes once."""
+    found: dict[UniqueKey, Unique] = {}
+    for one in merge(*(view.list_unique(after=after, limit=limit) for view in views), key=lambda one: one.id):
+        if one.id not in found and len(found) >= limit:
+            break
+        found[one.id] = holding([one, found.get(one.id, one)])
+    return list(found.values())
+
+
+def holding(holders: Sequence[Unique]) -> Unique:
+    """Of those that hold one key, each in its shard, the one that does so now, or else the longest."""
+    return max(holders, key=lambda one: (not one.until_ms, one.until_ms, one.job_id))
 
 
 def domains(views: Sequence[Any], *, after: DomainKey, limit: int) -> list[Domain]:

@@ -221,8 +221,9 @@ class ShardedReads(ReadTxn):
     # For whoever copies a queue
 
     def notice(self) -> bytes | None:
-        """That of any shard: it is put up on all doors."""
-        notice: bytes | None = self._there()[0].notice()
+        """That of the first shard that is there: it is put up there first, and decides for all."""
+        first = next((at for at in range(self._shards) if at not in self._missing), 0)
+        notice: bytes | None = self._in(first).notice()
         return notice
 
     def list_records(self, *, after: tuple[str, str], limit: int) -> list[sharded_lists.Record]:

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from ..engine.engine import Engine
-from ..engine.sharded import ShardedEngine
 from ..queue.base import BaseQueue
 from ..store.clock import Clock
 from ..store.contract import ReadTxn, Store, Txn
@@ -124,7 +123,8 @@ class Door(Passing):
 def engines(queue: BaseQueue) -> list[Engine]:
     """What writes for a queue: its engine, or those of its shards."""
     engine = queue.line.committer.engine
-    return engine.engines if isinstance(engine, ShardedEngine) else [engine]
+    found: list[Engine] = getattr(engine, "engines", [engine])
+    return found
 
 
 class Gate:

@@ -4,6 +4,10 @@
                                                                          yes: it is the store at hand
                                                                          no, or it is not there: Moved
 
+A store alone becomes another store alone in place, and nobody above knows. Where either is several, lanes
+and routes are made for so many: then the verb is answered `Moved`, and whoever has the way to the store makes
+another way, to the one that it has moved to (`successor`, `trail`).
+
 An owner keeps its number, its claims and its ids, all of which have moved too. The address in a notice has no
 password. One's own is used for the same user on the same server, and never sent anywhere else; where another
 is needed the verb answers `Moved`, and people say the new address.
@@ -19,6 +23,7 @@ from ..core.errors import HoldfastError, Moved
 from ..core.moving import Notice, Standing, read_notice
 from ..store.clock import monotonic_s
 from ..store.contract import ReadTxn, Store, Txn
+from ..store.sharded import ShardedStore
 
 T = TypeVar("T")
 # From one store to the next, and the next: more is a circle.
@@ -36,7 +41,15 @@ class Following:
         self._store, self._reopen = store, reopen
         self._left: list[Store] = []
         self._names: list[str] = []
+        # The store of another shape that this one has moved to, not yet used; and whether it is.
+        self._beyond: Store | None = None
+        self._is_over = False
         self._lock = threading.Lock()
+
+    @property
+    def sharded(self) -> ShardedStore | None:
+        """The store at hand, if it is several."""
+        return self._store if isinstance(self._store, ShardedStore) else None
 
     def run(self, fn: Callable[[Txn], T]) -> T:
         """See `Store.run`."""
@@ -61,22 +74,41 @@ class Following:
             if self._store is not store:
                 # Another thread was faster.
                 return
-            try:
-                found = self._reopen(moved.address)
-            except HoldfastError:
-                found = None
-            if found is None:
+            if self._is_over:
                 raise moved
-            if not _is_the_one(found, moved):
-                found.close()
+            found = self._beyond or self._found(moved)
+            if isinstance(found, ShardedStore):
+                self._beyond = found
                 raise moved
-            log.warning("the store has moved to %s, and is used there; change its address", moved.address)
             for name in self._names:
                 found.appear(name)
             # Not closed: another thread may be at it, or wait there.
             self._left.append(store)
             self._store = found
             store.interrupt()
+
+    def _found(self, moved: Moved) -> Store:
+        """The store that this one has moved to, or raise `moved`."""
+        try:
+            found = self._reopen(moved.address)
+        except HoldfastError:
+            found = None
+        if found is None:
+            raise moved
+        if not _is_the_one(found, moved):
+            found.close()
+            raise moved
+        log.warning("the store has moved to %s, and is used there; change its address", moved.address)
+        return found
+
+    def successor(self, moved: Moved) -> "Following":
+        """What this store has become, where it cannot become so in place; or raise `moved`."""
+        with self._lock:
+            after = Following(self._beyond or self._found(moved), self._reopen)
+            self._beyond, self._is_over = None, True
+        for name in self._names:
+            after.appear(name)
+        return after
 
     def borrow(self, connection: Any, fn: Callable[[Txn], T]) -> T:
         """See `Store.borrow`. A caller's connection leads where it leads: it cannot follow."""
@@ -139,13 +171,19 @@ class Following:
 
     def close(self) -> None:
         """See `Store.close`."""
-        for store in (self._store, *self._left):
-            store.close()
+        for store in (self._store, *self._left, self._beyond):
+            if store is not None:
+                store.close()
 
 
 def _is_the_one(store: Store, moved: Moved) -> bool:
     """Whether a store was filled by that move; one that is about to be opened is waited for."""
     until_s = monotonic_s() + PATIENCE_S
+    doors = store.shards if isinstance(store, ShardedStore) else (store,)
+    return all(_is_filled(door, moved, until_s) for door in doors)
+
+
+def _is_filled(store: Store, moved: Moved, until_s: float) -> bool:
     while True:
         try:
             notice = store.read(_notice)

@@ -1,0 +1,276 @@
+"""What only shards have, and what becomes of it in a store of another number of them."""
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+import holdfast
+from holdfast.core import commands as c
+from holdfast.core import ids
+from holdfast.core.errors import Moved
+from holdfast.core.job import Job
+from holdfast.core.kinds import CHORE, FLOOR, LETTER, NUMBER, POINTER, SCHEDULE, WORKER, name_of
+from holdfast.core.slots import slot_of_key, slot_of_schedule
+from holdfast.core.unique import Unique
+from holdfast.core.worker import Worker
+from holdfast.engine.chores import Chore
+from holdfast.engine.keys import TakeKey
+from holdfast.engine.letters import Letter
+from holdfast.engine.move import doors_of
+from holdfast.engine.routes import Routes
+from holdfast.engine.schedules import read_kept
+from holdfast.queue.queue import Queue
+from holdfast.store.contract import JobFilter, ReadTxn, Store
+from holdfast.testing.clock import MovedClock
+from holdfast.testing.queue_suite.fixtures import START_MS
+from holdfast.testing.queue_suite.tools import complaints
+from tests.moving.conftest import shards
+from tests.moving.filled import Two, check_same, fill, make_queue
+from tests.moving.test_following import FOUR, TWO, move
+from tests.moving.test_resumed import in_memory
+
+
+def pairs(*counts: tuple[int, int]) -> Any:
+    """Two stores in memory, of so many shards."""
+    return pytest.mark.parametrize("two", counts, indirect=True, ids=str)
+
+
+@pytest.fixture
+def two(request: pytest.FixtureRequest) -> Two:
+    """The stores of a pair of numbers."""
+    clock = MovedClock(START_MS)
+    source, target = (in_memory(clock, count) for count in request.param)
+    return Two(source, target, clock)
+
+
+def moved(two: Two, opened: Callable[[Any], Any]) -> tuple[Queue, Store]:
+    """Move, and look that all is there; a queue on the target, and the target."""
+    source, target = opened(two.open_source()), opened(two.open_target())
+    two.move(source, target).run()
+    check_same(target, source)
+    return opened(make_queue(two.open_target)), target
+
+
+def records(store: Store, kind: str) -> dict[str, bytes]:
+    """All of a kind, in any shard."""
+    return store.read(lambda txn: txn.records(kind))
+
+
+@pairs((4, 1), (4, 2), (4, 8), (8, 4))
+def test_letters_under_way_are_delivered_once(two, opened, monkeypatch):
+    """What follows a job, and what a schedule has fired, with the numbers that were told."""
+    queue = opened(make_queue(two.open_source))
+    with monkeypatch.context() as patch:
+        patch.setattr(Routes, "deliver", lambda _routes, _letters: None)
+        for n in range(12):
+            queue.add("first", then=queue.call("second", {"n": n}, domain=f"d{n}"))
+            queue.schedule(f"s{n}", "third", every="1h", domain=f"d{n}")
+        for job in queue.claim(["first"], limit=12, renew=False):
+            job.done()
+        two.clock.advance(3_600_000)
+        queue.line.committer.ask(c.Upkeep())
+        source = opened(two.open_source())
+        sent = {msgspec.json.decode(raw, type=Letter).job.id for raw in records(source, LETTER).values()}
+        assert len(sent) > 4
+        there = {job.id for job in queue.jobs(limit=1000)}
+        target = opened(two.open_target())
+        two.move(source, target).run()
+
+    assert {int(msgspec.json.decode(name)[1]) for name in records(target, LETTER)} == sent
+    new = opened(make_queue(two.open_target))
+    for _ in range(2):
+        new.line.committer.ask(c.Upkeep())
+    _until(lambda: not records(target, LETTER))
+    assert {job.id for job in new.jobs(limit=1000)} == there | sent
+    assert new.counts()["second"] == {"QUEUED": 12}
+    assert new.counts()["third"] == {"QUEUED": 12}
+    assert complaints(new) == []
+
+
+def _until(is_so: Callable[[], bool]) -> None:
+    for _ in range(10_000):
+        if is_so():
+            return
+    raise AssertionError("it never came true")
+
+
+@pairs((4, 1), (4, 2), (4, 8))
+def test_a_letter_of_a_schedule_is_found_by_it(two, opened, monkeypatch):
+    """In the shard that the schedule has there: so that it does not fire while its last job is under way."""
+    queue = opened(make_queue(two.open_source))
+    monkeypatch.setattr(Routes, "deliver", lambda _routes, _letters: None)
+    for n in range(8):
+        queue.schedule(f"s{n}", "third", every="1h", domain=f"d{n}")
+    two.clock.advance(3_600_000)
+    queue.line.committer.ask(c.Upkeep())
+    target = opened(two.open_target())
+
+    two.move(opened(two.open_source()), target).run()
+
+    doors = doors_of(target)
+    for raw in records(target, SCHEDULE).values():
+        schedule = read_kept(raw).schedule
+        shard = slot_of_schedule(schedule.tenant, schedule.name) % len(doors)
+        name = name_of(str(shard), str(schedule.last_id))
+        if schedule.last_id not in {job.id for job in target.read(_all_jobs)}:
+            assert name in records(doors[shard], LETTER)
+
+
+def _all_jobs(txn: ReadTxn) -> list[Job]:
+    return txn.jobs(JobFilter(), after=0, limit=1000)
+
+
+@pairs((4, 1), (4, 2), (2, 4))
+def test_a_key_between_its_two_steps_is_free_there(two, opened):
+    """Nothing was added, so nobody waits a minute for it; keys that are held away from home are held."""
+    queue = opened(make_queue(two.open_source))
+    kept = [queue.add("work", unique=f"k{n}", domain=f"d{n}") for n in range(8)]
+    half = [("", "work", b"real:half%d" % n) for n in range(8)]
+    for key in half:
+        queue.line.committer._ask(
+            slot_of_key(key) % len(doors_of(two.open_source())), TakeKey(key=key, job_id=1)
+        )
+    assert len(records(two.open_source(), POINTER)) > 8
+
+    new, target = moved(two, opened)
+
+    assert [new.add("work", unique=f"k{n}", domain=f"d{n}").id for n in range(8)] == [job.id for job in kept]
+    added = [new.add("work", unique=f"half{n}", domain=f"d{n}").id for n in range(8)]
+    assert len(set(added)) == 8
+    assert complaints(new) == []
+    assert all(msgspec.json.decode(raw)["job_id"] != 1 for raw in records(target, POINTER).values())
+
+
+@pairs((1, 4), (2, 8), (4, 1), (4, 2))
+def test_schedules_keep_their_numbers_and_no_other_gets_one(two, opened):
+    """So each firing has an id of its own, whoever is new, and whoever is gone."""
+    queue = opened(make_queue(two.open_source))
+    for n in range(10):
+        queue.schedule(f"old{n}", "tick", {"old": n}, every="1h", domain="d")
+    queue.unschedule("old3")
+    numbers = _numbers(two.open_source())
+
+    new, target = moved(two, opened)
+
+    assert _numbers(target) == numbers
+    for n in range(20):
+        new.schedule(f"new{n}", "tick", {"new": n}, every="1h", domain="d")
+    assert max(Counter(_numbers(target).values()).values()) == 1
+    two.clock.advance(3_600_000)
+    new.line.committer.ask(c.Upkeep())
+    _until(lambda: not records(target, LETTER))
+    jobs = [job for job in new.jobs(limit=100) if job.task == "tick"]
+    assert sorted(msgspec.json.encode(new.data(job)).decode() for job in jobs) == sorted(
+        [f'{{"old":{n}}}' for n in range(10) if n != 3] + [f'{{"new":{n}}}' for n in range(20)]
+    )
+
+
+def _numbers(store: Store) -> dict[str, int]:
+    kept = (read_kept(raw).schedule for raw in records(store, SCHEDULE).values())
+    return {schedule.name: schedule.number for schedule in kept}
+
+
+@pairs((4, 2), (4, 1))
+def test_what_several_shards_say_of_one_thing_is_one(two, opened):
+    """Of a key the one that holds it, of a floor the later, of a worker what was said last."""
+    queue = opened(make_queue(two.open_source))
+    held = queue.add("work", unique="k", domain="d")
+    source = opened(two.open_source())
+    home = ids.unpack(held.id).slot % 4
+    key = ("", "work", b"real:k")
+    run_out = Unique(tenant=key[0], task=key[1], key=key[2], job_id=held.id + 1, until_ms=1)
+    for at, shard in enumerate(source.shards):
+        worker = Worker(name="w", host="h", pid=1, started_at=1, said_at=(at + 2) % 4)
+        values = {FLOOR: str(100 + (at + 1) % 4).encode(), WORKER: msgspec.json.encode(worker)}
+        chore = msgspec.json.encode(Chore(after=b"%d" % ((at + 3) % 4)))
+
+        def write(txn: Any, at: int = at, values: dict[str, bytes] = values, chore: bytes = chore) -> None:
+            txn.put_records(FLOOR, {"7": values[FLOOR]})
+            txn.put_records(WORKER, {"w": values[WORKER]})
+            txn.put_records(CHORE, {name_of("domains", ""): chore})
+            if at != home:
+                txn.put_unique([run_out])
+
+        shard.run(write)
+    target = opened(two.open_target())
+
+    two.move(source, target).run()
+
+    assert records(target, FLOOR) == {"7": b"103"}
+    assert msgspec.json.decode(records(target, WORKER)["w"], type=Worker).said_at == 3
+    (chore,) = {*records(target, CHORE).values()}
+    assert msgspec.json.decode(chore, type=Chore).after == b"0"
+    assert target.read(lambda txn: txn.find_unique([key]))[key].job_id == held.id
+
+
+@pairs((1, 4))
+def test_what_has_moved_on_is_noted_no_more(two, opened):
+    """Numbers that are noted for schedules of another shard go when the queue is on one store again."""
+    queue = opened(make_queue(two.open_source))
+    fill(queue)
+    _, target = moved(two, opened)
+    assert records(target, NUMBER)
+    back = opened(in_memory(two.clock, 1)())
+
+    two.move(target, back).run()
+
+    check_same(back, target)
+    assert records(back, NUMBER) == records(back, POINTER) == {}
+
+
+def test_of_a_call_that_goes_to_several_shards_only_the_rest_is_asked_for_there(tmp_path, monkeypatch):
+    """What was added before the store moved is not added again."""
+    monkeypatch.chdir(tmp_path)
+    add_at = Routes._add_at
+    parts: list[int] = []
+
+    def moves_at_the_third(routes: Routes, at: int, command: c.Add) -> list[int]:
+        parts.append(at)
+        if len(parts) == 3:
+            move(FOUR, TWO)
+        return add_at(routes, at, command)
+
+    monkeypatch.setattr(Routes, "_add_at", moves_at_the_third)
+    with holdfast.connect(FOUR) as queue:
+        keyed = [queue.call("keyed", {"n": n}, domain=f"d{n}", unique=f"k{n % 30}") for n in range(40)]
+        plain = [queue.call("plain", {"n": n}, domain=f"d{n}") for n in range(40)]
+        made = [job.id for job in queue.add_many([*keyed, *plain])]
+
+    assert len(parts) >= 4
+    with holdfast.connect(TWO, follow=False) as queue:
+        assert queue.counts() == {"keyed": {"QUEUED": 30}, "plain": {"QUEUED": 40}}
+        assert {job.id for job in queue.jobs(limit=100)} == set(made)
+        assert made[:10] == made[30:40]
+        assert complaints(queue) == []
+
+
+def test_nobody_follows_to_shards_of_which_one_is_not_there(tmp_path, monkeypatch):
+    """It is not made, and nothing is written to the others."""
+    monkeypatch.chdir(tmp_path)
+    with holdfast.connect("a.db") as queue:
+        queue.add("greet")
+        move("a.db", TWO)
+        (gone,) = (tmp_path / "two").glob("shard-1-of-2.db")
+        gone.unlink()
+
+        with pytest.raises(Moved):
+            queue.add("greet")
+    assert not gone.exists()
+
+
+def test_shards_that_are_filled_are_not_used(tmp_path, opened):
+    """Neither looked at nor written to, any of them, before all are open."""
+    clock = MovedClock(START_MS)
+    source = opened(shards(tmp_path / "of1", 1, clock)())
+    open_target = shards(tmp_path / "of4", 4, clock)
+    two = Two(lambda: source, open_target, clock)
+    queue = opened(make_queue(open_target))
+    two.move(source, opened(open_target())).begin()
+
+    verbs = [queue.counts, lambda: queue.add("x"), lambda: queue.add("x", domain="d"), queue.next]
+    for verb in verbs:
+        with pytest.raises(holdfast.HoldfastError, match="being filled from here"):
+            verb()
