@@ -1,7 +1,6 @@
 """From what a batch has seen and decided to what its commit checks and writes."""
 
 from collections.abc import Callable
-from typing import Any
 
 from ..core.job import Body, Place
 from ..core.limits import Domain
@@ -29,7 +28,7 @@ class Commit:
         self.written: dict[int, Stamped | None] = {}
         steps: tuple[Callable[[], None], ...] = (
             *(self._check_jobs, self._check_names, self._jobs, self._astray, self._archive, self._bodies),
-            *(self._uniques, self._domains, self._records, self._counts, self._turns, self._logs),
+            *(self._uniques, self._domains, self._records, self._turns, self._logs),
         )
         for step in steps:
             step()
@@ -81,21 +80,16 @@ class Commit:
                     write("ZADD", key).extend((score, name))
             if moved and keys.in_process_queue not in new:
                 write("ZREM", keys.in_process_queue).append(name)
-            self._lanes(before, -1)
-            self._lanes(after, 1)
+            if before is not None:
+                plan.stand(before, -1)
+            if after is not None:
+                plan.stand(after, 1)
             if after is not None:
                 records.extend((name, k.write_job(self._stamp, after)))
                 self.written[job_id] = Stamped(self._stamp, after)
             elif before is not None:
                 write("HDEL", keys.jobs).append(name)
                 self.written[job_id] = None
-
-    def _lanes(self, job: Any, change: int) -> None:
-        """The queues that have READY jobs, and the tenants, are known by counting them."""
-        if job is not None and job.place is Place.READY:
-            keys = self._keys
-            self.plan.tally(keys.lane_counts, keys.lanes, joined(job.tenant, job.task), change)
-            self.plan.tally(keys.tenant_counts, keys.tenants, job.tenant.encode(), change)
 
     def _astray(self) -> None:
         """What was taken and not used, or was found astray, stands again where its record says."""
@@ -186,11 +180,6 @@ class Commit:
         for kind in changed - {*OF_JOBS}:
             plan.tally(keys.kinds, b"", kind.encode(), 1)
 
-    def _counts(self) -> None:
-        keys = self._keys
-        for key, change in self._txn.draft.counts.items():
-            self.plan.tally(keys.counts, b"", k.count_field(key), change)
-
     def _turns(self) -> None:
         plan, keys, txn = self.plan, self._keys, self._txn
         for order, names in txn.forgotten.items():
@@ -199,14 +188,7 @@ class Commit:
             plan.serve_lane(joined(tenant, task), task.encode(), keys.tasks(tenant), turn)
         for tenant, turn in txn.served_tenants.items():
             plan.serve_tenant(tenant.encode(), turn)
-        ready: dict[tuple[str, str], int] = {}
-        for key, change in txn.draft.counts.items():
-            if key.place is Place.READY:
-                ready[key.tenant, key.task] = ready.get((key.tenant, key.task), 0) + change
-        for (tenant, task), change in ready.items():
-            if change:
-                lane, tasks = joined(tenant, task), keys.tasks(tenant)
-                plan.turn(lane, tenant.encode(), task.encode(), tasks, change)
+        plan.count(txn.draft.counts)
 
     def _logs(self) -> None:
         plan, keys, draft = self.plan, self._keys, self._txn.draft
