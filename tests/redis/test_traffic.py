@@ -10,7 +10,10 @@ import pytest
 
 from holdfast.core import commands as c
 from holdfast.engine.engine import Engine
+from holdfast.engine.prospects import prospects
+from holdfast.store import redis_view
 from holdfast.store.redis import RedisStore
+from holdfast.store.redis_reads import ROSTER
 from tests.store.helpers import SRC
 
 ADD = c.Add(jobs=(c.NewJob(task="t", data="{}"),))
@@ -78,6 +81,63 @@ def test_an_idle_process_asks_for_one_number(engine):
     Engine(other, dice=random.random).execute([ADD])
     other.close()
     assert len(engine.execute([CLAIM]).replies[0]) == 1
+
+
+@pytest.fixture
+def other(redis_url):
+    """An engine of another process."""
+    store = RedisStore(redis_url)
+    yield Engine(store, dice=random.random)
+    store.close()
+
+
+def hopes(engine, claim):
+    """Whether one who waits with a claim, and was told of a commit, will claim."""
+    return engine.read(lambda txn: prospects(txn, [claim])).any
+
+
+def test_one_who_was_told_looks_in_two_round_trips_and_claims_in_three(engine, other):
+    """With all of upkeep, which goes by what was seen."""
+    other.execute([ADD])
+    with trips(engine) as looking:
+        assert hopes(engine, CLAIM)
+    engine.next_upkeep_ms = 0
+    with trips(engine) as claiming:
+        (claimed,) = engine.execute([CLAIM]).replies
+
+    assert len(claimed) == 1
+    assert (len(looking), len(claiming)) == (2, 3)
+
+
+def test_what_was_seen_holds_until_somebody_commits(engine, other):
+    """Then it is looked for anew: here a job that was not there before."""
+    assert not hopes(engine, CLAIM)
+    other.execute([ADD])
+
+    assert len(engine.execute([CLAIM]).replies[0]) == 1
+
+
+FOR_WHOM = {
+    "any task": (c.Claim(), True),
+    "its task": (c.Claim(tasks=("t",)), True),
+    "another task": (c.Claim(tasks=("u",)), False),
+    "a task that is paused": (c.Claim(tasks=("paused",)), False),
+    "its tenant": (c.Claim(tenant=""), True),
+    "another tenant": (c.Claim(tenants=("them",)), False),
+    "a pattern": (c.Claim(glob="t*"), True),
+    "another pattern": (c.Claim(glob="u*"), False),
+}
+
+
+@pytest.mark.parametrize("roster", [ROSTER, 0], ids=["few queues", "many queues"])
+@pytest.mark.parametrize("whose", FOR_WHOM)
+def test_one_who_waits_is_given_hope_by_what_is_for_him(engine, other, whose, roster, monkeypatch):
+    """Where queues are too many to be seen at once it is looked for, and a pattern always has hope."""
+    monkeypatch.setattr(redis_view, "ROSTER", roster)
+    claim, hope = FOR_WHOM[whose]
+    other.execute([ADD, c.Add(jobs=(c.NewJob(task="paused"),)), c.Pause(tenant="", task="paused")])
+
+    assert hopes(engine, claim) == (hope or (claim.glob is not None and not roster))
 
 
 def finish_all(engine):

@@ -2,7 +2,7 @@
 
     run      fn(RedisTxn) reads and decides ▶ one script checks all that was read, and writes all or nothing
              ▶ (durability=replicated: wait for the replicas); again if somebody else was faster
-    read     fn(RedisLists), again if anybody committed between its questions
+    read     fn(RedisView), again if anybody committed between its questions
 
 Nothing is locked: batches run side by side, and of two that meet the later begins anew. How that is done, and
 what a crash between any two steps leaves, is in docs/decisions/0009.
@@ -26,13 +26,13 @@ from .redis_faults import FAULTS, Lost, faults, is_lost
 from .redis_keys import Keys
 from .redis_lane import LANE_MS, Lane, Lanes
 from .redis_link import COMMIT, SETTLE, Words, link_to
-from .redis_lists import RedisLists
 from .redis_open import Server, check_layout, check_server, is_replicated, look, waiting_words
 from .redis_presence import Presence
 from .redis_report import complaints, particulars
 from .redis_time import Time
 from .redis_txn import Behind, Mine, RedisTxn
 from .redis_url import parse
+from .redis_view import RedisView
 from .redis_wake import Wake
 
 T = TypeVar("T")
@@ -278,10 +278,9 @@ class RedisStore:
     def _look(self, fn: Callable[[ReadTxn], T]) -> T:
         self._open()
         for left in reversed(range(LOOKS)):
-            txn = RedisLists(self._link, self._keys, self.now_ms())
-            before = self._link.call(b"GET", self._keys.tick)
-            result = fn(txn)
-            if txn.trips < 2 or not left or self._link.call(b"GET", self._keys.tick) == before:
+            view = RedisView(self._link, self._keys, self.now_ms(), calm=self._calm)
+            result = fn(view)
+            if view.is_of_one_moment or not left:
                 break
         return result
 

@@ -77,15 +77,13 @@ class RedisTxn(RedisLists):
             raise Behind(at_ms)
 
     def moments(self) -> Moments:
-        """When something becomes true by itself; for one who is idle as it was, unless somebody committed."""
-        if self._heads is None and self._calm.is_idle:
+        """When something becomes true by itself; for one who is idle, or has just looked, as it was then,
+        unless somebody has committed."""
+        if self._heads is None and (self._calm.is_idle or self._calm.is_fresh):
             sight = self._calm.sight
             if sight is None or self.ask([(b"GET", self.keys.tick)]) != [sight.tick]:
                 sight = self._calm.saw(self.ask(self._calm.words(HEADS, ROSTER)), ROSTER)
-            self._heads, self._looked_at, self.roster = dict(sight.heads), HEADS, sight.roster
-            for kind, (version, found) in sight.kinds.items():
-                if kind not in self.seen.kinds:
-                    self.see_kind(kind, version, found)
+            self.go_by(sight)
             self._confirm()
         return super().moments()
 
