@@ -6,9 +6,12 @@ import subprocess
 import sys
 from contextlib import contextmanager
 
+import msgspec
 import pytest
 
 from holdfast.core import commands as c
+from holdfast.core.errors import Moved
+from holdfast.core.moving import Notice, Standing
 from holdfast.engine.engine import Engine
 from holdfast.engine.prospects import prospects
 from holdfast.store import redis_view
@@ -96,7 +99,7 @@ def hopes(engine, claim):
     return engine.read(lambda txn: prospects(txn, [claim])).any
 
 
-def test_one_who_was_told_looks_in_two_round_trips_and_claims_in_three(engine, other):
+def test_one_who_was_told_looks_in_one_round_trip_and_claims_in_two(engine, other):
     """With all of upkeep, which goes by what was seen."""
     other.execute([ADD])
     with trips(engine) as looking:
@@ -106,7 +109,7 @@ def test_one_who_was_told_looks_in_two_round_trips_and_claims_in_three(engine, o
         (claimed,) = engine.execute([CLAIM]).replies
 
     assert len(claimed) == 1
-    assert (len(looking), len(claiming)) == (2, 3)
+    assert (len(looking), len(claiming)) == (1, 2)
 
 
 def test_what_was_seen_holds_until_somebody_commits(engine, other):
@@ -115,6 +118,40 @@ def test_what_was_seen_holds_until_somebody_commits(engine, other):
     other.execute([ADD])
 
     assert len(engine.execute([CLAIM]).replies[0]) == 1
+
+
+def put_notice(engine, **fields):
+    """Have this stand on the door, or nothing."""
+    notice = msgspec.json.encode(Notice(**fields)) if fields else None
+    engine.store.run(lambda txn: txn.put_notice(notice))
+
+
+def test_a_view_looks_at_the_door_along_with_its_first_question(engine, other):
+    """It goes by what it saw there last until then, and is begun anew where that is no longer so."""
+
+    def look():
+        with trips(engine) as rounds:
+            engine.read(lambda txn: txn.load([1]))
+        return len(rounds)
+
+    assert look() == 1
+    put_notice(other, standing=Standing.OPEN, origin="a move")
+    assert look() > 1
+    assert look() == 1
+    put_notice(other, standing=Standing.MOVED, other="elsewhere")
+    with pytest.raises(Moved):
+        look()
+    put_notice(other)
+    assert look() > 1
+
+
+@pytest.mark.parametrize("asks", [True, False], ids=["asks", "asks nothing"])
+def test_a_view_never_ends_without_a_look_at_the_door(engine, other, asks):
+    """Nor does one that would ask for nothing else."""
+    put_notice(other, standing=Standing.MOVED, other="elsewhere")
+
+    with pytest.raises(Moved):
+        engine.read(lambda txn: txn.counts() if asks else 1)
 
 
 FOR_WHOM = {

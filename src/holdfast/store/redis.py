@@ -36,6 +36,7 @@ from .redis_view import RedisView
 from .redis_wake import Wake
 
 T = TypeVar("T")
+V = TypeVar("V", RedisTxn, RedisView)
 
 # How long a batch waits for a server that went away.
 PATIENCE_S = 30.0
@@ -163,7 +164,7 @@ class RedisStore:
         txn = RedisTxn(self._link, self._keys, self.now_ms(), mine=self._mine, calm=self._calm, **how)
         txn.believed = self._notice
         try:
-            result = _decided(fn, txn, believes=lambda: txn.believes)
+            result = _decided(fn, txn)
             with self._lanes.one() as lane:
                 self._commit(txn, lane)
         except BaseException:
@@ -176,7 +177,7 @@ class RedisStore:
         self._open()
         self._presence.keep()
         txn = BlindTxn(self._keys, self.now_ms(), self._notice)
-        result = _decided(fn, cast(Txn, txn), believes=lambda: True)
+        result = _decided(fn, cast(RedisTxn, txn))
         with self._lanes.one() as lane:
             keys, plan = txn.commit(lane.key, _stamp(), self._forms)
             self._send(keys, plan, lane, tells=txn.tells)
@@ -185,7 +186,7 @@ class RedisStore:
     def _commit(self, txn: RedisTxn, lane: Lane) -> None:
         commit = Commit(txn, lane=lane.key, stamp=_stamp(), at_ms=txn.now_ms)
         writes = commit.plan.writes_anything
-        if not writes and txn.trips < 2 and not txn.believes:
+        if not writes and txn.confirmed() and txn.trips < 2 and not txn.believes:
             return
         # All keys are known once the words are.
         words, keys = commit.plan.words_of_it(), commit.plan.keys
@@ -273,13 +274,16 @@ class RedisStore:
 
     def read(self, fn: Callable[[ReadTxn], T]) -> T:
         """Call `fn` on the store as it is now, again if somebody commits between its questions."""
-        return self._patiently(lambda _tries, _timed: self._look(fn))
+        return self._patiently(lambda tries, _timed: self._look(fn, careful=tries > 0))
 
-    def _look(self, fn: Callable[[ReadTxn], T]) -> T:
+    def _look(self, fn: Callable[[ReadTxn], T], *, careful: bool) -> T:
         self._open()
         for left in reversed(range(LOOKS)):
             view = RedisView(self._link, self._keys, self.now_ms(), calm=self._calm)
-            result = fn(view)
+            if not careful:
+                view.believe(self._notice)
+            result = _decided(fn, view)
+            self._notice = view.door()
             if view.is_of_one_moment or not left:
                 break
         return result
@@ -364,12 +368,12 @@ def _stamp() -> bytes:
     return base64.b64encode(secrets.token_bytes(9))
 
 
-def _decided(fn: Callable[[Txn], T], txn: Txn, *, believes: Callable[[], bool]) -> T:
-    """What `fn` makes of a batch; where it refuses for what is only believed it is asked again."""
+def _decided(fn: Callable[[V], T], view: V) -> T:
+    """What `fn` makes of a batch or a view; where it refuses for what is only believed it is asked again."""
     try:
-        return fn(txn)
+        return fn(view)
     except HoldfastError:
-        if believes():
+        if view.believes:
             # Perhaps for what is no longer on the door.
             raise Conflict("look again") from None
         raise

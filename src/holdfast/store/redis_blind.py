@@ -31,8 +31,8 @@ class Seeing(Conflict):
 class BlindTxn:
     """A batch of plain adds; see `Txn` for what each verb promises."""
 
-    # Whether those who wait should be told once it is committed.
-    tells = False
+    # Whether those who wait should be told once it is committed; and what it goes by is never looked at.
+    tells, believes = False, True
 
     def __init__(self, keys: Keys, now_ms: int, believed: bytes | None) -> None:
         self.now_ms, self.door = now_ms, believed
