@@ -112,12 +112,30 @@ def test_one_who_was_told_looks_in_one_round_trip_and_claims_in_two(engine, othe
     assert (len(looking), len(claiming)) == (1, 2)
 
 
-def test_what_was_seen_holds_until_somebody_commits(engine, other):
+@pytest.mark.parametrize("together", [False, True], ids=["alone", "with something to write"])
+def test_what_was_seen_holds_until_somebody_commits(engine, other, together):
     """Then it is looked for anew: here a job that was not there before."""
+    other.execute([ADD])
+    answer = finish(other)
+    if not together:
+        other.execute([answer])
     assert not hopes(engine, CLAIM)
+    assert engine.store._calm.is_fresh
     other.execute([ADD])
 
-    assert len(engine.execute([CLAIM]).replies[0]) == 1
+    assert len(engine.execute([answer, CLAIM] if together else [CLAIM]).replies[-1]) == 1
+
+
+def test_one_who_was_told_no_longer_goes_by_what_it_saw_before(engine, other):
+    """What it is told of is news."""
+    while engine.store.wait(0.01):
+        pass
+    assert not hopes(engine, CLAIM)
+    assert engine.store._calm.is_fresh
+    other.execute([ADD])
+
+    assert engine.store.wait(20)
+    assert not engine.store._calm.is_fresh
 
 
 def put_notice(engine, **fields):

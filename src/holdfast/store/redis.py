@@ -311,7 +311,10 @@ class RedisStore:
     def wait(self, timeout_s: float) -> bool:
         """Sleep until told by another store of this prefix, interrupted, or until somebody has committed."""
         self._presence.keep()
-        return self._closed or self._wake.wait(timeout_s)
+        woken = self._closed or self._wake.wait(timeout_s)
+        if woken:
+            self._calm.told()
+        return woken
 
     def notify(self) -> None:
         """Wake the other stores of this prefix that wait."""

@@ -10,7 +10,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from ..core.errors import Conflict
-from ..core.job import Body, Job, size_of
+from ..core.job import Body, Job, Place, size_of
 from . import redis_keys as k
 from .contract import CountKey
 from .redis_keys import INLINE_BYTES, Keys, member
@@ -77,7 +77,7 @@ class BlindTxn:
         _check_door(plan, self._keys, self.door)
         for template, rows in groups:
             plan.bear(self._keys.spots(template), _births(stamp, template, rows))
-            plan.stand(template, len(rows))
+            _stand(plan, template, len(rows))
         for changes in counts:
             plan.count(changes)
         words = plan.words_of_it()
@@ -93,7 +93,7 @@ class Form:
         _check_door(plan, keys, door)
         orders = keys.spots(template)
         plan.bear(orders, [(_HOLE, _HOLE, _HOLE)] * count)
-        plan.stand(template, count)
+        _stand(plan, template, count)
         plan.count({counted: count})
         words = plan.words_of_it()
         # All but that of the lane, which is another each time.
@@ -130,6 +130,11 @@ class Forms:
                 self._forms = {}
             form = self._forms[kind] = Form(self._keys, template, count, counted, door)
         return form
+
+
+def _stand(plan: Plan, template: Job, count: int) -> None:
+    if template.place is Place.READY:
+        plan.stand(template.tenant, template.task, count)
 
 
 def _check_door(plan: Plan, keys: Keys, door: bytes | None) -> None:

@@ -133,10 +133,10 @@ class Taker:
         return always, {key: at for at, key in enumerate(always, start=1)}
 
     def _taken(self, reply: Any) -> tuple[list[Job], bool]:
-        rows, last, more = reply
+        names, raws, bodies, last, more = reply
         batch, jobs = self._batch, []
         batch.last_turn = max(batch.last_turn or 0, int(last))
-        for name, raw, data in rows:
+        for name, raw, data in zip(names, raws, bodies, strict=True):
             job_id = int(name)
             batch.taken.add(job_id)
             job = batch.see(job_id, raw)

@@ -1,5 +1,6 @@
 """From what a batch has seen and decided to what its commit checks and writes."""
 
+from collections import Counter
 from collections.abc import Callable
 
 from ..core.job import Body, Place
@@ -64,6 +65,7 @@ class Commit:
     def _jobs(self) -> None:
         plan, keys, txn = self.plan, self._keys, self._txn
         write, records = plan.words, plan.words("HSET", keys.jobs)
+        stand: Counter[tuple[str, str]] = Counter()
         for job_id, after in txn.draft.jobs.items():
             stamped = txn.seen.jobs.get(job_id)
             before = stamped.job if stamped is not None else None
@@ -80,16 +82,17 @@ class Commit:
                     write("ZADD", key).extend((score, name))
             if moved and keys.in_process_queue not in new:
                 write("ZREM", keys.in_process_queue).append(name)
-            if before is not None:
-                plan.stand(before, -1)
-            if after is not None:
-                plan.stand(after, 1)
+            for job, change in ((before, -1), (after, 1)):
+                if job is not None and job.place is Place.READY:
+                    stand[job.tenant, job.task] += change
             if after is not None:
                 records.extend((name, k.write_job(self._stamp, after)))
                 self.written[job_id] = Stamped(self._stamp, after)
             elif before is not None:
                 write("HDEL", keys.jobs).append(name)
                 self.written[job_id] = None
+        for pair, change in stand.items():
+            plan.stand(*pair, change)
 
     def _astray(self) -> None:
         """What was taken and not used, or was found astray, stands again where its record says."""
@@ -107,9 +110,9 @@ class Commit:
         for job_id, after in self._txn.draft.archive.items():
             name = member(job_id)
             if after is not None:
-                plan.write("HSET", keys.archive, name, k.write_job(self._stamp, after))
-                plan.write("ZADD", keys.archive_ids, 0, name)
-                plan.write("ZADD", keys.archive_ends, after.finished_at, name)
+                plan.words("HSET", keys.archive).extend((name, k.write_job(self._stamp, after)))
+                plan.words("ZADD", keys.archive_ids).extend((0, name))
+                plan.words("ZADD", keys.archive_ends).extend((after.finished_at, name))
             else:
                 plan.write("HDEL", keys.archive, name)
                 plan.write("ZREM", keys.archive_ids, name)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..core.job import Job, Place
+from ..core.job import Place
 from .contract import CountKey
 from .redis_keys import Keys, Spots, count_field, joined
 
@@ -62,12 +62,11 @@ class Plan:
         counts = self._tallies.setdefault((table, roster), {})
         counts[field] = counts.get(field, 0) + change
 
-    def stand(self, job: Job, change: int) -> None:
+    def stand(self, tenant: str, task: str, change: int) -> None:
         """The queues that have READY jobs, and the tenants, are known by counting them."""
-        if job.place is Place.READY:
-            names = self._names
-            self.tally(names.lane_counts, names.lanes, joined(job.tenant, job.task), change)
-            self.tally(names.tenant_counts, names.tenants, job.tenant.encode(), change)
+        names = self._names
+        self.tally(names.lane_counts, names.lanes, joined(tenant, task), change)
+        self.tally(names.tenant_counts, names.tenants, tenant.encode(), change)
 
     def count(self, counts: Mapping[CountKey, int]) -> None:
         """What is counted, and the turns of lanes that come to have READY jobs, or to have none."""

@@ -235,6 +235,9 @@ class RedisTxn(RedisLists):
     def claim(self, query: ClaimQuery) -> list[Job]:
         """Lease the first jobs that match."""
         jobs = Taker(self, query).take()
+        if not jobs:
+            # What has come since it was looked is missed by nobody who finds nothing.
+            self.confirmed()
         for job in jobs:
             self.draft.put(job.id, leased(job, query))
         if jobs:
