@@ -8,6 +8,7 @@ import pytest
 import holdfast
 from holdfast.core.errors import Unavailable
 from holdfast.queue.queue import Queue
+from holdfast.store import redis_claim
 from holdfast.store.redis import RedisStore
 from holdfast.testing.queue_suite.tools import complaints, upkeep
 
@@ -18,9 +19,9 @@ ALWAYS = {"appendonly": "yes", "appendfsync": "always"}
 class Load:
     """Threads that add jobs and others that work them off, and remember what they were told."""
 
-    def __init__(self, url, jobs=JOBS):
+    def __init__(self, url, jobs=JOBS, wait_s=0.5):
         self.queue = Queue(lambda: RedisStore(url), url=url)
-        self.jobs = jobs
+        self.jobs, self.wait_s = jobs, wait_s
         self.added, self.done, self.doubts = set(), set(), []
         # What is wrong in the end, and how the jobs ended.
         self.left, self.states = [], {}
@@ -52,7 +53,7 @@ class Load:
         job = None
         while job is not None or any(thread.is_alive() for thread in self._adders):
             try:
-                job = self.queue.next(wait=0.5, renew=False, lease=300)
+                job = self.queue.next(wait=self.wait_s, renew=False, lease=300)
                 if job is not None:
                     job.done(1)
                     self.done.add(job.id)
@@ -64,9 +65,9 @@ class Load:
 
 
 @contextmanager
-def load(url, jobs=JOBS):
+def load(url, jobs=JOBS, wait_s=0.5):
     """Load on a store, while something is done to its server; then all accounts are settled."""
-    at_work = Load(url, jobs)
+    at_work = Load(url, jobs, wait_s)
     at_work.start()
     try:
         at_work.half.wait()
@@ -104,9 +105,10 @@ def test_nothing_accepted_is_lost_when_the_server_is_killed_and_comes_back(serve
     assert len(seen.states) + len(seen.doubts) >= JOBS
 
 
-def test_clients_that_are_cut_off_go_on(redis_server, redis_url):
-    """All of them, again and again."""
-    with load(redis_url) as seen, redis_server.client() as client:
+def test_clients_that_are_cut_off_go_on(redis_server, redis_url, monkeypatch):
+    """All of them, again and again. What a claim has taken whose reply was lost comes back in time."""
+    monkeypatch.setattr(redis_claim, "TAKEN_MS", 1_000)
+    with load(redis_url, wait_s=5.0) as seen, redis_server.client() as client:
         for _ in range(20):
             client.client_kill_filter(_type="normal", skipme=True)
 

@@ -156,19 +156,20 @@ def test_a_commit_that_arrives_after_it_was_given_up_does_nothing(redis_server, 
     """Its lane was cut off by whoever asked what became of it."""
     keys = Keys(redis_url.partition("prefix=")[2].partition("&")[0])
     lane = keys.lane("late")
-    plan = [0, 0, 0, 1, b"SET", 7, 1, b"x", 0, 0, 0, 0]
-    named = [lane, *[keys.tick] * 5, keys.base + b"mark"]
+    plan = [0, 0, 0, 0, 1, b"SET", 10, 1, b"x", 0, 0, 0, 0]
+    named = [lane, *keys.of_every_plan, keys.base + b"mark"]
+    how = (LANE_MS, b"0", keys.channel, b"")
     with redis_server.client() as client:
 
         def call(script, names, *values):
             return client.eval(script.text, len(names), *names, *values)
 
         assert call(SETTLE, [lane], b"1", LANE_MS) == 0
-        assert call(COMMIT, named, b"1", b"", LANE_MS, b"0", *plan) == b"LANE"
+        assert call(COMMIT, named, b"1", b"", *how, *plan) == b"LANE"
         assert client.exists(keys.base + b"mark") == 0
         client.delete(lane)
-        assert call(COMMIT, named, b"1", b"", LANE_MS, b"0", *plan) == b"OK"
-        assert call(COMMIT, named, b"1", b"", LANE_MS, b"0", *plan) == b"DONE"
+        assert call(COMMIT, named, b"1", b"", *how, *plan) == b"OK"
+        assert call(COMMIT, named, b"1", b"", *how, *plan) == b"DONE"
         assert call(SETTLE, [lane], b"1", LANE_MS) == 1
 
 

@@ -6,11 +6,17 @@ import subprocess
 import sys
 from contextlib import contextmanager
 
+import msgspec
 import pytest
 
 from holdfast.core import commands as c
+from holdfast.core.errors import Moved
+from holdfast.core.moving import Notice, Standing
 from holdfast.engine.engine import Engine
+from holdfast.engine.prospects import prospects
+from holdfast.store import redis_view
 from holdfast.store.redis import RedisStore
+from holdfast.store.redis_reads import ROSTER
 from tests.store.helpers import SRC
 
 ADD = c.Add(jobs=(c.NewJob(task="t", data="{}"),))
@@ -78,6 +84,115 @@ def test_an_idle_process_asks_for_one_number(engine):
     Engine(other, dice=random.random).execute([ADD])
     other.close()
     assert len(engine.execute([CLAIM]).replies[0]) == 1
+
+
+@pytest.fixture
+def other(redis_url):
+    """An engine of another process."""
+    store = RedisStore(redis_url)
+    yield Engine(store, dice=random.random)
+    store.close()
+
+
+def hopes(engine, claim):
+    """Whether one who waits with a claim, and was told of a commit, will claim."""
+    return engine.read(lambda txn: prospects(txn, [claim])).any
+
+
+def test_one_who_was_told_looks_in_one_round_trip_and_claims_in_two(engine, other):
+    """With all of upkeep, which goes by what was seen."""
+    other.execute([ADD])
+    with trips(engine) as looking:
+        assert hopes(engine, CLAIM)
+    engine.next_upkeep_ms = 0
+    with trips(engine) as claiming:
+        (claimed,) = engine.execute([CLAIM]).replies
+
+    assert len(claimed) == 1
+    assert (len(looking), len(claiming)) == (1, 2)
+
+
+@pytest.mark.parametrize("together", [False, True], ids=["alone", "with something to write"])
+def test_what_was_seen_holds_until_somebody_commits(engine, other, together):
+    """Then it is looked for anew: here a job that was not there before."""
+    other.execute([ADD])
+    answer = finish(other)
+    if not together:
+        other.execute([answer])
+    assert not hopes(engine, CLAIM)
+    assert engine.store._calm.is_fresh
+    other.execute([ADD])
+
+    assert len(engine.execute([answer, CLAIM] if together else [CLAIM]).replies[-1]) == 1
+
+
+def test_one_who_was_told_no_longer_goes_by_what_it_saw_before(engine, other):
+    """What it is told of is news."""
+    while engine.store.wait(0.01):
+        pass
+    assert not hopes(engine, CLAIM)
+    assert engine.store._calm.is_fresh
+    other.execute([ADD])
+
+    assert engine.store.wait(20)
+    assert not engine.store._calm.is_fresh
+
+
+def put_notice(engine, **fields):
+    """Have this stand on the door, or nothing."""
+    notice = msgspec.json.encode(Notice(**fields)) if fields else None
+    engine.store.run(lambda txn: txn.put_notice(notice))
+
+
+def test_a_view_looks_at_the_door_along_with_its_first_question(engine, other):
+    """It goes by what it saw there last until then, and is begun anew where that is no longer so."""
+
+    def look():
+        with trips(engine) as rounds:
+            engine.read(lambda txn: txn.load([1]))
+        return len(rounds)
+
+    assert look() == 1
+    put_notice(other, standing=Standing.OPEN, origin="a move")
+    assert look() > 1
+    assert look() == 1
+    put_notice(other, standing=Standing.MOVED, other="elsewhere")
+    with pytest.raises(Moved):
+        look()
+    put_notice(other)
+    assert look() > 1
+
+
+@pytest.mark.parametrize("asks", [True, False], ids=["asks", "asks nothing"])
+def test_a_view_never_ends_without_a_look_at_the_door(engine, other, asks):
+    """Nor does one that would ask for nothing else."""
+    put_notice(other, standing=Standing.MOVED, other="elsewhere")
+
+    with pytest.raises(Moved):
+        engine.read(lambda txn: txn.counts() if asks else 1)
+
+
+FOR_WHOM = {
+    "any task": (c.Claim(), True),
+    "its task": (c.Claim(tasks=("t",)), True),
+    "another task": (c.Claim(tasks=("u",)), False),
+    "a task that is paused": (c.Claim(tasks=("paused",)), False),
+    "its tenant": (c.Claim(tenant=""), True),
+    "another tenant": (c.Claim(tenants=("them",)), False),
+    "a pattern": (c.Claim(glob="t*"), True),
+    "another pattern": (c.Claim(glob="u*"), False),
+}
+
+
+@pytest.mark.parametrize("roster", [ROSTER, 0], ids=["few queues", "many queues"])
+@pytest.mark.parametrize("whose", FOR_WHOM)
+def test_one_who_waits_is_given_hope_by_what_is_for_him(engine, other, whose, roster, monkeypatch):
+    """Where queues are too many to be seen at once it is looked for, and a pattern always has hope."""
+    monkeypatch.setattr(redis_view, "ROSTER", roster)
+    claim, hope = FOR_WHOM[whose]
+    other.execute([ADD, c.Add(jobs=(c.NewJob(task="paused"),)), c.Pause(tenant="", task="paused")])
+
+    assert hopes(engine, claim) == (hope or (claim.glob is not None and not roster))
 
 
 def finish_all(engine):

@@ -24,10 +24,10 @@ from ..core.unique import UniqueKey
 from ..store.clock import monotonic_s
 from ..store.contract import ReadTxn, Store, Txn
 from . import upkeep
-from .adding import is_free
 from .batch import Batch
 from .claims import claim
 from .holders import Freed
+from .plain import add_plain, plain
 from .records import SETTING
 from .site import ALONE, Site
 from .sysid import IdMaker, IdSource, OutOfNumbers
@@ -49,6 +49,8 @@ class Done:
         self.ended: set[int] = set()
         # A consumer or a log has moved.
         self.news = False
+        # Those who wait are told by the commit itself.
+        self.told = False
         # When something next becomes true by itself; known after claims and upkeep only.
         self.next_ms: int | None = None
         # Jobs on their way to another shard, by the names of their letters.
@@ -60,6 +62,15 @@ class Done:
         self.upkept_ms: int | None = None
         self.retention_ms: int | None = None
         self.now_ms = 0
+
+    @property
+    def is_news(self) -> bool:
+        """Whether other processes may be waiting for any of it.
+
+        Also where more is left to do: who has asked for it may never claim, or be gone the next moment.
+        """
+        more = bool(self.letters) or self.next_upkeep_ms == 0
+        return self.woke or bool(self.ended) or self.news or more
 
 
 class Engine:
@@ -95,26 +106,24 @@ class Engine:
             check_open(txn.notice(), writes=True)
             attempts += 1
             maker = self.ids.begin(txn, self.site.slots)
+            if adds is not None:
+                return _telling(txn, _add_plain(txn, maker, adds))
             # What a holder says it has is believed once: a swap refuses it if it is not so.
-            return self._transact(txn, maker, commands, trust=attempts == 1)
+            return _telling(txn, self._transact(txn, maker, commands, trust=attempts == 1))
 
-        done = self._numbered(lambda: self._run(fn, self._runner(commands)))
+        adds = plain(commands) if self._retention_wanted is None else None
+        runner = self._runner(adds) if adds is not None else self.store.run
+        done = self._numbered(lambda: self._run(fn, runner))
         assert maker is not None
         self._committed(done, maker)
         return done
 
-    def _runner(self, commands: Sequence[c.Command]) -> Callable[[Callable[[Txn], Done]], Done]:
-        """What runs a batch: for one that only adds and reads nothing, a store may have a quicker way."""
+    def _runner(self, commands: Sequence[c.Add]) -> Callable[[Callable[[Txn], Done]], Done]:
+        """What runs a batch that only adds and reads nothing: a store may have a quicker way for it."""
         blindly = getattr(self.store, "run_blindly", None)
-        if blindly is None:
+        if blindly is None or self.ids.held is None:
             return self.store.run
-        added = 0
-        for command in commands:
-            if type(command) is not c.Add or not all(map(is_free, command.jobs)):
-                return self.store.run
-            added += command.count
-        if self._retention_wanted is not None or self.ids.held is None:
-            return self.store.run
+        added = sum(command.count for command in commands)
         return blindly if self.ids.reaches(added, self.store.now_ms()) else self.store.run
 
     def _numbered(self, run: Callable[[], T]) -> T:
@@ -282,9 +291,25 @@ class Engine:
         if done.woke or done.ended or done.letters:
             # While jobs come and go there is more to tidy away.
             self.next_upkeep_ms = min(self.next_upkeep_ms, done.now_ms + upkeep.PERIOD_MS)
-        if done.woke or done.ended or done.news or done.letters or done.next_upkeep_ms == 0:
-            # Also where more is left to do: who has asked for it may never claim, or be gone the next moment.
+        if done.is_news and not done.told:
             self.store.notify()
+
+
+def _telling(txn: Txn, done: Done) -> Done:
+    """Let the commit tell those who wait, where a store has it do so (`tell`); else `notify` does."""
+    tell = getattr(txn, "tell", None) if done.is_news else None
+    if tell is not None:
+        tell()
+        done.told = True
+    return done
+
+
+def _add_plain(txn: Txn, maker: IdMaker, commands: Sequence[c.Add]) -> Done:
+    done = Done()
+    done.now_ms = txn.now_ms
+    done.replies = add_plain(txn, maker, commands)
+    done.woke = any(isinstance(reply, list) and reply for reply in done.replies)
+    return done
 
 
 def _claimed(batch: Batch, commands: Sequence[c.Command]) -> dict[int, list[c.Claimed]]:

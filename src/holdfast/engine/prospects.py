@@ -10,10 +10,11 @@ from typing import NamedTuple
 
 from ..core import commands as c
 from ..core import rank
+from ..core.glob import matches
 from ..core.job import Place
-from ..store.contract import ReadTxn
+from ..store.contract import ReadTxn, is_passed
 from . import upkeep
-from .look import waiting
+from .look import pauses, waiting
 from .records import CHORE, LETTER, SCHEDULE
 from .schedules import read_kept
 from .site import ALONE, Site
@@ -38,10 +39,34 @@ def prospects(txn: ReadTxn, commands: Sequence[c.Command], site: Site = ALONE) -
         return Prospects(True)
     if txn.records(CHORE):
         return Prospects(True)
-    if not txn.first(Place.READY, rank.LAST, 1):
-        return Prospects(False, next_ms, rest_ms)
     claims = [command for command in commands if isinstance(command, c.Claim)]
-    return Prospects(any(_has_ready(txn, claim) for claim in claims), next_ms, rest_ms)
+    pairs = _ready_pairs(txn)
+    if pairs is not None:
+        found = any(_wants(claim, pair) for claim in claims for pair in pairs)
+    else:
+        ready = bool(txn.first(Place.READY, rank.LAST, 1))
+        found = ready and any(_has_ready(txn, claim) for claim in claims)
+    return Prospects(found, next_ms, rest_ms)
+
+
+def _ready_pairs(txn: ReadTxn) -> list[tuple[str, str]] | None:
+    """The tenants' tasks that have READY jobs and are not paused, where a store knows them all by now."""
+    known = getattr(txn, "ready_pairs", None)
+    pairs: list[tuple[str, str]] | None = known() if known is not None else None
+    if not pairs:
+        return pairs
+    passing = tuple((tenant, task) for tenant, task, domain in pauses(txn) if domain is None)
+    return [pair for pair in pairs if not is_passed(pair, passing)]
+
+
+def _wants(claim: c.Claim, pair: tuple[str, str]) -> bool:
+    tenant, task = pair
+    return (
+        (claim.tenant is None or claim.tenant == tenant)
+        and (claim.tenants is None or tenant in claim.tenants)
+        and (claim.tasks is None or task in claim.tasks)
+        and (claim.glob is None or matches(claim.glob, task))
+    )
 
 
 def _rest_at(txn: ReadTxn, site: Site) -> int | None:

@@ -2,7 +2,7 @@
 
     run      fn(RedisTxn) reads and decides ▶ one script checks all that was read, and writes all or nothing
              ▶ (durability=replicated: wait for the replicas); again if somebody else was faster
-    read     fn(RedisLists), again if anybody committed between its questions
+    read     fn(RedisView), again if anybody committed between its questions
 
 Nothing is locked: batches run side by side, and of two that meet the later begins anew. How that is done, and
 what a crash between any two steps leaves, is in docs/decisions/0009.
@@ -12,28 +12,31 @@ import base64
 import random
 import secrets
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from time import sleep
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from ..core.errors import BadInput, Conflict, Contended, HoldfastError, StoreError, Unavailable, Unsettled
 from .clock import Clock, monotonic_s
 from .contract import ReadTxn, Txn
+from .redis_blind import BlindTxn, Forms
 from .redis_calm import Calm
 from .redis_commit import Commit
 from .redis_faults import FAULTS, Lost, faults, is_lost
 from .redis_keys import Keys
 from .redis_lane import LANE_MS, Lane, Lanes
-from .redis_link import COMMIT, SETTLE, link_to
-from .redis_lists import NOTICE, RedisLists
+from .redis_link import COMMIT, SETTLE, Words, link_to
 from .redis_open import Server, check_layout, check_server, is_replicated, look, waiting_words
 from .redis_presence import Presence
 from .redis_report import complaints, particulars
+from .redis_time import Time
 from .redis_txn import Behind, Mine, RedisTxn
 from .redis_url import parse
+from .redis_view import RedisView
 from .redis_wake import Wake
 
 T = TypeVar("T")
+V = TypeVar("V", RedisTxn, RedisView)
 
 # How long a batch waits for a server that went away.
 PATIENCE_S = 30.0
@@ -44,10 +47,6 @@ CONFLICT_NAP_S, LONGEST_CONFLICT_NAP_S = 0.001, 0.02
 FIRST_NAP_S, LONGEST_NAP_S = 0.02, 0.5
 # How often a view is looked at anew because somebody committed meanwhile; then it is taken as it is.
 LOOKS = 5
-# How long the server's clock is reckoned from what it last said.
-CLOCK_TRUSTED_S = 30.0
-# A moment that is ahead of us by no more than this comes from how exactly clocks are asked.
-CLOCK_SLACK_MS = 1_000
 REPLICAS_MS = 10_000
 # So many jobs that we wrote are remembered.
 MINE = 10_000
@@ -70,9 +69,9 @@ class RedisStore:
         self._server: Server | None = None
         self._was_open = False
         self._closed = False
-        # What the server's clock said last, and when that was by ours.
-        self._heard: tuple[int, float] | None = None
+        self._time = Time(clock)
         self._calm = Calm(self._keys)
+        self._forms = Forms(self._keys)
         self._mine: Mine = {}
         # What stood on the door when it was last looked at.
         self._notice: bytes | None = None
@@ -91,7 +90,7 @@ class RedisStore:
                 server = look(self._link, self._keys)
                 self._check(server)
                 check_layout(self._link, self._keys, self.address)
-                self._heard = (server.now_ms, monotonic_s())
+                self._time.heard(server.now_ms)
                 if not self._was_open:
                     self._wake.opened(server.tick)
                 self._server, self._was_open = server, True
@@ -112,6 +111,17 @@ class RedisStore:
         """Call `fn` as one atomic batch, which is as durable as was asked for when this returns."""
         return self._patiently(lambda tries, timed: self._attempt(fn, careful=tries > 0, timed=timed))
 
+    def run_blindly(self, fn: Callable[[Txn], T]) -> T:
+        """The same for a batch that most likely only adds: it costs half as much.
+
+        Where it does anything else all the same it is done again by `run`.
+        """
+        return self._patiently(
+            lambda tries, timed: (
+                self._attempt(fn, careful=True, timed=timed) if tries else self._attempt_blindly(fn)
+            )
+        )
+
     def _patiently(self, attempt: Callable[[int, bool], T]) -> T:
         """Try until it is done, or it is clear that it cannot be."""
         until_s, tries, nap_s, timed = monotonic_s() + self._patience_s, 0, FIRST_NAP_S, self._clock is None
@@ -122,7 +132,7 @@ class RedisStore:
             except Conflict as error:
                 tries += 1
                 if isinstance(error, Behind):
-                    timed = timed and self._caught_up(error.at_ms)
+                    timed = timed and self._time.caught_up(error.at_ms, self._asked_ms)
                 if tries >= TRIES or monotonic_s() >= until_s:
                     text = f"a batch was done {tries} times, and each time something had changed ({error})"
                     raise Contended(f"{self.address.shown}: {text}") from None
@@ -153,40 +163,60 @@ class RedisStore:
         how = {"careful": careful, "timed": timed}
         txn = RedisTxn(self._link, self._keys, self.now_ms(), mine=self._mine, calm=self._calm, **how)
         txn.believed = self._notice
-        lane = self._lanes.take()
         try:
-            result = fn(txn)
-            self._commit(txn, lane)
-            door = txn.seen.records.get(NOTICE, self._notice)
-            self._notice = txn.draft.records.get(NOTICE, door)
-        except BaseException as error:
+            result = _decided(fn, txn)
+            with self._lanes.one() as lane:
+                self._commit(txn, lane)
+        except BaseException:
             self._give_back(txn)
-            if txn.believes and isinstance(error, HoldfastError):
-                # Perhaps for what is no longer on the door.
-                raise Conflict("look again") from None
             raise
-        finally:
-            self._lanes.give(lane)
+        self._notice = txn.door
+        return result
+
+    def _attempt_blindly(self, fn: Callable[[Txn], T]) -> T:
+        self._open()
+        self._presence.keep()
+        txn = BlindTxn(self._keys, self.now_ms(), self._notice)
+        result = _decided(fn, cast(RedisTxn, txn))
+        with self._lanes.one() as lane:
+            keys, plan = txn.commit(lane.key, _stamp(), self._forms)
+            self._send(keys, plan, lane, tells=txn.tells)
         return result
 
     def _commit(self, txn: RedisTxn, lane: Lane) -> None:
-        stamp = base64.b64encode(secrets.token_bytes(9))
-        commit = Commit(txn, lane=lane.key, stamp=stamp, at_ms=txn.now_ms)
-        plan, writes = commit.plan.words_of_it(), commit.plan.writes_anything
-        if not writes and txn.trips < 2 and not txn.believes:
+        commit = Commit(txn, lane=lane.key, stamp=_stamp(), at_ms=txn.now_ms)
+        writes = commit.plan.writes_anything
+        if not writes and txn.confirmed() and txn.trips < 2 and not txn.believes:
             return
-        numbers, lane.open = (lane.next(), lane.last), not writes
-        words = COMMIT.words(commit.plan.keys, *numbers, LANE_MS, b"0" if writes else b"1", *plan)
-        reply = self._sent([*commit.bodies, words], lane, writes=writes)
-        lane.open = reply != b"LANE"
-        if reply not in (b"OK", b"DONE"):
-            raise Conflict(_named(reply))
+        # All keys are known once the words are.
+        words, keys = commit.plan.words_of_it(), commit.plan.keys
+        self._send(keys, words, lane, before=commit.bodies, writes=writes, tells=txn.tells)
         # From here on nothing is to be given back.
         txn.taken.clear()
         if writes:
+            self._remember(commit)
+
+    def _send(
+        self,
+        keys: list[bytes],
+        plan: list[Any],
+        lane: Lane,
+        *,
+        tells: bool,
+        writes: bool = True,
+        before: Sequence[Words] = (),
+    ) -> None:
+        """Send a plan, and what is to be written before it: all of it is done when this returns."""
+        numbers, lane.open = (lane.next(), lane.last), not writes
+        how = (LANE_MS, b"0" if writes else b"1", self._keys.channel, self._wake.name if tells else b"")
+        words = COMMIT.words(keys, *numbers, *how, *plan)
+        reply = self._sent([*before, words], lane, writes=writes)
+        lane.open = reply != b"LANE"
+        if reply not in (b"OK", b"DONE"):
+            raise Conflict(_named(reply))
+        if writes:
             lane.last = numbers[0]
             self._calm.wrote()
-            self._remember(commit)
 
     def _sent(self, commands: list[Any], lane: Lane, *, writes: bool) -> Any:
         """Send a commit; one whose reply was lost is settled by looking."""
@@ -245,15 +275,17 @@ class RedisStore:
 
     def read(self, fn: Callable[[ReadTxn], T]) -> T:
         """Call `fn` on the store as it is now, again if somebody commits between its questions."""
-        return self._patiently(lambda _tries, _timed: self._look(fn))
+        return self._patiently(lambda tries, _timed: self._look(fn, careful=tries > 0))
 
-    def _look(self, fn: Callable[[ReadTxn], T]) -> T:
+    def _look(self, fn: Callable[[ReadTxn], T], *, careful: bool) -> T:
         self._open()
         for left in reversed(range(LOOKS)):
-            txn = RedisLists(self._link, self._keys, self.now_ms())
-            before = self._link.call(b"GET", self._keys.tick)
-            result = fn(txn)
-            if txn.trips < 2 or not left or self._link.call(b"GET", self._keys.tick) == before:
+            view = RedisView(self._link, self._keys, self.now_ms(), calm=self._calm)
+            if not careful:
+                view.believe(self._notice)
+            result = _decided(fn, view)
+            self._notice = view.door()
+            if view.is_of_one_moment or not left:
                 break
         return result
 
@@ -265,43 +297,25 @@ class RedisStore:
             needed="absent: Redis has no transactions to join; use SQLite or PostgreSQL for connection=",
         )
 
-    # Time
-
     def now_ms(self) -> int:
         """The server's clock, by which all machines agree; asked for now and then, reckoned between."""
-        if self._clock is not None:
-            return self._clock()
-        heard = self._heard
-        if heard is None or monotonic_s() - heard[1] > CLOCK_TRUSTED_S:
-            try:
-                with faults(self.address):
-                    self._open()
-                    heard = self._heard = (self._asked_ms(), monotonic_s())
-            except Unavailable:
-                if heard is None:
-                    raise
-        return heard[0] + int((monotonic_s() - heard[1]) * 1000)
+        return self._time.now_ms(self._asked_ms)
 
     def _asked_ms(self) -> int:
-        seconds, micros = self._link.call(b"TIME")
-        return int(seconds) * 1000 + int(micros) // 1000
-
-    def _caught_up(self, at_ms: int) -> bool:
-        """Ask for the time anew; whether it is now what somebody else took it for, or near enough."""
         with faults(self.address):
-            self._heard = (self._asked_ms(), monotonic_s())
-        ahead_ms = at_ms - self.now_ms()
-        if 0 < ahead_ms <= CLOCK_SLACK_MS:
-            self._heard = (at_ms, monotonic_s())
-        # Else the server's clock was set back, and what lies ahead must not hold us up.
-        return ahead_ms <= CLOCK_SLACK_MS
+            self._open()
+            seconds, micros = self._link.call(b"TIME")
+        return int(seconds) * 1000 + int(micros) // 1000
 
     # Waiting
 
     def wait(self, timeout_s: float) -> bool:
         """Sleep until told by another store of this prefix, interrupted, or until somebody has committed."""
         self._presence.keep()
-        return self._closed or self._wake.wait(timeout_s)
+        woken = self._closed or self._wake.wait(timeout_s)
+        if woken:
+            self._calm.told()
+        return woken
 
     def notify(self) -> None:
         """Wake the other stores of this prefix that wait."""
@@ -351,6 +365,22 @@ class RedisStore:
     def __del__(self) -> None:
         if not getattr(self, "_closed", True):
             self._link.close()
+
+
+def _stamp() -> bytes:
+    """The mark of a commit."""
+    return base64.b64encode(secrets.token_bytes(9))
+
+
+def _decided(fn: Callable[[V], T], view: V) -> T:
+    """What `fn` makes of a batch or a view; where it refuses for what is only believed it is asked again."""
+    try:
+        return fn(view)
+    except HoldfastError:
+        if view.believes:
+            # Perhaps for what is no longer on the door.
+            raise Conflict("look again") from None
+        raise
 
 
 def _named(reply: Any) -> str:

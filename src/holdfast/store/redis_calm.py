@@ -1,7 +1,8 @@
 """What an idle process need not ask again: while nobody commits, all is as it was when it last looked.
 
 Every commit counts `tick` up. One who comes by every few seconds, to see whether there is anything to do,
-asks for that alone, and where it has not moved goes by what it saw before.
+asks for that alone, and where it has not moved goes by what it saw before. So does one who waits for jobs,
+was told of a commit, and has looked before he claims.
 """
 
 from typing import Any, NamedTuple
@@ -13,6 +14,8 @@ from .redis_link import Words
 
 # A store that has written nothing for so long is idle.
 IDLE_S = 2.0
+# What was seen is worth asking whether it is still so, of one who is at work, for so long.
+FRESH_S = 0.1
 # What upkeep reads whole each time; the first is that of the notice.
 KINDS = ("", "pause", "schedule", "chore", "worker")
 Heads = dict[bytes, list[tuple[int, bytes]]]
@@ -34,6 +37,7 @@ class Calm:
         self._keys = keys
         self._wrote_s = 0.0
         self.sight: Sight | None = None
+        self._asked_s = self._saw_s = self._told_s = 0.0
         rows = (keys.rows[Place.SCHEDULED], keys.in_process_queue, keys.expiring, keys.domains_due)
         self.orders = (*rows, keys.unique_lapses, keys.archive_ends)
 
@@ -42,12 +46,24 @@ class Calm:
         """Whether it has written nothing for a while."""
         return monotonic_s() - self._wrote_s > IDLE_S
 
+    @property
+    def is_fresh(self) -> bool:
+        """Whether it has looked just now, and since then written nothing and been told of nothing."""
+        since_s = max(self._wrote_s, self._told_s)
+        return self._saw_s > since_s and monotonic_s() - self._saw_s < FRESH_S
+
+    def told(self) -> None:
+        """Somebody else has committed: what was seen before that is not what there is."""
+        self._told_s = monotonic_s()
+
     def wrote(self) -> None:
         """It is at work."""
         self._wrote_s = monotonic_s()
 
     def words(self, count: int, few: int) -> list[Words]:
         """What asks for all of it."""
+        # What is seen is as old as the question.
+        self._asked_s = monotonic_s()
         asked: list[Words] = [(b"GET", self._keys.tick), (b"ZRANGE", self._keys.lanes, 0, few)]
         asked += [(b"ZRANGE", order, 0, count - 1, "WITHSCORES") for order in self.orders]
         for kind in KINDS:
@@ -60,6 +76,7 @@ class Calm:
         heads = {order: scored(flat) for order, flat in zip(self.orders, rest, strict=False)}
         pairs = rest[len(self.orders) :]
         kinds = dict(zip(KINDS, zip(pairs[::2], pairs[1::2], strict=True), strict=True))
+        self._saw_s = self._asked_s
         self.sight = Sight(tick, heads, lanes if len(lanes) <= few else None, kinds)
         return self.sight
 

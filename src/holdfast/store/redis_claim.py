@@ -133,10 +133,10 @@ class Taker:
         return always, {key: at for at, key in enumerate(always, start=1)}
 
     def _taken(self, reply: Any) -> tuple[list[Job], bool]:
-        rows, last, more = reply
+        names, raws, bodies, last, more = reply
         batch, jobs = self._batch, []
         batch.last_turn = max(batch.last_turn or 0, int(last))
-        for name, raw, data in rows:
+        for name, raw, data in zip(names, raws, bodies, strict=True):
             job_id = int(name)
             batch.taken.add(job_id)
             job = batch.see(job_id, raw)
@@ -235,7 +235,7 @@ class Taker:
     def _roster(self, tenants: list[str] | None) -> list[Pair] | None:
         """The pairs that have READY jobs; None: too many."""
         if (known := self._batch.roster) is not None:
-            pairs = [_pair(name) for name in known]
+            pairs = [pair_of(name) for name in known]
             return [pair for pair in pairs if tenants is None or pair[0] in tenants]
         spans = [(b"-", b"+")] if tenants is None else [_span(tenant) for tenant in tenants[:MOST_PAIRS]]
         limit = ("LIMIT", 0, MOST_PAIRS + 1)
@@ -243,10 +243,11 @@ class Taker:
         names = [name for row in rows for name in row]
         if len(names) > MOST_PAIRS or len(tenants or ()) > MOST_PAIRS:
             return None
-        return [_pair(name) for name in names]
+        return [pair_of(name) for name in names]
 
 
-def _pair(name: bytes) -> Pair:
+def pair_of(name: bytes) -> Pair:
+    """A tenant's task from the name of its lane."""
     tenant, _, task = name.decode().partition("\0")
     return tenant, task
 

@@ -1,7 +1,7 @@
 """From what a batch has seen and decided to what its commit checks and writes."""
 
+from collections import Counter
 from collections.abc import Callable
-from typing import Any
 
 from ..core.job import Body, Place
 from ..core.limits import Domain
@@ -29,7 +29,7 @@ class Commit:
         self.written: dict[int, Stamped | None] = {}
         steps: tuple[Callable[[], None], ...] = (
             *(self._check_jobs, self._check_names, self._jobs, self._astray, self._archive, self._bodies),
-            *(self._uniques, self._domains, self._records, self._counts, self._turns, self._logs),
+            *(self._uniques, self._domains, self._records, self._turns, self._logs),
         )
         for step in steps:
             step()
@@ -65,6 +65,7 @@ class Commit:
     def _jobs(self) -> None:
         plan, keys, txn = self.plan, self._keys, self._txn
         write, records = plan.words, plan.words("HSET", keys.jobs)
+        stand: Counter[tuple[str, str]] = Counter()
         for job_id, after in txn.draft.jobs.items():
             stamped = txn.seen.jobs.get(job_id)
             before = stamped.job if stamped is not None else None
@@ -81,21 +82,17 @@ class Commit:
                     write("ZADD", key).extend((score, name))
             if moved and keys.in_process_queue not in new:
                 write("ZREM", keys.in_process_queue).append(name)
-            self._lanes(before, -1)
-            self._lanes(after, 1)
+            for job, change in ((before, -1), (after, 1)):
+                if job is not None and job.place is Place.READY:
+                    stand[job.tenant, job.task] += change
             if after is not None:
                 records.extend((name, k.write_job(self._stamp, after)))
                 self.written[job_id] = Stamped(self._stamp, after)
             elif before is not None:
                 write("HDEL", keys.jobs).append(name)
                 self.written[job_id] = None
-
-    def _lanes(self, job: Any, change: int) -> None:
-        """The queues that have READY jobs, and the tenants, are known by counting them."""
-        if job is not None and job.place is Place.READY:
-            keys = self._keys
-            self.plan.tally(keys.lane_counts, keys.lanes, joined(job.tenant, job.task), change)
-            self.plan.tally(keys.tenant_counts, keys.tenants, job.tenant.encode(), change)
+        for pair, change in stand.items():
+            plan.stand(*pair, change)
 
     def _astray(self) -> None:
         """What was taken and not used, or was found astray, stands again where its record says."""
@@ -113,9 +110,9 @@ class Commit:
         for job_id, after in self._txn.draft.archive.items():
             name = member(job_id)
             if after is not None:
-                plan.write("HSET", keys.archive, name, k.write_job(self._stamp, after))
-                plan.write("ZADD", keys.archive_ids, 0, name)
-                plan.write("ZADD", keys.archive_ends, after.finished_at, name)
+                plan.words("HSET", keys.archive).extend((name, k.write_job(self._stamp, after)))
+                plan.words("ZADD", keys.archive_ids).extend((0, name))
+                plan.words("ZADD", keys.archive_ends).extend((after.finished_at, name))
             else:
                 plan.write("HDEL", keys.archive, name)
                 plan.write("ZREM", keys.archive_ids, name)
@@ -186,11 +183,6 @@ class Commit:
         for kind in changed - {*OF_JOBS}:
             plan.tally(keys.kinds, b"", kind.encode(), 1)
 
-    def _counts(self) -> None:
-        keys = self._keys
-        for key, change in self._txn.draft.counts.items():
-            self.plan.tally(keys.counts, b"", k.count_field(key), change)
-
     def _turns(self) -> None:
         plan, keys, txn = self.plan, self._keys, self._txn
         for order, names in txn.forgotten.items():
@@ -199,14 +191,7 @@ class Commit:
             plan.serve_lane(joined(tenant, task), task.encode(), keys.tasks(tenant), turn)
         for tenant, turn in txn.served_tenants.items():
             plan.serve_tenant(tenant.encode(), turn)
-        ready: dict[tuple[str, str], int] = {}
-        for key, change in txn.draft.counts.items():
-            if key.place is Place.READY:
-                ready[key.tenant, key.task] = ready.get((key.tenant, key.task), 0) + change
-        for (tenant, task), change in ready.items():
-            if change:
-                lane, tasks = joined(tenant, task), keys.tasks(tenant)
-                plan.turn(lane, tenant.encode(), task.encode(), tasks, change)
+        plan.count(txn.draft.counts)
 
     def _logs(self) -> None:
         plan, keys, draft = self.plan, self._keys, self._txn.draft

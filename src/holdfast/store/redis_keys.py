@@ -26,6 +26,8 @@ MOMENT_BYTES = 14
 INLINE_BYTES = 16 * 1024
 # What stands for it among the others.
 LARGE = b"L"
+# The names of so many queues are remembered: every job is asked for its own several times.
+QUEUES = 10_000
 # More than anything has.
 ALL = 1 << 40
 
@@ -55,7 +57,11 @@ class Keys:
         self.channel = self.base + b"news"
         for name in _FIXED:
             setattr(self, name, self.base + name.encode())
+        self._queues: dict[tuple[str, str, bool], bytes] = {}
         self.rows = {place: self.base + name for place, name in _ROWS.items()}
+        # What commit.lua knows by its place, after the lane of the one who commits.
+        turns = (self.ready_counts, self.turn_tenants, self.rest_tenants, self.rest_lanes)
+        self.of_every_plan = (self.tick, *turns, self.jobs, self.archive, self.data)
 
     jobs: bytes
     archive: bytes
@@ -88,8 +94,14 @@ class Keys:
 
     def queue(self, tenant: str, task: str, *, mock: bool = False) -> bytes:
         """The READY jobs of a tenant's task by rank: a worker queue."""
-        name = f"{'mock' if mock else 'job'}_queue_{task}"
-        return self.base + (f"tenant:{quote(tenant, safe='')}:{name}" if tenant else name).encode()
+        found = self._queues.get((tenant, task, mock))
+        if found is None:
+            name = f"{'mock' if mock else 'job'}_queue_{task}"
+            found = self.base + (f"tenant:{quote(tenant, safe='')}:{name}" if tenant else name).encode()
+            if len(self._queues) >= QUEUES:
+                self._queues = {}
+            self._queues[tenant, task, mock] = found
+        return found
 
     def everyone(self, *, mock: bool) -> bytes:
         """All READY jobs by rank; mocked ones apart."""

@@ -8,6 +8,8 @@ however often it is sent, and one that is still on its way when its lane is cut 
 import os
 import secrets
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from .redis_keys import Keys
 
@@ -41,16 +43,20 @@ class Lanes:
         self._lock = threading.Lock()
         self._pid = os.getpid()
 
-    def take(self) -> Lane:
-        """A lane for one commit."""
+    @contextmanager
+    def one(self) -> Iterator[Lane]:
+        """A lane for one commit; one of which nobody knows what became of its commit is not used again."""
+        lane = self._take()
+        try:
+            yield lane
+        finally:
+            if lane.open:
+                with self._lock:
+                    self._free.append(lane)
+
+    def _take(self) -> Lane:
         with self._lock:
             if self._pid != os.getpid():
                 # A fork's child: these are its parent's, whose next numbers would be taken for ours.
                 self._pid, self._free = os.getpid(), []
             return self._free.pop() if self._free else Lane(self._keys)
-
-    def give(self, lane: Lane) -> None:
-        """Its commit is done, or nothing was sent."""
-        if lane.open:
-            with self._lock:
-                self._free.append(lane)

@@ -243,7 +243,8 @@ class Clustered(Link):
 def _packed(connection: Any, commands: Sequence[Words]) -> Any:
     if hiredis is None:
         return connection.pack_commands(commands)
-    return [hiredis.pack_command(tuple(words)) for words in commands]
+    # All in one: the connection would send each by itself.
+    return [b"".join([hiredis.pack_command(tuple(words)) for words in commands])]
 
 
 def _reply(connection: Any) -> Any:

@@ -12,7 +12,7 @@ from ..core.limits import DomainKey
 from . import redis_keys as k
 from . import turns
 from .contract import CountKey, JobFilter, Moments, Waiting, WaitingQuery
-from .redis_calm import Heads, scored
+from .redis_calm import Heads, Sight, scored
 from .redis_draft import Stamped
 from .redis_keys import member
 from .redis_link import PAGE, Words
@@ -297,6 +297,13 @@ class RedisReads(RedisNames):
             self._look(orders, HEADS + len(self.draft.jobs) + len(self.draft.domains))
             firsts = [self._first_of(order) for order in orders]
         return Moments(*(None if first >= rank.LAST else first for first in firsts))
+
+    def go_by(self, sight: Sight) -> None:
+        """What was seen at once is what is known."""
+        self._heads, self._looked_at, self.roster = dict(sight.heads), HEADS, sight.roster
+        for kind, (version, found) in sight.kinds.items():
+            if kind not in self.seen.kinds:
+                self.see_kind(kind, version, found)
 
     def _look(self, orders: Sequence[bytes], count: int) -> None:
         words: list[Words] = [(b"ZRANGE", order, 0, count - 1, "WITHSCORES") for order in orders]

@@ -8,14 +8,19 @@
 --       4 turn_tenants     sorted   tenants with READY jobs by their turn
 --       5 rest_tenants     sorted   those without, who are remembered
 --       6 rest_lanes       sorted   the same of lanes
---       7 …                whatever else the plan names, by its place here
+--       7 jobs             hash     id ▸ stamp, record
+--       8 archive          hash     the same of those in the archive
+--       9 data             hash     id ▸ body
+--      10 …                whatever else the plan names, by its place here
 -- ARGV  1 number  2 the number before, "" for none  3 how long the lane is remembered, ms  4 1: only look
---       5 … the plan: of each part how many there are, and then these, with how many words they have
+--       5 channel  6 what is said there once all is done, "": nothing
+--       7 … the plan: of each part how many there are, and then these, with how many words they have
 --
 --   checks   sort key count fields… expected…   sort 1: values begin with what is expected · 2: are equal to it ·
 --                                               3: are not there, and nothing is expected ·
 --                                               4: an order has as many members as expected, of one field ""
 --   staged   from to                            a body that was written before, and now belongs to somebody
+--   births   orders count (order rank)… ids… records… bodies…   jobs that come, if there are none with their ids
 --   gone     key                                that is to go
 --   writes   command key count words…
 --   tallies  hash roster count (field difference)…   what comes to zero goes, from the roster (0: none) too
@@ -37,7 +42,7 @@ if not only_look and (number or '') ~= ARGV[2] then
   return 'LANE'
 end
 
-local at = 4
+local at = 6
 local function word()
   at = at + 1
   return ARGV[at]
@@ -57,6 +62,29 @@ local function is_so(sort, value, expected)
     return string.sub(value, 1, #expected) == expected
   end
   return value == expected
+end
+
+-- Writes jobs that come together: their records and bodies, and in which orders they stand.
+local function bear(at, orders, from, born)
+  for first = 1, born, MOST / 2 do
+    local last = math.min(first + MOST / 2 - 1, born)
+    local records, bodies = {}, {}
+    for n = first, last do
+      local id = ARGV[from + n]
+      records[#records + 1], bodies[#bodies + 1] = id, id
+      records[#records + 1], bodies[#bodies + 1] = ARGV[from + born + n], ARGV[from + 2 * born + n]
+    end
+    redis.call('HSET', KEYS[7], unpack(records))
+    redis.call('HSET', KEYS[9], unpack(bodies))
+    for order = at + 1, at + 2 * orders, 2 do
+      local ranks = {}
+      for n = first, last do
+        ranks[#ranks + 1] = ARGV[order + 1]
+        ranks[#ranks + 1] = ARGV[from + n]
+      end
+      redis.call('ZADD', KEYS[tonumber(ARGV[order])], unpack(ranks))
+    end
+  end
 end
 
 for _ = 1, count() do
@@ -86,7 +114,27 @@ for n = 1, count() do
     return staged[n][1]
   end
 end
+local births = {}
+for n = 1, count() do
+  local orders, born = count(), count()
+  local from = at + 2 * orders
+  births[n] = {at, orders, from, born}
+  for first = 1, born, MOST do
+    local last = math.min(first + MOST - 1, born)
+    for table = 7, 8 do
+      for id, value in ipairs(redis.call('HMGET', KEYS[table], unpack(ARGV, from + first, from + last))) do
+        if value then
+          return KEYS[table] .. ' ' .. ARGV[from + first + id - 1]
+        end
+      end
+    end
+  end
+  at = from + 3 * born
+end
 -- From here on nothing can fail.
+for _, one in ipairs(births) do
+  bear(unpack(one))
+end
 for _ = 1, count() do
   redis.call('UNLINK', key())
 end
@@ -158,4 +206,8 @@ end
 
 redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[3])
 redis.call('INCR', KEYS[2])
+if ARGV[6] ~= '' then
+  -- A hint: one who may not speak there has committed all the same.
+  redis.pcall('PUBLISH', ARGV[5], ARGV[6])
+end
 return 'OK'

@@ -9,16 +9,17 @@
 -- ARGV  1 until, ms  2 limit  3 …  id, its queue, the order of all that it is part of
 --
 -- Replies  as claim.lua
-local rows = {}
+local taken, records, bodies = {}, {}, {}
 for at = 3, #ARGV, 3 do
-  if #rows >= tonumber(ARGV[2]) then
+  if #taken >= tonumber(ARGV[2]) then
     break
   end
   local id, queue, all = ARGV[at], KEYS[tonumber(ARGV[at + 1])], KEYS[tonumber(ARGV[at + 2])]
   if redis.call('ZREM', all, id) == 1 then
     redis.call('ZREM', queue, id)
     redis.call('ZADD', KEYS[1], ARGV[1], id)
-    rows[#rows + 1] = {id, redis.call('HGET', KEYS[2], id), redis.call('HGET', KEYS[3], id)}
+    local n = #taken + 1
+    taken[n], records[n], bodies[n] = id, redis.call('HGET', KEYS[2], id), redis.call('HGET', KEYS[3], id)
   end
 end
 local last = 0
@@ -26,4 +27,4 @@ for key = 4, 5 do
   local top = redis.call('ZREVRANGE', KEYS[key], 0, 0, 'WITHSCORES')
   last = math.max(last, tonumber(top[2] or 0))
 end
-return {rows, last, 0}
+return {taken, records, bodies, last, 0}
