@@ -34,11 +34,15 @@ ASKED = [
     ),
     ("domains", (texts([""]), raws([b"d"])), ["domains_pkey"]),
     ("find_unique", (texts([""]), texts(["t"]), raws([b"k"])), ["uniques_pkey"]),
-    ("remove", {"ids": numbers([1]), "versions": numbers([1])}, ["jobs_pkey", "data_pkey", "results_pkey"]),
+    (
+        "remove",
+        {"ids": numbers([1]), "versions": numbers([1])},
+        ["jobs_pkey", "data_apart_pkey", "results_pkey"],
+    ),
     (
         "purge",
         {"before": 1, "tenant": None, "limit": 5},
-        ["archive_ended", "archive_pkey", "data_pkey", "results_pkey"],
+        ["archive_ended", "archive_pkey", "data_apart_pkey", "results_pkey"],
     ),
 ]
 

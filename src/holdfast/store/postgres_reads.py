@@ -70,9 +70,10 @@ class PostgresReads(PostgresLists):
 
     def bodies(self, ids: Collection[int], *, result: bool = False) -> dict[int, Body]:
         """The data of jobs, or their results."""
-        if not ids:
-            return {}
-        rows = self.link.rows(self.sql["results" if result else "data"], (numbers(ids),))
+        return self._bodies("results" if result else "data", ids)
+
+    def _bodies(self, name: str, ids: Collection[int]) -> dict[int, Body]:
+        rows = self.link.rows(self.sql[name], {"ids": numbers(ids)}) if ids else []
         return {id: body if raw is None else raw for id, body, raw in rows}
 
     def children(

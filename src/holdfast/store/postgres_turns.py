@@ -4,6 +4,7 @@
 """
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
 from ..core.job import Job
 from . import turns
@@ -84,8 +85,8 @@ class PostgresTurns:
 
         Who adds to some locks them, shared, all in order; who may have emptied one tries for its own.
         """
-        lanes = {pair: self._lock("lane", *pair) for pair in pairs}
-        tenants = {pair: self._lock("tenant", pair[0]) for pair in pairs}
+        lanes = {pair: _lock(self._schema, "lane", *pair) for pair in pairs}
+        tenants = {pair: _lock(self._schema, "tenant", pair[0]) for pair in pairs}
         filled = [pair for pair, change in pairs.items() if change > 0]
         return {
             "locks": numbers(sorted({lock[pair] for lock in (lanes, tenants) for pair in filled})),
@@ -96,5 +97,10 @@ class PostgresTurns:
             "tenant_locks": numbers(tenants.values()),
         }
 
-    def _lock(self, sort: str, *what: str) -> int:
-        return lock_number(self._schema, sort, *what)
+    def locks(self, pair: turns.Pair) -> list[int]:
+        """The locks of a lane and its tenant, in order."""
+        return sorted((_lock(self._schema, "lane", *pair), _lock(self._schema, "tenant", pair[0])))
+
+
+# The same few are asked for all the time.
+_lock = lru_cache(maxsize=4096)(lock_number)

@@ -9,7 +9,7 @@ until the commit, and nobody drops or makes it meanwhile.
 
 import secrets
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -20,12 +20,14 @@ from ..core.job import Body, Job, Place, size_of
 from ..core.limits import Domain, DomainKey
 from ..core.unique import Unique, UniqueKey
 from .contract import ClaimQuery, CountKey, LogRow, Turn
-from .form import encode, rest_of, rest_parts
+from .form import encode
 from .postgres_claim import Taker
 from .postgres_link import Link
 from .postgres_locks import Locks
 from .postgres_reads import PostgresReads
-from .postgres_sql import COLUMNS, lock_number, numbers, raws, switches, texts
+from .postgres_rows import alike, columns, kept
+from .postgres_rows import bodies as as_arrays
+from .postgres_sql import lock_number, numbers, raws, texts
 from .turns import Pair
 
 # How many domains are remembered to have a record, and so are locked exclusively at once.
@@ -35,8 +37,6 @@ REMEMBERED = 10_000
 OF_JOBS = ("steps", "job_log")
 # Records of which each is changed by itself, and often: locked one by one. All of them are seldom read.
 ONE_BY_ONE = ("log", "progress")
-
-_ARRAYS: dict[str, Callable[[Any], str]] = {"boolean": switches, "text": texts, "bytea": raws}
 
 
 class PostgresTxn(PostgresReads):
@@ -53,8 +53,14 @@ class PostgresTxn(PostgresReads):
         limited: set[DomainKey],
         notice: bytes | None,
         careful: bool = False,
+        blind: bool = False,
     ) -> None:
         super().__init__(link, sql, now_ms, schema=schema, notice=notice)
+        self._blind = blind
+        # What a batch that reads nothing adds, group by group: told with its counts, perhaps as one call.
+        self._born: list[dict[str, Any]] = []
+        # The data of what was claimed, where it stands beside the job; None: it is kept apart.
+        self._beside: dict[int, Body | None] = {}
         self._limited = limited
         self._careful = careful
         self._locks = locks
@@ -117,6 +123,15 @@ class PostgresTxn(PostgresReads):
         elif kind not in OF_JOBS:
             self._locks.take({whole: exclusive})
 
+    def bodies(self, ids: Collection[int], *, result: bool = False) -> dict[int, Body]:
+        """The data of jobs, or their results; what came along with a claim is at hand."""
+        if result or not self._beside:
+            return super().bodies(ids, result=result)
+        found = {id: body for id in ids if (body := self._beside.get(id)) is not None}
+        apart = [id for id in ids if id in self._beside and id not in found]
+        rest = [id for id in ids if id not in self._beside]
+        return found | self._bodies("data_apart", apart) | self._bodies("data", rest)
+
     # Jobs
 
     def insert(self, rows: Sequence[tuple[Job, Body]]) -> set[int]:
@@ -126,10 +141,10 @@ class PostgresTxn(PostgresReads):
         self.wrote = True
         self._put([job for job, _ in rows])
         ids = [job.id for job, _ in rows]
-        body, raw = _bodies([data for _, data in rows])
-        values = _columns([job for job, _ in rows]) | {"body": body, "raw": raw}
+        values = columns([job for job, _ in rows]) | as_arrays([data for _, data in rows])
         if not self._careful:
-            self.link.change(self.sql["insert"], values)
+            if self.link.change(self.sql["insert"], values) != len(ids):
+                raise Conflict("an archived job has one of these ids")
             return set()
         added = self.link.value(self.sql["insert_carefully"], values | {"count": len(ids)})
         left = Counter(ids)
@@ -144,17 +159,21 @@ class PostgresTxn(PostgresReads):
             return set()
         self.wrote = True
         self._put([template])
-        values: dict[str, Any] = dict(zip(COLUMNS, _row(template), strict=True))
-        values["head"], values["middle"], values["tail"] = rest_parts(template)
-        values["bodies"], values["raws"] = _bodies([data for _, data in rows])
-        self.link.later(self.sql["bear"], values | {"ids": numbers(id for id, _ in rows)})
+        self._born.append(alike(template, rows))
+        if not self._blind:
+            self._tell_born()
         return set()
+
+    def _tell_born(self) -> None:
+        for values in self._born:
+            self.link.later(self.sql["bear"], values)
+        self._born.clear()
 
     def swap(self, jobs: Sequence[Job]) -> None:
         """Replace each job by its next version."""
         self._put(jobs)
         # By id, as they are locked.
-        if jobs and self._write("swap", _columns(sorted(jobs, key=lambda job: job.id))) != len(jobs):
+        if jobs and self._write("swap", columns(sorted(jobs, key=lambda job: job.id))) != len(jobs):
             raise Conflict(f"not all of {len(jobs)} jobs are of the version before")
 
     def _put(self, jobs: Sequence[Job]) -> None:
@@ -180,17 +199,7 @@ class PostgresTxn(PostgresReads):
         if not keep:
             self._delete("remove", expected, {})
             return
-        kept = {
-            "finished": numbers(job.finished_at for job in jobs),
-            "parents": numbers(job.parent_id for job in jobs),
-            "tenants": texts(job.tenant for job in jobs),
-            "tasks": texts(job.task for job in jobs),
-            "states": texts(job.state.value for job in jobs),
-            "schedules": texts(job.schedule for job in jobs),
-            "domains": raws(job.domain for job in jobs),
-            "records": texts(encode(job).decode() for job in jobs),
-        }
-        self._delete("archive", expected, kept)
+        self._delete("archive", expected, kept(jobs))
 
     def _delete(self, name: str, expected: list[tuple[int, int]], values: dict[str, str]) -> None:
         if not expected:
@@ -215,12 +224,15 @@ class PostgresTxn(PostgresReads):
     def put_bodies(self, bodies: Mapping[int, Body], *, result: bool = False) -> None:
         """Write or replace data or results."""
         if bodies:
-            values = (numbers(bodies), *_bodies(list(bodies.values())))
+            values = {"ids": numbers(bodies)} | as_arrays(list(bodies.values()))
             self._write("put_results" if result else "put_data", values)
+            if not result:
+                for job_id in bodies:
+                    self._beside.pop(job_id, None)
 
     def claim(self, query: ClaimQuery) -> list[Job]:
         """Lease the first jobs that match."""
-        jobs = Taker(self.link, self.sql, query, self.starts).take()
+        jobs = Taker(self.link, self.sql, query, self.starts, self._beside).take()
         if jobs:
             self.wrote = True
             self.starts.put(Place.RUNNING, rank.lease(query.lease_until))
@@ -292,10 +304,18 @@ class PostgresTxn(PostgresReads):
                 ready[pair] = ready.get(pair, 0) + change
         self.wrote = True
         tenants, tasks, places, states, by = zip(*rows, strict=True)
+        self.appended += len(rows)
+        if len(self._born) == 1 and len(rows) == 1:
+            (born,) = self._born
+            self._born.clear()
+            first, second = self.turns.locks(*ready) if ready else (None, None)
+            alone = {"state": states[0], "first_lock": first, "second_lock": second} | self._marked()
+            self.link.alone(self.sql["add_alike"], born | alone)
+            return
+        self._tell_born()
         values = {"tenants": texts(tenants), "tasks": texts(tasks), "places": numbers(places)}
         values |= {"states": texts(states), "numbers": numbers(by)} | self.turns.counted(ready)
         self.link.later(self.sql["settle"], values | self._marked())
-        self.appended += len(rows)
 
     def _marked(self) -> dict[str, Any]:
         self.mark = secrets.randbits(63)
@@ -315,7 +335,8 @@ class PostgresTxn(PostgresReads):
         if not rows:
             return
         places, keys, bodies = zip(*rows, strict=True)
-        values = (log, numbers(places), raws(keys), *_bodies(bodies))
+        text, raw = as_arrays(bodies).values()
+        values = (log, numbers(places), raws(keys), text, raw)
         if self._write("append_log", values) != len(rows):
             raise Conflict(f"not all of {len(rows)} indexes of the log {log} are free")
         if keyed := [(row.key, row.at) for row in rows if row.key is not None]:
@@ -341,46 +362,6 @@ class PostgresTxn(PostgresReads):
 
     def leave_mark(self) -> None:
         """Leave a mark, if anything was written, by which it can be seen whether this was committed."""
+        self._tell_born()
         if self.wrote and not self.mark:
             self.link.later(self.sql["mark"], self._marked())
-
-
-def _row(job: Job) -> tuple[Any, ...]:
-    """A job in the order of the columns."""
-    return (
-        job.id,
-        job.tenant,
-        job.task,
-        int(job.place),
-        job.rank,
-        job.version,
-        job.owner,
-        job.lease_until,
-        job.started_at,
-        job.claim,
-        job.mock,
-        job.lapsed,
-        bool(job.retry_after),
-        job.ended.value if job.ended else "",
-        job.expires_at,
-        job.parent_id,
-        job.domain,
-        job.schedule,
-        rest_of(job),
-    )
-
-
-def _columns(jobs: Sequence[Job]) -> dict[str, Any]:
-    """Jobs as arrays, one for each column."""
-    columns = zip(*map(_row, jobs), strict=True)
-    return {
-        name: _ARRAYS.get(kind, numbers)(values)
-        for (name, kind), values in zip(COLUMNS.items(), columns, strict=True)
-    }
-
-
-def _bodies(bodies: Sequence[Body]) -> tuple[str, str]:
-    """Bodies as two arrays: text in one, bytes in the other, which is empty where all are text."""
-    raw = [body if isinstance(body, bytes) else None for body in bodies]
-    text = texts(body if isinstance(body, str) else None for body in bodies)
-    return text, raws(raw) if any(body is not None for body in raw) else "{}"

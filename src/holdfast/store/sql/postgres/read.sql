@@ -59,11 +59,19 @@ SELECT '[' || string_agg(record, ',') || ']' FROM (
     SELECT record FROM {schema}.archive WHERE id = ANY(%s::bigint[]) ORDER BY id {lock}
 ) AS found
 
+-- Beside the job, where it is small, or apart.
 -- name: data
-SELECT id, body, raw FROM {schema}.data WHERE id = ANY(%s::bigint[])
+SELECT id, body, raw FROM {schema}.jobs
+WHERE id = ANY(%(ids)s::bigint[]) AND (body IS NOT NULL OR raw IS NOT NULL)
+UNION ALL SELECT id, body, raw FROM {schema}.archive
+WHERE id = ANY(%(ids)s::bigint[]) AND (body IS NOT NULL OR raw IS NOT NULL)
+UNION ALL SELECT id, body, raw FROM {schema}.data_apart WHERE id = ANY(%(ids)s::bigint[])
+
+-- name: data_apart
+SELECT id, body, raw FROM {schema}.data_apart WHERE id = ANY(%(ids)s::bigint[])
 
 -- name: results
-SELECT id, body, raw FROM {schema}.results WHERE id = ANY(%s::bigint[])
+SELECT id, body, raw FROM {schema}.results WHERE id = ANY(%(ids)s::bigint[])
 
 -- name: records
 SELECT name, value FROM {schema}.records WHERE kind = %s
