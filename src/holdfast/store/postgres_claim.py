@@ -51,6 +51,8 @@ class Taker:
         self._link, self._sql, self._query, self._starts = link, sql, query, starts
         # Where the data of what is taken is put; None: it is kept apart from the job.
         self._beside = beside
+        # The newest turn, and those of the lane and the tenant that had this one, if it was one of each.
+        self.newest: tuple[int, int | None, int | None] = (0, None, None)
         low, high = _ranks(query.priority)
         self._values: dict[str, Any] = {
             "lease_rank": rank.lease(query.lease_until),
@@ -90,7 +92,10 @@ class Taker:
         if query.tasks is not None:
             tasks = tuple(task for task in query.tasks if matches(glob, task))
             named = query._replace(glob=None, tasks=tasks)
-            return Taker(self._link, self._sql, named, self._starts, self._beside).take()
+            taker = Taker(self._link, self._sql, named, self._starts, self._beside)
+            taken = taker.take()
+            self.newest = taker.newest
+            return taken
         first, above = span(glob)
         # No "or": a range that may have no end is none to an index.
         asked = {"tenant": query.tenant, "first": first, "above": _ABOVE if above is None else above}
@@ -162,12 +167,13 @@ class Taker:
             self._starts.ended((tenant, task), low, took_s, last.get((tenant, task)))
 
     def _taken(self, name: str, **values: Any) -> list[Job]:
-        ((answer, bodies, raws),) = self._link.rows(self._sql[name], self._values | values)
+        ((answer, bodies, raws, *turns),) = self._link.rows(self._sql[name], self._values | values)
         if answer is None:
             return []
         found = _JOBS.decode(answer)
         for job, body, raw in zip(found, bodies, raws or repeat(None, len(found)), strict=True):
             self._beside[job.id] = body if raw is None else raw
+        self.newest = (turns[0], turns[1], turns[2])
         return sorted(found, key=lambda job: (job.rank, job.id))
 
     def _merged(self, picks: list[Pick]) -> list[Job]:

@@ -1,6 +1,6 @@
 """What can be read from the PostgreSQL store. In a batch it is locked too: see `postgres_txn`."""
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any
 
 import msgspec
@@ -171,9 +171,13 @@ class PostgresReads(PostgresLists):
 
     def moments(self) -> Moments:
         """When something becomes true by itself."""
+        return self._walked(lambda began: self.link.rows(self.sql["moments"], began)[0])
+
+    def _walked(self, ask: Callable[[tuple[int, ...]], tuple[Any, ...]]) -> Moments:
+        """Ask for moments from where their walks begin, and remember where they ended."""
         began = tuple(self.starts.of(sort) for sort in WALKS)
         start_s = monotonic_s()
-        (row,) = self.link.rows(self.sql["moments"], began)
+        row = ask(began)
         took_s = monotonic_s() - start_s
         for sort, start, found in zip(WALKS, began, row, strict=True):
             # Where there is nothing, what comes later comes after now; but leases end long after that.

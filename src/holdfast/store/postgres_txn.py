@@ -17,13 +17,15 @@ from msgspec.structs import replace
 from ..core import rank
 from ..core.errors import Conflict
 from ..core.job import Body, Job, Place, size_of
+from ..core.kinds import PAUSE
 from ..core.limits import Domain, DomainKey
 from ..core.unique import Unique, UniqueKey
-from .contract import ClaimQuery, CountKey, LogRow, Turn
+from .contract import ClaimQuery, CountKey, Moments, Turn
 from .form import encode
 from .postgres_claim import Taker
 from .postgres_link import Link
 from .postgres_locks import Locks
+from .postgres_logs import PostgresLogs
 from .postgres_reads import PostgresReads
 from .postgres_rows import alike, columns, kept
 from .postgres_rows import bodies as as_arrays
@@ -39,7 +41,7 @@ OF_JOBS = ("steps", "job_log")
 ONE_BY_ONE = ("log", "progress")
 
 
-class PostgresTxn(PostgresReads):
+class PostgresTxn(PostgresLogs, PostgresReads):
     """A batch; see `Txn` for what each verb promises. A job or domain comes once in a call."""
 
     def __init__(
@@ -61,6 +63,9 @@ class PostgresTxn(PostgresReads):
         self._born: list[dict[str, Any]] = []
         # The data of what was claimed, where it stands beside the job; None: it is kept apart.
         self._beside: dict[int, Body | None] = {}
+        # What was asked for at once, until it is changed here.
+        self._moments: Moments | None = None
+        self._pauses: dict[str, bytes] | None = None
         self._limited = limited
         self._careful = careful
         self._locks = locks
@@ -109,8 +114,38 @@ class PostgresTxn(PostgresReads):
         self._limited.update(keys)
         self._locks.take({self._lock("domain", *key): True for key in keys})
 
+    def moments(self) -> Moments:
+        """When something becomes true by itself. Asked for once, as long as nothing changes it but claims."""
+        if self._moments is None:
+            self._moments = self._look_ahead()
+        return self._moments
+
+    def _look_ahead(self) -> Moments:
+        """Who asks for moments is about to claim, and will ask what is paused: that comes along."""
+        number = self._lock("records", PAUSE)
+        if self._pauses is not None or not self._locks.can_wait_for(number):
+            return super().moments()
+
+        def ask(began: tuple[int, ...]) -> tuple[Any, ...]:
+            ((*row, names, contents),) = self.link.rows(self.sql["look_ahead"], (number, *began))
+            self._locks.had(number)
+            self._pauses = dict(zip(names, contents, strict=True))
+            return tuple(row)
+
+        return self._walked(ask)
+
+    def _claimed(self, jobs: Sequence[Job], lease: int) -> None:
+        """What a claim makes of the moments: one more lease that ends."""
+        if self._moments is not None and lease < rank.LAST:
+            running = self._moments.running
+            self._moments = self._moments._replace(running=lease if running is None else min(running, lease))
+        if any(job.expires_at for job in jobs):
+            self._moments = None
+
     def records(self, kind: str, names: Collection[str] | None = None) -> dict[str, bytes]:
         """Small named records. Nobody writes any of that kind until the commit."""
+        if kind == PAUSE and names is None and self._pauses is not None:
+            return dict(self._pauses)
         self._take_records(kind, names, exclusive=False)
         return super().records(kind, names)
 
@@ -178,6 +213,7 @@ class PostgresTxn(PostgresReads):
 
     def _put(self, jobs: Sequence[Job]) -> None:
         """Walks that begin past the dead are to find these."""
+        self._moments = None
         if self.starts:
             for job in jobs:
                 self.starts.put((job.tenant, job.task) if job.place is Place.READY else job.place, job.rank)
@@ -185,7 +221,7 @@ class PostgresTxn(PostgresReads):
                     self.starts.put("expiring", job.expires_at)
 
     def _write(self, name: str, values: Any) -> int:
-        self.wrote = True
+        self.wrote, self._moments = True, None
         return self.link.change(self.sql[name], values)
 
     def remove(self, jobs: Sequence[Job]) -> None:
@@ -204,7 +240,7 @@ class PostgresTxn(PostgresReads):
     def _delete(self, name: str, expected: list[tuple[int, int]], values: dict[str, str]) -> None:
         if not expected:
             return
-        self.wrote = True
+        self.wrote, self._moments = True, None
         ids, versions = zip(*expected, strict=True)
         values |= {"ids": numbers(ids), "versions": numbers(versions)}
         if self.link.value(self.sql[name], values) != len(ids):
@@ -232,11 +268,13 @@ class PostgresTxn(PostgresReads):
 
     def claim(self, query: ClaimQuery) -> list[Job]:
         """Lease the first jobs that match."""
-        jobs = Taker(self.link, self.sql, query, self.starts, self._beside).take()
-        if jobs:
+        taker = Taker(self.link, self.sql, query, self.starts, self._beside)
+        if jobs := taker.take():
             self.wrote = True
-            self.starts.put(Place.RUNNING, rank.lease(query.lease_until))
-            self.turns.serve(jobs, query)
+            lease = rank.lease(query.lease_until)
+            self.starts.put(Place.RUNNING, lease)
+            self.turns.serve(jobs, query, taker.newest)
+            self._claimed(jobs, lease)
         return jobs
 
     # All else
@@ -323,31 +361,14 @@ class PostgresTxn(PostgresReads):
 
     def put_records(self, kind: str, records: Mapping[str, bytes | None]) -> None:
         """Write small records; None deletes one."""
+        if kind == PAUSE:
+            self._pauses = None
         self._take_records(kind, records, exclusive=True)
         kept = {name: value for name, value in records.items() if value is not None}
         if kept:
             self._write("put_records", (kind, texts(kept), raws(kept.values())))
         if gone := [name for name, value in records.items() if value is None]:
             self._write("drop_records", (kind, texts(gone)))
-
-    def append_log(self, log: str, rows: Sequence[LogRow]) -> None:
-        """Write items of a log and their keys."""
-        if not rows:
-            return
-        places, keys, bodies = zip(*rows, strict=True)
-        text, raw = as_arrays(bodies).values()
-        values = (log, numbers(places), raws(keys), text, raw)
-        if self._write("append_log", values) != len(rows):
-            raise Conflict(f"not all of {len(rows)} indexes of the log {log} are free")
-        if keyed := [(row.key, row.at) for row in rows if row.key is not None]:
-            keys, places = zip(*keyed, strict=True)
-            self._write("put_log_keys", (log, raws(keys), numbers(places)))
-
-    def trim_log(self, log: str, *, after: int, up_to: int, keys_up_to: int) -> None:
-        """Remove items of a log, and old keys."""
-        self._write("trim_log", (log, after, up_to))
-        if keys_up_to > 0:
-            self._write("trim_log_keys", (log, keys_up_to))
 
     def put_notice(self, notice: bytes | None) -> None:
         """Put this on the door: the record without a kind and a name. Every batch has that lock, shared."""

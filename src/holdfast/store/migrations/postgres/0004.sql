@@ -76,6 +76,29 @@ BEGIN
 END
 $$;
 
+-- What every claim asks first, at once: the moments at which something becomes true by itself, and what is paused, whose
+-- lock the batch has from here on, shared.
+CREATE FUNCTION {schema}.look_ahead(
+    pauses_lock bigint, scheduled_from bigint, running_from bigint, expiring_from bigint, due_from bigint,
+    OUT scheduled bigint, OUT running bigint, OUT expiring bigint, OUT due bigint, OUT names text[], OUT contents bytea[]
+) LANGUAGE plpgsql AS $$
+DECLARE
+    nothing text;
+BEGIN
+    nothing := pg_advisory_xact_lock_shared(pauses_lock);
+    -- Only now, by a view of its own.
+    SELECT
+        (SELECT rank FROM {schema}.jobs WHERE place = 1 AND rank >= scheduled_from ORDER BY rank LIMIT 1),
+        (SELECT rank FROM {schema}.jobs WHERE place = 4 AND rank >= running_from ORDER BY rank LIMIT 1),
+        (SELECT expires_at FROM {schema}.jobs
+         WHERE expires_at > 0 AND place NOT IN (4, 6) AND expires_at >= expiring_from ORDER BY expires_at LIMIT 1),
+        (SELECT due_ms FROM {schema}.domains WHERE due_ms > 0 AND due_ms >= due_from ORDER BY due_ms LIMIT 1),
+        ARRAY(SELECT name FROM {schema}.records WHERE kind = 'pause' ORDER BY name),
+        ARRAY(SELECT value FROM {schema}.records WHERE kind = 'pause' ORDER BY name)
+    INTO scheduled, running, expiring, due, names, contents;
+END
+$$;
+
 -- Add a job from SQL, in whatever transaction: it enters SCHEDULED, due now, in no count, as a job of
 -- `queue.add(connection=…)` does, and promotion does the rest. Returns its id.
 CREATE OR REPLACE FUNCTION {schema}.add(task text, data jsonb DEFAULT '{}') RETURNS bigint LANGUAGE plpgsql AS $$

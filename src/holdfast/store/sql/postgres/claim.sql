@@ -3,7 +3,8 @@
 --   {found}   what selects them, in order, locked; not one more than asked for is locked, or others would
 --             find nothing although much is left
 --
--- With the jobs comes the data that stands beside them, in the same order.
+-- With the jobs comes the data that stands beside them, in the same order; and the newest turn of all, and those of
+-- their lane and its tenant, where they are of one.
 
 -- name: claim
 WITH found AS MATERIALIZED ({found}),
@@ -12,13 +13,20 @@ taken AS (
     SET place = 4, rank = %(lease_rank)s, owner = %(owner)s, lease_until = %(until)s, started_at = %(now)s,
         claim = job.claim + 1, version = job.version + 1
     FROM found WHERE job.id = found.id
-    RETURNING found.*, job.body, job.raw
+    RETURNING found.*, job.tenant, job.task, job.body, job.raw
 )
 SELECT '[' || string_agg(
     '{"place":' || place || ',"rank":' || rank || ',"version":' || version || ',"owner":' || owner
     || ',"lease_until":' || lease_until || ',"started_at":' || started_at || ',"claim":' || claim
     || ',' || substr(rest, 2), ','
-) || ']', array_agg(body), CASE WHEN count(raw) > 0 THEN array_agg(raw) END FROM taken
+) || ']', array_agg(body), CASE WHEN count(raw) > 0 THEN array_agg(raw) END,
+    greatest(
+        coalesce((SELECT served FROM {schema}.tenants WHERE ready ORDER BY served DESC LIMIT 1), 0),
+        coalesce((SELECT served FROM {schema}.tenants WHERE NOT ready ORDER BY served DESC LIMIT 1), 0)
+    ),
+    (SELECT served FROM {schema}.lanes WHERE lanes.tenant = min(taken.tenant) AND lanes.task = min(taken.task)),
+    (SELECT served FROM {schema}.tenants WHERE tenants.tenant = min(taken.tenant))
+FROM taken
 
 -- All READY jobs one after the other, passing by what does not match.
 -- name: ready

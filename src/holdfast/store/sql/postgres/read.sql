@@ -123,6 +123,9 @@ SELECT
      WHERE expires_at > 0 AND place NOT IN (4, 6) AND expires_at >= %s ORDER BY expires_at LIMIT 1),
     (SELECT due_ms FROM {schema}.domains WHERE due_ms > 0 AND due_ms >= %s ORDER BY due_ms LIMIT 1)
 
+-- name: look_ahead
+SELECT * FROM {schema}.look_ahead(%s::bigint, %s::bigint, %s::bigint, %s::bigint, %s::bigint)
+
 -- name: read_log
 SELECT item, key, body, raw FROM {schema}.log_items WHERE log = %s AND item > %s ORDER BY item LIMIT %s
 
