@@ -1,15 +1,23 @@
 """Jobs and bodies as statements take them: an array for each column; what jobs share that are alike, once."""
 
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Any
 
 from ..core.job import Body, Job
 from .form import encode, rest_of, rest_parts
-from .postgres_sql import COLUMNS, numbers, quoted, raws, switches, texts
+from .postgres_sql import COLUMNS, numbers, raws, switches, texts
 
 # Data of so many characters or bytes stands beside its job, and is written again whenever that is; what is
 # larger is kept apart, and written once.
 BESIDE = 1_000
+
+# What is so of every new job that stands alone, and is not told of those that are alike.
+_NEW = {"domain": None, "parent_id": 0, "ended": None, "lapsed": False, "version": 1}
+_NEW |= {"owner": 0, "lease_until": 0, "started_at": 0, "claim": 0}
+_unlike_new, _AS_NEW = attrgetter(*_NEW), tuple(_NEW.values())
+# Of jobs that are not all of their batch.
+_PART = dict.fromkeys(("at_ms", "mark", "state", "first_lock", "second_lock"))
 
 _ARRAYS: dict[str, Callable[[Any], str]] = {"boolean": switches, "text": texts, "bytea": raws}
 
@@ -32,30 +40,31 @@ def bodies(some: Sequence[Body]) -> dict[str, str]:
     return {"bodies": text, "raws": raws(raw)}
 
 
+def is_new(job: Job) -> bool:
+    """Whether a job is as it was made, without a domain or a parent: such are written by `alike`."""
+    return _unlike_new(job) == _AS_NEW
+
+
 def alike(template: Job, rows: Sequence[tuple[int, Body]]) -> dict[str, Any]:
-    """Jobs that are as `template`: what they share once, their ids and data as arrays."""
+    """New jobs that are as `template`: what they share once, their ids and data as arrays."""
     ids, some = zip(*rows, strict=True)
-    head, middle, tail = rest_parts(template)
-    values = {
-        "template": _as_row(template),
-        "head": head,
+    _, middle, tail = rest_parts(template)
+    return {
+        "tenant": template.tenant,
+        "task": template.task,
+        "place": int(template.place),
+        "rank": template.rank,
+        "expires_at": template.expires_at,
+        "mock": template.mock,
+        "retries": bool(template.retry_after),
+        "schedule": template.schedule,
+        "ids": numbers(ids),
+        **bodies(some),
+        "apart": max(map(len, some)) > BESIDE,
         "middle": middle,
         "tail": tail,
-        "ids": numbers(ids),
+        **_PART,
     }
-    return values | bodies(some) | {"apart": max(map(len, some)) > BESIDE}
-
-
-def _as_row(job: Job) -> str:
-    """A job as a row of its table, in the order of that; what is not its own is left empty."""
-    ended, domain = job.ended.value if job.ended else "", job.domain
-    return (
-        f"({job.id},{job.rank},{job.lease_until},{job.started_at},{job.expires_at},{job.parent_id},{job.claim},"
-        f"{job.version},{job.owner},{int(job.place)},{job.mock},{job.lapsed},{bool(job.retry_after)},"
-        f"{quoted(job.tenant)},{quoted(job.task)},{quoted(ended)},{quoted(job.schedule)},"
-        + ("" if domain is None else f'"\\\\x{domain.hex()}"')
-        + ',"",,)'
-    )
 
 
 def kept(jobs: Sequence[Job]) -> dict[str, str]:

@@ -27,7 +27,7 @@ from .postgres_link import Link
 from .postgres_locks import Locks
 from .postgres_logs import PostgresLogs
 from .postgres_reads import PostgresReads
-from .postgres_rows import alike, columns, kept
+from .postgres_rows import alike, columns, is_new, kept
 from .postgres_rows import bodies as as_arrays
 from .postgres_sql import lock_number, numbers, raws, texts
 from .turns import Pair
@@ -188,7 +188,7 @@ class PostgresTxn(PostgresLogs, PostgresReads):
 
     def insert_alike(self, template: Job, rows: Sequence[tuple[int, Body]]) -> set[int]:
         """Add jobs that are as `template`: what they share is sent once."""
-        if self._careful:
+        if self._careful or not is_new(template):
             return self.insert([(replace(template, id=id, size=size_of(data)), data) for id, data in rows])
         if not rows:
             return set()
@@ -348,7 +348,7 @@ class PostgresTxn(PostgresLogs, PostgresReads):
             self._born.clear()
             first, second = self.turns.locks(*ready) if ready else (None, None)
             alone = {"state": states[0], "first_lock": first, "second_lock": second} | self._marked()
-            self.link.alone(self.sql["add_alike"], born | alone)
+            self.link.alone(self.sql["bear"], born | alone)
             return
         self._tell_born()
         values = {"tenants": texts(tenants), "tasks": texts(tasks), "places": numbers(places)}

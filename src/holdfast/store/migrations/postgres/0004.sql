@@ -6,13 +6,48 @@ ALTER TABLE {schema}.archive ADD COLUMN body text, ADD COLUMN raw bytea;
 ALTER TABLE {schema}.data RENAME TO data_apart;
 ALTER INDEX {schema}.data_pkey RENAME TO data_apart_pkey;
 
--- Add jobs that are as `template` but for id, data and its size; what their record says of these is put in here.
--- The ids are new and in order. That nobody has one is seen by the key, and of archived jobs by a look along theirs.
+-- Add jobs that are alike but for id, data and its size, and that nobody has had; what their record says of these is put
+-- in here. The ids are new and in order: that nobody has one is seen by the key, and of archived jobs by a look along theirs.
+--
+-- With a mark they are a whole batch, and a transaction by themselves: then this does as well what `check_open` and `settle`
+-- do, in fewer statements. The locks are those of the lane and its tenant, in order, where the jobs are READY.
 DROP FUNCTION {schema}.bear;
 CREATE FUNCTION {schema}.bear(
-    template {schema}.jobs, ids bigint[], bodies text[], raws bytea[], apart boolean, head text, middle text, tail text
+    new_tenant text, new_task text, new_place smallint, new_rank bigint, new_expires_at bigint, new_mock boolean,
+    new_retries boolean, new_schedule text, ids bigint[], bodies text[], raws bytea[], apart boolean,
+    middle text, tail text,
+    new_at_ms bigint, new_mark bigint, new_state text, first_lock bigint, second_lock bigint
 ) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    nothing text;
+    notice bytea;
+    is_filled boolean;
 BEGIN
+    IF new_mark IS NOT NULL THEN
+        nothing := pg_advisory_xact_lock_shared({notice_lock});
+        IF first_lock IS NOT NULL THEN
+            nothing := pg_advisory_xact_lock_shared(first_lock);
+            nothing := pg_advisory_xact_lock_shared(second_lock);
+        END IF;
+        -- Only now, by a view of its own: who puts up a notice, or marks a lane as empty, has had these locks.
+        SELECT
+            (SELECT value FROM {schema}.records WHERE kind = '' AND name = ''),
+            first_lock IS NULL OR (
+                EXISTS (SELECT FROM {schema}.lanes
+                        WHERE lanes.tenant = new_tenant AND lanes.task = new_task AND ready::int = 1)
+                AND EXISTS (SELECT FROM {schema}.tenants WHERE tenants.tenant = new_tenant AND ready)
+            )
+        INTO notice, is_filled;
+        IF notice <> '' THEN
+            PERFORM {schema}.check_open();
+        END IF;
+        IF NOT is_filled THEN
+            PERFORM {schema}.fill(ARRAY[new_tenant], ARRAY[new_task]);
+        END IF;
+        INSERT INTO {schema}.changes (tenant, task, place, state, number)
+        VALUES (new_tenant, new_task, new_place, new_state, cardinality(ids));
+        INSERT INTO {schema}.commits (at_ms, mark) VALUES (new_at_ms, new_mark);
+    END IF;
     IF apart THEN
         INSERT INTO {schema}.data_apart (id, body, raw) SELECT * FROM unnest(ids, bodies, raws);
     END IF;
@@ -21,11 +56,9 @@ BEGIN
         mock, lapsed, retries, tenant, task, ended, schedule, domain, rest, body, raw
     )
     SELECT
-        item.id, template.rank, template.lease_until, template.started_at, template.expires_at,
-        template.parent_id, template.claim, template.version, template.owner, template.place,
-        template.mock, template.lapsed, template.retries, template.tenant, template.task,
-        template.ended, template.schedule, template.domain,
-        head || item.id || middle || coalesce(octet_length(item.body), octet_length(item.raw)) || tail,
+        item.id, new_rank, 0, 0, new_expires_at, 0, 0, 1, 0, new_place,
+        new_mock, false, new_retries, new_tenant, new_task, '', new_schedule, NULL,
+        '{"id":' || item.id || middle || coalesce(octet_length(item.body), octet_length(item.raw)) || tail,
         CASE WHEN NOT apart THEN item.body END, CASE WHEN NOT apart THEN item.raw END
     FROM unnest(ids, bodies, raws) AS item (id, body, raw)
     WHERE NOT EXISTS (
@@ -34,44 +67,6 @@ BEGIN
     );
     IF NOT FOUND THEN
         RAISE unique_violation USING MESSAGE = 'an archived job has one of these ids';
-    END IF;
-END
-$$;
-
--- A batch that does nothing but add jobs which are alike, as one call: what `check_open`, `bear` and `settle` do, in fewer
--- statements. The locks, of the lane and its tenant in order, are those of READY jobs; others have none.
-CREATE FUNCTION {schema}.add_alike(
-    template {schema}.jobs, ids bigint[], bodies text[], raws bytea[], apart boolean, head text, middle text, tail text,
-    new_at_ms bigint, new_mark bigint, new_state text, first_lock bigint, second_lock bigint
-) RETURNS void LANGUAGE plpgsql AS $$
-DECLARE
-    nothing text;
-    notice bytea;
-    is_filled boolean;
-BEGIN
-    nothing := pg_advisory_xact_lock_shared({notice_lock});
-    IF first_lock IS NOT NULL THEN
-        nothing := pg_advisory_xact_lock_shared(first_lock);
-        nothing := pg_advisory_xact_lock_shared(second_lock);
-    END IF;
-    -- Only now, by a view of its own: who puts up a notice, or marks a lane as empty, has had these locks.
-    SELECT
-        (SELECT value FROM {schema}.records WHERE kind = '' AND name = ''),
-        first_lock IS NULL OR (
-            EXISTS (SELECT FROM {schema}.lanes
-                    WHERE lanes.tenant = template.tenant AND lanes.task = template.task AND ready::int = 1)
-            AND EXISTS (SELECT FROM {schema}.tenants WHERE tenants.tenant = template.tenant AND ready)
-        )
-    INTO notice, is_filled;
-    IF notice <> '' THEN
-        PERFORM {schema}.check_open();
-    END IF;
-    PERFORM {schema}.bear(template, ids, bodies, raws, apart, head, middle, tail);
-    INSERT INTO {schema}.changes (tenant, task, place, state, number)
-    VALUES (template.tenant, template.task, template.place, new_state, cardinality(ids));
-    INSERT INTO {schema}.commits (at_ms, mark) VALUES (new_at_ms, new_mark);
-    IF NOT is_filled THEN
-        PERFORM {schema}.fill(ARRAY[template.tenant], ARRAY[template.task]);
     END IF;
 END
 $$;

@@ -15,18 +15,12 @@ WITH kept AS (
 INSERT INTO {schema}.jobs ({columns}) SELECT {columns} FROM {rows}
 WHERE NOT EXISTS (SELECT FROM {schema}.archive WHERE archive.id = new.id)
 
--- What jobs that are alike share comes once.
+-- What jobs that are alike share comes once; with a mark it is a whole batch: see the fourth migration.
 -- name: bear
 SELECT {schema}.bear(
-    %(template)s::text::{schema}.jobs, %(ids)s::bigint[], %(bodies)s::text[], %(raws)s::bytea[], %(apart)s::boolean,
-    %(head)s::text, %(middle)s::text, %(tail)s::text
-)
-
--- A whole batch: see the fourth migration.
--- name: add_alike
-SELECT {schema}.add_alike(
-    %(template)s::text::{schema}.jobs, %(ids)s::bigint[], %(bodies)s::text[], %(raws)s::bytea[], %(apart)s::boolean,
-    %(head)s::text, %(middle)s::text, %(tail)s::text,
+    %(tenant)s::text, %(task)s::text, %(place)s::smallint, %(rank)s::bigint, %(expires_at)s::bigint, %(mock)s::boolean,
+    %(retries)s::boolean, %(schedule)s::text, %(ids)s::bigint[], %(bodies)s::text[], %(raws)s::bytea[],
+    %(apart)s::boolean, %(middle)s::text, %(tail)s::text,
     %(at_ms)s::bigint, %(mark)s::bigint, %(state)s::text, %(first_lock)s::bigint, %(second_lock)s::bigint
 )
 
