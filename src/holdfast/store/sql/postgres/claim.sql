@@ -4,7 +4,7 @@
 --             find nothing although much is left
 --
 -- With the jobs comes the data that stands beside them, in the same order; and the newest turn of all, and those of
--- their lane and its tenant, where they are of one.
+-- their lane and its tenant, where they are of one. What a first claim finds at its default is left out of the record.
 
 -- name: claim
 WITH found AS MATERIALIZED ({found}),
@@ -16,9 +16,10 @@ taken AS (
     RETURNING found.*, job.tenant, job.task, job.body, job.raw
 )
 SELECT '[' || string_agg(
-    '{"place":' || place || ',"rank":' || rank || ',"version":' || version || ',"owner":' || owner
-    || ',"lease_until":' || lease_until || ',"started_at":' || started_at || ',"claim":' || claim
-    || ',' || substr(rest, 2), ','
+    '{"place":2,"rank":' || rank || ',"version":' || version || CASE
+        WHEN owner = 0 AND lease_until = 0 AND started_at = 0 AND claim = 0 THEN '' ELSE
+        ',"owner":' || owner || ',"lease_until":' || lease_until || ',"started_at":' || started_at || ',"claim":' || claim
+    END || ',' || substr(rest, 2), ','
 ) || ']', array_agg(body), CASE WHEN count(raw) > 0 THEN array_agg(raw) END,
     greatest(
         coalesce((SELECT served FROM {schema}.tenants WHERE ready ORDER BY served DESC LIMIT 1), 0),
