@@ -6,11 +6,13 @@ import psycopg
 import pytest
 
 import holdfast
-from holdfast.store.contract import ClaimQuery
+from holdfast.core.job import Place
+from holdfast.store.contract import ClaimQuery, leased
+from holdfast.store.postgres import PostgresStore
 from holdfast.store.postgres_link import OwnLink, PsycopgLink
 from holdfast.store.postgres_rows import bodies
 from holdfast.store.postgres_sql import lock_number, texts
-from holdfast.testing.stores.making import NOW_MS, a_job, add
+from holdfast.testing.stores.making import NOW_MS, a_job, add, following, race
 from tests.store.helpers import all_ids
 
 ODD = ["", "a", 'q"uo"te', "back\\slash", "{a,b}", "NULL", "é\U0001f600", "line\nline", " "]
@@ -67,6 +69,45 @@ def test_a_claim_is_four_messages(queue, said):
     assert queue.next(["work"]).data == 1
 
     assert said == ["BEGIN", "SELECT", "WITH", "COMMIT"]
+
+
+def test_what_a_claim_answers_is_what_it_took(store, postgres_url):
+    """Also of jobs that others have changed, one after the other, since it began to look."""
+    add(store, *(a_job(n) for n in range(1, 1_001)))
+    others = [PostgresStore(postgres_url) for _ in range(2)]
+    over = threading.Event()
+
+    def change(n: int) -> int:
+        count = 0
+        while not over.is_set():
+            count += 1
+            job_id = 1 + (count * 2 + n) % 1_000
+            others[n].run(lambda txn: txn.swap([following(txn.load([job_id])[job_id])]))  # noqa: B023
+        return count
+
+    def look() -> int:
+        try:
+            return sum(store.run(_claim_and_check) for _ in range(40))
+        finally:
+            over.set()
+
+    claimed, *changed = race([look, lambda: change(0), lambda: change(1)])
+    for other in others:
+        other.close()
+
+    assert claimed > 0
+    assert min(changed) > 0
+
+
+def _claim_and_check(txn):
+    """What is claimed is put back at once, so that nobody finds it changed."""
+    query = ClaimQuery(owner=7, now_ms=NOW_MS, limit=1_000, lease_until=NOW_MS + 9)
+    before = {job.id: job for job in txn.claim(query)}
+    after = txn.load(list(before))
+    assert {id: leased(job, query) for id, job in before.items()} == after
+    changes = {"place": Place.READY, "rank": a_job(1).rank, "owner": 0, "lease_until": 0}
+    txn.swap([following(job, **changes) for job in after.values()])
+    return len(before)
 
 
 def test_moments_are_as_they_stand_after_a_claim(store):

@@ -13,6 +13,8 @@ from importlib.resources import files
 
 # The columns that `as_jobs` needs: what a claim changes, and the rest.
 HOT = "place, rank, version, owner, lease_until, started_at, claim, rest"
+# What a claim answers besides.
+MORE = "tenant, task, body, raw"
 
 # The columns of a job, in the order of `postgres_rows.row`.
 COLUMNS = {
@@ -47,7 +49,7 @@ def _load() -> dict[str, str]:
         text = files(__package__).joinpath("sql", "postgres", f"{part}.sql").read_text("utf-8")
         pieces = _NAME.split(text)[1:]
         for name, body in zip(pieces[::2], pieces[1::2], strict=True):
-            named[name] = _COMMENT.sub("", body).strip().replace("{hot}", HOT)
+            named[name] = _COMMENT.sub("", body).strip().replace("{hot}", HOT).replace("{more}", MORE)
     return named
 
 
