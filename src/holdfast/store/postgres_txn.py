@@ -136,9 +136,9 @@ class PostgresTxn(PostgresLogs, PostgresReads):
 
     def _claimed(self, jobs: Sequence[Job], lease: int) -> None:
         """What a claim makes of the moments: one more lease that ends."""
-        if self._moments is not None and lease < rank.LAST:
-            running = self._moments.running
-            self._moments = self._moments._replace(running=lease if running is None else min(running, lease))
+        if self._moments is not None and lease < (self._moments.running or rank.LAST):
+            self._moments = self._moments._replace(running=lease)
+            self.starts.begins(Place.RUNNING, lease)
         if any(job.expires_at for job in jobs):
             self._moments = None
 

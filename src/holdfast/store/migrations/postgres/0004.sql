@@ -6,6 +6,10 @@ ALTER TABLE {schema}.archive ADD COLUMN body text, ADD COLUMN raw bytea;
 ALTER TABLE {schema}.data RENAME TO data_apart;
 ALTER INDEX {schema}.data_pkey RENAME TO data_apart_pkey;
 
+-- `id + 0`, so that who asks for ids is never led along all that have ended.
+DROP INDEX {schema}.archive_ended;
+CREATE INDEX archive_ended ON {schema}.archive (finished_at, (id + 0));
+
 -- Add jobs that are alike but for id, data and its size, and that nobody has had; what their record says of these is put
 -- in here. The ids are new and in order: that nobody has one is seen by the key, and of archived jobs by a look along theirs.
 --
@@ -35,7 +39,7 @@ BEGIN
             first_lock IS NULL OR (
                 EXISTS (SELECT FROM {schema}.lanes
                         WHERE lanes.tenant = new_tenant AND lanes.task = new_task AND ready::int = 1)
-                AND EXISTS (SELECT FROM {schema}.tenants WHERE tenants.tenant = new_tenant AND ready)
+                AND EXISTS (SELECT FROM {schema}.tenants WHERE tenants.tenant = new_tenant AND ready::int = 1)
             )
         INTO notice, is_filled;
         IF notice <> '' THEN

@@ -86,7 +86,7 @@ DELETE FROM {schema}.results WHERE id = ANY(%(ids)s::bigint[])
 WITH old AS MATERIALIZED (
     SELECT id FROM {schema}.archive
     WHERE finished_at < %(before)s AND (%(tenant)s::text IS NULL OR tenant = %(tenant)s)
-    ORDER BY finished_at, id LIMIT %(limit)s FOR UPDATE SKIP LOCKED
+    ORDER BY finished_at, id + 0 LIMIT %(limit)s FOR UPDATE SKIP LOCKED
 ),
 gone AS (DELETE FROM {schema}.archive USING old WHERE archive.id = old.id RETURNING archive.record),
 dropped_data AS (DELETE FROM {schema}.data_apart USING old WHERE data_apart.id = old.id),
