@@ -44,7 +44,18 @@ SETTINGS = {
     "logging_collector": "off",
 }
 TABLES = (
-    *("jobs", "data", "results", "archive", "uniques", "domains", "counts", "changes", "lanes", "tenants"),
+    *(
+        "jobs",
+        "data_apart",
+        "results",
+        "archive",
+        "uniques",
+        "domains",
+        "counts",
+        "changes",
+        "lanes",
+        "tenants",
+    ),
     *("records", "log_items", "log_keys", "commits"),
 )
 

@@ -113,17 +113,19 @@ def test_a_commit_that_comes_after_it_was_asked_for_is_refused(store, postgres, 
 
 
 def test_an_add_whose_answer_is_lost_is_there_once(postgres, postgres_url, schema):
-    """By the queue, and with its count."""
-    proxy = Proxy(postgres.port)
+    """By the queue, and with its count. It is a call that is a transaction by itself, known by its task."""
+    proxy = Proxy(postgres.port, word=b'"work"')
     try:
         with holdfast.connect(postgres.tcp_url(schema, proxy.port)) as queue:
+            # The first asks for a number, the second has the call prepared.
+            queue.add("work")
             queue.add("work")
             proxy.arm()
             queue.add("work")
             assert proxy.swallowed.is_set()
 
-            assert queue.counts() == {"work": {"QUEUED": 2}}
-            assert len(queue.jobs()) == 2
+            assert queue.counts() == {"work": {"QUEUED": 3}}
+            assert len(queue.jobs()) == 3
     finally:
         proxy.close()
 

@@ -93,9 +93,9 @@ def test_a_full_disk_is_told_and_what_was_accepted_stays(server, small_disk):
         assert [job.id for job in _all(queue)] == accepted
         with server.connect() as connection:
             connection.execute("DROP TABLE IF EXISTS holdfast.log_items CASCADE")
-            connection.execute("ALTER TABLE holdfast.data SET TABLESPACE pg_default")
+            connection.execute("ALTER TABLE holdfast.data_apart SET TABLESPACE pg_default")
             connection.execute("ALTER TABLE holdfast.jobs SET TABLESPACE pg_default")
-            connection.execute("ALTER INDEX holdfast.data_pkey SET TABLESPACE pg_default")
+            connection.execute("ALTER INDEX holdfast.data_apart_pkey SET TABLESPACE pg_default")
         queue.add("work")
 
 

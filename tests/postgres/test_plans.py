@@ -11,6 +11,10 @@ RANKS = {"low": 0, "high": 1 << 53, "limit": 5}
 LEASE = {"lease_rank": 1, "owner": 1, "until": 1, "now": 1}
 ONE = {"tenants": texts([""]), "tasks": texts(["t"]), "mosts": numbers([3]), "lows": numbers([0])}
 RANGE = {"tenant": "", "first": "a", "above": "b"}
+# A claim tells the newest turns as well.
+TURNS = ("lanes_pkey", "tenants_pkey", "tenants_rests", "tenants_turns")
+DONE = {"finished": numbers([1]), "states": texts(["FINISHED"]), "records": texts(["{}"])}
+NONE = dict.fromkeys(("parents", "schedules", "domains"), "{}")
 ASKED = [
     ("load", {"ids": numbers([1, 2])}, ["jobs_pkey"]),
     ("children", (1, 0, 5), ["jobs_children"]),
@@ -20,10 +24,10 @@ ASKED = [
     ("expiring", (9, 5), ["jobs_expiring"]),
     ("lineup", ("", b"d", "t", 2, 5), ["jobs_domain"]),
     ("lineup_last", ("", b"d", "t", 2, 5), ["jobs_domain"]),
-    ("ready", RANKS | LEASE | {"mock": False}, ["jobs_ready", "jobs_pkey"]),
-    ("ready_of_pair", RANKS | LEASE | {"tenant": "", "task": "t"}, ["jobs_ready_pair", "jobs_pkey"]),
-    ("ready_of_picks", RANKS | LEASE | ONE, ["jobs_ready_pair", "jobs_pkey"]),
-    ("ready_of_ids", RANKS | LEASE | {"ids": numbers([1, 2])}, ["jobs_pkey"]),
+    ("ready", RANKS | LEASE | {"mock": False}, ["jobs_ready", "jobs_pkey", *TURNS]),
+    ("ready_of_pair", RANKS | LEASE | {"tenant": "", "task": "t"}, ["jobs_ready_pair", "jobs_pkey", *TURNS]),
+    ("ready_of_picks", RANKS | LEASE | ONE, ["jobs_ready_pair", "jobs_pkey", *TURNS]),
+    ("ready_of_ids", RANKS | LEASE | {"ids": numbers([1, 2])}, ["jobs_pkey", *TURNS]),
     ("candidates", RANKS | ONE, ["jobs_ready_pair"]),
     ("names_within", RANGE | {"names": 5}, ["jobs_ready_pair"]),
     ("ready_within", RANGE | {"reach": 5}, ["jobs_ready_pair"]),
@@ -34,11 +38,22 @@ ASKED = [
     ),
     ("domains", (texts([""]), raws([b"d"])), ["domains_pkey"]),
     ("find_unique", (texts([""]), texts(["t"]), raws([b"k"])), ["uniques_pkey"]),
-    ("remove", {"ids": numbers([1]), "versions": numbers([1])}, ["jobs_pkey", "data_pkey", "results_pkey"]),
+    (
+        "remove",
+        {"ids": numbers([1]), "versions": numbers([1])},
+        ["jobs_pkey", "data_apart_pkey", "results_pkey"],
+    ),
+    ("archive", ONE | DONE | NONE | {"ids": numbers([1]), "versions": numbers([1])}, ["jobs_pkey"]),
+    ("data", {"ids": numbers([1])}, ["jobs_pkey", "archive_pkey", "data_apart_pkey"]),
+    (
+        "put_data",
+        {"ids": numbers([1]), "bodies": texts(["{}"]), "raws": "{}"},
+        ["jobs_pkey", "archive_pkey"],
+    ),
     (
         "purge",
         {"before": 1, "tenant": None, "limit": 5},
-        ["archive_ended", "archive_pkey", "data_pkey", "results_pkey"],
+        ["archive_ended", "archive_pkey", "data_apart_pkey", "results_pkey"],
     ),
 ]
 

@@ -53,6 +53,7 @@ MARKS_KEPT_MS = 10 * MINUTE_MS
 CLOCK_TRUSTED_S = 60.0
 
 _NOW = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
+_BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED;"
 _VIEW = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;"
 
 
@@ -188,11 +189,11 @@ class PostgresStore:
 
     def _begun(self, link: OwnLink, wants: Wants, *, careful: bool, blind: bool) -> PostgresTxn:
         """A batch that has what it waited for; only then is it told the time."""
-        locks, begin = Locks(link, self._writing, wants), "BEGIN;" + self._pool.settings
+        locks, begin = Locks(link, self._writing, wants), _BEGIN + self._pool.settings
         if blind and (now_ms := self._reckoned()) is not None:
             # Where the notice says otherwise the batch fails, and is done again by who reads it.
             link.begin_blindly(f'{begin}SELECT "{self.address.schema}".check_open()')
-            return self._txn(link, locks, now_ms, None, careful=False)
+            return self._txn(link, locks, now_ms, None, careful=False, blind=True)
         if wants:
             link.script(begin)
             locks.begin()
@@ -212,11 +213,9 @@ class PostgresStore:
         self._heard = (now_ms, monotonic_s())
         return now_ms, notice
 
-    def _txn(
-        self, link: Link, locks: Locks, now_ms: int, notice: bytes | None, *, careful: bool
-    ) -> PostgresTxn:
+    def _txn(self, link: Link, locks: Locks, now_ms: int, notice: bytes | None, **how: Any) -> PostgresTxn:
         known: dict[str, Any] = {"schema": self.address.schema, "limited": self._limited, "notice": notice}
-        txn = PostgresTxn(link, self._writing, now_ms, locks=locks, careful=careful, **known)
+        txn = PostgresTxn(link, self._writing, now_ms, locks=locks, **known, **how)
         txn.at_ms = now_ms if self._clock is None else 0
         txn.starts = self._starts
         return txn

@@ -5,6 +5,7 @@ are merged by rank without a lock, and what of that is still free is taken; if o
 looked at. Only where there are very many pairs, or mocked jobs are wanted, are all READY jobs gone through.
 """
 
+from itertools import repeat
 from typing import Any
 
 import msgspec
@@ -12,7 +13,7 @@ import msgspec
 from ..core import rank
 from ..core.bounds import MAX_TIME_MS
 from ..core.glob import matches, span
-from ..core.job import Job
+from ..core.job import Body, Job
 from .clock import monotonic_s
 from .contract import ClaimQuery, Pick
 from .postgres_link import Link
@@ -39,8 +40,19 @@ _JOBS = msgspec.json.Decoder(list[Job])
 class Taker:
     """Takes jobs for one query."""
 
-    def __init__(self, link: Link, sql: dict[str, str], query: ClaimQuery, starts: Starts) -> None:
+    def __init__(
+        self,
+        link: Link,
+        sql: dict[str, str],
+        query: ClaimQuery,
+        starts: Starts,
+        beside: dict[int, Body | None],
+    ) -> None:
         self._link, self._sql, self._query, self._starts = link, sql, query, starts
+        # Where the data of what is taken is put; None: it is kept apart from the job.
+        self._beside = beside
+        # The newest turn, and those of the lane and the tenant that had this one, if it was one of each.
+        self.newest: tuple[int, int | None, int | None] = (0, None, None)
         low, high = _ranks(query.priority)
         self._values: dict[str, Any] = {
             "lease_rank": rank.lease(query.lease_until),
@@ -80,7 +92,10 @@ class Taker:
         if query.tasks is not None:
             tasks = tuple(task for task in query.tasks if matches(glob, task))
             named = query._replace(glob=None, tasks=tasks)
-            return Taker(self._link, self._sql, named, self._starts).take()
+            taker = Taker(self._link, self._sql, named, self._starts, self._beside)
+            taken = taker.take()
+            self.newest = taker.newest
+            return taken
         first, above = span(glob)
         # No "or": a range that may have no end is none to an index.
         asked = {"tenant": query.tenant, "first": first, "above": _ABOVE if above is None else above}
@@ -152,8 +167,13 @@ class Taker:
             self._starts.ended((tenant, task), low, took_s, last.get((tenant, task)))
 
     def _taken(self, name: str, **values: Any) -> list[Job]:
-        answer = self._link.value(self._sql[name], self._values | values)
-        found = _JOBS.decode(answer) if answer is not None else []
+        ((answer, bodies, raws, *turns),) = self._link.rows(self._sql[name], self._values | values)
+        if answer is None:
+            return []
+        found = _JOBS.decode(answer)
+        for job, body, raw in zip(found, bodies, raws or repeat(None, len(found)), strict=True):
+            self._beside[job.id] = body if raw is None else raw
+        self.newest = (turns[0], turns[1], turns[2])
         return sorted(found, key=lambda job: (job.rank, job.id))
 
     def _merged(self, picks: list[Pick]) -> list[Job]:

@@ -40,6 +40,10 @@ class Link(ABC):
         """Run a statement whose answer nobody needs; before the next one, or with the commit."""
         self.ask(sql, values)
 
+    def alone(self, sql: str, values: Values) -> None:
+        """Run a statement that may be all of a transaction."""
+        self.later(sql, values)
+
     def rows(self, sql: str, values: Values = ()) -> list[tuple[Any, ...]]:
         """All rows."""
         return self.ask(sql, values).rows
@@ -100,7 +104,7 @@ class OwnLink(PsycopgLink):
         super().__init__(connection)
         self._writer = psycopg.ClientCursor(connection)
         self._later: list[tuple[str, Values]] = []
-        self._blind = False
+        self._blind = self._alone = False
 
     def begin_blindly(self, sql: str) -> None:
         """Begin with the commit: until then nothing is asked, and who asks for anything gets `Seeing`."""
@@ -109,6 +113,12 @@ class OwnLink(PsycopgLink):
     def later(self, sql: str, values: Values) -> None:
         """Keep a statement for the next."""
         self._later.append((sql, values))
+
+    def alone(self, sql: str, values: Values) -> None:
+        """Keep a statement that, where nothing was asked before nor is kept, is a transaction by itself."""
+        # Behind a pooler a transaction begins with its settings, and nothing is prepared.
+        self._alone = self._blind and len(self._later) == 1 and self.connection.prepare_threshold is not None
+        self.later(sql, values)
 
     def ask(self, sql: str, values: Values = ()) -> Answer:
         """Run a statement, after those that were kept."""
@@ -122,13 +132,17 @@ class OwnLink(PsycopgLink):
     def commit(self) -> None:
         """Commit, with what was kept, all at once."""
         kept, self._later, self._blind = self._later, [], False
+        if self._alone and len(kept) == 2:
+            self._alone = False
+            self._cursor.execute(*kept[1], prepare=True)
+            return
         told = [self._writer.mogrify(sql, values) if values else sql for sql, values in kept]
         # Not to be prepared, nor counted as something that might be: no two are the same, and some are large.
         self._cursor.execute(";".join([*told, "COMMIT"]), prepare=False)
 
     def roll_back(self) -> None:
         """Undo what was done; a connection that cannot is closed."""
-        self._later, self._blind = [], False
+        self._later, self._blind, self._alone = [], False, False
         try:
             if self.is_open and self.in_transaction:
                 super().ask("ROLLBACK")

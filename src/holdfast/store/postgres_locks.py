@@ -47,6 +47,14 @@ class Locks:
             self._ask("lock", in_order)
         held |= needed
 
+    def can_wait_for(self, number: int) -> bool:
+        """Whether it comes after all that we have, or is one of them."""
+        return number in self._held or all(number > held for held in self._held)
+
+    def had(self, number: int) -> None:
+        """It was taken, shared, by a statement that reads as well."""
+        self._held.setdefault(number, False)
+
     def want(self, needed: Mapping[int, bool]) -> None:
         """End the batch; the next time it has these, and all that it has now, from the start."""
         for number, exclusive in (*self._held.items(), *needed.items()):

@@ -24,6 +24,8 @@ SETTINGS = {
     **dict.fromkeys(_PLANS, "off"),
     "plan_cache_mode": "force_generic_plan",
     "lock_timeout": "1s",
+    # Of a call that is a transaction by itself; the others say so where they begin.
+    "default_transaction_isolation": "read committed",
 }
 # Superusers only; for others PostgreSQL looks for circles after a second.
 _SOON = {"deadlock_timeout": "50ms"}

@@ -1,6 +1,6 @@
 """What can be read from the PostgreSQL store. In a batch it is locked too: see `postgres_txn`."""
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any
 
 import msgspec
@@ -70,9 +70,10 @@ class PostgresReads(PostgresLists):
 
     def bodies(self, ids: Collection[int], *, result: bool = False) -> dict[int, Body]:
         """The data of jobs, or their results."""
-        if not ids:
-            return {}
-        rows = self.link.rows(self.sql["results" if result else "data"], (numbers(ids),))
+        return self._bodies("results" if result else "data", ids)
+
+    def _bodies(self, name: str, ids: Collection[int]) -> dict[int, Body]:
+        rows = self.link.rows(self.sql[name], {"ids": numbers(ids)}) if ids else []
         return {id: body if raw is None else raw for id, body, raw in rows}
 
     def children(
@@ -171,9 +172,13 @@ class PostgresReads(PostgresLists):
 
     def moments(self) -> Moments:
         """When something becomes true by itself."""
+        return self._walked(lambda began: self.link.rows(self.sql["moments"], began)[0])
+
+    def _walked(self, ask: Callable[[tuple[int, ...]], tuple[Any, ...]]) -> Moments:
+        """Ask for moments from where their walks begin, and remember where they ended."""
         began = tuple(self.starts.of(sort) for sort in WALKS)
         start_s = monotonic_s()
-        (row,) = self.link.rows(self.sql["moments"], began)
+        row = ask(began)
         took_s = monotonic_s() - start_s
         for sort, start, found in zip(WALKS, began, row, strict=True):
             # Where there is nothing, what comes later comes after now; but leases end long after that.

@@ -41,7 +41,7 @@ WHERE relnamespace = to_regnamespace(%s) AND relkind = 'r'"""
 
 INDEXES = (
     *("jobs_pkey", "jobs_ready", "jobs_ready_pair", "jobs_scheduled", "jobs_running", "jobs_standing"),
-    *("jobs_domain", "jobs_children", "jobs_expiring", "jobs_schedule", "data_pkey", "results_pkey"),
+    *("jobs_domain", "jobs_children", "jobs_expiring", "jobs_schedule", "data_apart_pkey", "results_pkey"),
     *("archive_pkey", "archive_ended", "uniques_pkey", "uniques_lapsing", "domains_pkey", "domains_due"),
     *("counts_pkey", "changes_ready", "lanes_pkey", "lanes_turns", "lanes_rests"),
     *("tenants_pkey", "tenants_turns", "tenants_rests", "records_pkey", "log_items_pkey"),
@@ -61,8 +61,8 @@ def complaints(link: Link, address: Address, now_ms: int, *, own: bool) -> list[
         told.append(f"{where} lacks the index {name}; see holdfast migrate --sql for how it is made")
     for (name,) in link.rows(_BROKEN_INDEXES, (quoted,)):
         told.append(f"the index {name} of {where} is not valid: REINDEX INDEX CONCURRENTLY {quoted}.{name}")
-    for what in ("data", "results"):
-        if orphans := link.value(_ORPHANS.format(schema=address.schema, table=what)):
+    for what, table in (("data", "data_apart"), ("results", "results")):
+        if orphans := link.value(_ORPHANS.format(schema=address.schema, table=table)):
             told.append(
                 f"{where} keeps the {what} of {orphans:,} jobs that do not exist; they take up space alone"
             )

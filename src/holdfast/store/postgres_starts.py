@@ -60,6 +60,11 @@ class Starts:
         walk.at = walk.at if at is None else at
         walk.front_s = monotonic_s() + PART * took_s
 
+    def begins(self, sort: Hashable, at: int) -> None:
+        """The first that there is stands there: whoever has put it knows without a walk."""
+        if self._walks and (walk := self._walks.get(sort)) is not None:
+            walk.at = at
+
     def put(self, sort: Hashable, at: int) -> None:
         """Something was put there."""
         if self._walks and (walk := self._walks.get(sort)) is not None:

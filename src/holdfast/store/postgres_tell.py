@@ -15,6 +15,8 @@ from .postgres_pool import Pool
 from .postgres_sql import channel
 from .postgres_url import Address
 
+# Nothing of it is to be kept: neither who tells waits for the disk, nor those who tell after him.
+_NOTIFY = "SELECT set_config('synchronous_commit', 'off', true), pg_notify(%s, %s)"
 # Who was told a moment ago is at it: so long nobody is told again.
 PAUSE_S = 0.01
 
@@ -72,7 +74,7 @@ class Teller:
     def _say(self) -> None:
         try:
             with faults(self._address), self._pool.link() as link:
-                link.value("SELECT pg_notify(%s, %s)", (channel(self._address.schema), self._name))
+                link.value(_NOTIFY, (channel(self._address.schema), self._name))
         except (HoldfastError, Conflict):
             # A hint that is lost; they look by themselves.
             pass

@@ -4,6 +4,7 @@
 """
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
 from ..core.job import Job
 from . import turns
@@ -50,14 +51,16 @@ class PostgresTurns:
 
     # What a batch changes
 
-    def serve(self, jobs: Sequence[Job], query: ClaimQuery) -> None:
-        """These jobs were claimed: their lanes and tenants have had their turn."""
-        pairs = {(job.tenant, job.task) for job in jobs}
-        tenant, task = next(iter(pairs))
-        ((last, of_lane, of_tenant),) = self._link.rows(
-            self._sql["last_turn"], {"tenant": tenant, "task": task}
-        )
-        if len(pairs) == 1 and last > 0 and of_lane == of_tenant == last:
+    def serve(
+        self, jobs: Sequence[Job], query: ClaimQuery, newest: tuple[int, int | None, int | None]
+    ) -> None:
+        """These jobs were claimed: their lanes and tenants have had their turn.
+
+        The newest turn was told by the claim, and, where they are of one, those of their lane and tenant.
+        """
+        last, of_lane, of_tenant = newest
+        is_one = len({(job.tenant, job.task) for job in jobs}) == 1
+        if is_one and last > 0 and of_lane == of_tenant == last:
             # It was the last to be served, and is so again: nothing changes.
             return
         served = turns.served(jobs, query, last)
@@ -66,9 +69,9 @@ class PostgresTurns:
         self._link.change(
             self._sql["serve"], (*values, texts(served.tenants), numbers(served.tenants.values()))
         )
-        if turns.is_sweep(last, newest := last + len(served.lanes)):
+        if turns.is_sweep(last, now := last + len(served.lanes)):
             for name in ("forget_lanes", "forget_tenants"):
-                self._link.change(self._sql[name], (newest - turns.REMEMBERED, turns.SWEPT_AT_ONCE))
+                self._link.change(self._sql[name], (now - turns.REMEMBERED, turns.SWEPT_AT_ONCE))
 
     def put(self, rows: Sequence[Turn]) -> None:
         """See `Txn.put_turns`."""
@@ -84,8 +87,8 @@ class PostgresTurns:
 
         Who adds to some locks them, shared, all in order; who may have emptied one tries for its own.
         """
-        lanes = {pair: self._lock("lane", *pair) for pair in pairs}
-        tenants = {pair: self._lock("tenant", pair[0]) for pair in pairs}
+        lanes = {pair: _lock(self._schema, "lane", *pair) for pair in pairs}
+        tenants = {pair: _lock(self._schema, "tenant", pair[0]) for pair in pairs}
         filled = [pair for pair, change in pairs.items() if change > 0]
         return {
             "locks": numbers(sorted({lock[pair] for lock in (lanes, tenants) for pair in filled})),
@@ -96,5 +99,10 @@ class PostgresTurns:
             "tenant_locks": numbers(tenants.values()),
         }
 
-    def _lock(self, sort: str, *what: str) -> int:
-        return lock_number(self._schema, sort, *what)
+    def locks(self, pair: turns.Pair) -> list[int]:
+        """The locks of a lane and its tenant, in order."""
+        return sorted((_lock(self._schema, "lane", *pair), _lock(self._schema, "tenant", pair[0])))
+
+
+# The same few are asked for all the time.
+_lock = lru_cache(maxsize=4096)(lock_number)

@@ -9,7 +9,7 @@ until the commit, and nobody drops or makes it meanwhile.
 
 import secrets
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -17,15 +17,19 @@ from msgspec.structs import replace
 from ..core import rank
 from ..core.errors import Conflict
 from ..core.job import Body, Job, Place, size_of
+from ..core.kinds import PAUSE
 from ..core.limits import Domain, DomainKey
 from ..core.unique import Unique, UniqueKey
-from .contract import ClaimQuery, CountKey, LogRow, Turn
-from .form import encode, rest_of, rest_parts
+from .contract import ClaimQuery, CountKey, Moments, Turn
+from .form import encode
 from .postgres_claim import Taker
 from .postgres_link import Link
 from .postgres_locks import Locks
+from .postgres_logs import PostgresLogs
 from .postgres_reads import PostgresReads
-from .postgres_sql import COLUMNS, lock_number, numbers, raws, switches, texts
+from .postgres_rows import alike, columns, is_new, kept
+from .postgres_rows import bodies as as_arrays
+from .postgres_sql import lock_number, numbers, raws, texts
 from .turns import Pair
 
 # How many domains are remembered to have a record, and so are locked exclusively at once.
@@ -36,10 +40,8 @@ OF_JOBS = ("steps", "job_log")
 # Records of which each is changed by itself, and often: locked one by one. All of them are seldom read.
 ONE_BY_ONE = ("log", "progress")
 
-_ARRAYS: dict[str, Callable[[Any], str]] = {"boolean": switches, "text": texts, "bytea": raws}
 
-
-class PostgresTxn(PostgresReads):
+class PostgresTxn(PostgresLogs, PostgresReads):
     """A batch; see `Txn` for what each verb promises. A job or domain comes once in a call."""
 
     def __init__(
@@ -53,8 +55,17 @@ class PostgresTxn(PostgresReads):
         limited: set[DomainKey],
         notice: bytes | None,
         careful: bool = False,
+        blind: bool = False,
     ) -> None:
         super().__init__(link, sql, now_ms, schema=schema, notice=notice)
+        self._blind = blind
+        # What a batch that reads nothing adds, group by group: told with its counts, perhaps as one call.
+        self._born: list[dict[str, Any]] = []
+        # The data of what was claimed, where it stands beside the job; None: it is kept apart.
+        self._beside: dict[int, Body | None] = {}
+        # What was asked for at once, until it is changed here.
+        self._moments: Moments | None = None
+        self._pauses: dict[str, bytes] | None = None
         self._limited = limited
         self._careful = careful
         self._locks = locks
@@ -103,8 +114,38 @@ class PostgresTxn(PostgresReads):
         self._limited.update(keys)
         self._locks.take({self._lock("domain", *key): True for key in keys})
 
+    def moments(self) -> Moments:
+        """When something becomes true by itself. Asked for once, as long as nothing changes it but claims."""
+        if self._moments is None:
+            self._moments = self._look_ahead()
+        return self._moments
+
+    def _look_ahead(self) -> Moments:
+        """Who asks for moments is about to claim, and will ask what is paused: that comes along."""
+        number = self._lock("records", PAUSE)
+        if self._pauses is not None or not self._locks.can_wait_for(number):
+            return super().moments()
+
+        def ask(began: tuple[int, ...]) -> tuple[Any, ...]:
+            ((*row, names, contents),) = self.link.rows(self.sql["look_ahead"], (number, *began))
+            self._locks.had(number)
+            self._pauses = dict(zip(names, contents, strict=True))
+            return tuple(row)
+
+        return self._walked(ask)
+
+    def _claimed(self, jobs: Sequence[Job], lease: int) -> None:
+        """What a claim makes of the moments: one more lease that ends."""
+        if self._moments is not None and lease < (self._moments.running or rank.LAST):
+            self._moments = self._moments._replace(running=lease)
+            self.starts.begins(Place.RUNNING, lease)
+        if any(job.expires_at for job in jobs):
+            self._moments = None
+
     def records(self, kind: str, names: Collection[str] | None = None) -> dict[str, bytes]:
         """Small named records. Nobody writes any of that kind until the commit."""
+        if kind == PAUSE and names is None and self._pauses is not None:
+            return dict(self._pauses)
         self._take_records(kind, names, exclusive=False)
         return super().records(kind, names)
 
@@ -117,6 +158,15 @@ class PostgresTxn(PostgresReads):
         elif kind not in OF_JOBS:
             self._locks.take({whole: exclusive})
 
+    def bodies(self, ids: Collection[int], *, result: bool = False) -> dict[int, Body]:
+        """The data of jobs, or their results; what came along with a claim is at hand."""
+        if result or not self._beside:
+            return super().bodies(ids, result=result)
+        found = {id: body for id in ids if (body := self._beside.get(id)) is not None}
+        apart = [id for id in ids if id in self._beside and id not in found]
+        rest = [id for id in ids if id not in self._beside]
+        return found | self._bodies("data_apart", apart) | self._bodies("data", rest)
+
     # Jobs
 
     def insert(self, rows: Sequence[tuple[Job, Body]]) -> set[int]:
@@ -126,10 +176,10 @@ class PostgresTxn(PostgresReads):
         self.wrote = True
         self._put([job for job, _ in rows])
         ids = [job.id for job, _ in rows]
-        body, raw = _bodies([data for _, data in rows])
-        values = _columns([job for job, _ in rows]) | {"body": body, "raw": raw}
+        values = columns([job for job, _ in rows]) | as_arrays([data for _, data in rows])
         if not self._careful:
-            self.link.change(self.sql["insert"], values)
+            if self.link.change(self.sql["insert"], values) != len(ids):
+                raise Conflict("an archived job has one of these ids")
             return set()
         added = self.link.value(self.sql["insert_carefully"], values | {"count": len(ids)})
         left = Counter(ids)
@@ -138,27 +188,32 @@ class PostgresTxn(PostgresReads):
 
     def insert_alike(self, template: Job, rows: Sequence[tuple[int, Body]]) -> set[int]:
         """Add jobs that are as `template`: what they share is sent once."""
-        if self._careful:
+        if self._careful or not is_new(template):
             return self.insert([(replace(template, id=id, size=size_of(data)), data) for id, data in rows])
         if not rows:
             return set()
         self.wrote = True
         self._put([template])
-        values: dict[str, Any] = dict(zip(COLUMNS, _row(template), strict=True))
-        values["head"], values["middle"], values["tail"] = rest_parts(template)
-        values["bodies"], values["raws"] = _bodies([data for _, data in rows])
-        self.link.later(self.sql["bear"], values | {"ids": numbers(id for id, _ in rows)})
+        self._born.append(alike(template, rows))
+        if not self._blind:
+            self._tell_born()
         return set()
+
+    def _tell_born(self) -> None:
+        for values in self._born:
+            self.link.later(self.sql["bear"], values)
+        self._born.clear()
 
     def swap(self, jobs: Sequence[Job]) -> None:
         """Replace each job by its next version."""
         self._put(jobs)
         # By id, as they are locked.
-        if jobs and self._write("swap", _columns(sorted(jobs, key=lambda job: job.id))) != len(jobs):
+        if jobs and self._write("swap", columns(sorted(jobs, key=lambda job: job.id))) != len(jobs):
             raise Conflict(f"not all of {len(jobs)} jobs are of the version before")
 
     def _put(self, jobs: Sequence[Job]) -> None:
         """Walks that begin past the dead are to find these."""
+        self._moments = None
         if self.starts:
             for job in jobs:
                 self.starts.put((job.tenant, job.task) if job.place is Place.READY else job.place, job.rank)
@@ -166,7 +221,7 @@ class PostgresTxn(PostgresReads):
                     self.starts.put("expiring", job.expires_at)
 
     def _write(self, name: str, values: Any) -> int:
-        self.wrote = True
+        self.wrote, self._moments = True, None
         return self.link.change(self.sql[name], values)
 
     def remove(self, jobs: Sequence[Job]) -> None:
@@ -180,22 +235,12 @@ class PostgresTxn(PostgresReads):
         if not keep:
             self._delete("remove", expected, {})
             return
-        kept = {
-            "finished": numbers(job.finished_at for job in jobs),
-            "parents": numbers(job.parent_id for job in jobs),
-            "tenants": texts(job.tenant for job in jobs),
-            "tasks": texts(job.task for job in jobs),
-            "states": texts(job.state.value for job in jobs),
-            "schedules": texts(job.schedule for job in jobs),
-            "domains": raws(job.domain for job in jobs),
-            "records": texts(encode(job).decode() for job in jobs),
-        }
-        self._delete("archive", expected, kept)
+        self._delete("archive", expected, kept(jobs))
 
     def _delete(self, name: str, expected: list[tuple[int, int]], values: dict[str, str]) -> None:
         if not expected:
             return
-        self.wrote = True
+        self.wrote, self._moments = True, None
         ids, versions = zip(*expected, strict=True)
         values |= {"ids": numbers(ids), "versions": numbers(versions)}
         if self.link.value(self.sql[name], values) != len(ids):
@@ -215,16 +260,21 @@ class PostgresTxn(PostgresReads):
     def put_bodies(self, bodies: Mapping[int, Body], *, result: bool = False) -> None:
         """Write or replace data or results."""
         if bodies:
-            values = (numbers(bodies), *_bodies(list(bodies.values())))
+            values = {"ids": numbers(bodies)} | as_arrays(list(bodies.values()))
             self._write("put_results" if result else "put_data", values)
+            if not result:
+                for job_id in bodies:
+                    self._beside.pop(job_id, None)
 
     def claim(self, query: ClaimQuery) -> list[Job]:
         """Lease the first jobs that match."""
-        jobs = Taker(self.link, self.sql, query, self.starts).take()
-        if jobs:
+        taker = Taker(self.link, self.sql, query, self.starts, self._beside)
+        if jobs := taker.take():
             self.wrote = True
-            self.starts.put(Place.RUNNING, rank.lease(query.lease_until))
-            self.turns.serve(jobs, query)
+            lease = rank.lease(query.lease_until)
+            self.starts.put(Place.RUNNING, lease)
+            self.turns.serve(jobs, query, taker.newest)
+            self._claimed(jobs, lease)
         return jobs
 
     # All else
@@ -292,10 +342,18 @@ class PostgresTxn(PostgresReads):
                 ready[pair] = ready.get(pair, 0) + change
         self.wrote = True
         tenants, tasks, places, states, by = zip(*rows, strict=True)
+        self.appended += len(rows)
+        if len(self._born) == 1 and len(rows) == 1:
+            (born,) = self._born
+            self._born.clear()
+            first, second = self.turns.locks(*ready) if ready else (None, None)
+            alone = {"state": states[0], "first_lock": first, "second_lock": second} | self._marked()
+            self.link.alone(self.sql["bear"], born | alone)
+            return
+        self._tell_born()
         values = {"tenants": texts(tenants), "tasks": texts(tasks), "places": numbers(places)}
         values |= {"states": texts(states), "numbers": numbers(by)} | self.turns.counted(ready)
         self.link.later(self.sql["settle"], values | self._marked())
-        self.appended += len(rows)
 
     def _marked(self) -> dict[str, Any]:
         self.mark = secrets.randbits(63)
@@ -303,30 +361,14 @@ class PostgresTxn(PostgresReads):
 
     def put_records(self, kind: str, records: Mapping[str, bytes | None]) -> None:
         """Write small records; None deletes one."""
+        if kind == PAUSE:
+            self._pauses = None
         self._take_records(kind, records, exclusive=True)
         kept = {name: value for name, value in records.items() if value is not None}
         if kept:
             self._write("put_records", (kind, texts(kept), raws(kept.values())))
         if gone := [name for name, value in records.items() if value is None]:
             self._write("drop_records", (kind, texts(gone)))
-
-    def append_log(self, log: str, rows: Sequence[LogRow]) -> None:
-        """Write items of a log and their keys."""
-        if not rows:
-            return
-        places, keys, bodies = zip(*rows, strict=True)
-        values = (log, numbers(places), raws(keys), *_bodies(bodies))
-        if self._write("append_log", values) != len(rows):
-            raise Conflict(f"not all of {len(rows)} indexes of the log {log} are free")
-        if keyed := [(row.key, row.at) for row in rows if row.key is not None]:
-            keys, places = zip(*keyed, strict=True)
-            self._write("put_log_keys", (log, raws(keys), numbers(places)))
-
-    def trim_log(self, log: str, *, after: int, up_to: int, keys_up_to: int) -> None:
-        """Remove items of a log, and old keys."""
-        self._write("trim_log", (log, after, up_to))
-        if keys_up_to > 0:
-            self._write("trim_log_keys", (log, keys_up_to))
 
     def put_notice(self, notice: bytes | None) -> None:
         """Put this on the door: the record without a kind and a name. Every batch has that lock, shared."""
@@ -341,46 +383,6 @@ class PostgresTxn(PostgresReads):
 
     def leave_mark(self) -> None:
         """Leave a mark, if anything was written, by which it can be seen whether this was committed."""
+        self._tell_born()
         if self.wrote and not self.mark:
             self.link.later(self.sql["mark"], self._marked())
-
-
-def _row(job: Job) -> tuple[Any, ...]:
-    """A job in the order of the columns."""
-    return (
-        job.id,
-        job.tenant,
-        job.task,
-        int(job.place),
-        job.rank,
-        job.version,
-        job.owner,
-        job.lease_until,
-        job.started_at,
-        job.claim,
-        job.mock,
-        job.lapsed,
-        bool(job.retry_after),
-        job.ended.value if job.ended else "",
-        job.expires_at,
-        job.parent_id,
-        job.domain,
-        job.schedule,
-        rest_of(job),
-    )
-
-
-def _columns(jobs: Sequence[Job]) -> dict[str, Any]:
-    """Jobs as arrays, one for each column."""
-    columns = zip(*map(_row, jobs), strict=True)
-    return {
-        name: _ARRAYS.get(kind, numbers)(values)
-        for (name, kind), values in zip(COLUMNS.items(), columns, strict=True)
-    }
-
-
-def _bodies(bodies: Sequence[Body]) -> tuple[str, str]:
-    """Bodies as two arrays: text in one, bytes in the other, which is empty where all are text."""
-    raw = [body if isinstance(body, bytes) else None for body in bodies]
-    text = texts(body if isinstance(body, str) else None for body in bodies)
-    return text, raws(raw) if any(body is not None for body in raw) else "{}"

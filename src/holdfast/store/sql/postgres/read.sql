@@ -63,11 +63,19 @@ SELECT '[' || string_agg(record, ',') || ']' FROM (
     SELECT record FROM {schema}.archive WHERE id = ANY(%s::bigint[]) ORDER BY id {lock}
 ) AS found
 
+-- Beside the job, where it is small, or apart.
 -- name: data
-SELECT id, body, raw FROM {schema}.data WHERE id = ANY(%s::bigint[])
+SELECT id, body, raw FROM {schema}.jobs
+WHERE id = ANY(%(ids)s::bigint[]) AND (body IS NOT NULL OR raw IS NOT NULL)
+UNION ALL SELECT id, body, raw FROM {schema}.archive
+WHERE id = ANY(%(ids)s::bigint[]) AND (body IS NOT NULL OR raw IS NOT NULL)
+UNION ALL SELECT id, body, raw FROM {schema}.data_apart WHERE id = ANY(%(ids)s::bigint[])
+
+-- name: data_apart
+SELECT id, body, raw FROM {schema}.data_apart WHERE id = ANY(%(ids)s::bigint[])
 
 -- name: results
-SELECT id, body, raw FROM {schema}.results WHERE id = ANY(%s::bigint[])
+SELECT id, body, raw FROM {schema}.results WHERE id = ANY(%(ids)s::bigint[])
 
 -- name: records
 SELECT name, value FROM {schema}.records WHERE kind = %s
@@ -118,6 +126,9 @@ SELECT
     (SELECT expires_at FROM {schema}.jobs
      WHERE expires_at > 0 AND place NOT IN (4, 6) AND expires_at >= %s ORDER BY expires_at LIMIT 1),
     (SELECT due_ms FROM {schema}.domains WHERE due_ms > 0 AND due_ms >= %s ORDER BY due_ms LIMIT 1)
+
+-- name: look_ahead
+SELECT * FROM {schema}.look_ahead(%s::bigint, %s::bigint, %s::bigint, %s::bigint, %s::bigint)
 
 -- name: read_log
 SELECT item, key, body, raw FROM {schema}.log_items WHERE log = %s AND item > %s ORDER BY item LIMIT %s

@@ -33,16 +33,6 @@ SELECT tenant, task, number FROM (
     ) AS asked
 ) AS found WHERE number > 0 ORDER BY at, served, task
 
--- The newest turn; and the turns of one pair, if there is but one.
--- name: last_turn
-SELECT
-    greatest(
-        coalesce((SELECT served FROM {schema}.tenants WHERE ready ORDER BY served DESC LIMIT 1), 0),
-        coalesce((SELECT served FROM {schema}.tenants WHERE NOT ready ORDER BY served DESC LIMIT 1), 0)
-    ),
-    (SELECT served FROM {schema}.lanes WHERE tenant = %(tenant)s AND task = %(task)s),
-    (SELECT served FROM {schema}.tenants WHERE tenant = %(tenant)s)
-
 -- A row that somebody else is just writing is passed by: he has it served at this very moment.
 -- name: serve
 WITH lane AS (SELECT * FROM unnest(%s::text[], %s::text[], %s::bigint[]) AS lane (tenant, task, served)),

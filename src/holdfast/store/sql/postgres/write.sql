@@ -3,21 +3,25 @@
 -- `(… IN (SELECT …)) IS TRUE` is looked up in a hash; as a join it would go through all for each, since joins
 -- by hash are switched off: planned while a table is small, one would read all of it when it is large.
 
--- Jobs and their data. That nobody has these numbers is nearly always so, and seen by the keys, which archived
--- jobs have as well, of their data. Where somebody has, the batch is done again with `insert_carefully`: what
--- exists already is left alone, and if there is any, the numbers of those that were added are answered.
+-- Jobs and their data, which is kept apart. That nobody has these numbers is nearly always so, and seen by the keys,
+-- which archived jobs have as well, of data that is apart; others are looked for. Where somebody has one, the batch is
+-- done again with `insert_carefully`: what exists already is left alone, and if there is any, the numbers of those that
+-- were added are answered.
 -- name: insert
 WITH kept AS (
-    INSERT INTO {schema}.data (id, body, raw)
-    SELECT * FROM unnest(%(id)s::bigint[], %(body)s::text[], %(raw)s::bytea[])
+    INSERT INTO {schema}.data_apart (id, body, raw)
+    SELECT * FROM unnest(%(id)s::bigint[], %(bodies)s::text[], %(raws)s::bytea[])
 )
 INSERT INTO {schema}.jobs ({columns}) SELECT {columns} FROM {rows}
+WHERE NOT EXISTS (SELECT FROM {schema}.archive WHERE archive.id = new.id)
 
--- What jobs that are alike share comes once.
+-- What jobs that are alike share comes once; with a mark it is a whole batch: see the fourth migration.
 -- name: bear
 SELECT {schema}.bear(
-    ROW({template})::{schema}.jobs, %(ids)s::bigint[], %(bodies)s::text[], %(raws)s::bytea[],
-    %(head)s::text, %(middle)s::text, %(tail)s::text
+    %(tenant)s::text, %(task)s::text, %(place)s::smallint, %(rank)s::bigint, %(expires_at)s::bigint, %(mock)s::boolean,
+    %(retries)s::boolean, %(schedule)s::text, %(ids)s::bigint[], %(bodies)s::text[], %(raws)s::bytea[],
+    %(apart)s::boolean, %(middle)s::text, %(tail)s::text,
+    %(at_ms)s::bigint, %(mark)s::bigint, %(state)s::text, %(first_lock)s::bigint, %(second_lock)s::bigint
 )
 
 -- name: insert_carefully
@@ -28,9 +32,9 @@ WITH added AS (
     ON CONFLICT (id) DO NOTHING RETURNING id
 ),
 kept AS (
-    INSERT INTO {schema}.data (id, body, raw)
+    INSERT INTO {schema}.data_apart (id, body, raw)
     SELECT new.id, new.body, new.raw
-    FROM unnest(%(id)s::bigint[], %(body)s::text[], %(raw)s::bytea[]) AS new (id, body, raw)
+    FROM unnest(%(id)s::bigint[], %(bodies)s::text[], %(raws)s::bytea[]) AS new (id, body, raw)
     WHERE (new.id IN (SELECT id FROM added)) IS TRUE
     ON CONFLICT (id) DO NOTHING
 )
@@ -50,47 +54,62 @@ WITH gone AS (
     DELETE FROM {schema}.jobs USING unnest(%(ids)s::bigint[], %(versions)s::bigint[]) AS old (id, version)
     WHERE jobs.id = old.id AND jobs.version = old.version RETURNING jobs.id
 ),
-dropped_data AS (DELETE FROM {schema}.data USING gone WHERE data.id = gone.id),
+dropped_data AS (DELETE FROM {schema}.data_apart USING gone WHERE data_apart.id = gone.id),
 dropped_results AS (DELETE FROM {schema}.results USING gone WHERE results.id = gone.id)
 SELECT count(*) FROM gone
 
+-- Data that stands beside a job goes with it. An array that is empty says that none of these has one.
 -- name: archive
 WITH gone AS (
-    DELETE FROM {schema}.jobs USING unnest(%(ids)s::bigint[], %(versions)s::bigint[]) AS old (id, version)
-    WHERE jobs.id = old.id AND jobs.version = old.version RETURNING jobs.id
+    DELETE FROM {schema}.jobs USING unnest(
+        %(ids)s::bigint[], %(versions)s::bigint[], %(finished)s::bigint[], %(parents)s::bigint[], %(tenants)s::text[],
+        %(tasks)s::text[], %(states)s::text[], %(schedules)s::text[], %(domains)s::bytea[], %(records)s::text[]
+    ) AS new (id, version, finished_at, parent_id, tenant, task, state, schedule, domain, record)
+    WHERE jobs.id = new.id AND jobs.version = new.version
+    RETURNING
+        new.id, new.finished_at, coalesce(new.parent_id, 0), coalesce(new.tenant, ''), new.task, new.state,
+        coalesce(new.schedule, ''), new.domain, new.record, jobs.body, jobs.raw
 ),
 kept AS (
-    INSERT INTO {schema}.archive (id, finished_at, parent_id, tenant, task, state, schedule, domain, record)
-    SELECT new.* FROM unnest(
-        %(ids)s::bigint[], %(finished)s::bigint[], %(parents)s::bigint[], %(tenants)s::text[], %(tasks)s::text[],
-        %(states)s::text[], %(schedules)s::text[], %(domains)s::bytea[], %(records)s::text[]
-    ) AS new (id, finished_at, parent_id, tenant, task, state, schedule, domain, record)
-    WHERE (new.id IN (SELECT id FROM gone)) IS TRUE
+    INSERT INTO {schema}.archive (
+        id, finished_at, parent_id, tenant, task, state, schedule, domain, record, body, raw
+    ) SELECT * FROM gone
 )
 SELECT count(*) FROM gone
 
 -- name: forget
 WITH gone AS (DELETE FROM {schema}.archive WHERE id = ANY(%(ids)s::bigint[])),
-dropped AS (DELETE FROM {schema}.data WHERE id = ANY(%(ids)s::bigint[]))
+dropped AS (DELETE FROM {schema}.data_apart WHERE id = ANY(%(ids)s::bigint[]))
 DELETE FROM {schema}.results WHERE id = ANY(%(ids)s::bigint[])
 
 -- name: purge
 WITH old AS MATERIALIZED (
     SELECT id FROM {schema}.archive
     WHERE finished_at < %(before)s AND (%(tenant)s::text IS NULL OR tenant = %(tenant)s)
-    ORDER BY finished_at, id LIMIT %(limit)s FOR UPDATE SKIP LOCKED
+    ORDER BY finished_at, id + 0 LIMIT %(limit)s FOR UPDATE SKIP LOCKED
 ),
 gone AS (DELETE FROM {schema}.archive USING old WHERE archive.id = old.id RETURNING archive.record),
-dropped_data AS (DELETE FROM {schema}.data USING old WHERE data.id = old.id),
+dropped_data AS (DELETE FROM {schema}.data_apart USING old WHERE data_apart.id = old.id),
 dropped_results AS (DELETE FROM {schema}.results USING old WHERE results.id = old.id)
 SELECT '[' || string_agg(record, ',') || ']' FROM gone
 
+-- What stood beside the job stands there no more.
 -- name: put_data
-INSERT INTO {schema}.data (id, body, raw) SELECT * FROM unnest(%s::bigint[], %s::text[], %s::bytea[])
+WITH moved AS (
+    UPDATE {schema}.jobs SET body = NULL, raw = NULL
+    WHERE id = ANY(%(ids)s::bigint[]) AND (body IS NOT NULL OR raw IS NOT NULL)
+),
+moved_archive AS (
+    UPDATE {schema}.archive SET body = NULL, raw = NULL
+    WHERE id = ANY(%(ids)s::bigint[]) AND (body IS NOT NULL OR raw IS NOT NULL)
+)
+INSERT INTO {schema}.data_apart (id, body, raw)
+SELECT * FROM unnest(%(ids)s::bigint[], %(bodies)s::text[], %(raws)s::bytea[])
 ON CONFLICT (id) DO UPDATE SET body = excluded.body, raw = excluded.raw
 
 -- name: put_results
-INSERT INTO {schema}.results (id, body, raw) SELECT * FROM unnest(%s::bigint[], %s::text[], %s::bytea[])
+INSERT INTO {schema}.results (id, body, raw)
+SELECT * FROM unnest(%(ids)s::bigint[], %(bodies)s::text[], %(raws)s::bytea[])
 ON CONFLICT (id) DO UPDATE SET body = excluded.body, raw = excluded.raw
 
 -- name: put_unique

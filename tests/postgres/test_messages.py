@@ -1,0 +1,171 @@
+"""How much is said to the server: nothing that is not needed, and at once what is asked together."""
+
+import threading
+
+import psycopg
+import pytest
+
+import holdfast
+from holdfast.core.job import Place
+from holdfast.store.contract import ClaimQuery, leased
+from holdfast.store.postgres import PostgresStore
+from holdfast.store.postgres_link import OwnLink, PsycopgLink
+from holdfast.store.postgres_rows import bodies
+from holdfast.store.postgres_sql import lock_number, texts
+from holdfast.testing.stores.making import NOW_MS, a_job, add, following, race
+from tests.store.helpers import all_ids
+
+ODD = ["", "a", 'q"uo"te', "back\\slash", "{a,b}", "NULL", "é\U0001f600", "line\nline", " "]
+
+
+@pytest.fixture
+def said(monkeypatch):
+    """What batches ask of the server, the first word of each; and how they are committed."""
+    asked: list[str] = []
+    ask, commit = PsycopgLink.ask, OwnLink.commit
+
+    def spy_ask(self, sql, values=()):
+        # Not who tells others, nor what is asked and set on a new connection.
+        by_committer = threading.current_thread().name == "holdfast-committer"
+        if by_committer and "pg_backend_pid" not in sql and not sql.startswith("SET"):
+            asked.append(sql.split()[0])
+        return ask(self, sql, values)
+
+    def spy_commit(self):
+        asked.append("ALONE" if self._alone else "COMMIT")
+        commit(self)
+
+    monkeypatch.setattr(PsycopgLink, "ask", spy_ask)
+    monkeypatch.setattr(OwnLink, "commit", spy_commit)
+    return asked
+
+
+def test_an_add_is_one_call(postgres_url, said):
+    """A transaction by itself; behind a pooler, where nothing can be prepared, one message."""
+    for way, one in ((postgres_url, "ALONE"), (f"{postgres_url}&prepare=off&notify=off", "COMMIT")):
+        with holdfast.connect(way, follow=False) as queue:
+            queue.add("work")
+            said.clear()
+            queue.add("work")
+            assert said == [one]
+
+
+def test_adds_that_are_not_alike_are_one_message(queue, said):
+    """Several groups, and the counts of all."""
+    queue.add("work")
+    said.clear()
+    queue.add_many([("work", 1), ("other", 2), ("work", 3)])
+
+    assert said == ["COMMIT"]
+    assert queue.counts() == {"work": {"QUEUED": 3}, "other": {"QUEUED": 1}}
+
+
+def test_a_claim_is_four_messages(queue, said):
+    """The time; the moments and what is paused; the jobs with their data and turns; the commit."""
+    for n in range(2):
+        queue.add("work", n)
+    assert queue.next(["work"]).data == 0
+    said.clear()
+    assert queue.next(["work"]).data == 1
+
+    assert said == ["BEGIN", "SELECT", "WITH", "COMMIT"]
+
+
+def test_what_a_claim_answers_is_what_it_took(store, postgres_url):
+    """Also of jobs that others have changed, one after the other, since it began to look."""
+    add(store, *(a_job(n) for n in range(1, 1_001)))
+    others = [PostgresStore(postgres_url) for _ in range(2)]
+    over = threading.Event()
+
+    def change(n: int) -> int:
+        count = 0
+        while not over.is_set():
+            count += 1
+            job_id = 1 + (count * 2 + n) % 1_000
+            others[n].run(lambda txn: txn.swap([following(txn.load([job_id])[job_id])]))  # noqa: B023
+        return count
+
+    def look() -> int:
+        try:
+            return sum(store.run(_claim_and_check) for _ in range(40))
+        finally:
+            over.set()
+
+    claimed, *changed = race([look, lambda: change(0), lambda: change(1)])
+    for other in others:
+        other.close()
+
+    assert claimed > 0
+    assert min(changed) > 0
+
+
+def _claim_and_check(txn):
+    """What is claimed is put back at once, so that nobody finds it changed."""
+    query = ClaimQuery(owner=7, now_ms=NOW_MS, limit=1_000, lease_until=NOW_MS + 9)
+    before = {job.id: job for job in txn.claim(query)}
+    after = txn.load(list(before))
+    assert {id: leased(job, query) for id, job in before.items()} == after
+    changes = {"place": Place.READY, "rank": a_job(1).rank, "owner": 0, "lease_until": 0}
+    txn.swap([following(job, **changes) for job in after.values()])
+    return len(before)
+
+
+def test_moments_are_as_they_stand_after_a_claim(store):
+    """Of what was claimed here too, without another look; and after any other change by one."""
+    add(store, a_job(1, rank=1), a_job(2, rank=2, expires_at=NOW_MS + 5))
+    query = ClaimQuery(owner=7, now_ms=NOW_MS, limit=1, lease_until=0)
+
+    def fn(txn):
+        before = txn.moments()
+        txn.claim(query._replace(lease_until=NOW_MS + 9))
+        between = txn.moments()
+        txn.claim(query._replace(lease_until=NOW_MS + 7))
+        return before, between, txn.moments()
+
+    before, between, after = store.run(fn)
+
+    assert (before.running, before.expiring) == (None, NOW_MS + 5)
+    assert (between.running, between.expiring) == (NOW_MS + 9, NOW_MS + 5)
+    assert (after.running, after.expiring) == (NOW_MS + 7, None)
+    assert store.read(lambda txn: txn.moments()) == after
+
+
+def test_what_is_paused_comes_along_and_is_held_until_the_commit(store, postgres, schema):
+    """Who asks for moments has the lock of pauses, shared, and sees what he writes himself."""
+    store.run(lambda txn: txn.put_records("pause", {"one": b"1"}))
+    number = lock_number(schema, "records", "pause")
+
+    def fn(txn):
+        txn.moments()
+        with postgres.connect() as other:
+            (free,) = other.execute("SELECT pg_try_advisory_xact_lock(%s)", (number,)).fetchone()
+        seen = txn.records("pause")
+        txn.put_records("pause", {"two": b"2"})
+        return free, seen, txn.records("pause")
+
+    assert store.run(fn) == (False, {"one": b"1"}, {"one": b"1", "two": b"2"})
+
+
+@pytest.mark.parametrize("some", [ODD, ODD[:1], [], [None, *ODD], [None]])
+def test_texts_arrive_as_they_are(postgres, some):
+    """All at once or, where one is missing, one by one."""
+    with postgres.connect() as connection:
+        (arrived,) = connection.execute("SELECT %s::text[]", (texts(some),)).fetchone()
+
+    assert arrived == some
+
+
+def test_a_text_that_postgresql_cannot_have_is_no_two_texts(postgres):
+    """It is refused, as ever."""
+    with postgres.connect() as connection, pytest.raises(psycopg.DataError):
+        connection.execute("SELECT %s::text[]", (texts(["a\0b", "c"]),))
+
+
+def test_bodies_of_both_kinds_keep_their_places(store):
+    """Text and bytes in one batch of jobs that are alike."""
+    data = ['"text"', b"\x00bytes", "{}", b""]
+    store.run(lambda txn: txn.insert_alike(a_job(1), list(enumerate(data, start=1))))
+
+    assert store.read(lambda txn: txn.bodies([1, 2, 3, 4])) == dict(enumerate(data, start=1))
+    assert bodies(["a"]) == {"bodies": '{"a"}', "raws": "{}"}
+    assert all_ids(store) == [1, 2, 3, 4]
