@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -22,6 +23,7 @@ from holdfast.engine.letters import Letter
 from holdfast.engine.move import doors_of
 from holdfast.engine.routes import Routes
 from holdfast.engine.schedules import read_kept
+from holdfast.queue.connect import store_maker
 from holdfast.queue.queue import Queue
 from holdfast.store.contract import JobFilter, ReadTxn, Store
 from holdfast.testing.clock import MovedClock
@@ -244,6 +246,29 @@ def test_of_a_call_that_goes_to_several_shards_only_the_rest_is_asked_for_there(
         assert queue.counts() == {"keyed": {"QUEUED": 30}, "plain": {"QUEUED": 40}}
         assert {job.id for job in queue.jobs(limit=100)} == set(made)
         assert made[:10] == made[30:40]
+        assert complaints(queue) == []
+
+
+def test_a_queue_goes_along_to_a_cluster_and_back(tmp_path, redis_cluster, opened):
+    """To four hash tags of it, to eight of them, to a file; nobody holds anything twice."""
+    urls = [
+        str(tmp_path / "a.db"),
+        redis_cluster.url(prefix="four", shards="4"),
+        redis_cluster.url(prefix="eight", shards="8"),
+        str(tmp_path / "b.db"),
+    ]
+    with holdfast.connect(urls[0]) as queue:
+        running = fill(queue)
+        for here, there in pairwise(urls):
+            move(here, there)
+            stores = [opened(store_maker(url, follow=False)()) for url in (here, there)]
+            check_same(stores[1], stores[0])
+            queue.add("fresh", unique="fresh", domain="fresh")
+        for job in running:
+            queue.line.committer.ask(c.Answer(hold=c.hold_of(job), result='"done"'))
+
+        assert [queue.result(job.id) for job in running] == ["done"] * len(running)
+        assert queue.counts()["fresh"] == {"QUEUED": 1}
         assert complaints(queue) == []
 
 

@@ -285,8 +285,9 @@ class Move:
     def _finish(self, *, deep: bool) -> str:
         """The source stands still: copy the rest, and prove that the two are the same."""
         started_s = monotonic_s()
+        until_ms = max(door.now_ms() for door in self._sources) + SYSID_LEASE_MS
         for door in self._sources:
-            door.run(self._keep_ticks)
+            door.run(lambda txn: self._keep_ticks(txn, until_ms))
         try:
             digest = self._copier.finish(deep=deep)
         except Misplaced:
@@ -296,12 +297,11 @@ class Move:
         self._stopped_s = monotonic_s() - started_s
         return digest
 
-    def _keep_ticks(self, txn: Txn) -> None:
+    def _keep_ticks(self, txn: Txn, until_ms: int) -> None:
         """Ids that are made inside a database have no number of a process: say from when on they are free."""
         self._check_source(txn)
         name = str(ids.PORT_SYSID)
         raw = txn.records(SYSID, [name]).get(name)
-        until_ms = txn.now_ms + SYSID_LEASE_MS
         if raw is None or msgspec.json.decode(raw, type=Sysid).ids_until_ms < until_ms:
             freed = Sysid(token="", until_ms=0, ids_until_ms=until_ms)
             txn.put_records(SYSID, {name: _encode(freed)})
