@@ -223,7 +223,7 @@ class RedisStore:
         server = self._open()
         waiting = waiting_words(server, self.address, REPLICAS_MS) if writes else []
         try:
-            reply, *waited = self._link.many([*commands, *waiting])[len(commands) - 1 :]
+            reply, *waited = self._link.many([*commands, *waiting])[-1 - len(waiting) :]
         except FAULTS as error:
             if not writes or not is_lost(error):
                 raise
