@@ -22,7 +22,8 @@ from ..core.errors import Closed, StoreError
 from ..store.clock import monotonic_s
 from ..store.contract import ReadTxn
 from .asking import Asking
-from .engine import Done, Engine
+from .done import Done
+from .engine import Engine
 from .prospects import prospects
 from .sidelanes import SideLanes, is_free
 from .ticket import Ticket, deliver

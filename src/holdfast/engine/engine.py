@@ -20,13 +20,12 @@ from ..core.errors import BadInput, Conflict, HoldfastError, Moved, Stopped
 from ..core.job import Job, Place
 from ..core.moving import check_open
 from ..core.slots import slot_for
-from ..core.unique import UniqueKey
 from ..store.clock import monotonic_s
 from ..store.contract import ReadTxn, Store, Txn
 from . import upkeep
 from .batch import Batch
 from .claims import claim
-from .holders import Freed
+from .done import Done
 from .plain import add_plain, plain
 from .records import SETTING
 from .site import ALONE, Site
@@ -37,40 +36,6 @@ T = TypeVar("T")
 RETENTION = "retention_ms"
 # How long a batch waits for a store that stands still because it is being moved, and looks how often.
 STOPPED_S, STOPPED_NAP_S = 30.0, 0.05
-
-
-class Done:
-    """What a transaction leaves besides its replies."""
-
-    def __init__(self) -> None:
-        self.replies: list[Any] = []
-        # Something may be claimed, or has ended: those who wait should look.
-        self.woke = False
-        self.ended: set[int] = set()
-        # A consumer or a log has moved.
-        self.news = False
-        # Those who wait are told by the commit itself.
-        self.told = False
-        # When something next becomes true by itself; known after claims and upkeep only.
-        self.next_ms: int | None = None
-        # Jobs on their way to another shard, by the names of their letters.
-        self.letters: dict[str, bytes] = {}
-        # Keys that are at home in another shard, and that ended jobs have let go here.
-        self.freed: dict[UniqueKey, Freed] = {}
-        # What the engine remembers once it is committed.
-        self.next_upkeep_ms: int | None = None
-        self.upkept_ms: int | None = None
-        self.retention_ms: int | None = None
-        self.now_ms = 0
-
-    @property
-    def is_news(self) -> bool:
-        """Whether other processes may be waiting for any of it.
-
-        Also where more is left to do: who has asked for it may never claim, or be gone the next moment.
-        """
-        more = bool(self.letters) or self.next_upkeep_ms == 0
-        return self.woke or bool(self.ended) or self.news or more
 
 
 class Engine:

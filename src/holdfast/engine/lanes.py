@@ -19,7 +19,7 @@ from ..core import commands as c
 from ..core.errors import Closed, Moved, StoreError, Unsettled
 from .asking import Asking
 from .committer import Committer
-from .engine import Done
+from .done import Done
 from .keys import FreeKey, Hit, TakeKey
 from .letters import Deliver, Delivered
 from .pointers import Elsewhere

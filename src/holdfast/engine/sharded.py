@@ -12,7 +12,8 @@ from ..core.job import Job
 from ..core.slots import shard_of
 from ..store.contract import ReadTxn
 from ..store.sharded import ShardedStore
-from .engine import Done, Engine
+from .done import Done
+from .engine import Engine
 from .places import slot_of
 from .routes import Routes
 from .shared_ids import SharedIds

@@ -26,7 +26,8 @@ from ..core import commands as c
 from ..core.errors import BadInput, HoldfastError
 from ..core.job import Code, Job, Place, State
 from ..core.limits import Limit
-from ..engine.engine import Done, check
+from ..engine.done import Done
+from ..engine.engine import check
 from ..engine.opening import open_engine
 from ..engine.records import (
     CHORE,
