@@ -186,7 +186,7 @@ class RedisStore:
     def _commit(self, txn: RedisTxn, lane: Lane) -> None:
         commit = Commit(txn, lane=lane.key, stamp=_stamp(), at_ms=txn.now_ms)
         writes = commit.plan.writes_anything
-        if not writes and txn.confirmed() and txn.trips < 2 and not txn.believes:
+        if not writes and txn.trips < 2 and not txn.believes:
             return
         # All keys are known once the words are.
         words, keys = commit.plan.words_of_it(), commit.plan.keys
@@ -312,10 +312,7 @@ class RedisStore:
     def wait(self, timeout_s: float) -> bool:
         """Sleep until told by another store of this prefix, interrupted, or until somebody has committed."""
         self._presence.keep()
-        woken = self._closed or self._wake.wait(timeout_s)
-        if woken:
-            self._calm.told()
-        return woken
+        return self._closed or self._wake.wait(timeout_s)
 
     def notify(self) -> None:
         """Wake the other stores of this prefix that wait."""

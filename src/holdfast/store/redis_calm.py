@@ -37,7 +37,7 @@ class Calm:
         self._keys = keys
         self._wrote_s = 0.0
         self.sight: Sight | None = None
-        self._asked_s = self._saw_s = self._told_s = 0.0
+        self._saw_s = 0.0
         rows = (keys.rows[Place.SCHEDULED], keys.in_process_queue, keys.expiring, keys.domains_due)
         self.orders = (*rows, keys.unique_lapses, keys.archive_ends)
 
@@ -48,13 +48,8 @@ class Calm:
 
     @property
     def is_fresh(self) -> bool:
-        """Whether it has looked just now, and since then written nothing and been told of nothing."""
-        since_s = max(self._wrote_s, self._told_s)
-        return self._saw_s > since_s and monotonic_s() - self._saw_s < FRESH_S
-
-    def told(self) -> None:
-        """Somebody else has committed: what was seen before that is not what there is."""
-        self._told_s = monotonic_s()
+        """Whether it has looked just now, and written nothing since."""
+        return self._saw_s > self._wrote_s and monotonic_s() - self._saw_s < FRESH_S
 
     def wrote(self) -> None:
         """It is at work."""
@@ -62,8 +57,6 @@ class Calm:
 
     def words(self, count: int, few: int) -> list[Words]:
         """What asks for all of it."""
-        # What is seen is as old as the question.
-        self._asked_s = monotonic_s()
         asked: list[Words] = [(b"GET", self._keys.tick), (b"ZRANGE", self._keys.lanes, 0, few)]
         asked += [(b"ZRANGE", order, 0, count - 1, "WITHSCORES") for order in self.orders]
         for kind in KINDS:
@@ -76,7 +69,7 @@ class Calm:
         heads = {order: scored(flat) for order, flat in zip(self.orders, rest, strict=False)}
         pairs = rest[len(self.orders) :]
         kinds = dict(zip(KINDS, zip(pairs[::2], pairs[1::2], strict=True), strict=True))
-        self._saw_s = self._asked_s
+        self._saw_s = monotonic_s()
         self.sight = Sight(tick, heads, lanes if len(lanes) <= few else None, kinds)
         return self.sight
 

@@ -20,7 +20,7 @@ from ..core.unique import Unique, UniqueKey
 from . import redis_keys as k
 from . import turns
 from .contract import ClaimQuery, CountKey, LogRow, Moments, Turn, leased
-from .redis_calm import Calm, Sight
+from .redis_calm import Calm
 from .redis_claim import Taker
 from .redis_draft import Stamped
 from .redis_keys import Keys, member
@@ -63,8 +63,6 @@ class RedisTxn(RedisLists):
         # Out of READY by our hand, or found there astray: each is put where its record says in the end.
         self.taken: set[int] = set()
         self._mends = False
-        # What it saw just before it began, and has not asked for again.
-        self._rests_on: Sight | None = None
         self.last_turn: int | None = None
         # Turns of lanes and tenants, and of those who are forgotten.
         self.served_lanes: dict[turns.Pair, int] = {}
@@ -83,20 +81,11 @@ class RedisTxn(RedisLists):
         unless somebody has committed."""
         if self._heads is None and (self._calm.is_idle or self._calm.is_fresh):
             sight = self._calm.sight
-            if sight is not None and self._calm.is_fresh and not self._careful:
-                self._rests_on = sight
-            elif sight is None or self.ask([(b"GET", self.keys.tick)]) != [sight.tick]:
+            if sight is None or self.ask([(b"GET", self.keys.tick)]) != [sight.tick]:
                 sight = self._calm.saw(self.ask(self._calm.words(HEADS, ROSTER)), ROSTER)
             self.go_by(sight)
             self._confirm()
         return super().moments()
-
-    def confirmed(self) -> bool:
-        """Look whether what it went by is still so, which matters to one who found nothing to do."""
-        sight, self._rests_on = self._rests_on, None
-        if sight is not None and self.ask([(b"GET", self.keys.tick)]) != [sight.tick]:
-            raise Conflict("somebody has committed")
-        return True
 
     def _confirm(self) -> None:
         """What was believed to stand on the door has been seen."""
@@ -235,9 +224,6 @@ class RedisTxn(RedisLists):
     def claim(self, query: ClaimQuery) -> list[Job]:
         """Lease the first jobs that match."""
         jobs = Taker(self, query).take()
-        if not jobs:
-            # What has come since it was looked is missed by nobody who finds nothing.
-            self.confirmed()
         for job in jobs:
             self.draft.put(job.id, leased(job, query))
         if jobs:
