@@ -75,6 +75,9 @@ def load(url, jobs=JOBS, wait_s=0.5):
     finally:
         at_work.finish()
         upkeep(at_work.queue)
+        # A claim that was cut off half way is put right by upkeep; the workers may have gone by then.
+        while job := at_work.queue.next(renew=False):
+            job.done(1)
         at_work.left = complaints(at_work.queue)
         at_work.states = {id: at_work.queue.get(id).state for id in at_work.added}
         at_work.queue.close()
