@@ -13,7 +13,7 @@ from holdfast.engine import chores, letters, upkeep
 from holdfast.engine.committer import Committer
 from holdfast.engine.engine import Engine
 from holdfast.engine.prospects import prospects
-from holdfast.engine.records import LETTER, name_of
+from holdfast.engine.records import CHORE, LETTER, name_of
 from holdfast.engine.site import Site
 from holdfast.store.clock import monotonic_s
 from holdfast.store.memory import MemoryStore
@@ -238,3 +238,22 @@ def test_a_letter_that_nobody_has_delivered_is_looked_after_soon(clock):
     assert found.rest_ms == clock() + upkeep.PERIOD_MS
     assert ahead_ms(engine, clock) == upkeep.PERIOD_MS
     assert store.read(lambda txn: prospects(txn, [CLAIM])).rest_ms is None
+
+
+@pytest.mark.parametrize("chore", [False, True])
+def test_who_is_told_of_a_job_claims_it_and_leaves_the_rest_of_upkeep(clock, waiting, monkeypatch, chore):
+    """Which would make the job wait. What is to be done, and has no moment of its own, it sees."""
+    memory = SharedMemory(clock)
+    waiter, other = waiting(memory.open()), engine_on(memory.open())
+    if chore:
+        monkeypatch.setattr(chores, "go_on", lambda _batch: False)
+        name = name_of("domains", "")
+        memory.open().run(lambda txn: txn.put_records(CHORE, {name: msgspec.msgpack.encode({})}))
+    rests = []
+    real = upkeep.rest
+    monkeypatch.setattr(upkeep, "rest", lambda batch: rests.append(1) or real(batch))
+
+    other.execute([c.Add(jobs=(c.NewJob(task="t"),))])
+
+    assert waiter.ends() == ["t"]
+    assert bool(rests) == chore

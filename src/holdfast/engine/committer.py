@@ -240,12 +240,14 @@ class Committer(Asking):
             except Exception:
                 # Whoever writes meets the same, and has somebody to tell.
                 return True
+            if not found.rest and found.rest_ms is not None:
+                self.engine.next_upkeep_ms = min(self.engine.next_upkeep_ms, found.rest_ms)
             if not found.any:
-                if found.rest_ms is not None:
-                    self.engine.next_upkeep_ms = min(self.engine.next_upkeep_ms, found.rest_ms)
                 self._next_ms = found.next_ms or self.engine.next_upkeep_ms
                 self._said_ms = self.engine.store.now_ms()
                 return False
+            if not found.rest:
+                return True
         # What has no moment of its own may have changed too.
         self.engine.next_upkeep_ms = 0
         return True

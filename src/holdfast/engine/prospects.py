@@ -30,23 +30,28 @@ class Prospects(NamedTuple):
     next_ms: int | None = None
     # When the rest of upkeep is due: a schedule fires, or a letter should have been delivered.
     rest_ms: int | None = None
+    # Whether it is due now, or there are chores: a claim alone would not see to it.
+    rest: bool = False
 
 
 def prospects(txn: ReadTxn, commands: Sequence[c.Command], site: Site = ALONE) -> Prospects:
     """What there is for these claims."""
     next_ms, rest_ms = txn.moments().first, _rest_at(txn, site)
-    if any(moment is not None and moment <= txn.now_ms for moment in (next_ms, rest_ms)):
-        return Prospects(True)
-    if txn.records(CHORE):
-        return Prospects(True)
+    rest = bool(txn.records(CHORE)) or _is_past(rest_ms, txn.now_ms)
+    found = rest or _is_past(next_ms, txn.now_ms) or _finds(txn, commands)
+    return Prospects(found, next_ms, rest_ms, rest)
+
+
+def _is_past(moment: int | None, now_ms: int) -> bool:
+    return moment is not None and moment <= now_ms
+
+
+def _finds(txn: ReadTxn, commands: Sequence[c.Command]) -> bool:
     claims = [command for command in commands if isinstance(command, c.Claim)]
     pairs = _ready_pairs(txn)
     if pairs is not None:
-        found = any(_wants(claim, pair) for claim in claims for pair in pairs)
-    else:
-        ready = bool(txn.first(Place.READY, rank.LAST, 1))
-        found = ready and any(_has_ready(txn, claim) for claim in claims)
-    return Prospects(found, next_ms, rest_ms)
+        return any(_wants(claim, pair) for claim in claims for pair in pairs)
+    return bool(txn.first(Place.READY, rank.LAST, 1)) and any(_has_ready(txn, claim) for claim in claims)
 
 
 def _ready_pairs(txn: ReadTxn) -> list[tuple[str, str]] | None:
