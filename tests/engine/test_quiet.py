@@ -251,7 +251,12 @@ def test_who_is_told_of_a_job_claims_it_and_leaves_the_rest_of_upkeep(clock, wai
         memory.open().run(lambda txn: txn.put_records(CHORE, {name: msgspec.msgpack.encode({})}))
     rests = []
     real = upkeep.rest
-    monkeypatch.setattr(upkeep, "rest", lambda batch: rests.append(1) or real(batch))
+
+    def rest(batch):
+        rests.append(batch)
+        return real(batch)
+
+    monkeypatch.setattr(upkeep, "rest", rest)
 
     other.execute([c.Add(jobs=(c.NewJob(task="t"),))])
 

@@ -178,6 +178,11 @@ def is_served(url: str) -> bool:
     return not schemes.isdisjoint((*POSTGRES, *REDIS))
 
 
+def is_shared(url: str) -> bool:
+    """Whether other processes can see the store of this address: it is on servers, or in files."""
+    return is_served(url) or all(store_file(one) is not None for one in addresses(url))
+
+
 def migrate(url: str, *, show: bool = False) -> list[int] | str:
     """Bring the store of an address up to date, by which versions; or the SQL that would (`show`)."""
     served = [one for one in addresses(url) if one.partition("://")[0] in POSTGRES]

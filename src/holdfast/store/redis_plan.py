@@ -99,7 +99,8 @@ class Plan:
     @property
     def writes_anything(self) -> bool:
         """Whether there is more to it than checks."""
-        others = self._births or self._tallies or self._gone or self._lanes or self._turns
+        turns = self._lanes or self._turns or self._tenants
+        others = self._births or self._tallies or self._gone or turns
         return bool(others) or any(self._writes.values())
 
     def words_of_it(self) -> list[Any]:

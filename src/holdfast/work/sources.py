@@ -10,7 +10,7 @@ from ..core.worker import Served
 from ..engine import look
 from ..engine.asking import Committing
 from ..engine.opening import open_committer
-from ..queue.connect import is_served, shown_url, store_file, store_maker
+from ..queue.connect import is_shared, shown_url, store_file, store_maker
 from ..store.contract import ReadTxn
 from .lanes import Lane, lanes_of
 from .messages import Found
@@ -73,7 +73,7 @@ class Sources:
 
     def _line(self, url: str) -> Committing:
         file = store_file(url)
-        if file is None and not is_served(url):
+        if not is_shared(url):
             needed = "one that other processes can see; holdfast.work(queue) works it in its own process"
             raise BadInput("store", shown_url(url), needed=needed)
         where = url if file is None else str(Path(file).resolve())

@@ -177,6 +177,13 @@ def test_turns_can_be_put_over_others(store: Store) -> None:
     assert [lane.task for lane in store.read(lambda txn: txn.waiting(WaitingQuery(limit=9)))] == ["t"]
 
 
+def test_a_turn_of_a_tenant_alone_can_be_put(store: Store) -> None:
+    """In a batch of which it is all."""
+    store.run(lambda txn: txn.put_turns([Turn("a", "", 4)]))
+
+    assert store.read(lambda txn: txn.list_turns()) == [Turn("a", "", 4)]
+
+
 def test_a_job_goes_in_as_it_is(store: Store) -> None:
     """In any place, of any version, with its claim and its lease; a claim goes on from there."""
     running = a_job(
