@@ -21,6 +21,7 @@ from ..core.bounds import BATCH_BYTES, BATCH_JOBS
 from ..core.errors import Closed, StoreError
 from ..store.clock import monotonic_s
 from ..store.contract import ReadTxn
+from ..store.gifts import lanes_of
 from .asking import Asking
 from .done import Done
 from .engine import Engine
@@ -72,7 +73,7 @@ class Committer(Asking):
         self._closed = False
         # Whether a commit of our own thread is under way: then others are made beside it.
         self._busy = False
-        self._side = SideLanes(getattr(engine.store, "lanes", 1) - 1, self._commit_beside)
+        self._side = SideLanes(lanes_of(engine.store) - 1, self._commit_beside)
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
         self._watcher = Watcher(engine.store, lambda: self._inbox.put(_BELL))

@@ -22,6 +22,7 @@ from ..core.moving import check_open
 from ..core.slots import slot_for
 from ..store.clock import monotonic_s
 from ..store.contract import ReadTxn, Store, Txn
+from ..store.gifts import Run, blind_run_of, has_told, lender_of, lends_apart
 from . import upkeep
 from .batch import Batch
 from .claims import claim
@@ -83,9 +84,9 @@ class Engine:
         self._committed(done, maker)
         return done
 
-    def _runner(self, commands: Sequence[c.Add]) -> Callable[[Callable[[Txn], Done]], Done]:
+    def _runner(self, commands: Sequence[c.Add]) -> Run[Done]:
         """What runs a batch that only adds and reads nothing: a store may have a quicker way for it."""
-        blindly = getattr(self.store, "run_blindly", None)
+        blindly: Run[Done] | None = blind_run_of(self.store)
         if blindly is None or self.ids.held is None:
             return self.store.run
         added = sum(command.count for command in commands)
@@ -115,7 +116,7 @@ class Engine:
             return reply
 
         count = command.count if isinstance(command, c.Add) else 1
-        if getattr(self.store, "lends_apart", False) and self.ids.is_low(count, self.store.now_ms()):
+        if lends_apart(self.store) and self.ids.is_low(count, self.store.now_ms()):
             # Taken inside the caller's transaction the number would be locked for as long as that lasts;
             # where he has the only lock that there is, it must be.
             self.ids.ahead(self.store, self.ids.held)
@@ -126,7 +127,7 @@ class Engine:
 
     async def execute_in_async(self, connection: Any, command: c.Command) -> Any:
         """The same on a connection of asyncio's kind, where the store knows such."""
-        lend = getattr(self.store, "lend", None)
+        lend = lender_of(self.store)
         if lend is None:
             needed = (
                 "absent: only PostgreSQL has connections to await; others go to a queue of holdfast.connect"
@@ -261,11 +262,8 @@ class Engine:
 
 
 def _telling(txn: Txn, done: Done) -> Done:
-    """Let the commit tell those who wait, where a store has it do so (`tell`); else `notify` does."""
-    tell = getattr(txn, "tell", None) if done.is_news else None
-    if tell is not None:
-        tell()
-        done.told = True
+    """Let the commit tell those who wait, where a store has it do so; else `notify` does."""
+    done.told = done.is_news and has_told(txn)
     return done
 
 

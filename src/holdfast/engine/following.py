@@ -15,7 +15,7 @@ is needed the verb answers `Moved`, and people say the new address.
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from time import sleep
 from typing import Any, TypeVar
 
@@ -23,6 +23,7 @@ from ..core.errors import HoldfastError, Moved
 from ..core.moving import Notice, Standing, read_notice
 from ..store.clock import monotonic_s
 from ..store.contract import ReadTxn, Store, Txn
+from ..store.gifts import Run, blind_run_of, lanes_of, lender_of, lends_apart
 from ..store.sharded import ShardedStore
 
 T = TypeVar("T")
@@ -114,29 +115,29 @@ class Following:
         """See `Store.borrow`. A caller's connection leads where it leads: it cannot follow."""
         return self._store.borrow(connection, fn)
 
-    # What some stores have besides the contract.
+    # What some stores have besides the contract: `store.gifts`.
 
     @property
     def lanes(self) -> int:
         """How many commits may be under way at once."""
-        return getattr(self._store, "lanes", 1)
+        return lanes_of(self._store)
 
     @property
-    def run_blindly(self) -> Callable[[Callable[[Txn], T]], T] | None:
+    def run_blindly(self) -> Run[Any] | None:
         """A quicker way for batches that read nothing, where there is one."""
-        if not hasattr(self._store, "run_blindly"):
+        if blind_run_of(self._store) is None:
             return None
-        return lambda fn: self._follow(lambda store: getattr(store, "run_blindly", store.run)(fn))
+        return lambda fn: self._follow(lambda store: (blind_run_of(store) or store.run)(fn))
 
     @property
-    def lend(self) -> Callable[[Any], Any] | None:
+    def lend(self) -> Callable[[Any], Awaitable[Any]] | None:
         """What makes a connection to await one that can be borrowed, where there is such."""
-        return getattr(self._store, "lend", None)
+        return lender_of(self._store)
 
     @property
     def lends_apart(self) -> bool:
         """Whether numbers are to be had before a connection is borrowed."""
-        return getattr(self._store, "lends_apart", False)
+        return lends_apart(self._store)
 
     def now_ms(self) -> int:
         """See `Store.now_ms`."""

@@ -13,6 +13,7 @@ from ..core import rank
 from ..core.glob import matches
 from ..core.job import Place
 from ..store.contract import ReadTxn, is_passed
+from ..store.gifts import ready_pairs_of
 from . import upkeep
 from .look import pauses, waiting
 from .records import CHORE, LETTER, SCHEDULE
@@ -56,8 +57,7 @@ def _finds(txn: ReadTxn, commands: Sequence[c.Command]) -> bool:
 
 def _ready_pairs(txn: ReadTxn) -> list[tuple[str, str]] | None:
     """The tenants' tasks that have READY jobs and are not paused, where a store knows them all by now."""
-    known = getattr(txn, "ready_pairs", None)
-    pairs: list[tuple[str, str]] | None = known() if known is not None else None
+    pairs = ready_pairs_of(txn)
     if not pairs:
         return pairs
     passing = tuple((tenant, task) for tenant, task, domain in pauses(txn) if domain is None)

@@ -15,6 +15,7 @@ from ..core.errors import Closed, Contended, StoreError, Unavailable, Unsettled
 from ..core.kinds import SHARD
 from .clock import monotonic_s, system_clock
 from .contract import ReadTxn, Store, Txn
+from .gifts import run_carefully
 
 T = TypeVar("T")
 V = TypeVar("V")
@@ -57,7 +58,7 @@ class Shard:
 
     def run_carefully(self, fn: Callable[[Txn], T]) -> T:
         """The same for a batch that is done again."""
-        return self._guarded(lambda store: getattr(store, "run_carefully", store.run)(_foreign(fn)))
+        return self._guarded(lambda store: run_carefully(store, _foreign(fn)))
 
     def read(self, fn: Callable[[ReadTxn], T]) -> T:
         """Passed on, while it is up."""

@@ -1,0 +1,58 @@
+"""What a store may do beyond its contract: who uses it asks here, and else goes the plain way.
+
+lanes            how many commits of a process may be under way at once; else one
+run_blindly      a quicker `run` for a batch that most likely only adds; it may find that it was wrong
+run_carefully    a `run` for a batch that is done again: what is mostly so is looked up this time
+lends_apart      whether numbers are to be taken before a caller's transaction is joined
+lend             makes a connection of asyncio's kind one that can be borrowed
+tell             of a batch: its commit tells those who wait, and `notify` need not
+ready_pairs      of a view: which tenants' tasks have READY jobs, where all of them are known by now
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar, cast
+
+from .contract import ReadTxn, Store, Txn
+
+T = TypeVar("T")
+Run = Callable[[Callable[[Txn], T]], T]
+
+
+def lanes_of(store: Store) -> int:
+    """How many commits may be under way at once."""
+    return cast(int, getattr(store, "lanes", 1))
+
+
+def blind_run_of(store: Store) -> Run[T] | None:
+    """The quicker way for batches that only add."""
+    return cast("Run[T] | None", getattr(store, "run_blindly", None))
+
+
+def run_carefully(store: Store, fn: Callable[[Txn], T]) -> T:
+    """Run a batch that is done again."""
+    run: Run[T] = getattr(store, "run_carefully", store.run)
+    return run(fn)
+
+
+def lends_apart(store: Store) -> bool:
+    """Whether numbers are taken before a caller's transaction is joined."""
+    return cast(bool, getattr(store, "lends_apart", False))
+
+
+def lender_of(store: Store) -> Callable[[Any], Awaitable[Any]] | None:
+    """What makes a connection to await one that can be borrowed."""
+    return cast("Callable[[Any], Awaitable[Any]] | None", getattr(store, "lend", None))
+
+
+def has_told(txn: Txn) -> bool:
+    """Have the commit of a batch tell those who wait; False where it cannot."""
+    tell = getattr(txn, "tell", None)
+    if tell is not None:
+        tell()
+    return tell is not None
+
+
+def ready_pairs_of(txn: ReadTxn) -> list[tuple[str, str]] | None:
+    """The tenants' tasks that have READY jobs, where they are known."""
+    known = getattr(txn, "ready_pairs", None)
+    return None if known is None else cast("list[tuple[str, str]] | None", known())
