@@ -8,6 +8,7 @@ was told of a commit, and has looked before he claims.
 from typing import Any, NamedTuple
 
 from ..core.job import Place
+from ..core.kinds import CHORE, LETTER, PAUSE, SCHEDULE, WORKER
 from .clock import monotonic_s
 from .redis_keys import Keys
 from .redis_link import Words
@@ -17,7 +18,7 @@ IDLE_S = 2.0
 # What was seen is worth asking whether it is still so, of one who is at work, for so long.
 FRESH_S = 0.1
 # What upkeep reads whole each time; the first is that of the notice.
-KINDS = ("", "pause", "schedule", "chore", "worker")
+KINDS = ("", PAUSE, SCHEDULE, CHORE, WORKER, LETTER)
 Heads = dict[bytes, list[tuple[int, bytes]]]
 
 

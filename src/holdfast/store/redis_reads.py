@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 
 from ..core import rank
 from ..core.job import Body, Job, Place, State
+from ..core.kinds import PAUSE
 from ..core.limits import DomainKey
 from . import redis_keys as k
 from . import turns
@@ -24,7 +25,7 @@ LISTED = 2_000
 # So many of the first of an order are looked at for its first moment: those before may have been moved by us.
 HEADS = 8
 # What whoever asks for the moments will ask for next: he is about to claim.
-CLAIMERS_READ = "pause"
+CLAIMERS_READ = PAUSE
 # How many queues are few.
 ROSTER = 256
 
