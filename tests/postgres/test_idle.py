@@ -14,6 +14,7 @@ import pytest
 import holdfast
 from holdfast.engine import upkeep
 from holdfast.engine.committer import Committer
+from holdfast.engine.trail import Trail
 from holdfast.queue.queue import Queue
 from holdfast.store.postgres import PostgresStore
 from holdfast.testing.queue_suite.tools import until, waiting
@@ -97,7 +98,9 @@ def test_a_lease_that_nobody_heard_of_ends_in_time(postgres_url):
 
 def _waits(queue: Queue) -> bool:
     """Whether a claim of a queue waits, and listens."""
-    committer = queue.line.committer
+    trail = queue.line.committer
+    assert isinstance(trail, Trail)
+    committer = trail._at_hand()
     assert isinstance(committer, Committer)
     return bool(committer._claims) and committer._watcher._thread is not None
 

@@ -10,6 +10,7 @@ import holdfast
 from holdfast.cli.bench_raw_redis import RedisSide
 from holdfast.engine import upkeep
 from holdfast.engine.committer import Committer
+from holdfast.engine.trail import Trail
 from holdfast.queue.queue import Queue
 from holdfast.store.redis import RedisStore
 from holdfast.testing.queue_suite.tools import until, waiting
@@ -77,7 +78,9 @@ def test_a_lease_that_nobody_heard_of_ends_in_time(redis_url):
 
 def _waits(queue: Queue) -> bool:
     """Whether a claim of a queue waits, and listens."""
-    committer = queue.line.committer
+    trail = queue.line.committer
+    assert isinstance(trail, Trail)
+    committer = trail._at_hand()
     assert isinstance(committer, Committer)
     return bool(committer._claims) and committer._watcher._thread is not None
 

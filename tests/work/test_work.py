@@ -70,7 +70,7 @@ def test_only_so_many_run_at_once(queue):
 def test_answers_of_short_jobs_share_commits(queue, monkeypatch):
     """One thread at work, and far fewer transactions than jobs."""
     queue.add_many([("double", {"n": n}) for n in range(400)])
-    engine = queue.line.committer.engine
+    engine = queue.line.committer.inner
     batches: list[int] = []
     execute = engine.execute
 

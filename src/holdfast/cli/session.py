@@ -70,7 +70,7 @@ class Session:
         if any(store_file(one) is None for one in addresses(self.store)):
             needed = "one that outlives this command, such as a file"
             raise BadInput("store", self.store, needed=needed)
-        if "\0" in self.store:
+        if any("\0" in str(file) for file in store_files(self.store)):
             raise BadInput("store", self.store, needed="the name of a file")
         if exists and not any(_has_bytes(str(file)) for file in store_files(self.store)):
             raise StoreError(

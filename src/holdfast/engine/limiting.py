@@ -186,7 +186,10 @@ class Domains:
     def _settle_lane(self, key: DomainKey, task: str) -> None:
         domain = self._now[key]
         assert domain is not None
-        lane, want = domain.lanes[task], self.allowance(key)
+        lane, want = domain.lanes.get(task), self.allowance(key)
+        if lane is None:
+            # Counted anew a moment ago, for another task, and there is nobody left.
+            return
         if lane.ready > want:
             self._move(key, task, Place.READY, min(lane.ready - want, UPKEEP_JOBS), last=True)
         elif lane.ready < want and lane.held:
