@@ -402,7 +402,7 @@ def test_a_follower_whose_key_is_held_by_a_strangers_child_does_not_refuse_the_f
 
 
 def test_a_domain_that_says_more_than_there_is_is_counted_anew_for_all_its_tasks() -> None:
-    """What is read one after the other, beside others who commit, need not fit together; its commit is refused."""
+    """What is read step by step, beside others who commit, need not fit together; its commit is refused."""
     rig = Rig()
     rig.ok(c.SetLimit(domain=b"d", limit=Limit(concurrency=1)))
     rig.add(domain=b"d")
