@@ -14,7 +14,7 @@ from holdfast.core.errors import HoldfastError, LeaseLost, Refused
 from holdfast.core.job import Children, Code, Job, Place, State
 from holdfast.core.limits import Lane, Limit
 from holdfast.core.schedule import Schedule
-from holdfast.engine import claims, letters
+from holdfast.engine import claims, letters, limiting
 from holdfast.engine.engine import Engine
 from holdfast.store.contract import JobFilter, Txn
 from holdfast.store.memory import MemoryStore
@@ -416,3 +416,22 @@ def test_a_domain_that_says_more_than_there_is_is_counted_anew_for_all_its_tasks
     rig.engine.store.run(tamper)
 
     assert len(rig.claim()) == 1
+
+
+@pytest.mark.parametrize("standing", [3, 5, 6, 9])
+def test_the_first_of_a_domain_stands_ready_while_too_many_others_do(
+    monkeypatch: pytest.MonkeyPatch, standing: int
+) -> None:
+    """A limit that came late holds them back by and by; one who comes before all is not among them."""
+    monkeypatch.setattr(limiting, "UPKEEP_JOBS", 2)
+    monkeypatch.setattr(limiting, "ALLOWANCE", 2)
+    rig = Rig()
+    for _ in range(standing):
+        rig.add(domain=b"d")
+    rig.ok(c.SetLimit(domain=b"d", limit=Limit(concurrency=1)))
+
+    first = rig.add(domain=b"d", priority=501)
+
+    job = rig.job(first)
+    assert job is not None
+    assert job.place is Place.READY

@@ -138,8 +138,11 @@ class Domains:
             self._now[key] = _moved(domain, before, stands)
 
     def _admitted(self, domain: Domain, before: Job | None, job: Job) -> Job:
+        if job.id in self._let_go:
+            # In the place of another, perhaps while there are still more than there should be.
+            return job
         lane = domain.lanes.get(job.task, Lane())
-        if lane.held and job.id not in self._let_go:
+        if lane.held:
             # One of those who are held may come before it.
             self._crowded.add((domain.key, job.task))
         if lane.ready < self.allowance(domain.key) or _stood_ready(before, job):
@@ -190,14 +193,16 @@ class Domains:
         if lane is None:
             # Counted anew a moment ago, for another task, and there is nobody left.
             return
+        moved = 0
         if lane.ready > want:
-            self._move(key, task, Place.READY, min(lane.ready - want, UPKEEP_JOBS), last=True)
+            moved = self._move(key, task, Place.READY, min(lane.ready - want, UPKEEP_JOBS), last=True)
         elif lane.ready < want and lane.held:
-            self._move(key, task, Place.HELD, min(want - lane.ready, UPKEEP_JOBS), last=False)
+            moved = self._move(key, task, Place.HELD, min(want - lane.ready, UPKEEP_JOBS), last=False)
         if (key, task) in self._crowded and want:
-            self._change_places(key, task)
+            self._change_places(key, task, moved)
 
-    def _move(self, key: DomainKey, task: str, place: Place, count: int, *, last: bool) -> None:
+    def _move(self, key: DomainKey, task: str, place: Place, count: int, *, last: bool) -> int:
+        """Have some of a lane change their place; how many."""
         rule = rules.hold_back if place == Place.READY else rules.let_go
         jobs = self._lineup(key, task, place, count, last=last)
         for job in jobs:
@@ -208,10 +213,12 @@ class Domains:
             # The lane has fewer than it says: count anew, rather than look for them for ever.
             counted = self._counted(key)
             self._now[key] = replace(domain, lanes=counted.lanes, running=counted.running)
+        return len(jobs)
 
-    def _change_places(self, key: DomainKey, task: str) -> None:
-        ready = self._lineup(key, task, Place.READY, ALLOWANCE, last=True)
-        held = self._lineup(key, task, Place.HELD, ALLOWANCE, last=False)
+    def _change_places(self, key: DomainKey, task: str, moved: int) -> None:
+        # Those that were just moved still stand where they stood, in the store, before the others.
+        ready = self._lineup(key, task, Place.READY, ALLOWANCE + moved, last=True)
+        held = self._lineup(key, task, Place.HELD, ALLOWANCE + moved, last=False)
         for worse, better in zip(ready, held, strict=False):
             if (better.rank, better.id) >= (worse.rank, worse.id):
                 break
