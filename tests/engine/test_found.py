@@ -418,9 +418,10 @@ def test_a_domain_that_says_more_than_there_is_is_counted_anew_for_all_its_tasks
     assert len(rig.claim()) == 1
 
 
-@pytest.mark.parametrize("standing", [3, 5, 6, 9])
+@pytest.mark.parametrize("allowed", [0, 1])
+@pytest.mark.parametrize("standing", [5, 6, 9])
 def test_the_first_of_a_domain_stands_ready_while_too_many_others_do(
-    monkeypatch: pytest.MonkeyPatch, standing: int
+    monkeypatch: pytest.MonkeyPatch, standing: int, allowed: int
 ) -> None:
     """A limit that came late holds them back by and by; one who comes before all is not among them."""
     monkeypatch.setattr(limiting, "UPKEEP_JOBS", 2)
@@ -428,7 +429,7 @@ def test_the_first_of_a_domain_stands_ready_while_too_many_others_do(
     rig = Rig()
     for _ in range(standing):
         rig.add(domain=b"d")
-    rig.ok(c.SetLimit(domain=b"d", limit=Limit(concurrency=1)))
+    rig.ok(c.SetLimit(domain=b"d", limit=Limit(concurrency=allowed)))
 
     first = rig.add(domain=b"d", priority=501)
 

@@ -198,7 +198,8 @@ class Domains:
             moved = self._move(key, task, Place.READY, min(lane.ready - want, UPKEEP_JOBS), last=True)
         elif lane.ready < want and lane.held:
             moved = self._move(key, task, Place.HELD, min(want - lane.ready, UPKEEP_JOBS), last=False)
-        if (key, task) in self._crowded and want:
+        # Where none may start, those who still stand READY are on their way out, and the first goes last.
+        if (key, task) in self._crowded and (want or lane.ready > moved):
             self._change_places(key, task, moved)
 
     def _move(self, key: DomainKey, task: str, place: Place, count: int, *, last: bool) -> int:
