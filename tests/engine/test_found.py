@@ -7,16 +7,15 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
-from msgspec.structs import replace
 
 from holdfast.core import commands as c
 from holdfast.core.errors import HoldfastError, LeaseLost, Refused
 from holdfast.core.job import Children, Code, Job, Place, State
-from holdfast.core.limits import Lane, Limit
+from holdfast.core.limits import Limit
 from holdfast.core.schedule import Schedule
-from holdfast.engine import claims, letters, limiting
+from holdfast.engine import claims, letters
 from holdfast.engine.engine import Engine
-from holdfast.store.contract import JobFilter, Txn
+from holdfast.store.contract import JobFilter
 from holdfast.store.memory import MemoryStore
 from holdfast.testing.clock import MovedClock
 
@@ -399,40 +398,3 @@ def test_a_follower_whose_key_is_held_by_a_strangers_child_does_not_refuse_the_f
     data = rig.engine.read(lambda txn: txn.bodies([child]))[child]
     assert data == {"keep": '{"x":1}', "merge": '{"x":1,"n":2}', "replace": '{"n":2}'}[on_conflict]
     assert [job.id for job in rig.live(task="a")] == [child]
-
-
-def test_a_domain_that_says_more_than_there_is_is_counted_anew_for_all_its_tasks() -> None:
-    """What is read step by step, beside others who commit, need not fit together; its commit is refused."""
-    rig = Rig()
-    rig.ok(c.SetLimit(domain=b"d", limit=Limit(concurrency=1)))
-    rig.add(domain=b"d")
-    rig.add(domain=b"d")
-
-    def tamper(txn: Txn) -> None:
-        domain = txn.domains([("", b"d")])["", b"d"]
-        lanes = {task: Lane(ready=99) for task in ("gone", "gone too")}
-        txn.swap_domains([replace(domain, version=domain.version + 1, lanes=lanes)])
-
-    rig.engine.store.run(tamper)
-
-    assert len(rig.claim()) == 1
-
-
-@pytest.mark.parametrize("allowed", [0, 1])
-@pytest.mark.parametrize("standing", [5, 6, 9])
-def test_the_first_of_a_domain_stands_ready_while_too_many_others_do(
-    monkeypatch: pytest.MonkeyPatch, standing: int, allowed: int
-) -> None:
-    """A limit that came late holds them back by and by; one who comes before all is not among them."""
-    monkeypatch.setattr(limiting, "UPKEEP_JOBS", 2)
-    monkeypatch.setattr(limiting, "ALLOWANCE", 2)
-    rig = Rig()
-    for _ in range(standing):
-        rig.add(domain=b"d")
-    rig.ok(c.SetLimit(domain=b"d", limit=Limit(concurrency=allowed)))
-
-    first = rig.add(domain=b"d", priority=501)
-
-    job = rig.job(first)
-    assert job is not None
-    assert job.place is Place.READY
