@@ -202,10 +202,12 @@ def children_wait_for_their_parent(step: Step, _history: History) -> Complaints:
 def nobody_is_resumed_too_early(step: Step, _history: History) -> Complaints:
     """A parent leaves PAUSED when no child is pending, or somebody puts it back.
 
-    That is a requeue, or the port's word for a mocked job, which needs no claim.
+    That is a requeue, of it or of a child, or the port's word for a mocked job, which needs no claim.
     """
     requeued = {command.job_id for command in step.asked(c.Requeue)}
     requeued |= {command.hold.job_id for command in step.asked(c.Answer) if command.hold.claim is None}
+    # One whose last child ended is resumed, also where that child is put back right after it.
+    requeued |= {child.parent_id for id in requeued if (child := step.after.live.get(id))}
     for job in step.before.at(Place.PAUSED):
         after = step.after.live.get(job.id, job)
         waits = after.place in (Place.PAUSED, Place.DONE) or job.id in requeued
