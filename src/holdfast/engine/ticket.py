@@ -7,6 +7,9 @@ from typing import Any
 
 from ..core import commands as c
 
+# A Ctrl-C in the very moment before a thread falls asleep does not wake it: it looks up by itself.
+HEARING_S = 0.5
+
 
 class Ticket:
     """A command, until when its caller waits for something to happen, and its reply."""
@@ -43,7 +46,8 @@ class Ticket:
 
     def take(self) -> Any:
         """Wait for the reply in this thread."""
-        self._signal.acquire()
+        while not self._signal.acquire(timeout=HEARING_S):
+            pass
         return self.reply
 
     def answer(self, reply: Any) -> bool:

@@ -1,0 +1,39 @@
+"""Whoever waits for a reply hears signals, also those that did not reach it while it slept."""
+
+import signal
+import threading
+from time import sleep
+from typing import Any
+
+from holdfast.core import commands as c
+from holdfast.engine.ticket import Ticket
+from holdfast.store.clock import monotonic_s
+
+PATIENCE_S = 10.0
+
+
+def test_a_signal_that_another_thread_was_given_is_heard_soon() -> None:
+    """As one is that comes in the moment before the thread falls asleep: nothing wakes it for that."""
+    ticket = Ticket(c.Upkeep())
+    over = threading.Event()
+
+    def other() -> None:
+        sleep(0.1)
+        signal.pthread_kill(threading.get_ident(), signal.SIGUSR1)
+        if not over.wait(PATIENCE_S):
+            ticket.answer("nobody heard it")
+
+    def hear(*_: Any) -> None:
+        ticket.answer("heard")
+
+    before = signal.signal(signal.SIGUSR1, hear)
+    thread = threading.Thread(target=other)
+    since_s = monotonic_s()
+    thread.start()
+    try:
+        assert ticket.take() == "heard"
+        assert monotonic_s() - since_s < PATIENCE_S / 2
+    finally:
+        over.set()
+        thread.join()
+        signal.signal(signal.SIGUSR1, before)
