@@ -61,13 +61,13 @@ class Session:
 
     def check(self, *, exists: bool = False) -> None:
         """Refuse an address that leads to no store which outlives the command, or is not there."""
-        from ..queue.connect import addresses, is_served, store_file, store_files
+        from ..queue.connect import is_served, is_shared, store_file, store_files
 
         path = store_file(self.store)
         if is_served(self.store):
             # Whether it is there is asked of the server, by the first verb.
             return
-        if any(store_file(one) is None for one in addresses(self.store)):
+        if not is_shared(self.store):
             needed = "one that outlives this command, such as a file"
             raise BadInput("store", self.store, needed=needed)
         if any("\0" in str(file) for file in store_files(self.store)):

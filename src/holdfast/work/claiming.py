@@ -127,23 +127,23 @@ class Claiming:
             if picks and (jobs := await self._ask(limit=limit, picks=picks)):
                 return in_turn(jobs)
         tasks = {lane.task for lane in waiting} or set(self._wanted.tasks)
-        if not self._room(tasks):
+        if not (most := self._room(tasks)):
             await room.wait()
             return []
-        return await self._wait(tasks)
+        return await self._wait(tasks, most)
 
     def _room(self, tasks: Collection[str]) -> int:
         """How many may be claimed where any of these may come: of the slowest no more than can start."""
         space = self._hands.space()
         return min((space.fits(task) for task in tasks), default=0)
 
-    async def _wait(self, tasks: Collection[str]) -> list[c.Claimed]:
+    async def _wait(self, tasks: Collection[str], most: int) -> list[c.Claimed]:
         """A claim that waits, for as long as it asks for no more and no less than there is room for."""
-        room = self._room(tasks)
         wait_s = EMPTY_WAIT_S if self._wanted.until_empty else self._wanted.wait_s
-        asking = asyncio.create_task(self._ask(limit=min(room, CLAIM_JOBS), wait_s=wait_s))
+        asking = asyncio.create_task(self._ask(limit=min(most, CLAIM_JOBS), wait_s=wait_s))
         try:
-            while not asking.done() and self._room(tasks) == room:
+            await asyncio.wait([asking], timeout=LOOK_UP_S)
+            while not asking.done() and self._room(tasks) == most:
                 await asyncio.wait([asking], timeout=LOOK_UP_S)
             return asking.result() if asking.done() else []
         finally:
