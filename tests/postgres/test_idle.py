@@ -12,21 +12,13 @@ from contextlib import ExitStack
 import pytest
 
 import holdfast
-from holdfast.engine import upkeep
-from holdfast.engine.committer import Committer
-from holdfast.engine.trail import Trail
-from holdfast.queue.queue import Queue
 from holdfast.store.postgres import PostgresStore
 from holdfast.testing.queue_suite.tools import until, waiting
+from tests.idle import MOST_A_MINUTE, SECONDS, SETTLED_S, WAITS, waits
 from tests.servers import PostgresServer, postgres_or_skip
 from tests.work.conftest import Bench
 
-MOST_A_MINUTE = 20
-SECONDS = 15.0
-# By then upkeep has come by for the last time for long, and looks have become seldom.
-SETTLED_S = upkeep.PERIOD_MS / 1000 + 4.0
 STATEMENT = re.compile(r"^~LOG:  (?:statement|execute [^:]*): ([^~]*)", re.MULTILINE)
-WAITS = "import holdfast, sys; holdfast.connect(sys.argv[1]).next(['nothing'], wait=600)"
 
 
 @pytest.fixture
@@ -75,36 +67,6 @@ def test_an_idle_worker_asks_under_twenty_statements_a_minute(servers, tmp_path)
         assert len(asked(servers[0], before[0])) > MOST_A_MINUTE * SECONDS / 60
 
 
-def test_a_lease_that_nobody_heard_of_ends_in_time(postgres_url):
-    """One takes a job with a short lease, a moment after the word that it is there, and says no more."""
-    with (
-        holdfast.connect(postgres_url) as killed,
-        holdfast.connect(postgres_url) as other,
-        waiting(lambda: other.next(["nothing"], wait=20)),
-    ):
-        until(lambda: _waits(other))
-        killed.add("t")
-        # By then it was heard and looked at.
-        time.sleep(1.0)
-        job = killed.next(["t"], lease=1, renew=False)
-        assert job is not None
-        since_s = time.monotonic()
-
-        until(lambda: killed.get(job.id).losses == 1)
-
-        assert time.monotonic() - since_s < 8.0
-        other.close()
-
-
-def _waits(queue: Queue) -> bool:
-    """Whether a claim of a queue waits, and listens."""
-    trail = queue.line.committer
-    assert isinstance(trail, Trail)
-    committer = trail._at_hand()
-    assert isinstance(committer, Committer)
-    return bool(committer._claims) and committer._watcher._thread is not None
-
-
 def test_a_line_that_is_lost_is_news(postgres, postgres_url, store):
     """Whoever waits is to find out whether the server is there; then it listens anew."""
     store.read(lambda txn: None)
@@ -135,7 +97,7 @@ def test_who_cannot_be_told_looks_often(postgres_url, option):
         holdfast.connect(url) as taker,
         waiting(lambda: taker.next(["t"], wait=20, renew=False)) as found,
     ):
-        until(lambda: _waits(taker))
+        until(lambda: waits(taker))
         time.sleep(1.0)
         since_s = time.monotonic()
 

@@ -8,19 +8,10 @@ from contextlib import ExitStack
 
 import holdfast
 from holdfast.cli.bench_raw_redis import RedisSide
-from holdfast.engine import upkeep
-from holdfast.engine.committer import Committer
-from holdfast.engine.trail import Trail
-from holdfast.queue.queue import Queue
 from holdfast.store.redis import RedisStore
-from holdfast.testing.queue_suite.tools import until, waiting
+from holdfast.testing.queue_suite.tools import waiting
+from tests.idle import MOST_A_MINUTE, SECONDS, SETTLED_S, WAITS
 from tests.work.conftest import Bench
-
-MOST_A_MINUTE = 20
-SECONDS = 15.0
-# By then upkeep has come by for the last time for long, and looks have become seldom.
-SETTLED_S = upkeep.PERIOD_MS / 1000 + 4.0
-WAITS = "import holdfast, sys; holdfast.connect(sys.argv[1]).next(['nothing'], wait=600)"
 
 
 def asked(client) -> Counter[str]:
@@ -53,36 +44,6 @@ def test_idle_processes_ask_under_twenty_commands_a_minute(server, tmp_path):
         assert calls.total() < 5 * MOST_A_MINUTE * SECONDS / 60, calls
         with holdfast.connect(bench.store) as queue:
             assert queue.add("double", {"n": 2}).result(wait=4) == 4
-
-
-def test_a_lease_that_nobody_heard_of_ends_in_time(redis_url):
-    """One takes a job with a short lease, a moment after the word that it is there, and says no more."""
-    with (
-        holdfast.connect(redis_url) as killed,
-        holdfast.connect(redis_url) as other,
-        waiting(lambda: other.next(["nothing"], wait=20)),
-    ):
-        until(lambda: _waits(other))
-        killed.add("t")
-        # By then it was heard and looked at.
-        time.sleep(1.0)
-        job = killed.next(["t"], lease=1, renew=False)
-        assert job is not None
-        since_s = time.monotonic()
-
-        until(lambda: killed.get(job.id).losses == 1)
-
-        assert time.monotonic() - since_s < 8.0
-        other.close()
-
-
-def _waits(queue: Queue) -> bool:
-    """Whether a claim of a queue waits, and listens."""
-    trail = queue.line.committer
-    assert isinstance(trail, Trail)
-    committer = trail._at_hand()
-    assert isinstance(committer, Committer)
-    return bool(committer._claims) and committer._watcher._thread is not None
 
 
 def test_a_line_that_is_lost_is_news(redis_server, redis_url, store):

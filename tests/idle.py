@@ -1,0 +1,22 @@
+"""What the tests of idle processes share: how little they may ask, and when they are idle."""
+
+from holdfast.engine import upkeep
+from holdfast.engine.committer import Committer
+from holdfast.engine.trail import Trail
+from holdfast.queue.queue import Queue
+
+MOST_A_MINUTE = 20
+SECONDS = 15.0
+# By then upkeep has come by for the last time for long, and looks have become seldom.
+SETTLED_S = upkeep.PERIOD_MS / 1000 + 4.0
+# A process that only waits.
+WAITS = "import holdfast, sys; holdfast.connect(sys.argv[1]).next(['nothing'], wait=600)"
+
+
+def waits(queue: Queue) -> bool:
+    """Whether a claim of a queue waits, and listens."""
+    trail = queue.line.committer
+    assert isinstance(trail, Trail)
+    committer = trail._at_hand()
+    assert isinstance(committer, Committer)
+    return bool(committer._claims) and committer._watcher._thread is not None
