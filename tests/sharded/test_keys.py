@@ -6,7 +6,7 @@ import pytest
 
 import holdfast
 from holdfast.core import commands as c
-from holdfast.core.job import State
+from holdfast.core.job import Code, State
 from holdfast.core.kinds import POINTER
 from holdfast.engine.keys import STEPS_MS, TakeKey
 from holdfast.store.contract import JobFilter
@@ -148,3 +148,17 @@ def test_two_who_add_a_key_at_once_add_one_job(make_queue):
     live = queues[0].line.committer.engine.read(lambda txn: txn.jobs(JobFilter(), after=0, limit=99))
     assert len(live) == 10
     assert complaints(queues[0]) == []
+
+
+def test_a_late_worker_that_renames_its_job_hears_that_it_is_late(queue):
+    """Whoever holds the key of the new name, which is not even asked for: the claim was lost before."""
+    key = key_in(3, "other")
+    queue.add("work", unique=key, domain=DOMAIN)
+    claimed = take(queue)
+    claimed.release()
+    take(queue)
+    queue.add("other", unique=key, domain=domain_in(1))
+    hold = claimed._lease.hold
+
+    with pytest.raises(holdfast.LeaseLost):
+        queue.line.committer.ask(c.Answer(hold=hold, code=Code.ERROR, task="other"))

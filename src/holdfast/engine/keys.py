@@ -5,14 +5,16 @@ Hit       at the holder's: what adding the key again does to it, if it holds the
 FreeKey   at the key's home: drop a pointer to a job that does not hold the key
 """
 
+from typing import Any
+
 import msgspec
 from msgspec.structs import replace
 
 from ..core import commands as c
-from ..core import unique
+from ..core import rules, unique
 from ..core.bounds import MINUTE_MS
-from ..core.errors import Unavailable
-from ..core.job import Record
+from ..core.errors import LeaseLost, Unavailable
+from ..core.job import Job, Record
 from ..core.unique import UniqueKey
 from ..store.sharded_keys import Pointer, pointer_name
 from . import pointers
@@ -56,6 +58,17 @@ class Hit(c.Command, frozen=True, kw_only=True):
     job: c.NewJob
     holder: int
     follows: bool = False
+
+
+def key_after(job: Job, command: Any) -> UniqueKey | None:
+    """The key that a job has after a command; None also where a late worker says it, who changes nothing."""
+    hold, task = getattr(command, "hold", None), getattr(command, "task", None)
+    if hold is not None:
+        try:
+            rules.check_hold(job, hold, "retry")
+        except LeaseLost:
+            return None
+    return unique.key_of(job if task is None else replace(job, task=task))
 
 
 class NotHeld(Record, frozen=True, kw_only=True):

@@ -28,7 +28,7 @@ from ..store.contract import ReadTxn
 from ..store.shard import Shard
 from . import places
 from .holders import Freed, put_back_refused
-from .keys import FreeKey, Hit, NotHeld, TakeKey, taken
+from .keys import FreeKey, Hit, NotHeld, TakeKey, key_after, taken
 from .letters import Deliver, Delivered, read
 from .pointers import Elsewhere
 from .shared_ids import SharedIds
@@ -331,7 +331,7 @@ class Routes:
         job_id = self._job_id(command)
         at = shard_of(job_id, len(self._shards))
         job = self._live(job_id)
-        key = None if job is None else unique.key_of(_renamed(job, command))
+        key = None if job is None else key_after(job, command)
         if key is None or slot_of_key(key) % len(self._shards) == at:
             return self._settled(at, command)
         assert job is not None
@@ -393,8 +393,3 @@ class Routes:
 
     def _job_id(self, command: Any) -> int:
         return int(places.slot_of(command) or 0)
-
-
-def _renamed(job: Job, command: Any) -> Job:
-    task = getattr(command, "task", None)
-    return job if task is None else replace(job, task=task)
