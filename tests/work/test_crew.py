@@ -4,11 +4,13 @@ import asyncio
 import subprocess
 from typing import Any
 
+from msgspec.structs import replace
+
 from holdfast.core import commands as c
 from holdfast.core.job import Job
 from holdfast.work.crew import Crew
 from holdfast.work.lanes import Lane
-from holdfast.work.member import Held, Member
+from holdfast.work.member import Member
 from holdfast.work.pace import Pace
 
 LANE = Lane("functions", 1)
@@ -33,8 +35,32 @@ def test_the_end_of_a_run_that_lost_its_claim_is_not_that_of_the_next() -> None:
     """A supervisor that slept past a lease may claim the same job again, and hand it to the same executor."""
     process: Any = subprocess.Popen
     member = Member(process, 1, Pace())
-    member.jobs[0, 7] = Held(_job(2), 0, LANE)
+    for claim in (1, 2):
+        member.give([c.Claimed(job=_job(claim), data="{}")], 0, LANE)
+        member.begun((0, 7))
 
+    assert member.running == 1
     assert member.finished((0, 7), 1) is None
     assert member.finished((0, 7), 2) == _job(2)
-    assert member.jobs == {}
+    assert (member.jobs, member.running) == ({}, 0)
+
+
+def test_what_an_executor_has_is_known_however_it_came_and_went() -> None:
+    """So many wait and so many run, after jobs began, ended, were renewed and taken back."""
+    process: Any = subprocess.Popen
+    member, pace = Member(process, 2, Pace()), Pace()
+    pace.note("work", 0.0)
+    jobs = [Job(id=n, task="work", claim=1) for n in range(1, 6)]
+    member.give([c.Claimed(job=job, data="{}") for job in jobs], 0, LANE)
+    member.begun((0, 1))
+    member.begun((0, 2))
+    member.finished((0, 1), 1)
+    member.renewed((0, 3), replace(jobs[2], task="other"))
+    member.renewed((0, 4), replace(jobs[3], claim=9))
+
+    assert (len(member.jobs), member.running) == (4, 1)
+    assert member.unbegun() == [(0, 3), (0, 4), (0, 5)]
+    assert [held.job.id for held in member.suspects()] == [2]
+    assert [held.job.task for held in member.take([(0, 3), (0, 9)])] == ["other"]
+    assert [held.job.id for held in member.take(list(member.jobs))] == [2, 4, 5]
+    assert member.space(LANE) == Member(process, 2, member._pace).space(LANE)

@@ -186,29 +186,29 @@ def test_nothing_of_a_slow_task_is_picked_ahead():
     for _ in range(20):
         pace.note("2", 10.0)
 
-    room = space_of(pace, 2, [], [])
+    room = space_of(pace, 2, [], {})
     assert (room.fits("1"), room.fits("2"), room.fits("new")) == (102, 2, 2)
 
-    assert chosen(made(), {A2: 1000, B1: 1000}, space_of(pace, 2, [], [])) == {A2: 1, B1: 51}
+    assert chosen(made(), {A2: 1000, B1: 1000}, space_of(pace, 2, [], {})) == {A2: 1, B1: 51}
 
 
 def test_behind_a_slow_job_nothing_waits():
     """Whether it is known to be slow, or has been running for long."""
     pace = quick("1")
 
-    assert space_of(pace, 1, [("slow", 0.0)], []).fits("1") == 0
-    assert space_of(pace, 1, [("1", 0.01)], []).fits("1") == 50
-    assert space_of(pace, 1, [("1", 2 * AHEAD_S)], []).fits("1") == 0
-    assert space_of(pace, 2, [("slow", 0.0), ("1", 0.0)], ["1"] * 10).fits("1") == 40
+    assert space_of(pace, 1, [("slow", 0.0)], {}).fits("1") == 0
+    assert space_of(pace, 1, [("1", 0.01)], {}).fits("1") == 50
+    assert space_of(pace, 1, [("1", 2 * AHEAD_S)], {}).fits("1") == 0
+    assert space_of(pace, 2, [("slow", 0.0), ("1", 0.0)], {"1": 10}).fits("1") == 40
 
 
 def test_more_is_handed_over_when_half_of_it_is_done():
     """One or two at a time would be a commit for each."""
     pace = quick("1")
 
-    assert space_of(pace, 1, [("1", 0.0)], ["1"] * 26).fits("1") == 0
-    assert space_of(pace, 1, [("1", 0.0)], ["1"] * 24).fits("1") == 26
-    assert space_of(pace, 2, [("1", 0.0)], ["1"] * 90).fits("1") == 0
+    assert space_of(pace, 1, [("1", 0.0)], {"1": 26}).fits("1") == 0
+    assert space_of(pace, 1, [("1", 0.0)], {"1": 24}).fits("1") == 26
+    assert space_of(pace, 2, [("1", 0.0)], {"1": 90}).fits("1") == 0
 
 
 def test_no_executor_has_more_ahead_than_so_many():
@@ -216,6 +216,6 @@ def test_no_executor_has_more_ahead_than_so_many():
     for _ in range(100):
         pace.note("1", 0.0)
 
-    assert space_of(pace, 1, [], []).fits("1") == 1 + MOST_AHEAD
-    assert all_of(pace, [space_of(pace, 1, [], [])] * 3).fits("1") == 3 * (1 + MOST_AHEAD)
-    assert space_of(pace, 1, [("1", 0.0)], ["1"] * 500).fits("1") == 0
+    assert space_of(pace, 1, [], {}).fits("1") == 1 + MOST_AHEAD
+    assert all_of(pace, [space_of(pace, 1, [], {})] * 3).fits("1") == 3 * (1 + MOST_AHEAD)
+    assert space_of(pace, 1, [("1", 0.0)], {"1": 1_500}).fits("1") == 0

@@ -294,8 +294,7 @@ class Crew:
     def renewed(self, job: Job, at: int) -> None:
         """What is known of a job has changed."""
         for member in self._members:
-            if (held := member.jobs.get((at, job.id))) and held.job.claim == job.claim:
-                held.job = job
+            member.renewed((at, job.id), job)
 
     def has(self, key: Key, claim: int) -> bool:
         """Whether a job is still here under a claim."""
@@ -311,22 +310,19 @@ class Crew:
         """Take back what no executor has started, by its own word, or without where it gives none."""
         self._back = [Held(claimed.job, at, lane) for claimed, at, lane in self._suspects]
         self._suspects.clear()
-        waited = [m for m in self._members if not all(held.begun_s for held in m.jobs.values())]
+        waited = [member for member in self._members if len(member.jobs) > member.running]
         self._silent = set(map(id, waited))
         for member in waited:
             member.send(Revoke())
         await self.until(lambda: not self._silent, RETURNING_S)
         for member in self._members:
             if id(member) in self._silent:
-                self._take(member, [key for key, held in member.jobs.items() if not held.begun_s])
+                self._back += member.take(member.unbegun())
         return self._back
 
     def _returned(self, member: Member, message: Returned) -> None:
         self._silent.discard(id(member))
-        self._take(member, message.keys)
-
-    def _take(self, member: Member, keys: Sequence[Key]) -> None:
-        self._back += [member.jobs.pop(key) for key in keys if key in member.jobs]
+        self._back += member.take(message.keys)
 
     def track(self, task: asyncio.Task[Any]) -> None:
         """Keep a task until it is done."""

@@ -2,7 +2,8 @@
 
 import asyncio
 import subprocess
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
@@ -33,7 +34,10 @@ class Member:
     def __init__(self, process: subprocess.Popen[bytes], threads: int, pace: Pace) -> None:
         self.process, self._threads, self._pace = process, threads, pace
         self._wire: asyncio.WriteTransport | None = None
+        # All that it has; which of it runs; and how many of each task wait, lane by lane.
         self.jobs: dict[Key, Held] = {}
+        self._running: dict[Key, Held] = {}
+        self._queued: dict[Lane, Counter[str]] = {}
         # Gets nothing new, and is killed when its time is up: its jobs are not to blame.
         self.condemned = False
         self.alone = False
@@ -62,15 +66,8 @@ class Member:
         if not self.takes:
             return Space(self._pace)
         now_s = monotonic_s()
-        running, queued = [], []
-        for held in self.jobs.values():
-            if held.lane != lane:
-                continue
-            if held.begun_s:
-                running.append((held.job.task, now_s - held.begun_s))
-            else:
-                queued.append(held.job.task)
-        return space_of(self._pace, lane.at_once, running, queued)
+        running = [(h.job.task, now_s - h.begun_s) for h in self._running.values() if h.lane == lane]
+        return space_of(self._pace, lane.at_once, running, self._queued.get(lane, {}))
 
     def is_full(self) -> bool:
         """Whether all that it can do at once is being done."""
@@ -79,8 +76,10 @@ class Member:
     def begun(self, key: Key) -> Held | None:
         """A job has started; which it is, unless it is no longer this executor's."""
         held = self.jobs.get(key)
-        if held is not None:
+        if held is not None and not held.begun_s:
+            self._leave(key, held)
             held.begun_s = monotonic_s()
+            self._running[key] = held
         return held
 
     def finished(self, key: Key, claim: int | None) -> Job | None:
@@ -91,7 +90,7 @@ class Member:
         held = self.jobs.get(key)
         if held is None or held.job.claim != claim:
             return None
-        del self.jobs[key]
+        self.take([key])
         self.ran += 1
         self.idle_s = monotonic_s()
         if held.begun_s:
@@ -103,19 +102,60 @@ class Member:
 
         Its last words may be lost with it. Where none is known to have begun, it was one of the first.
         """
-        begun = [held for held in self.jobs.values() if held.begun_s]
-        return begun or list(self.jobs.values())[: self._threads]
+        return list(self._running.values()) or list(self.jobs.values())[: self._threads]
 
     def runs_alone(self) -> bool:
         """Whether one job runs in it, and no other ever did beside it or before."""
         fresh = self.alone or not self.ran
-        return fresh and sum(1 for held in self.jobs.values() if held.begun_s) == 1
+        return fresh and len(self._running) == 1
+
+    @property
+    def running(self) -> int:
+        """How many of its jobs have begun."""
+        return len(self._running)
+
+    def unbegun(self) -> list[Key]:
+        """Which of its jobs have not."""
+        return [key for key, held in self.jobs.items() if not held.begun_s]
 
     def give(self, jobs: Sequence[c.Claimed], at: int, lane: Lane) -> None:
         """Hand jobs over."""
+        # One that it still runs under a claim that was lost is another job by now.
+        self.take((at, claimed.job.id) for claimed in jobs)
         for claimed in jobs:
             self.jobs[at, claimed.job.id] = Held(claimed.job, at, lane)
+        queued = self._queued.setdefault(lane, Counter())
+        queued.update([claimed.job.task for claimed in jobs])
         self.send(Run(jobs=tuple(jobs), at=at))
+
+    def take(self, keys: Iterable[Key]) -> list[Held]:
+        """Take jobs away from it; those that it had."""
+        taken = []
+        for key in keys:
+            if (held := self.jobs.pop(key, None)) is not None:
+                self._leave(key, held)
+                taken.append(held)
+        return taken
+
+    def _leave(self, key: Key, held: Held) -> None:
+        """A job goes out of the books: of what runs, or of what waits."""
+        if held.begun_s:
+            del self._running[key]
+            return
+        queued = self._queued[held.lane]
+        queued[held.job.task] -= 1
+        if not queued[held.job.task]:
+            del queued[held.job.task]
+
+    def renewed(self, key: Key, job: Job) -> None:
+        """What is known of a job has changed."""
+        held = self.jobs.get(key)
+        if held is None or held.job.claim != job.claim:
+            return
+        if not held.begun_s and held.job.task != job.task:
+            self._leave(key, held)
+            self._queued[held.lane][job.task] += 1
+        held.job = job
 
     def send(self, message: Message) -> None:
         """Say something to it."""

@@ -12,11 +12,13 @@
                                Stop      start nothing more; end when all is done
 
 `at` says which of the worker's queues it is about, counted from 0: numbers of jobs are a store's own.
-Frames of four bytes of length and msgpack, over a socket that the executor inherits. The supervisor
-decodes them into records and nothing else, so nothing that a handler sends can do anything there.
+Frames of four bytes of length and msgpack, over a socket that the executor inherits; a frame of an executor
+is a list of messages, since it has many short things to say. The supervisor decodes them into records and
+nothing else, so nothing that a handler sends can do anything there.
 """
 
 import struct
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -27,6 +29,8 @@ from ..core.job import Job
 from ..core.replies import REPLIES, AnyCommand
 
 HEAD = struct.Struct("!I")
+# How msgpack begins a list of so many things.
+_LIST, _LIST_HEAD = 0xDD, struct.Struct("!BI")
 # A frame holds at most what one claim hands out, and a little more.
 FRAME_BYTES = 128 * 1024 * 1024
 
@@ -136,13 +140,22 @@ UpMessage = Hello | Began | Ran | Left | Asked | Returned
 DownMessage = Run | Told | Cancelled | Revoke | Stop
 
 _encoder = msgspec.msgpack.Encoder()
-read_up = msgspec.msgpack.Decoder(UpMessage).decode
+read_up = msgspec.msgpack.Decoder(list[UpMessage]).decode
 read_down = msgspec.msgpack.Decoder(DownMessage).decode
 
 
+encoded = _encoder.encode
+
+
 def frame(message: Message) -> bytes:
-    """A message as it goes over the wire."""
-    body = _encoder.encode(message)
+    """A message of a supervisor as it goes over the wire."""
+    body = encoded(message)
+    return HEAD.pack(len(body)) + body
+
+
+def frame_up(messages: Sequence[bytes]) -> bytes:
+    """Messages of an executor, each encoded, as they go over the wire together."""
+    body = b"".join((_LIST_HEAD.pack(_LIST, len(messages)), *messages))
     return HEAD.pack(len(body)) + body
 
 
@@ -155,12 +168,13 @@ class Frames:
     def feed(self, data: bytes) -> list[UpMessage]:
         """The messages that are complete now."""
         self._bytes += data
-        whole, at, there = [], 0, len(self._bytes)
+        whole: list[UpMessage] = []
+        at, there = 0, len(self._bytes)
         while there - at >= HEAD.size:
             end = at + HEAD.size + HEAD.unpack_from(self._bytes, at)[0]
             if end > there:
                 break
-            whole.append(read_up(self._bytes[at + HEAD.size : end]))
+            whole += read_up(self._bytes[at + HEAD.size : end])
             at = end
         del self._bytes[:at]
         return whole

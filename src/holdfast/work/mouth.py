@@ -9,7 +9,7 @@ import socket
 import threading
 from typing import NoReturn
 
-from .messages import Message, frame
+from .messages import Message, encoded, frame_up
 
 
 class Mouth:
@@ -22,7 +22,7 @@ class Mouth:
 
     def note(self, message: Message) -> None:
         """Say something soon: with whatever is said next, or when `flush` is called."""
-        data = frame(message)
+        data = encoded(message)
         # Not without the lock: whoever says all just now must not be left with a list that still grows.
         with self._lock:
             self._unsaid.append(data)
@@ -39,7 +39,7 @@ class Mouth:
                 return
             unsaid, self._unsaid = self._unsaid, []
             try:
-                self._wire.sendall(b"".join(unsaid))
+                self._wire.sendall(frame_up(unsaid))
             except ConnectionError:
                 orphaned()
 

@@ -5,17 +5,17 @@ go over together, and of a slow task none more than can start. Behind a slow job
 another worker could do.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
 # So much work is handed over ahead, for each thread: short jobs must not wait for the wire.
 AHEAD_S = 0.05
 # But no more than so many jobs, to each executor.
-MOST_AHEAD = 500
+MOST_AHEAD = 1_500
 # What a task is taken for before it was measured, and the least that one is taken for.
 UNKNOWN_S = 1.0
-LEAST_S = 1e-4
+LEAST_S = 3e-5
 # How much each new duration counts in the average.
 SMOOTHING = 0.2
 
@@ -67,14 +67,16 @@ class Space(Struct):
         self.ahead_jobs -= count - starting
 
 
-def space_of(pace: Pace, threads: int, running: Sequence[tuple[str, float]], queued: Sequence[str]) -> Space:
-    """What one executor can take: it runs these tasks for so long, and has those to run next."""
+def space_of(
+    pace: Pace, threads: int, running: Sequence[tuple[str, float]], queued: Mapping[str, int]
+) -> Space:
+    """What one executor can take: it runs these tasks for so long, and has so many of those to run next."""
     space = Space(pace, free=max(threads - len(running), 0), ahead_s=threads * AHEAD_S, ahead_jobs=MOST_AHEAD)
     slow = [task for task, since_s in running if max(pace.expected_s(task), since_s) > AHEAD_S]
     space.ahead_s -= len(slow) * AHEAD_S
     half_s, half = space.ahead_s / 2, MOST_AHEAD // 2
-    for task in queued:
-        space.take(task)
+    for task, count in queued.items():
+        space.take(task, count)
     if not space.free and (space.ahead_s < half_s or space.ahead_jobs < half):
         # More comes when half of it is done: one or two at a time would be a commit for each.
         space.ahead_s, space.ahead_jobs = 0.0, 0

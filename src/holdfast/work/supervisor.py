@@ -199,7 +199,7 @@ class Supervisor:
 
     def _counts(self) -> dict[str, int]:
         members = self._crew.members
-        running = sum(1 for member in members for held in member.jobs.values() if held.begun_s)
+        running = sum(member.running for member in members)
         there = sum(not member.condemned for member in members)
         return {"processes": there, "running": running, "done": self.done}
 
@@ -323,10 +323,9 @@ class Supervisor:
         """
         suspects = member.suspects() if member.overweight or not member.condemned else []
         alone = len(suspects) == 1 and (member.runs_alone() or not member.overweight)
-        for held in member.jobs.values():
+        for held in member.take(list(member.jobs)):
             release = c.Release(hold=c.hold_of(held.job), lost=held in suspects, alone=alone)
             self._words.say(self.sources.all[held.at].line, release)
-        member.jobs.clear()
         self._has_room()
 
     # Stopping
