@@ -1,5 +1,6 @@
 """A plain finish takes a short way through the engine: everything is as if it took the long one."""
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -8,8 +9,8 @@ from msgspec.structs import replace
 
 from holdfast.core import commands as c
 from holdfast.core.job import Body, Code, Job
+from holdfast.engine.ending import plain_ends
 from holdfast.engine.engine import Engine
-from holdfast.engine.verbs import finish_plainly
 from holdfast.store.contract import JobFilter, ReadTxn
 from holdfast.store.memory import MemoryStore
 from holdfast.testing.clock import MovedClock
@@ -28,11 +29,19 @@ def history(*, retention_ms: int) -> list[Any]:
         seen.append([_shown(reply) for reply in replies])
         return replies
 
-    names = [*"aaaaab", "twice"]
+    names = [*"aaaaab", "twice", *"cccc", "lost", "free"]
     do(c.Add(jobs=tuple(c.NewJob(task=name, id=at, then=_then(name)) for at, name in enumerate(names, 101))))
-    claimed = [one.job for one in do(c.Claim(limit=10, lease_ms=1_000))[0]]
+    claimed = [one.job for one in do(c.Claim(limit=len(names), lease_ms=1_000))[0]]
     clock.advance(50)
-    one, two, three, four, five, follows, twice = claimed
+    one, two, three, four, five, follows, twice, *others, lost, free = claimed
+    do(
+        *(c.Answer(hold=c.hold_of(job), held=job, result='"last"') for job in others[1:]),
+        c.Add(jobs=(c.NewJob(task="new"), c.NewJob(task="new")), more=("{}",)),
+        c.Answer(hold=c.hold_of(others[0]), held=others[0], exit_code=201, error="odd"),
+        c.Answer(hold=c.hold_of(lost), held=lost, code=Code.ERROR, error="no"),
+        c.Release(hold=c.hold_of(free)),
+        c.Claim(limit=2, lease_ms=1_000),
+    )
     late = c.Hold(job_id=four.id, owner=four.owner, claim=four.claim + 1)
     do(
         c.Answer(hold=c.hold_of(one), held=one),
@@ -68,16 +77,17 @@ def _shown(reply: Any) -> Any:
 
 @pytest.mark.parametrize("retention_ms", [0, 60_000])
 def test_it_shows_what_the_long_way_shows(monkeypatch: pytest.MonkeyPatch, retention_ms: int) -> None:
-    taken: list[Any] = []
+    taken: list[int] = []
 
-    def counted(*args: Any) -> Any:
-        taken.append(finish_plainly(*args))
-        return taken[-1]
+    def counted(commands: Sequence[c.Command]) -> dict[int, c.Answer]:
+        ends = plain_ends(commands)
+        taken.append(len(ends))
+        return ends
 
-    monkeypatch.setattr("holdfast.engine.engine.finish_plainly", counted)
+    monkeypatch.setattr("holdfast.engine.engine.plain_ends", counted)
     short = history(retention_ms=retention_ms)
-    assert sum(one is not None for one in taken) >= 4
-    monkeypatch.setattr("holdfast.engine.engine.finish_plainly", lambda *_: None)
+    assert sum(taken) >= 4
+    monkeypatch.setattr("holdfast.engine.engine.plain_ends", lambda _: {})
     assert short == history(retention_ms=retention_ms)
 
 

@@ -76,8 +76,13 @@ STORED_ATTEMPTS = 10
 STORED_LOSSES = 10
 
 
-class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, repr_omit_defaults=True):
-    """The base of all records: frozen, written and shown without what is at its default."""
+class Record(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, repr_omit_defaults=True, gc=False
+):
+    """The base of all records: frozen, written and shown without what is at its default.
+
+    None can ever lead back to itself, so the collector of cycles need not look at them.
+    """
 
 
 class Backoff(Record, frozen=True, kw_only=True):

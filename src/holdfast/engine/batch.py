@@ -66,10 +66,8 @@ class Batch:
         drafts = (self.jobs, self.swept, self.data, self.results, self.holders.now, self.records)
         self._overlays: tuple[Overlay[Any, Any], ...] = (*drafts, *self.appends.overlays)
         self.counts = Counts()
-        # What others may be waiting for.
-        self.woke = self.wants_upkeep = False
-        # Progress or a log has moved: of no use to claims, but to those who follow them.
-        self.news = False
+        # What others may be waiting for; `news`: progress or a log has moved, of no use to claims.
+        self.woke = self.wants_upkeep = self.news = False
         self.ended: set[int] = set()
         # Each job as it was last written, for replies.
         self.finals: dict[int, Job] = {}
@@ -78,6 +76,8 @@ class Batch:
         self._touched: dict[int, None] = {}
         self.letters: dict[str, bytes] = {}
         self.births = Births()
+        # Jobs that are over without more ado, as they were and as they are, and their results (`ending`).
+        self.over: list[tuple[Job, Job, Body | None]] = []
         self._pauses: set[Pause] | None = None
 
     # Reading
@@ -110,11 +110,6 @@ class Batch:
     def put_claimed(self, after: Job) -> None:
         """What the rules made of a leased job that is not plain; one that is stands as the store has it."""
         self.put(replace(after, version=self.stored[after.id].version))
-
-    def unchanged(self, job_id: int) -> Job | None:
-        """A live job of the working set that is as the store has it, or None."""
-        job = self.jobs.kept.get(job_id)
-        return job if job is not None and job is self.stored.get(job_id) else None
 
     def find(self, job_id: int) -> Job | None:
         """A live job, or None."""
@@ -177,13 +172,6 @@ class Batch:
         self.jobs[after.id] = after
         self._touched[after.id] = None
         self._followed(before, after)
-
-    def end(self, after: Job, result: Body | None) -> None:
-        """Let a job be over from whose end nothing follows, and which cannot be taken back."""
-        self.jobs.kept[after.id] = after
-        self._touched[after.id] = None
-        if result is not None:
-            self.results.kept[after.id] = result
 
     def remove(self, job: Job) -> None:
         """Let a live job go without a trace."""
@@ -249,11 +237,25 @@ class Batch:
         changed = [id for id in self._touched if id in kept and not kept[id] is stored(id) is counted(id)]
         self._touched.clear()
         self._write_births()
+        if self.over:
+            self._write_over()
         if changed:
             self.domains.account(changed)
             self._count(changed)
             self._write_changed(changed)
         self._write_small()
+
+    def _write_over(self) -> None:
+        before, after, results = zip(*self.over, strict=True)
+        self.over.clear()
+        self.counts.went(before)
+        self.txn.archive(after, keep=self.retention_ms > 0)
+        self.ended.update(job.id for job in after)
+        if self.retention_ms:
+            self.counts.came(after)
+            found = {job.id: body for job, body in zip(after, results, strict=True) if body is not None}
+            if found:
+                self.txn.put_bodies(found, result=True)
 
     def _write_changed(self, changed: list[int]) -> None:
         stored, kept = self.stored.get, self.jobs.kept

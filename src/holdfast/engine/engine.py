@@ -7,7 +7,7 @@ upkeep has let what is due be so.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from time import sleep
 from typing import Any, TypeVar
 
@@ -27,11 +27,12 @@ from . import upkeep
 from .batch import Batch
 from .claims import claim
 from .done import Done
+from .ending import end, plain_ends
 from .plain import add_plain, plain
 from .records import SETTING
 from .site import ALONE, Site
 from .sysid import IdMaker, IdSource, OutOfNumbers
-from .verbs import VERBS, Ref, finish_plainly
+from .verbs import VERBS, Ref
 
 T = TypeVar("T")
 RETENTION = "retention_ms"
@@ -187,10 +188,9 @@ class Engine:
         batch = Batch(txn, maker, site=self.site, retention=retention, dice=self._dice)
         if self._retention_wanted is not None:
             retention()
-        _preload(batch, commands, trust=trust)
         if added := sum(command.count for command in commands if isinstance(command, c.Add)):
             maker.expect(added)
-        replies = {at: _decide(batch, x, trust) for at, x in enumerate(commands) if type(x) in VERBS}
+        replies = _decided(batch, commands, trust=trust)
         claims = any(isinstance(command, c.Claim | c.Upkeep) for command in commands)
         if claims:
             # After the commands: who answers in time is not late because others claim.
@@ -301,7 +301,7 @@ def check(command: c.Command) -> None:
         checks.check_command(command)
 
 
-def _preload(batch: Batch, commands: Sequence[c.Command], *, trust: bool) -> None:
+def _preload(batch: Batch, commands: Iterable[c.Command], *, trust: bool) -> None:
     """Load what the batch touches in one read."""
     wanted: set[int] = set()
     for command in commands:
@@ -322,9 +322,19 @@ def _preload(batch: Batch, commands: Sequence[c.Command], *, trust: bool) -> Non
         batch.load(wanted)
 
 
+def _decided(batch: Batch, commands: Sequence[c.Command], *, trust: bool) -> dict[int, Any]:
+    """The replies of the verbs, by where they stand in the batch."""
+    ends = plain_ends(commands) if trust else {}
+    rest = {at: command for at, command in enumerate(commands) if at not in ends}
+    _preload(batch, rest.values(), trust=trust)
+    replies: dict[int, Any] = {at: end(batch, answer) for at, answer in ends.items()}
+    for at, command in rest.items():
+        if type(command) in VERBS:
+            replies[at] = _decide(batch, command, trust)
+    return replies
+
+
 def _decide(batch: Batch, command: c.Command, trust: bool) -> Any:
-    if type(command) is c.Answer and (plainly := finish_plainly(batch, command)) is not None:
-        return plainly
     try:
         reply = VERBS[type(command)](batch, command)
     except Conflict:

@@ -11,7 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ..core import commands as c
-from ..core import family, plain, rules
+from ..core import family, rules
 from ..core.errors import LeaseLost, NotFound
 from ..core.job import Code, Job, Place, State
 from ..core.outcome import backoff_ms, outcome
@@ -77,27 +77,6 @@ def answer(batch: Batch, command: c.Answer) -> Ref:
         follow = msgspec.json.decode(job.then, type=c.NewJob)
         data = command.result if command.result is not None else "null"
         letters.add(batch, replace(follow, data=data, tenant=job.tenant), follows=True)
-    return Ref(job.id)
-
-
-def finish_plainly(batch: Batch, command: c.Answer) -> Ref | None:
-    """The same as `answer`, where it cannot fail and nothing follows from it; else None."""
-    hold = command.hold
-    job = batch.unchanged(hold.job_id)
-    if (
-        job is None
-        or command.code is not Code.OK
-        or command.data is not None
-        or command.lines
-        or job.claim != hold.claim
-        or job.owner != hold.owner
-        or (hold.tenant is not None and hold.tenant != job.tenant)
-        or not plain.ends_plainly(job)
-    ):
-        return None
-    end = outcome(Code.OK, now_ms=batch.now_ms, exit_code=command.exit_code, error=command.error)
-    result = command.result
-    batch.end(plain.finish_plainly(job, now_ms=batch.now_ms, end=end, has_result=result is not None), result)
     return Ref(job.id)
 
 

@@ -19,7 +19,7 @@ from .resident import resident_bytes
 Key = tuple[int, int]
 
 
-class Held(Struct):
+class Held(Struct, gc=False):
     """A job that an executor has, and since when it runs; 0: not begun."""
 
     job: Job

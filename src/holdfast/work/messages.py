@@ -35,7 +35,7 @@ _LIST, _LIST_HEAD = 0xDD, struct.Struct("!BI")
 FRAME_BYTES = 128 * 1024 * 1024
 
 
-class Message(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+class Message(msgspec.Struct, frozen=True, kw_only=True, tag=True, gc=False):
     """The base of all messages."""
 
 
