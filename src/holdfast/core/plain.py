@@ -13,6 +13,11 @@ def starts_plainly(job: Job) -> bool:
     return not (job.expires_at or job.retry_after or job.timeout_ms or job.lapsed or job.again_at)
 
 
+def starts_alone(job: Job) -> bool:
+    """Whether, besides, no domain has a say in it."""
+    return job.domain is None and starts_plainly(job)
+
+
 def ends_plainly(job: Job) -> bool:
     """Whether a good end of its run is the end of a job, and concerns nobody but its holder."""
     return not (
