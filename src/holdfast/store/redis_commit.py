@@ -1,14 +1,14 @@
 """From what a batch has seen and decided to what its commit checks and writes."""
 
-from collections import Counter
 from collections.abc import Callable
 
-from ..core.job import Body, Place
+from ..core.job import Body
 from ..core.limits import Domain
 from . import redis_keys as k
 from .redis_draft import Stamped
 from .redis_keys import INLINE_BYTES, LARGE, joined, member
 from .redis_link import Words
+from .redis_moves import Moves
 from .redis_names import OF_JOBS
 from .redis_plan import ABSENT, BEGINS, CROWD, EQUALS, Plan
 from .redis_txn import RedisTxn
@@ -40,9 +40,10 @@ class Commit:
         plan, keys, seen = self.plan, self._keys, self._txn.seen
         hoped = self._txn.draft.hoped
         for table, found in ((keys.jobs, seen.jobs), (keys.archive, seen.archive)):
-            for job_id, stamped in found.items():
-                plan.check(BEGINS, table, member(job_id), stamped.stamp if stamped else None)
-            for job_id in hoped - found.keys():
+            there = [(member(job_id), stamped.stamp) for job_id, stamped in found.items() if stamped]
+            plan.check_all(BEGINS, table, there)
+            absent = [job_id for job_id, stamped in found.items() if not stamped]
+            for job_id in (*absent, *(hoped - found.keys())):
                 plan.check(ABSENT, table, member(job_id))
 
     def _check_names(self) -> None:
@@ -63,36 +64,21 @@ class Commit:
     # Jobs
 
     def _jobs(self) -> None:
-        plan, keys, txn = self.plan, self._keys, self._txn
-        write, records = plan.words, plan.words("HSET", keys.jobs)
-        stand: Counter[tuple[str, str]] = Counter()
+        plan, keys, txn, stamp = self.plan, self._keys, self._txn, self._stamp
+        records, gone = plan.words("HSET", keys.jobs), plan.words("HDEL", keys.jobs)
+        moves, seen, taken = Moves(plan, keys), txn.seen.jobs, txn.taken
         for job_id, after in txn.draft.jobs.items():
-            stamped = txn.seen.jobs.get(job_id)
+            stamped = seen.get(job_id)
             before = stamped.job if stamped is not None else None
             name = member(job_id)
-            old = keys.spots(before) if before is not None else {}
-            new = keys.spots(after) if after is not None else {}
-            for key in old:
-                if key not in new:
-                    write("ZREM", key).append(name)
-            # What was READY somebody may have taken just now: his commit will find that it is no longer so.
-            moved = job_id in txn.taken or (before is not None and before.place is Place.READY)
-            for key, score in new.items():
-                if moved or old.get(key) != score:
-                    write("ZADD", key).extend((score, name))
-            if moved and keys.in_process_queue not in new:
-                write("ZREM", keys.in_process_queue).append(name)
-            for job, change in ((before, -1), (after, 1)):
-                if job is not None and job.place is Place.READY:
-                    stand[job.tenant, job.task] += change
+            moves.move(name, before, after, taken=job_id in taken)
             if after is not None:
-                records.extend((name, k.write_job(self._stamp, after)))
-                self.written[job_id] = Stamped(self._stamp, after)
+                records += (name, k.write_job(stamp, after))
+                self.written[job_id] = Stamped(stamp, after)
             elif before is not None:
-                write("HDEL", keys.jobs).append(name)
+                gone.append(name)
                 self.written[job_id] = None
-        for pair, change in stand.items():
-            plan.stand(*pair, change)
+        moves.count()
 
     def _astray(self) -> None:
         """What was taken and not used, or was found astray, stands again where its record says."""
@@ -107,12 +93,14 @@ class Commit:
 
     def _archive(self) -> None:
         plan, keys = self.plan, self._keys
+        records = plan.words("HSET", keys.archive)
+        ids, ends = plan.words("ZADD", keys.archive_ids), plan.words("ZADD", keys.archive_ends)
         for job_id, after in self._txn.draft.archive.items():
             name = member(job_id)
             if after is not None:
-                plan.words("HSET", keys.archive).extend((name, k.write_job(self._stamp, after)))
-                plan.words("ZADD", keys.archive_ids).extend((0, name))
-                plan.words("ZADD", keys.archive_ends).extend((after.finished_at, name))
+                records += (name, k.write_job(self._stamp, after))
+                ids += (0, name)
+                ends += (after.finished_at, name)
             else:
                 plan.write("HDEL", keys.archive, name)
                 plan.write("ZREM", keys.archive_ids, name)

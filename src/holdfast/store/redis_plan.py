@@ -43,6 +43,13 @@ class Plan:
         if expected is not None:
             values.append(expected)
 
+    def check_all(self, sort: int, key: bytes, expected: Sequence[tuple[bytes, bytes]]) -> None:
+        """The same for many fields of a key that are all there."""
+        if expected:
+            fields, values = self._checks.setdefault((sort, key), ([], []))
+            fields += [field for field, _ in expected]
+            values += [value for _, value in expected]
+
     def bear(self, orders: Spots, births: Sequence[tuple[bytes, bytes, bytes]]) -> None:
         """Jobs come that nobody has, and that stand in the same orders: of each the id, record and body."""
         places = [word for key, score in orders.items() for word in (self.at(key), score)]
