@@ -1,6 +1,7 @@
 """Very many jobs through one table, and somebody's transaction that stays open: how fast it is then.
 
-add 1,000 ─▶ claim and finish 1,000 ─▶ …     the last tenth of the rounds beside the first
+add 1,000 ─▶ claim and finish 1,000 ─▶ …     the last tenth of the rounds beside the first, each as a part of
+                                             what the bare driver does on a fresh table in the same moment
 the same beside `BEGIN; SELECT …` that is never ended: dead rows pile up, and cannot be cleared away
 """
 
@@ -11,7 +12,8 @@ from typing import NamedTuple
 import pytest
 
 import holdfast
-from holdfast.cli.bench_measures import BY, DATA, drain
+from holdfast.cli.bench_measures import BY, DATA, RAW_DATA, drain, rate
+from holdfast.cli.bench_raw_postgres import PostgresSide
 
 
 class Size(NamedTuple):
@@ -38,19 +40,44 @@ def a_round(queue):
     return BY / (time.perf_counter() - start)
 
 
+class Pair(NamedTuple):
+    """Rates of the same moment: ours, and that of the bare driver on a fresh table."""
+
+    ours: float
+    bare: float
+
+
+def a_pair(queue, side):
+    """A round, and the same by the bare driver: how fast the machine is just now is in both."""
+    with side.raw() as raw:
+        raw.insert(0, BY, BY, RAW_DATA)
+        bare = rate(BY, lambda: raw.drain(BY))
+    return Pair(a_round(queue), bare)
+
+
+def said(pairs):
+    """Both medians, for people."""
+    ours, bare = (statistics.median(column) for column in zip(*pairs, strict=True))
+    return f"{ours:,.0f}/s, {ours / bare:.3f} of the bare driver"
+
+
 @pytest.mark.timeout(7_200)
 @SIZES
 def test_after_very_many_jobs_it_is_as_fast_as_at_the_start(postgres_url, size, tell):
     """No slower by more than a tenth, with the archive growing all the while."""
+    rounds, part = size.jobs // BY, max(size.jobs // BY // 10, 2)
+    side = PostgresSide(postgres_url, None)
     with holdfast.connect(postgres_url) as queue:
         a_round(queue)
-        rates = [a_round(queue) for _ in range(size.jobs // BY)]
+        first = [a_pair(queue, side) for _ in range(part)]
+        for _ in range(rounds - 2 * part):
+            a_round(queue)
+        last = [a_pair(queue, side) for _ in range(part)]
 
         assert queue.counts() == {"noop": {"FINISHED": size.jobs + BY}}
-    part = max(len(rates) // 10, 1)
-    first, last = statistics.median(rates[:part]), statistics.median(rates[-part:])
-    tell(f"{size.jobs:,} jobs: {first:,.0f}/s at the start, {last:,.0f}/s at the end, {last / first:.2f}")
-    assert last > size.least * first
+    before, after = (statistics.median(pair.ours / pair.bare for pair in pairs) for pairs in (first, last))
+    tell(f"{size.jobs:,} jobs: {said(first)} at the start; {said(last)} at the end: {after / before:.2f}")
+    assert after > size.least * before
 
 
 @pytest.mark.timeout(7_200)
