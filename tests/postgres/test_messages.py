@@ -6,7 +6,9 @@ import psycopg
 import pytest
 
 import holdfast
+from holdfast.core import commands as c
 from holdfast.core.job import Place
+from holdfast.engine.prospects import prospects
 from holdfast.store.contract import ClaimQuery, leased
 from holdfast.store.postgres import PostgresStore
 from holdfast.store.postgres_link import OwnLink, PsycopgLink
@@ -69,6 +71,39 @@ def test_a_claim_is_four_messages(queue, said):
     assert queue.next(["work"]).data == 1
 
     assert said == ["BEGIN", "SELECT", "WITH", "COMMIT"]
+
+
+def test_who_is_woken_sees_at_once_whether_there_is_anything_for_him(queue, store, monkeypatch):
+    """One answer after the time: tasks that are READY and not paused, many of them, and mocked ones."""
+    asked: list[str] = []
+    ask = PsycopgLink.ask
+    monkeypatch.setattr(PsycopgLink, "ask", lambda self, *said: (asked.append(said[0]), ask(self, *said))[1])
+
+    def hopes(*, mock=False, **whose):
+        asked.clear()
+        claim = c.Claim(limit=1, lease_ms=1_000, mock=mock, **whose)
+        return store.read(lambda txn: prospects(txn, [claim])).any
+
+    assert not hopes(tenant="")
+    queue.add_many([("work", 1), ("other", 2)])
+    assert hopes(tenant="", tasks=("work",))
+    assert [sql.split()[0] for sql in asked] == ["BEGIN", "SELECT", "ROLLBACK"]
+    assert not hopes(tenant="", tasks=("absent",))
+    assert len(asked) == 3
+    queue.pause("work")
+    assert not hopes(tenant="", tasks=("work",))
+    assert hopes(tenant="")
+    queue.add_many([(f"task-{n}", n) for n in range(20)])
+    assert hopes(tenant="", tasks=("task-7",))
+    assert not hopes(tenant="", tasks=("absent",))
+
+
+def test_who_also_takes_mocked_jobs_hopes_for_them(queue, store):
+    """They are not among the tasks that are seen at once."""
+    queue.line.committer.ask(c.Add(jobs=(c.NewJob(task="work", mock=True),)))
+    claim = c.Claim(tenant="", limit=1, lease_ms=1_000, mock=True)
+
+    assert store.read(lambda txn: prospects(txn, [claim])).any
 
 
 def test_what_a_claim_answers_is_what_it_took(store, postgres_url):

@@ -29,13 +29,13 @@ from .postgres_locks import Locks, Wants
 from .postgres_open import make_ready, migrate, script
 from .postgres_pool import Pool
 from .postgres_presence import Presence
-from .postgres_reads import PostgresReads
 from .postgres_report import complaints, particulars
 from .postgres_sql import channel, lock_number, numbers, statements, texts
 from .postgres_starts import Starts
 from .postgres_tell import Teller
 from .postgres_txn import PostgresTxn
 from .postgres_url import parse
+from .postgres_view import PostgresView
 from .postgres_wake import Wake
 
 T = TypeVar("T")
@@ -243,7 +243,7 @@ class PostgresStore:
         """Call `fn` on one view of the schema as it is now, beside whoever writes."""
 
         def look(link: Link, now_ms: int, notice: bytes | None) -> T:
-            view = PostgresReads(link, self._reading, now_ms, schema=self.address.schema, notice=notice)
+            view = PostgresView(link, self._reading, now_ms, schema=self.address.schema, notice=notice)
             view.starts = self._starts
             return fn(view)
 
