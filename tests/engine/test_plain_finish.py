@@ -2,13 +2,14 @@
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from msgspec.structs import replace
 
 from holdfast.core import commands as c
 from holdfast.core.job import Body, Code, Job
+from holdfast.core.schedule import Schedule
 from holdfast.engine.ending import plain_ends
 from holdfast.engine.engine import Engine
 from holdfast.store.contract import JobFilter, ReadTxn
@@ -97,3 +98,21 @@ def test_one_that_did_not_end_well_goes_the_long_way() -> None:
     job: Job = engine.execute([c.Claim(limit=1, lease_ms=1_000)]).replies[0][0].job
     after = engine.execute([c.Answer(hold=c.hold_of(job), held=job, code=Code.ERROR, error="no")]).replies[0]
     assert (after.attempts, after.errors[0].error) == (1, "no")
+
+
+@pytest.mark.parametrize("overlap", ["skip", "wait"])
+def test_a_schedule_that_comes_with_the_end_of_its_last_job_sees_that_end(
+    overlap: Literal["skip", "wait"],
+) -> None:
+    """Else it would be passed over, or wait, for a job that is over."""
+    clock = MovedClock(NOW_MS)
+    engine = Engine(MemoryStore(clock), dice=lambda: 0.5)
+    claim = c.Claim(limit=10, lease_ms=60_000)
+    schedule = Schedule(name="tick", every_ms=10_000, overlap=overlap)
+    engine.execute([c.SetSchedule(schedule=schedule, job=c.NewJob(task="a"))])
+    clock.advance(10_000)
+    ((one,),) = engine.execute([claim]).replies
+    clock.advance(10_000)
+    _, again = engine.execute([c.Answer(hold=c.hold_of(one.job), held=one.job), claim]).replies
+
+    assert [claimed.job.schedule for claimed in again] == ["tick"]

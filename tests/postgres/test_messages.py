@@ -9,6 +9,7 @@ import holdfast
 from holdfast.core import commands as c
 from holdfast.core.job import Place
 from holdfast.engine.prospects import prospects
+from holdfast.store import postgres_view
 from holdfast.store.contract import ClaimQuery, leased
 from holdfast.store.postgres import PostgresStore
 from holdfast.store.postgres_link import OwnLink, PsycopgLink
@@ -42,6 +43,20 @@ def said(monkeypatch):
     return asked
 
 
+@pytest.fixture
+def asked(monkeypatch):
+    """Whatever is asked of the server, by anybody here."""
+    statements: list[str] = []
+    ask = PsycopgLink.ask
+
+    def spy(self, sql, values=()):
+        statements.append(sql)
+        return ask(self, sql, values)
+
+    monkeypatch.setattr(PsycopgLink, "ask", spy)
+    return statements
+
+
 def test_an_add_is_one_call(postgres_url, said):
     """A transaction by itself; behind a pooler, where nothing can be prepared, one message."""
     for way, one in ((postgres_url, "ALONE"), (f"{postgres_url}&prepare=off&notify=off", "COMMIT")):
@@ -73,11 +88,8 @@ def test_a_claim_is_four_messages(queue, said):
     assert said == ["BEGIN", "SELECT", "WITH", "COMMIT"]
 
 
-def test_who_is_woken_sees_at_once_whether_there_is_anything_for_him(queue, store, monkeypatch):
+def test_who_is_woken_sees_at_once_whether_there_is_anything_for_him(queue, store, asked):
     """One answer after the time: tasks that are READY and not paused, many of them, and mocked ones."""
-    asked: list[str] = []
-    ask = PsycopgLink.ask
-    monkeypatch.setattr(PsycopgLink, "ask", lambda self, *said: (asked.append(said[0]), ask(self, *said))[1])
 
     def hopes(*, mock=False, **whose):
         asked.clear()
@@ -96,6 +108,18 @@ def test_who_is_woken_sees_at_once_whether_there_is_anything_for_him(queue, stor
     queue.add_many([(f"task-{n}", n) for n in range(20)])
     assert hopes(tenant="", tasks=("task-7",))
     assert not hopes(tenant="", tasks=("absent",))
+
+
+def test_a_look_that_was_slow_does_not_say_which_of_its_walks_was(queue, store, asked, monkeypatch):
+    """Each is timed alone then; taken for slow, they would begin past what others put there."""
+    queue.add("work", delay="1h")
+    monkeypatch.setattr(postgres_view, "SLOW_S", 0.0)
+    for _ in range(5):
+        asked.clear()
+        assert store.read(lambda txn: txn.moments()).scheduled is not None
+
+    assert [sql.split()[0] for sql in asked] == ["BEGIN", "SELECT", "SELECT", "ROLLBACK"]
+    assert store._starts._walks == {}
 
 
 def test_who_also_takes_mocked_jobs_hopes_for_them(queue, store):

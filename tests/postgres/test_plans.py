@@ -22,6 +22,14 @@ ASKED = [
     ("first_1", (0, 9, 5), ["jobs_scheduled"]),
     ("first_4", (0, 9, 5), ["jobs_running"]),
     ("expiring", (9, 5), ["jobs_expiring"]),
+    (
+        "glance",
+        (0, 0, 0, 0, texts(["pause", "schedule"]), 5),
+        [
+            *("domains_due", "jobs_expiring", "jobs_ready_pair", "jobs_running", "jobs_scheduled"),
+            "records_pkey",
+        ],
+    ),
     ("lineup", ("", b"d", "t", 2, 5), ["jobs_domain"]),
     ("lineup_last", ("", b"d", "t", 2, 5), ["jobs_domain"]),
     ("ready", RANKS | LEASE | {"mock": False}, ["jobs_ready", "jobs_pkey", *TURNS]),

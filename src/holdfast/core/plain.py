@@ -34,6 +34,8 @@ def ends_plainly(job: Job) -> bool:
         or job.lapsed
         or job.unique is not None
         or job.domain is not None
+        # Whether the next may come is decided by what became of this one.
+        or job.schedule
         or job.children != NO_CHILDREN
     )
 

@@ -17,22 +17,21 @@ from .batch import Batch
 def plain_ends(commands: Sequence[c.Command]) -> dict[int, c.Answer]:
     """The answers of a batch that end a job plainly, by where they stand in it.
 
-    None where something else in the batch may be about one of these jobs.
+    Empty where something else in the batch may be about one of these jobs.
     """
     ends: dict[int, c.Answer] = {}
     named: list[int] = []
     for at, command in enumerate(commands):
-        kind = type(command)
-        if kind is c.Answer:
-            named.append(command.hold.job_id)  # type: ignore[attr-defined]
-            if _is_plain(command):  # type: ignore[arg-type]
-                ends[at] = command  # type: ignore[assignment]
-        elif kind is c.Release or kind is c.Extend:
-            named.append(command.hold.job_id)  # type: ignore[attr-defined]
-        elif kind is c.Add:
-            if not all(map(is_free, command.jobs)):  # type: ignore[attr-defined]
+        if isinstance(command, c.Answer):
+            named.append(command.hold.job_id)
+            if _is_plain(command):
+                ends[at] = command
+        elif isinstance(command, c.Release | c.Extend):
+            named.append(command.hold.job_id)
+        elif isinstance(command, c.Add):
+            if command.hold is not None or not all(map(is_free, command.jobs)):
                 return {}
-        elif kind is not c.Claim and kind is not c.Upkeep:
+        elif not isinstance(command, c.Claim | c.Upkeep):
             return {}
     return ends if len(set(named)) == len(named) else {}
 
@@ -44,6 +43,7 @@ def _is_plain(command: c.Answer) -> bool:
         or command.code is not Code.OK
         or command.data is not None
         or command.lines
+        or command.traceback
         or job.id != hold.job_id
         or job.claim != hold.claim
         or job.owner != hold.owner

@@ -49,19 +49,15 @@ def _is_past(moment: int | None, now_ms: int) -> bool:
 
 def _finds(txn: ReadTxn, commands: Sequence[c.Command]) -> bool:
     claims = [command for command in commands if isinstance(command, c.Claim)]
-    pairs = _ready_pairs(txn)
+    pairs = _ready_pairs(txn, mock=any(claim.mock for claim in claims))
     if pairs is not None:
-        if any(_wants(claim, pair) for claim in claims for pair in pairs):
-            return True
-        if not any(claim.mock for claim in claims):
-            # Else mocked ones may be there, which a store need not count.
-            return False
+        return any(_wants(claim, pair) for claim in claims for pair in pairs)
     return bool(txn.first(Place.READY, rank.LAST, 1)) and any(_has_ready(txn, claim) for claim in claims)
 
 
-def _ready_pairs(txn: ReadTxn) -> list[tuple[str, str]] | None:
+def _ready_pairs(txn: ReadTxn, *, mock: bool) -> list[tuple[str, str]] | None:
     """The tenants' tasks that have READY jobs and are not paused, where a store knows them all by now."""
-    pairs = ready_pairs_of(txn)
+    pairs = ready_pairs_of(txn, mock=mock)
     if not pairs:
         return pairs
     passing = tuple((tenant, task) for tenant, task, domain in pauses(txn) if domain is None)

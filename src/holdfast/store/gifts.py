@@ -6,7 +6,8 @@ run_carefully    a `run` for a batch that is done again: what is mostly so is lo
 lends_apart      whether numbers are to be taken before a caller's transaction is joined
 lend             makes a connection of asyncio's kind one that can be borrowed
 tell             of a batch: its commit tells those who wait, and `notify` need not
-ready_pairs      of a view: which tenants' tasks have READY jobs, where all of them are known by now
+ready_pairs      of a view: which tenants' tasks have READY jobs, mocked ones too if asked for, where all are
+                 known by now
 """
 
 from collections.abc import Awaitable, Callable
@@ -52,7 +53,7 @@ def has_told(txn: Txn) -> bool:
     return tell is not None
 
 
-def ready_pairs_of(txn: ReadTxn) -> list[tuple[str, str]] | None:
-    """The tenants' tasks that have READY jobs, where they are known."""
+def ready_pairs_of(txn: ReadTxn, *, mock: bool) -> list[tuple[str, str]] | None:
+    """The tenants' tasks that have READY jobs, mocked ones too or perhaps not, where they are known."""
     known = getattr(txn, "ready_pairs", None)
-    return None if known is None else cast("list[tuple[str, str]] | None", known())
+    return None if known is None else cast("list[tuple[str, str]] | None", known(mock=mock))

@@ -1,6 +1,6 @@
 """What can be read from the PostgreSQL store. In a batch it is locked too: see `postgres_txn`."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import msgspec
@@ -184,7 +184,7 @@ class PostgresReads(PostgresLists):
             # Where there is nothing, what comes later comes after now; but leases end long after that.
             after = None if sort is Place.RUNNING else self.now_ms
             self.starts.ended(sort, start, took_s, after if found is None else found)
-        return Moments(*(m if m is None or m < rank.LAST else None for m in row))
+        return moments_of(row)
 
     def records(self, kind: str, names: Collection[str] | None = None) -> dict[str, bytes]:
         """Small named records."""
@@ -208,6 +208,11 @@ class PostgresReads(PostgresLists):
     def find_in_log(self, log: str, keys: Collection[bytes]) -> dict[bytes, int]:
         """Where in a log these keys are."""
         return dict(self.link.rows(self.sql["find_in_log"], (log, raws(keys)))) if keys else {}
+
+
+def moments_of(row: Sequence[int | None]) -> Moments:
+    """What walks have found; what never comes is nothing."""
+    return Moments(*(m if m is None or m < rank.LAST else None for m in row))
 
 
 def _conditions(query: JobFilter) -> tuple[str, list[Any]]:

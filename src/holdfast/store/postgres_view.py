@@ -8,9 +8,11 @@ from collections.abc import Collection
 from typing import Any
 
 from ..core.kinds import CHORE, LETTER, PAUSE, SCHEDULE
+from .clock import monotonic_s
 from .contract import Moments
-from .postgres_reads import PostgresReads
+from .postgres_reads import WALKS, PostgresReads, moments_of
 from .postgres_sql import texts
+from .postgres_starts import SLOW_S
 
 KINDS = (CHORE, LETTER, PAUSE, SCHEDULE)
 # Where more tasks have READY jobs than so many, they are looked for in another way.
@@ -25,9 +27,15 @@ class PostgresView(PostgresReads):
 
     def moments(self) -> Moments:
         """When something becomes true by itself; what is asked for after that comes along."""
-        return self._walked(self._glance)
+        start_s = monotonic_s()
+        row = self._glance()
+        if monotonic_s() - start_s >= SLOW_S:
+            # Which of its walks was slow, and should begin further on, is not known: those are timed alone.
+            return super().moments()
+        return moments_of(row)
 
-    def _glance(self, began: tuple[int, ...]) -> tuple[Any, ...]:
+    def _glance(self) -> tuple[Any, ...]:
+        began = (self.starts.of(sort) for sort in WALKS)
         asked = (*began, texts(KINDS), FEW_PAIRS + 1)
         ((*row, kinds, names, values, tenants, tasks),) = self.link.rows(self.sql["glance"], asked)
         self._records = {kind: {} for kind in KINDS}
@@ -40,9 +48,9 @@ class PostgresView(PostgresReads):
     def records(self, kind: str, names: Collection[str] | None = None) -> dict[str, bytes]:
         """Small named records."""
         if names is None and self._records is not None and kind in self._records:
-            return self._records[kind]
+            return dict(self._records[kind])
         return super().records(kind, names)
 
-    def ready_pairs(self) -> list[tuple[str, str]] | None:
-        """The tenants' tasks that have READY jobs, mocked ones not counted, where they are known and few."""
-        return self._pairs
+    def ready_pairs(self, *, mock: bool) -> list[tuple[str, str]] | None:
+        """The tenants' tasks that have READY jobs, where few and known; None where mocked ones count."""
+        return None if mock else self._pairs

@@ -36,7 +36,8 @@ class Moves:
         """Let a job go from where it stood to where it is to stand; None: nowhere."""
         old, new = _kind(before), _kind(after)
         is_odd = (before is not None and old is None) or (after is not None and new is None)
-        if is_odd or (old and new and old[0] is new[0]) or (taken and old and old[0] is not Place.READY):
+        found_astray = taken and (old is None or old[0] is not Place.READY)
+        if is_odd or found_astray or (old and new and old[0] is new[0]):
             self._move_oddly(name, before, after, taken=taken)
             return
         way = self._ways.get((old, new))

@@ -75,6 +75,6 @@ class RedisView(RedisLists):
             self.go_by(self._calm.saw(self.ask(self._calm.words(HEADS, ROSTER)), ROSTER))
         return super().moments()
 
-    def ready_pairs(self) -> list[tuple[str, str]] | None:
-        """The tenants' tasks that have READY jobs, where that is known and they are few."""
+    def ready_pairs(self, *, mock: bool) -> list[tuple[str, str]] | None:
+        """The tenants' tasks that have READY jobs, mocked or not, where that is known and they are few."""
         return None if self.roster is None else [pair_of(name) for name in self.roster]

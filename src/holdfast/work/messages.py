@@ -31,8 +31,6 @@ from ..core.replies import REPLIES, AnyCommand
 HEAD = struct.Struct("!I")
 # How msgpack begins a list of so many things.
 _LIST, _LIST_HEAD = 0xDD, struct.Struct("!BI")
-# A frame holds at most what one claim hands out, and a little more.
-FRAME_BYTES = 128 * 1024 * 1024
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, tag=True, gc=False):
@@ -140,11 +138,9 @@ UpMessage = Hello | Began | Ran | Left | Asked | Returned
 DownMessage = Run | Told | Cancelled | Revoke | Stop
 
 _encoder = msgspec.msgpack.Encoder()
+encoded = _encoder.encode
 read_up = msgspec.msgpack.Decoder(list[UpMessage]).decode
 read_down = msgspec.msgpack.Decoder(DownMessage).decode
-
-
-encoded = _encoder.encode
 
 
 def frame(message: Message) -> bytes:
