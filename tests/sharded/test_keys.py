@@ -1,6 +1,7 @@
 """A unique key in another shard than its job: two steps, and a crash between any two."""
 
 from functools import partial
+from itertools import count
 
 import pytest
 
@@ -8,9 +9,11 @@ import holdfast
 from holdfast.core import commands as c
 from holdfast.core.job import Code, State
 from holdfast.core.kinds import POINTER
+from holdfast.core.slots import slot_of_schedule
 from holdfast.engine.keys import STEPS_MS, TakeKey
 from holdfast.store.contract import JobFilter
 from holdfast.testing.queue_suite.tools import complaints, take, together, until
+from tests.sharded.conftest import SHARDS
 from tests.sharded.places import domain_in, key_in, of
 
 KEY, DOMAIN = key_in(1, "work"), domain_in(2)
@@ -162,3 +165,19 @@ def test_a_late_worker_that_renames_its_job_hears_that_it_is_late(queue):
 
     with pytest.raises(holdfast.LeaseLost):
         queue.line.committer.ask(c.Answer(hold=hold, code=Code.ERROR, task="other"))
+
+
+def test_a_schedule_takes_the_key_of_its_job_where_it_is_at_home(queue, clock):
+    """Although schedule, domain and job live together, and the key elsewhere: then it is held by one job."""
+    domain = domain_in(2)
+    names = (f"tick-{n}" for n in count())
+    name = next(n for n in names if slot_of_schedule("", n) % SHARDS == 2)
+    queue.schedule(name, "work", every="10s", unique=KEY, domain=domain)
+    clock.advance(10_000)
+    job = take(queue, wait=10)
+
+    assert of(job) == 2
+    assert pointers(queue) == 1
+    assert queue.add("work", unique=KEY).id == job.id
+    job.done()
+    until(lambda: pointers(queue) == 0)

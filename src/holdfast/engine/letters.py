@@ -9,9 +9,10 @@ import msgspec
 from msgspec.structs import replace
 
 from ..core import commands as c
+from ..core import unique
 from ..core.errors import HoldfastError
 from ..core.job import Record
-from ..core.slots import slot_for
+from ..core.slots import slot_for, slot_of_key
 from .adding import add_one
 from .batch import Batch
 from .pointers import Elsewhere
@@ -41,9 +42,12 @@ class Deliver(c.Command, frozen=True, kw_only=True):
 
 
 def add(batch: Batch, new: c.NewJob, *, follows: bool = False) -> int:
-    """Add a job here, or send it to where it belongs; its id."""
-    slot = new.id or slot_for(new)
-    if slot is None or batch.site.has(slot):
+    """Add a job here, or send it to where it belongs; its id.
+
+    Also where it belongs here and its unique key does not: that has to be taken first.
+    """
+    slot, key = new.id or slot_for(new), unique.key_of(new)
+    if (slot is None or batch.site.has(slot)) and (key is None or batch.site.has(slot_of_key(key))):
         try:
             return add_one(batch, new, follows=follows)
         except Elsewhere:
