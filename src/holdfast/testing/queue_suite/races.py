@@ -212,7 +212,7 @@ def test_many_adds_of_one_key_are_one_job(make_queue: MakeQueue) -> None:
 
 @pytest.mark.parametrize("limit", [{"concurrency": 1}, {"rate": 1}], ids=str)
 def test_two_starts_on_the_last_permit_are_one(make_queue: MakeQueue, limit: dict[str, Any]) -> None:
-    """The other gets nothing, and its job waits."""
+    """The other gets nothing, and its job waits. On shards either may come to that of the domain first."""
     queue, other = make_queue(), make_queue()
     queue.limit("api", **limit)
     queue.add_many([("work", n) for n in range(2)], domain="api")
@@ -221,7 +221,7 @@ def test_two_starts_on_the_last_permit_are_one(make_queue: MakeQueue, limit: dic
         (queue, lambda: queue.claim(limit=2, renew=False)), (other, lambda: other.claim(limit=2, renew=False))
     )
 
-    assert [len(jobs) for jobs in found] == [1, 0]
+    assert sorted(len(jobs) for jobs in found) == [0, 1]
     assert len(queue.jobs(state="RUNNING")) == 1
 
 
