@@ -24,8 +24,13 @@ GATHERING_S = 0.000_2
 
 
 def is_free(command: c.Command) -> bool:
-    """Whether it matters to nobody what is committed before it."""
-    return type(command) is c.Claim or (type(command) is c.Add and command.hold is None)
+    """Whether it matters to nobody what is committed before it.
+
+    Claims in another's name are the port's, whose clients may send several ahead: these take effect in order.
+    """
+    if type(command) is c.Claim:
+        return not command.owner
+    return type(command) is c.Add and command.hold is None
 
 
 class SideLanes:
