@@ -24,7 +24,13 @@ ASKED = [
     ("expiring", (9, 5), ["jobs_expiring"]),
     (
         "glance",
-        (0, 0, 0, 0, texts(["pause", "schedule"]), 5),
+        {
+            **dict.fromkeys(("scheduled", "running", "expiring", "domains"), 0),
+            "kinds": texts(["pause", "schedule"]),
+            "from": "",
+            "tenant": None,
+            "limit": 5,
+        },
         [
             *("domains_due", "jobs_expiring", "jobs_ready_pair", "jobs_running", "jobs_scheduled"),
             "records_pkey",

@@ -1,6 +1,6 @@
 """What can be read from the PostgreSQL store. In a batch it is locked too: see `postgres_txn`."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -172,7 +172,7 @@ class PostgresReads(PostgresLists):
 
     def moments(self) -> Moments:
         """When something becomes true by itself."""
-        return self._walked(lambda began: self.link.rows(self.sql["moments"], began)[0])
+        return self._walked(lambda began: self.link.rows(self.sql["moments"], as_named(began))[0])
 
     def _walked(self, ask: Callable[[tuple[int, ...]], tuple[Any, ...]]) -> Moments:
         """Ask for moments from where their walks begin, and remember where they ended."""
@@ -208,6 +208,11 @@ class PostgresReads(PostgresLists):
     def find_in_log(self, log: str, keys: Collection[bytes]) -> dict[bytes, int]:
         """Where in a log these keys are."""
         return dict(self.link.rows(self.sql["find_in_log"], (log, raws(keys)))) if keys else {}
+
+
+def as_named(began: Iterable[int]) -> dict[str, Any]:
+    """Where the walks begin, as the statements call them."""
+    return dict(zip(Moments._fields, began, strict=True))
 
 
 def moments_of(row: Sequence[int | None]) -> Moments:

@@ -70,6 +70,8 @@ def statements(schema: str, *, locking: bool) -> dict[str, str]:
         named[name] = named["as_jobs"].replace("{jobs}", named[name])
     for name in _FOUND:
         named[name] = named["claim"].replace("{found}", named[name])
+    for name in ("moments", "pairs"):
+        named["glance"] = named["glance"].replace(f"{{{name}}}", named[name])
     for name in ("insert", "insert_carefully", "swap"):
         named[name] = named[name].replace("{rows}", _NEW)
     fills = {

@@ -10,7 +10,7 @@ from typing import Any
 from ..core.kinds import CHORE, LETTER, PAUSE, SCHEDULE
 from .clock import monotonic_s
 from .contract import Moments
-from .postgres_reads import WALKS, PostgresReads, moments_of
+from .postgres_reads import WALKS, PostgresReads, as_named, moments_of
 from .postgres_sql import texts
 from .postgres_starts import SLOW_S
 
@@ -35,8 +35,8 @@ class PostgresView(PostgresReads):
         return moments_of(row)
 
     def _glance(self) -> tuple[Any, ...]:
-        began = (self.starts.of(sort) for sort in WALKS)
-        asked = (*began, texts(KINDS), FEW_PAIRS + 1)
+        few = {"from": "", "tenant": None, "limit": FEW_PAIRS + 1}
+        asked = as_named(self.starts.of(sort) for sort in WALKS) | few | {"kinds": texts(KINDS)}
         ((*row, kinds, names, values, tenants, tasks),) = self.link.rows(self.sql["glance"], asked)
         self._records = {kind: {} for kind in KINDS}
         for kind, name, value in zip(kinds or (), names or (), values or (), strict=True):

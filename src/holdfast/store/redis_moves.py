@@ -8,7 +8,7 @@ from collections import Counter
 from typing import Any, NamedTuple
 
 from ..core.job import Job, Place
-from .redis_keys import Keys
+from .redis_keys import Keys, Spots
 from .redis_plan import Plan
 
 # Where a plain job stands: its place, tenant, task, and whether it is mocked.
@@ -52,32 +52,34 @@ class Moves:
                 words.extend((after.rank, name))
         self._stands(before, after)
 
-    def _way(self, before: Job | None, after: Job | None) -> Way:
-        """The way of all plain jobs that go from the place of one to that of the other."""
-        words, ids, queue = self._plan.words, self._keys.ids, self._keys.in_process_queue
+    def _spots(self, before: Job | None, after: Job | None, *, taken: bool) -> tuple[list[bytes], Spots]:
+        """The orders that a job leaves, and those that it enters or stands elsewhere in."""
+        queue = self._keys.in_process_queue
         old = self._keys.spots(before) if before is not None else {}
         new = self._keys.spots(after) if after is not None else {}
-        moved = before is not None and before.place is Place.READY
-        leave = [words("ZREM", key) for key in old if key not in new]
-        if moved and queue not in new:
-            leave.append(words("ZREM", queue))
-        enter = [words("ZADD", ids)] if ids in new and (moved or ids not in old) else []
-        return Way(leave, enter, [words("ZADD", key) for key in new if key != ids])
-
-    def _move_oddly(self, name: bytes, before: Job | None, after: Job | None, *, taken: bool) -> None:
-        words, queue = self._plan.words, self._keys.in_process_queue
-        old = self._keys.spots(before) if before is not None else {}
-        new = self._keys.spots(after) if after is not None else {}
-        for key in old:
-            if key not in new:
-                words("ZREM", key).append(name)
         # What was READY somebody may have taken just now: his commit will find that it is no longer so.
         moved = taken or (before is not None and before.place is Place.READY)
-        for key, score in new.items():
-            if moved or old.get(key) != score:
-                words("ZADD", key).extend((score, name))
+        leaves = [key for key in old if key not in new]
         if moved and queue not in new:
-            words("ZREM", queue).append(name)
+            leaves.append(queue)
+        return leaves, {key: score for key, score in new.items() if moved or old.get(key) != score}
+
+    def _way(self, before: Job | None, after: Job | None) -> Way:
+        """The way of all plain jobs that go from the place of one to that of the other."""
+        words, ids = self._plan.words, self._keys.ids
+        leaves, enters = self._spots(before, after, taken=False)
+        return Way(
+            [words("ZREM", key) for key in leaves],
+            [words("ZADD", key) for key in enters if key == ids],
+            [words("ZADD", key) for key in enters if key != ids],
+        )
+
+    def _move_oddly(self, name: bytes, before: Job | None, after: Job | None, *, taken: bool) -> None:
+        leaves, enters = self._spots(before, after, taken=taken)
+        for key in leaves:
+            self._plan.write("ZREM", key, name)
+        for key, score in enters.items():
+            self._plan.write("ZADD", key, score, name)
         self._stands(before, after)
 
     def _stands(self, before: Job | None, after: Job | None) -> None:

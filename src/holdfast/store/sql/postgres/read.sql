@@ -121,38 +121,19 @@ SELECT tenant, task, place, state, sum(number)::bigint FROM (
 
 -- name: moments
 SELECT
-    (SELECT rank FROM {schema}.jobs WHERE place = 1 AND rank >= %s ORDER BY rank LIMIT 1),
-    (SELECT rank FROM {schema}.jobs WHERE place = 4 AND rank >= %s ORDER BY rank LIMIT 1),
+    (SELECT rank FROM {schema}.jobs WHERE place = 1 AND rank >= %(scheduled)s ORDER BY rank LIMIT 1) AS scheduled,
+    (SELECT rank FROM {schema}.jobs WHERE place = 4 AND rank >= %(running)s ORDER BY rank LIMIT 1) AS running,
     (SELECT expires_at FROM {schema}.jobs
-     WHERE expires_at > 0 AND place NOT IN (4, 6) AND expires_at >= %s ORDER BY expires_at LIMIT 1),
-    (SELECT due_ms FROM {schema}.domains WHERE due_ms > 0 AND due_ms >= %s ORDER BY due_ms LIMIT 1)
+     WHERE expires_at > 0 AND place NOT IN (4, 6) AND expires_at >= %(expiring)s ORDER BY expires_at LIMIT 1) AS expiring,
+    (SELECT due_ms FROM {schema}.domains WHERE due_ms > 0 AND due_ms >= %(domains)s ORDER BY due_ms LIMIT 1) AS domains
 
 -- What one who waits looks at before he claims: the moments, some kinds of records, and the first pairs of tenant and
 -- task that have READY jobs.
 -- name: glance
-SELECT
-    (SELECT rank FROM {schema}.jobs WHERE place = 1 AND rank >= %s ORDER BY rank LIMIT 1),
-    (SELECT rank FROM {schema}.jobs WHERE place = 4 AND rank >= %s ORDER BY rank LIMIT 1),
-    (SELECT expires_at FROM {schema}.jobs
-     WHERE expires_at > 0 AND place NOT IN (4, 6) AND expires_at >= %s ORDER BY expires_at LIMIT 1),
-    (SELECT due_ms FROM {schema}.domains WHERE due_ms > 0 AND due_ms >= %s ORDER BY due_ms LIMIT 1),
-    small.kinds, small.names, small.contents, ready.tenants, ready.tasks
-FROM (
-    SELECT array_agg(kind) AS kinds, array_agg(name) AS names, array_agg(value) AS contents
-    FROM {schema}.records WHERE kind = ANY(%s::text[])
-) AS small CROSS JOIN (
-    WITH RECURSIVE pair (tenant, task) AS (
-        (SELECT tenant, task FROM {schema}.jobs WHERE place = 2 AND NOT mock ORDER BY tenant, task LIMIT 1)
-        UNION ALL
-        SELECT following.tenant, following.task FROM pair CROSS JOIN LATERAL (
-            SELECT tenant, task FROM {schema}.jobs
-            WHERE place = 2 AND NOT mock AND (jobs.tenant, jobs.task) > (pair.tenant, pair.task)
-            ORDER BY tenant, task LIMIT 1
-        ) AS following
-    )
-    SELECT array_agg(tenant) AS tenants, array_agg(task) AS tasks
-    FROM (SELECT tenant, task FROM pair LIMIT %s) AS few
-) AS ready
+SELECT moments.*, small.*, ready.* FROM ({moments}) AS moments CROSS JOIN (
+    SELECT array_agg(kind), array_agg(name), array_agg(value)
+    FROM {schema}.records WHERE kind = ANY(%(kinds)s::text[])
+) AS small CROSS JOIN (SELECT array_agg(tenant), array_agg(task) FROM ({pairs}) AS few) AS ready
 
 -- name: look_ahead
 SELECT * FROM {schema}.look_ahead(%s::bigint, %s::bigint, %s::bigint, %s::bigint, %s::bigint)
