@@ -94,12 +94,12 @@ def test_a_schema_of_the_version_before_is_refused_until_it_is_migrated(postgres
     with postgres.connect() as connection:
         (old_id,) = connection.execute("SELECT before.add('work', '{\"n\": 1}')").fetchone()
     with pytest.raises(
-        holdfast.StoreError, match=r"version 3, and this Holdfast needs 4: .* holdfast migrate"
+        holdfast.StoreError, match=r"version 3, and this Holdfast needs 5: .* holdfast migrate"
     ):
         holdfast.connect(url).counts()
 
     with closing(PostgresStore(url)) as store:
-        assert store.migrate() == [4]
+        assert store.migrate() == [4, 5]
 
     with holdfast.connect(url) as queue:
         new = queue.add("work", {"n": 2})

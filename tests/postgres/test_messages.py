@@ -8,6 +8,7 @@ import pytest
 import holdfast
 from holdfast.core import commands as c
 from holdfast.core.job import Place
+from holdfast.engine import look
 from holdfast.engine.prospects import prospects
 from holdfast.store import postgres_view
 from holdfast.store.contract import ClaimQuery, leased
@@ -77,31 +78,75 @@ def test_adds_that_are_not_alike_are_one_message(queue, said):
     assert queue.counts() == {"work": {"QUEUED": 3}, "other": {"QUEUED": 1}}
 
 
-def test_a_claim_is_four_messages(queue, said):
-    """The time; the moments and what is paused; the jobs with their data and turns; the commit."""
+def test_a_claim_is_three_messages(queue, said):
+    """The moments, what is paused and the time; the jobs with their data and turns; the commit."""
     for n in range(2):
         queue.add("work", n)
     assert queue.next(["work"]).data == 0
     said.clear()
     assert queue.next(["work"]).data == 1
 
-    assert said == ["BEGIN", "SELECT", "WITH", "COMMIT"]
+    assert said == ["BEGIN", "WITH", "COMMIT"]
+
+
+def test_ends_are_one_call(postgres_url, said):
+    """Of several at once, with results and without; behind a pooler one message."""
+    for way, one in ((postgres_url, "ALONE"), (f"{postgres_url}&prepare=off&notify=off", "COMMIT")):
+        with holdfast.connect(way, follow=False) as queue:
+            engine, ids = _ended_before(queue)
+            said.clear()
+            # The claim, of which only the commit is told here, and the ends.
+            done = engine.execute(_answers(engine, ids, ['"one"', None, b"two"]))
+
+            assert said == ["COMMIT", one]
+            assert [job.id for job in done.replies] == ids
+            assert [engine.read(lambda txn: look.bodies(txn, n))[1] for n in ids] == ['"one"', None, b"two"]  # noqa: B023
+            assert {queue.get(n).state for n in ids} == {"FINISHED"}
+
+
+def test_one_end_that_comes_too_late_takes_no_other_along(queue):
+    """All of the call fails, and is done again by a batch that looks."""
+    engine, ids = _ended_before(queue)
+    answers = _answers(engine, ids, [None, None, None])
+    engine.execute([c.Release(hold=answers[1].hold)])
+    done = engine.execute(answers)
+
+    assert isinstance(done.replies[1], holdfast.LeaseLost)
+    assert [queue.get(n).state for n in ids] == ["FINISHED", "QUEUED", "FINISHED"]
+    assert queue.counts() == {"work": {"FINISHED": 3, "QUEUED": 1}}
+
+
+def _ended_before(queue):
+    """An engine that has ended a job already, and three more jobs."""
+    queue.add("work")
+    queue.next(["work"]).done()
+    return queue.line.committer.engine, [job.id for job in queue.add_many([("work", n) for n in range(3)])]
+
+
+def _answers(engine, ids, results):
+    """Claim jobs, and what their holder says of them."""
+    (claimed,) = engine.execute([c.Claim(tasks=("work",), tenant="", limit=len(ids), lease_ms=9_000)]).replies
+    jobs = {one.job.id: one.job for one in claimed}
+    return [
+        c.Answer(hold=c.hold_of(jobs[n]), held=jobs[n], result=result)
+        for n, result in zip(ids, results, strict=True)
+    ]
 
 
 def test_who_is_woken_sees_at_once_whether_there_is_anything_for_him(queue, store, asked):
-    """One answer after the time: tasks that are READY and not paused, many of them, and mocked ones."""
+    """One answer: tasks that are READY and not paused, also where they are many."""
 
     def hopes(*, mock=False, **whose):
         asked.clear()
         claim = c.Claim(limit=1, lease_ms=1_000, mock=mock, **whose)
-        return store.read(lambda txn: prospects(txn, [claim])).any
+        return store.peek(lambda txn: prospects(txn, [claim])).any
 
     assert not hopes(tenant="")
     queue.add_many([("work", 1), ("other", 2)])
     assert hopes(tenant="", tasks=("work",))
-    assert [sql.split()[0] for sql in asked] == ["BEGIN", "SELECT", "ROLLBACK"]
+    assert [sql.split()[0] for sql in asked] == ["SELECT"]
     assert not hopes(tenant="", tasks=("absent",))
-    assert len(asked) == 3
+    assert len(asked) == 1
     queue.pause("work")
     assert not hopes(tenant="", tasks=("work",))
     assert hopes(tenant="")
@@ -119,7 +164,10 @@ def test_a_look_that_was_slow_does_not_say_which_of_its_walks_was(queue, store, 
         assert store.read(lambda txn: txn.moments()).scheduled is not None
 
     assert [sql.split()[0] for sql in asked] == ["BEGIN", "SELECT", "SELECT", "ROLLBACK"]
-    assert store._starts._walks == {}
+    asked.clear()
+    store.peek(lambda txn: txn.moments())
+    assert [sql.split()[0] for sql in asked] == ["SELECT", "SELECT"]
+    assert store._begin.starts._walks == {}
 
 
 def test_who_also_takes_mocked_jobs_hopes_for_them(queue, store):

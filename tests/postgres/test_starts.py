@@ -51,7 +51,7 @@ def test_what_this_process_puts_ahead_is_claimed_first(slow, queue):
     """By priority, by time, and after a retry."""
     queue.add_many([("work", n) for n in range(10)])
     assert [take(queue, "work").data for _ in range(5)] == [0, 1, 2, 3, 4]
-    starts = queue.line.committer.engine.store._starts
+    starts = queue.line.committer.engine.store._begin.starts
     assert starts.of(("", "work")) > 0
 
     queue.add("work", "urgent", priority=900)
@@ -67,7 +67,7 @@ def test_what_becomes_due_is_found(slow, queue):
     for n in range(6):
         queue.add("work", n)
         take(queue, "work").done()
-    assert queue.line.committer.engine.store._starts.of(Place.RUNNING) > 0
+    assert queue.line.committer.engine.store._begin.starts.of(Place.RUNNING) > 0
 
     queue.add("soon", delay=0.3)
     queue.add("work", "lost")
@@ -89,7 +89,7 @@ def test_what_another_process_puts_ahead_is_found_when_the_front_is_looked_at(sl
         other.add("work", "urgent", priority=900)
     store = queue.line.committer.engine.store
     assert take(queue, "work").data == 5
-    while store._starts.of(("", "work")):
+    while store._begin.starts.of(("", "work")):
         time.sleep(0.05)
 
     assert take(queue, "work").data == "urgent"

@@ -5,9 +5,10 @@
         watcher ──┘ (bell)         └──▶ claims that found nothing, and results not there yet, wait here
                                         until a commit, the bell, or the next moment gives them a chance
 
-Where a store lets several commits be under way at once, more lanes help (`sidelanes.py`). Waiting costs
-nobody a thread. The watcher sleeps in `store.wait`, and rings when another process may have changed
-something; it runs only while somebody waits.
+A thread that adds while nobody else asks for anything commits by itself (`alone.py`). Where a store lets
+several commits be under way at once, more lanes help (`sidelanes.py`). Waiting costs nobody a thread. The
+watcher sleeps in `store.wait`, and rings when another process may have changed something; it runs only while
+somebody waits.
 """
 
 import queue
@@ -20,13 +21,14 @@ from ..core import commands as c
 from ..core.bounds import BATCH_BYTES, BATCH_JOBS
 from ..core.errors import Closed, StoreError
 from ..store.clock import monotonic_s
-from ..store.contract import ReadTxn
 from ..store.gifts import lanes_of
+from .alone import may_commit
 from .asking import Asking
 from .done import Done
 from .engine import Engine
+from .look import find_ended
 from .prospects import prospects
-from .sidelanes import SideLanes, is_free
+from .sidelanes import SideLanes, is_free, load_of
 from .ticket import Ticket, deliver
 from .watcher import Watcher
 
@@ -73,6 +75,9 @@ class Committer(Asking):
         self._closed = False
         # Whether a commit of our own thread is under way: then others are made beside it.
         self._busy = False
+        # Whether our own thread sleeps; and who commits, it or a caller's.
+        self._rests = False
+        self._turn = threading.Lock()
         self._side = SideLanes(lanes_of(engine.store) - 1, self._commit_beside)
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
@@ -80,6 +85,8 @@ class Committer(Asking):
 
     def submit(self, ticket: Ticket) -> None:
         """Put a command in; its ticket will be answered."""
+        if self._is_quiet and may_commit(ticket) and self._submit_alone(ticket):
+            return
         with self._lock:
             if self._closed:
                 raise Closed("this queue was closed; open another with holdfast.connect")
@@ -91,6 +98,27 @@ class Committer(Asking):
                     self._inbox.put(_NUDGE)
             else:
                 self._inbox.put(ticket)
+
+    @property
+    def _is_quiet(self) -> bool:
+        """Whether nobody has asked for anything, nor is likely to before a single command is done."""
+        return self._rests and self._last_count == 1 and not self._claims and self._inbox.empty()
+
+    def _submit_alone(self, ticket: Ticket) -> bool:
+        """Commit it in this thread, if it is still quiet; whether that was done."""
+        if not self._turn.acquire(blocking=False):
+            return False
+        try:
+            if self._closed or not self._is_quiet:
+                return False
+            try:
+                (reply,) = self.engine.execute([ticket.command]).replies
+            except Exception as error:
+                reply = error
+        finally:
+            self._turn.release()
+        self._answer([(ticket, reply)])
+        return True
 
     def _begin(self) -> None:
         if self._thread is None:
@@ -130,14 +158,16 @@ class Committer(Asking):
         self._watcher.close()
         if self._thread is not None:
             self._thread.join()
-        self.engine.close()
+        with self._turn:
+            self.engine.close()
 
     def _loop(self) -> None:
         going = True
         while going:
             going, tickets = self._gather()
             self._busy = True
-            self._round(tickets + self._side.take())
+            with self._turn:
+                self._round(tickets + self._side.take())
             self._busy = False
         late = Closed("this queue was closed while the call waited")
         self._answer([(ticket, late) for ticket in (*self._claims, *self._awaits)])
@@ -147,7 +177,7 @@ class Committer(Asking):
         tickets: list[Ticket] = []
         jobs = size = 0
         try:
-            item = self._inbox.get(timeout=self._sleep_s())
+            item = self._first()
             self._let_arrive()
             while True:
                 if item is _STOP:
@@ -161,17 +191,20 @@ class Committer(Asking):
                     self._look = self._look or bool(item.ended and self._awaits)
                 else:
                     tickets.append(item)
-                    if isinstance(item.command, c.Add):
-                        jobs += item.command.count
-                        size += item.command.size
-                    elif isinstance(item.command, c.Append):
-                        jobs += len(item.command.items)
-                        size += sum(len(one.data) for one in item.command.items)
+                    count, weight = load_of(item.command)
+                    jobs, size = jobs + count, size + weight
                 if len(tickets) + jobs >= BATCH_JOBS or size >= BATCH_BYTES:
                     return True, tickets
                 item = self._inbox.get_nowait()
         except queue.Empty:
             return True, tickets
+
+    def _first(self) -> Any:
+        self._rests = True
+        try:
+            return self._inbox.get(timeout=self._sleep_s())
+        finally:
+            self._rests = False
 
     def _let_arrive(self) -> None:
         """Those who were just answered together come back one by one: wait a moment for the others.
@@ -237,7 +270,7 @@ class Committer(Asking):
         if not (busy or self._look or due):
             try:
                 wanted, site = [ticket.command for ticket in self._claims], self.engine.site
-                found = self.engine.read(lambda txn: prospects(txn, wanted, site))
+                found = self.engine.peek(lambda txn: prospects(txn, wanted, site))
             except Exception:
                 # Whoever writes meets the same, and has somebody to tell.
                 return True
@@ -365,18 +398,3 @@ class Committer(Asking):
 def _goes_on(ticket: Ticket, reply: Any) -> bool:
     """Whether it is a claim that found nothing, of somebody who has time."""
     return isinstance(ticket.command, c.Claim) and not reply and ticket.deadline_s > monotonic_s()
-
-
-def find_ended(txn: ReadTxn, job_ids: Sequence[int]) -> dict[int, c.Ended | str | None]:
-    """Of each job: how it ended, None while it has not, or "gone"."""
-    live = txn.load(job_ids)
-    archived = txn.archived([id for id in job_ids if id not in live])
-    over = {id: job for id, job in {**live, **archived}.items() if job.ended is not None and id in job_ids}
-    results = txn.bodies([id for id, job in over.items() if job.has_result], result=True)
-    found: dict[int, c.Ended | str | None] = {}
-    for job_id in job_ids:
-        if job_id in over:
-            found[job_id] = c.Ended(job=over[job_id], result=results.get(job_id))
-        else:
-            found[job_id] = None if job_id in live else "gone"
-    return found

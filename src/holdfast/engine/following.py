@@ -23,7 +23,7 @@ from ..core.errors import HoldfastError, Moved
 from ..core.moving import Notice, Standing, read_notice
 from ..store.clock import monotonic_s
 from ..store.contract import ReadTxn, Store, Txn
-from ..store.gifts import Run, blind_run_of, lanes_of, lender_of, lends_apart
+from ..store.gifts import Run, lanes_of, lender_of, lends_apart, peek, quick_run_of
 from ..store.sharded import ShardedStore
 
 T = TypeVar("T")
@@ -122,12 +122,15 @@ class Following:
         """How many commits may be under way at once."""
         return lanes_of(self._store)
 
-    @property
-    def run_blindly(self) -> Run[Any] | None:
-        """A quicker way for batches that read nothing, where there is one."""
-        if blind_run_of(self._store) is None:
+    def quick(self, sort: str) -> Run[Any] | None:
+        """A quicker way for batches of a sort, where there is one."""
+        if quick_run_of(self._store, sort) is None:
             return None
-        return lambda fn: self._follow(lambda store: (blind_run_of(store) or store.run)(fn))
+        return lambda fn: self._follow(lambda store: (quick_run_of(store, sort) or store.run)(fn))
+
+    def peek(self, fn: Callable[[ReadTxn], T]) -> T:
+        """A look for a hint."""
+        return self._follow(lambda store: peek(store, fn))
 
     @property
     def lend(self) -> Callable[[Any], Awaitable[Any]] | None:

@@ -1,5 +1,8 @@
 """Questions to the store that change nothing: one consistent view each."""
 
+from collections.abc import Sequence
+
+from ..core import commands as c
 from ..core.bounds import PAGE_JOBS
 from ..core.errors import NotFound
 from ..core.family import is_stuck
@@ -167,3 +170,18 @@ def _waits(txn: ReadTxn, tenant: str | None, task: str) -> bool:
         after = page[-1].id
     # Too many to look at each: as long as anything moves, one of them may.
     return any(key.place not in (Place.PAUSED, Place.DONE) for key in txn.counts(tenant=tenant))
+
+
+def find_ended(txn: ReadTxn, job_ids: Sequence[int]) -> dict[int, c.Ended | str | None]:
+    """Of each job: how it ended, None while it has not, or "gone"."""
+    live = txn.load(job_ids)
+    archived = txn.archived([id for id in job_ids if id not in live])
+    over = {id: job for id, job in {**live, **archived}.items() if job.ended is not None and id in job_ids}
+    results = txn.bodies([id for id, job in over.items() if job.has_result], result=True)
+    found: dict[int, c.Ended | str | None] = {}
+    for job_id in job_ids:
+        if job_id in over:
+            found[job_id] = c.Ended(job=over[job_id], result=results.get(job_id))
+        else:
+            found[job_id] = None if job_id in live else "gone"
+    return found

@@ -33,6 +33,15 @@ def is_free(command: c.Command) -> bool:
     return type(command) is c.Add and command.hold is None
 
 
+def load_of(command: c.Command) -> tuple[int, int]:
+    """How many jobs or items a command brings, and how many bytes."""
+    if isinstance(command, c.Add):
+        return command.count, command.size
+    if isinstance(command, c.Append):
+        return len(command.items), sum(len(one.data) for one in command.items)
+    return 0, 0
+
+
 class SideLanes:
     """The lanes beside a committer's own. `commit` is called from their threads."""
 
@@ -70,9 +79,8 @@ class SideLanes:
         try:
             while len(tickets) + jobs < BATCH_JOBS and size < BATCH_BYTES:
                 tickets.append(self._beside.get_nowait())
-                if isinstance(command := tickets[-1].command, c.Add):
-                    jobs += command.count
-                    size += command.size
+                count, weight = load_of(tickets[-1].command)
+                jobs, size = jobs + count, size + weight
         except queue.Empty:
             pass
         return tickets

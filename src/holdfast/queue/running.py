@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from ..core.errors import BadInput
+from ..engine.alone import may_be_struck
 from .alarm import Alarm
 from .answers import Retry, SoftTimeout
 from .claimed import Holding
@@ -211,7 +212,8 @@ class SoftLimit:
         bell = self._alarm.after(self._soft_ms / 1000, self._ring)
         try:
             try:
-                result = function()
+                with may_be_struck():
+                    result = function()
             finally:
                 bell.off()
                 self._disarm()

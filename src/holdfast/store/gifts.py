@@ -1,8 +1,10 @@
 """What a store may do beyond its contract: who uses it asks here, and else goes the plain way.
 
 lanes            how many commits of a process may be under way at once; else one
-run_blindly      a quicker `run` for a batch that most likely only adds; it may find that it was wrong
+quick            what runs batches of a sort quicker: those that only add plain jobs, that only end some
+                 plainly, that claim; it may find that one is of another sort, and is no quicker then
 run_carefully    a `run` for a batch that is done again: what is mostly so is looked up this time
+peek             a `read` that may show things of different moments: enough for a hint
 lends_apart      whether numbers are to be taken before a caller's transaction is joined
 lend             makes a connection of asyncio's kind one that can be borrowed
 tell             of a batch: its commit tells those who wait, and `notify` need not
@@ -17,6 +19,8 @@ from .contract import ReadTxn, Store, Txn
 
 T = TypeVar("T")
 Run = Callable[[Callable[[Txn], T]], T]
+# Sorts of batches.
+ADDS, ENDS, CLAIMS = "adds", "ends", "claims"
 
 
 def lanes_of(store: Store) -> int:
@@ -24,15 +28,22 @@ def lanes_of(store: Store) -> int:
     return cast(int, getattr(store, "lanes", 1))
 
 
-def blind_run_of(store: Store) -> Run[T] | None:
-    """The quicker way for batches that only add."""
-    return cast("Run[T] | None", getattr(store, "run_blindly", None))
+def quick_run_of(store: Store, sort: str) -> Run[T] | None:
+    """The quicker way for batches of a sort."""
+    quick = getattr(store, "quick", None)
+    return None if quick is None else cast("Run[T] | None", quick(sort))
 
 
 def run_carefully(store: Store, fn: Callable[[Txn], T]) -> T:
     """Run a batch that is done again."""
     run: Run[T] = getattr(store, "run_carefully", store.run)
     return run(fn)
+
+
+def peek(store: Store, fn: Callable[[ReadTxn], T]) -> T:
+    """Look for a hint."""
+    look: Callable[[Callable[[ReadTxn], T]], T] = getattr(store, "peek", store.read)
+    return look(fn)
 
 
 def lends_apart(store: Store) -> bool:

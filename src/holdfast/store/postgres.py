@@ -18,10 +18,12 @@ from typing import Any, TypeVar
 import psycopg
 
 from ..core.bounds import MINUTE_MS
-from ..core.errors import Conflict, Contended, HoldfastError, StoreError, Unavailable, Unsettled
-from ..core.limits import DomainKey
+from ..core.errors import Conflict, Contended, HoldfastError, StoreError, Unsettled
 from .clock import Clock, monotonic_s
 from .contract import ReadTxn, Txn
+from .gifts import CLAIMS, Run
+from .postgres_begin import Beginnings
+from .postgres_counts import fold
 from .postgres_faults import Lost, Pooled, faults, is_lost
 from .postgres_lend import check_place, lend, lent, place_of
 from .postgres_link import Link, OwnLink, Seeing
@@ -30,8 +32,7 @@ from .postgres_open import make_ready, migrate, script
 from .postgres_pool import Pool
 from .postgres_presence import Presence
 from .postgres_report import complaints, particulars
-from .postgres_sql import channel, lock_number, numbers, statements, texts
-from .postgres_starts import Starts
+from .postgres_sql import channel
 from .postgres_tell import Teller
 from .postgres_txn import PostgresTxn
 from .postgres_url import parse
@@ -49,12 +50,6 @@ FIRST_NAP_S, LONGEST_NAP_S = 0.02, 0.5
 FOLD_ROWS = 500
 # How long it can be seen whether a transaction was committed: much longer than anybody waits to know.
 MARKS_KEPT_MS = 10 * MINUTE_MS
-# How long the server's clock is reckoned from what it last said.
-CLOCK_TRUSTED_S = 60.0
-
-_NOW = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
-_BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED;"
-_VIEW = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;"
 
 
 class PostgresStore:
@@ -75,19 +70,13 @@ class PostgresStore:
         self._create = create
         self._clock = clock
         self._patience_s = patience_s
-        self._writing = statements(self.address.schema, locking=True)
-        self._reading = statements(self.address.schema, locking=False)
+        self._begin = Beginnings(self.address.schema, clock)
         self._pool = Pool(self.address, self._make_ready, patience_s)
         self._wake = Wake(self.address, self._pool)
         self._teller = Teller(self.address, self._pool, self._wake.name)
         self._presence = Presence(self.address, self._pool)
         self._was_open = False
         self._closed = False
-        # What the server's clock said last, and when that was by ours.
-        self._heard: tuple[int, float] | None = None
-        # Domains that have a record, as far as is known.
-        self._limited: set[DomainKey] = set()
-        self._starts = Starts()
         self._appended = 0
         self._place: tuple[str, str, bool] | None = None
         self._lock = threading.Lock()
@@ -115,27 +104,31 @@ class PostgresStore:
 
     def run(self, fn: Callable[[Txn], T]) -> T:
         """Call `fn` as one transaction, which is on the server's disk when this returns."""
-        return self._run(fn, blind=False)
+        return self._run(fn)
 
-    def run_blindly(self, fn: Callable[[Txn], T]) -> T:
-        """The same for a batch that most likely reads nothing: then all of it is sent at once.
+    def quick(self, sort: str) -> Run[Any] | None:
+        """What runs batches of a sort best: see `gifts`.
 
-        It is told the time as it is reckoned from what the server said last. Where it reads all the same
-        it is done again by `run`.
+        One that most likely reads nothing is sent all at once, and told the time as it is reckoned from what
+        the server said last; if it reads all the same it is done again by `run`. One that claims is told with
+        the time what each of them looks at first.
         """
-        return self._run(fn, blind=self._reckoned() is not None)
+        how = {"claims": True} if sort == CLAIMS else {"blind": True}
+        return lambda fn: self._run(fn, **how)
 
     def run_carefully(self, fn: Callable[[Txn], T]) -> T:
         """The same for a batch that is done again: what is mostly so is looked up before it is written."""
-        return self._run(fn, blind=False, first_try=1)
+        return self._run(fn, first_try=1)
 
-    def _run(self, fn: Callable[[Txn], T], *, blind: bool, first_try: int = 0) -> T:
+    def _run(
+        self, fn: Callable[[Txn], T], *, blind: bool = False, claims: bool = False, first_try: int = 0
+    ) -> T:
         wants: Wants = {}
         tries = count(first_try)
 
         def attempt() -> T:
             first = next(tries) == 0
-            return self._attempt(fn, wants, careful=not first, blind=blind and first)
+            return self._attempt(fn, wants, careful=not first, blind=blind and first, claims=claims)
 
         result = self._patiently(attempt)
         if self._appended >= FOLD_ROWS:
@@ -164,10 +157,10 @@ class PostgresStore:
                 sleep(nap_s)
                 nap_s = min(nap_s * 2, LONGEST_NAP_S)
 
-    def _attempt(self, fn: Callable[[Txn], T], wants: Wants, *, careful: bool, blind: bool) -> T:
+    def _attempt(self, fn: Callable[[Txn], T], wants: Wants, *, blind: bool, **how: bool) -> T:
         with self._pool.link() as link:
             try:
-                txn = self._begun(link, wants, careful=careful, blind=blind)
+                txn = self._begin.batch(link, self._pool.settings, wants, blind=blind, **how)
                 result = fn(txn)
                 txn.leave_mark()
             except BaseException:
@@ -187,39 +180,6 @@ class PostgresStore:
         self._appended += txn.appended
         return result
 
-    def _begun(self, link: OwnLink, wants: Wants, *, careful: bool, blind: bool) -> PostgresTxn:
-        """A batch that has what it waited for; only then is it told the time."""
-        locks, begin = Locks(link, self._writing, wants), _BEGIN + self._pool.settings
-        if blind and (now_ms := self._reckoned()) is not None:
-            # Where the notice says otherwise the batch fails, and is done again by who reads it.
-            link.begin_blindly(f'{begin}SELECT "{self.address.schema}".check_open()')
-            return self._txn(link, locks, now_ms, None, careful=False, blind=True)
-        if wants:
-            link.script(begin)
-            locks.begin()
-            begin = ""
-        return self._txn(link, locks, *self._time(link, begin), careful=careful)
-
-    def _time(self, link: Link, before: str) -> tuple[int, bytes | None]:
-        """Run some statements, and ask for the notice and the time with the same breath.
-
-        In this order: a batch may have to wait for the one, and only then is told the other.
-        """
-        row = link.script(f'{before}SELECT "{self.address.schema}".notice(), {_NOW}')
-        assert row is not None
-        notice, now_ms = row
-        if self._clock is not None:
-            return self._clock(), notice
-        self._heard = (now_ms, monotonic_s())
-        return now_ms, notice
-
-    def _txn(self, link: Link, locks: Locks, now_ms: int, notice: bytes | None, **how: Any) -> PostgresTxn:
-        known: dict[str, Any] = {"schema": self.address.schema, "limited": self._limited, "notice": notice}
-        txn = PostgresTxn(link, self._writing, now_ms, locks=locks, **known, **how)
-        txn.at_ms = now_ms if self._clock is None else 0
-        txn.starts = self._starts
-        return txn
-
     def _was_committed(self, txn: PostgresTxn) -> bool:
         """What became of a transaction whose COMMIT was sent, and never answered."""
         until_s = monotonic_s() + self._patience_s
@@ -228,8 +188,8 @@ class PostgresStore:
                 self._pool.drop()
                 with self._pool.link() as link:
                     asked = {"at_ms": txn.now_ms, "mark": txn.mark}
-                    link.change(self._writing["void"], asked)
-                    return bool(link.value(self._writing["is_marked"], asked))
+                    link.change(self._begin.writing["void"], asked)
+                    return bool(link.value(self._begin.writing["is_marked"], asked))
             except (psycopg.Error, StoreError):
                 # Not back yet.
                 pass
@@ -241,21 +201,27 @@ class PostgresStore:
 
     def read(self, fn: Callable[[ReadTxn], T]) -> T:
         """Call `fn` on one view of the schema as it is now, beside whoever writes."""
+        return self._look(fn)
 
-        def look(link: Link, now_ms: int, notice: bytes | None) -> T:
-            view = PostgresView(link, self._reading, now_ms, schema=self.address.schema, notice=notice)
-            view.starts = self._starts
-            return fn(view)
-
-        return self._look(look)
-
-    def _look(self, fn: Callable[[Link, int, bytes | None], T]) -> T:
+    def _look(self, fn: Callable[[PostgresView], T]) -> T:
         def attempt() -> T:
             with self._pool.link() as link:
                 try:
-                    return fn(link, *self._time(link, _VIEW + self._pool.settings))
+                    return fn(self._begin.view(link, self._pool.settings))
                 finally:
                     link.roll_back()
+
+        return self._patiently(attempt)
+
+    def peek(self, fn: Callable[[ReadTxn], T]) -> T:
+        """Call `fn` on what there is, all of it perhaps not of the same moment: enough for a hint."""
+        if self._pool.settings:
+            # Behind a pooler each transaction begins with these.
+            return self._look(fn)
+
+        def attempt() -> T:
+            with self._pool.link() as link:
+                return fn(self._begin.peek(link))
 
         return self._patiently(attempt)
 
@@ -285,9 +251,8 @@ class PostgresStore:
     def _inside(self, link: Link, fn: Callable[[Txn], T], wants: Wants, *, careful: bool) -> T:
         link.script("SAVEPOINT holdfast")
         try:
-            locks = Locks(link, self._writing, wants)
-            locks.begin()
-            result = fn(self._txn(link, locks, *self._time(link, ""), careful=careful))
+            locks = Locks(link, self._begin.writing, wants)
+            result = fn(self._begin.inside(link, locks, careful=careful))
             if self.address.notify:
                 # Heard when the caller commits, by all, ourselves too.
                 link.value("SELECT pg_notify(%s, '')", (channel(self.address.schema),))
@@ -302,7 +267,7 @@ class PostgresStore:
         theirs = place_of(link, self.address.schema)
         if self._place != theirs:
             # Perhaps the server was started anew.
-            self._place = self._look(lambda ours, *_: place_of(ours, self.address.schema))
+            self._place = self._look(lambda view: place_of(view.link, self.address.schema))
             check_place(link, self.address, self._place)
 
     # Whoever adds by a caller's connection has to have the right to its numbers before: taken inside his
@@ -311,24 +276,7 @@ class PostgresStore:
 
     def now_ms(self) -> int:
         """The server's clock, by which all machines agree; asked for now and then, reckoned between."""
-        if (now_ms := self._reckoned()) is not None:
-            return now_ms
-        heard = self._heard
-        try:
-            return self._look(lambda _, now_ms, __: now_ms)
-        except Unavailable:
-            if heard is None:
-                raise
-        return heard[0] + int((monotonic_s() - heard[1]) * 1000)
-
-    def _reckoned(self) -> int | None:
-        """The server's time by what it said last, if that is not long ago."""
-        if self._clock is not None:
-            return self._clock()
-        heard = self._heard
-        if heard is None or (since_s := monotonic_s() - heard[1]) > CLOCK_TRUSTED_S:
-            return None
-        return heard[0] + int(since_s * 1000)
+        return self._begin.time.now_ms(lambda: self._look(lambda view: view.now_ms))
 
     def wait(self, timeout_s: float) -> bool:
         """Sleep until told by another store of this schema, interrupted, or until somebody has written."""
@@ -353,19 +301,11 @@ class PostgresStore:
     def _fold(self) -> None:
         """Fold the counts, unless somebody is at it."""
         self._appended = 0
-        number = lock_number(self.address.schema, "fold")
-
         try:
             with faults(self.address), self._pool.link() as link, link.connection.transaction():
                 if self._pool.settings:
                     link.script(self._pool.settings)
-                if not link.value("SELECT pg_try_advisory_xact_lock(%s)", (number,)):
-                    return
-                link.change(self._writing["forget_marks"], (self.now_ms() - MARKS_KEPT_MS,))
-                if zero := link.rows(self._writing["fold"]):
-                    tenants, tasks, places, states = zip(*zero, strict=True)
-                    values = (texts(tenants), texts(tasks), numbers(places), texts(states))
-                    link.change(self._writing["drop_zero"], values)
+                fold(link, self._begin.writing, self.address.schema, self.now_ms() - MARKS_KEPT_MS)
         except (HoldfastError, Conflict):
             # The next one folds more.
             pass
@@ -373,15 +313,14 @@ class PostgresStore:
     def check(self) -> list[str]:
         """What is wrong, for `doctor`."""
         try:
-            return self._look(
-                lambda link, now_ms, _: complaints(link, self.address, now_ms, own=self._clock is None)
-            )
+            own = self._clock is None
+            return self._look(lambda view: complaints(view.link, self.address, view.now_ms, own=own))
         except HoldfastError as error:
             return [str(error)]
 
     def facts(self) -> dict[str, str]:
         """Version, settings and sizes."""
-        return self._look(lambda link, *_: particulars(link, self.address))
+        return self._look(lambda view: particulars(view.link, self.address))
 
     def close(self) -> None:
         """Let go of all connections."""

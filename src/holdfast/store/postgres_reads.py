@@ -10,13 +10,12 @@ from ..core.job import Body, Job, Place, State
 from ..core.limits import Domain, DomainKey
 from ..core.unique import Unique, UniqueKey
 from . import turns
-from .clock import monotonic_s
 from .contract import CountKey, JobFilter, LogRow, Moments, Waiting, WaitingQuery
 from .postgres_link import Link, Values
 from .postgres_lists import PostgresLists
 from .postgres_presence import sees
 from .postgres_sql import numbers, raws, texts
-from .postgres_starts import Starts
+from .postgres_starts import Starts, Walks
 from .postgres_turns import PostgresTurns
 
 _JOBS = msgspec.json.Decoder(list[Job])
@@ -33,7 +32,6 @@ _STATES = {
     State.CANCELLED: "place = 6 AND ended = 'CANCELLED'",
 }
 # What `moments` walks along.
-WALKS = (Place.SCHEDULED, Place.RUNNING, "expiring", "domains")
 _RUNNING: set[Place | State | None] = {Place.RUNNING, State.RUNNING}
 
 
@@ -176,14 +174,9 @@ class PostgresReads(PostgresLists):
 
     def _walked(self, ask: Callable[[tuple[int, ...]], tuple[Any, ...]]) -> Moments:
         """Ask for moments from where their walks begin, and remember where they ended."""
-        began = tuple(self.starts.of(sort) for sort in WALKS)
-        start_s = monotonic_s()
-        row = ask(began)
-        took_s = monotonic_s() - start_s
-        for sort, start, found in zip(WALKS, began, row, strict=True):
-            # Where there is nothing, what comes later comes after now; but leases end long after that.
-            after = None if sort is Place.RUNNING else self.now_ms
-            self.starts.ended(sort, start, took_s, after if found is None else found)
+        walks = Walks(self.starts)
+        row = ask(walks.began)
+        walks.ended(row, self.now_ms)
         return moments_of(row)
 
     def records(self, kind: str, names: Collection[str] | None = None) -> dict[str, bytes]:

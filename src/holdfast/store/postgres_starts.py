@@ -11,14 +11,17 @@ What this process puts further ahead it knows itself. So while walks are slow, w
 of all others may be found a little later than it should; nothing else changes.
 """
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 
+from ..core.job import Place
 from .clock import monotonic_s
 
 # A walk that takes longer than this is slow; so many in a row are believed.
 SLOW_S, SLOW_WALKS = 0.02, 3
 # A walk from the front may take this part of the time.
 PART = 20
+# The walks to the moments at which something becomes true by itself.
+WALKS: tuple[Hashable, ...] = (Place.SCHEDULED, Place.RUNNING, "expiring", "domains")
 # How many are remembered; beyond that all are forgotten, and begin at the front.
 REMEMBERED = 10_000
 
@@ -73,3 +76,20 @@ class Starts:
     def __bool__(self) -> bool:
         """Whether any walk is slow."""
         return bool(self._walks)
+
+
+class Walks:
+    """One walk to each of the moments at which something becomes true by itself, all made together, now."""
+
+    def __init__(self, starts: Starts) -> None:
+        self._starts = starts
+        self.began = tuple(starts.of(sort) for sort in WALKS)
+        self._start_s = monotonic_s()
+
+    def ended(self, found: Sequence[int | None], now_ms: int) -> None:
+        """They have found these."""
+        took_s = monotonic_s() - self._start_s
+        for sort, began, at in zip(WALKS, self.began, found, strict=True):
+            # Where there is nothing, what comes later comes after now; but leases end long after that.
+            after = None if sort is Place.RUNNING else now_ms
+            self._starts.ended(sort, began, took_s, after if at is None else at)

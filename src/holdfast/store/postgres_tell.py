@@ -17,8 +17,9 @@ from .postgres_url import Address
 
 # Nothing of it is to be kept: neither who tells waits for the disk, nor those who tell after him.
 _NOTIFY = "SELECT set_config('synchronous_commit', 'off', true), pg_notify(%s, %s)"
-# Who was told a moment ago is at it: so long nobody is told again.
-PAUSE_S = 0.01
+# Who was told a moment ago is at it: so long nobody is told again, for each that wanted it since the last
+# time, and at most. Who adds now and then is heard at once, who does nothing else a hundred times a second.
+PAUSE_S, LONGEST_PAUSE_S = 0.002, 0.01
 
 
 class Teller:
@@ -33,6 +34,8 @@ class Teller:
     def _begin(self) -> None:
         self._pid = os.getpid()
         self._wanted = threading.Event()
+        # How often since the last time, about.
+        self._times = 0
         self._closed = threading.Event()
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
@@ -42,6 +45,7 @@ class Teller:
         if self._pid != os.getpid():
             # A fork's child has no thread.
             self._begin()
+        self._times += 1
         if self._wanted.is_set() or self._closed.is_set():
             return
         self._wanted.set()
@@ -68,8 +72,9 @@ class Teller:
             if self._closed.is_set():
                 return
             self._wanted.clear()
+            times, self._times = self._times, 0
             self._say()
-            self._closed.wait(PAUSE_S)
+            self._closed.wait(min(PAUSE_S * times, LONGEST_PAUSE_S))
 
     def _say(self) -> None:
         try:

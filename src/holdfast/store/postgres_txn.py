@@ -23,13 +23,15 @@ from ..core.unique import Unique, UniqueKey
 from .contract import ClaimQuery, CountKey, Moments, Turn
 from .form import encode
 from .postgres_claim import Taker
+from .postgres_ends import PostgresEnds
 from .postgres_link import Link
 from .postgres_locks import Locks
 from .postgres_logs import PostgresLogs
-from .postgres_reads import PostgresReads
-from .postgres_rows import alike, columns, is_new, kept
+from .postgres_reads import moments_of
+from .postgres_rows import alike, columns, is_new
 from .postgres_rows import bodies as as_arrays
 from .postgres_sql import lock_number, numbers, raws, texts
+from .postgres_starts import Walks
 from .turns import Pair
 
 # How many domains are remembered to have a record, and so are locked exclusively at once.
@@ -41,7 +43,7 @@ OF_JOBS = ("steps", "job_log")
 ONE_BY_ONE = ("log", "progress")
 
 
-class PostgresTxn(PostgresLogs, PostgresReads):
+class PostgresTxn(PostgresEnds, PostgresLogs):
     """A batch; see `Txn` for what each verb promises. A job or domain comes once in a call."""
 
     def __init__(
@@ -61,10 +63,8 @@ class PostgresTxn(PostgresLogs, PostgresReads):
         self._blind = blind
         # What a batch that reads nothing adds, group by group: told with its counts, perhaps as one call.
         self._born: list[dict[str, Any]] = []
-        # The data of what was claimed, where it stands beside the job; None: it is kept apart.
-        self._beside: dict[int, Body | None] = {}
-        # What was asked for at once, until it is changed here.
-        self._moments: Moments | None = None
+        self._beside = {}
+        # What was asked for at once, until it is changed here: `_moments`, and these.
         self._pauses: dict[str, bytes] | None = None
         self._limited = limited
         self._careful = careful
@@ -74,7 +74,6 @@ class PostgresTxn(PostgresLogs, PostgresReads):
         # What a domain remembers as its writer's time; 0: the clock is not the server's, and says nothing.
         self.at_ms = now_ms
         self.appended = 0
-        self.wrote = False
 
     # Reading
 
@@ -128,11 +127,21 @@ class PostgresTxn(PostgresLogs, PostgresReads):
 
         def ask(began: tuple[int, ...]) -> tuple[Any, ...]:
             ((*row, names, contents),) = self.link.rows(self.sql["look_ahead"], (number, *began))
-            self._locks.had(number)
-            self._pauses = dict(zip(names, contents, strict=True))
+            self._pauses_are(names, contents)
             return tuple(row)
 
         return self._walked(ask)
+
+    def foresee(self, walks: Walks, seen: Sequence[Any]) -> None:
+        """What `_look_ahead` would ask for was told as the batch began."""
+        *row, names, contents = seen
+        walks.ended(row, self.now_ms)
+        self._moments = moments_of(row)
+        self._pauses_are(names, contents)
+
+    def _pauses_are(self, names: Sequence[str], contents: Sequence[bytes]) -> None:
+        self._locks.had(self._lock("records", PAUSE))
+        self._pauses = dict(zip(names, contents, strict=True))
 
     def _claimed(self, jobs: Sequence[Job], lease: int) -> None:
         """What a claim makes of the moments: one more lease that ends."""
@@ -220,52 +229,6 @@ class PostgresTxn(PostgresLogs, PostgresReads):
                 if job.expires_at:
                     self.starts.put("expiring", job.expires_at)
 
-    def _write(self, name: str, values: Any) -> int:
-        self.wrote, self._moments = True, None
-        return self.link.change(self.sql[name], values)
-
-    def remove(self, jobs: Sequence[Job]) -> None:
-        """Remove live jobs with data and result."""
-        self._delete("remove", [(job.id, job.version) for job in jobs], {})
-
-    def archive(self, jobs: Sequence[Job], *, keep: bool) -> None:
-        """Move live jobs, as their next version, to the archive, or away."""
-        jobs = sorted(jobs, key=lambda job: job.id)
-        expected = [(job.id, job.version - 1) for job in jobs]
-        if not keep:
-            self._delete("remove", expected, {})
-            return
-        self._delete("archive", expected, kept(jobs))
-
-    def _delete(self, name: str, expected: list[tuple[int, int]], values: dict[str, str]) -> None:
-        if not expected:
-            return
-        self.wrote, self._moments = True, None
-        ids, versions = zip(*expected, strict=True)
-        values |= {"ids": numbers(ids), "versions": numbers(versions)}
-        if self.link.value(self.sql[name], values) != len(ids):
-            raise Conflict(f"not all of {len(ids)} jobs are of their version")
-
-    def forget(self, ids: Collection[int]) -> None:
-        """Remove archived jobs with their bodies."""
-        if ids:
-            self._write("forget", {"ids": numbers(ids)})
-
-    def purge(self, before_ms: int, *, tenant: str | None, limit: int) -> list[Job]:
-        """Remove and return the first archived jobs that ended before a moment."""
-        old = self._jobs("purge", {"before": before_ms, "tenant": tenant, "limit": limit})
-        self.wrote = self.wrote or bool(old)
-        return sorted(old, key=lambda job: (job.finished_at, job.id))
-
-    def put_bodies(self, bodies: Mapping[int, Body], *, result: bool = False) -> None:
-        """Write or replace data or results."""
-        if bodies:
-            values = {"ids": numbers(bodies)} | as_arrays(list(bodies.values()))
-            self._write("put_results" if result else "put_data", values)
-            if not result:
-                for job_id in bodies:
-                    self._beside.pop(job_id, None)
-
     def claim(self, query: ClaimQuery) -> list[Job]:
         """Lease the first jobs that match."""
         taker = Taker(self.link, self.sql, query, self.starts, self._beside)
@@ -351,9 +314,13 @@ class PostgresTxn(PostgresLogs, PostgresReads):
             self.link.alone(self.sql["bear"], born | alone)
             return
         self._tell_born()
-        values = {"tenants": texts(tenants), "tasks": texts(tasks), "places": numbers(places)}
-        values |= {"states": texts(states), "numbers": numbers(by)} | self.turns.counted(ready)
-        self.link.later(self.sql["settle"], values | self._marked())
+        values = {"count_tenants": texts(tenants), "count_tasks": texts(tasks), "places": numbers(places)}
+        values |= {"count_states": texts(states), "numbers": numbers(by)} | self._marked()
+        if self._over is not None:
+            over, self._over = self._over, None
+            self.link.alone(self.sql["finish"], values | over)
+        else:
+            self.link.later(self.sql["settle"], values | self.turns.counted(ready))
 
     def _marked(self) -> dict[str, Any]:
         self.mark = secrets.randbits(63)

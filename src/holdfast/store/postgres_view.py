@@ -4,15 +4,15 @@ Who is woken asks for the moments, then for some kinds of records, then which ta
 after the other these are six answers to wait for, while a job is waiting to be started.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from ..core.kinds import CHORE, LETTER, PAUSE, SCHEDULE
 from .clock import monotonic_s
 from .contract import Moments
-from .postgres_reads import WALKS, PostgresReads, as_named, moments_of
+from .postgres_reads import PostgresReads, as_named, moments_of
 from .postgres_sql import texts
-from .postgres_starts import SLOW_S
+from .postgres_starts import SLOW_S, WALKS, Starts
 
 KINDS = (CHORE, LETTER, PAUSE, SCHEDULE)
 # Where more tasks have READY jobs than so many, they are looked for in another way.
@@ -22,28 +22,35 @@ FEW_PAIRS = 16
 class PostgresView(PostgresReads):
     """A view of one moment; the answer holds for as long as it lasts."""
 
+    _moments: Moments | None = None
     _records: dict[str, dict[str, bytes]] | None = None
     _pairs: list[tuple[str, str]] | None = None
 
+    @staticmethod
+    def asked(starts: Starts) -> dict[str, Any]:
+        """What `glance` is told."""
+        few = {"from": "", "tenant": None, "limit": FEW_PAIRS + 1}
+        return as_named(starts.of(sort) for sort in WALKS) | few | {"kinds": texts(KINDS)}
+
     def moments(self) -> Moments:
         """When something becomes true by itself; what is asked for after that comes along."""
-        start_s = monotonic_s()
-        row = self._glance()
-        if monotonic_s() - start_s >= SLOW_S:
-            # Which of its walks was slow, and should begin further on, is not known: those are timed alone.
-            return super().moments()
-        return moments_of(row)
+        if self._moments is None:
+            start_s = monotonic_s()
+            ((_, _, *seen),) = self.link.rows(self.sql["glance"], self.asked(self.starts))
+            self.see(seen, monotonic_s() - start_s)
+        assert self._moments is not None
+        return self._moments
 
-    def _glance(self) -> tuple[Any, ...]:
-        few = {"from": "", "tenant": None, "limit": FEW_PAIRS + 1}
-        asked = as_named(self.starts.of(sort) for sort in WALKS) | few | {"kinds": texts(KINDS)}
-        ((*row, kinds, names, values, tenants, tasks),) = self.link.rows(self.sql["glance"], asked)
+    def see(self, seen: Sequence[Any], took_s: float) -> None:
+        """This is what a glance showed, after the time and the notice."""
+        *row, kinds, names, values, tenants, tasks = seen
+        # Which of slow walks should begin further on is not known: those are timed alone.
+        self._moments = moments_of(row) if took_s < SLOW_S else super().moments()
         self._records = {kind: {} for kind in KINDS}
         for kind, name, value in zip(kinds or (), names or (), values or (), strict=True):
             self._records[kind][name] = value
         pairs = list(zip(tenants or (), tasks or (), strict=True))
         self._pairs = pairs if len(pairs) <= FEW_PAIRS else None
-        return tuple(row)
 
     def records(self, kind: str, names: Collection[str] | None = None) -> dict[str, bytes]:
         """Small named records."""

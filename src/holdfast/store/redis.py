@@ -19,6 +19,7 @@ from typing import Any, TypeVar, cast
 from ..core.errors import BadInput, Conflict, Contended, HoldfastError, StoreError, Unavailable, Unsettled
 from .clock import Clock, monotonic_s
 from .contract import ReadTxn, Txn
+from .gifts import ADDS, Run
 from .redis_blind import BlindTxn, Forms
 from .redis_calm import Calm
 from .redis_commit import Commit
@@ -29,11 +30,11 @@ from .redis_link import COMMIT, SETTLE, Words, link_to
 from .redis_open import Server, check_layout, check_server, is_replicated, look, waiting_words
 from .redis_presence import Presence
 from .redis_report import complaints, particulars
-from .redis_time import Time
 from .redis_txn import Behind, Mine, RedisTxn
 from .redis_url import parse
 from .redis_view import RedisView
 from .redis_wake import Wake
+from .server_time import Time
 
 T = TypeVar("T")
 V = TypeVar("V", RedisTxn, RedisView)
@@ -121,6 +122,10 @@ class RedisStore:
                 self._attempt(fn, careful=True, timed=timed) if tries else self._attempt_blindly(fn)
             )
         )
+
+    def quick(self, sort: str) -> Run[Any] | None:
+        """What runs batches of a sort best: see `gifts`."""
+        return self.run_blindly if sort == ADDS else None
 
     def _patiently(self, attempt: Callable[[int, bool], T]) -> T:
         """Try until it is done, or it is clear that it cannot be."""

@@ -77,6 +77,16 @@ kept AS (
 )
 SELECT count(*) FROM gone
 
+-- The same as a whole batch: see the fifth migration.
+-- name: finish
+SELECT {schema}.finish(
+    %(ids)s::bigint[], %(versions)s::bigint[], %(finished)s::bigint[], %(parents)s::bigint[], %(tenants)s::text[],
+    %(tasks)s::text[], %(states)s::text[], %(schedules)s::text[], %(domains)s::bytea[], %(records)s::text[],
+    %(result_ids)s::bigint[], %(result_bodies)s::text[], %(result_raws)s::bytea[],
+    %(at_ms)s::bigint, %(mark)s::bigint, %(count_tenants)s::text[], %(count_tasks)s::text[], %(places)s::smallint[],
+    %(count_states)s::text[], %(numbers)s::bigint[]
+)
+
 -- name: forget
 WITH gone AS (DELETE FROM {schema}.archive WHERE id = ANY(%(ids)s::bigint[])),
 dropped AS (DELETE FROM {schema}.data_apart WHERE id = ANY(%(ids)s::bigint[]))
@@ -146,8 +156,8 @@ WHERE (domains.tenant, domains.name, domains.version) = (gone.tenant, gone.name,
 -- The last of a batch: see the second migration.
 -- name: settle
 SELECT {schema}.settle(
-    %(at_ms)s, %(mark)s,
-    %(tenants)s::text[], %(tasks)s::text[], %(places)s::smallint[], %(states)s::text[], %(numbers)s::bigint[],
+    %(at_ms)s, %(mark)s, %(count_tenants)s::text[], %(count_tasks)s::text[], %(places)s::smallint[],
+    %(count_states)s::text[], %(numbers)s::bigint[],
     %(locks)s::bigint[], %(pair_tenants)s::text[], %(pair_tasks)s::text[], %(are_filled)s::boolean[],
     %(lane_locks)s::bigint[], %(tenant_locks)s::bigint[]
 )
