@@ -22,7 +22,7 @@ from .bench_measures import BY, DATA, RAW_DATA, Bench, Figure, rate, to_start
 # How long anybody may take to come up, or a drain to end, before it is given up.
 PATIENCE_S = 600.0
 # How often the end of a drain is looked for: the looking must not cost what is measured.
-LOOK_S = 0.005
+LOOK_S, SELDOM_S = 0.005, 0.1
 # How long a process that said it was ready may take to be waiting indeed.
 SETTLING_S = 0.002
 
@@ -50,11 +50,13 @@ def worker(queue: Queue, processes: int) -> Iterator["subprocess.Popen[bytes]"]:
 
 def _wait(process: "subprocess.Popen[bytes]", queue: Queue, task: str, count: int) -> None:
     """Look until so many jobs of a task have finished."""
-    until_s = monotonic_s() + PATIENCE_S
-    while queue.counts().get(task, {}).get("FINISHED", 0) < count:
-        if process.poll() is not None or monotonic_s() > until_s:
+    start_s = monotonic_s()
+    while (done := queue.counts().get(task, {}).get("FINISHED", 0)) < count:
+        took_s = monotonic_s() - start_s
+        if process.poll() is not None or took_s > PATIENCE_S:
             raise HoldfastError(f"the worker has not done {count:,} jobs; it ended with {process.returncode}")
-        sleep(LOOK_S)
+        # A part of the time that is left by what was done until now: seldom at first, often near the end.
+        sleep(min(max(LOOK_S, took_s * (count / done - 1) / 4 if done else 0.0), SELDOM_S))
 
 
 def drain_by(bench: Bench, processes: int) -> Figure:
