@@ -192,7 +192,7 @@ def test_moments_that_arise_are_told_to_others(clock, monkeypatch, what):
     if what == "one that expires":
         engine.execute([c.Add(jobs=(new,))])
     told = []
-    monkeypatch.setattr(store, "notify", lambda: told.append(1))
+    monkeypatch.setattr(store, "notify", lambda *, ends: told.append(ends))
 
     if what == "a higher rate":
         engine.execute([c.SetLimit(domain=b"d", limit=Limit(rate=1))])
@@ -200,7 +200,7 @@ def test_moments_that_arise_are_told_to_others(clock, monkeypatch, what):
         expires_at = START_MS + MINUTE_MS if what == "one that expires" else 0
         engine.execute([c.Add(jobs=(c.NewJob(task="t", domain=b"d", expires_at=expires_at),))])
 
-    assert told
+    assert told == [False]
     assert claimed.job.domain == b"d"
 
 
@@ -213,13 +213,13 @@ def test_what_is_left_to_do_is_told_to_others(clock, monkeypatch):
     engine.execute([c.Add(jobs=tuple(c.NewJob(task="t", domain=b"d%d" % n) for n in range(5)))])
     engine.execute([c.Upkeep()])
     told = []
-    monkeypatch.setattr(store, "notify", lambda: told.append(1))
+    monkeypatch.setattr(store, "notify", lambda *, ends: told.append(ends))
 
     # Nothing becomes ready by it, nothing ends.
     done = engine.execute([c.SetLimit(domain=b"d*", limit=Limit(concurrency=1))])
 
     assert (done.woke, done.ended, done.news) == (False, set(), False)
-    assert told == [1]
+    assert told == [False]
     assert engine.next_upkeep_ms == 0
 
 

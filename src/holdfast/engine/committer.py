@@ -21,7 +21,7 @@ from ..core import commands as c
 from ..core.bounds import BATCH_BYTES, BATCH_JOBS
 from ..core.errors import Closed, StoreError
 from ..store.clock import monotonic_s
-from ..store.gifts import lanes_of
+from ..store.gifts import heed, lanes_of
 from .alone import may_commit
 from .asking import Asking
 from .done import Done
@@ -65,18 +65,16 @@ class Committer(Asking):
         self._claims: list[Ticket] = []
         self._awaits: list[Ticket] = []
         self._listeners: list[Callable[[], None]] = []
-        # When something next becomes true by itself, as far as is known, and when that was said.
+        # When something next becomes true by itself, as far as is known, and when that was said; and whether
+        # those who wait should look: something of ours was committed, or perhaps of another's.
         self._next_ms: int | None = None
         self._said_ms = 0
-        # Whether those who wait should look: something of ours was committed, or perhaps of another's.
         self._look = self._rung = False
         # How many commands the last commit had, and how long it took.
         self._last_count, self._last_s = 0, 0.0
         self._closed = False
-        # Whether a commit of our own thread is under way: then others are made beside it.
-        self._busy = False
-        # Whether our own thread sleeps; and who commits, it or a caller's.
-        self._rests = False
+        # Whether our own thread commits, beside which others may; or sleeps. Who commits, it or a caller's.
+        self._busy = self._rests = False
         self._turn = threading.Lock()
         self._side = SideLanes(lanes_of(engine.store) - 1, self._commit_beside)
         self._thread: threading.Thread | None = None
@@ -230,6 +228,8 @@ class Committer(Asking):
     def _round(self, tickets: list[Ticket]) -> None:
         """One transaction, and those that wait for what it, or somebody else, may have brought."""
         awaits = [ticket for ticket in tickets if isinstance(ticket.command, c.Await)]
+        # Before anything is looked at: what is said from then on is heard.
+        heed(self.engine.store, ends=bool(awaits or self._awaits or self._listeners))
         # Whoever went away must get nothing: what he gives back just now would come to him again.
         writes = [
             ticket

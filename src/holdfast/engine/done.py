@@ -36,5 +36,9 @@ class Done:
 
         Also where more is left to do: who has asked for it may never claim, or be gone the next moment.
         """
-        more = bool(self.letters) or self.next_upkeep_ms == 0
-        return self.woke or bool(self.ended) or self.news or more
+        return self.brings or bool(self.ended) or self.news
+
+    @property
+    def brings(self) -> bool:
+        """Whether there may be something to claim, or to do; else it is for who waits for an end or a log."""
+        return self.woke or bool(self.letters) or self.next_upkeep_ms == 0

@@ -266,7 +266,7 @@ class Engine:
             # While jobs come and go there is more to tidy away.
             self.next_upkeep_ms = min(self.next_upkeep_ms, done.now_ms + upkeep.PERIOD_MS)
         if done.is_news and not done.told:
-            self.store.notify()
+            self.store.notify(ends=not done.brings)
 
 
 def _open_to(fn: Callable[[ReadTxn], T]) -> Callable[[ReadTxn], T]:
@@ -279,7 +279,7 @@ def _open_to(fn: Callable[[ReadTxn], T]) -> Callable[[ReadTxn], T]:
 
 def _telling(txn: Txn, done: Done) -> Done:
     """Let the commit tell those who wait, where a store has it do so; else `notify` does."""
-    done.told = done.is_news and has_told(txn)
+    done.told = done.is_news and has_told(txn, ends=not done.brings)
     return done
 
 

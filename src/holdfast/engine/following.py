@@ -23,7 +23,7 @@ from ..core.errors import HoldfastError, Moved
 from ..core.moving import Notice, Standing, read_notice
 from ..store.clock import monotonic_s
 from ..store.contract import ReadTxn, Store, Txn
-from ..store.gifts import Run, lanes_of, lender_of, lends_apart, peek, quick_run_of
+from ..store.gifts import Run, heed, lanes_of, lender_of, lends_apart, peek, quick_run_of
 from ..store.sharded import ShardedStore
 
 T = TypeVar("T")
@@ -150,9 +150,13 @@ class Following:
         """See `Store.wait`."""
         return self._store.wait(timeout_s)
 
-    def notify(self) -> None:
+    def notify(self, *, ends: bool = False) -> None:
         """See `Store.notify`."""
-        self._store.notify()
+        self._store.notify(ends=ends)
+
+    def heed(self, *, ends: bool) -> None:
+        """Which words `wait` returns for; the next store hears all until it is told."""
+        heed(self._store, ends=ends)
 
     def interrupt(self) -> None:
         """See `Store.interrupt`."""

@@ -370,8 +370,11 @@ class Store(Protocol):
     def wait(self, timeout_s: float) -> bool:
         """Sleep until another process may have changed something: a hint, on which nothing depends."""
 
-    def notify(self) -> None:
-        """Tell waiting processes that something changed."""
+    def notify(self, *, ends: bool = False) -> None:
+        """Tell waiting processes that something changed; `ends`: that jobs have ended or logs moved, no more.
+
+        Those who wait for something to claim need not hear that.
+        """
 
     def interrupt(self) -> None:
         """Wake this process's own `wait`."""

@@ -8,6 +8,7 @@ peek             a `read` that may show things of different moments: enough for 
 lends_apart      whether numbers are to be taken before a caller's transaction is joined
 lend             makes a connection of asyncio's kind one that can be borrowed
 tell             of a batch: its commit tells those who wait, and `notify` need not
+heed             whether `wait` returns for words of ends and logs as well, which at first it does
 ready_pairs      of a view: which tenants' tasks have READY jobs, mocked ones too if asked for, where all are
                  known by now
 """
@@ -56,12 +57,19 @@ def lender_of(store: Store) -> Callable[[Any], Awaitable[Any]] | None:
     return cast("Callable[[Any], Awaitable[Any]] | None", getattr(store, "lend", None))
 
 
-def has_told(txn: Txn) -> bool:
-    """Have the commit of a batch tell those who wait; False where it cannot."""
+def has_told(txn: Txn, *, ends: bool) -> bool:
+    """Have the commit of a batch tell those who wait, see `Store.notify`; False where it cannot."""
     tell = getattr(txn, "tell", None)
     if tell is not None:
-        tell()
+        tell(ends=ends)
     return tell is not None
+
+
+def heed(store: Store, *, ends: bool) -> None:
+    """Let `wait` return for words of ends and logs as well, or only for those of something to claim."""
+    listen = getattr(store, "heed", None)
+    if listen is not None:
+        listen(ends=ends)
 
 
 def ready_pairs_of(txn: ReadTxn, *, mock: bool) -> list[tuple[str, str]] | None:

@@ -78,7 +78,7 @@ class MemoryStore:
         self._woken.clear()
         return woken
 
-    def notify(self) -> None:
+    def notify(self, *, ends: bool = False) -> None:
         """There is no other process."""
 
     def interrupt(self) -> None:

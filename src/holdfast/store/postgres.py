@@ -284,10 +284,14 @@ class PostgresStore:
             self._presence.keep()
             return self._closed or self._wake.wait(timeout_s)
 
-    def notify(self) -> None:
+    def notify(self, *, ends: bool = False) -> None:
         """Wake the other stores of this schema that wait."""
         if self.address.notify:
-            self._teller.tell()
+            self._teller.tell(ends=ends)
+
+    def heed(self, *, ends: bool) -> None:
+        """Whether to wake for ends alone."""
+        self._wake.heeds_ends = ends
 
     def interrupt(self) -> None:
         """Wake our own `wait`, or the next one."""

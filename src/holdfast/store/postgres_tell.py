@@ -16,6 +16,8 @@ from .postgres_sql import channel
 from .postgres_url import Address
 
 # Nothing of it is to be kept: neither who tells waits for the disk, nor those who tell after him.
+# What a word ends in that says only that something has ended, or a log has moved.
+END = "."
 _NOTIFY = "SELECT set_config('synchronous_commit', 'off', true), pg_notify(%s, %s)"
 # Who was told a moment ago is at it: so long nobody is told again, for each that wanted it since the last
 # time, and at most. Who adds now and then is heard at once, who does nothing else a hundred times a second.
@@ -34,18 +36,21 @@ class Teller:
     def _begin(self) -> None:
         self._pid = os.getpid()
         self._wanted = threading.Event()
-        # How often since the last time, about.
+        # How often since the last time, about; and whether any of it may be something to claim.
         self._times = 0
+        self._brings = threading.Event()
         self._closed = threading.Event()
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
 
-    def tell(self) -> None:
-        """Have others told soon."""
+    def tell(self, *, ends: bool = False) -> None:
+        """Have others told soon; `ends`: only those that heed ends."""
         if self._pid != os.getpid():
             # A fork's child has no thread.
             self._begin()
         self._times += 1
+        if not ends:
+            self._brings.set()
         if self._wanted.is_set() or self._closed.is_set():
             return
         self._wanted.set()
@@ -78,8 +83,13 @@ class Teller:
 
     def _say(self) -> None:
         try:
+            word = self._name + END
+            if self._brings.is_set():
+                # Not otherwise: what comes just now would be taken away untold.
+                self._brings.clear()
+                word = self._name
             with faults(self._address), self._pool.link() as link:
-                link.value(_NOTIFY, (channel(self._address.schema), self._name))
+                link.value(_NOTIFY, (channel(self._address.schema), word))
         except (HoldfastError, Conflict):
             # A hint that is lost; they look by themselves.
             pass

@@ -20,6 +20,7 @@ from .nudge import Nudge
 from .postgres_link import OwnLink
 from .postgres_pool import Pool
 from .postgres_sql import channel
+from .postgres_tell import END
 from .postgres_url import Address
 
 # How often one who waits looks by itself: soon after news and in the end seldom where it listens (`Looks`);
@@ -46,6 +47,8 @@ class Wake:
         self._nudge = Nudge()
         self._waiting = threading.Lock()
         self._closed = False
+        # Whether to wake for ends alone.
+        self.heeds_ends = True
 
     def wait(self, timeout_s: float) -> bool:
         """Sleep until told, interrupted or out of time; True unless it is the last."""
@@ -97,16 +100,16 @@ class Wake:
             return bool(select.select([nudge], [], [], min(left_s, AWAY_S))[0])
 
     def _told(self, link: OwnLink) -> bool:
-        """Whether anybody else has spoken."""
+        """Whether anybody else has said anything that is heeded."""
         wire = link.connection.pgconn
         wire.consume_input()
         told = []
         while (heard := wire.notifies()) is not None:
             told.append(heard.extra.decode())
-        if not any(name != self.name for name in told):
-            return False
-        self._looks.soon()
-        return True
+        others = [word for word in told if word.removesuffix(END) != self.name]
+        if others:
+            self._looks.soon()
+        return any(self.heeds_ends or not word.endswith(END) for word in others)
 
     def _changed(self, link: OwnLink) -> bool:
         """Whether anybody has written since the last look, if it is time for one."""

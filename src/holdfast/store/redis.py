@@ -185,7 +185,7 @@ class RedisStore:
         result = _decided(fn, cast(RedisTxn, txn))
         with self._lanes.one() as lane:
             keys, plan = txn.commit(lane.key, _stamp(), self._forms)
-            self._send(keys, plan, lane, tells=txn.tells)
+            self._send(keys, plan, lane, tells=self._word(txn))
         return result
 
     def _commit(self, txn: RedisTxn, lane: Lane) -> None:
@@ -195,11 +195,15 @@ class RedisStore:
             return
         # All keys are known once the words are.
         words, keys = commit.plan.words_of_it(), commit.plan.keys
-        self._send(keys, words, lane, before=commit.bodies, writes=writes, tells=txn.tells)
+        self._send(keys, words, lane, before=commit.bodies, writes=writes, tells=self._word(txn))
         # From here on nothing is to be given back.
         txn.taken.clear()
         if writes:
             self._remember(commit)
+
+    def _word(self, txn: RedisTxn | BlindTxn) -> bytes:
+        """What a commit tells those who wait; nothing: nothing."""
+        return self._wake.word(ends=txn.ends) if txn.tells else b""
 
     def _send(
         self,
@@ -207,13 +211,13 @@ class RedisStore:
         plan: list[Any],
         lane: Lane,
         *,
-        tells: bool,
+        tells: bytes,
         writes: bool = True,
         before: Sequence[Words] = (),
     ) -> None:
         """Send a plan, and what is to be written before it: all of it is done when this returns."""
         numbers, lane.open = (lane.next(), lane.last), not writes
-        how = (LANE_MS, b"0" if writes else b"1", self._keys.channel, self._wake.name if tells else b"")
+        how = (LANE_MS, b"0" if writes else b"1", self._keys.channel, tells)
         words = COMMIT.words(keys, *numbers, *how, *plan)
         reply = self._sent([*before, words], lane, writes=writes)
         lane.open = reply != b"LANE"
@@ -319,11 +323,15 @@ class RedisStore:
         self._presence.keep()
         return self._closed or self._wake.wait(timeout_s)
 
-    def notify(self) -> None:
+    def heed(self, *, ends: bool) -> None:
+        """Whether to wake for ends alone."""
+        self._wake.heeds_ends = ends
+
+    def notify(self, *, ends: bool = False) -> None:
         """Wake the other stores of this prefix that wait."""
         try:
             with faults(self.address):
-                self._wake.tell()
+                self._wake.tell(ends=ends)
         except HoldfastError:
             # A hint that is lost; they look by themselves.
             self._wake.hush()

@@ -31,8 +31,9 @@ class Seeing(Conflict):
 class BlindTxn:
     """A batch of plain adds; see `Txn` for what each verb promises."""
 
-    # Whether those who wait should be told once it is committed; and what it goes by is never looked at.
-    tells, believes = False, True
+    # Whether those who wait should be told once it is committed, and of nothing but ends. What it goes by is
+    # never looked at.
+    tells, ends, believes = False, False, True
 
     def __init__(self, keys: Keys, now_ms: int, believed: bytes | None) -> None:
         self.now_ms, self.door = now_ms, believed
@@ -47,9 +48,9 @@ class BlindTxn:
         """What stood on the door when it was last looked at: the commit tells if it is not so."""
         return self.door
 
-    def tell(self) -> None:
+    def tell(self, *, ends: bool) -> None:
         """Let those who wait be told."""
-        self.tells = True
+        self.tells, self.ends = True, ends
 
     def insert_alike(self, template: Job, rows: Sequence[tuple[int, Body]]) -> set[int]:
         """Add jobs that are as `template`; the commit looks whether they exist."""

@@ -296,17 +296,17 @@ class RedisTxn(RedisLists):
     # What stands on the door, as far as is known from before: the commit tells if it is not so.
     believed: bytes | None = None
     believes = False
-    # Whether those who wait should be told once it is committed.
-    tells = False
+    # Whether those who wait should be told once it is committed, and of nothing but ends.
+    tells = ends = False
 
     @property
     def door(self) -> bytes | None:
         """What stands on the door once this is committed."""
         return self.draft.records.get(NOTICE, self.seen.records.get(NOTICE, self.believed))
 
-    def tell(self) -> None:
+    def tell(self, *, ends: bool) -> None:
         """Let those who wait be told."""
-        self.tells = True
+        self.tells, self.ends = True, ends
 
     def notice(self) -> bytes | None:
         """What stands on the store's door."""

@@ -22,6 +22,8 @@ from .redis_link import Link
 # How often one who waits looks by itself, soon after news and in the end seldom (`Looks`), and how long it
 # sleeps while the server is away.
 SOON_S, SELDOM_S, AWAY_S = 5.0, 30.0, 1.0
+# What a word ends in that says only that something has ended, or a log has moved.
+END = b"."
 
 
 class Wake:
@@ -43,6 +45,8 @@ class Wake:
         self._telling = threading.Lock()
         self._waiting = threading.Lock()
         self._closed = False
+        # Whether to wake for ends alone.
+        self.heeds_ends = True
 
     def wait(self, timeout_s: float) -> bool:
         """Sleep until told, interrupted or out of time; True unless it is the last."""
@@ -56,7 +60,11 @@ class Wake:
         finally:
             self._waiting.release()
 
-    def tell(self) -> None:
+    def word(self, *, ends: bool) -> bytes:
+        """What wakes the others; `ends`: only those that heed ends."""
+        return self.name + END if ends else self.name
+
+    def tell(self, *, ends: bool = False) -> None:
         """Wake the others. Nobody waits for the reply, which is read the next time."""
         with self._telling:
             mouth = self._mouth
@@ -68,7 +76,7 @@ class Wake:
                     mouth.read_response()
                 except FAULTS:
                     mouth.disconnect()
-            mouth.send_command(b"PUBLISH", self._keys.channel, self.name)
+            mouth.send_command(b"PUBLISH", self._keys.channel, self.word(ends=ends))
 
     def hush(self) -> None:
         """The server may be another: speak to the new one the next time."""
@@ -120,14 +128,14 @@ class Wake:
             return bool(select.select([nudge], [], [], min(left_s, AWAY_S))[0])
 
     def _told(self) -> bool:
-        """Whether anybody else has spoken."""
+        """Whether anybody else has said anything that is heeded."""
         told = []
         while (heard := self._ear.get_message(ignore_subscribe_messages=True, timeout=0)) is not None:
             told.append(heard["data"])
-        if not any(name != self.name for name in told):
-            return False
-        self._looks.soon()
-        return True
+        others = [word for word in told if word.removesuffix(END) != self.name]
+        if others:
+            self._looks.soon()
+        return any(self.heeds_ends or not word.endswith(END) for word in others)
 
     def _changed(self) -> bool:
         """Whether anybody has committed since the last look, if it is time for one."""

@@ -15,7 +15,7 @@ from ..core.errors import Closed, Contended, StoreError, Unavailable, Unsettled
 from ..core.kinds import SHARD
 from .clock import monotonic_s, system_clock
 from .contract import ReadTxn, Store, Txn
-from .gifts import run_carefully
+from .gifts import heed, run_carefully
 
 T = TypeVar("T")
 V = TypeVar("V")
@@ -90,10 +90,15 @@ class Shard:
             return self._closed.wait(timeout_s)
         return self._opened().wait(timeout_s)
 
-    def notify(self) -> None:
+    def notify(self, *, ends: bool = False) -> None:
         """Passed on; a hint that nobody can hear is none."""
         if self.is_up:
-            self._opened().notify()
+            self._opened().notify(ends=ends)
+
+    def heed(self, *, ends: bool) -> None:
+        """Passed on, while it is up; until it is told it hears all."""
+        if self.is_up:
+            heed(self._opened(), ends=ends)
 
     def interrupt(self) -> None:
         """Wake its own `wait`."""

@@ -135,10 +135,10 @@ class ShardedStore:
             if monotonic_s() >= until_s:
                 return False
 
-    def notify(self) -> None:
+    def notify(self, *, ends: bool = False) -> None:
         """Tell those who wait at any shard."""
         for shard in self.shards:
-            shard.notify()
+            shard.notify(ends=ends)
 
     def interrupt(self) -> None:
         """Wake `wait`."""

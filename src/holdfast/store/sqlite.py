@@ -271,9 +271,13 @@ class SqliteStore:
         finally:
             self._lock.release()
 
-    def notify(self) -> None:
+    def notify(self, *, ends: bool = False) -> None:
         """Wake the other stores of this file that wait."""
-        self._wake.tell()
+        self._wake.tell(ends=ends)
+
+    def heed(self, *, ends: bool) -> None:
+        """Whether to wake for ends alone."""
+        self._wake.heeds_ends = ends
 
     def interrupt(self) -> None:
         """Wake our own `wait`, or the next one."""

@@ -14,7 +14,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from .clock import system_clock
+from .clock import monotonic_s, system_clock
 from .nudge import Nudge
 
 # What a socket's address has room for; longer ones go by way of a number of the folder.
@@ -22,6 +22,9 @@ ADDRESS_BYTES = 107
 # A folder's time has the grain of the kernel's clock: what changed this recently may change again
 # without showing.
 SETTLED_MS = 100
+
+# What is said: that there may be something to claim, or only that something has ended or a log has moved.
+WORK, END = b"!", b"."
 
 _numbers = count()
 
@@ -40,6 +43,8 @@ class Wake:
         self._lock = threading.Lock()
         self._waiting = threading.Lock()
         self._listing: tuple[int, list[str]] = (-1, [])
+        # Whether to wake for ends alone.
+        self.heeds_ends = True
 
     def wait(self, timeout_s: float) -> bool:
         """Sleep until told, interrupted or out of time; True unless it is the last."""
@@ -51,28 +56,30 @@ class Wake:
             self._waiting.release()
 
     def _wait(self, timeout_s: float) -> bool:
-        ear = self._opened()
-        if not self._nudge.is_given:
-            watched: list[Any] = [self._nudge, ear] if ear is not None else [self._nudge]
-            ready, _, _ = select.select(watched, [], [], max(timeout_s, 0.0))
+        ear, until_s = self._opened(), monotonic_s() + timeout_s
+        watched: list[Any] = [self._nudge, ear] if ear is not None else [self._nudge]
+        while not self._nudge.is_given:
+            ready, _, _ = select.select(watched, [], [], max(until_s - monotonic_s(), 0.0))
             if not ready:
                 return False
+            if self._nudge not in ready and self._heard(ear):
+                return True
         self._nudge.take()
-        self._drain(ear)
+        self._heard(ear)
         return True
 
     def interrupt(self) -> None:
         """Wake our own `wait`, or the next one."""
         self._nudge.give()
 
-    def tell(self) -> None:
-        """Wake all others that wait."""
+    def tell(self, *, ends: bool = False) -> None:
+        """Wake all others that wait; `ends`: only those that heed ends."""
         for name in self._others():
             with self._lock:
                 if self._mouth is None:
                     self._mouth = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
                     self._mouth.setblocking(False)
-                self._send(self._mouth, name)
+                self._send(self._mouth, name, END if ends else WORK)
 
     def stale(self) -> list[str]:
         """Remove the sockets of processes that are gone, and say which they were."""
@@ -135,12 +142,15 @@ class Wake:
             self._folder_fd = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         return f"/proc/self/fd/{self._folder_fd}/{name}"
 
-    def _drain(self, ear: socket.socket | None) -> None:
+    def _heard(self, ear: socket.socket | None) -> bool:
+        """Take in what was said; whether any of it is heeded."""
+        words = set()
         try:
             while ear is not None:
-                ear.recv(1)
+                words.add(ear.recv(1))
         except BlockingIOError:
             pass
+        return bool(words if self.heeds_ends else words - {END})
 
     def _names(self) -> list[str]:
         try:
@@ -159,10 +169,10 @@ class Wake:
             self._listing = (changed_ns if settled else -1, names)
         return self._listing[1]
 
-    def _send(self, mouth: socket.socket, name: str) -> bool:
+    def _send(self, mouth: socket.socket, name: str, word: bytes = WORK) -> bool:
         """Send a byte; False, and the socket removed, where nobody is behind it any more."""
         try:
-            mouth.sendto(b"!", self._address(name))
+            mouth.sendto(word, self._address(name))
         except ConnectionRefusedError:
             (self.folder / name).unlink(missing_ok=True)
             return False

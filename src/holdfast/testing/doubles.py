@@ -49,9 +49,9 @@ class Passing:
         """Passed on."""
         return self.store.wait(timeout_s)
 
-    def notify(self) -> None:
+    def notify(self, *, ends: bool = False) -> None:
         """Passed on."""
-        self.store.notify()
+        self.store.notify(ends=ends)
 
     def interrupt(self) -> None:
         """Passed on."""
@@ -106,7 +106,7 @@ class Door(Passing):
         self._woken.clear()
         return woken
 
-    def notify(self) -> None:
+    def notify(self, *, ends: bool = False) -> None:
         """Wake those at the other doors."""
         for door in self._shared.doors - {self}:
             door.interrupt()

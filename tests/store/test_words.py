@@ -1,0 +1,113 @@
+"""What those who wait are told: that there may be something to claim, or only that something has ended."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+import holdfast
+from holdfast.engine.engine import Engine
+from holdfast.queue.connect import store_maker
+from holdfast.store.contract import ReadTxn, Store
+from holdfast.store.gifts import heed
+from holdfast.testing.queue_suite.tools import until, waiting
+from tests.idle import waits
+from tests.stores import SERVED
+
+
+@pytest.fixture(params=["sqlite", *SERVED])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The address of an empty store."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/jobs.db"
+    return str(request.getfixturevalue(request.param))
+
+
+@pytest.fixture
+def stores(url: str) -> Iterator[list[Store]]:
+    """Two stores at one address, both in use."""
+    with ExitStack() as stack:
+        both = [stack.enter_context(closing(store_maker(url)())) for _ in range(2)]
+        for store in both:
+            store.run(lambda txn: txn.put_records("kind", {"name": b"1"}))
+        # Until there is nothing new to be heard.
+        until(lambda: not any(store.wait(0.2) for store in both))
+        yield both
+
+
+def test_who_heeds_ends_is_woken_by_them_and_nobody_else(stores: list[Store]) -> None:
+    """All who have not said otherwise; and everybody by what may be claimed."""
+    one, other = stores
+    one.notify(ends=True)
+    assert other.wait(5)
+
+    heed(other, ends=False)
+    one.notify(ends=True)
+    assert not other.wait(0.3)
+    one.notify()
+    assert other.wait(5)
+
+    heed(other, ends=True)
+    one.notify(ends=True)
+    assert other.wait(5)
+
+
+def test_of_two_words_at_once_none_is_lost(stores: list[Store]) -> None:
+    """An end is said just before, or just after, that there is something to claim."""
+    one, other = stores
+    heed(other, ends=False)
+    for turn in range(10):
+        calls = [partial(one.notify, ends=True), partial(one.notify)]
+        threads = [threading.Thread(target=call) for call in (calls if turn % 2 else calls[::-1])]
+        for thread in threads:
+            thread.start()
+        assert other.wait(5), turn
+        for thread in threads:
+            thread.join()
+        until(lambda: not other.wait(0.05))
+
+
+def test_who_waits_for_jobs_does_not_look_because_others_end(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a file, whose changes are seen as well, ten times a second at most."""
+    looks: list[Engine] = []
+    peek = Engine.peek
+
+    def spy(self: Engine, fn: Callable[[ReadTxn], object]) -> object:
+        looks.append(self)
+        return peek(self, fn)
+
+    monkeypatch.setattr(Engine, "peek", spy)
+    with holdfast.connect(url) as queue, holdfast.connect(url) as other:
+        queue.add_many([("work", n) for n in range(40)])
+        with waiting(lambda: other.next(["nothing"], wait=60)):
+            until(lambda: waits(other))
+            for job in queue.claim(["work"], limit=40):
+                job.done()
+                # So that none of these words is taken together with another.
+                time.sleep(0.015)
+            # Of the adds, of its own first wait, and of a second's worth of changes to a file.
+            assert len(looks) < 15
+            other.close()
+
+
+def test_who_waits_for_a_result_hears_of_it_beside_one_who_waits_for_jobs(url: str) -> None:
+    """In the same process, by the same ear."""
+    with holdfast.connect(url) as queue, holdfast.connect(url) as other:
+        job = queue.add("work")
+        with waiting(lambda: other.next(["nothing"], wait=60)):
+            until(lambda: waits(other))
+            results: list[object] = []
+            thread = threading.Thread(target=lambda: results.append(other.result(job.id, wait=60)))
+            thread.start()
+            claimed = queue.next(["work"])
+            assert claimed is not None
+            claimed.done("found")
+            thread.join(10)
+            assert results == ["found"]
+            other.close()
