@@ -110,6 +110,41 @@ def test_what_goes_wrong_is_told_to_who_asked(line, store):
     assert len(ids) == 1
 
 
+def test_beside_a_thread_that_commits_by_itself_others_may_commit_too():
+    """Where a store lets several be under way: nobody waits for one that takes long."""
+    store = Slow()
+    line = Committer(Engine(store, dice=lambda: 0.5))
+    line.ask(ADD)
+    until(lambda: line._is_quiet)
+    with ThreadPoolExecutor(3) as pool:
+        slow = pool.submit(line.ask, c.Add(jobs=(c.NewJob(task="slow"),)))
+        assert store.began.wait(10)
+        # More than one: the committer's own thread is held up with the first.
+        assert len(pool.submit(line.ask, ADD).result(10)) == 1
+        assert len(pool.submit(line.ask, ADD).result(10)) == 1
+        assert not slow.done()
+        store.goes_on.set()
+        assert len(slow.result(10)) == 1
+    line.close()
+
+
+class Slow(MemoryStore):
+    """Has two lanes; a batch that adds a slow job takes its time before it begins."""
+
+    lanes = 2
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.began, self.goes_on = threading.Event(), threading.Event()
+
+    def run(self, fn):
+        """Run a batch."""
+        if threading.current_thread().name.startswith("ThreadPool") and not self.began.is_set():
+            self.began.set()
+            assert self.goes_on.wait(10)
+        return super().run(fn)
+
+
 def test_nothing_is_committed_after_the_end(line):
     line.close()
 

@@ -28,7 +28,7 @@ def held_up(postgres, schema, queue, threads) -> Iterator["Future[holdfast.Job]"
         other.execute(f"SELECT FROM {schema}.jobs WHERE id = {job.id} FOR UPDATE")
         answer = threads.submit(job.done)
         committer = queue.line.committer
-        while not committer._busy or not committer._inbox.empty():
+        while not committer._busy or not committer._inbox._items.empty():
             assert not answer.done()
         yield answer
         assert not answer.done()

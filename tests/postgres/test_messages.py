@@ -10,7 +10,7 @@ from holdfast.core import commands as c
 from holdfast.core.job import Place
 from holdfast.engine import look
 from holdfast.engine.prospects import prospects
-from holdfast.store import postgres_view
+from holdfast.store import postgres_txn, postgres_view
 from holdfast.store.contract import ClaimQuery, leased
 from holdfast.store.postgres import PostgresStore
 from holdfast.store.postgres_link import OwnLink, PsycopgLink
@@ -87,6 +87,18 @@ def test_a_claim_is_three_messages(queue, said):
     assert queue.next(["work"]).data == 1
 
     assert said == ["BEGIN", "WITH", "COMMIT"]
+
+
+def test_who_had_to_wait_for_his_turn_has_not_walked_slowly(queue, said, monkeypatch):
+    """A claim's first message may wait for locks, or for a pooler: then its walks are timed alone."""
+    queue.add_many([("work", n) for n in range(5)])
+    monkeypatch.setattr(postgres_txn, "SLOW_S", 0.0)
+    for n in range(5):
+        said.clear()
+        assert queue.next(["work"]).data == n
+
+    assert said == ["BEGIN", "SELECT", "WITH", "COMMIT"]
+    assert queue.line.committer.engine.store._begin.starts._walks == {}
 
 
 def test_ends_are_one_call(postgres_url, said):

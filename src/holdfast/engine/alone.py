@@ -20,7 +20,7 @@ _limited: set[int] = set()
 
 
 def may_commit(ticket: Ticket) -> bool:
-    """Whether this thread may commit it: a plain add, which reads nothing, and whose caller waits here."""
+    """Whether this thread may commit it: a plain add, from which nothing follows for others who wait here."""
     return (
         ticket.loop is None
         and type(ticket.command) is c.Add

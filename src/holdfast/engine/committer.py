@@ -14,7 +14,6 @@ somebody waits.
 import queue
 import threading
 from collections.abc import Callable, Sequence
-from time import sleep
 from typing import Any
 
 from ..core import commands as c
@@ -26,6 +25,7 @@ from .alone import may_commit
 from .asking import Asking
 from .done import Done
 from .engine import Engine
+from .inbox import Inbox
 from .look import find_ended
 from .prospects import prospects
 from .sidelanes import SideLanes, is_free, load_of
@@ -36,10 +36,6 @@ from .watcher import Watcher
 LONGEST_SLEEP_S = 1.0
 # What a server's clock says and what is reckoned of it between may differ by so much.
 CLOCK_SLACK_MS = 1_000
-# How long a commit waits for those who were in the last one, as a part of what that took.
-GATHERING = 0.3
-MOST_GATHERING_S = 0.001
-GATHERING_STEP_S = 0.000_03
 # What nearly always brings something to claim.
 BRINGING = (c.Add, c.Release, c.Requeue, c.RequeueAll)
 _BELL, _NUDGE, _STOP = object(), object(), object()
@@ -61,7 +57,7 @@ class Committer(Asking):
     ) -> None:
         self.engine = engine
         self._divert, self._after = divert, after
-        self._inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._inbox = Inbox()
         self._claims: list[Ticket] = []
         self._awaits: list[Ticket] = []
         self._listeners: list[Callable[[], None]] = []
@@ -70,11 +66,9 @@ class Committer(Asking):
         self._next_ms: int | None = None
         self._said_ms = 0
         self._look = self._rung = False
-        # How many commands the last commit had, and how long it took.
-        self._last_count, self._last_s = 0, 0.0
         self._closed = False
-        # Whether our own thread commits, beside which others may; or sleeps. Who commits, it or a caller's.
-        self._busy = self._rests = False
+        # Whether our own thread is at work; and whose turn it is to commit, its or a caller's.
+        self._busy = False
         self._turn = threading.Lock()
         self._side = SideLanes(lanes_of(engine.store) - 1, self._commit_beside)
         self._thread: threading.Thread | None = None
@@ -89,18 +83,23 @@ class Committer(Asking):
             if self._closed:
                 raise Closed("this queue was closed; open another with holdfast.connect")
             self._begin()
-            if self._busy and self._side and is_free(ticket.command):
+            if self._side and self._is_busy and is_free(ticket.command):
                 self._side.put(ticket)
-                if not self._busy:
+                if not self._is_busy:
                     # It has just become free, and may have looked before: all lanes may be held up.
                     self._inbox.put(_NUDGE)
             else:
                 self._inbox.put(ticket)
 
     @property
+    def _is_busy(self) -> bool:
+        """Whether a commit is under way, of our own thread or of a caller's, beside which others may be."""
+        return self._busy or self._turn.locked()
+
+    @property
     def _is_quiet(self) -> bool:
         """Whether nobody has asked for anything, nor is likely to before a single command is done."""
-        return self._rests and self._last_count == 1 and not self._claims and self._inbox.empty()
+        return self._inbox.is_quiet and not self._claims
 
     def _submit_alone(self, ticket: Ticket) -> bool:
         """Commit it in this thread, if it is still quiet; whether that was done."""
@@ -115,6 +114,8 @@ class Committer(Asking):
                 reply = error
         finally:
             self._turn.release()
+            if self._side.waiting:
+                self._inbox.put(_NUDGE)
         self._answer([(ticket, reply)])
         return True
 
@@ -175,8 +176,7 @@ class Committer(Asking):
         tickets: list[Ticket] = []
         jobs = size = 0
         try:
-            item = self._first()
-            self._let_arrive()
+            item = self._inbox.first(self._sleep_s())
             while True:
                 if item is _STOP:
                     return False, tickets
@@ -193,25 +193,9 @@ class Committer(Asking):
                     jobs, size = jobs + count, size + weight
                 if len(tickets) + jobs >= BATCH_JOBS or size >= BATCH_BYTES:
                     return True, tickets
-                item = self._inbox.get_nowait()
+                item = self._inbox.another()
         except queue.Empty:
             return True, tickets
-
-    def _first(self) -> Any:
-        self._rests = True
-        try:
-            return self._inbox.get(timeout=self._sleep_s())
-        finally:
-            self._rests = False
-
-    def _let_arrive(self) -> None:
-        """Those who were just answered together come back one by one: wait a moment for the others.
-
-        Otherwise the first of them would have a commit, and a sync, of its own, and the rest wait for it.
-        """
-        until_s = monotonic_s() + min(self._last_s * GATHERING, MOST_GATHERING_S)
-        while self._inbox.qsize() < self._last_count - 1 and monotonic_s() < until_s:
-            sleep(GATHERING_STEP_S)
 
     def _sleep_s(self) -> float | None:
         if self._look or self._rung or self._side.waiting:
@@ -300,7 +284,7 @@ class Committer(Asking):
             done = self.engine.execute([ticket.command for ticket in tickets])
         except Exception as error:
             return self._commit_failed(tickets, error)
-        self._last_count, self._last_s = len(tickets), monotonic_s() - started_s
+        self._inbox.committed(len(tickets), monotonic_s() - started_s)
         replies = []
         for ticket, reply in zip(tickets, done.replies, strict=True):
             if _goes_on(ticket, reply):
@@ -322,6 +306,8 @@ class Committer(Asking):
                 for ticket in tickets:
                     self._inbox.put(ticket)
             return
+        # Before those that go on: what they find there is newer.
+        self._inbox.put(done)
         replies = []
         for ticket, reply in zip(tickets, done.replies, strict=True):
             if _goes_on(ticket, reply):
@@ -329,7 +315,6 @@ class Committer(Asking):
             else:
                 replies.append((ticket, reply))
         self._answer(replies)
-        self._inbox.put(done)
 
     def _commit_failed(self, tickets: list[Ticket], error: Exception) -> set[int]:
         """A store that cannot be used fails all; anything else is one command's fault: find it."""

@@ -96,10 +96,11 @@ class Engine:
 
     def _blind_sort(self, commands: Sequence[c.Command], adds: Sequence[c.Add] | None) -> str:
         """Which of those that read nothing a batch is; "": it reads."""
-        now_ms = self.store.now_ms()
         if adds is not None:
-            return ADDS if self.ids.reaches(sum(command.count for command in adds), now_ms) else ""
-        known = self._retention_wanted is None and bool(self._retention_ms) and self._is_fresh(now_ms)
+            added = sum(command.count for command in adds)
+            return ADDS if self.ids.reaches(added, self.store.now_ms()) else ""
+        # One that finds its retention out of date looks it up, and so is done again.
+        known = self._retention_wanted is None and bool(self._retention_ms)
         return ENDS if known and len(plain_ends(commands)) == len(commands) else ""
 
     def _numbered(self, run: Callable[[], T]) -> T:

@@ -85,7 +85,7 @@ class Beginnings:
     def peek(self, link: Link) -> PostgresView:
         """A view whose parts may be of different moments: what one who waits looks at comes in one answer."""
         start_s = monotonic_s()
-        ((now_ms, notice, *seen),) = link.rows(self.reading["glance"], PostgresView.asked(self.starts))
+        ((notice, *seen, now_ms),) = link.rows(self.reading["glance"], PostgresView.asked(self.starts))
         view = self._view(link, self._told(now_ms), notice)
         view.see(seen, monotonic_s() - start_s)
         return view

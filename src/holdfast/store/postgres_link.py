@@ -132,8 +132,8 @@ class OwnLink(PsycopgLink):
     def commit(self) -> None:
         """Commit, with what was kept, all at once."""
         kept, self._later, self._blind = self._later, [], False
-        if self._alone and len(kept) == 2:
-            self._alone = False
+        alone, self._alone = self._alone, False
+        if alone and len(kept) == 2:
             self._cursor.execute(*kept[1], prepare=True)
             return
         told = [self._writer.mogrify(sql, values) if values else sql for sql, values in kept]

@@ -31,7 +31,6 @@ _STATES = {
     State.FAILED: "place = 6 AND ended = 'FAILED'",
     State.CANCELLED: "place = 6 AND ended = 'CANCELLED'",
 }
-# What `moments` walks along.
 _RUNNING: set[Place | State | None] = {Place.RUNNING, State.RUNNING}
 
 

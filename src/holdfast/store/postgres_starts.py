@@ -86,9 +86,14 @@ class Walks:
         self.began = tuple(starts.of(sort) for sort in WALKS)
         self._start_s = monotonic_s()
 
+    @property
+    def took_s(self) -> float:
+        """How long they have taken until now."""
+        return monotonic_s() - self._start_s
+
     def ended(self, found: Sequence[int | None], now_ms: int) -> None:
         """They have found these."""
-        took_s = monotonic_s() - self._start_s
+        took_s = self.took_s
         for sort, began, at in zip(WALKS, self.began, found, strict=True):
             # Where there is nothing, what comes later comes after now; but leases end long after that.
             after = None if sort is Place.RUNNING else now_ms

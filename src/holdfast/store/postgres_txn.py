@@ -24,14 +24,14 @@ from .contract import ClaimQuery, CountKey, Moments, Turn
 from .form import encode
 from .postgres_claim import Taker
 from .postgres_ends import PostgresEnds
-from .postgres_link import Link
+from .postgres_link import Link, Seeing
 from .postgres_locks import Locks
 from .postgres_logs import PostgresLogs
 from .postgres_reads import moments_of
 from .postgres_rows import alike, columns, is_new
 from .postgres_rows import bodies as as_arrays
 from .postgres_sql import lock_number, numbers, raws, texts
-from .postgres_starts import Walks
+from .postgres_starts import SLOW_S, Walks
 from .turns import Pair
 
 # How many domains are remembered to have a record, and so are locked exclusively at once.
@@ -135,9 +135,13 @@ class PostgresTxn(PostgresEnds, PostgresLogs):
     def foresee(self, walks: Walks, seen: Sequence[Any]) -> None:
         """What `_look_ahead` would ask for was told as the batch began."""
         *row, names, contents = seen
-        walks.ended(row, self.now_ms)
-        self._moments = moments_of(row)
         self._pauses_are(names, contents)
+        if walks.took_s < SLOW_S:
+            walks.ended(row, self.now_ms)
+            self._moments = moments_of(row)
+        else:
+            # It may have waited for its turn before it walked: the walks are timed alone.
+            self._moments = super().moments()
 
     def _pauses_are(self, names: Sequence[str], contents: Sequence[bytes]) -> None:
         self._locks.had(self._lock("records", PAUSE))
@@ -351,5 +355,7 @@ class PostgresTxn(PostgresEnds, PostgresLogs):
     def leave_mark(self) -> None:
         """Leave a mark, if anything was written, by which it can be seen whether this was committed."""
         self._tell_born()
+        if self._over is not None:
+            raise Seeing("ends that were not counted")
         if self.wrote and not self.mark:
             self.link.later(self.sql["mark"], self._marked())

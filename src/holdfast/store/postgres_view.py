@@ -36,13 +36,13 @@ class PostgresView(PostgresReads):
         """When something becomes true by itself; what is asked for after that comes along."""
         if self._moments is None:
             start_s = monotonic_s()
-            ((_, _, *seen),) = self.link.rows(self.sql["glance"], self.asked(self.starts))
+            ((_, *seen, _),) = self.link.rows(self.sql["glance"], self.asked(self.starts))
             self.see(seen, monotonic_s() - start_s)
         assert self._moments is not None
         return self._moments
 
     def see(self, seen: Sequence[Any], took_s: float) -> None:
-        """This is what a glance showed, after the time and the notice."""
+        """This is what a glance showed, between the notice and the time."""
         *row, kinds, names, values, tenants, tasks = seen
         # Which of slow walks should begin further on is not known: those are timed alone.
         self._moments = moments_of(row) if took_s < SLOW_S else super().moments()

@@ -30,10 +30,15 @@ class Time:
             return now_ms
         heard = self._heard
         try:
-            heard = self._heard = (ask(), monotonic_s())
+            now_ms = ask()
+            if self._heard is heard:
+                # Else who asked has noted it, and knows better when it was.
+                self.heard(now_ms)
+            heard = self._heard
         except Unavailable:
             if heard is None:
                 raise
+        assert heard is not None
         return _since(heard)
 
     def reckoned(self) -> int | None:

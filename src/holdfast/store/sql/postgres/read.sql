@@ -127,13 +127,12 @@ SELECT
      WHERE expires_at > 0 AND place NOT IN (4, 6) AND expires_at >= %(expiring)s ORDER BY expires_at LIMIT 1) AS expiring,
     (SELECT due_ms FROM {schema}.domains WHERE due_ms > 0 AND due_ms >= %(domains)s ORDER BY due_ms LIMIT 1) AS domains
 
--- What one who waits looks at before he claims: the time and the notice, the moments, some kinds of records, and the
--- first pairs of tenant and task that have READY jobs.
+-- What one who waits looks at before he claims: the notice, the moments, some kinds of records, the first pairs of
+-- tenant and task that have READY jobs, and the time, which is told after all that.
 -- name: glance
 SELECT
-    (extract(epoch FROM clock_timestamp()) * 1000)::bigint,
-    (SELECT value FROM {schema}.records WHERE kind = '' AND name = ''),
-    moments.*, small.*, ready.*
+    (SELECT value FROM {schema}.records WHERE kind = '' AND name = ''), moments.*, small.*, ready.*,
+    (extract(epoch FROM clock_timestamp()) * 1000)::bigint
 FROM ({moments}) AS moments CROSS JOIN (
     SELECT array_agg(kind), array_agg(name), array_agg(value)
     FROM {schema}.records WHERE kind = ANY(%(kinds)s::text[])
