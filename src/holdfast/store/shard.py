@@ -96,9 +96,9 @@ class Shard:
             self._opened().notify(ends=ends)
 
     def heed(self, *, ends: bool) -> None:
-        """Passed on, while it is up; until it is told it hears all."""
-        if self.is_up:
-            heed(self._opened(), ends=ends)
+        """Passed on, if it is open; one that is opened later hears all until it is told again."""
+        if self._store is not None:
+            heed(self._store, ends=ends)
 
     def interrupt(self) -> None:
         """Wake its own `wait`."""
