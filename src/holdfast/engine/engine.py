@@ -87,21 +87,22 @@ class Engine:
 
     def _runner(self, commands: Sequence[c.Command], adds: Sequence[c.Add] | None) -> Run[Done]:
         """What runs a batch: a store may have a quicker way for its sort."""
-        quick: Run[Done] | None = None
-        if any(isinstance(command, c.Claim | c.Upkeep) for command in commands):
-            quick = quick_run_of(self.store, CLAIMS)
-        elif self.ids.held is not None and (sort := self._blind_sort(commands, adds)):
-            quick = quick_run_of(self.store, sort)
-        return quick or self.store.run
+        claims = any(isinstance(command, c.Claim | c.Upkeep) for command in commands)
+        sort = CLAIMS if claims else ENDS if adds is None else ADDS
+        quick: Run[Done] | None = quick_run_of(self.store, sort)
+        if quick is None or not (claims or self._is_blind(commands, adds)):
+            return self.store.run
+        return quick
 
-    def _blind_sort(self, commands: Sequence[c.Command], adds: Sequence[c.Add] | None) -> str:
-        """Which of those that read nothing a batch is; "": it reads."""
+    def _is_blind(self, commands: Sequence[c.Command], adds: Sequence[c.Add] | None) -> bool:
+        """Whether a batch most likely reads nothing."""
+        if self.ids.held is None:
+            return False
         if adds is not None:
-            added = sum(command.count for command in adds)
-            return ADDS if self.ids.reaches(added, self.store.now_ms()) else ""
+            return self.ids.reaches(sum(command.count for command in adds), self.store.now_ms())
         # One that finds its retention out of date looks it up, and so is done again.
         known = self._retention_wanted is None and bool(self._retention_ms)
-        return ENDS if known and len(plain_ends(commands)) == len(commands) else ""
+        return known and len(plain_ends(commands)) == len(commands)
 
     def _numbered(self, run: Callable[[], T]) -> T:
         """Run a transaction, again where it needs a number that is not lent in it."""
