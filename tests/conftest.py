@@ -9,6 +9,8 @@ import pytest
 from hypothesis import settings
 from hypothesis.configuration import set_hypothesis_home_dir
 
+from holdfast.core import limits
+from holdfast.engine import chores, claims, limiting, upkeep
 from tests.leftovers import Leftovers
 from tests.redis_servers import ClusterServers, RedisServer, cluster_or_skip, redis_or_skip
 from tests.servers import PostgresServer, Schemas, postgres_or_skip
@@ -92,3 +94,13 @@ def redis_cluster() -> Iterator[ClusterServers]:
         yield servers
     finally:
         servers.close()
+
+
+@pytest.fixture
+def small_bites(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is done at once ends after two or three, so that much is left for later."""
+    for module in (chores, limiting, upkeep):
+        monkeypatch.setattr(module, "UPKEEP_JOBS", 2)
+    for module in (limits, limiting):
+        monkeypatch.setattr(module, "ALLOWANCE", 2)
+    monkeypatch.setattr(claims, "CLAIM_BYTES", 6)

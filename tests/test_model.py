@@ -7,8 +7,6 @@ import pytest
 from hypothesis import HealthCheck, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from holdfast.core import limits
-from holdfast.engine import chores, claims, limiting, upkeep
 from holdfast.store.clock import Clock
 from holdfast.store.memory import MemoryStore
 from holdfast.store.postgres import PostgresStore
@@ -115,16 +113,6 @@ def run(model: type[Model], histories: int, *, piece: int | None = None) -> None
             suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
         ),
     )
-
-
-@pytest.fixture
-def small_bites(monkeypatch):
-    """What is done at once ends after two or three, so that much is left for later."""
-    for module in (chores, limiting, upkeep):
-        monkeypatch.setattr(module, "UPKEEP_JOBS", 2)
-    for module in (limits, limiting):
-        monkeypatch.setattr(module, "ALLOWANCE", 2)
-    monkeypatch.setattr(claims, "CLAIM_BYTES", 6)
 
 
 @pytest.mark.timeout(600)

@@ -93,13 +93,13 @@ def test_a_schema_of_the_version_before_is_refused_until_it_is_migrated(postgres
             old.migrate()
     with postgres.connect() as connection:
         (old_id,) = connection.execute("SELECT before.add('work', '{\"n\": 1}')").fetchone()
-    with pytest.raises(
-        holdfast.StoreError, match=r"version 3, and this Holdfast needs 5: .* holdfast migrate"
-    ):
+    last = len(known("before"))
+    refused = rf"version 3, and this Holdfast needs {last}: .* holdfast migrate"
+    with pytest.raises(holdfast.StoreError, match=refused):
         holdfast.connect(url).counts()
 
     with closing(PostgresStore(url)) as store:
-        assert store.migrate() == [4, 5]
+        assert store.migrate() == [*range(4, last + 1)]
 
     with holdfast.connect(url) as queue:
         new = queue.add("work", {"n": 2})

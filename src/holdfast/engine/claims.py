@@ -64,7 +64,8 @@ def _round(
         owner = batch.ids.owner()
     last_runs.update((job.id, job.started_at) for job in jobs)
     if query.owner == owner and _start_plainly(batch, command, query, jobs, started):
-        return len(jobs)
+        # Where a store has found fewer than were asked for, there are no more.
+        return len(jobs) if len(jobs) == query.limit else 0
     for job in jobs:
         batch.bring_claimed(job, leased(job, query))
     full = _start(batch, command, owner, jobs, started)
@@ -79,19 +80,25 @@ def _round(
 
 
 def _query(batch: Batch, command: c.Claim, owner: int, limit: int, started: list[Job]) -> ClaimQuery:
+    passing = tuple((tenant, task) for tenant, task, domain in batch.pauses() if domain is None)
+    query = query_of(command, owner=owner, now_ms=batch.now_ms)
+    return query._replace(limit=limit, passing=passing, picks=picks_left(command.picks, started))
+
+
+def query_of(command: c.Claim, *, owner: int, now_ms: int) -> ClaimQuery:
+    """What a claim first asks a store for, where nothing is paused."""
     return ClaimQuery(
         owner=owner,
-        now_ms=batch.now_ms,
-        limit=limit,
-        lease_until=batch.now_ms + command.lease_ms if command.lease_ms else 0,
+        now_ms=now_ms,
+        limit=min(command.limit, CLAIM_JOBS),
+        lease_until=now_ms + command.lease_ms if command.lease_ms else 0,
         tenant=command.tenant,
         tasks=command.tasks,
         glob=command.glob,
         priority=command.priority,
         mock=command.mock,
-        passing=tuple((tenant, task) for tenant, task, domain in batch.pauses() if domain is None),
         tenants=command.tenants,
-        picks=picks_left(command.picks, started),
+        picks=command.picks,
     )
 
 

@@ -27,7 +27,6 @@ from .done import Done
 from .engine import Engine
 from .inbox import Inbox
 from .look import find_ended
-from .prospects import prospects
 from .sidelanes import SideLanes, is_free, load_of
 from .ticket import Ticket, deliver
 from .watcher import Watcher
@@ -224,7 +223,8 @@ class Committer(Asking):
         self._claims = [ticket for ticket in self._claims if not ticket.abandoned]
         # What is just being added is claimed in the same commit.
         brings = any(isinstance(ticket.command, BRINGING) for ticket in writes)
-        if self._claims and (brings or self._is_promising(busy=bool(writes))):
+        seeks = not writes and self._can_seek()
+        if self._claims and (brings or seeks or self._is_promising(busy=bool(writes))):
             # First come, first served: those who have waited longest are asked first.
             writes = [*self._claims, *writes]
             self._claims = []
@@ -232,7 +232,7 @@ class Committer(Asking):
         self._look = self._rung = False
         ended: set[int] = set()
         if writes:
-            ended = self._commit(writes)
+            ended = self._commit(writes, seeks=seeks)
         known = {ticket.command.job_id for ticket in self._awaits if isinstance(ticket.command, c.Await)}
         if awaits or (self._awaits and (looked or ended & known)):
             self._awaits += awaits
@@ -241,6 +241,12 @@ class Committer(Asking):
         if looked:
             self._tell()
         self._watcher.watch(bool(self._claims or self._awaits or self._listeners))
+
+    def _can_seek(self) -> bool:
+        """Whether there is one who waits, was woken, and can look and claim at once."""
+        if len(self._claims) != 1 or self._look or not self._rung or self._is_due():
+            return False
+        return self.engine.seeker(self._claims[0].command) is not None
 
     def _is_promising(self, *, busy: bool) -> bool:
         """Whether those who wait for a job may find one, or something is due that brings one.
@@ -253,19 +259,14 @@ class Committer(Asking):
             return self._look or due
         if not (busy or self._look or due):
             try:
-                wanted, site = [ticket.command for ticket in self._claims], self.engine.site
-                found = self.engine.peek(lambda txn: prospects(txn, wanted, site))
+                found = self.engine.hopes([ticket.command for ticket in self._claims])
             except Exception:
                 # Whoever writes meets the same, and has somebody to tell.
                 return True
-            if not found.rest and found.rest_ms is not None:
-                self.engine.next_upkeep_ms = min(self.engine.next_upkeep_ms, found.rest_ms)
             if not found.any:
                 self._next_ms = found.next_ms or self.engine.next_upkeep_ms
                 self._said_ms = self.engine.store.now_ms()
-                return False
-            if not found.rest:
-                return True
+            return found.any
         # What has no moment of its own may have changed too.
         self.engine.next_upkeep_ms = 0
         return True
@@ -278,10 +279,10 @@ class Committer(Asking):
         is_past = now_ms >= min(self._next_ms, self.engine.next_upkeep_ms)
         return is_past or now_ms < self._said_ms - CLOCK_SLACK_MS
 
-    def _commit(self, tickets: list[Ticket]) -> set[int]:
-        started_s = monotonic_s()
+    def _commit(self, tickets: list[Ticket], *, seeks: bool = False) -> set[int]:
+        started_s, run = monotonic_s(), self.engine.seek if seeks else self.engine.execute
         try:
-            done = self.engine.execute([ticket.command for ticket in tickets])
+            done = run([ticket.command for ticket in tickets])
         except Exception as error:
             return self._commit_failed(tickets, error)
         self._inbox.committed(len(tickets), monotonic_s() - started_s)

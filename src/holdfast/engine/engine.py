@@ -7,32 +7,46 @@ upkeep has let what is due be so.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from time import sleep
 from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
-from ..core import checks, rules
+from ..core import checks
 from ..core import commands as c
 from ..core.bounds import DEFAULT_RETENTION_MS
-from ..core.errors import BadInput, Conflict, HoldfastError, Moved, Stopped
-from ..core.job import Job, Place
+from ..core.errors import BadInput, Moved, Stopped
 from ..core.moving import check_open
-from ..core.slots import slot_for
 from ..store.clock import monotonic_s
 from ..store.contract import ReadTxn, Store, Txn
-from ..store.gifts import ADDS, CLAIMS, ENDS, Run, has_told, lender_of, lends_apart, peek, quick_run_of
+from ..store.gifts import (
+    ADDS,
+    CLAIMS,
+    ENDS,
+    Run,
+    Sought,
+    has_told,
+    lender_of,
+    lends_apart,
+    peek,
+    quick_run_of,
+    seek_run_of,
+    sight_of,
+)
 from . import upkeep
 from .batch import Batch
-from .claims import claim
+from .claims import claim, query_of
+from .deciding import decided
 from .done import Done
-from .ending import end, plain_ends
+from .ending import plain_ends
+from .fresh import insert_fresh
 from .plain import add_plain, plain
+from .prospects import Prospects, prospects
 from .records import SETTING
 from .site import ALONE, Site
 from .sysid import IdMaker, IdSource, OutOfNumbers
-from .verbs import VERBS, Ref
+from .verbs import Ref
 
 T = TypeVar("T")
 RETENTION = "retention_ms"
@@ -65,6 +79,9 @@ class Engine:
 
     def execute(self, commands: Sequence[c.Command]) -> Done:
         """Run commands as one transaction; what a command raised is its reply."""
+        return self._execute(commands, None)
+
+    def _execute(self, commands: Sequence[c.Command], by: Run[Done] | None) -> Done:
         attempts = 0
         maker: IdMaker | None = None
 
@@ -75,11 +92,13 @@ class Engine:
             maker = self.ids.begin(txn, self.site.slots)
             if adds is not None:
                 return _telling(txn, _add_plain(txn, maker, adds))
+            if (sight := sight_of(txn)) is not None and not (found := self._hoped(sight, commands)).any:
+                return self._hopeless(found, txn.now_ms)
             # What a holder says it has is believed once: a swap refuses it if it is not so.
             return _telling(txn, self._transact(txn, maker, commands, trust=attempts == 1))
 
         adds = plain(commands) if self._retention_wanted is None else None
-        runner = self._runner(commands, adds)
+        runner = by or self._runner(commands, adds)
         done = self._numbered(lambda: self._run(fn, runner))
         assert maker is not None
         self._committed(done, maker)
@@ -104,6 +123,43 @@ class Engine:
         known = self._retention_wanted is None and bool(self._retention_ms)
         return known and len(plain_ends(commands)) == len(commands)
 
+    def seeker(self, command: c.Command) -> Run[Done] | None:
+        """What runs the claim of one who waits, and was woken, so that it needs no look before.
+
+        None: the store has no such way, or not for this one.
+        """
+        if not isinstance(command, c.Claim) or not (owner := command.owner or self.ids.number):
+            return None
+        if command.glob or command.priority is not None or command.mock or command.picks:
+            return None
+        return seek_run_of(
+            self.store, Sought(query_of(command, owner=owner, now_ms=0), command.lease_ms or 0)
+        )
+
+    def seek(self, commands: Sequence[c.Command]) -> Done:
+        """Run a claim by its `seeker`; where there is nothing for it, it ends as a look does."""
+        (command,) = commands
+        return self._execute(commands, self.seeker(command))
+
+    def hopes(self, commands: Sequence[c.Command]) -> Prospects:
+        """What there is for claims that wait, by a look beside whoever writes."""
+        return self.peek(lambda txn: self._hoped(txn, commands))
+
+    def _hoped(self, txn: ReadTxn, commands: Sequence[c.Command]) -> Prospects:
+        found = prospects(txn, commands, self.site)
+        if found.rest:
+            self.next_upkeep_ms = 0
+        elif found.rest_ms is not None:
+            self.next_upkeep_ms = min(self.next_upkeep_ms, found.rest_ms)
+        return found
+
+    def _hopeless(self, found: Prospects, now_ms: int) -> Done:
+        """What becomes of a claim for which there is nothing."""
+        done = Done()
+        done.replies = [[]]
+        done.now_ms, done.next_ms = now_ms, found.next_ms or self.next_upkeep_ms
+        return done
+
     def _numbered(self, run: Callable[[], T]) -> T:
         """Run a transaction, again where it needs a number that is not lent in it."""
         while True:
@@ -119,7 +175,7 @@ class Engine:
             check_open(txn.notice(), writes=True)
             maker = self.ids.begin(txn, self.site.slots)
             if isinstance(command, c.Add):
-                reply: Any = _insert_fresh(txn, maker, command, self.site)
+                reply: Any = insert_fresh(txn, maker, command, self.site)
             else:
                 reply = self._transact(txn, maker, [command], trust=False).replies[0]
             if maker.held != self.ids.held:
@@ -200,7 +256,7 @@ class Engine:
             retention()
         if added := sum(command.count for command in commands if isinstance(command, c.Add)):
             maker.expect(added)
-        replies = _decided(batch, commands, trust=trust)
+        replies = decided(batch, commands, trust=trust)
         claims = any(isinstance(command, c.Claim | c.Upkeep) for command in commands)
         if claims:
             # After the commands: who answers in time is not late because others claim.
@@ -319,54 +375,6 @@ def check(command: c.Command) -> None:
         checks.check_command(command)
 
 
-def _preload(batch: Batch, commands: Iterable[c.Command], *, trust: bool) -> None:
-    """Load what the batch touches in one read."""
-    wanted: set[int] = set()
-    for command in commands:
-        if (
-            isinstance(command, c.Answer)
-            and trust
-            and command.held is not None
-            and not command.held.parent_id
-        ):
-            batch.bring(command.held)
-        elif isinstance(command, c.Add):
-            wanted |= {new.parent_id for new in command.jobs if new.parent_id}
-        elif hold := getattr(command, "hold", None):
-            wanted.add(hold.job_id)
-        elif job_id := getattr(command, "job_id", 0):
-            wanted.add(job_id)
-    if wanted:
-        batch.load(wanted)
-
-
-def _decided(batch: Batch, commands: Sequence[c.Command], *, trust: bool) -> dict[int, Any]:
-    """The replies of the verbs, by where they stand in the batch."""
-    ends = plain_ends(commands) if trust else {}
-    rest = {at: command for at, command in enumerate(commands) if at not in ends}
-    _preload(batch, rest.values(), trust=trust)
-    replies: dict[int, Any] = {at: end(batch, answer) for at, answer in ends.items()}
-    for at, command in rest.items():
-        if type(command) in VERBS:
-            replies[at] = _decide(batch, command, trust)
-    return replies
-
-
-def _decide(batch: Batch, command: c.Command, trust: bool) -> Any:
-    try:
-        reply = VERBS[type(command)](batch, command)
-    except Conflict:
-        raise
-    except HoldfastError as error:
-        if trust and isinstance(command, c.Answer):
-            # It may have been refused for what is no longer so.
-            raise Conflict("look again") from None
-        batch.drop()
-        return error
-    batch.keep()
-    return reply
-
-
 def _settled(batch: Batch) -> None:
     batch.flush()
     if batch.domains:
@@ -377,24 +385,3 @@ def _settled(batch: Batch) -> None:
 
 def _reply(batch: Batch, reply: Any) -> Any:
     return batch.final(reply.job_id) if isinstance(reply, Ref) else reply
-
-
-def _insert_fresh(txn: Txn, maker: IdMaker, command: c.Add, site: Site) -> list[int]:
-    """Insert only: SCHEDULED and due, in no count; promotion does the rest, so nobody is held up."""
-    rows = []
-    for new in command.every():
-        if new.unique is not None or new.parent_id:
-            what = "unique" if new.unique is not None else "parent"
-            raise BadInput(what, "given", needed="absent inside your own transaction (connection=)")
-        slot = slot_for(new)
-        if slot is not None and not site.has(slot):
-            raise BadInput("domain", new.domain, needed="one of the shard that your connection leads to")
-        job = rules.create(new, job_id=new.id or maker.make(slot=slot), now_ms=txn.now_ms)
-        rows.append((_scheduled(job), new.data))
-    if txn.insert(rows):
-        raise Conflict("an id was taken")
-    return [job.id for job, _ in rows]
-
-
-def _scheduled(job: Job) -> Job:
-    return replace(job, place=Place.SCHEDULED, rank=job.run_at, fresh=True)

@@ -23,7 +23,17 @@ from ..core.errors import HoldfastError, Moved
 from ..core.moving import Notice, Standing, read_notice
 from ..store.clock import monotonic_s
 from ..store.contract import ReadTxn, Store, Txn
-from ..store.gifts import Run, heed, lanes_of, lender_of, lends_apart, peek, quick_run_of
+from ..store.gifts import (
+    Run,
+    Sought,
+    heed,
+    lanes_of,
+    lender_of,
+    lends_apart,
+    peek,
+    quick_run_of,
+    seek_run_of,
+)
 from ..store.sharded import ShardedStore
 
 T = TypeVar("T")
@@ -131,6 +141,12 @@ class Following:
     def peek(self, fn: Callable[[ReadTxn], T]) -> T:
         """A look for a hint."""
         return self._follow(lambda store: peek(store, fn))
+
+    def seek(self, sought: Sought) -> Run[Any] | None:
+        """What runs a claim without a look before it, where there is such."""
+        if seek_run_of(self._store, sought) is None:
+            return None
+        return lambda fn: self._follow(lambda store: (seek_run_of(store, sought) or store.run)(fn))
 
     @property
     def lend(self) -> Callable[[Any], Awaitable[Any]] | None:

@@ -65,6 +65,12 @@ class IdSource:
         self._last = 0
         self._lock = threading.Lock()
 
+    @property
+    def number(self) -> int:
+        """The number that this process had last; 0: none yet."""
+        held = self.held
+        return held.number if held else 0
+
     def begin(self, txn: Txn, slots: range = SLOTS) -> "IdMaker":
         """The maker of ids for one transaction, whose jobs live in these slots unless told otherwise."""
         return IdMaker(self, txn, slots)

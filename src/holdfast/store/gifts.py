@@ -5,6 +5,8 @@ quick            what runs batches of a sort quicker: those that only add plain 
                  plainly, that claim; it may find that one is of another sort, and is no quicker then
 run_carefully    a `run` for a batch that is done again: what is mostly so is looked up this time
 peek             a `read` that may show things of different moments: enough for a hint
+seek             what runs the claim of one who waits for jobs, and was woken: its batch has a `sight`, what a
+                 `peek` would show, and perhaps has taken already what is sought
 lends_apart      whether numbers are to be taken before a caller's transaction is joined
 lend             makes a connection of asyncio's kind one that can be borrowed
 tell             of a batch: its commit tells those who wait, and `notify` need not
@@ -14,14 +16,25 @@ ready_pairs      of a view: which tenants' tasks have READY jobs, mocked ones to
 """
 
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
-from .contract import ReadTxn, Store, Txn
+from .contract import ClaimQuery, ReadTxn, Store, Txn
 
 T = TypeVar("T")
 Run = Callable[[Callable[[Txn], T]], T]
 # Sorts of batches.
 ADDS, ENDS, CLAIMS = "adds", "ends", "claims"
+
+
+class Sought(NamedTuple):
+    """What one who waits asks for: for how long, from a moment that is not known yet."""
+
+    query: ClaimQuery
+    lease_ms: int
+
+    def at(self, now_ms: int) -> ClaimQuery:
+        """The claim as it is at a moment."""
+        return self.query._replace(now_ms=now_ms, lease_until=now_ms + self.lease_ms if self.lease_ms else 0)
 
 
 def lanes_of(store: Store) -> int:
@@ -45,6 +58,17 @@ def peek(store: Store, fn: Callable[[ReadTxn], T]) -> T:
     """Look for a hint."""
     look: Callable[[Callable[[ReadTxn], T]], T] = getattr(store, "peek", store.read)
     return look(fn)
+
+
+def seek_run_of(store: Store, sought: Sought) -> Run[T] | None:
+    """What runs a claim without a look before it."""
+    seek = getattr(store, "seek", None)
+    return None if seek is None else cast("Run[T] | None", seek(sought))
+
+
+def sight_of(txn: Txn) -> ReadTxn | None:
+    """What one who seeks sees as his batch begins."""
+    return cast("ReadTxn | None", getattr(txn, "sight", None))
 
 
 def lends_apart(store: Store) -> bool:

@@ -21,7 +21,7 @@ from ..core.bounds import MINUTE_MS
 from ..core.errors import Conflict, Contended, HoldfastError, StoreError, Unsettled
 from .clock import Clock, monotonic_s
 from .contract import ReadTxn, Txn
-from .gifts import CLAIMS, Run
+from .gifts import CLAIMS, Run, Sought
 from .postgres_begin import Beginnings
 from .postgres_counts import fold
 from .postgres_faults import Lost, Pooled, faults, is_lost
@@ -113,22 +113,37 @@ class PostgresStore:
         the server said last; if it reads all the same it is done again by `run`. One that claims is told with
         the time what each of them looks at first.
         """
-        how = {"claims": True} if sort == CLAIMS else {"blind": True}
-        return lambda fn: self._run(fn, **how)
+        return lambda fn: self._run(fn, claims=sort == CLAIMS, blind=sort != CLAIMS)
+
+    def seek(self, sought: Sought) -> Run[Any] | None:
+        """What runs the claim of one who was woken: what he sees and what he takes is one answer.
+
+        Not behind a pooler, nor where walks are slow, and so go by what they met before.
+        """
+        if self._pool.settings or self._begin.starts:
+            return None
+        return lambda fn: self._run(fn, sought=sought)
 
     def run_carefully(self, fn: Callable[[Txn], T]) -> T:
         """The same for a batch that is done again: what is mostly so is looked up before it is written."""
         return self._run(fn, first_try=1)
 
     def _run(
-        self, fn: Callable[[Txn], T], *, blind: bool = False, claims: bool = False, first_try: int = 0
+        self,
+        fn: Callable[[Txn], T],
+        *,
+        blind: bool = False,
+        claims: bool = False,
+        sought: Sought | None = None,
+        first_try: int = 0,
     ) -> T:
         wants: Wants = {}
         tries = count(first_try)
 
         def attempt() -> T:
-            first = next(tries) == 0
-            return self._attempt(fn, wants, careful=not first, blind=blind and first, claims=claims)
+            if next(tries) == 0:
+                return self._attempt(fn, wants, careful=False, blind=blind, claims=claims, sought=sought)
+            return self._attempt(fn, wants, careful=True, blind=False, claims=claims or sought is not None)
 
         result = self._patiently(attempt)
         if self._appended >= FOLD_ROWS:
@@ -157,10 +172,12 @@ class PostgresStore:
                 sleep(nap_s)
                 nap_s = min(nap_s * 2, LONGEST_NAP_S)
 
-    def _attempt(self, fn: Callable[[Txn], T], wants: Wants, *, blind: bool, **how: bool) -> T:
+    def _attempt(
+        self, fn: Callable[[Txn], T], wants: Wants, *, blind: bool, sought: Sought | None = None, **how: bool
+    ) -> T:
         with self._pool.link() as link:
             try:
-                txn = self._begin.batch(link, self._pool.settings, wants, blind=blind, **how)
+                txn = self._begin.batch(link, self._pool.settings, wants, blind=blind, sought=sought, **how)
                 result = fn(txn)
                 txn.leave_mark()
             except BaseException:

@@ -2,6 +2,7 @@
 
 batch     BEGIN, notice, time                  what it wanted the last time is locked before
 claiming  BEGIN, notice, what is looked at first, time
+seeking   the same for one who waits, with all that he looks at, and often with what he takes
 blind     nothing: all is sent with the commit, and the time is reckoned
 view      BEGIN of a snapshot, notice, time
 peek      one question, without a transaction
@@ -9,15 +10,17 @@ peek      one question, without a transaction
 
 from typing import Any
 
+from ..core import rank
 from ..core.kinds import PAUSE
 from ..core.limits import DomainKey
 from .clock import Clock, monotonic_s
+from .gifts import Sought
 from .postgres_link import Link, OwnLink
 from .postgres_locks import Locks, Wants
-from .postgres_sql import lock_number, statements
+from .postgres_sql import lock_number, statements, texts
 from .postgres_starts import Starts, Walks
 from .postgres_txn import PostgresTxn
-from .postgres_view import PostgresView
+from .postgres_view import FEW_PAIRS, KINDS, PostgresView
 from .server_time import Time
 
 # How long the server's clock is reckoned from what it last said.
@@ -39,9 +42,19 @@ class Beginnings:
         # Domains that have a record, as far as is known.
         self._limited: set[DomainKey] = set()
         self.starts = Starts()
+        # What was last sought, as it is asked for.
+        self._sought: dict[Sought, str] = {}
 
     def batch(
-        self, link: OwnLink, settings: str, wants: Wants, *, careful: bool, blind: bool, claims: bool
+        self,
+        link: OwnLink,
+        settings: str,
+        wants: Wants,
+        *,
+        careful: bool,
+        blind: bool,
+        claims: bool,
+        sought: Sought | None,
     ) -> PostgresTxn:
         """A batch that has what it waited for; only then is it told the time."""
         locks, begin = Locks(link, self.writing, wants), _BATCH + settings
@@ -49,6 +62,8 @@ class Beginnings:
             # Where the notice says otherwise the batch fails, and is done again by who reads it.
             link.begin_blindly(f'{begin}SELECT "{self._schema}".check_open()')
             return self._txn(link, locks, now_ms, None, careful=False, blind=True)
+        if sought is not None:
+            return self._seeking(link, locks, begin, sought, careful=careful)
         if claims and not wants:
             return self._claiming(link, locks, begin, careful=careful)
         if wants:
@@ -63,13 +78,56 @@ class Beginnings:
 
     def _claiming(self, link: Link, locks: Locks, begin: str, *, careful: bool) -> PostgresTxn:
         walks = Walks(self.starts)
-        numbers = ", ".join(map(str, (lock_number(self._schema, "records", PAUSE), *walks.began)))
-        row = link.script(f'{begin}SELECT * FROM "{self._schema}".begin_claim({numbers})')
+        row = link.script(f'{begin}SELECT * FROM "{self._schema}".begin_claim({self._walks(walks)})')
         assert row is not None
         notice, now_ms, *seen = row
         txn = self._txn(link, locks, self._told(now_ms), notice, careful=careful)
         txn.foresee(walks, seen)
         return txn
+
+    def _seeking(
+        self, link: OwnLink, locks: Locks, begin: str, sought: Sought, *, careful: bool
+    ) -> PostgresTxn:
+        walks, start_s = Walks(self.starts), monotonic_s()
+        given_ms = "NULL" if self._clock is None else self._clock()
+        row = link.script(f"{begin}{self._seek(link, walks, sought)}, {given_ms})")
+        assert row is not None
+        notice, now_ms, *seen = row
+        if self._clock is None:
+            self.time.heard(now_ms)
+        txn = self._txn(link, locks, now_ms, notice, careful=careful)
+        if seen[4] is not None:
+            txn.foresee(walks, seen[:6])
+        else:
+            # There was nothing for him, and so it has no locks.
+            txn.has_begun = False
+        txn.sight = self._view(link, now_ms, notice)
+        txn.sight.see([*seen[:4], *seen[6:11]], monotonic_s() - start_s)
+        txn.has_in_hand(sought.at(now_ms), seen[11:])
+        return txn
+
+    def _seek(self, link: OwnLink, walks: Walks, sought: Sought) -> str:
+        """How `seek` is called, but for the time: what does not change is written once."""
+        if (rest := self._sought.get(sought)) is None:
+            query = sought.query
+            tenants = query.tenants if query.tenant is None else (query.tenant,)
+            named = [None if names is None else texts(names) for names in (tenants, query.tasks)]
+            asked = (
+                texts(KINDS),
+                FEW_PAIRS + 1,
+                *named,
+                query.limit,
+                sought.lease_ms,
+                rank.lease(0),
+                query.owner,
+            )
+            rest = link.written("%s::text[], %s, %s::text[], %s::text[], %s, %s, %s, %s", asked)
+            self._sought = {sought: rest}
+        return f'SELECT * FROM "{self._schema}".seek({self._walks(walks)}, {rest}'
+
+    def _walks(self, walks: Walks) -> str:
+        """What every claim looks at first: what is paused, and the moments."""
+        return ", ".join(map(str, (lock_number(self._schema, "records", PAUSE), *walks.began)))
 
     def _txn(self, link: Link, locks: Locks, now_ms: int, notice: bytes | None, **how: Any) -> PostgresTxn:
         known: dict[str, Any] = {"schema": self._schema, "limited": self._limited, "notice": notice}

@@ -5,6 +5,7 @@ are merged by rank without a lock, and what of that is still free is taken; if o
 looked at. Only where there are very many pairs, or mocked jobs are wanted, are all READY jobs gone through.
 """
 
+from collections.abc import Sequence
 from itertools import repeat
 from typing import Any
 
@@ -167,7 +168,12 @@ class Taker:
             self._starts.ended((tenant, task), low, took_s, last.get((tenant, task)))
 
     def _taken(self, name: str, **values: Any) -> list[Job]:
-        ((answer, bodies, raws, *turns),) = self._link.rows(self._sql[name], self._values | values)
+        (row,) = self._link.rows(self._sql[name], self._values | values)
+        return self.told(row)
+
+    def told(self, row: Sequence[Any]) -> list[Job]:
+        """What was taken, as a claim answers it; in order."""
+        answer, bodies, raws, *turns = row
         if answer is None:
             return []
         found = _JOBS.decode(answer)

@@ -76,7 +76,9 @@ class PsycopgLink(Link):
         cursor = self._cursor.execute(sql, values or None)
         while not values and cursor.nextset():
             pass
-        return Answer(cursor.fetchall() if cursor.description else [], cursor.rowcount)
+        # Whether it has rows, by the answer itself: a cursor describes each column first.
+        has_rows = cursor.pgresult is not None and cursor.pgresult.nfields > 0
+        return Answer(cursor.fetchall() if has_rows else [], cursor.rowcount)
 
     @property
     def is_open(self) -> bool:
@@ -105,6 +107,10 @@ class OwnLink(PsycopgLink):
         self._writer = psycopg.ClientCursor(connection)
         self._later: list[tuple[str, Values]] = []
         self._blind = self._alone = False
+
+    def written(self, sql: str, values: Values) -> str:
+        """A statement as it is sent among others: with its values in it."""
+        return self._writer.mogrify(sql, values)
 
     def begin_blindly(self, sql: str) -> None:
         """Begin with the commit: until then nothing is asked, and who asks for anything gets `Seeing`."""
@@ -136,7 +142,7 @@ class OwnLink(PsycopgLink):
         if alone and len(kept) == 2:
             self._cursor.execute(*kept[1], prepare=True)
             return
-        told = [self._writer.mogrify(sql, values) if values else sql for sql, values in kept]
+        told = [self.written(sql, values) if values else sql for sql, values in kept]
         # Not to be prepared, nor counted as something that might be: no two are the same, and some are large.
         self._cursor.execute(";".join([*told, "COMMIT"]), prepare=False)
 

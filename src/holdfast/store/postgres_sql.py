@@ -7,7 +7,7 @@ an array by the largest number in it, and takes several times as long to write i
 
 import re
 from collections.abc import Iterable
-from functools import cache
+from functools import cache, lru_cache
 from hashlib import blake2b
 from importlib.resources import files
 
@@ -110,6 +110,8 @@ def channel(schema: str) -> str:
 SHARES = {"domain": 2048, "unique": 1024, "lane": 512, "tenant": 512, "record": 512}
 
 
+# The same few are asked for all the time.
+@lru_cache(maxsize=4096)
 def lock_number(schema: str, sort: str, *what: str | bytes) -> int:
     """The number of the advisory lock of something: 64 bits, those of a sort next to each other."""
     shares = SHARES.get(sort, 1)

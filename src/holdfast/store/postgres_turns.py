@@ -4,7 +4,6 @@
 """
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 
 from ..core.job import Job
 from . import turns
@@ -66,7 +65,7 @@ class PostgresTurns:
         served = turns.served(jobs, query, last)
         tenants, tasks = zip(*served.lanes, strict=True)
         values = (texts(tenants), texts(tasks), numbers(served.lanes.values()))
-        self._link.change(
+        self._link.later(
             self._sql["serve"], (*values, texts(served.tenants), numbers(served.tenants.values()))
         )
         if turns.is_sweep(last, now := last + len(served.lanes)):
@@ -87,8 +86,8 @@ class PostgresTurns:
 
         Who adds to some locks them, shared, all in order; who may have emptied one tries for its own.
         """
-        lanes = {pair: _lock(self._schema, "lane", *pair) for pair in pairs}
-        tenants = {pair: _lock(self._schema, "tenant", pair[0]) for pair in pairs}
+        lanes = {pair: lock_number(self._schema, "lane", *pair) for pair in pairs}
+        tenants = {pair: lock_number(self._schema, "tenant", pair[0]) for pair in pairs}
         filled = [pair for pair, change in pairs.items() if change > 0]
         return {
             "locks": numbers(sorted({lock[pair] for lock in (lanes, tenants) for pair in filled})),
@@ -101,8 +100,5 @@ class PostgresTurns:
 
     def locks(self, pair: turns.Pair) -> list[int]:
         """The locks of a lane and its tenant, in order."""
-        return sorted((_lock(self._schema, "lane", *pair), _lock(self._schema, "tenant", pair[0])))
-
-
-# The same few are asked for all the time.
-_lock = lru_cache(maxsize=4096)(lock_number)
+        lane, tenant = (self._schema, "lane", *pair), (self._schema, "tenant", pair[0])
+        return sorted((lock_number(*lane), lock_number(*tenant)))

@@ -32,6 +32,7 @@ from .postgres_rows import alike, columns, is_new
 from .postgres_rows import bodies as as_arrays
 from .postgres_sql import lock_number, numbers, raws, texts
 from .postgres_starts import SLOW_S, Walks
+from .postgres_view import PostgresView
 from .turns import Pair
 
 # How many domains are remembered to have a record, and so are locked exclusively at once.
@@ -69,6 +70,10 @@ class PostgresTxn(PostgresEnds, PostgresLogs):
         self._limited = limited
         self._careful = careful
         self._locks = locks
+        # What one who seeks sees, whether he has more than that; what he has in hand, for which claim.
+        self.sight: PostgresView | None = None
+        self.has_begun = True
+        self._in_hand: tuple[ClaimQuery, Sequence[Any]] | None = None
         # By which it is known afterwards whether this was committed; how many rows the counts have of it.
         self.mark = 0
         # What a domain remembers as its writer's time; 0: the clock is not the server's, and says nothing.
@@ -236,13 +241,21 @@ class PostgresTxn(PostgresEnds, PostgresLogs):
     def claim(self, query: ClaimQuery) -> list[Job]:
         """Lease the first jobs that match."""
         taker = Taker(self.link, self.sql, query, self.starts, self._beside)
-        if jobs := taker.take():
+        in_hand, self._in_hand = self._in_hand, None
+        if in_hand is not None and in_hand[0] != query:
+            raise Conflict("another claim than the one that was sought")
+        if jobs := taker.take() if in_hand is None else taker.told(in_hand[1]):
             self.wrote = True
             lease = rank.lease(query.lease_until)
             self.starts.put(Place.RUNNING, lease)
             self.turns.serve(jobs, query, taker.newest)
             self._claimed(jobs, lease)
         return jobs
+
+    def has_in_hand(self, query: ClaimQuery, row: Sequence[Any]) -> None:
+        """This was taken for a claim as the batch began, if anything was."""
+        if row[0] is not None:
+            self._in_hand = (query, row)
 
     # All else
 
@@ -357,5 +370,7 @@ class PostgresTxn(PostgresEnds, PostgresLogs):
         self._tell_born()
         if self._over is not None:
             raise Seeing("ends that were not counted")
+        if self._in_hand is not None or (self.wrote and not self.has_begun):
+            raise Conflict("another batch than the one that was sought")
         if self.wrote and not self.mark:
             self.link.later(self.sql["mark"], self._marked())

@@ -1,0 +1,33 @@
+"""Jobs that are added inside a caller's own transaction: fresh, and counted by whoever promotes them."""
+
+from msgspec.structs import replace
+
+from ..core import commands as c
+from ..core import rules
+from ..core.errors import BadInput, Conflict
+from ..core.job import Job, Place
+from ..core.slots import slot_for
+from ..store.contract import Txn
+from .site import Site
+from .sysid import IdMaker
+
+
+def insert_fresh(txn: Txn, maker: IdMaker, command: c.Add, site: Site) -> list[int]:
+    """Insert only: SCHEDULED and due, in no count; promotion does the rest, so nobody is held up."""
+    rows = []
+    for new in command.every():
+        if new.unique is not None or new.parent_id:
+            what = "unique" if new.unique is not None else "parent"
+            raise BadInput(what, "given", needed="absent inside your own transaction (connection=)")
+        slot = slot_for(new)
+        if slot is not None and not site.has(slot):
+            raise BadInput("domain", new.domain, needed="one of the shard that your connection leads to")
+        job = rules.create(new, job_id=new.id or maker.make(slot=slot), now_ms=txn.now_ms)
+        rows.append((_scheduled(job), new.data))
+    if txn.insert(rows):
+        raise Conflict("an id was taken")
+    return [job.id for job, _ in rows]
+
+
+def _scheduled(job: Job) -> Job:
+    return replace(job, place=Place.SCHEDULED, rank=job.run_at, fresh=True)

@@ -1,0 +1,210 @@
+"""One who waits for jobs and is woken looks and claims by one call; what he gets is what a claim gets."""
+
+import threading
+
+import msgspec
+import pytest
+
+import holdfast
+from holdfast.core import commands as c
+from holdfast.core.errors import Moved
+from holdfast.core.moving import Notice, Standing
+from holdfast.engine.engine import Engine
+from holdfast.store.clock import monotonic_s
+from holdfast.store.postgres_link import OwnLink, PsycopgLink
+from holdfast.store.postgres_txn import PostgresTxn
+from tests.test_model import run, served
+
+CLAIM = c.Claim(tenant="", limit=10, lease_ms=60_000)
+PATIENCE_S = 20.0
+
+
+@pytest.fixture
+def engine(queue):
+    """An engine that has a number of its own, as one who waits has."""
+    queue.add("first")
+    queue.next(["first"]).done()
+    return queue.line.committer.engine
+
+
+@pytest.fixture
+def messages(monkeypatch):
+    """What is asked of the server, and committed, by the thread that seeks."""
+    said: list[str] = []
+    ask, commit = PsycopgLink.ask, OwnLink.commit
+
+    def spy_ask(self, sql, values=()):
+        # Not who tells others.
+        if threading.current_thread().name != "holdfast-teller":
+            said.append("seek" if ".seek(" in sql else sql.split()[0])
+        return ask(self, sql, values)
+
+    def spy_commit(self):
+        said.append("COMMIT")
+        commit(self)
+
+    monkeypatch.setattr(PsycopgLink, "ask", spy_ask)
+    monkeypatch.setattr(OwnLink, "commit", spy_commit)
+    return said
+
+
+def seek(engine, command=CLAIM):
+    """What one who seeks gets: task and data of each."""
+    assert engine.seeker(command) is not None
+    (found,) = engine.seek([command]).replies
+    return [(one.job.task, one.data) for one in found]
+
+
+def test_what_is_there_comes_by_two_messages(queue, engine, messages):
+    queue.add_many([("work", n) for n in range(3)])
+    messages.clear()
+
+    assert seek(engine) == [("work", "0"), ("work", "1"), ("work", "2")]
+    assert messages == ["seek", "COMMIT"]
+    assert queue.counts()["work"] == {"RUNNING": 3}
+
+
+def test_where_there_is_nothing_no_more_is_asked(queue, engine, messages):
+    queue.add("other")
+    messages.clear()
+
+    assert seek(engine, c.Claim(tenant="", tasks=("work",), lease_ms=1_000)) == []
+    assert messages == ["seek", "COMMIT"]
+
+
+@pytest.mark.parametrize(
+    ("lease_ms", "limit", "expected"),
+    [(None, 1, ["0"]), (60_000, 2, ["0", "1"]), (60_000, 9, ["0", "1", "2"])],
+)
+def test_who_has_them_and_for_how_long(queue, engine, lease_ms, limit, expected):
+    queue.add_many([("work", n) for n in range(3)])
+    command = c.Claim(tenant="", limit=limit, lease_ms=lease_ms)
+    (found,) = engine.seek([command]).replies
+
+    assert [one.data for one in found] == expected
+    for one in found:
+        kept = queue.get(one.job.id)
+        assert kept == one.job
+        assert one.job.lease_until == (one.job.started_at + lease_ms if lease_ms else 0)
+        assert (one.job.owner, one.job.claim) == (engine.ids.number, 1)
+
+
+def test_large_data_and_bytes_come_along(queue, engine):
+    large, raw = "x" * 5_000, b"\0\1\2"
+    queue.add("work", large)
+    queue.add("work", raw)
+
+    assert seek(engine) == [("work", f'"{large}"'), ("work", raw)]
+
+
+def test_what_is_not_plain_goes_the_long_way(queue, engine):
+    """Limits hold, what is expired is not started, what is paused or due is seen first."""
+    queue.limit("d", concurrency=1)
+    for n in range(3):
+        queue.add("work", n, domain="d")
+    assert seek(engine) == [("work", "0")]
+    assert seek(engine) == []
+    queue.add("other")
+    queue.pause("other")
+    assert seek(engine) == []
+    queue.resume("other")
+    queue.add("third", delay=0.001)
+    threading.Event().wait(0.01)
+    assert sorted(seek(engine)) == [("other", "{}"), ("third", "{}")]
+
+
+def test_of_several_tasks_the_first_by_priority(queue, engine):
+    queue.add("a", 1, priority=100)
+    queue.add("b", 2, priority=900)
+
+    assert seek(engine, c.Claim(tenant="", limit=1, lease_ms=1_000)) == [("b", "2")]
+    assert seek(engine, c.Claim(tenant="", limit=1, lease_ms=1_000, tasks=("b",))) == []
+    assert seek(engine, c.Claim(tenant="", limit=1, lease_ms=1_000, tasks=("a",))) == [("a", "1")]
+
+
+def test_a_store_that_has_moved_gives_nothing(queue, engine):
+    queue.add("work")
+    notice = msgspec.json.encode(Notice(standing=Standing.MOVED, token="t", other="memory://"))
+    engine.store.run(lambda txn: txn.put_notice(notice))
+    with pytest.raises(Moved):
+        engine.seek([CLAIM])
+    engine.store.run(lambda txn: txn.put_notice(None))
+
+    assert seek(engine) == [("work", "{}")]
+
+
+def test_who_waits_is_woken_and_has_it_by_two_messages(queue, postgres_url, messages):
+    """In another process's stead: another queue, whose claim waits."""
+    got: list[int] = []
+
+    def wait() -> None:
+        with holdfast.connect(postgres_url, follow=False) as other:
+            other.add("mine")
+            job = other.next(["mine"])
+            assert job is not None
+            job.done()
+            waiting.set()
+            job = other.next(["work"], wait=PATIENCE_S)
+            assert job is not None
+            got.append(job.data)
+            woken.extend(messages)
+
+    waiting = threading.Event()
+    woken: list[str] = []
+    thread = threading.Thread(target=wait)
+    thread.start()
+    assert waiting.wait(PATIENCE_S)
+    until_s = monotonic_s() + PATIENCE_S
+    # Its first claim, which finds nothing, is over.
+    while messages.count("seek") == 0 and monotonic_s() < until_s:
+        messages.clear()
+        queue.add("unwanted")
+        threading.Event().wait(0.2)
+    messages.clear()
+    queue.add("work", 7)
+    thread.join(PATIENCE_S)
+
+    assert got == [7]
+    assert "seek" in woken
+    assert "WITH" not in woken
+
+
+@pytest.fixture
+def seekers(monkeypatch):
+    """Each claim that is alone in its batch seeks; where it has no hope the long way finds nothing either."""
+    execute, hopeless, found = Engine.execute, Engine._hopeless, []
+
+    def seeking(self, commands):
+        if len(commands) == 1 and self.seeker(commands[0]) is not None:
+            found.append(True)
+            done = self.seek(commands)
+            if found[-1]:
+                return done
+        return execute(self, commands)
+
+    def spy(self, prospects, now_ms):
+        found[-1] = False
+        return hopeless(self, prospects, now_ms)
+
+    monkeypatch.setattr(Engine, "execute", seeking)
+    monkeypatch.setattr(Engine, "_hopeless", spy)
+    return found
+
+
+def test_random_histories_are_what_they_are_by_the_long_way(postgres_schemas, seekers):
+    run(served(postgres_schemas), 15, piece=7)
+    assert any(seekers)
+    assert not all(seekers)
+
+
+def test_what_is_left_to_do_is_seen_by_who_only_looks(postgres_schemas, seekers, small_bites, monkeypatch):
+    """He may have no locks yet: then all is begun anew, as a batch that has them."""
+    leave_mark, anew = PostgresTxn.leave_mark, []
+
+    def spy(self):
+        anew.append(self.wrote and not self.has_begun)
+        leave_mark(self)
+
+    monkeypatch.setattr(PostgresTxn, "leave_mark", spy)
+    run(served(postgres_schemas), 15, piece=8)
+    assert any(anew)
