@@ -85,10 +85,10 @@ def test_it_shows_what_the_long_way_shows(monkeypatch: pytest.MonkeyPatch, reten
         taken.append(len(ends))
         return ends
 
-    monkeypatch.setattr("holdfast.engine.deciding.plain_ends", counted)
+    monkeypatch.setattr("holdfast.engine.engine.plain_ends", counted)
     short = history(retention_ms=retention_ms)
     assert sum(taken) >= 4
-    monkeypatch.setattr("holdfast.engine.deciding.plain_ends", lambda _: {})
+    monkeypatch.setattr("holdfast.engine.engine.plain_ends", lambda _: {})
     assert short == history(retention_ms=retention_ms)
 
 

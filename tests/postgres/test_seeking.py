@@ -11,12 +11,15 @@ from holdfast.core.errors import Moved
 from holdfast.core.moving import Notice, Standing
 from holdfast.engine.engine import Engine
 from holdfast.store.clock import monotonic_s
+from holdfast.store.contract import WaitingQuery
 from holdfast.store.postgres_link import OwnLink, PsycopgLink
 from holdfast.store.postgres_txn import PostgresTxn
 from tests.test_model import run, served
 
 CLAIM = c.Claim(tenant="", limit=10, lease_ms=60_000)
 PATIENCE_S = 20.0
+# What is asked of a connection that was just made.
+FIRST = ("pg_backend_pid", "server_version_num", "pg_class", ".version", "SET ")
 
 
 @pytest.fixture
@@ -34,8 +37,9 @@ def messages(monkeypatch):
     ask, commit = PsycopgLink.ask, OwnLink.commit
 
     def spy_ask(self, sql, values=()):
-        # Not who tells others.
-        if threading.current_thread().name != "holdfast-teller":
+        # Not who tells others, or hears from them; nor what is asked on a new connection.
+        ours = threading.current_thread().name in ("MainThread", "holdfast-committer")
+        if ours and not any(word in sql for word in FIRST):
             said.append("seek" if ".seek(" in sql else sql.split()[0])
         return ask(self, sql, values)
 
@@ -50,9 +54,15 @@ def messages(monkeypatch):
 
 def seek(engine, command=CLAIM):
     """What one who seeks gets: task and data of each."""
-    assert engine.seeker(command) is not None
-    (found,) = engine.seek([command]).replies
-    return [(one.job.task, one.data) for one in found]
+    return [(one.job.task, one.data) for one in sought(engine, command)]
+
+
+def sought(engine, command):
+    """What one who seeks gets."""
+    seeker = engine.seeker(command)
+    assert seeker is not None
+    (found,) = engine.execute_by([command], seeker).replies
+    return found
 
 
 def test_what_is_there_comes_by_two_messages(queue, engine, messages):
@@ -79,7 +89,7 @@ def test_where_there_is_nothing_no_more_is_asked(queue, engine, messages):
 def test_who_has_them_and_for_how_long(queue, engine, lease_ms, limit, expected):
     queue.add_many([("work", n) for n in range(3)])
     command = c.Claim(tenant="", limit=limit, lease_ms=lease_ms)
-    (found,) = engine.seek([command]).replies
+    found = sought(engine, command)
 
     assert [one.data for one in found] == expected
     for one in found:
@@ -127,7 +137,7 @@ def test_a_store_that_has_moved_gives_nothing(queue, engine):
     notice = msgspec.json.encode(Notice(standing=Standing.MOVED, token="t", other="memory://"))
     engine.store.run(lambda txn: txn.put_notice(notice))
     with pytest.raises(Moved):
-        engine.seek([CLAIM])
+        seek(engine)
     engine.store.run(lambda txn: txn.put_notice(None))
 
     assert seek(engine) == [("work", "{}")]
@@ -175,11 +185,15 @@ def seekers(monkeypatch):
     execute, hopeless, found = Engine.execute, Engine._hopeless, []
 
     def seeking(self, commands):
-        if len(commands) == 1 and self.seeker(commands[0]) is not None:
+        seeker = self.seeker(commands[0]) if len(commands) == 1 else None
+        next_upkeep_ms = self.next_upkeep_ms
+        if seeker is not None:
             found.append(True)
-            done = self.seek(commands)
+            done = self.execute_by(commands, seeker)
             if found[-1]:
                 return done
+            # The other side does not look before, and so has not heard of any.
+            self.next_upkeep_ms = next_upkeep_ms
         return execute(self, commands)
 
     def spy(self, prospects, now_ms):
@@ -199,12 +213,105 @@ def test_random_histories_are_what_they_are_by_the_long_way(postgres_schemas, se
 
 def test_what_is_left_to_do_is_seen_by_who_only_looks(postgres_schemas, seekers, small_bites, monkeypatch):
     """He may have no locks yet: then all is begun anew, as a batch that has them."""
-    leave_mark, anew = PostgresTxn.leave_mark, []
+    moments, anew = PostgresTxn.moments, []
 
     def spy(self):
-        anew.append(self.wrote and not self.has_begun)
-        leave_mark(self)
+        anew.append(not self.has_begun)
+        return moments(self)
 
-    monkeypatch.setattr(PostgresTxn, "leave_mark", spy)
+    monkeypatch.setattr(PostgresTxn, "moments", spy)
     run(served(postgres_schemas), 15, piece=8)
     assert any(anew)
+
+
+def test_a_permit_is_not_lost_to_a_job_that_upkeep_sees_running(queue, engine, postgres_url, monkeypatch):
+    """What fires meanwhile counts the domain anew, and must not find there what is only in hand."""
+    queue.add("work", 1, domain="d9")
+    with holdfast.connect(postgres_url, follow=False) as other:
+        # Of neither does the one who seeks know.
+        other.limit("d*", concurrency=1)
+        other.schedule("often", "work", every=1, domain="d9")
+    threading.Event().wait(1.1)
+    monkeypatch.setattr(engine, "next_upkeep_ms", 1 << 60)
+
+    assert seek(engine) == [("work", "1")]
+    queue.unschedule("often")
+
+
+def test_nor_to_a_chore_that_is_left(queue, engine, postgres_url, small_bites):
+    queue.limit("d*", concurrency=5)
+    for n in range(6):
+        queue.add("work", n, domain=f"d{n}")
+    running = queue.claim(["work"], limit=6)
+    queue.add("work", 9, domain="d5")
+    with holdfast.connect(postgres_url, follow=False) as other:
+        other.limit("d*", concurrency=1)
+
+    assert seek(engine) == []
+    for job in running:
+        job.done()
+    assert seek(engine) == [("work", "9")]
+
+
+def test_one_who_waits_goes_on_waiting_where_a_store_stands_still(queue, engine):
+    """It is only looked at, and so nobody is held up."""
+    notice = msgspec.json.encode(Notice(standing=Standing.STOPPED, token="t", other="memory://"))
+    engine.store.run(lambda txn: txn.put_notice(notice))
+    start_s = monotonic_s()
+    assert seek(engine) == []
+    assert monotonic_s() - start_s < PATIENCE_S
+    engine.store.run(lambda txn: txn.put_notice(None))
+
+
+def test_many_tasks_and_what_others_have(queue, engine, postgres_url, messages, connection):
+    """Where not all is seen at once he goes the long way; where others have it all he is told so at once."""
+    jobs = queue.add_many([("work", n) for n in range(2)])
+    schema = postgres_url.rpartition("schema=")[2]
+    connection.execute(f'SELECT id FROM "{schema}".jobs FOR UPDATE')
+    messages.clear()
+    assert seek(engine) == []
+    assert messages == ["seek", "COMMIT"]
+    connection.rollback()
+    queue.add_many([(f"a{n:02}", n) for n in range(20)])
+    messages.clear()
+
+    assert len(sought(engine, c.Claim(tenant="", tasks=("work",), limit=9, lease_ms=1_000))) == len(jobs)
+    assert messages[0] == "seek"
+    assert messages.count("COMMIT") == 1
+
+
+def test_a_lane_that_was_emptied_by_one_who_sought_rests_when_the_counts_are_folded(
+    queue, engine, schema, postgres
+):
+    """Until then it is marked as having jobs, and the next add finds it so."""
+
+    def ready():
+        rows = connection.execute(f'SELECT task FROM "{schema}".lanes WHERE ready ORDER BY task').fetchall()
+        tenants = connection.execute(f'SELECT tenant FROM "{schema}".tenants WHERE ready').fetchall()
+        return [task for (task,) in rows], [tenant for (tenant,) in tenants]
+
+    with postgres.connect() as connection:
+        queue.add("work")
+        queue.add("held", delay="1h")
+        assert seek(engine) == [("work", "{}")]
+        assert ready() == (["work"], [""])
+        queue.add("work")
+        assert seek(engine) == [("work", "{}")]
+        engine.store._fold()
+        assert ready() == ([], [])
+        queue.add("work")
+        assert ready() == (["work"], [""])
+        assert seek(engine) == [("work", "{}")]
+
+
+def test_no_more_than_a_few_lanes_are_left_so(queue, engine, schema, postgres):
+    for n in range(7):
+        queue.add(f"work-{n}")
+        assert seek(engine) == [(f"work-{n}", "{}")]
+    with postgres.connect() as connection:
+        (left,) = connection.execute(f'SELECT count(*) FROM "{schema}".lanes WHERE ready').fetchone()
+
+    assert left <= 4
+    assert engine.read(lambda txn: txn.waiting(WaitingQuery(limit=1))) == []
+    queue.add("work-9")
+    assert [one.task for one in engine.read(lambda txn: txn.waiting(WaitingQuery(limit=1)))] == ["work-9"]

@@ -218,4 +218,4 @@ def test_no_executor_has_more_ahead_than_so_many():
 
     assert space_of(pace, 1, [], {}).fits("1") == 1 + MOST_AHEAD
     assert all_of(pace, [space_of(pace, 1, [], {})] * 3).fits("1") == 3 * (1 + MOST_AHEAD)
-    assert space_of(pace, 1, [("1", 0.0)], {"1": 1_500}).fits("1") == 0
+    assert space_of(pace, 1, [("1", 0.0)], {"1": MOST_AHEAD}).fits("1") == 0

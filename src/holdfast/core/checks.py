@@ -1,6 +1,6 @@
 """Bad input is refused here, before anything is written, by an error that names the thing."""
 
-from functools import lru_cache
+from functools import cache, lru_cache
 from operator import attrgetter
 from typing import Any
 
@@ -120,8 +120,8 @@ def check_new(new: NewJob) -> None:
 
 def check_command(command: Command) -> None:
     """The parts of other commands that have limits."""
-    for field, check in _COMMAND_CHECKS:
-        if (value := getattr(command, field, None)) is not None:
+    for field, check in _parts(type(command)):
+        if (value := getattr(command, field)) is not None:
             check(field, value)
     if isinstance(command, Claim):
         check_whole("limit", command.limit, 1, bounds.CLAIM_JOBS)
@@ -152,6 +152,12 @@ def check_command(command: Command) -> None:
             value = getattr(command, field, None)
             if value is not None and value != "":
                 check(field, value)
+
+
+@cache
+def _parts(kind: type[Command]) -> tuple[tuple[str, Any], ...]:
+    """What is looked at in every command that has it, of those that a kind of command has."""
+    return tuple(part for part in _COMMAND_CHECKS if part[0] in kind.__struct_fields__)
 
 
 def check_lines(lines: tuple[str, ...]) -> None:

@@ -1,13 +1,14 @@
 """How commands are put in, by threads and by coroutines: what one lane of commits and several share."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from ..core import commands as c
+from ..core.errors import HoldfastError
 from ..store.clock import monotonic_s
 from .engine import Engine
-from .ticket import Ticket
+from .ticket import Ticket, deliver
 
 
 class Committing(Protocol):
@@ -19,6 +20,9 @@ class Committing(Protocol):
 
     def submit(self, ticket: Ticket) -> None:
         """Put a command in; its ticket will be answered."""
+
+    def submit_all(self, tickets: Sequence[Ticket]) -> None:
+        """Put in many; one that cannot be is answered so."""
 
     def ask(self, command: c.Command, *, wait_s: float = 0.0) -> Any:
         """Run a command and wait for its reply in this thread; what it raised is raised here."""
@@ -42,6 +46,15 @@ class Asking:
     def submit(self, ticket: Ticket) -> None:
         """Put a command in; its ticket will be answered."""
         raise NotImplementedError
+
+    def submit_all(self, tickets: Sequence[Ticket]) -> None:
+        """Put in many; one that cannot be is answered so."""
+        for ticket in tickets:
+            try:
+                self.submit(ticket)
+            except HoldfastError as error:
+                ticket.answer(error)
+                deliver([ticket], self.give_back)
 
     def give_back(self, ticket: Ticket) -> None:
         """Release what was claimed for somebody who is gone."""

@@ -64,7 +64,7 @@ def _round(
         owner = batch.ids.owner()
     last_runs.update((job.id, job.started_at) for job in jobs)
     if query.owner == owner and _start_plainly(batch, command, query, jobs, started):
-        # Where a store has found fewer than were asked for, there are no more.
+        # Where a store has found fewer than were asked for there are hardly any more.
         return len(jobs) if len(jobs) == query.limit else 0
     for job in jobs:
         batch.bring_claimed(job, leased(job, query))

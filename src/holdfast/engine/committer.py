@@ -20,7 +20,7 @@ from ..core import commands as c
 from ..core.bounds import BATCH_BYTES, BATCH_JOBS
 from ..core.errors import Closed, StoreError
 from ..store.clock import monotonic_s
-from ..store.gifts import heed, lanes_of
+from ..store.gifts import Run, heed, lanes_of
 from .alone import may_commit
 from .asking import Asking
 from .done import Done
@@ -89,6 +89,16 @@ class Committer(Asking):
                     self._inbox.put(_NUDGE)
             else:
                 self._inbox.put(ticket)
+
+    def submit_all(self, tickets: Sequence[Ticket]) -> None:
+        """Put in many whose order is theirs; where it is too late they are answered so."""
+        with self._lock:
+            if not self._closed:
+                self._begin()
+                for ticket in tickets:
+                    self._inbox.put(ticket)
+                return
+        super().submit_all(tickets)
 
     @property
     def _is_busy(self) -> bool:
@@ -223,8 +233,8 @@ class Committer(Asking):
         self._claims = [ticket for ticket in self._claims if not ticket.abandoned]
         # What is just being added is claimed in the same commit.
         brings = any(isinstance(ticket.command, BRINGING) for ticket in writes)
-        seeks = not writes and self._can_seek()
-        if self._claims and (brings or seeks or self._is_promising(busy=bool(writes))):
+        by = None if writes else self._seeker()
+        if self._claims and (brings or by or self._is_promising(busy=bool(writes))):
             # First come, first served: those who have waited longest are asked first.
             writes = [*self._claims, *writes]
             self._claims = []
@@ -232,7 +242,7 @@ class Committer(Asking):
         self._look = self._rung = False
         ended: set[int] = set()
         if writes:
-            ended = self._commit(writes, seeks=seeks)
+            ended = self._commit(writes, by)
         known = {ticket.command.job_id for ticket in self._awaits if isinstance(ticket.command, c.Await)}
         if awaits or (self._awaits and (looked or ended & known)):
             self._awaits += awaits
@@ -242,11 +252,11 @@ class Committer(Asking):
             self._tell()
         self._watcher.watch(bool(self._claims or self._awaits or self._listeners))
 
-    def _can_seek(self) -> bool:
-        """Whether there is one who waits, was woken, and can look and claim at once."""
+    def _seeker(self) -> Run[Done] | None:
+        """What looks and claims at once for one who waits alone, and was woken."""
         if len(self._claims) != 1 or self._look or not self._rung or self._is_due():
-            return False
-        return self.engine.seeker(self._claims[0].command) is not None
+            return None
+        return self.engine.seeker(self._claims[0].command)
 
     def _is_promising(self, *, busy: bool) -> bool:
         """Whether those who wait for a job may find one, or something is due that brings one.
@@ -279,10 +289,10 @@ class Committer(Asking):
         is_past = now_ms >= min(self._next_ms, self.engine.next_upkeep_ms)
         return is_past or now_ms < self._said_ms - CLOCK_SLACK_MS
 
-    def _commit(self, tickets: list[Ticket], *, seeks: bool = False) -> set[int]:
-        started_s, run = monotonic_s(), self.engine.seek if seeks else self.engine.execute
+    def _commit(self, tickets: list[Ticket], by: Run[Done] | None = None) -> set[int]:
+        started_s, commands = monotonic_s(), [ticket.command for ticket in tickets]
         try:
-            done = run([ticket.command for ticket in tickets])
+            done = self.engine.execute_by(commands, by) if by else self.engine.execute(commands)
         except Exception as error:
             return self._commit_failed(tickets, error)
         self._inbox.committed(len(tickets), monotonic_s() - started_s)

@@ -6,7 +6,7 @@ from typing import Any
 from ..core import commands as c
 from ..core.errors import Conflict, HoldfastError
 from .batch import Batch
-from .ending import end, plain_ends
+from .ending import end
 from .verbs import VERBS
 
 
@@ -31,9 +31,12 @@ def _preload(batch: Batch, commands: Iterable[c.Command], *, trust: bool) -> Non
         batch.load(wanted)
 
 
-def decided(batch: Batch, commands: Sequence[c.Command], *, trust: bool) -> dict[int, Any]:
-    """The replies of the verbs, by where they stand in the batch."""
-    ends = plain_ends(commands) if trust else {}
+def decided(batch: Batch, commands: Sequence[c.Command], ends: dict[int, c.Answer] | None) -> dict[int, Any]:
+    """The replies of the verbs, by where they stand in the batch.
+
+    `ends` are those that end a job plainly; None: nothing that a holder says it has is believed.
+    """
+    trust, ends = ends is not None, ends or {}
     rest = {at: command for at, command in enumerate(commands) if at not in ends}
     _preload(batch, rest.values(), trust=trust)
     replies: dict[int, Any] = {at: end(batch, answer) for at, answer in ends.items()}

@@ -29,6 +29,7 @@ from ..store.gifts import (
     has_told,
     lender_of,
     lends_apart,
+    only_looks,
     peek,
     quick_run_of,
     seek_run_of,
@@ -79,41 +80,49 @@ class Engine:
 
     def execute(self, commands: Sequence[c.Command]) -> Done:
         """Run commands as one transaction; what a command raised is its reply."""
-        return self._execute(commands, None)
+        return self.execute_by(commands, None)
 
-    def _execute(self, commands: Sequence[c.Command], by: Run[Done] | None) -> Done:
+    def execute_by(self, commands: Sequence[c.Command], by: Run[Done] | None) -> Done:
+        """The same by one of the store's ways; None: by the best for what they are."""
         attempts = 0
         maker: IdMaker | None = None
 
         def fn(txn: Txn) -> Done:
             nonlocal attempts, maker
+            if by is not None and (sight := sight_of(txn)) is not None:
+                check_open(txn.notice(), writes=False)
+                found = self._hoped(sight, commands)
+                if not found.any and only_looks(txn):
+                    maker = self.ids.begin(txn)
+                    return self._hopeless(found, txn.now_ms)
             check_open(txn.notice(), writes=True)
             attempts += 1
             maker = self.ids.begin(txn, self.site.slots)
             if adds is not None:
                 return _telling(txn, _add_plain(txn, maker, adds))
-            if (sight := sight_of(txn)) is not None and not (found := self._hoped(sight, commands)).any:
-                return self._hopeless(found, txn.now_ms)
             # What a holder says it has is believed once: a swap refuses it if it is not so.
-            return _telling(txn, self._transact(txn, maker, commands, trust=attempts == 1))
+            return _telling(txn, self._transact(txn, maker, commands, ends if attempts == 1 else None))
 
         adds = plain(commands) if self._retention_wanted is None else None
-        runner = by or self._runner(commands, adds)
+        ends = plain_ends(commands) if adds is None else {}
+        runner = by or self._runner(commands, adds, ends)
         done = self._numbered(lambda: self._run(fn, runner))
         assert maker is not None
         self._committed(done, maker)
         return done
 
-    def _runner(self, commands: Sequence[c.Command], adds: Sequence[c.Add] | None) -> Run[Done]:
+    def _runner(
+        self, commands: Sequence[c.Command], adds: Sequence[c.Add] | None, ends: dict[int, c.Answer]
+    ) -> Run[Done]:
         """What runs a batch: a store may have a quicker way for its sort."""
         claims = any(isinstance(command, c.Claim | c.Upkeep) for command in commands)
         sort = CLAIMS if claims else ENDS if adds is None else ADDS
         quick: Run[Done] | None = quick_run_of(self.store, sort)
-        if quick is None or not (claims or self._is_blind(commands, adds)):
+        if quick is None or not (claims or self._is_blind(adds, only_ends=len(ends) == len(commands))):
             return self.store.run
         return quick
 
-    def _is_blind(self, commands: Sequence[c.Command], adds: Sequence[c.Add] | None) -> bool:
+    def _is_blind(self, adds: Sequence[c.Add] | None, *, only_ends: bool) -> bool:
         """Whether a batch most likely reads nothing."""
         if self.ids.held is None:
             return False
@@ -121,25 +130,22 @@ class Engine:
             return self.ids.reaches(sum(command.count for command in adds), self.store.now_ms())
         # One that finds its retention out of date looks it up, and so is done again.
         known = self._retention_wanted is None and bool(self._retention_ms)
-        return known and len(plain_ends(commands)) == len(commands)
+        return known and only_ends
 
     def seeker(self, command: c.Command) -> Run[Done] | None:
         """What runs the claim of one who waits, and was woken, so that it needs no look before.
 
-        None: the store has no such way, or not for this one.
+        Where there is nothing for him it ends as a look does. None: there is no such way, or not for this.
         """
         if not isinstance(command, c.Claim) or not (owner := command.owner or self.ids.number):
             return None
         if command.glob or command.priority is not None or command.mock or command.picks:
             return None
+        if command.tenant is not None and command.tenants is not None:
+            return None
         return seek_run_of(
             self.store, Sought(query_of(command, owner=owner, now_ms=0), command.lease_ms or 0)
         )
-
-    def seek(self, commands: Sequence[c.Command]) -> Done:
-        """Run a claim by its `seeker`; where there is nothing for it, it ends as a look does."""
-        (command,) = commands
-        return self._execute(commands, self.seeker(command))
 
     def hopes(self, commands: Sequence[c.Command]) -> Prospects:
         """What there is for claims that wait, by a look beside whoever writes."""
@@ -177,7 +183,7 @@ class Engine:
             if isinstance(command, c.Add):
                 reply: Any = insert_fresh(txn, maker, command, self.site)
             else:
-                reply = self._transact(txn, maker, [command], trust=False).replies[0]
+                reply = self._transact(txn, maker, [command], None).replies[0]
             if maker.held != self.ids.held:
                 # Only the caller's commit makes it ours.
                 self.ids.tentative = maker.held
@@ -242,9 +248,10 @@ class Engine:
         finally:
             self.store.close()
 
-    def _transact(self, txn: Txn, maker: IdMaker, commands: Sequence[c.Command], *, trust: bool) -> Done:
+    def _transact(
+        self, txn: Txn, maker: IdMaker, commands: Sequence[c.Command], ends: dict[int, c.Answer] | None
+    ) -> Done:
         done = Done()
-
         done.now_ms = txn.now_ms
 
         def retention() -> int:
@@ -256,7 +263,7 @@ class Engine:
             retention()
         if added := sum(command.count for command in commands if isinstance(command, c.Add)):
             maker.expect(added)
-        replies = decided(batch, commands, trust=trust)
+        replies = decided(batch, commands, ends)
         claims = any(isinstance(command, c.Claim | c.Upkeep) for command in commands)
         if claims:
             # After the commands: who answers in time is not late because others claim.

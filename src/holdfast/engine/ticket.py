@@ -70,15 +70,15 @@ class Word(Ticket):
     """A ticket that nobody waits for: a function hears of its reply on a loop, of thousands at once."""
 
     __slots__ = ("heard",)
+    # Of all of these alike: nobody waits, or can give up.
+    deadline_s, abandoned, future = 0.0, False, None
 
     def __init__(
         self, command: c.Command, loop: asyncio.AbstractEventLoop, heard: Callable[["Word"], None]
     ) -> None:
         # Without the locks of one that may be waited for, or given up.
         self.command, self.loop, self.heard = command, loop, heard
-        self.deadline_s = 0.0
-        self.reply = self.future = None
-        self.answered = self.abandoned = False
+        self.answered = False
 
     def answer(self, reply: Any) -> bool:
         """Set the reply."""

@@ -8,7 +8,7 @@ that has moved, so whatever is asked again was not done. The process keeps its n
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, cast
 
 from ..core import commands as c
@@ -58,6 +58,10 @@ class Trail(Asking):
     def submit(self, ticket: Ticket) -> None:
         """Put a command in; its ticket will be answered."""
         self._at_hand().submit(ticket)
+
+    def submit_all(self, tickets: Sequence[Ticket]) -> None:
+        """Put in many; one that cannot be is answered so."""
+        self._at_hand().submit_all(tickets)
 
     def give_back(self, ticket: Ticket) -> None:
         """Release what was claimed for somebody who is gone."""

@@ -9,8 +9,10 @@ Batches run side by side; what keeps them apart is in docs/decisions/0007. Nothi
 verb. No state of a session is relied upon, so that a pooler of transactions may stand between.
 """
 
+import random
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import count
 from time import sleep
 from typing import Any, TypeVar
@@ -23,7 +25,7 @@ from .clock import Clock, monotonic_s
 from .contract import ReadTxn, Txn
 from .gifts import CLAIMS, Run, Sought
 from .postgres_begin import Beginnings
-from .postgres_counts import fold
+from .postgres_counts import fold, rest
 from .postgres_faults import Lost, Pooled, faults, is_lost
 from .postgres_lend import check_place, lend, lent, place_of
 from .postgres_link import Link, OwnLink, Seeing
@@ -77,7 +79,8 @@ class PostgresStore:
         self._presence = Presence(self.address, self._pool)
         self._was_open = False
         self._closed = False
-        self._appended = 0
+        # Not from 0: where processes do little, and go, some of them fold all the same.
+        self._appended = random.randrange(FOLD_ROWS)
         self._place: tuple[str, str, bool] | None = None
         self._lock = threading.Lock()
 
@@ -120,7 +123,7 @@ class PostgresStore:
 
         Not behind a pooler, nor where walks are slow, and so go by what they met before.
         """
-        if self._pool.settings or self._begin.starts:
+        if self._pool.settings or self._begin.starts.are_slow:
             return None
         return lambda fn: self._run(fn, sought=sought)
 
@@ -323,13 +326,24 @@ class PostgresStore:
         """Fold the counts, unless somebody is at it."""
         self._appended = 0
         try:
-            with faults(self.address), self._pool.link() as link, link.connection.transaction():
-                if self._pool.settings:
-                    link.script(self._pool.settings)
-                fold(link, self._begin.writing, self.address.schema, self.now_ms() - MARKS_KEPT_MS)
+            sql, schema = self._begin.writing, self.address.schema
+            with faults(self.address), self._pool.link() as link:
+                with self._folding(link):
+                    pairs = fold(link, sql, schema, self.now_ms() - MARKS_KEPT_MS)
+                if pairs:
+                    # By itself, because it locks lanes that others may be adding to.
+                    with self._folding(link):
+                        rest(link, sql, schema, pairs)
         except (HoldfastError, Conflict):
             # The next one folds more.
             pass
+
+    @contextmanager
+    def _folding(self, link: OwnLink) -> Iterator[None]:
+        with link.connection.transaction():
+            if self._pool.settings:
+                link.script(self._pool.settings)
+            yield
 
     def check(self) -> list[str]:
         """What is wrong, for `doctor`."""

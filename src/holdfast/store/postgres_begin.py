@@ -22,6 +22,7 @@ from .postgres_starts import Starts, Walks
 from .postgres_txn import PostgresTxn
 from .postgres_view import FEW_PAIRS, KINDS, PostgresView
 from .server_time import Time
+from .turns import Pair
 
 # How long the server's clock is reckoned from what it last said.
 CLOCK_TRUSTED_S = 60.0
@@ -42,6 +43,8 @@ class Beginnings:
         # Domains that have a record, as far as is known.
         self._limited: set[DomainKey] = set()
         self.starts = Starts()
+        # Lanes that those who sought have emptied, and left marked as having READY jobs.
+        self._emptied: dict[Pair, None] = {}
         # What was last sought, as it is asked for.
         self._sought: dict[Sought, str] = {}
 
@@ -101,9 +104,10 @@ class Beginnings:
         else:
             # There was nothing for him, and so it has no locks.
             txn.has_begun = False
+        txn.emptied = self._emptied
         txn.sight = self._view(link, now_ms, notice)
         txn.sight.see([*seen[:4], *seen[6:11]], monotonic_s() - start_s)
-        txn.has_in_hand(sought.at(now_ms), seen[11:])
+        txn.has_in_hand(link, sought.at(now_ms), seen[11:])
         return txn
 
     def _seek(self, link: OwnLink, walks: Walks, sought: Sought) -> str:

@@ -106,7 +106,7 @@ class OwnLink(PsycopgLink):
         super().__init__(connection)
         self._writer = psycopg.ClientCursor(connection)
         self._later: list[tuple[str, Values]] = []
-        self._blind = self._alone = False
+        self._blind = self._alone = self._silent = False
 
     def written(self, sql: str, values: Values) -> str:
         """A statement as it is sent among others: with its values in it."""
@@ -115,6 +115,10 @@ class OwnLink(PsycopgLink):
     def begin_blindly(self, sql: str) -> None:
         """Begin with the commit: until then nothing is asked, and who asks for anything gets `Seeing`."""
         self._later, self._blind = [(sql, ())], True
+
+    def be_silent(self, on: bool) -> None:
+        """Whether who asks for anything gets `Seeing`."""
+        self._silent = on
 
     def later(self, sql: str, values: Values) -> None:
         """Keep a statement for the next."""
@@ -128,7 +132,7 @@ class OwnLink(PsycopgLink):
 
     def ask(self, sql: str, values: Values = ()) -> Answer:
         """Run a statement, after those that were kept."""
-        if self._blind:
+        if self._blind or self._silent:
             raise Seeing("a batch that was to read nothing has read")
         kept, self._later = self._later, []
         for one in kept:
@@ -148,7 +152,7 @@ class OwnLink(PsycopgLink):
 
     def roll_back(self) -> None:
         """Undo what was done; a connection that cannot is closed."""
-        self._later, self._blind, self._alone = [], False, False
+        self._later, self._blind, self._alone, self._silent = [], False, False, False
         try:
             if self.is_open and self.in_transaction:
                 super().ask("ROLLBACK")

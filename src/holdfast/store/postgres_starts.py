@@ -73,6 +73,11 @@ class Starts:
         if self._walks and (walk := self._walks.get(sort)) is not None:
             walk.at = min(walk.at, at)
 
+    @property
+    def are_slow(self) -> bool:
+        """Whether any walk begins past the front."""
+        return bool(self._walks) and any(walk.slow >= SLOW_WALKS for walk in list(self._walks.values()))
+
     def __bool__(self) -> bool:
         """Whether any walk is slow."""
         return bool(self._walks)

@@ -11,6 +11,23 @@ from .contract import ClaimQuery, Turn, WaitingQuery
 from .postgres_link import Link
 from .postgres_sql import lock_number, numbers, switches, texts
 
+# So many lanes that it has emptied a process leaves marked as having READY jobs.
+KEPT_LANES = 4
+
+
+def few_kept(ready: Mapping[turns.Pair, int], emptied: dict[turns.Pair, None]) -> dict[turns.Pair, int]:
+    """What one who seeks says of lanes whose READY jobs have become more or fewer.
+
+    The next job may well be of the one that he has emptied: so a few are let be, and in `emptied`. Whoever
+    folds looks at them, or he himself when there are more.
+    """
+    emptied.update(dict.fromkeys(pair for pair, change in ready.items() if change <= 0))
+    if len(emptied) <= KEPT_LANES:
+        return {pair: change for pair, change in ready.items() if change > 0}
+    all_of_them = dict.fromkeys(emptied, 0) | dict(ready)
+    emptied.clear()
+    return all_of_them
+
 
 class PostgresTurns:
     """The order of service, as a view or a batch sees it."""

@@ -24,7 +24,7 @@ from .contract import ClaimQuery, CountKey, Moments, Turn
 from .form import encode
 from .postgres_claim import Taker
 from .postgres_ends import PostgresEnds
-from .postgres_link import Link, Seeing
+from .postgres_link import Link, OwnLink, Seeing
 from .postgres_locks import Locks
 from .postgres_logs import PostgresLogs
 from .postgres_reads import moments_of
@@ -32,6 +32,7 @@ from .postgres_rows import alike, columns, is_new
 from .postgres_rows import bodies as as_arrays
 from .postgres_sql import lock_number, numbers, raws, texts
 from .postgres_starts import SLOW_S, Walks
+from .postgres_turns import few_kept
 from .postgres_view import PostgresView
 from .turns import Pair
 
@@ -72,8 +73,9 @@ class PostgresTxn(PostgresEnds, PostgresLogs):
         self._locks = locks
         # What one who seeks sees, whether he has more than that; what he has in hand, for which claim.
         self.sight: PostgresView | None = None
+        self.emptied: dict[Pair, None] = {}
         self.has_begun = True
-        self._in_hand: tuple[ClaimQuery, Sequence[Any]] | None = None
+        self._in_hand: tuple[OwnLink, ClaimQuery, Sequence[Any]] | None = None
         # By which it is known afterwards whether this was committed; how many rows the counts have of it.
         self.mark = 0
         # What a domain remembers as its writer's time; 0: the clock is not the server's, and says nothing.
@@ -120,6 +122,8 @@ class PostgresTxn(PostgresEnds, PostgresLogs):
 
     def moments(self) -> Moments:
         """When something becomes true by itself. Asked for once, as long as nothing changes it but claims."""
+        if not self.has_begun:
+            raise Seeing("who only looked has something to do")
         if self._moments is None:
             self._moments = self._look_ahead()
         return self._moments
@@ -242,9 +246,12 @@ class PostgresTxn(PostgresEnds, PostgresLogs):
         """Lease the first jobs that match."""
         taker = Taker(self.link, self.sql, query, self.starts, self._beside)
         in_hand, self._in_hand = self._in_hand, None
-        if in_hand is not None and in_hand[0] != query:
-            raise Conflict("another claim than the one that was sought")
-        if jobs := taker.take() if in_hand is None else taker.told(in_hand[1]):
+        if in_hand is not None:
+            link, sought, row = in_hand
+            link.be_silent(False)
+            if query != sought:
+                raise Conflict("another claim than the one that was sought")
+        if jobs := taker.take() if in_hand is None else taker.told(row):
             self.wrote = True
             lease = rank.lease(query.lease_until)
             self.starts.put(Place.RUNNING, lease)
@@ -252,10 +259,14 @@ class PostgresTxn(PostgresEnds, PostgresLogs):
             self._claimed(jobs, lease)
         return jobs
 
-    def has_in_hand(self, query: ClaimQuery, row: Sequence[Any]) -> None:
-        """This was taken for a claim as the batch began, if anything was."""
-        if row[0] is not None:
-            self._in_hand = (query, row)
+    def has_in_hand(self, link: OwnLink, query: ClaimQuery, row: Sequence[Any]) -> None:
+        """This was taken for a claim as the batch began, or it was found that others have it all.
+
+        Until it is claimed nobody may ask for anything: what he reads would have it running already.
+        """
+        if row[3] is not None:
+            self._in_hand = (link, query, row)
+            link.be_silent(True)
 
     # All else
 
@@ -337,6 +348,7 @@ class PostgresTxn(PostgresEnds, PostgresLogs):
             over, self._over = self._over, None
             self.link.alone(self.sql["finish"], values | over)
         else:
+            ready = ready if self.sight is None else few_kept(ready, self.emptied)
             self.link.later(self.sql["settle"], values | self.turns.counted(ready))
 
     def _marked(self) -> dict[str, Any]:

@@ -12,10 +12,10 @@ from msgspec import Struct
 # So much work is handed over ahead, for each thread: short jobs must not wait for the wire.
 AHEAD_S = 0.05
 # But no more than so many jobs, to each executor.
-MOST_AHEAD = 1_500
+MOST_AHEAD = 3_000
 # What a task is taken for before it was measured, and the least that one is taken for.
 UNKNOWN_S = 1.0
-LEAST_S = 3e-5
+LEAST_S = 1.5e-5
 # How much each new duration counts in the average.
 SMOOTHING = 0.2
 

@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Callable
 
 from ..core import commands as c
-from ..core.errors import HoldfastError
 from ..engine.asking import Committing
 from ..engine.ticket import Word
 
@@ -17,26 +16,24 @@ class Words:
 
     def __init__(self, log: Callable[[str], None]) -> None:
         self._log = log
-        self._unsaid: list[tuple[Committing, Word]] = []
+        self._unsaid: dict[Committing, list[Word]] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._unheard = 0
         self._quiet = asyncio.Event()
 
     def say(self, line: Committing, command: c.Answer | c.Release) -> None:
         """Have a command run, together with all that is said in this turn of the loop."""
-        loop = asyncio.get_running_loop()
         if not self._unsaid:
-            loop.call_soon(self._speak)
-        self._unsaid.append((line, Word(command, loop, self._heard)))
+            self._loop = asyncio.get_running_loop()
+            self._loop.call_soon(self._speak)
+        assert self._loop is not None
+        self._unheard += 1
+        self._unsaid.setdefault(line, []).append(Word(command, self._loop, self._heard))
 
     def _speak(self) -> None:
-        unsaid, self._unsaid = self._unsaid, []
-        self._unheard += len(unsaid)
-        for line, word in unsaid:
-            try:
-                line.submit(word)
-            except HoldfastError as error:
-                word.answer(error)
-                self._heard(word)
+        unsaid, self._unsaid = self._unsaid, {}
+        for line, words in unsaid.items():
+            line.submit_all(words)
 
     def _heard(self, word: Word) -> None:
         self._unheard -= 1
@@ -50,7 +47,7 @@ class Words:
         """Wait until everything has been heard."""
         try:
             async with asyncio.timeout(SETTLING_S):
-                while self._unheard or self._unsaid:
+                while self._unheard:
                     self._quiet.clear()
                     await self._quiet.wait()
         except TimeoutError:

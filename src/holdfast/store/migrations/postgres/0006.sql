@@ -1,9 +1,9 @@
 -- One who waits for jobs and is woken has them by two messages: what he looks at and what he takes is one call.
 
 -- How a batch begins for him. He looks as `glance` does; where there is nothing for him that is all, and no batch has begun:
--- `names` is NULL. Else it begins as `begin_claim` has it, and with the jobs, taken as `claim` takes them, where all that is READY
--- and asked for is of one task of one tenant, and nothing is paused, due or on the door; otherwise he goes the long way.
--- `few`: where so many tasks have READY jobs not all may be seen.
+-- `names` is NULL. Else it has its locks, in the order of `begin_claim`, and the jobs, taken as `claim` takes them, where all that
+-- is READY and asked for is of one task of one tenant, and nothing is paused, due, left to do, or said on the door against it;
+-- otherwise he goes the long way. `newest` is NULL unless it was tried. `few`: where so many tasks have READY jobs not all may be seen.
 CREATE FUNCTION {schema}.seek(
     pauses_lock bigint, scheduled_from bigint, running_from bigint, expiring_from bigint, due_from bigint,
     of_kinds text[], few integer, of_tenants text[], of_tasks text[],
@@ -51,14 +51,20 @@ BEGIN
     INTO notice, scheduled, running, expiring, due, seen_kinds, seen_names, seen_contents, ready_tenants, ready_tasks,
         wanted, the_tenant, the_task;
     now_ms := coalesce(given_ms, (extract(epoch FROM clock_timestamp()) * 1000)::bigint);
-    IF wanted = 0 AND coalesce(least(scheduled, running, expiring, due) > now_ms, true) THEN
+    IF wanted = 0 AND coalesce(cardinality(ready_tenants), 0) < few
+        AND coalesce(least(scheduled, running, expiring, due) > now_ms, true)
+    THEN
         RETURN;
     END IF;
-    SELECT begun.* FROM {schema}.begin_claim(pauses_lock, scheduled_from, running_from, expiring_from, due_from) AS begun
-    INTO notice, now_ms, scheduled, running, expiring, due, names, contents;
-    now_ms := coalesce(given_ms, now_ms);
-    IF wanted <> 1 OR cardinality(ready_tenants) >= few OR cardinality(names) > 0 OR length(notice) > 0
+    notice := {schema}.notice();
+    PERFORM pg_advisory_xact_lock_shared(pauses_lock);
+    -- Only now, by a view of its own.
+    SELECT coalesce(array_agg(name), '{}'), coalesce(array_agg(value), '{}') FROM {schema}.records WHERE kind = 'pause'
+    INTO names, contents;
+    now_ms := coalesce(given_ms, (extract(epoch FROM clock_timestamp()) * 1000)::bigint);
+    IF wanted <> 1 OR cardinality(ready_tenants) >= few OR cardinality(names) > 0 OR 'chore' = ANY(seen_kinds)
         OR least(scheduled, running, expiring, due) <= now_ms
+        OR nullif(convert_from(notice, 'UTF8'), '')::json ->> 'standing' IN ('moved', 'stopped', 'filling')
     THEN
         RETURN;
     END IF;

@@ -1,7 +1,7 @@
 -- Whose turn it is: lanes and tenants, whether they have READY jobs, and their last turn (`turns.py`).
 --
--- A lane that is `ready` may have none left, where somebody was adding while the last one went; one that has
--- some is always `ready`. Who adds has a shared lock of the lane and its tenant; who finds it empty tries for
+-- A lane that is `ready` may have none left, where somebody was adding while the last one went, or the last one was
+-- taken by one who waited for it: then `fold` finds it. One that has some is always `ready`. Who adds has a shared lock of the lane and its tenant; who finds it empty tries for
 -- the exclusive one, and otherwise leaves it as it is: `settle`, in the second migration.
 
 -- name: tenants_by_turn
@@ -11,16 +11,18 @@ WHERE ready AND (served, tenant) > (%s, %s) ORDER BY served, tenant LIMIT %s
 -- name: turns_of
 SELECT served, tenant FROM {schema}.tenants WHERE ready AND tenant = ANY(%s::text[])
 
+-- Lanes that are marked and have none take nobody's place: they are passed by as they are met.
 -- name: tasks_by_turn
-SELECT tenant, task, number FROM (
-    SELECT named.number AS at, named.tenant, asked.served, asked.task,
-        coalesce((SELECT sum(number) FROM {schema}.counts
-                  WHERE counts.tenant = named.tenant AND counts.task = asked.task AND place = 2), 0)
-        + coalesce((SELECT sum(number) FROM {schema}.changes
-                    WHERE changes.tenant = named.tenant AND changes.task = asked.task AND place = 2), 0) AS number
-    FROM unnest(%(tenants)s::text[]) WITH ORDINALITY AS named (tenant, number)
-    CROSS JOIN LATERAL (
-        SELECT served, task FROM (
+SELECT named.tenant, asked.task, asked.number
+FROM unnest(%(tenants)s::text[]) WITH ORDINALITY AS named (tenant, at)
+CROSS JOIN LATERAL (
+    SELECT served, task, number FROM (
+        SELECT served, task,
+            coalesce((SELECT sum(number) FROM {schema}.counts
+                      WHERE counts.tenant = named.tenant AND counts.task = walked.task AND place = 2), 0)
+            + coalesce((SELECT sum(number) FROM {schema}.changes
+                        WHERE changes.tenant = named.tenant AND changes.task = walked.task AND place = 2), 0) AS number
+        FROM (
             SELECT served, task FROM {schema}.lanes
             WHERE tenant = named.tenant AND ready ORDER BY served, task LIMIT %(looked_at)s
         ) AS walked
@@ -29,9 +31,9 @@ SELECT tenant, task, number FROM (
             WHERE (passed.tenant IS NULL OR passed.tenant = named.tenant)
                 AND (passed.task IS NULL OR passed.task = walked.task)
         )
-        ORDER BY served, task LIMIT %(limit)s
-    ) AS asked
-) AS found WHERE number > 0 ORDER BY at, served, task
+        ORDER BY served, task OFFSET 0
+    ) AS counted WHERE number > 0 ORDER BY served, task LIMIT %(limit)s
+) AS asked ORDER BY named.at, asked.served, asked.task
 
 -- A row that somebody else is just writing is passed by: he has it served at this very moment.
 -- name: serve
@@ -62,6 +64,12 @@ INSERT INTO {schema}.tenants (tenant, ready, served)
 SELECT tenant, false, served FROM whole
 WHERE NOT EXISTS (SELECT FROM {schema}.tenants WHERE tenants.tenant = whole.tenant)
 ON CONFLICT DO NOTHING
+
+-- name: rest
+SELECT {schema}.rest(
+    %(pair_tenants)s::text[], %(pair_tasks)s::text[], %(are_filled)s::boolean[],
+    %(lane_locks)s::bigint[], %(tenant_locks)s::bigint[]
+)
 
 -- Who has rested for very many turns is forgotten.
 -- name: forget_lanes

@@ -176,7 +176,7 @@ SELECT EXISTS (SELECT FROM {schema}.commits WHERE at_ms = %(at_ms)s AND mark = %
 -- name: forget_marks
 DELETE FROM {schema}.commits WHERE at_ms < %s
 
--- Answers what has come to zero.
+-- Answers what has come to zero, and whose READY jobs have become more or fewer.
 -- name: fold
 WITH gone AS (DELETE FROM {schema}.changes RETURNING tenant, task, place, state, number),
 sums AS (
@@ -189,7 +189,8 @@ folded AS (
     ON CONFLICT (tenant, task, place, state) DO UPDATE SET number = counts.number + excluded.number
     RETURNING tenant, task, place, state, number
 )
-SELECT tenant, task, place, state FROM folded WHERE number = 0
+SELECT true, tenant, task, place, state FROM folded WHERE number = 0
+UNION ALL SELECT DISTINCT false, tenant, task, place, '' FROM gone WHERE place = 2
 
 -- name: drop_zero
 DELETE FROM {schema}.counts
