@@ -2,15 +2,19 @@
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 from hypothesis.configuration import set_hypothesis_home_dir
 
+from holdfast.core import commands as c
 from holdfast.core import limits
 from holdfast.engine import chores, claims, limiting, upkeep
+from holdfast.engine.done import Done
+from holdfast.engine.engine import Engine
+from holdfast.engine.prospects import Prospects
 from tests.leftovers import Leftovers
 from tests.redis_servers import ClusterServers, RedisServer, cluster_or_skip, redis_or_skip
 from tests.servers import PostgresServer, Schemas, postgres_or_skip
@@ -104,3 +108,30 @@ def small_bites(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (limits, limiting):
         monkeypatch.setattr(module, "ALLOWANCE", 2)
     monkeypatch.setattr(claims, "CLAIM_BYTES", 6)
+
+
+@pytest.fixture
+def seekers(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Each claim that is alone in its batch seeks; where it has no hope the long way finds nothing either."""
+    execute, hopeless = Engine.execute, Engine._hopeless
+    found: list[bool] = []
+
+    def seeking(self: Engine, commands: Sequence[c.Command]) -> Done:
+        seeker = self.seeker(commands[0]) if len(commands) == 1 else None
+        next_upkeep_ms = self.next_upkeep_ms
+        if seeker is not None:
+            found.append(True)
+            done = self.execute_by(commands, seeker)
+            if found[-1]:
+                return done
+            # The other side does not look before, and so has not heard of any.
+            self.next_upkeep_ms = next_upkeep_ms
+        return execute(self, commands)
+
+    def spy(self: Engine, prospects: Prospects, now_ms: int) -> Done:
+        found[-1] = False
+        return hopeless(self, prospects, now_ms)
+
+    monkeypatch.setattr(Engine, "execute", seeking)
+    monkeypatch.setattr(Engine, "_hopeless", spy)
+    return found

@@ -9,7 +9,6 @@ import holdfast
 from holdfast.core import commands as c
 from holdfast.core.errors import Moved
 from holdfast.core.moving import Notice, Standing
-from holdfast.engine.engine import Engine
 from holdfast.store.clock import monotonic_s
 from holdfast.store.contract import WaitingQuery
 from holdfast.store.postgres_link import OwnLink, PsycopgLink
@@ -179,32 +178,6 @@ def test_who_waits_is_woken_and_has_it_by_two_messages(queue, postgres_url, mess
     assert "WITH" not in woken
 
 
-@pytest.fixture
-def seekers(monkeypatch):
-    """Each claim that is alone in its batch seeks; where it has no hope the long way finds nothing either."""
-    execute, hopeless, found = Engine.execute, Engine._hopeless, []
-
-    def seeking(self, commands):
-        seeker = self.seeker(commands[0]) if len(commands) == 1 else None
-        next_upkeep_ms = self.next_upkeep_ms
-        if seeker is not None:
-            found.append(True)
-            done = self.execute_by(commands, seeker)
-            if found[-1]:
-                return done
-            # The other side does not look before, and so has not heard of any.
-            self.next_upkeep_ms = next_upkeep_ms
-        return execute(self, commands)
-
-    def spy(self, prospects, now_ms):
-        found[-1] = False
-        return hopeless(self, prospects, now_ms)
-
-    monkeypatch.setattr(Engine, "execute", seeking)
-    monkeypatch.setattr(Engine, "_hopeless", spy)
-    return found
-
-
 def test_random_histories_are_what_they_are_by_the_long_way(postgres_schemas, seekers):
     run(served(postgres_schemas), 15, piece=7)
     assert any(seekers)
@@ -216,7 +189,7 @@ def test_what_is_left_to_do_is_seen_by_who_only_looks(postgres_schemas, seekers,
     moments, anew = PostgresTxn.moments, []
 
     def spy(self):
-        anew.append(not self.has_begun)
+        anew.append(self.may_end)
         return moments(self)
 
     monkeypatch.setattr(PostgresTxn, "moments", spy)

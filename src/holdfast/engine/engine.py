@@ -29,7 +29,7 @@ from ..store.gifts import (
     has_told,
     lender_of,
     lends_apart,
-    only_looks,
+    may_end,
     peek,
     quick_run_of,
     seek_run_of,
@@ -92,7 +92,7 @@ class Engine:
             if by is not None and (sight := sight_of(txn)) is not None:
                 check_open(txn.notice(), writes=False)
                 found = self._hoped(sight, commands)
-                if not found.any and only_looks(txn):
+                if not found.any and may_end(txn):
                     maker = self.ids.begin(txn)
                     return self._hopeless(found, txn.now_ms)
             check_open(txn.notice(), writes=True)

@@ -6,7 +6,7 @@ quick            what runs batches of a sort quicker: those that only add plain 
 run_carefully    a `run` for a batch that is done again: what is mostly so is looked up this time
 peek             a `read` that may show things of different moments: enough for a hint
 seek             what runs the claim of one who waits for jobs, and was woken: its batch has a `sight`, what a
-                 `peek` would show, and perhaps no more than that, perhaps what is sought already taken
+                 `peek` would show, and says whether that is all (`may_end`); what he seeks may be taken then
 lends_apart      whether numbers are to be taken before a caller's transaction is joined
 lend             makes a connection of asyncio's kind one that can be borrowed
 tell             of a batch: its commit tells those who wait, and `notify` need not
@@ -71,9 +71,9 @@ def sight_of(txn: Txn) -> ReadTxn | None:
     return cast("ReadTxn | None", getattr(txn, "sight", None))
 
 
-def only_looks(txn: Txn) -> bool:
-    """Whether one who seeks has no more than that: then nothing can be done in this batch."""
-    return not getattr(txn, "has_begun", True)
+def may_end(txn: Txn) -> bool:
+    """Whether the batch of one who seeks has nothing but that yet, and so may end as a look does."""
+    return cast(bool, getattr(txn, "may_end", False))
 
 
 def lends_apart(store: Store) -> bool:

@@ -74,7 +74,7 @@ class PostgresTxn(PostgresEnds, PostgresLogs):
         # What one who seeks sees, whether he has more than that; what he has in hand, for which claim.
         self.sight: PostgresView | None = None
         self.emptied: dict[Pair, None] = {}
-        self.has_begun = True
+        self.may_end = False
         self._in_hand: tuple[OwnLink, ClaimQuery, Sequence[Any]] | None = None
         # By which it is known afterwards whether this was committed; how many rows the counts have of it.
         self.mark = 0
@@ -122,7 +122,7 @@ class PostgresTxn(PostgresEnds, PostgresLogs):
 
     def moments(self) -> Moments:
         """When something becomes true by itself. Asked for once, as long as nothing changes it but claims."""
-        if not self.has_begun:
+        if self.may_end:
             raise Seeing("who only looked has something to do")
         if self._moments is None:
             self._moments = self._look_ahead()
@@ -382,7 +382,7 @@ class PostgresTxn(PostgresEnds, PostgresLogs):
         self._tell_born()
         if self._over is not None:
             raise Seeing("ends that were not counted")
-        if self._in_hand is not None or (self.wrote and not self.has_begun):
+        if self._in_hand is not None or (self.wrote and self.may_end):
             raise Conflict("another batch than the one that was sought")
         if self.wrote and not self.mark:
             self.link.later(self.sql["mark"], self._marked())

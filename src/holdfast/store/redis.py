@@ -8,9 +8,7 @@ Nothing is locked: batches run side by side, and of two that meet the later begi
 what a crash between any two steps leaves, is in docs/decisions/0009.
 """
 
-import base64
 import random
-import secrets
 import threading
 from collections.abc import Callable, Sequence
 from time import sleep
@@ -19,10 +17,10 @@ from typing import Any, TypeVar, cast
 from ..core.errors import BadInput, Conflict, Contended, HoldfastError, StoreError, Unavailable, Unsettled
 from .clock import Clock, monotonic_s
 from .contract import ReadTxn, Txn
-from .gifts import ADDS, Run
+from .gifts import ADDS, Run, Sought
 from .redis_blind import BlindTxn, Forms
 from .redis_calm import Calm
-from .redis_commit import Commit
+from .redis_commit import Commit, new_stamp
 from .redis_faults import FAULTS, Lost, faults, is_lost
 from .redis_keys import Keys
 from .redis_lane import LANE_MS, Lane, Lanes
@@ -113,10 +111,7 @@ class RedisStore:
         return self._patiently(lambda tries, timed: self._attempt(fn, careful=tries > 0, timed=timed))
 
     def run_blindly(self, fn: Callable[[Txn], T]) -> T:
-        """The same for a batch that most likely only adds: it costs half as much.
-
-        Where it does anything else all the same it is done again by `run`.
-        """
+        """The same at half the cost, if it only adds; else it is done again by `run`."""
         return self._patiently(
             lambda tries, timed: (
                 self._attempt(fn, careful=True, timed=timed) if tries else self._attempt_blindly(fn)
@@ -126,6 +121,12 @@ class RedisStore:
     def quick(self, sort: str) -> Run[Any] | None:
         """What runs batches of a sort best: see `gifts`."""
         return self.run_blindly if sort == ADDS else None
+
+    def seek(self, sought: Sought) -> Run[Any] | None:
+        """What runs the claim of one who was woken: he looks as his batch begins, and not before it."""
+        return lambda fn: self._patiently(
+            lambda tries, timed: self._attempt(fn, careful=tries > 0, timed=timed, seeks=not tries)
+        )
 
     def _patiently(self, attempt: Callable[[int, bool], T]) -> T:
         """Try until it is done, or it is clear that it cannot be."""
@@ -160,7 +161,7 @@ class RedisStore:
         except FAULTS:
             pass
 
-    def _attempt(self, fn: Callable[[Txn], T], *, careful: bool, timed: bool) -> T:
+    def _attempt(self, fn: Callable[[Txn], T], *, careful: bool, timed: bool, seeks: bool = False) -> T:
         self._open()
         self._presence.keep()
         if careful:
@@ -169,6 +170,8 @@ class RedisStore:
         txn = RedisTxn(self._link, self._keys, self.now_ms(), mine=self._mine, calm=self._calm, **how)
         txn.believed = self._notice
         try:
+            if seeks:
+                txn.seek()
             result = _decided(fn, txn)
             with self._lanes.one() as lane:
                 self._commit(txn, lane)
@@ -184,12 +187,12 @@ class RedisStore:
         txn = BlindTxn(self._keys, self.now_ms(), self._notice)
         result = _decided(fn, cast(RedisTxn, txn))
         with self._lanes.one() as lane:
-            keys, plan = txn.commit(lane.key, _stamp(), self._forms)
+            keys, plan = txn.commit(lane.key, new_stamp(), self._forms)
             self._send(keys, plan, lane, tells=self._word(txn))
         return result
 
     def _commit(self, txn: RedisTxn, lane: Lane) -> None:
-        commit = Commit(txn, lane=lane.key, stamp=_stamp(), at_ms=txn.now_ms)
+        commit = Commit(txn, lane=lane.key, stamp=new_stamp(), at_ms=txn.now_ms)
         writes = commit.plan.writes_anything
         if not writes and txn.trips < 2 and not txn.believes:
             return
@@ -375,11 +378,6 @@ class RedisStore:
     def __del__(self) -> None:
         if not getattr(self, "_closed", True):
             self._link.close()
-
-
-def _stamp() -> bytes:
-    """The mark of a commit."""
-    return base64.b64encode(secrets.token_bytes(9))
 
 
 def _decided(fn: Callable[[V], T], view: V) -> T:

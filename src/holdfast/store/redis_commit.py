@@ -1,5 +1,7 @@
 """From what a batch has seen and decided to what its commit checks and writes."""
 
+import base64
+import secrets
 from collections.abc import Callable
 
 from ..core.job import Body
@@ -202,3 +204,8 @@ class Commit:
                     plan.write("HDEL", keys.log("keys", log), key)
         for log, up_to in draft.keys_up_to.items():
             plan.write("ZREMRANGEBYLEX", keys.log("order", log), b"-", b"(" + member(up_to + 1))
+
+
+def new_stamp() -> bytes:
+    """The mark of a commit."""
+    return base64.b64encode(secrets.token_bytes(9))

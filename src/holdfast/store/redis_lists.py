@@ -8,6 +8,7 @@ from typing import Any
 from ..core.limits import Domain, DomainKey
 from ..core.unique import Unique, UniqueKey
 from .contract import Turn
+from .redis_claim import pair_of
 from .redis_keys import joined, member
 from .redis_names import OF_JOBS, domain_key
 from .redis_reads import RedisReads
@@ -80,6 +81,10 @@ class RedisLists(RedisReads):
         words = (self.keys.log("order", log), b"[" + member(after + 1), b"+", "LIMIT", 0, limit)
         (names,) = self.ask([(b"ZRANGEBYLEX", *words)])
         return [(int(name[:19]), name[19:]) for name in names]
+
+    def ready_pairs(self, *, mock: bool) -> list[tuple[str, str]] | None:
+        """The tenants' tasks that have READY jobs, mocked or not, where that is known and they are few."""
+        return None if self.roster is None else [pair_of(name) for name in self.roster]
 
 
 def unique_key(name: bytes) -> UniqueKey:

@@ -20,7 +20,7 @@ from ..core.unique import Unique, UniqueKey
 from . import redis_keys as k
 from . import turns
 from .contract import ClaimQuery, CountKey, LogRow, Moments, Turn, leased
-from .redis_calm import Calm
+from .redis_calm import Calm, Sight
 from .redis_claim import Taker
 from .redis_draft import Stamped
 from .redis_keys import Keys, member
@@ -69,6 +69,10 @@ class RedisTxn(RedisLists):
         self.served_tenants: dict[str, int] = {}
         self.forgotten: dict[bytes, list[bytes]] = {}
 
+    # What one who seeks sees; he may go as he came.
+    sight: "RedisTxn | None" = None
+    may_end = True
+
     # Reading
 
     def written_at(self, at_ms: int) -> None:
@@ -82,10 +86,21 @@ class RedisTxn(RedisLists):
         if self._heads is None and (self._calm.is_idle or self._calm.is_fresh):
             sight = self._calm.sight
             if sight is None or self.ask([(b"GET", self.keys.tick)]) != [sight.tick]:
-                sight = self._calm.saw(self.ask(self._calm.words(HEADS, ROSTER)), ROSTER)
-            self.go_by(sight)
-            self._confirm()
+                sight = None
+            self._look_at_all(sight)
         return super().moments()
+
+    def _look_at_all(self, sight: Sight | None) -> None:
+        """See all that upkeep and claims go by, as it is now or was seen before."""
+        self.go_by(sight or self._calm.saw(self.ask(self._calm.words(HEADS, ROSTER)), ROSTER))
+        self._confirm()
+
+    def seek(self) -> None:
+        """Begin as one who waits, and was woken: the first question shows him all that he looks for."""
+        self._look_at_all(None)
+        kind, name = NOTICE
+        self.seen.records[NOTICE] = self.seen.kinds[kind][1].get(name)
+        self.sight = self
 
     def _confirm(self) -> None:
         """What was believed to stand on the door has been seen."""

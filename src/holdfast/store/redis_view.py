@@ -10,7 +10,6 @@ from typing import Any
 from ..core.errors import Conflict
 from .contract import Moments
 from .redis_calm import Calm
-from .redis_claim import pair_of
 from .redis_keys import Keys
 from .redis_link import Link, Words
 from .redis_lists import NOTICE, RedisLists
@@ -74,7 +73,3 @@ class RedisView(RedisLists):
         if self._heads is None:
             self.go_by(self._calm.saw(self.ask(self._calm.words(HEADS, ROSTER)), ROSTER))
         return super().moments()
-
-    def ready_pairs(self, *, mock: bool) -> list[tuple[str, str]] | None:
-        """The tenants' tasks that have READY jobs, mocked or not, where that is known and they are few."""
-        return None if self.roster is None else [pair_of(name) for name in self.roster]
