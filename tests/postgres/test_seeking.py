@@ -122,6 +122,15 @@ def test_what_is_not_plain_goes_the_long_way(queue, engine):
     assert sorted(seek(engine)) == [("other", "{}"), ("third", "{}")]
 
 
+def test_what_is_paused_is_only_looked_at(queue, engine, messages):
+    queue.add("work")
+    queue.pause("work")
+    messages.clear()
+
+    assert seek(engine) == []
+    assert messages == ["seek", "COMMIT"]
+
+
 def test_of_several_tasks_the_first_by_priority(queue, engine):
     queue.add("a", 1, priority=100)
     queue.add("b", 2, priority=900)
@@ -189,7 +198,7 @@ def test_what_is_left_to_do_is_seen_by_who_only_looks(postgres_schemas, seekers,
     moments, anew = PostgresTxn.moments, []
 
     def spy(self):
-        anew.append(self.may_end)
+        anew.append(self.only_looked)
         return moments(self)
 
     monkeypatch.setattr(PostgresTxn, "moments", spy)

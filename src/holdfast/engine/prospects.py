@@ -93,7 +93,7 @@ def _has_ready(txn: ReadTxn, claim: c.Claim) -> bool:
     whose = claim.tenants if claim.tenant is None else (claim.tenant,)
     if claim.mock or claim.glob is not None:
         return True
-    return bool(waiting(txn, tenants=whose, tasks=claim.tasks, limit=1)) or _is_long(txn)
+    return bool(waiting(txn, tenants=whose, tasks=claim.tasks, limit=LOOKED_THROUGH)) or _is_long(txn)
 
 
 def _is_long(txn: ReadTxn) -> bool:

@@ -40,6 +40,7 @@ from .postgres_txn import PostgresTxn
 from .postgres_url import parse
 from .postgres_view import PostgresView
 from .postgres_wake import Wake
+from .turns import Pair
 
 T = TypeVar("T")
 
@@ -81,6 +82,8 @@ class PostgresStore:
         self._closed = False
         # Not from 0: where processes do little, and go, some of them fold all the same.
         self._appended = random.randrange(FOLD_ROWS)
+        # Lanes that may be marked as having READY jobs and have none.
+        self._to_rest: set[Pair] = set()
         self._place: tuple[str, str, bool] | None = None
         self._lock = threading.Lock()
 
@@ -329,11 +332,11 @@ class PostgresStore:
             sql, schema = self._begin.writing, self.address.schema
             with faults(self.address), self._pool.link() as link:
                 with self._folding(link):
-                    pairs = fold(link, sql, schema, self.now_ms() - MARKS_KEPT_MS)
-                if pairs:
-                    # By itself, because it locks lanes that others may be adding to.
-                    with self._folding(link):
-                        rest(link, sql, schema, pairs)
+                    self._to_rest.update(fold(link, sql, schema, self.now_ms() - MARKS_KEPT_MS))
+                # By itself, because it locks lanes that others may be adding to.
+                with self._folding(link):
+                    rest(link, sql, schema, [*self._to_rest])
+                self._to_rest.clear()
         except (HoldfastError, Conflict):
             # The next one folds more.
             pass
@@ -341,8 +344,8 @@ class PostgresStore:
     @contextmanager
     def _folding(self, link: OwnLink) -> Iterator[None]:
         with link.connection.transaction():
-            if self._pool.settings:
-                link.script(self._pool.settings)
+            # Whatever the database's default is: each statement sees what was committed when it began.
+            link.script(f"SET TRANSACTION ISOLATION LEVEL READ COMMITTED;{self._pool.settings}")
             yield
 
     def check(self) -> list[str]:

@@ -103,7 +103,7 @@ class Beginnings:
             txn.foresee(walks, seen[:6])
         else:
             # There was nothing for him, and so it has no locks.
-            txn.may_end = True
+            txn.only_looked = True
         txn.emptied = self._emptied
         txn.sight = self._view(link, now_ms, notice)
         txn.sight.see([*seen[:4], *seen[6:11]], monotonic_s() - start_s)

@@ -74,7 +74,7 @@ class PostgresTxn(PostgresEnds, PostgresLogs):
         # What one who seeks sees, whether he has more than that; what he has in hand, for which claim.
         self.sight: PostgresView | None = None
         self.emptied: dict[Pair, None] = {}
-        self.may_end = False
+        self.only_looked = False
         self._in_hand: tuple[OwnLink, ClaimQuery, Sequence[Any]] | None = None
         # By which it is known afterwards whether this was committed; how many rows the counts have of it.
         self.mark = 0
@@ -122,7 +122,7 @@ class PostgresTxn(PostgresEnds, PostgresLogs):
 
     def moments(self) -> Moments:
         """When something becomes true by itself. Asked for once, as long as nothing changes it but claims."""
-        if self.may_end:
+        if self.only_looked:
             raise Seeing("who only looked has something to do")
         if self._moments is None:
             self._moments = self._look_ahead()
@@ -268,6 +268,14 @@ class PostgresTxn(PostgresEnds, PostgresLogs):
             self._in_hand = (link, query, row)
             link.be_silent(True)
 
+    @property
+    def may_end(self) -> bool:
+        """Whether one who seeks may go as he came: he has nothing in hand, and has seen all that there is."""
+        if self.only_looked:
+            return True
+        sees_all = self.sight is not None and self.sight.ready_pairs(mock=False) is not None
+        return sees_all and self._in_hand is None
+
     # All else
 
     def put_unique(self, holders: Sequence[Unique]) -> None:
@@ -382,7 +390,7 @@ class PostgresTxn(PostgresEnds, PostgresLogs):
         self._tell_born()
         if self._over is not None:
             raise Seeing("ends that were not counted")
-        if self._in_hand is not None or (self.wrote and self.may_end):
+        if self._in_hand is not None or (self.wrote and self.only_looked):
             raise Conflict("another batch than the one that was sought")
         if self.wrote and not self.mark:
             self.link.later(self.sql["mark"], self._marked())
