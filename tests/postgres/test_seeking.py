@@ -188,7 +188,7 @@ def test_who_waits_is_woken_and_has_it_by_two_messages(queue, postgres_url, mess
 
 
 def test_random_histories_are_what_they_are_by_the_long_way(postgres_schemas, seekers):
-    run(served(postgres_schemas), 15, piece=7)
+    run(served(postgres_schemas), 10, piece=7)
     assert any(seekers)
     assert not all(seekers)
 
@@ -202,7 +202,7 @@ def test_what_is_left_to_do_is_seen_by_who_only_looks(postgres_schemas, seekers,
         return moments(self)
 
     monkeypatch.setattr(PostgresTxn, "moments", spy)
-    run(served(postgres_schemas), 15, piece=8)
+    run(served(postgres_schemas), 10, piece=8)
     assert any(anew)
 
 

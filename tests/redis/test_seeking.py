@@ -60,11 +60,11 @@ def test_where_there_is_nothing_one_is_enough(engine, trips):
 
 
 def test_random_histories_are_what_they_are_by_the_long_way(redis_server, seekers):
-    run(on_redis(redis_server), 15, piece=7)
+    run(on_redis(redis_server), 10, piece=7)
     assert any(seekers)
     assert not all(seekers)
 
 
 def test_also_in_small_bites(redis_server, seekers, small_bites):
-    run(on_redis(redis_server), 15, piece=8)
+    run(on_redis(redis_server), 10, piece=8)
     assert any(seekers)
