@@ -112,20 +112,23 @@ def small_bites(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def seekers(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Each claim that is alone in its batch seeks; where it has no hope the long way finds nothing either."""
+    """Each claim that is alone in its batch seeks, or on a store that has no such way looks before.
+
+    Where one who seeks has no hope, the long way must find nothing either.
+    """
     execute, hopeless = Engine.execute, Engine._hopeless
     found: list[bool] = []
 
     def seeking(self: Engine, commands: Sequence[c.Command]) -> Done:
-        seeker = self.seeker(commands[0]) if len(commands) == 1 else None
-        next_upkeep_ms = self.next_upkeep_ms
-        if seeker is not None:
+        if len(commands) == 1 and _can_seek(self, commands[0]):
+            seeker = self.seeker(commands[0])
+            if seeker is None:
+                self.hopes(commands)
+                return execute(self, commands)
             found.append(True)
             done = self.execute_by(commands, seeker)
             if found[-1]:
                 return done
-            # The other side does not look before, and so has not heard of any.
-            self.next_upkeep_ms = next_upkeep_ms
         return execute(self, commands)
 
     def spy(self: Engine, prospects: Prospects, now_ms: int) -> Done:
@@ -135,3 +138,10 @@ def seekers(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     monkeypatch.setattr(Engine, "execute", seeking)
     monkeypatch.setattr(Engine, "_hopeless", spy)
     return found
+
+
+def _can_seek(engine: Engine, command: c.Command) -> bool:
+    if not isinstance(command, c.Claim) or not (command.owner or engine.ids.number):
+        return False
+    chosen = command.glob or command.priority is not None or command.mock or command.picks
+    return not chosen and (command.tenant is None or command.tenants is None)
