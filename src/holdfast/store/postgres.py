@@ -333,10 +333,11 @@ class PostgresStore:
             with faults(self.address), self._pool.link() as link:
                 with self._folding(link):
                     self._to_rest.update(fold(link, sql, schema, self.now_ms() - MARKS_KEPT_MS))
-                # By itself, because it locks lanes that others may be adding to.
-                with self._folding(link):
-                    rest(link, sql, schema, [*self._to_rest])
-                self._to_rest.clear()
+                if self._to_rest:
+                    # By itself, because it locks lanes that others may be adding to.
+                    with self._folding(link):
+                        rest(link, sql, schema, [*self._to_rest])
+                    self._to_rest.clear()
         except (HoldfastError, Conflict):
             # The next one folds more.
             pass

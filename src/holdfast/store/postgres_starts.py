@@ -79,7 +79,7 @@ class Starts:
         return bool(self._walks) and any(walk.slow >= SLOW_WALKS for walk in list(self._walks.values()))
 
     def __bool__(self) -> bool:
-        """Whether any walk is slow."""
+        """Whether any walk was slow of late."""
         return bool(self._walks)
 
 
