@@ -10,12 +10,14 @@ import time
 
 import pytest
 
-from holdfast.core.bounds import PORT_CONNECTIONS
+from holdfast.core.bounds import PORT_BODY_BYTES, PORT_CONNECTIONS, PORT_LINES_BYTES
 from holdfast.testing.queue_suite.tools import until
 from tests.serve.clients import Client, request
 from tests.serve.test_wire import SEED, mutated
 
 NOTHING = "404 No job found"
+# What asyncio reads at once.
+READ_BYTES = 256 * 1024
 PATIENT = {"Connection": "wait", "timeout": "60000"}
 
 
@@ -285,6 +287,7 @@ def test_what_is_sent_and_not_read_is_bounded(served, monkeypatch):
     monkeypatch.setattr("holdfast.serve.bedrock.server.PORT_BUFFERED_BYTES", 1_000_000)
     with served.client() as greedy, served.client() as other:
         try:
+            greedy.send(b"CreateJob\ndata: ")
             for _ in range(100):
                 greedy.send(b"x" * 100_000)
         except OSError:
@@ -293,6 +296,43 @@ def test_what_is_sent_and_not_read_is_bounded(served, monkeypatch):
         assert served.server.buffered < 1_000
 
         assert other.status("Ping") == "200 OK"
+
+
+REFUSED_HALFWAY = {
+    "endless line": (b"CreateJob\nname: ", b"x" * 4_096),
+    "endless lines": (b"CreateJob\n", b"a: b\r\n" * 500),
+    "too large a body": (b"CreateJob\nContent-Length: %d\n\n" % (PORT_BODY_BYTES + 1), b"x" * 4_096),
+}
+
+
+@pytest.mark.parametrize("kind", REFUSED_HALFWAY)
+def test_who_is_refused_while_still_sending_reads_why(served, kind):
+    """The reply is not lost to a reset, the connection is closed after it, and little was kept."""
+    start, more = REFUSED_HALFWAY[kind]
+    with served.client() as wordy, served.client() as other:
+        wordy.send(start)
+        for _ in range(256):  # 1 MB: far more than is needed to be refused
+            wordy.send(more)
+            assert served.server.buffered <= PORT_LINES_BYTES + READ_BYTES
+        reply = wordy.receive()
+
+        assert (reply.status, reply.headers["Connection"]) == ("413 Request too large", "close")
+        assert wordy.receive() is None
+        assert other.status("Ping") == "200 OK"
+    until(lambda: not served.server.connections)
+    assert served.server.buffered == 0
+
+
+def test_who_never_stops_sending_is_cut_off(served, monkeypatch):
+    """A little later, and whether it reads or not."""
+    monkeypatch.setattr("holdfast.serve.bedrock.server.LINGER_S", 0.05)
+    with served.client() as wordy:
+        try:
+            while True:
+                wordy.send(b"x" * 4_096)
+        except OSError:
+            pass
+    until(lambda: not served.server.connections)
 
 
 def test_a_client_that_does_not_read_is_not_read_from(served):

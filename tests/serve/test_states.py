@@ -199,6 +199,53 @@ def test_requeueing_may_forgive_a_hand_out(client, clock):
     assert client.status("RequeueJobs", jobIDs="abc") == "402 Malformed jobIDs"
 
 
+def test_after_a_requeue_next_run_is_created_as_it_is_printed(client, clock):
+    """Both in whole seconds, whatever the job was when it was requeued."""
+    clock.advance(250)
+    waiting, handed_out = client.create("waiting"), client.create("taken")
+    client.take("taken")
+    clock.advance(MINUTE_MS)
+
+    client.ok("RequeueJobs", jobIDs=f"{waiting},{handed_out}")
+
+    for job_id in (waiting, handed_out):
+        shown = client.ok("QueryJob", jobID=job_id)
+        assert shown["nextRun"] == shown["created"] == "2026-11-15 13:00:00"
+    (row,) = client.ok("Query", query=f"SELECT nextRun = created FROM jobs WHERE jobID = {waiting}")
+    assert row == [1]
+
+
+def test_a_retried_parent_is_due_from_the_second_it_was_retried_in(client, clock):
+    """As printed: in the second in which it was made and handed out, all three times are the same."""
+    clock.advance(250)
+    parent = client.create("parent")
+    client.take("parent")
+    client.create(parentJobID=parent)
+
+    client.ok("RetryJob", jobID=parent)
+
+    shown = client.ok("QueryJob", jobID=parent)
+    assert shown["nextRun"] == shown["lastRun"] == shown["created"] == "2026-11-15 13:00:00"
+    assert client.take("parent")["jobID"] == parent
+
+
+def test_a_parent_that_waited_for_its_children_is_due_since_its_last_run(client, clock):
+    """`nextRun` is `lastRun` as printed, while it waits and when it is put back."""
+    clock.advance(250)
+    parent, first, second = _family(client, clock)
+    shown = client.ok("QueryJob", jobID=parent)
+    assert (shown["state"], shown["nextRun"]) == ("PAUSED", shown["lastRun"])
+
+    clock.advance(MINUTE_MS)
+    for child in (first, second):
+        client.take("foo,other")
+        client.ok("FinishJob", jobID=child)
+
+    shown = client.ok("QueryJob", jobID=parent)
+    assert (shown["state"], shown["nextRun"]) == ("QUEUED", shown["lastRun"])
+    assert client.take("parent")["jobID"] == parent
+
+
 @pytest.mark.one_shard
 def test_requeueing_is_all_or_nothing(served, client):
     """One command for all of them; where one of them cannot go back, none does."""

@@ -1,12 +1,15 @@
 """The framing: bytes in, requests out, whatever comes."""
 
+import itertools
 import os
 import random
 import time
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from holdfast.core.bounds import PORT_BODY_BYTES, PORT_HEAD_BYTES, PORT_HEADERS
+from holdfast.core.bounds import PORT_BODY_BYTES, PORT_HEAD_BYTES, PORT_HEADERS, PORT_LINES_BYTES
 from holdfast.serve.bedrock.wire import Broken, Parser, Request, escaped, reply_bytes, unescaped
 
 SEED = 20261115
@@ -81,16 +84,78 @@ def test_what_is_no_request_is_told_in_its_place(raw, status, final):
     assert found == [Broken(status, final)] + ([] if final else [Request("Ping", {})])
 
 
-def test_a_request_that_never_ends_is_cut_off():
-    """No more is kept than a request may have."""
-    parser, piece = Parser(), b"x" * (1 << 20)
-    found: list[Request | Broken] = []
-    while not found:
-        found = list(parser.feed(piece))
-        assert parser.size <= PORT_HEAD_BYTES + len(piece)
+ENDLESS = {
+    "verb": (b"", b"x"),
+    "header line": (b"X\nname: ", b"x"),
+    "header line without a name": (b"X\n", b"x"),
+    "continued header": (b"X\nname: a\n", b" x\n"),
+    "header lines": (b"X\n", b"a: b\r\n"),
+    "empty payload headers": (b"X\n", b"data:\n"),
+    "lines that end in CR": (b"X\r", b"\r"),
+    "name that begins like a payload": (b"X\ndata", b"x"),
+    "header after a payload": (b"X\ndata: {}\nname: ", b"x"),
+}
 
+
+@pytest.mark.parametrize("piece_bytes", [500, 1 << 18], ids=["small", "large"])
+@pytest.mark.parametrize("kind", ENDLESS)
+def test_a_head_that_never_ends_is_refused_after_64_kb(kind, piece_bytes):
+    """Whatever it consists of: one line or many. Nothing of it is kept, and nothing after it is read."""
+    start, more = ENDLESS[kind]
+    parser, piece = Parser(), more * -(-piece_bytes // len(more))
+    found, sent = list(parser.feed(start)), 0
+    while not found:
+        assert sent <= PORT_LINES_BYTES
+        sent += len(piece)
+        found = list(parser.feed(piece))
+
+    assert PORT_LINES_BYTES == 64 * 1024
     assert (found, parser.size) == ([Broken("413 Request too large", final=True)], 0)
     assert list(parser.feed(b"Ping\n\n")) == []
+
+
+@pytest.mark.parametrize("name", [b"data", b"Jobs", b"jobIDs \t", b"query"])
+def test_a_payload_may_be_longer_than_all_other_headers(name):
+    """On one line or continued on others; but not endless."""
+    value = b"x" * (3 * PORT_LINES_BYTES)
+    for text in (value, value[:9] + b"\n " + value[9:]):
+        (found,) = parsed(b"X\n" + name + b": " + text + b"\nname: foo\n\n")
+        assert isinstance(found, Request)
+        assert (len(found.headers) == 2, found.headers["name"]) == (True, "foo")
+
+    parser, piece = Parser(), b"x" * (1 << 20)
+    refused = list(parser.feed(b"X\n" + name + b": "))
+    while not refused:
+        refused = list(parser.feed(piece))
+        assert parser.size <= PORT_HEAD_BYTES + len(piece)
+    assert (refused, parser.size) == ([Broken("413 Request too large", final=True)], 0)
+
+
+@given(st.integers(-3, 3), st.sampled_from([b"\n\n", b"\r\n\r\n", b"\n\r\n"]), st.data())
+def test_the_limit_of_a_head_is_the_same_however_it_is_cut(excess, end, data):
+    """To the byte, and with a payload before the last header."""
+    start = b"X\ndata: " + b"y" * 500 + b"\n 1\nname: "
+    raw = start + b"x" * (PORT_LINES_BYTES - len(b"X\ndata:name: ") - 1 + excess) + end + b"Ping\n\n"
+    cuts = sorted(data.draw(st.lists(st.integers(0, 20), max_size=4)))
+    tail = len(raw) - 20
+    pieces = [raw[a:b] for a, b in itertools.pairwise([0, *(tail + cut for cut in cuts), len(raw)])]
+
+    whole = parsed(raw)
+
+    assert len(whole) == (1 if isinstance(whole[0], Broken) else 2)
+    assert parsed(*pieces) == whole
+
+
+def test_an_endless_trailer_is_refused():
+    """What follows the last chunk counts as body."""
+    parser, line = Parser(), b"a: b\r\n" * 100_000
+    found, sent = list(parser.feed(b"X\nTransfer-Encoding: chunked\n\n0\r\n")), 0
+    while not found:
+        assert sent <= PORT_BODY_BYTES
+        sent += len(line)
+        found = list(parser.feed(line))
+
+    assert found == [Broken("413 Request too large", final=True)]
 
 
 def test_a_body_is_not_kept():

@@ -65,8 +65,11 @@ SYSID_LEASE_MS = 60 * SECOND_MS
 
 # A pattern, or a list of names, of GetJob: fifty names, as the documents have it.
 GLOB_BYTES = 50 * NAME_BYTES
-# Method line and headers of one request. Escapes double at most what they protect, so the largest data fits.
-PORT_HEAD_BYTES = 2 * DATA_BYTES + 64 * 1024
+# Method line and headers of one request, without the values of the headers that carry payloads (`data`,
+# `jobs`, `jobIDs`, `query`): fifty names for GetJob need 13 KB.
+PORT_LINES_BYTES = 64 * 1024
+# The same with those values. Escapes double at most what they protect, so the largest data fits.
+PORT_HEAD_BYTES = 2 * DATA_BYTES + PORT_LINES_BYTES
 PORT_HEADERS = 256
 # A body belongs to no command and is thrown away as it comes; more than this is a mistake.
 PORT_BODY_BYTES = 64 * 1024 * 1024

@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from .bounds import SECOND_MS
+
 # JSON text, or bytes as they are. Never parsed on the way. msgspec decodes no record with a field that
 # is one or the other, so it is told nothing: in JSON bytes come back as text, and whoever keeps a
 # record with a body says beside it which it was.
@@ -32,6 +34,11 @@ else:
 def size_of(body: Body) -> int:
     """How many bytes a body has when it is written."""
     return len(body) if isinstance(body, bytes) or body.isascii() else len(body.encode())
+
+
+def whole_second(at_ms: int) -> int:
+    """The start of the second that a time is in: how the documents write all times of a job that has run."""
+    return max(at_ms - at_ms % SECOND_MS, 1)  # 0 would be no time
 
 
 class Place(IntEnum):

@@ -29,7 +29,7 @@ from . import rank
 from .bounds import DEFAULT_PRIORITY, MAX_TIME_MS
 from .commands import Hold, NewJob
 from .errors import BadInput, LeaseLost, Refused
-from .job import WAITING, Job, Outcome, Place, Progress, State, size_of
+from .job import WAITING, Job, Outcome, Place, Progress, State, size_of, whole_second
 from .outcome import noted
 from .repeat import after_ms, next_run_ms, parse_repeat
 
@@ -155,6 +155,7 @@ def finish(job: Job, *, now_ms: int, end: Outcome, ignore_repeat: bool = False) 
         slot = {"again_at": job.again_at, "scheduled_at": job.scheduled_at or job.run_at}
         slot["losses"] = 0 if job.strict else job.losses
         run_at = job.started_at or now_ms
+        run_at = whole_second(run_at) if job.strict else run_at
         return replace(queued(job, run_at=run_at, now_ms=now_ms, **slot), place=Place.PAUSED, rank=0)
     if (again := _once_more(job, now_ms=now_ms, ignore_repeat=ignore_repeat)) is not None:
         return again
@@ -193,6 +194,8 @@ def retry(
     scheduled_at = 0 if job.strict else job.scheduled_at or job.run_at
     kept = {"scheduled_at": scheduled_at, "cancel_requested": job.cancel_requested}
     kept["losses"] = 0 if job.strict else job.losses
+    if job.strict and run_at == now_ms:
+        run_at = whole_second(now_ms)
     return queued(job, run_at=job.again_at or run_at, now_ms=now_ms, **kept)
 
 

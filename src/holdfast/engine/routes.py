@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from ..core import commands as c
 from ..core import unique
 from ..core.errors import HoldfastError, Moved, NotFound, StoreError, Unavailable, Unsettled
-from ..core.job import Job
+from ..core.job import Job, whole_second
 from ..core.slots import shard_of, slot_of_key, slot_of_worker
 from ..core.unique import UniqueKey
 from ..store.contract import ReadTxn
@@ -355,7 +355,7 @@ class Routes:
         for job in filter(None, map(self._live, command.job_ids)):
             if job.tenant == command.tenant:
                 with suppress(NotFound):
-                    self.do(c.Requeue(job_id=job.id, run_at=max(job.created_at, 1), **how))
+                    self.do(c.Requeue(job_id=job.id, run_at=whole_second(job.created_at), **how))
         return None
 
     def _put_back_at(self, at: int, command: c.Command, key: UniqueKey) -> Any:

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from ..core import commands as c
 from ..core import family, rules
 from ..core.errors import LeaseLost, NotFound
-from ..core.job import Code, Job, Place, State
+from ..core.job import Code, Job, Place, State, whole_second
 from ..core.outcome import backoff_ms, outcome
 from . import chores, governing, indexing, keys, letters, notes, schedules, workers
 from .adding import add_all, put
@@ -199,11 +199,9 @@ def requeue_all(batch: Batch, command: c.RequeueAll) -> None:
         job = batch.find(job_id)
         if job is None or job.tenant != command.tenant or batch.goes(job):
             continue
-        made_at = max(job.created_at, 1)
+        run_at = whole_second(job.created_at)
         batch.put(
-            rules.requeue(
-                job, now_ms=batch.now_ms, run_at=made_at, task=command.task, forgive=command.forgive
-            )
+            rules.requeue(job, now_ms=batch.now_ms, run_at=run_at, task=command.task, forgive=command.forgive)
         )
 
 

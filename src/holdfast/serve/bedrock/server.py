@@ -31,6 +31,8 @@ CLOSE = (("Connection", "close"),)
 SURE_S = 5.0
 # How long a client that has sent its last word may take to acknowledge ours.
 LAST_WORD_S = 10.0
+# How long a client whose request was refused half-way may go on sending before it is cut off.
+LINGER_S = 2.0
 DRAIN_S = 10.0
 FULL = "503 Too many connections"
 BUSY = "503 Too much is being sent"
@@ -138,6 +140,8 @@ class Connection(asyncio.Protocol):
         self._half_closed = self._lost = self._closing = self._is_waiting = False
         self._reading, self._writable = True, asyncio.Event()
         self._writable.set()
+        # Nothing more comes from the client.
+        self._ended = asyncio.Event()
         # Bytes that are kept, and those of requests that are whole and not yet answered.
         self._buffered = self._ahead = 0
         # Replies that go out together.
@@ -181,6 +185,7 @@ class Connection(asyncio.Protocol):
     def eof_received(self) -> bool:
         """No more will come. What was asked is answered, unless it waits."""
         self._half_closed = True
+        self._ended.set()
         if self._is_waiting:
             self._withdraw()
         return self._task is not None
@@ -188,6 +193,7 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         """The client is gone."""
         self._lost = self._closing = True
+        self._ended.set()
         self._server.went(self)
         self._count_buffered(0)
         self._waiting.clear()
@@ -224,6 +230,8 @@ class Connection(asyncio.Protocol):
                     self._caught_up()
             if self._half_closed or self._closing or self._server.draining:
                 await self._last_word()
+                if self._parser.over:
+                    await self._linger()
                 self._transport.close()
         except Exception as error:
             self._server.log(f"a connection failed: {type(error).__name__}")
@@ -329,6 +337,21 @@ class Connection(asyncio.Protocol):
                 # Others have them now: it must not get them after all.
                 self._transport.abort()
             self._unsure = ()
+
+    async def _linger(self) -> None:
+        """Read and drop what a client still sends after the reply that refused it.
+
+        Closing with bytes unread would reset the connection, and the client might never see the reply.
+        """
+        if self._lost or self._transport.is_closing():
+            return
+        self._transport.write_eof()
+        if not self._reading:
+            self._transport.resume_reading()
+        try:
+            await asyncio.wait_for(self._ended.wait(), LINGER_S)
+        except TimeoutError:
+            return
 
     def _give_back(self) -> None:
         claimed, self._unsure = self._unsure, ()

@@ -11,6 +11,9 @@ r"""The framing of the job-command port: bytes in, requests out. No socket and n
 Without Content-Length, or chunks, a request has no body: what follows is the next request. So whole sessions
 can be sent at once, however they are cut into packets.
 
+A head is at most 64 KB, apart from the values of `data`, `jobs`, `jobIDs` and `query`, which may be as long
+as the largest data. A longer one is refused as soon as so many bytes have come, whether its lines end or not.
+
 What cannot be understood becomes a `Broken` in the place of the request. After one that is `final`, nobody
 can tell where the next would begin.
 """
@@ -19,7 +22,13 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from ...core.bounds import PORT_BODY_BYTES, PORT_CHUNK_LINE_BYTES, PORT_HEAD_BYTES, PORT_HEADERS
+from ...core.bounds import (
+    PORT_BODY_BYTES,
+    PORT_CHUNK_LINE_BYTES,
+    PORT_HEAD_BYTES,
+    PORT_HEADERS,
+    PORT_LINES_BYTES,
+)
 
 
 class Request(NamedTuple):
@@ -42,7 +51,13 @@ BAD_CHUNK = Broken("400 Malformed chunk", final=True)
 BAD_HEADER = Broken("400 Malformed header")
 BAD_TEXT = Broken("400 Malformed text: not UTF-8")
 
+# Headers whose values may be longer than all the rest of a head.
+PAYLOADS = frozenset({b"data", b"jobs", b"jobids", b"query"})
+
 _HEAD_END = re.compile(rb"\n\r?\n")
+# What may turn out to be the first bytes of a head's end.
+_HEAD_END_BEGUN = re.compile(rb"\n\r?\Z")
+_LINE_BREAK = re.compile(rb"[\r\n]")
 _MEANS_BODY = re.compile(rb"content-length|transfer-encoding", re.IGNORECASE)
 _LINE_END = re.compile(r"\r\n|\n\r|\n|\r")
 _NOT_BLANK = re.compile(rb"[^ \t\r\n]")
@@ -62,6 +77,7 @@ class Parser:
         # Up to here there is no end of a head; bytes of a body that are still to come; a request whose
         # chunks are still to come.
         self._looked = 0
+        self._lines = _LineBytes()
         self._skip = 0
         self._chunked: Request | Broken | None = None
         self._in_trailer = False
@@ -100,15 +116,18 @@ class Parser:
     def _head(self) -> Request | Broken | None:
         if not self._looked and not self._strip():
             return None
+        size = len(self._buffer)
         end = _HEAD_END.search(self._buffer, max(self._looked - 2, 0))
-        if end is None:
-            self._looked = len(self._buffer)
-            return TOO_LARGE if self._looked > PORT_HEAD_BYTES else None
-        raw = bytes(self._buffer[: end.start()])
-        del self._buffer[: end.end()]
-        self._looked = 0
-        if len(raw) > PORT_HEAD_BYTES:
+        cut = end or _HEAD_END_BEGUN.search(self._buffer, max(size - 2, 0))
+        length = cut.start() if cut else size
+        if length > PORT_HEAD_BYTES or self._lines.count(self._buffer, length) > PORT_LINES_BYTES:
             return TOO_LARGE
+        if end is None:
+            self._looked = size
+            return None
+        raw = bytes(self._buffer[:length])
+        del self._buffer[: end.end()]
+        self._looked, self._lines = 0, _LineBytes()
         found = _parsed(raw)
         if isinstance(found, Broken):
             # Its end is known, and so where the next begins: unless it meant to have a body.
@@ -147,8 +166,11 @@ class Parser:
                 return BAD_CHUNK if len(self._buffer) > PORT_CHUNK_LINE_BYTES else None
             line = bytes(self._buffer[: at + 1])
             del self._buffer[: at + 1]
+            self._body += len(line)
             if len(line) > PORT_CHUNK_LINE_BYTES:
                 return BAD_CHUNK
+            if self._body > PORT_BODY_BYTES:
+                return TOO_LARGE
             if self._in_trailer:
                 if not line.strip():
                     request, self._chunked, self._in_trailer = self._chunked, None, False
@@ -163,9 +185,37 @@ class Parser:
         if size is None:
             return BAD_CHUNK
         self._skip = int(size[1], 16)
-        self._body += self._skip + len(line)
+        self._body += self._skip
         self._in_trailer = not self._skip
         return TOO_LARGE if self._body > PORT_BODY_BYTES else None
+
+
+class _LineBytes:
+    """Counts the bytes of one head, without the values of payload headers, as they come."""
+
+    def __init__(self) -> None:
+        # The start of the unfinished line, how far its end was looked for, the bytes of the lines before it.
+        self._line_at = self._looked = self._bytes = 0
+        self._in_payload = False
+
+    def count(self, head: bytearray, length: int) -> int:
+        """The bytes so far, when `length` bytes of the head have come."""
+        while (end := _LINE_BREAK.search(head, self._looked, length)) is not None:
+            size, self._in_payload = self._line(head, end.start())
+            self._bytes += size
+            self._line_at = self._looked = end.end()
+        self._looked = max(self._looked, length)
+        return self._bytes + self._line(head, length)[0]
+
+    def _line(self, head: bytearray, end: int) -> tuple[int, bool]:
+        """What the current line counts for up to `end`, and whether it belongs to a payload header."""
+        at, in_payload, size = self._line_at, self._in_payload, end - self._line_at + 1
+        if end > at and head[at] not in b" \t":
+            # The first line is the verb's. A name that is longer than all lines may be is that of no payload.
+            colon = head.find(b":", at, min(end, at + PORT_LINES_BYTES)) if at else -1
+            in_payload = colon >= 0 and bytes(head[at:colon]).strip(b" \t").lower() in PAYLOADS
+            return (colon - at + 2 if in_payload else size), in_payload
+        return (0 if in_payload else size), in_payload
 
 
 def _parsed(raw: bytes) -> Request | Broken:
