@@ -60,7 +60,7 @@ def test_what_cannot_be_moved_is_refused_with_the_reason(shell):
         ("jobs.db", "other.db"): (2, "must be empty"),
         ("jobs.db", "jobs.db"): (2, "another than the one to move from"),
         ("jobs.db", "link.db"): (2, "another than the one to move from"),
-        ("nowhere.db", "new.db"): (5, "there is no store at nowhere.db"),
+        ("nowhere.db", "new.db"): (5, f"there is no store at {shell.folder}/nowhere.db"),
         ("jobs.db", "memory://"): (2, "outlives this command"),
         ("memory://", "new.db"): (2, "outlives this command"),
         ("jobs.db", "mysql://x/y"): (2, "mysql://"),
@@ -113,11 +113,11 @@ def test_a_queue_moves_to_shards_and_to_another_number_of_them(shell):
     cases = {
         ("one.db", "sqlite:///four?shards=2"): (5, "another number of shards"),
         ("one.db", "sqlite:///four?shards=4"): (2, "must be empty"),
-        ("sqlite:///five?shards=4", "new.db"): (5, "there is no store at five"),
-        ("sqlite:///x.db sqlite:///y.db", "new.db"): (
+        ("sqlite:///five?shards=4", "new.db"): (
             5,
-            "there is no store at sqlite:///x.db sqlite:///y.db",
+            "there is no store at shard 0 of 4 (five/shard-0-of-4.db)",
         ),
+        ("sqlite:///x.db sqlite:///y.db", "new.db"): (5, "there is no store at shard 0 of 2"),
         ("sqlite:///one.db memory://", "new.db"): (2, "outlives this command"),
         (str(shell.folder / "0.db"), "new.db"): (2, "all shards of the queue: it is 0 of 2 of them"),
     }

@@ -177,12 +177,12 @@ CHANGING += ["consumers set a 1 --yes"]
 
 @pytest.mark.parametrize("words", [*LOOKING, *CHANGING])
 def test_a_store_that_is_not_there_is_not_created(shell, words):
-    """Looking at nothing says so, and how to make something."""
+    """Reading nothing says so, by the whole path, and how to make something."""
     said = shell.run(*words.split())
 
     assert said.code == 5
-    assert said.err.startswith("holdfast: there is no store at jobs.db; ")
-    assert "holdfast add TASK" in said.err
+    assert said.err.startswith(f"holdfast: there is no store at {shell.file}; ")
+    assert "`holdfast add` and --create make a new store" in said.err
     assert list(shell.folder.iterdir()) == []
 
     shell.file.touch()

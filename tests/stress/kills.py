@@ -69,7 +69,8 @@ class Gang:
         self.workers = [self._start() for _ in range(workers)]
 
     def _start(self) -> Worker:
-        command = [sys.executable, "-m", "holdfast", "worker", "tests.stress.killed:queue", *self._words]
+        words = ["worker", "tests.stress.killed:queue", "--create", *self._words]
+        command = [sys.executable, "-m", "holdfast", *words]
         places = {"HOLDFAST_KILLS_STORE": str(self.store), "HOLDFAST_KILLS_HISTORY": str(self.history)}
         return subprocess.Popen(command, cwd=ROOT, env=os.environ | places, stderr=self._said)
 

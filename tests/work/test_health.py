@@ -98,7 +98,7 @@ def test_a_worker_whose_executors_cannot_start_is_not_well(tmp_path):
     text = "import holdfast, os\nqueue = holdfast.connect('jobs.db')\n\n@queue.task\ndef die(): os._exit(1)\n"
     app.write_text(text)
     worker = subprocess.Popen(
-        [sys.executable, "-m", "holdfast", "worker", "app:queue", "--health-file", str(path)],
+        [sys.executable, "-m", "holdfast", "worker", "app:queue", "--create", "--health-file", str(path)],
         cwd=tmp_path,
         stderr=subprocess.PIPE,
         text=True,

@@ -200,7 +200,7 @@ def test_changed_files_are_reloaded_and_broken_ones_wait_to_be_mended(tmp_path):
     app, helper = tmp_path / "app.py", tmp_path / "helper.py"
     app.write_text(SOURCE.format(extra="", answer="old"))
     worker = subprocess.Popen(
-        [sys.executable, "-m", "holdfast", "worker", "app:queue", "--reload"],
+        [sys.executable, "-m", "holdfast", "worker", "app:queue", "--create", "--reload"],
         cwd=tmp_path,
         stderr=subprocess.PIPE,
         text=True,

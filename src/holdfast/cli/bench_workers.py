@@ -30,7 +30,7 @@ SETTLING_S = 0.002
 @contextmanager
 def worker(queue: Queue, processes: int) -> Iterator["subprocess.Popen[bytes]"]:
     """A worker of a queue's store, as people start it, that has shown that it works; ended afterwards."""
-    command = [sys.executable, "-m", "holdfast", "worker", "holdfast.cli.bench_app:queue"]
+    command = [sys.executable, "-m", "holdfast", "worker", "holdfast.cli.bench_app:queue", "--create"]
     command += ["--processes", str(processes)]
     with tempfile.TemporaryFile() as said:
         process = subprocess.Popen(command, env=os.environ | {STORE: queue.url}, stderr=said)

@@ -18,7 +18,7 @@ RATE_MS = 30_000
 
 
 @click.group(invoke_without_command=True)
-@settings()
+@settings(create=True)
 @click.pass_context
 def consumers(ctx: click.Context, /) -> None:
     """List indexed consumers: how far they are, and how far they could be.

@@ -11,7 +11,7 @@ from .words import STATES
 
 
 @click.command()
-@settings()
+@settings(create=True)
 @click.pass_obj
 def counts(session: Session) -> None:
     """Count jobs by task and state, archived ones with them."""

@@ -41,7 +41,7 @@ COUNTED = 100_000
     flag_value=ALL,
     help="Check a worker instead: of a health file, of a process, or all of this machine.",
 )
-@settings()
+@settings(create=True)
 @click.pass_obj
 def doctor(session: Session, /, *, full: bool, which: str | None) -> None:
     """Check a store, or a worker, and say what to do.

@@ -16,6 +16,7 @@ from ..core.errors import (
     NotFound,
     Refused,
     StoreError,
+    StoreMissing,
     Timeout,
 )
 
@@ -47,6 +48,8 @@ MEANINGS = {
     Exit.INTERRUPTED: "interrupted by Ctrl-C",
 }
 
+MISSING_HINT = "; check --store and HOLDFAST_STORE; `holdfast add` and --create make a new store"
+
 # The first that fits.
 _CODES: tuple[tuple[type[Exception], Exit], ...] = (
     (BadInput, Exit.USAGE),
@@ -73,6 +76,8 @@ def tell(error: Exception, *, as_json: bool) -> Exit:
     code, name, text, hint = code_of(error), "ERROR", "", ""
     if isinstance(error, HoldfastError):
         name, text = error.code, str(error)
+        if isinstance(error, StoreMissing):
+            text += MISSING_HINT
     elif isinstance(error, click.UsageError):
         name, text = "USAGE", " ".join(error.format_message().split())
         if error.ctx is not None:

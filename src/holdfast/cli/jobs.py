@@ -22,7 +22,7 @@ COLUMNS = ("ID", "TASK", "STATE", "WHEN", "PRIORITY", "TRIES", "NOTE")
 @click.option(
     "--limit", type=click.IntRange(1, 1_000_000), default=100, metavar="N", help="How many at most.  [100]"
 )
-@settings()
+@settings(create=True)
 @click.pass_obj
 def jobs(session: Session, /, *, after: int, limit: int, **options: Any) -> None:
     """List jobs, oldest first.

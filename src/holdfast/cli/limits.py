@@ -16,7 +16,7 @@ COLUMNS = ("DOMAIN", "RATE", "BURST", "CONCURRENCY", "RUNNING", "HELD")
 
 
 @click.command()
-@settings()
+@settings(create=True)
 @click.pass_obj
 def limits(session: Session) -> None:
     """List limits, and what they hold back."""

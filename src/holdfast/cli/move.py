@@ -83,8 +83,8 @@ def _undo(session: Session, source: str, target: str | None) -> None:
 def _open(url: str, *, exists: bool) -> "Iterator[Store]":
     from ..queue.connect import store_maker
 
-    Session.of(url).check(exists=exists)
-    store = store_maker(url, join=False, follow=False)()
+    Session.of(url).check()
+    store = store_maker(url, join=False, follow=False, create=not exists)()
     try:
         yield store
     finally:

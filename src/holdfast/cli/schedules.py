@@ -23,7 +23,7 @@ COLUMNS = ("NAME", "TASK", "TIMES", "LAST", "FIRED", "NEXT")
     metavar="N",
     help="How many next moments.  [3]",
 )
-@settings()
+@settings(create=True)
 @click.pass_obj
 def schedules(session: Session, /, *, count: int) -> None:
     """List schedules with their next moments."""

@@ -1,17 +1,17 @@
 """Which store, which tenant, which form of output: what may be said before or after every command.
 
-A command that only looks, or changes what must exist already, opens the store with `existing`; one that
-may bring the first job with `open`, which creates the file.
+A command that only reads, or changes what must exist already, opens the store with `existing`, which creates
+none unless --create says so; one that may bring the first job with `open`, which creates it.
 """
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import reduce
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from ..core.errors import BadInput, StoreError
+from ..core.errors import BadInput
 
 if TYPE_CHECKING:
     from ..queue.aio import AsyncQueue
@@ -28,6 +28,7 @@ class Session:
         self.store = STORE
         self.tenant = ""
         self.as_json = False
+        self.create = False
 
     @classmethod
     def of(cls, store: str) -> "Session":
@@ -47,46 +48,29 @@ class Session:
 
     @contextmanager
     def existing(self) -> "Iterator[Queue]":
-        """The queue of a store that is there; a missing one is not created."""
-        self.check(exists=True)
-        with self.open(create=False) as queue:
+        """The queue of a store that is there; a missing one is `StoreMissing`, unless --create was given."""
+        with self.open(create=self.create) as queue:
             yield queue
 
     def many(self) -> "AsyncQueue":
         """The same queue for many verbs at once, which the store commits together."""
         from ..queue.connect import connect_async
 
-        self.check(exists=True)
+        self.check()
         return connect_async(self.store, tenant=self.tenant, join=False, follow=False, create=False)
 
-    def check(self, *, exists: bool = False) -> None:
-        """Refuse an address that leads to no store which outlives the command, or is not there."""
+    def check(self) -> None:
+        """Refuse the address of a store that does not outlive the command."""
         from ..queue.connect import is_served, is_shared, store_file, store_files
 
-        path = store_file(self.store)
+        store_file(self.store)  # which checks the address
         if is_served(self.store):
-            # Whether it is there is asked of the server, by the first verb.
             return
         if not is_shared(self.store):
             needed = "one that outlives this command, such as a file"
             raise BadInput("store", self.store, needed=needed)
         if any("\0" in str(file) for file in store_files(self.store)):
             raise BadInput("store", self.store, needed="the name of a file")
-        if exists and not any(_has_bytes(str(file)) for file in store_files(self.store)):
-            raise StoreError(
-                f"there is no store at {path or self.store}; say which one with --store or HOLDFAST_STORE, "
-                "or make one with: holdfast add TASK"
-            )
-
-
-def _has_bytes(path: str) -> bool:
-    """Whether there is anything to open; where that cannot be told, opening it will tell why."""
-    try:
-        return os.stat(path).st_size > 0  # noqa: PTH116
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    except OSError:
-        return True
 
 
 def now_ms(queue: "Queue") -> int:
@@ -101,8 +85,11 @@ def _set(ctx: click.Context, param: click.Parameter, value: Any) -> None:
         setattr(session, str(param.name), value)
 
 
-def settings(*, env: bool = False) -> Callable[[F], F]:
-    """Give a command --store, --tenant and --json, and so a `Session` for `click.pass_obj`."""
+def settings(*, env: bool = False, create: bool = False) -> Callable[[F], F]:
+    """Give a command --store, --tenant and --json, and so a `Session` for `click.pass_obj`.
+
+    `create`: and --create, for commands that say something of an empty store too.
+    """
     store = click.option(
         "--store",
         metavar="URL",
@@ -120,4 +107,12 @@ def settings(*, env: bool = False) -> Callable[[F], F]:
         callback=_set,
         expose_value=False,
     )
-    return lambda function: store(tenant(as_json(function)))
+    create_option = click.option(
+        "--create",
+        is_flag=True,
+        help="Create the store if there is none.",
+        callback=_set,
+        expose_value=False,
+    )
+    options = (store, tenant, as_json, *((create_option,) if create else ()))
+    return lambda function: reduce(lambda made, option: option(made), reversed(options), function)

@@ -32,7 +32,7 @@ STATES = ("WAITING", "SCHEDULED", "RUNNING", "PAUSED", "FINISHED", "FAILED")
 @click.command()
 @click.option("--interval", default="1s", show_default=True, help="How long each frame stands.")
 @click.option("--once", is_flag=True, help="Print one frame and exit.")
-@settings()
+@settings(create=True)
 @click.pass_obj
 def top(session: Session, /, *, interval: str, once: bool) -> None:
     """Watch a store: throughput, depth, workers and what runs. Ctrl-C ends it."""

@@ -16,6 +16,7 @@ SWITCH_S = 0.000_5
 @click.command()
 @click.argument("names", metavar="MODULE:QUEUE...", nargs=-1, required=True)
 @click.option("--store", help="Another store than the one that the queue names; with one queue only.")
+@click.option("--create", is_flag=True, help="Create the store if there is none.")
 @click.option("--tasks", multiple=True, help="Only tasks that match; may be given several times.")
 @click.option(
     "--processes", default="1", show_default=True, help="Executor processes: N, or MIN..MAX by what waits."
@@ -77,6 +78,7 @@ def _options(names: tuple[str, ...], said: dict[str, Any]) -> Any:
     return Options(
         names=names,
         store=said["store"],
+        create=said["create"],
         tasks=said["tasks"],
         processes=least,
         most_processes=most,

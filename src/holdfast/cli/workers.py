@@ -17,7 +17,7 @@ NUMBERS = ("PID", "RUNNING", "DONE")
 
 
 @click.command()
-@settings()
+@settings(create=True)
 @click.pass_obj
 def workers(session: Session) -> None:
     """List the workers that are alive, and the tasks that they know."""

@@ -13,6 +13,7 @@
     ├── Closed              the queue was closed
     ├── WouldBlock          the caller itself holds the lock that the verb needs
     └── StoreError          the store cannot be used
+        ├── StoreMissing    … there is none at the address, and `create=False` was given
         ├── SchemaMismatch  … it was written by another version
         ├── StoreCorrupt    … it is not one, or it is damaged
         ├── StoreFull       … no space, or no number, is left
@@ -129,6 +130,15 @@ class StoreError(HoldfastError):
     """The store cannot be used."""
 
     code = "STORE"
+
+
+class StoreMissing(StoreError):
+    """There is no store at the address, and `create=False` forbids to create one."""
+
+    code = "MISSING"
+
+    def __init__(self, where: object) -> None:
+        super().__init__(f"there is no store at {where}")
 
 
 class SchemaMismatch(StoreError):

@@ -24,6 +24,8 @@ POSTGRES = ("postgresql", "postgres")
 REDIS = ("redis", "rediss", "redis+cluster", "rediss+cluster")
 # How long one of several servers is tried before it is taken for down: others wait for the answer.
 SHARD_PATIENCE_S = 3.0
+# A shard by its name for people, and what opens it.
+Named = tuple[str, Callable[[], Store]]
 STORES = (
     "a file name, sqlite:///…, postgresql://…, redis://…, redis+cluster://…, memory://, "
     "or several of these, separated by spaces"
@@ -52,9 +54,9 @@ def connect(
     `retention` is how long ended jobs are kept (a day), `lease` how long claims last unless they say
     otherwise (a minute), `driver` which SQLite library is used: apsw, or stdlib to share connections of
     the standard library's sqlite3. The file may be your application's own database, which the store's
-    tables join; `join=False` refuses one that holds no store yet, and `create=False` a server's schema that
-    holds none. When the jobs have moved to another store (`holdfast move`) the queue goes along, if no other
-    password is needed; `follow=False` raises `Moved`.
+    tables join; `join=False` refuses one that holds no store yet. A store that is not there is created by the
+    first verb; with `create=False` that raises `StoreMissing`. When the jobs have moved to another store
+    (`holdfast move`) the queue goes along, if no other password is needed; `follow=False` raises `Moved`.
     """
     make_store = store_maker(url, driver, clock, join=join, follow=follow, create=create)
     return Queue(make_store, url=url, tenant=tenant, retention=retention, lease=lease)
@@ -115,9 +117,11 @@ def _maker(
     if not isinstance(url, str) or not url:
         raise BadInput("store", url, needed=STORES)
     if len(several := addresses(url)) > 1:
-        return _sharded(
-            [(shown_url(one), _shard(one, driver, clock, join=join, create=create)) for one in several]
-        )
+
+        def listed(create: bool) -> list[Named]:
+            return [(shown_url(one), _shard(one, driver, clock, join=join, create=create)) for one in several]
+
+        return _sharded(listed, create=create)
     scheme = url.partition("://")[0] if "://" in url else "sqlite"
     options: dict[str, Any] = {} if clock is None else {"clock": clock}
     if scheme == "memory":
@@ -129,8 +133,10 @@ def _maker(
             if options["driver"] not in ("apsw", "stdlib"):
                 raise BadInput("driver", options["driver"], needed="apsw or stdlib")
         if "shards" in asked:
-            return _sharded(_files(path, _count(asked["shards"]), options | {"join": join}))
-        return _sqlite(path, options | {"join": join})
+            count = _count(asked["shards"])
+            options |= {"join": join}
+            return _sharded(lambda new: _files(path, count, options | {"create": new}), create=create)
+        return _sqlite(path, options | {"join": join, "create": create})
     if scheme in POSTGRES:
         if driver is not None:
             raise BadInput("driver", driver, needed="absent: it is for SQLite")
@@ -138,7 +144,7 @@ def _maker(
     if scheme in REDIS:
         if driver is not None:
             raise BadInput("driver", driver, needed="absent: it is for SQLite")
-        return _redis(url, options)
+        return _redis(url, options | {"create": create})
     raise BadInput("store", f"{scheme}://…", needed=STORES)
 
 
@@ -146,11 +152,10 @@ def _shard(
     url: str, driver: str | None, clock: Callable[[], int] | None, *, join: bool, create: bool
 ) -> Callable[[], Store]:
     if not is_served(url):
-        return _maker(url, driver, clock, join=join)
-    options: dict[str, Any] = {"patience_s": SHARD_PATIENCE_S} | ({} if clock is None else {"clock": clock})
-    if url.partition("://")[0] in REDIS:
-        return _redis(url, options)
-    return _postgres(url, options | {"create": create})
+        return _maker(url, driver, clock, join=join, create=create)
+    options: dict[str, Any] = {"patience_s": SHARD_PATIENCE_S, "create": create}
+    options |= {} if clock is None else {"clock": clock}
+    return (_redis if url.partition("://")[0] in REDIS else _postgres)(url, options)
 
 
 def store_file(url: str) -> Path | None:
@@ -236,7 +241,7 @@ def _count(text: str) -> int:
     return int(text)
 
 
-def _files(folder: str, count: int, options: dict[str, Any]) -> list[tuple[str, Callable[[], Store]]]:
+def _files(folder: str, count: int, options: dict[str, Any]) -> list[Named]:
     """The files of a folder, which is made if need be; their names tell of how many they are."""
     paths = _shard_files(Path(folder), count)
 
@@ -248,7 +253,7 @@ def _files(folder: str, count: int, options: dict[str, Any]) -> list[tuple[str, 
                     f"{folder} holds {min(others)}, so it is of another number of shards than {count}; "
                     "name as many as it was made with"
                 )
-            if path.parent.parent.is_dir():
+            if options["create"] and path.parent.parent.is_dir():
                 path.parent.mkdir(exist_ok=True)
             return _sqlite(str(path), options)()
 
@@ -261,10 +266,14 @@ def _shard_files(folder: Path, count: int) -> list[Path]:
     return [folder / f"shard-{at}-of-{count}.db" for at in range(count)]
 
 
-def _sharded(made: list[tuple[str, Callable[[], Store]]]) -> Callable[[], Store]:
-    """Several stores as one, each by its name and what opens it: another kind joins by a list of these."""
-    ShardedStore.check_count(len(made))
-    return lambda: ShardedStore([Opener(*one) for one in made])
+def _sharded(listed: Callable[[bool], list[Named]], *, create: bool) -> Callable[[], Store]:
+    """Several stores as one, which `listed` lists: as they may be opened, and as they may be created."""
+    openers = [
+        Opener(name, opened, created)
+        for (name, opened), (_, created) in zip(listed(create), listed(True), strict=True)
+    ]
+    ShardedStore.check_count(len(openers))
+    return lambda: ShardedStore(openers)
 
 
 def _memory(options: dict[str, Any]) -> Callable[[], Store]:
@@ -300,10 +309,15 @@ def _redis(url: str, options: dict[str, Any]) -> Callable[[], Store]:
         return lambda: RedisStore(url, **options)
     options = {"patience_s": SHARD_PATIENCE_S} | options
 
-    def shard(at: int) -> tuple[str, Callable[[], Store]]:
-        return f"{address.shown}, shard {at}", lambda: RedisStore(url, shard=at, **options)
+    def shard(at: int, create: bool) -> Named:
+        return f"{address.shown}, shard {at}", lambda: RedisStore(
+            url, shard=at, **options | {"create": create}
+        )
 
-    return _sharded([shard(at) for at in range(address.shards)])
+    def listed(create: bool) -> list[Named]:
+        return [shard(at, create) for at in range(address.shards)]
+
+    return _sharded(listed, create=options.get("create", True))
 
 
 def _sqlite(path: str, options: dict[str, Any]) -> Callable[[], Store]:

@@ -1,13 +1,13 @@
 """Opening a schema: is it ours, and of a version that we know.
 
-no schema, or an empty one     created: all migrations, in one transaction
+no schema, or an empty one     created: all migrations, in one transaction; with `create=False` StoreMissing
 of this version                used
 older                          SchemaMismatch: `holdfast migrate`, when all processes can be stopped
 newer                          SchemaMismatch: install that version
 somebody else's tables         StoreError: a schema of its own is needed
 """
 
-from ..core.errors import SchemaMismatch, StoreError
+from ..core.errors import SchemaMismatch, StoreError, StoreMissing
 from .postgres_link import Link
 from .postgres_sql import lock_number, migrations
 from .postgres_url import Address
@@ -43,10 +43,7 @@ def make_ready(link: Link, address: Address, *, create: bool = True) -> None:
         raise StoreError(f"{address.shown} cannot be written: it is a replica; use the primary")
     version, known = schema_version(link, address.schema), len(migrations(address.schema))
     if version == 0 and not create:
-        raise StoreError(
-            f"there is no store at {address.shown}; look at the address and its schema, or make one with: "
-            f"holdfast migrate --store {address.shown}"
-        )
+        raise StoreMissing(f"{address.shown}, schema {address.schema}")
     if version == 0:
         migrate(link, address)
     elif version < known:

@@ -25,7 +25,7 @@ from .redis_faults import FAULTS, Lost, faults, is_lost
 from .redis_keys import Keys
 from .redis_lane import LANE_MS, Lane, Lanes
 from .redis_link import COMMIT, SETTLE, Words, link_to
-from .redis_open import Server, check_layout, check_server, is_replicated, look, waiting_words
+from .redis_open import Server, is_replicated, open_server, waiting_words
 from .redis_presence import Presence
 from .redis_report import complaints, particulars
 from .redis_txn import Behind, Mine, RedisTxn
@@ -55,7 +55,13 @@ class RedisStore:
     """A store under one prefix of a Redis database; `redis_url.Address` says what `durability` promises."""
 
     def __init__(
-        self, url: str, *, shard: int = 0, clock: Clock | None = None, patience_s: float = PATIENCE_S
+        self,
+        url: str,
+        *,
+        shard: int = 0,
+        clock: Clock | None = None,
+        patience_s: float = PATIENCE_S,
+        create: bool = True,
     ) -> None:
         self.address = parse(url)
         self._clock = clock
@@ -66,6 +72,7 @@ class RedisStore:
         self._lanes = Lanes(self._keys)
         self._presence = Presence(self._link, self._keys)
         self._server: Server | None = None
+        self._create = create
         self._was_open = False
         self._closed = False
         self._time = Time(clock)
@@ -86,23 +93,13 @@ class RedisStore:
             with self._lock:
                 if self._closed:
                     raise Unavailable(f"{self.address.shown} was closed")
-                server = look(self._link, self._keys)
-                self._check(server)
-                check_layout(self._link, self._keys, self.address)
+                how = {"create": self._create, "was_open": self._was_open}
+                server = open_server(self._link, self._keys, self.address, **how)
                 self._time.heard(server.now_ms)
                 if not self._was_open:
                     self._wake.opened(server.tick)
                 self._server, self._was_open = server, True
         return server
-
-    def _check(self, server: Server) -> None:
-        try:
-            check_server(server, self.address)
-        except StoreError as error:
-            if self._was_open:
-                # It could be used before: perhaps a replica is being promoted, or another is on its way.
-                raise Lost(str(error)) from None
-            raise
 
     # Batches
 

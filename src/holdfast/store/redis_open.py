@@ -4,7 +4,8 @@ from typing import Any, NamedTuple
 
 from redis.exceptions import ResponseError
 
-from ..core.errors import SchemaMismatch, StoreError
+from ..core.errors import SchemaMismatch, StoreError, StoreMissing
+from .redis_faults import Lost
 from .redis_keys import Keys
 from .redis_link import Link
 from .redis_url import Address
@@ -55,6 +56,23 @@ def look(link: Link, keys: Keys) -> Server:
         now_ms=int(seconds) * 1000 + int(micros) // 1000,
         tick=tick,
     )
+
+
+def open_server(link: Link, keys: Keys, address: Address, *, create: bool, was_open: bool) -> Server:
+    """Look at a server, and see that the store on it can be used.
+
+    One that lost its data while in use is used on.
+    """
+    server = look(link, keys)
+    try:
+        check_server(server, address)
+    except StoreError as error:
+        if was_open:
+            # It could be used before: perhaps a replica is being promoted, or another is on its way.
+            raise Lost(str(error)) from None
+        raise
+    check_layout(link, keys, address, create=create or was_open)
+    return server
 
 
 def _info(reply: Any) -> dict[str, str]:
@@ -108,9 +126,15 @@ def broken_promise(server: Server, address: Address) -> str:
     return ""
 
 
-def check_layout(link: Link, keys: Keys, address: Address) -> None:
-    """Mark a new store with the number of its layout; refuse one of a number that we do not know."""
-    _, found = link.many([(b"SET", keys.version, VERSION, b"NX"), (b"GET", keys.version)])
+def check_layout(link: Link, keys: Keys, address: Address, *, create: bool) -> None:
+    """Mark a new store with the number of its layout; refuse one of a number that we do not know.
+
+    A store exists once it has that mark. Without `create` it must be there.
+    """
+    mark = [(b"SET", keys.version, VERSION, b"NX")] if create else []
+    found = link.many([*mark, (b"GET", keys.version)])[-1]
+    if found is None:
+        raise StoreMissing(f"{address.shown}, prefix {address.prefix}")
     if int(found) != VERSION:
         raise SchemaMismatch(
             f"{address.shown} has layout {int(found)}, and this Holdfast knows {VERSION}; use the newer one"

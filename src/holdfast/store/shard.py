@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from ..core.errors import Closed, Contended, StoreError, Unavailable, Unsettled
+from ..core.errors import Closed, Contended, StoreError, StoreMissing, Unavailable, Unsettled
 from ..core.kinds import SHARD
 from .clock import monotonic_s, system_clock
 from .contract import ReadTxn, Store, Txn
@@ -29,9 +29,18 @@ MARK = "which"
 class Shard:
     """A store as one of several; itself a store."""
 
-    def __init__(self, number: int, of: int, name: str, open_store: Callable[[], Store]) -> None:
+    def __init__(
+        self,
+        number: int,
+        of: int,
+        name: str,
+        open_store: Callable[[], Store],
+        create_store: Callable[[], Store] | None = None,
+        is_any_there: Callable[[], bool] = lambda: False,
+    ) -> None:
         self.number, self.of, self.name = number, of, name
-        self._open_store = open_store
+        self._open_store, self._create_store = open_store, create_store
+        self._is_any_there = is_any_there
         self._store: Store | None = None
         self._is_known = False
         self._lock = threading.Lock()
@@ -139,7 +148,7 @@ class Shard:
     def _guarded(self, ask: Callable[[Store], T]) -> T:
         fault = self._fault
         if fault is not None:
-            raise Unavailable(self._refusal(fault)) from None
+            raise self._refusal(fault) from None
         try:
             return ask(self._known())
         except Contended:
@@ -148,19 +157,43 @@ class Shard:
             raise error.fault from None
         except StoreError as error:
             self._went_down(error)
-            kind = Unsettled if isinstance(error, Unsettled) else Unavailable
-            raise kind(self._refusal(error)) from error
+            raise self._refusal(error, Unsettled if isinstance(error, Unsettled) else Unavailable) from error
 
-    def _refusal(self, fault: StoreError) -> str:
-        return f"{self.title} cannot be used: {fault}"
+    def _refusal(self, fault: StoreError, kind: type[Unavailable] = Unavailable) -> StoreError:
+        if isinstance(fault, StoreMissing):
+            return StoreMissing(self.title)
+        return kind(f"{self.title} cannot be used: {fault}")
 
     def _known(self) -> Store:
         """The store, which is the one that it is taken for."""
         store = self._opened()
         if not self._is_known and self.of > 1:
-            self._mark(store)
+            try:
+                self._mark(store)
+            except StoreMissing:
+                # The queue is there if any of its shards is: this one has had nothing to keep yet.
+                if self._create_store is None or not self._is_any_there():
+                    raise
+                store = self._created(self._create_store, instead=store)
+                self._mark(store)
         self._is_known = True
         return store
+
+    def _created(self, create: Callable[[], Store], *, instead: Store) -> Store:
+        with self._lock:
+            # Another thread may have been here before.
+            if self._store is None or self._store is instead:
+                instead.close()
+                self._store = create()
+            return self._store
+
+    def exists(self) -> bool:
+        """Whether it is there, as far as can be told."""
+        try:
+            self._opened().read(lambda txn: txn.now_ms)
+        except StoreError:
+            return False
+        return True
 
     def _mark(self, store: Store) -> None:
         """Have it say which one it is; jobs that lie where nobody looks for them would be lost."""

@@ -28,10 +28,14 @@ LISTENED_S = 0.02
 
 
 class Opener(NamedTuple):
-    """A store by name, for people, and what opens it."""
+    """A store by name, for people, and what opens it.
+
+    Where `open` creates no store, `create` does: a shard that nothing was added to yet is not there.
+    """
 
     name: str
     open: Callable[[], Store]
+    create: Callable[[], Store] | None = None
 
 
 class ShardedStore:
@@ -40,7 +44,7 @@ class ShardedStore:
     def __init__(self, openers: Sequence[Opener]) -> None:
         self.check_count(len(openers))
         of = len(openers)
-        self.shards = tuple(Shard(at, of, opener.name, opener.open) for at, opener in enumerate(openers))
+        self.shards = tuple(Shard(at, of, *opener, self._exists) for at, opener in enumerate(openers))
         self._turn = 0
         self._woken = threading.Event()
 
@@ -49,6 +53,10 @@ class ShardedStore:
         """Refuse what is no power of two, or more than there are slots."""
         if count not in SHARDS:
             raise BadInput("shards", count, needed=f"one of {', '.join(map(str, SHARDS))}")
+
+    def _exists(self) -> bool:
+        """Whether any shard is there."""
+        return any(shard.exists() for shard in self.shards)
 
     def shard_of(self, job_id: int) -> Shard:
         """Where a job lives."""
@@ -157,13 +165,17 @@ class ShardedStore:
         return [text for shard in self.shards for text in shard.check()]
 
     def facts(self) -> dict[str, str]:
-        """What there is to say of each."""
+        """What there is to say of each; where none can be used, the first one's error."""
         found = {"store": f"{len(self.shards)} shards"}
+        faults: list[StoreError] = []
         for shard in self.shards:
             try:
                 found |= {f"{shard.number}: {name}": text for name, text in shard.facts().items()}
             except StoreError as error:
                 found[f"{shard.number}: down"] = str(error)
+                faults.append(error)
+        if len(faults) == len(self.shards):
+            raise faults[0]
         return found
 
     def close(self) -> None:

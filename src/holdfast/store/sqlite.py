@@ -67,12 +67,13 @@ class SqliteStore:
         clock: Clock = system_clock,
         patience_s: float = PATIENCE_S,
         join: bool = True,
+        create: bool = True,
     ) -> None:
         self.path = _real(path)
         self._driver = driver_named(driver)
         self._clock = clock
         self._patience_s = patience_s
-        self._join = join
+        self._join, self._create = join, create
         self._closed = False
         self._lock = threading.RLock()  # the writer
         self._pool = threading.Condition()  # the readers
@@ -141,7 +142,9 @@ class SqliteStore:
             self._leave_behind()
         if self._writer is None:
             self._marks.clear()
-            self._writer = open_writer(self._driver, self.path, self._queue, join=self._join)
+            self._writer = open_writer(
+                self._driver, self.path, self._queue, join=self._join, create=self._create
+            )
             self._inode = _inode(self.path)
             self._checkpointer.opened()
             # From here on whatever somebody else commits is news to `wait`.
@@ -284,7 +287,9 @@ class SqliteStore:
         self._wake.interrupt()
 
     def appear(self, name: str) -> bool:
-        """Be seen by the other stores of this file."""
+        """Be seen by the other stores of this file, which is opened first: it may not be there."""
+        with self._lock, faults(self._driver, self.path):
+            self._open()
         return self._presence.appear(name)
 
     def check(self) -> list[str]:

@@ -1,6 +1,7 @@
 """Opening a file: is it ours, is it of a version that we know, and how it is to be used.
 
-    no file, or an empty one          created: settings that must come first, then all migrations
+    no file, or an empty one          created: settings that must come first, then all migrations;
+                                      with `create=False` StoreMissing, and nothing is written
     an application's database         joined: our tables beside its own, if that was asked for
     with an older version of ours     the migrations that it lacks, in one transaction
     with this version                 used
@@ -12,7 +13,7 @@ The version stands in a table of ours: the numbers in the file's header are the 
 
 from pathlib import Path
 
-from ..core.errors import SchemaMismatch, StoreCorrupt, StoreError
+from ..core.errors import SchemaMismatch, StoreCorrupt, StoreError, StoreMissing
 from .sqlite_driver import Driver, Link
 from .sqlite_faults import cannot_open, system_faults
 from .sqlite_lock import WriteQueue, begin
@@ -26,18 +27,23 @@ PATIENT_MS = 5_000
 LOG_KEPT_BYTES = 32 * 1024 * 1024
 
 
-def open_writer(driver: Driver, path: Path, queue: WriteQueue, *, join: bool) -> Link:
+def open_writer(driver: Driver, path: Path, queue: WriteQueue, *, join: bool, create: bool) -> Link:
     """A connection that writes; the store is created or brought up to date first.
 
-    `join`: also in a database that holds tables of somebody else.
+    `join`: also in a database that holds tables of somebody else. Without `create` a store must be there.
     """
     with system_faults(path):
+        if not create and not _has_bytes(path):
+            raise StoreMissing(path)
         if not path.parent.is_dir() or path.is_dir():
             raise cannot_open(path, "no such file")
     link = driver.open(str(path))
     try:
         link.rows(f"PRAGMA busy_timeout = {PATIENT_MS}")
-        if _version(link, path, join=join) < len(migrations()):
+        version = _version(link, path, join=join)
+        if not version and not create:
+            raise StoreMissing(path)
+        if version < len(migrations()):
             queue.take()
             try:
                 _migrate(driver, link, path, queue.patience_s, join=join)
@@ -50,6 +56,14 @@ def open_writer(driver: Driver, path: Path, queue: WriteQueue, *, join: bool) ->
         link.close()
         raise
     return link
+
+
+def _has_bytes(path: Path) -> bool:
+    """Whether there is anything to open."""
+    try:
+        return path.stat().st_size > 0
+    except (FileNotFoundError, NotADirectoryError):
+        return False
 
 
 def open_reader(driver: Driver, path: Path) -> Link:

@@ -8,6 +8,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
     names: tuple[str, ...]
     store: str | None = None
+    # Whether to create a store that is not there.
+    create: bool = False
     tasks: tuple[str, ...] = ()
     # At least so many executors, and at most; 0: no more than that.
     processes: int = 1

@@ -78,7 +78,9 @@ class Sources:
             raise BadInput("store", shown_url(url), needed=needed)
         where = url if file is None else str(Path(file).resolve())
         if where not in self._lines:
-            self._lines[where] = open_committer(store_maker(url)(), dice=random.random)
+            self._lines[where] = open_committer(
+                store_maker(url, create=self._options.create)(), dice=random.random
+            )
         return self._lines[where]
 
     @property
