@@ -1,5 +1,6 @@
 """What holds for every test: nothing is left running, and random tests are the same each time."""
 
+import logging
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -16,6 +17,7 @@ from holdfast.engine.done import Done
 from holdfast.engine.engine import Engine
 from holdfast.engine.prospects import Prospects
 from tests.leftovers import Leftovers
+from tests.outages import Heard
 from tests.redis_servers import ClusterServers, RedisServer, cluster_or_skip, redis_or_skip
 from tests.servers import PostgresServer, Schemas, postgres_or_skip
 
@@ -36,6 +38,15 @@ def nothing_left_running() -> Iterator[None]:
     yield
     if left := leftovers.wait():
         pytest.fail("left running: " + "; ".join(left), pytrace=False)
+
+
+@pytest.fixture
+def heard() -> Iterator[Heard]:
+    """The lines of the log `holdfast`."""
+    handler, log = Heard(), logging.getLogger("holdfast")
+    log.addHandler(handler)
+    yield handler
+    log.removeHandler(handler)
 
 
 @pytest.fixture(scope="session")

@@ -79,8 +79,8 @@ def test_a_queue_without_tasks_is_refused_without_its_password():
     assert SECRET not in str(caught.value)
 
 
-def test_nobody_there_is_told_at_once(postgres):
-    """It may be the wrong address, so there is no point in waiting."""
+def test_nobody_there_is_told(postgres):
+    """After the patience of the store: it may be about to start."""
     text = told(f"postgresql://u:{SECRET}@127.0.0.1:1/db", Unavailable)
 
     assert "cannot be reached" in text

@@ -55,8 +55,8 @@ class Hands:
     def hand_over(self, jobs):
         raise AssertionError(jobs)
 
-    def bears(self, error):
-        return error is None
+    def note_claim(self, error):
+        assert error is None
 
     async def is_over(self):
         return False

@@ -65,6 +65,12 @@ class Bench:
         self.queue.close()
 
 
+def lines_of(worker: subprocess.Popen[str]) -> Iterator[str]:
+    """What a worker says, line by line, until it ends."""
+    assert worker.stderr is not None
+    return iter(worker.stderr.readline, "")
+
+
 @pytest.fixture
 def bench(tmp_path: Path) -> Iterator[Bench]:
     """A store of its own, and nothing left running."""

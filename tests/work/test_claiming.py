@@ -7,6 +7,7 @@ from collections import Counter
 import pytest
 
 from holdfast.core import commands as c
+from holdfast.core.errors import StoreFull, Unavailable
 from holdfast.engine.committer import Committer
 from holdfast.engine.engine import Engine
 from holdfast.store.memory import MemoryStore
@@ -48,8 +49,8 @@ class Hands:
         if len(self.jobs) >= self.most:
             self.full.set()
 
-    def bears(self, error):
-        return error is None
+    def note_claim(self, error):
+        pass
 
     async def is_over(self):
         return False
@@ -245,3 +246,22 @@ def test_a_claim_that_waits_is_made_anew_where_there_is_another_room(line, monke
         hands.room = 2
 
     assert watched(line, monkeypatch, change) == [4, 2]
+
+
+@pytest.mark.parametrize("error", [StoreFull("no space is left"), Unavailable("the server is away")])
+def test_a_worker_goes_on_when_its_first_claims_could_not_be_answered(line, monkeypatch, error):
+    """A disk that fills up between the start of a worker and its first claim does not end it."""
+    monkeypatch.setattr(module, "STORE_PAUSE_S", 0.0)
+    add(line, 1)
+    asked, tries = line.ask_async, []
+
+    async def failing(command, *, wait_s=0.0):
+        tries.append(command)
+        if len(tries) <= 2:
+            raise error
+        return await asked(command, wait_s=wait_s)
+
+    monkeypatch.setattr(line, "ask_async", failing)
+
+    assert len(work(line, most=1)) == 1
+    assert len(tries) >= 3

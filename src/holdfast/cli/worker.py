@@ -36,6 +36,9 @@ SWITCH_S = 0.000_5
 )
 @click.option("--lease", default="60s", show_default=True, help="How long a claim lasts unless renewed.")
 @click.option(
+    "--wait", default="60s", show_default=True, help="How long to wait at the start for a store that is away."
+)
+@click.option(
     "--drain-timeout", default="30s", show_default=True, help="How long running jobs may go on at the end."
 )
 @click.option("--tenant", "tenants", multiple=True, help="Jobs of this tenant, or of all: '*'; repeatable.")
@@ -89,6 +92,7 @@ def _options(names: tuple[str, ...], said: dict[str, Any]) -> Any:
         scheduler=said["scheduler"],
         weights=read_weights(said["weights"]),
         lease_ms=duration_ms(said["lease"], name="lease"),
+        wait_s=duration_ms(said["wait"], name="wait") / 1000,
         drain_s=duration_ms(said["drain_timeout"], name="drain-timeout") / 1000,
         until_empty=said["until_empty"],
         burst_s=said["burst_seconds"] or 0.0,

@@ -24,9 +24,10 @@ from ..core.errors import Conflict, Contended, HoldfastError, StoreError, Unsett
 from .clock import Clock, monotonic_s
 from .contract import ReadTxn, Txn
 from .gifts import CLAIMS, Run, Sought
+from .outage import FIRST_NAP_S, Lost, Outages, Patience, UnknownHost
 from .postgres_begin import Beginnings
 from .postgres_counts import fold, rest
-from .postgres_faults import Lost, Pooled, faults, is_lost
+from .postgres_faults import Pooled, faults, is_lost
 from .postgres_lend import check_place, lend, lent, place_of
 from .postgres_link import Link, OwnLink, Seeing
 from .postgres_locks import Locks, Wants
@@ -48,7 +49,6 @@ T = TypeVar("T")
 PATIENCE_S = 30.0
 # How often a batch is done again when what it expected has changed.
 TRIES = 100
-FIRST_NAP_S, LONGEST_NAP_S = 0.02, 0.5
 # When so many differences of counts were appended, somebody should fold them.
 FOLD_ROWS = 500
 # How long it can be seen whether a transaction was committed: much longer than anybody waits to know.
@@ -73,6 +73,7 @@ class PostgresStore:
         self._create = create
         self._clock = clock
         self._patience_s = patience_s
+        self._outages = Outages(self.address.shown)
         self._begin = Beginnings(self.address.schema, clock)
         self._pool = Pool(self.address, self._make_ready, patience_s)
         self._wake = Wake(self.address, self._pool)
@@ -97,12 +98,15 @@ class PostgresStore:
 
     def migrate(self) -> list[int]:
         """Bring the schema up to date; which versions were made."""
-        with faults(self.address):
+
+        def attempt() -> list[int]:
             link = self._pool.connect()
             try:
                 return migrate(link, self.address)
             finally:
                 link.close()
+
+        return self._patiently(attempt)
 
     def migrations(self) -> str:
         """The SQL that makes the schema, for people who run it themselves."""
@@ -156,27 +160,27 @@ class PostgresStore:
             self._fold()
         return result
 
-    def _patiently(self, attempt: Callable[[], T]) -> T:
-        """Try until it is done, or it is clear that it cannot be."""
-        until_s, tries, nap_s = monotonic_s() + self._patience_s, 0, FIRST_NAP_S
+    def _patiently(self, attempt: Callable[[], T], *, waits: bool = True) -> T:
+        """Try until it is done, or it is clear that it cannot be; or tell at once that the server is away."""
+        patience, tries = Patience(self._outages, self._patience_s if waits else 0.0), 0
         while True:
             try:
                 with faults(self.address):
-                    return attempt()
+                    result = attempt()
+                self._outages.over()
+                return result
             except Pooled:
                 self._pool.behind_a_pooler()
             except Conflict as error:
                 tries += 1
-                if tries >= TRIES or monotonic_s() >= until_s:
+                if tries >= TRIES or patience.is_over:
                     text = f"a batch was done {tries} times, and each time something had changed ({error})"
                     raise Contended(f"{self.address.shown}: {text}") from None
-            except Lost:
-                # An address that never led anywhere is told at once.
-                if not self._was_open or self._closed or monotonic_s() + nap_s >= until_s:
+            except (Lost, UnknownHost) as error:
+                if self._closed or (isinstance(error, UnknownHost) and not self._was_open):
                     raise
                 self._pool.drop()
-                sleep(nap_s)
-                nap_s = min(nap_s * 2, LONGEST_NAP_S)
+                patience.nap(error)
 
     def _attempt(
         self, fn: Callable[[Txn], T], wants: Wants, *, blind: bool, sought: Sought | None = None, **how: bool
@@ -226,7 +230,7 @@ class PostgresStore:
         """Call `fn` on one view of the schema as it is now, beside whoever writes."""
         return self._look(fn)
 
-    def _look(self, fn: Callable[[PostgresView], T]) -> T:
+    def _look(self, fn: Callable[[PostgresView], T], *, waits: bool = True) -> T:
         def attempt() -> T:
             with self._pool.link() as link:
                 try:
@@ -234,7 +238,7 @@ class PostgresStore:
                 finally:
                     link.roll_back()
 
-        return self._patiently(attempt)
+        return self._patiently(attempt, waits=waits)
 
     def peek(self, fn: Callable[[ReadTxn], T]) -> T:
         """Call `fn` on what there is, all of it perhaps not of the same moment: enough for a hint."""
@@ -353,13 +357,15 @@ class PostgresStore:
         """What is wrong, for `doctor`."""
         try:
             own = self._clock is None
-            return self._look(lambda view: complaints(view.link, self.address, view.now_ms, own=own))
+            return self._look(
+                lambda view: complaints(view.link, self.address, view.now_ms, own=own), waits=False
+            )
         except HoldfastError as error:
             return [str(error)]
 
     def facts(self) -> dict[str, str]:
         """Version, settings and sizes."""
-        return self._look(lambda view: particulars(view.link, self.address))
+        return self._look(lambda view: particulars(view.link, self.address), waits=False)
 
     def close(self) -> None:
         """Let go of all connections."""

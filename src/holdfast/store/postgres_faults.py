@@ -1,7 +1,8 @@
 """What PostgreSQL says, in our words: no exception of the library ever leaves the store.
 
 somebody else was faster     deadlock, lock timeout, serialization, a key that was taken     Conflict
-the connection is gone       restart, cut, terminated, too many connections                  Lost
+the connection is gone       restart, cut, terminated, starting, too many connections        Lost
+no such host                 the name of the address does not exist                          UnknownHost
 anything else                as it is: wrong password, read-only, full, no right             StoreError…
 """
 
@@ -21,6 +22,7 @@ from ..core.errors import (
     StoreFull,
     Unavailable,
 )
+from .outage import UNKNOWN_HOST, Lost, UnknownHost
 from .postgres_url import Address
 
 # The batch is done again.
@@ -38,10 +40,6 @@ LEAVING = (
     e.DatabaseDropped,
 )
 LOST_CLASSES = ("08", "57P")
-
-
-class Lost(Unavailable):
-    """The connection is gone. Whoever can do its work again does so on another."""
 
 
 class Pooled(Conflict):
@@ -65,7 +63,7 @@ def told(error: psycopg.Error, address: Address) -> Exception:
         return Conflict(text)
     if isinstance(error, POOLED):
         return Pooled(text)
-    for kinds, words, make in _TOLD:
+    for kinds, words, make in (*_AWAY, *_TOLD):
         if isinstance(error, kinds) or (error.sqlstate is None and any(word in text for word in words)):
             return make(where, text)
     if is_lost(error):
@@ -87,6 +85,20 @@ def said(error: psycopg.Error) -> str:
     # Where a host has several addresses each of them is told about, after a line that says so.
     failed = [line for line in lines if "failed: " in line and not line.startswith("multiple")]
     return (failed or lines or [type(error).__name__])[0].removeprefix("connection failed: ")
+
+
+def _starting(where: str, text: str) -> HoldfastError:
+    return Lost(f"{where} is not ready ({text}); wait until the server has started")
+
+
+def _crowded(where: str, text: str) -> HoldfastError:
+    return Lost(
+        f"{where} has no connection left ({text}); close some, raise the limit, or put a pooler between"
+    )
+
+
+def _unknown_host(where: str, text: str) -> HoldfastError:
+    return UnknownHost(f"{where} cannot be reached ({text}); look at the address")
 
 
 def _refused(where: str, text: str) -> HoldfastError:
@@ -133,9 +145,16 @@ def _failed(_where: str, _text: str) -> HoldfastError:
 
 
 # By the error, or, where a connection could not be made and there is no error but a text, by its words.
-_TOLD: tuple[
+_Table = tuple[
     tuple[tuple[type[psycopg.Error], ...], tuple[str, ...], Callable[[str, str], HoldfastError]], ...
-] = (
+]
+# Looked at first: "too many connections for role" also has a word of those below.
+_AWAY: _Table = (
+    ((e.CannotConnectNow,), ("the database system is",), _starting),
+    ((e.TooManyConnections,), ("too many c", "connection slots are reserved"), _crowded),
+    ((), UNKNOWN_HOST, _unknown_host),
+)
+_TOLD: _Table = (
     (
         (e.InvalidPassword, e.InvalidAuthorizationSpecification),
         ("password", "authentication", "pg_hba.conf", 'role "'),

@@ -39,10 +39,15 @@ class Presence:
             return False
         if name not in self._names:
             self._names.append(name)
-            if self._link is None:
-                self._begin()
-            else:
-                self._take(self._link, name)
+            try:
+                if self._link is None:
+                    self._begin()
+                else:
+                    self._take(self._link, name)
+            except psycopg.Error:
+                self._names.remove(name)
+                self._drop()
+                raise
         return True
 
     def keep(self) -> None:

@@ -18,10 +18,11 @@ from ..core.errors import BadInput, Conflict, Contended, HoldfastError, StoreErr
 from .clock import Clock, monotonic_s
 from .contract import ReadTxn, Txn
 from .gifts import ADDS, Run, Sought
+from .outage import FIRST_NAP_S, Lost, Outages, Patience, UnknownHost
 from .redis_blind import BlindTxn, Forms
 from .redis_calm import Calm
 from .redis_commit import Commit, new_stamp
-from .redis_faults import FAULTS, Lost, faults, is_lost
+from .redis_faults import FAULTS, faults, is_lost
 from .redis_keys import Keys
 from .redis_lane import LANE_MS, Lane, Lanes
 from .redis_link import COMMIT, SETTLE, Words, link_to
@@ -43,7 +44,6 @@ PATIENCE_S = 30.0
 TRIES = 100
 # After a lost race, up to this long and more, so that those who meet do not meet again.
 CONFLICT_NAP_S, LONGEST_CONFLICT_NAP_S = 0.001, 0.02
-FIRST_NAP_S, LONGEST_NAP_S = 0.02, 0.5
 # How often a view is looked at anew because somebody committed meanwhile; then it is taken as it is.
 LOOKS = 5
 REPLICAS_MS = 10_000
@@ -66,6 +66,7 @@ class RedisStore:
         self.address = parse(url)
         self._clock = clock
         self._patience_s = patience_s
+        self._outages = Outages(self.address.shown)
         self._keys = Keys(self.address.prefix, shard)
         self._link = link_to(self.address, self._keys.base)
         self._wake = Wake(self._link, self._keys)
@@ -127,27 +128,27 @@ class RedisStore:
 
     def _patiently(self, attempt: Callable[[int, bool], T]) -> T:
         """Try until it is done, or it is clear that it cannot be."""
-        until_s, tries, nap_s, timed = monotonic_s() + self._patience_s, 0, FIRST_NAP_S, self._clock is None
+        patience, tries, timed = Patience(self._outages, self._patience_s), 0, self._clock is None
         while True:
             try:
                 with faults(self.address):
-                    return attempt(tries, timed)
+                    result = attempt(tries, timed)
+                self._outages.over()
+                return result
             except Conflict as error:
                 tries += 1
                 if isinstance(error, Behind):
                     timed = timed and self._time.caught_up(error.at_ms, self._asked_ms)
-                if tries >= TRIES or monotonic_s() >= until_s:
+                if tries >= TRIES or patience.is_over:
                     text = f"a batch was done {tries} times, and each time something had changed ({error})"
                     raise Contended(f"{self.address.shown}: {text}") from None
                 sleep(random.uniform(0, min(CONFLICT_NAP_S * tries, LONGEST_CONFLICT_NAP_S)))
-            except Lost:
-                # An address that never led anywhere is told at once.
+            except (Lost, UnknownHost) as error:
                 known = self._was_open or self._link.is_found
-                if not known or self._closed or monotonic_s() + nap_s >= until_s:
+                if self._closed or (isinstance(error, UnknownHost) and not known):
                     raise
                 self._drop()
-                sleep(nap_s)
-                nap_s = min(nap_s * 2, LONGEST_NAP_S)
+                patience.nap(error)
 
     def _drop(self) -> None:
         """The server may be another, or gone."""

@@ -1,6 +1,7 @@
 """What Redis says, in our words: no exception of the library ever leaves the store.
 
 the connection is gone      refused, cut, loading, no master yet, a cluster that is down      Lost
+no such host                the name of the address does not exist                            UnknownHost
 anything else               as it is: wrong password, read-only, full, no right               StoreError…
 """
 
@@ -9,7 +10,8 @@ from contextlib import contextmanager
 
 from redis import exceptions as e
 
-from ..core.errors import HoldfastError, StoreError, StoreFull, Unavailable
+from ..core.errors import HoldfastError, StoreError, StoreFull
+from .outage import UNKNOWN_HOST, Lost, UnknownHost
 from .redis_url import Address
 
 # All that the library, and what is beneath it, may raise.
@@ -20,10 +22,6 @@ LOST = (
     *(e.MovedError, e.AskError, e.RedisClusterException, OSError),
 )
 AWAY = ("LOADING", "BUSY", "NOREPLICAS", "UNBLOCKED", "TRYAGAIN", "CLUSTERDOWN")
-
-
-class Lost(Unavailable):
-    """The connection, or the server behind it, is gone. Whoever can do its work again does so."""
 
 
 @contextmanager
@@ -63,6 +61,10 @@ def _lost(where: str, text: str) -> str:
     return f"{where} cannot be reached ({text}); is the server running, and the address right?"
 
 
+def _unknown_host(where: str, text: str) -> HoldfastError:
+    return UnknownHost(f"{where} cannot be reached ({text}); look at the address")
+
+
 def _refused(where: str, text: str) -> HoldfastError:
     return StoreError(f"{where} lets nobody in by that user and password ({text}); look at the address")
 
@@ -92,6 +94,7 @@ def _disk(where: str, text: str) -> HoldfastError:
 
 # By the words that they begin with; the client gives some of them a class, and takes the word away.
 _TOLD: tuple[tuple[tuple[str, ...], Callable[[str, str], HoldfastError]], ...] = (
+    (UNKNOWN_HOST, _unknown_host),
     (("WRONGPASS", "NOAUTH", "invalid username-password", "invalid password", "AUTH "), _refused),
     (("Authentication required", "without any password configured"), _refused),
     (("NOPERM", "no permissions", "has no permission"), _no_right),

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 from redis.exceptions import ResponseError
 
 from ..core.errors import SchemaMismatch, StoreError, StoreMissing
-from .redis_faults import Lost
+from .outage import Lost
 from .redis_keys import Keys
 from .redis_link import Link
 from .redis_url import Address

@@ -53,8 +53,8 @@ class Hands(Protocol):
     def hand_over(self, jobs: Sequence[c.Claimed]) -> None:
         """Give them jobs, to be started in this order."""
 
-    def bears(self, error: HoldfastError | None) -> bool:
-        """A claim was answered, or (with why) could not be; whether to go on in spite of it."""
+    def note_claim(self, error: HoldfastError | None) -> None:
+        """Note that a claim was answered, or why it could not be."""
 
     async def is_over(self) -> bool:
         """Whether nothing is left to do, here or anywhere else that they work."""
@@ -104,15 +104,14 @@ class Claiming:
     async def _brought(
         self, claiming: "asyncio.Task[list[c.Claimed]]", stopped: "asyncio.Task[Any]"
     ) -> list[c.Claimed]:
-        """What a claim brought; a store that was there, and cannot be used now, is waited for."""
+        """The jobs of a claim; none, after a pause, from a store that cannot be used now."""
         try:
             jobs = claiming.result()
         except (Unavailable, StoreFull) as error:
-            if not self._hands.bears(error):
-                raise
+            self._hands.note_claim(error)
             await asyncio.wait([stopped], timeout=STORE_PAUSE_S)
             return []
-        self._hands.bears(None)
+        self._hands.note_claim(None)
         return jobs
 
     async def claim(self, room: asyncio.Event) -> list[c.Claimed]:

@@ -43,16 +43,15 @@ class LaneHands:
         for job in self._crew.hand_over(jobs, self._source.at, self._lane):
             self._words.say(self._source.line, c.Release(hold=c.hold_of(job)))
 
-    def bears(self, error: HoldfastError | None) -> bool:
-        """Note how the store is; one that could never be used is not borne with."""
+    def note_claim(self, error: HoldfastError | None) -> None:
+        """Note how the store is, for the health of this worker, and log what is new about it."""
         source = self._source
         if error is None:
             source.claimed_at, source.error = system_clock(), ""
-            return True
-        if source.claimed_at and str(error) != source.error:
+            return
+        if str(error) != source.error:
             self._log(f"cannot claim: {error}")
         source.error = str(error)
-        return bool(source.claimed_at)
 
     async def is_over(self) -> bool:
         """Whether nothing is left to do in the whole worker."""

@@ -23,6 +23,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     scheduler: str = "fair"
     weights: dict[str, float] = {}
     lease_ms: int = 60_000
+    # How long a store that cannot be used yet is waited for at the start.
+    wait_s: float = 60.0
     drain_s: float = 30.0
     until_empty: bool = False
     burst_s: float = 0.0

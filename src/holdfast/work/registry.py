@@ -16,7 +16,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from ..core import commands as c
-from ..core.errors import HoldfastError
+from ..core.errors import HoldfastError, StoreFull, Unavailable
 from ..core.worker import Worker
 from ..engine.asking import Committing
 from ..store.clock import monotonic_s
@@ -27,6 +27,8 @@ LOOK_S = 3.0
 # How long an entry holds where the store cannot tell who is there, and how often it is renewed then.
 LIFE_MS = 60_000
 RENEW_S = 20.0
+# How often a store that cannot be used yet is tried.
+TRY_S = 1.0
 
 
 class Registry:
@@ -39,8 +41,27 @@ class Registry:
         # The stores that cannot tell who is there.
         self._blind: list[Committing] = []
 
-    async def enter(self) -> None:
-        """Make this worker known."""
+    async def enter(self, *, wait_s: float, stopping: asyncio.Event) -> bool:
+        """Make this worker known, waiting so long for stores that are away or full; False: it was stopped."""
+        until_s, told = monotonic_s() + wait_s, ""
+        while not stopping.is_set():
+            try:
+                await self._enter_now()
+                return True
+            except (Unavailable, StoreFull) as error:
+                left_s = until_s - monotonic_s()
+                if left_s <= 0:
+                    raise
+                if str(error) != told:
+                    self._log(f"waiting up to {left_s:.0f} s: {error}")
+                told = str(error)
+                stopped = asyncio.create_task(stopping.wait())
+                await asyncio.wait([stopped], timeout=min(TRY_S, left_s))
+                stopped.cancel()
+        return False
+
+    async def _enter_now(self) -> None:
+        self._blind = []
         for line in self._sources.lines:
             seen = await asyncio.to_thread(line.engine.store.appear, self._worker.name)
             if not seen:

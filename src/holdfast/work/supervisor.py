@@ -92,7 +92,8 @@ class Supervisor:
         try:
             if (hello := await self._started()) is None:
                 return
-            await self._open(hello)
+            if not await self._open(hello):
+                return
             background = [asyncio.create_task(work) for work in self._background()]
             try:
                 while not self._stopping.is_set():
@@ -115,17 +116,19 @@ class Supervisor:
                 return None
             raise
 
-    async def _open(self, hello: Hello) -> None:
-        """Open the stores that the executors name, and make this worker known there."""
+    async def _open(self, hello: Hello) -> bool:
+        """Open the stores that the executors name, and make this worker known there; False: told to stop."""
         options = self._options
         self._sources = Sources(options, hello.queues)
         self._crew.said = self._said
         self._reloading.files.add(hello.files)
         self._registry = Registry(self._sources, self._worker, self._log)
-        await self._registry.enter()
+        if not await self._registry.enter(wait_s=options.wait_s, stopping=self._stopping):
+            return False
         most = f"..{options.most_processes}" if options.most_processes else ""
         at_once = f"{options.processes}{most} × {options.threads} at once"
         self._log(f"ready: {len(self._sources.tasks)} tasks, {at_once}")
+        return True
 
     def _background(self) -> list[Coroutine[Any, Any, None]]:
         options, crew = self._options, self._crew

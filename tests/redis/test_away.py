@@ -1,0 +1,96 @@
+"""A server that is down or loads its data when it is first needed: callers wait for it."""
+
+import threading
+
+import pytest
+
+import holdfast
+from holdfast.store.redis import RedisStore
+from holdfast.testing.stores.making import a_job, add
+from tests.outages import first_add_waits
+from tests.work.conftest import Bench, lines_of
+
+# Between any two keys it looks whether somebody asks.
+SLOW_TO_LOAD = {"loading_process_events_interval_bytes": "1024", "rdbcompression": "no"}
+
+
+def test_a_first_add_waits_for_a_server_that_is_down(server, heard):
+    """All callers wait, and one line says so."""
+    server.kill()
+
+    assert "cannot be reached" in first_add_waits(server.url("away"), heard, server.start)
+
+
+@pytest.mark.parametrize("server", [SLOW_TO_LOAD], indirect=True)
+def test_a_first_add_waits_for_a_server_that_loads(server, heard):
+    """Its data are slow to load: it answers, and only that it does so."""
+    with server.client() as client:
+        client.mset({f"key-{n}": "x" * 10_000 for n in range(50)})
+        client.save()
+    server.kill()
+    server._settings["key-load-delay"] = "100000"
+    over = threading.Event()
+
+    def start():
+        server.start()
+        # It ends with the thread that started it.
+        over.wait()
+
+    starting = threading.Thread(target=start)
+    starting.start()
+    try:
+        waiting = first_add_waits(server.url("away"), heard, lambda: None)
+    finally:
+        over.set()
+        starting.join()
+
+    assert "loading" in waiting
+
+
+def test_a_server_that_stays_down_is_told_after_the_wait(server):
+    """At the end of the patience, with the address and what to look at."""
+    server.kill()
+    store = RedisStore(server.url(), patience_s=1.5)
+
+    with pytest.raises(holdfast.Unavailable, match=r"cannot be reached .* is the server running"):
+        add(store, a_job(1))
+
+    store.close()
+
+
+def test_what_waiting_cannot_mend_is_told_at_once(server, heard):
+    """A host that does not exist, a wrong password; and doctor always."""
+    with server.client() as client:
+        client.execute_command("ACL", "SETUSER", "guarded", "on", ">right", "allcommands", "allkeys")
+    urls = ["redis://nohost.invalid/0", f"redis://guarded:wrong@127.0.0.1:{server.port}/0"]
+    urls.append("redis+cluster://nohost.invalid/")
+
+    for url in urls:
+        with holdfast.connect(url) as queue, pytest.raises(holdfast.StoreError) as told:
+            queue.add("work")
+        assert not isinstance(told.value, holdfast.Unavailable)
+    server.kill()
+    store = RedisStore(server.url())
+    assert "cannot be reached" in store.check()[0]
+    store.close()
+    assert heard.lines == []
+
+
+def test_a_worker_waits_for_a_server_that_is_down(tmp_path, server):
+    """With a line that says so; when the server is there it works. It waits no longer than told."""
+    bench = Bench(tmp_path, server.url("away"))
+    server.kill()
+    try:
+        short = bench.start("--wait", "500ms")
+        _, said = short.communicate(timeout=60)
+        assert short.returncode == 5
+        assert "is the server running" in said.splitlines()[-1]
+
+        worker = bench.start()
+        lines = lines_of(worker)
+        assert any("waiting up to 60 s: " in line and "cannot be reached" in line for line in lines)
+        server.start()
+
+        assert bench.queue.add("double", {"n": 1}).result(wait=60) == 2
+    finally:
+        bench.close()
