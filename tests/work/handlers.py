@@ -105,6 +105,25 @@ def batch(items: list[int]) -> list[Any]:
     return [outcomes.get(item, len(items)) for item in items]
 
 
+@queue.task()
+def opaque(n: int) -> Any:
+    """Return something that cannot be written as JSON."""
+    _note(f"opaque-{n}")
+    return {"n": n, "handle": object()}
+
+
+@queue.task()
+async def opaque_on_a_loop(n: int) -> Any:
+    """The same for coroutines."""
+    return opaque(n)
+
+
+@queue.task(batch=10)
+def opaque_batch(items: list[int]) -> list[Any]:
+    """Return one that cannot be written among others that can."""
+    return [object() if item == 2 else item for item in items]
+
+
 @queue.task(batch=10, attempts=1)
 def broken_batch(items: list[int]) -> list[int]:
     """Raise for all."""

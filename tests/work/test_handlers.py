@@ -129,6 +129,32 @@ def test_a_batch_that_raises_is_an_error_of_each(bench):
     ]
 
 
+@pytest.mark.parametrize("task", ["opaque", "opaque_on_a_loop"])
+def test_bad_data_and_bad_results_fail_at_their_first_run(bench, task):
+    """Another run would not help; the function is not even called with data that does not fit."""
+    bad = [bench.queue.add(task, data) for data in ({"n": 1, "m": 2}, {"n": "one"}, b"\xff", {})]
+    unwritable = bench.queue.add(task, {"n": 7})
+
+    work(bench)
+
+    jobs = [job.get() for job in (*bad, unwritable)]
+    assert [(job.state, job.claim) for job in jobs] == [("FAILED", 1)] * 5
+    named = ("'m'", "int", "bytes", "`n`", "result")
+    assert all(word in job.reason for job, word in zip(jobs, named, strict=True)), jobs
+    assert [line.split()[0] for line in bench.notes.read_text().splitlines()] == ["opaque-7"]
+
+
+def test_each_item_and_result_of_a_batch_fails_alone(bench):
+    """At once, and the others are finished."""
+    jobs = bench.queue.add_many([("opaque_batch", item) for item in (1, 2, "three", b"4", 5)])
+
+    work(bench)
+
+    ended = [(job.get().state, job.get().claim) for job in jobs]
+    assert ended == [(state, 1) for state in ("FINISHED", "FAILED", "FAILED", "FAILED", "FINISHED")]
+    assert ["result" in jobs[1].get().reason, "item" in jobs[2].get().reason] == [True, True]
+
+
 @pytest.mark.parametrize("task", ["leaves", "leaves_a_loop"])
 def test_a_handler_that_would_end_its_process_is_an_error(bench, task):
     """The job is answered, and its executor goes on."""

@@ -110,7 +110,7 @@ class AsyncClaimedJob(Holding):
         try:
             return await self.done(outcome)
         except BadInput as error:
-            return await self.done(error=error)
+            return await self.fail(error)
 
     async def __aenter__(self) -> Self:
         return self
@@ -144,7 +144,7 @@ class AsyncQueue(BaseQueue):
 
         With `connection`, the job is written inside your own transaction on that connection.
         """
-        new = self.call(task, data, **options)
+        new = self._complete(self.call(task, data, **options))
         (ids,) = [await self._ask(ask, connection) for ask in asks.add([new])]
         return AsyncHandle(self, ids[0])
 

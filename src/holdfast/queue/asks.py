@@ -25,13 +25,13 @@ from ..core.schedule import Schedule
 from ..core.schedule import check as check_schedule
 from ..engine.engine import check
 from ..store.contract import ReadTxn
+from .lossless import encode_data
 from .options import (
     Duration,
     JobOptions,
     Key,
     Moment,
     decode,
-    encode,
     job_id,
     key_bytes,
     new_job,
@@ -83,7 +83,7 @@ def _add(parcel: Parcel, hold: c.Hold | None) -> Ask[list[int]]:
 
 def call(task: str, data: Any, options: JobOptions, *, tenant: str) -> c.NewJob:
     """A job by the name of its task."""
-    return new_job(task, encode("data", {} if data is None else data), options, tenant=tenant)
+    return new_job(task, encode_data("data", {} if data is None else data), options, tenant=tenant)
 
 
 def lease_ms_of(lease: Duration) -> int:
@@ -144,7 +144,7 @@ def update(
     command = c.Update(
         job_id=job_id(job),
         hold=hold,
-        data=None if data is None else encode("data", data),
+        data=None if data is None else encode_data("data", data),
         priority=priority,
         run_at=None if run_at is None else moment_ms(run_at, name="run_at"),
         repeat=repeat,

@@ -25,7 +25,8 @@ from .alarm import Alarm, Bell
 from .asks import Ask, Look
 from .decorators import split
 from .lease import Lease
-from .options import Duration, JobOptions, decode, encode, job_id, key_bytes, merge, task_name
+from .lossless import encode_data
+from .options import Duration, JobOptions, decode, job_id, key_bytes, merge, task_name
 from .renewer import Renewer
 from .task import Task
 
@@ -120,8 +121,15 @@ class BaseQueue:
         name, said = task_name(task), cast(JobOptions, options)
         known = self.tasks.get(name)
         if known is not None:
-            said = known.options_for(data, said)
+            return known.prepare_by_name(data, said)
         return asks.call(name, data, said, tenant=self.tenant)
+
+    def _complete(self, new: c.NewJob) -> c.NewJob:
+        """A job that may be added: one without data is refused where its task is known to need some."""
+        known = self.tasks.get(new.task)
+        if known is not None and new.data == "{}":
+            known.signature.decode(new.data)
+        return new
 
     def _calls(self, jobs: Iterable[Any], options: JobOptions) -> list[Ask[list[int]]]:
         return asks.add(self._each(jobs, options))
@@ -131,7 +139,7 @@ class BaseQueue:
         last = None
         for item in jobs:
             if last is not None and type(item) is tuple and len(item) == 2 and item[0] == last:
-                yield encode("data", {} if item[1] is None else item[1])
+                yield encode_data("data", {} if item[1] is None else item[1])
             else:
                 yield self._as_call(item, options)
                 # Not where the options follow from the data.
@@ -139,10 +147,10 @@ class BaseQueue:
 
     def _as_call(self, item: Any, options: JobOptions) -> c.NewJob:
         if isinstance(item, c.NewJob):
-            return item
+            return self._complete(item)
         if isinstance(item, tuple) and len(item) == 2 and isinstance(item[0], str):
             if options or item[0] in self.tasks:
-                return self.call(item[0], item[1], **options)
+                return self._complete(self.call(item[0], item[1], **options))
             return asks.call(item[0], item[1], options, tenant=self.tenant)
         raise BadInput("job", item, needed="(task, data), or what a task's `call` returns")
 
@@ -157,7 +165,7 @@ class BaseQueue:
             new = task.prepare((), {}, merge(task.options, options))
         else:
             new = self.call(task, data, **options)
-        return asks.schedule(name, new, **when)
+        return asks.schedule(name, self._complete(new), **when)
 
     def _made(self, kind: Any, function: Callable[..., Any], said: dict[str, Any], adder: Any) -> Any:
         """A task of this queue, by what its decorator was told."""

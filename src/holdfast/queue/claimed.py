@@ -16,6 +16,7 @@ from .answers import Failed, Retry
 from .asks import Ask
 from .lease import Lease
 from .logbook import Logbook
+from .lossless import encode_data
 from .options import Duration, decode, encode
 
 
@@ -123,7 +124,7 @@ class Holding:
             return self._fail(error)
         if isinstance(error, Retry):
             return self._retry(error.delay_ms, counts=error.counts, reason=str(error))
-        written = None if data is None else encode("data", data)
+        written = None if data is None else encode_data("data", data)
         if error is None:
             body = None if result is None else encode("result", result)
             return self._answer(Code.OK, result=body, data=written)
@@ -160,6 +161,7 @@ class Holding:
     def _add(self, new: c.NewJob) -> list[Ask[list[int]]]:
         """A child of this job; of a job that is a child itself, a sibling."""
         self._check_open("add a child to")
+        new = self._queue._complete(new)
         # The tenant is the job's, whoever the queue is of that it was claimed by.
         child = replace(new, parent_id=self.record.parent_id or self.id, tenant=self.record.tenant)
         return asks.add([child], self._lease.hold)

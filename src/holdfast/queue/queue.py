@@ -109,8 +109,8 @@ class ClaimedJob(Holding):
         try:
             return self.done(outcome)
         except BadInput as error:
-            # A result that cannot be written is an error of the run.
-            return self.done(error=error)
+            # A result that cannot be written: the next run would return the like.
+            return self.fail(error)
 
     def _await(self, work: Awaitable[Any]) -> Any:
         """Run what a handler awaits to its end; a worker has a loop of its own for that."""
@@ -149,7 +149,7 @@ class Queue(BaseQueue):
 
         With `connection`, the job is written inside your own transaction on that connection.
         """
-        new = self.call(task, data, **options)
+        new = self._complete(self.call(task, data, **options))
         (ids,) = [self._ask(ask, connection) for ask in asks.add([new])]
         return Handle(self, ids[0])
 

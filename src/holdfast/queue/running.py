@@ -14,7 +14,7 @@ from typing import Any
 from ..core.errors import BadInput
 from ..engine.alone import may_be_struck
 from .alarm import Alarm
-from .answers import Retry, SoftTimeout
+from .answers import Failed, Retry, SoftTimeout
 from .claimed import Holding
 from .task import Task
 
@@ -95,7 +95,7 @@ def wait_here(result: Awaitable[Any]) -> Any:
 
 def _run_batch(task: Task[..., Any], jobs: Sequence[Holding], wait_for: Await | None) -> Outcomes:
     items = [_item(task, job) for job in jobs]
-    good = [item for item in items if not isinstance(item, BadInput)]
+    good = [item for item in items if not isinstance(item, Failed)]
     try:
         results = _call(task, jobs[0], lambda: task.function(good), wait_for) if good else []
     except Exception as error:
@@ -105,7 +105,7 @@ def _run_batch(task: Task[..., Any], jobs: Sequence[Holding], wait_for: Await | 
 
 async def _run_batch_async(task: Task[..., Any], jobs: Sequence[Holding]) -> Outcomes:
     items = [_item(task, job) for job in jobs]
-    good = [item for item in items if not isinstance(item, BadInput)]
+    good = [item for item in items if not isinstance(item, Failed)]
     try:
         results = task.function(good) if good else []
         if inspect.isawaitable(results):
@@ -116,11 +116,11 @@ async def _run_batch_async(task: Task[..., Any], jobs: Sequence[Holding]) -> Out
 
 
 def _item(task: Task[..., Any], job: Holding) -> Any:
-    """What a job has for the batch; data that does not fit is its own error, and no one else's."""
+    """A job's item of the batch; data that does not fit fails this job alone, and permanently."""
     try:
-        return task.signature.read_item(job.body)
+        return task.signature.decode(job.body)
     except BadInput as error:
-        return error
+        return Failed(str(error))
 
 
 def _spread(task: Task[..., Any], items: list[Any], results: Any, count: int) -> Outcomes:
@@ -129,7 +129,7 @@ def _spread(task: Task[..., Any], items: list[Any], results: Any, count: int) ->
         found = f"{len(results)} of them" if isinstance(results, list) else type(results).__name__
         results = BadInput(f"results of batch task {task.name}", found, needed=f"a list of {count}")
     left = iter(results if isinstance(results, list) else [results] * count)
-    return [item if isinstance(item, BadInput) else next(left) for item in items]
+    return [item if isinstance(item, Failed) else next(left) for item in items]
 
 
 # Limits

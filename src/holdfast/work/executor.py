@@ -204,8 +204,8 @@ class Executor:
             try:
                 ask = job._done(None if error else outcome, error, None)
             except BadInput as unfit:
-                # A result that cannot be written is the handler's error.
-                ask = job._done(None, unfit, None)
+                # A result that cannot be written: the next run would return the like.
+                ask = job._fail(unfit)
         except HoldfastError:
             # The handler has answered, or lost, the job by itself.
             self._mouth.note(Left(hold=job._lease.hold, at=running.at))

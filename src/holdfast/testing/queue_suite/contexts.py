@@ -55,7 +55,7 @@ def test_a_context_is_given_and_is_no_part_of_the_job(queue: Queue) -> None:
     assert (queue.data(one), queue.data(two)) == ({"name": "a"}, {"name": "b", "more": 3})
     assert one.result() == ["a", one.id, 1, 1]
     assert two.result() == ["b", 3, two.id]
-    with pytest.raises(BadInput, match="call of task last"):
+    with pytest.raises(BadInput, match="argument of task last"):
         last.add("b", told=None)  # type: ignore[arg-type]
 
 

@@ -155,15 +155,15 @@ def test_a_batch_task_takes_items_and_a_claimed_job_is_a_batch_of_one(queue: Que
 def test_an_item_that_does_not_fit_is_refused_in_the_producer_and_fails_alone(
     queue: Queue, wrong: Any
 ) -> None:
-    """By name it can be added, as by anybody; then its run is an error."""
+    """Where its task was not known it can be added; then its run is its last."""
+    job = queue.add("ship", wrong)
 
-    @queue.task(batch=10, attempts=1)
+    @queue.task(batch=10)
     def ship(orders: list[Order]) -> list[Any]:
         return [order.number for order in orders]
 
     with pytest.raises(BadInput, match="item of task ship"):
         ship.add(wrong)
-    job = queue.add("ship", wrong)
     take(queue).run()
 
     assert "item of task ship" in job.get().reason

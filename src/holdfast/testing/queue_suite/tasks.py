@@ -9,7 +9,7 @@ from uuid import UUID
 
 import pytest
 
-from ...core.errors import BadInput, JobFailed
+from ...core.errors import BadInput
 from ...core.job import Job, State
 from ...queue.queue import Queue
 from .fixtures import START_MS
@@ -239,20 +239,6 @@ def test_a_call_that_the_function_would_not_take_is_not_queued(queue: Queue) -> 
             add(*args, **kwargs)
 
 
-def test_data_that_does_not_fit_its_task_is_an_error_of_the_run(queue: Queue) -> None:
-    """A job made by name may hold anything; its run tells what was wrong with it."""
-
-    @queue.task(attempts=1)
-    def resize(path: str, width: int) -> None:
-        """Nothing."""
-
-    for data in ({"path": "a"}, {"path": 1, "width": 1}, [1, 2], b"\xff", {"path": "a", "width": "wide"}):
-        added = queue.add("resize", data, attempts=1)
-        assert take(queue).run().state == State.FAILED
-        with pytest.raises(JobFailed, match="of task resize"):
-            added.result()
-
-
 def test_functions_whose_arguments_have_no_names_are_no_tasks(queue: Queue) -> None:
     """`*args` and positional-only parameters are refused at the decorator, by name."""
 
@@ -275,18 +261,3 @@ def test_bad_options_of_a_task_are_refused_where_they_are_written(queue: Queue) 
             queue.task(**options)(lambda: None)
     with pytest.raises(BadInput, match="task"):
         queue.task(name="a\nb")(lambda: None)
-
-
-def test_a_result_that_cannot_be_written_fails_the_answer_and_not_the_job(queue: Queue) -> None:
-    """The run is an ERROR that says so, and is tried again."""
-
-    @queue.task
-    def strange() -> Any:
-        return object()
-
-    added = strange.add()
-    take(queue).run()
-
-    job = added.get()
-    assert (job.state, job.attempts) == (State.QUEUED, 1)
-    assert "result" in job.errors[0].error

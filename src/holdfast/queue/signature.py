@@ -1,0 +1,191 @@
+"""How a task's arguments are written and read: one JSON object, along the function's annotations."""
+
+import inspect
+from collections.abc import Callable, Iterable
+from typing import Any, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from ..core.errors import BadInput
+from ..core.job import Body, Job
+from .context import AsyncContext, Context
+from .lossless import encode_data
+from .options import decode
+
+_CONTEXTS = {kind.__name__: kind for kind in (Context, AsyncContext)}
+
+
+class Signature:
+    """How a function's arguments are written and read, along its annotations."""
+
+    def __init__(self, name: str, function: Callable[..., Any]) -> None:
+        self._name = name
+        hints = _hints(function)
+        signature = inspect.signature(function)
+        # The name of the parameter that gets the context, and its kind.
+        self.context = _context(name, function, hints)
+        kept = [p for p in signature.parameters.values() if not self.context or p.name != self.context[0]]
+        self._signature = signature.replace(parameters=kept)
+        self.extras = False
+        fields: list[Any] = []
+        for parameter in kept:
+            if parameter.kind in (parameter.VAR_POSITIONAL, parameter.POSITIONAL_ONLY):
+                star = "*" if parameter.kind == parameter.VAR_POSITIONAL else ""
+                needed = "a named parameter: arguments travel by name"
+                raise BadInput(
+                    f"parameter {star}{parameter.name} of task {name}",
+                    parameter.kind.description,
+                    needed=needed,
+                )
+            if parameter.kind == parameter.VAR_KEYWORD:
+                self.extras = True
+                continue
+            hint = hints.get(parameter.name, Any)
+            required = parameter.default is parameter.empty
+            fields.append((parameter.name, hint) if required else (parameter.name, hint, msgspec.UNSET))
+        self.whole = len(fields) == 1 and fields[0][1] is Job
+        self.names = [field[0] for field in fields]
+        self._one = fields[0][1] if len(fields) == 1 else None
+        self._decoder = None if self.whole else _decoder(fields, strict=not self.extras)
+        self._only = msgspec.json.Decoder(self._one) if self._one and not self.whole else None
+
+    def write(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Body:
+        """The arguments of a call as data; what the function would not take is refused."""
+        self._check_names(kwargs)
+        try:
+            bound = self._signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise BadInput(
+                f"call of task {self._name}", args or kwargs, needed=f"such as its function takes ({error})"
+            ) from None
+        named = dict(bound.arguments)
+        if self.extras:
+            last = list(self._signature.parameters)[-1]
+            named |= named.pop(last, {})
+        return encode_data(f"arguments of task {self._name}", named, self.decode)
+
+    def encode(self, data: Any) -> Body:
+        """Data of a call by name, as it is written; what the function would not take is refused."""
+        return encode_data(f"data of task {self._name}", data, self.decode)
+
+    def read(self, data: Body) -> dict[str, Any]:
+        """Data as the arguments of a call; what is not an object goes to the only parameter."""
+        values: Any = self.decode(data)
+        return values if self._is_object(data) else {self.names[0]: values}
+
+    def decode(self, data: Body) -> Any:
+        """Data with the types that the function takes, in the shape that it has."""
+        if self.whole:
+            return decode(data)
+        if not self._is_object(data):
+            return self._decode_only(data)
+        assert self._decoder is not None
+        try:
+            values = self._decoder.decode(data)
+        except msgspec.DecodeError as error:
+            self._check_names(_names(data))
+            raise BadInput(
+                f"arguments of task {self._name}", "data", needed=f"such as its function takes ({error})"
+            ) from None
+        named = {name: value for name in self.names if (value := getattr(values, name)) is not msgspec.UNSET}
+        return msgspec.json.decode(data) | named if self.extras else named
+
+    def _is_object(self, data: Body) -> bool:
+        return isinstance(data, str) and (len(self.names) != 1 or data.lstrip().startswith("{"))
+
+    def _check_names(self, given: Iterable[str]) -> None:
+        unknown = [name for name in given if name not in self.names]
+        if unknown and not (self.extras or self.whole):
+            needed = f"one of {', '.join(self.names)}" if self.names else "absent: the task takes none"
+            raise BadInput(f"argument of task {self._name}", ", ".join(unknown), needed=needed)
+
+    def _decode_only(self, data: Body) -> Any:
+        """Data that is not an object, as the only parameter takes it."""
+        if self._only is None:
+            needed = (
+                f"an object with {', '.join(self.names)}" if self.names else "absent: the task takes none"
+            )
+            raise BadInput(f"data of task {self._name}", "bytes", needed=needed)
+        return _decode_by(self._only, f"data of task {self._name}", data)
+
+
+class BatchSignature(Signature):
+    """How one item of a batch is written and read: the function takes a list of them."""
+
+    def __init__(self, name: str, function: Callable[..., Any]) -> None:
+        super().__init__(name, function)
+        listed = self._one is Any or self._one is list or get_origin(self._one) is list
+        if self.context or self.extras or len(self.names) != 1 or not listed:
+            found = f"({', '.join(self.names)})" if not self.context else "with a context"
+            needed = "one parameter, a list: jobs of a batch have no arguments of their own"
+            raise BadInput(f"signature of batch task {name}", found, needed=needed)
+        (kind,) = get_args(self._one) or (Any,)
+        self._item = msgspec.json.Decoder(kind)
+
+    def write(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Body:
+        """An item as data."""
+        if len(args) != 1 or kwargs:
+            found = f"{len(args)} and {', '.join(kwargs) or 'no others'}"
+            raise BadInput(f"arguments of batch task {self._name}", found, needed="one item")
+        return self.encode(args[0])
+
+    def encode(self, data: Any) -> Body:
+        """An item as it is written; one that does not fit the annotation is refused."""
+        return encode_data(f"item of task {self._name}", data, self.decode)
+
+    def read(self, data: Body) -> dict[str, Any]:
+        """A batch of one."""
+        return {self.names[0]: [self.decode(data)]}
+
+    def decode(self, data: Body) -> Any:
+        """Data as one item of a batch."""
+        return _decode_by(self._item, f"item of task {self._name}", data)
+
+
+def _decode_by(decoder: "msgspec.json.Decoder[Any]", what: str, data: Body) -> Any:
+    """Data along an annotation: JSON, or bytes as they are."""
+    try:
+        return msgspec.convert(data, decoder.type) if isinstance(data, bytes) else decoder.decode(data)
+    except msgspec.DecodeError as error:
+        raise BadInput(what, "data", needed=f"such as its function takes ({error})") from None
+
+
+def _names(data: Body) -> Iterable[str]:
+    """The names in data that could not be decoded, as far as it is an object."""
+    try:
+        found = msgspec.json.decode(data)
+    except msgspec.DecodeError:
+        return ()
+    return found if isinstance(found, dict) else ()
+
+
+def _context(name: str, function: Callable[..., Any], hints: dict[str, Any]) -> tuple[str, type] | None:
+    """Which parameter gets the context; the wrong kind, or a second one, is refused."""
+    found = [(word, hint) for word, hint in hints.items() if hint in (Context, AsyncContext)]
+    found = [(word, hint) for word, hint in found if word != "return"]
+    if not found:
+        return None
+    wanted = AsyncContext if inspect.iscoroutinefunction(function) else Context
+    if len(found) > 1 or found[0][1] is not wanted:
+        texts = ", ".join(f"{word}: {hint.__name__}" for word, hint in found)
+        raise BadInput(f"context of task {name}", texts, needed=f"one, a {wanted.__name__}")
+    return found[0]
+
+
+def _decoder(fields: list[Any], *, strict: bool) -> "msgspec.json.Decoder[Any]":
+    kinds = [
+        (name, kind | msgspec.UnsetType, *rest) if rest else (name, kind) for name, kind, *rest in fields
+    ]
+    arguments = msgspec.defstruct("Arguments", kinds, kw_only=True, forbid_unknown_fields=strict)
+    return msgspec.json.Decoder(arguments)
+
+
+def _hints(function: Callable[..., Any]) -> dict[str, Any]:
+    try:
+        return get_type_hints(inspect.unwrap(function))
+    except (NameError, TypeError):
+        # Annotations that cannot be resolved say nothing; the values are taken as JSON has them. But
+        # a context is known by its name.
+        raw = getattr(inspect.unwrap(function), "__annotations__", {})
+        named = {word: _CONTEXTS.get(str(text).rpartition(".")[2]) for word, text in raw.items()}
+        return {word: kind for word, kind in named.items() if kind is not None}
