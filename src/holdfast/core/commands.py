@@ -65,6 +65,8 @@ class NewJob(Record, frozen=True, kw_only=True):
     schedule: str = ""
     mock: bool = False
     strict: bool = False
+    # The options that the call itself named, sorted: the task's defaults never replace these.
+    given: tuple[str, ...] = ()
 
 
 class Command(Record, frozen=True, kw_only=True, tag=True):
@@ -146,10 +148,12 @@ class Answer(Command, frozen=True, kw_only=True):
 class Release(Command, frozen=True, kw_only=True):
     """Give a job back unstarted: it counts as no attempt.
 
-    `lost` says that its process died; unless it ran `alone` there, it is a suspect and not guilty.
+    `lost` says that its process died; unless it ran `alone` there, it is a suspect and not guilty. `begun`
+    says that its handler had started: a job that must not run twice is lost then.
     """
 
     hold: Hold
+    begun: bool = False
     lost: bool = False
     alone: bool = True
 

@@ -199,11 +199,14 @@ def retry(
     return queued(job, run_at=job.again_at or run_at, now_ms=now_ms, **kept)
 
 
-def release(job: Job, *, now_ms: int) -> Job:
+def release(job: Job, *, now_ms: int, begun: bool = False) -> Job:
     """Give a job back as if it had not been handed out, but for the claim, which never goes back.
 
-    One that was replaced meanwhile waits for the time that the replacement has.
+    One that was replaced meanwhile waits for the time that the replacement has. One that had `begun` and
+    must not run twice (`max_losses` 1) is lost.
     """
+    if begun and job.max_losses == 1:
+        return replace(lapse(job, now_ms=now_ms), owner=0)
     if _stops(job):
         return _done(job, State.CANCELLED, now_ms=now_ms, reason="cancelled")
     run_at = job.again_at or job.run_at
@@ -230,7 +233,12 @@ def lapse(job: Job, *, now_ms: int) -> Job:
 
 
 def suspected(job: Job, *, now_ms: int) -> Job:
-    """One of several jobs whose process died: run again, alone, and held against none of them."""
+    """One of several jobs whose process died: run again, alone, and held against none of them.
+
+    One that must not run twice (`max_losses` 1) is lost.
+    """
+    if job.max_losses == 1:
+        return replace(lapse(job, now_ms=now_ms), owner=0)
     if _stops(job):
         return _done(job, State.CANCELLED, now_ms=now_ms, reason="cancelled")
     run_at = job.again_at or job.run_at

@@ -12,6 +12,7 @@ class Facts(Record, frozen=True, kw_only=True):
     parent: Job | None = None
     limit: Limit | None = None
     domain: Domain | None = None
+    # What is paused, such as "task 'resize'".
     paused: tuple[str, ...] = ()
     # How many live workers know its task.
     workers: int = 0
@@ -44,10 +45,19 @@ def _workers(count: int) -> str:
 
 def _blocked(job: Job, facts: Facts) -> str:
     if facts.paused:
-        return f" {' and '.join(facts.paused)} is paused; resume it."
+        return f" {_paused_text(facts.paused)}"
     if not facts.workers:
         return f" No live worker knows the task {job.task!r}."
     return ""
+
+
+def _paused_text(paused: tuple[str, ...]) -> str:
+    """Which pauses stop a job: each must be resumed."""
+    *others, last = paused
+    if not others:
+        return f"The {last} is paused; resume it."
+    each = "both" if len(paused) == 2 else "all of them"
+    return f"The {', the '.join(others)} and the {last} are paused; resume {each}."
 
 
 def _held(job: Job, facts: Facts) -> str:

@@ -88,11 +88,11 @@ def _paused(txn: ReadTxn, found: Job) -> tuple[str, ...]:
         if domain is not None and domain != found.domain:
             continue
         if task is not None:
-            texts.append(f"The task {task!r}")
+            texts.append(f"task {task!r}")
         elif domain is not None:
-            texts.append(f"The domain {domain.decode(errors='replace')!r}")
+            texts.append(f"domain {domain.decode(errors='replace')!r}")
         else:
-            texts.append(f"The tenant {tenant!r}")
+            texts.append(f"tenant {tenant!r}")
     return tuple(texts)
 
 

@@ -112,7 +112,7 @@ def release(batch: Batch, command: c.Release) -> Ref:
     """Give a job back; see `Release`."""
     job = _held(batch, command.hold, "release")
     if not command.lost:
-        chores.put(batch, rules.release(job, now_ms=batch.now_ms))
+        chores.put(batch, rules.release(job, now_ms=batch.now_ms, begun=command.begun))
     elif not command.alone:
         chores.put(batch, rules.suspected(job, now_ms=batch.now_ms))
     elif job.place == Place.RUNNING:

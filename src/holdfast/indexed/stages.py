@@ -14,7 +14,7 @@ from ..core.bounds import MAX_INDEX, MAX_PROCESSING
 from ..core.checks import check_name, check_whole
 from ..core.errors import BadInput
 from ..queue.base import BaseQueue
-from ..queue.options import JobOptions, merge
+from ..queue.options import JobOptions
 from ..queue.task import Task
 from .base import OnAdvance
 from .log import BaseLog
@@ -123,7 +123,7 @@ def call_of(one: Stage, pipeline: str, job: IndexedJob[Any]) -> Any:
     options: JobOptions = {"unique": f"{pipeline}/{one.name}/{job.index}"}
     task = one.run if isinstance(one.run, Task) else one.via.tasks.get(one.run)
     if task is not None:
-        return task.prepare((job.item,), {}, merge(task.options, options))
+        return task.prepare((job.item,), {}, options)
     return one.via.call(one.run, job.item, **options)
 
 

@@ -14,6 +14,16 @@ def addresses(url: str) -> list[str]:
     return parts if len(parts) > 1 and all("://" in part for part in parts) else [url]
 
 
+def shown_url(url: str) -> str:
+    """An address for people: without its password."""
+    if len(several := addresses(url)) > 1:
+        return " ".join(map(shown_url, several))
+    head, mark, tail = url.partition("://")
+    userinfo, at, where = tail.rpartition("@")
+    shown = f"{head}{mark}{userinfo.partition(':')[0]}{at}{where}" if mark else url
+    return re.sub(r"([?&](?:password|sslpassword)=)[^&]*", r"\1…", shown)
+
+
 def bare_url(url: str) -> str:
     """An address that can be kept: whole, so that it leads there, but without any password.
 

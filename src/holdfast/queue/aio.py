@@ -4,7 +4,9 @@ import asyncio
 from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import (
+    TYPE_CHECKING,
     Any,
+    Concatenate,
     ParamSpec,
     Self,
     TypeVar,
@@ -25,8 +27,11 @@ from .aio_task import AsyncBatched, AsyncDecorator, AsyncHandle, AsyncTask
 from .asks import Ask, Look
 from .base import BaseQueue
 from .claimed import Holding, delay_ms_of
-from .decorators import AsyncTaskOptions
+from .decorators import AsyncTaskOptions, named
 from .options import Duration, FiringOptions, JobOptions, Key, Moment
+
+if TYPE_CHECKING:
+    from .decorators import AnyContext
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -121,7 +126,7 @@ class AsyncClaimedJob(Holding):
         if self.answered:
             return
         if error is not None and not isinstance(error, Exception):
-            await asyncio.shield(self.release())
+            await asyncio.shield(self._say(self._release(begun=True)))
         else:
             await self.done(error=error)
 
@@ -315,20 +320,29 @@ class AsyncQueue(BaseQueue):
         return await self._ask(asks.pause_schedule(name, tenant=self.tenant, on=on))
 
     @overload
-    def task(self, **options: Unpack[AsyncTaskOptions]) -> AsyncDecorator: ...
+    def task(self, function: "Callable[Concatenate[AnyContext, P], R]", /) -> AsyncTask[P, R]: ...
 
     @overload
-    def task(self, *, batch: int, **options: Unpack[AsyncTaskOptions]) -> AsyncBatched[T]: ...
+    def task(self, function: Callable[P, R], /) -> AsyncTask[P, R]: ...
 
-    def task(self, **options: Any) -> Any:
+    @overload
+    def task(self, name: str | None = None, /, **options: Unpack[AsyncTaskOptions]) -> AsyncDecorator: ...
+
+    @overload
+    def task(
+        self, name: str | None = None, /, *, batch: int, **options: Unpack[AsyncTaskOptions]
+    ) -> AsyncBatched[T]: ...
+
+    def task(self, function: Callable[..., Any] | str | None = None, /, **options: Any) -> Any:
         """Make a function or coroutine function a task of this queue; see `Queue.task`."""
+        function, options = named(function, options, known=AsyncTaskOptions.__annotations__)
 
         def decorate(function: Callable[..., Any]) -> Any:
             task = self._made(AsyncTask, function, options, _no_adder)
             task.queue = self
             return task
 
-        return decorate
+        return decorate if function is None else decorate(function)
 
     async def close(self) -> None:
         """Let go of everything."""

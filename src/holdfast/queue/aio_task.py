@@ -57,7 +57,7 @@ class AsyncTask(Task[P, R]):
 
     def using(self, **options: Unpack[JobOptions]) -> AsyncUsing[P, R]:  # type: ignore[override]
         """The same task with other options."""
-        return AsyncUsing(self, merge(self.options, options))
+        return AsyncUsing(self, merge({}, options))
 
     async def add(self, *args: P.args, **kwargs: P.kwargs) -> AsyncHandle[Any]:  # type: ignore[override]
         """Add a job; returns after the commit."""
@@ -68,9 +68,11 @@ class AsyncTask(Task[P, R]):
         handles: list[AsyncHandle[Any]] = await self.queue.add_many([call])
         return handles[0]
 
-    async def add_many(self, calls: Iterable[Any]) -> list[AsyncHandle[Any]]:  # type: ignore[override]
-        """Add a job for each tuple, or dict, of arguments."""
-        calls = [self._spread(arguments) for arguments in calls]
+    async def add_many(  # type: ignore[override]
+        self, calls: Iterable[Any], **options: Unpack[JobOptions]
+    ) -> list[AsyncHandle[Any]]:
+        """Add a job for each tuple, or dict, of arguments; the options are those of each."""
+        calls = [self._spread(arguments, options) for arguments in calls]
         handles: list[AsyncHandle[Any]] = await self.queue.add_many(calls)
         return handles
 

@@ -21,12 +21,14 @@ from ..engine.opening import open_committer
 from ..engine.ticket import Ticket
 from ..store.contract import JobFilter, ReadTxn, Store
 from . import asks
+from .addresses import shown_url
 from .alarm import Alarm, Bell
 from .asks import Ask, Look
 from .decorators import split
+from .definition import check_function, check_not_taken
 from .lease import Lease
 from .lossless import encode_data
-from .options import Duration, JobOptions, decode, job_id, key_bytes, merge, task_name
+from .options import Duration, JobOptions, decode, job_id, key_bytes, merge, task_name, with_options
 from .renewer import Renewer
 from .task import Task
 
@@ -96,6 +98,11 @@ class BaseQueue:
         self._closed = False
         _queues.add(self)
 
+    def __repr__(self) -> str:
+        tenant = f", tenant {self.tenant!r}" if self.tenant else ""
+        count = "1 task" if len(self.tasks) == 1 else f"{len(self.tasks):,} tasks"
+        return f"<{type(self).__name__} {shown_url(self.url)!r}{tenant}, {count}>"
+
     @property
     def line(self) -> Line:
         """The line of this process, opened at the first use."""
@@ -118,11 +125,11 @@ class BaseQueue:
 
     def call(self, task: Any, data: Any = None, **options: Any) -> c.NewJob:
         """A prepared call by name, for `add_many` and `then`; with its task's options, if known here."""
-        name, said = task_name(task), cast(JobOptions, options)
+        name, given = task_name(task), cast(JobOptions, options)
         known = self.tasks.get(name)
         if known is not None:
-            return known.prepare_by_name(data, said)
-        return asks.call(name, data, said, tenant=self.tenant)
+            return known.prepare_by_name(data, given)
+        return asks.call(name, data, given, tenant=self.tenant)
 
     def _complete(self, new: c.NewJob) -> c.NewJob:
         """A job that may be added: one without data is refused where its task is known to need some."""
@@ -147,7 +154,7 @@ class BaseQueue:
 
     def _as_call(self, item: Any, options: JobOptions) -> c.NewJob:
         if isinstance(item, c.NewJob):
-            return self._complete(item)
+            return self._complete(with_options(item, options) if options else item)
         if isinstance(item, tuple) and len(item) == 2 and isinstance(item[0], str):
             if options or item[0] in self.tasks:
                 return self._complete(self.call(item[0], item[1], **options))
@@ -162,7 +169,7 @@ class BaseQueue:
                 raise BadInput("task", "a prepared call", needed="without data and options beside it")
             new = task
         elif isinstance(task, Task) and data is None:
-            new = task.prepare((), {}, merge(task.options, options))
+            new = task.prepare((), {}, options)
         else:
             new = self.call(task, data, **options)
         return asks.schedule(name, self._complete(new), **when)
@@ -170,9 +177,13 @@ class BaseQueue:
     def _made(self, kind: Any, function: Callable[..., Any], said: dict[str, Any], adder: Any) -> Any:
         """A task of this queue, by what its decorator was told."""
         options, handled = split(dict(said))
-        name = options.pop("name", None) or function.__name__
+        name = options.pop("name", None)
+        check_function(function, needs_name=name is None)
         jobs = merge({}, cast(JobOptions, options))
+        name = function.__name__ if name is None else name
         task = kind(function, name, jobs, tenant=self.tenant, adder=adder, handled=handled)
+        known = self.tasks.get(task.name)
+        check_not_taken(task.name, task.definition, known.definition if known else None)
         self.tasks[task.name] = task
         return task
 

@@ -138,9 +138,9 @@ class Holding:
     def _retry(self, delay_ms: int | None, *, counts: bool, reason: str) -> Ask[Job]:
         return self._answer(Code.RETRY, delay_ms=delay_ms, counts=counts, error=reason)
 
-    def _release(self) -> Ask[Job]:
+    def _release(self, *, begun: bool = False) -> Ask[Job]:
         self._check_open("release")
-        return Ask(c.Release(hold=self._lease.hold), self._closed)
+        return Ask(c.Release(hold=self._lease.hold, begun=begun), self._closed)
 
     def _extend(self, lease: Duration | None) -> Ask[None]:
         self._check_open("extend")

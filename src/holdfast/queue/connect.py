@@ -3,7 +3,6 @@
 The one place with lazy imports, so that nobody needs the drivers of other stores.
 """
 
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from ..engine.following import Following
 from ..store.contract import Store
 from ..store.sharded import Opener, ShardedStore
 from .addresses import addresses as addresses
+from .addresses import shown_url as shown_url
 from .addresses import with_password
 from .aio import AsyncQueue
 from .options import Duration
@@ -208,16 +208,6 @@ def migrate(url: str, *, show: bool = False) -> list[int] | str:
         finally:
             store.close()
     return sorted(made)
-
-
-def shown_url(url: str) -> str:
-    """An address for people: without its password."""
-    if len(several := addresses(url)) > 1:
-        return " ".join(map(shown_url, several))
-    head, mark, tail = url.partition("://")
-    userinfo, at, where = tail.rpartition("@")
-    shown = f"{head}{mark}{userinfo.partition(':')[0]}{at}{where}" if mark else url
-    return re.sub(r"([?&](?:password|sslpassword)=)[^&]*", r"\1…", shown)
 
 
 def _path(url: str) -> tuple[str, dict[str, str]]:

@@ -4,12 +4,13 @@ A context that comes first is dropped from the arguments of `add`; elsewhere it 
 checker cannot see it. Of a batch task `add` takes one item.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar, overload
 
+from ..core.errors import BadInput
 from .context import AsyncContext, Context
 from .handling import HandlingOptions
-from .options import Duration, JobOptions
+from .options import Duration, JobOptions, check_options
 from .task import Task
 
 P = ParamSpec("P")
@@ -52,6 +53,18 @@ class AsyncTaskOptions(JobOptions, HandlingOptions, total=False):
     """Everything that can be said of a task of an `AsyncQueue`."""
 
     name: str | None
+
+
+def named(
+    function: Callable[..., Any] | str | None, options: dict[str, Any], *, known: Iterable[str]
+) -> tuple[Callable[..., Any] | None, dict[str, Any]]:
+    """A decorator's one positional argument, a function or a name, and its options with that name."""
+    check_options(options, known=(*known, "batch"))
+    if not isinstance(function, str):
+        return function, options
+    if options.get("name") is not None:
+        raise BadInput("name", options["name"], needed=f"absent: the task is called {function!r} already")
+    return None, {**options, "name": function}
 
 
 def split(options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -1,13 +1,13 @@
 """The options of a job, as people write them, and the record that they become."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, TypedDict, cast
 
 import msgspec
 from msgspec.structs import replace
 
-from ..core.bounds import DATA_BYTES, MAX_RATE_PER_S
+from ..core.bounds import DATA_BYTES, MAX_ATTEMPTS, MAX_RATE_PER_S
 from ..core.checks import check_name, check_whole
 from ..core.commands import NewJob, OnConflict
 from ..core.durations import duration_ms, moment_ms
@@ -17,6 +17,8 @@ from ..core.job import Backoff, Body
 # As many as 2**63 - 1 has.
 ID_DIGITS = 19
 _BYTES = (bytes, bytearray, memoryview)
+# What `at_most_once=True` sets to 1.
+_AT_MOST_ONCE = ("attempts", "losses")
 
 Duration = float | int | timedelta | str
 Moment = datetime | float | int | str
@@ -32,6 +34,7 @@ class FiringOptions(TypedDict, total=False):
     expires: Duration | datetime
     attempts: int
     losses: int
+    at_most_once: bool
     backoff: Duration | tuple[Duration, Duration] | Backoff
     timeout: Duration
     retry_after: Duration
@@ -52,26 +55,75 @@ class JobOptions(FiringOptions, total=False):
     repeat: str
 
 
+def check_options(names: Iterable[str], *, known: Iterable[str]) -> None:
+    """Refuse an unknown option; the error lists all that there are."""
+    valid = set(known)
+    for name in names:
+        if name not in valid:
+            raise BadInput("option", name, needed=f"one of {', '.join(sorted(valid))}")
+
+
 def merge(base: JobOptions, more: JobOptions) -> JobOptions:
-    """Options on top of others; unknown ones are refused by name."""
-    for name in more:
-        if name not in JobOptions.__annotations__:
-            raise BadInput("option", name, needed=f"one of {', '.join(sorted(JobOptions.__annotations__))}")
+    """Options on top of others; unknown ones are refused by name.
+
+    `at_most_once` stands for `attempts` and `losses`: the later of them wins, and both at once are refused.
+    """
+    check_options(more, known=JobOptions.__annotations__)
+    limits = [name for name in _AT_MOST_ONCE if more.get(name) is not None]
+    if more.get("at_most_once") and limits:
+        raise BadInput(limits[0], more.get(limits[0]), needed="absent: at_most_once=True sets it to 1")
+    if more.get("at_most_once"):
+        base = _without(base, *_AT_MOST_ONCE)
+    elif limits:
+        base = _without(base, "at_most_once")
     return JobOptions(**{**base, **more})
 
 
-def new_job(task: str, data: Body, options: JobOptions, *, tenant: str) -> NewJob:
-    """The record that options become. Each is checked; what it means is the rules' affair."""
+def _without(options: JobOptions, *names: str) -> JobOptions:
+    return cast(JobOptions, {name: value for name, value in options.items() if name not in names})
+
+
+def new_job(
+    task: str, data: Body, options: JobOptions, *, tenant: str, given: JobOptions | None = None
+) -> NewJob:
+    """The record that options become. Each is checked; what it means is the rules' affair.
+
+    `given` are those of the options that the call itself named; None: all of them.
+    """
     if not options:
         return NewJob(task=task, data=data, tenant=tenant)
+    fields = read_options(options)
+    named = given_names(options if given is None else given)
+    return NewJob(**{"task": task, "data": data, "tenant": tenant, "given": named} | fields)
+
+
+def with_options(new: NewJob, options: JobOptions) -> NewJob:
+    """A prepared call with further options, where the call did not name them itself."""
+    rest: Any = {name: value for name, value in options.items() if name not in new.given}
+    if "at_most_once" in rest and not {*_AT_MOST_ONCE}.isdisjoint(new.given):
+        del rest["at_most_once"]
+    if "parent" in rest and new.parent_id:
+        del rest["parent"]
+    fields = read_options(rest)
+    return replace(new, **fields, given=tuple(sorted({*new.given, *given_names(rest)})))
+
+
+def read_options(options: JobOptions) -> dict[str, Any]:
+    """The fields of a `NewJob` that options stand for."""
+    options = merge({}, options)
     fields: dict[str, Any] = {}
     for name, value in options.items():
         if value is not None:
-            read = _READERS.get(name)
-            if read is None:
-                raise BadInput("option", name, needed=f"one of {', '.join(sorted(_READERS))}")
-            fields |= read(value)
-    return NewJob(**{"task": task, "data": data, "tenant": tenant} | fields)
+            fields |= _READERS[name](value)
+    return fields
+
+
+def given_names(options: JobOptions) -> tuple[str, ...]:
+    """The names of options that were given a value, sorted; `at_most_once` is what it stands for."""
+    names = {name for name, value in options.items() if value is not None}
+    if "at_most_once" in names:
+        names = names - {"at_most_once"} | ({*_AT_MOST_ONCE} if options.get("at_most_once") else set())
+    return tuple(sorted(names))
 
 
 def encode(what: str, value: Any) -> Body:
@@ -139,8 +191,8 @@ _UNITS = {"s", "sec", "second", "m", "min", "minute", "h", "hour", "d", "day"}
 
 def _expires(value: Any) -> dict[str, Any]:
     if isinstance(value, datetime):
-        return {"expires_at": moment_ms(value, name="expires")}
-    return {"expires_in_ms": duration_ms(value, name="expires")}
+        return {"expires_at": moment_ms(value, name="expires"), "expires_in_ms": 0}
+    return {"expires_in_ms": duration_ms(value, name="expires"), "expires_at": 0}
 
 
 def _backoff(value: Any) -> dict[str, Any]:
@@ -177,8 +229,25 @@ def _then(value: Any) -> dict[str, Any]:
 
 
 def _attempts(value: Any) -> dict[str, Any]:
-    check_whole("attempts", value, 0, 1_000_000)
+    check_whole("attempts", value, 0, MAX_ATTEMPTS)
     return {"max_attempts": value}
+
+
+def _losses(value: Any) -> dict[str, Any]:
+    if value == 0 and not isinstance(value, bool):
+        needed = (
+            f"1 to {MAX_ATTEMPTS:,}: at_most_once=True for a job that never runs twice, "
+            f"{MAX_ATTEMPTS:,} for one that is never given up"
+        )
+        raise BadInput("losses", value, needed=needed)
+    check_whole("losses", value, 1, MAX_ATTEMPTS)
+    return {"max_losses": value}
+
+
+def _at_most_once(value: Any) -> dict[str, Any]:
+    if not isinstance(value, bool):
+        raise BadInput("at_most_once", value, needed="True or False")
+    return {"max_attempts": 1, "max_losses": 1} if value else {}
 
 
 def _domain(value: Any) -> dict[str, Any]:
@@ -193,7 +262,8 @@ _READERS: dict[str, Callable[[Any], dict[str, Any]]] = {
     "run_at": lambda v: {"run_at": moment_ms(v, name="run_at")},
     "expires": _expires,
     "attempts": _attempts,
-    "losses": lambda v: {"max_losses": v},
+    "losses": _losses,
+    "at_most_once": _at_most_once,
     "backoff": _backoff,
     "timeout": lambda v: {"timeout_ms": duration_ms(v, name="timeout")},
     "retry_after": _retry_after,

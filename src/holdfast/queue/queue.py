@@ -15,7 +15,7 @@ from . import asks, base, running
 from .asks import Ask, Look
 from .base import BaseQueue
 from .claimed import Holding, delay_ms_of
-from .decorators import BatchDecorator, Decorator, TaskOptions
+from .decorators import BatchDecorator, Decorator, TaskOptions, named
 from .handle import Handle
 from .options import Duration, FiringOptions, JobOptions, Key, Moment
 from .task import Task
@@ -126,7 +126,7 @@ class ClaimedJob(Holding):
             return
         if error is not None and not isinstance(error, Exception):
             # Interrupted, not failed: somebody else should do it.
-            self.release()
+            self._say(self._release(begun=True))
         else:
             self.done(error=error)
 
@@ -324,19 +324,22 @@ class Queue(BaseQueue):
     def task(self, function: Callable[P, R], /) -> Task[P, R]: ...
 
     @overload
-    def task(self, function: None = None, /, **options: Unpack[TaskOptions]) -> Decorator: ...
+    def task(self, name: str | None = None, /, **options: Unpack[TaskOptions]) -> Decorator: ...
 
     @overload
     def task(
-        self, function: None = None, /, *, batch: int, **options: Unpack[TaskOptions]
+        self, name: str | None = None, /, *, batch: int, **options: Unpack[TaskOptions]
     ) -> BatchDecorator: ...
 
-    def task(self, function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
+    def task(self, function: Callable[..., Any] | str | None = None, /, **options: Any) -> Any:
         """Make a function a task of this queue; `cron` or `every` also schedules it.
 
-        A parameter annotated `Context` is given to the function and is no part of the job. Besides the
-        options of jobs: `soft_timeout`, `cancel="raise"`, `batch` (see docs/handlers.md).
+        Its name is that of the function, unless it is given: `@queue.task("resize")`. A name that another
+        function has already is refused. A parameter annotated `Context` is given to the function and is no
+        part of the job. Besides the options of jobs: `soft_timeout`, `cancel="raise"`, `batch` (see
+        docs/handlers.md).
         """
+        function, options = named(function, options, known=TaskOptions.__annotations__)
         when = {word: options.pop(word, None) for word in ("cron", "every", "tz")}
 
         def decorate(function: Callable[..., Any]) -> Task[..., Any]:

@@ -161,15 +161,24 @@ def _names(data: Body) -> Iterable[str]:
 
 def _context(name: str, function: Callable[..., Any], hints: dict[str, Any]) -> tuple[str, type] | None:
     """Which parameter gets the context; the wrong kind, or a second one, is refused."""
-    found = [(word, hint) for word, hint in hints.items() if hint in (Context, AsyncContext)]
-    found = [(word, hint) for word, hint in found if word != "return"]
+    kinds = {word: _context_kind(hint) for word, hint in hints.items() if word != "return"}
+    found = [(word, kind) for word, kind in kinds.items() if kind is not None]
     if not found:
         return None
-    wanted = AsyncContext if inspect.iscoroutinefunction(function) else Context
+    is_coroutine = inspect.iscoroutinefunction(function)
+    wanted = AsyncContext if is_coroutine else Context
     if len(found) > 1 or found[0][1] is not wanted:
-        texts = ", ".join(f"{word}: {hint.__name__}" for word, hint in found)
-        raise BadInput(f"context of task {name}", texts, needed=f"one, a {wanted.__name__}")
+        texts = ", ".join(f"{word}: {kind.__name__}" for word, kind in found)
+        which = "async def" if is_coroutine else "def"
+        needed = f"one {wanted.__name__}, as its function is made by {which}"
+        raise BadInput(f"context of task {name}", texts, needed=needed)
     return found[0]
+
+
+def _context_kind(hint: Any) -> type | None:
+    """The kind of context that an annotation asks for, also as `Context | None`; None: it asks for none."""
+    options = [kind for kind in get_args(hint) if kind is not type(None)] or [hint]
+    return options[0] if len(options) == 1 and options[0] in (Context, AsyncContext) else None
 
 
 def _decoder(fields: list[Any], *, strict: bool) -> "msgspec.json.Decoder[Any]":
@@ -187,5 +196,12 @@ def _hints(function: Callable[..., Any]) -> dict[str, Any]:
         # Annotations that cannot be resolved say nothing; the values are taken as JSON has them. But
         # a context is known by its name.
         raw = getattr(inspect.unwrap(function), "__annotations__", {})
-        named = {word: _CONTEXTS.get(str(text).rpartition(".")[2]) for word, text in raw.items()}
+        named = {word: _CONTEXTS.get(_context_name(str(text))) for word, text in raw.items()}
         return {word: kind for word, kind in named.items() if kind is not None}
+
+
+def _context_name(text: str) -> str:
+    """The last part of a name, of `name | None` and of `Optional[name]`."""
+    inner = text.partition("Optional[")[2].rstrip("]") or text
+    names = [part.strip() for part in inner.split("|")]
+    return next((name for name in names if name != "None"), "").rpartition(".")[2]

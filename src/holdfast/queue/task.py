@@ -8,6 +8,7 @@ from ..core.checks import check_name, check_new
 from ..core.commands import NewJob
 from ..core.errors import BadInput
 from .answers import Failed
+from .definition import definition_of
 from .handling import handling
 from .options import JobOptions, key_bytes, merge, new_job
 from .signature import BatchSignature, Signature
@@ -54,6 +55,7 @@ class Task(Generic[P, R]):
     ) -> None:
         check_name("task", name)
         functools.update_wrapper(self, function)
+        self.definition = definition_of(function)
         self.name = name
         self.function = function
         self.options = options
@@ -72,41 +74,44 @@ class Task(Generic[P, R]):
 
     def using(self, **options: Unpack[JobOptions]) -> Using[P, R]:
         """The same task with other options: `resize.using(delay="30s").add("a.png")`."""
-        return Using(self, merge(self.options, options))
+        return Using(self, merge({}, options))
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> NewJob:
         """A prepared call, for `add_many` and `then`."""
-        return self.prepare(args, kwargs, self.options)
+        return self.prepare(args, kwargs, {})
 
     def add(self, *args: P.args, **kwargs: P.kwargs) -> "Handle[R]":
         """Add a job; returns after the commit."""
         return self.adder([self.call(*args, **kwargs)])[0]
 
-    def add_many(self, calls: Iterable[tuple[Any, ...] | dict[str, Any]]) -> "list[Handle[R]]":
-        """Add a job for each tuple, or dict, of arguments."""
-        return self.adder(self._spread(arguments) for arguments in calls)
+    def add_many(
+        self, calls: Iterable[tuple[Any, ...] | dict[str, Any]], **options: Unpack[JobOptions]
+    ) -> "list[Handle[R]]":
+        """Add a job for each tuple, or dict, of arguments; the options are those of each."""
+        return self.adder(self._spread(arguments, options) for arguments in calls)
 
-    def _spread(self, arguments: tuple[Any, ...] | dict[str, Any]) -> NewJob:
+    def _spread(self, arguments: tuple[Any, ...] | dict[str, Any], options: JobOptions) -> NewJob:
         if isinstance(arguments, dict):
-            return self.prepare((), arguments, self.options)
+            return self.prepare((), arguments, options)
         if isinstance(arguments, tuple):
-            return self.prepare(arguments, {}, self.options)
+            return self.prepare(arguments, {}, options)
         raise BadInput(f"arguments of task {self.name}", arguments, needed="a tuple or a dict")
 
-    def prepare(self, args: tuple[Any, ...], kwargs: dict[str, Any], options: JobOptions) -> NewJob:
-        """The job that a call becomes."""
+    def prepare(self, args: tuple[Any, ...], kwargs: dict[str, Any], given: JobOptions) -> NewJob:
+        """The job that a call becomes; `given` are the options of the call, on top of the task's."""
         if self.signature.whole:
             data = self.signature.encode(args[0] if args else kwargs)
         else:
             data = self.signature.write(args, kwargs)
-        return new_job(self.name, data, _with_domain(options, args, kwargs), tenant=self._tenant)
+        options = _with_domain(merge(self.options, given), args, kwargs)
+        return new_job(self.name, data, options, tenant=self._tenant, given=given)
 
-    def prepare_by_name(self, data: Any, options: JobOptions) -> NewJob:
+    def prepare_by_name(self, data: Any, given: JobOptions) -> NewJob:
         """The job that a call with this data becomes. Without data, it is checked when it is added."""
         body = "{}" if data is None else self.signature.encode(data)
         named = data if isinstance(data, dict) else {}
-        chosen = _with_domain(merge(self.options, options), (), named)
-        return new_job(self.name, body, chosen, tenant=self._tenant)
+        chosen = _with_domain(merge(self.options, given), (), named)
+        return new_job(self.name, body, chosen, tenant=self._tenant, given=given)
 
     def run(self, job: "Holding") -> Any:
         """Call the function with a claimed job's data; its result, or what it raises."""

@@ -327,7 +327,8 @@ class Supervisor:
         suspects = member.suspects() if member.overweight or not member.condemned else []
         alone = len(suspects) == 1 and (member.runs_alone() or not member.overweight)
         for held in member.take(list(member.jobs)):
-            release = c.Release(hold=c.hold_of(held.job), lost=held in suspects, alone=alone)
+            fate = {"lost": held in suspects, "alone": alone, "begun": bool(held.begun_s)}
+            release = c.Release(hold=c.hold_of(held.job), **fate)
             self._words.say(self.sources.all[held.at].line, release)
         self._has_room()
 
@@ -353,4 +354,5 @@ class Supervisor:
 
     def _release(self, jobs: list[Held]) -> None:
         for held in jobs:
-            self._words.say(self.sources.all[held.at].line, c.Release(hold=c.hold_of(held.job)))
+            release = c.Release(hold=c.hold_of(held.job), begun=bool(held.begun_s))
+            self._words.say(self.sources.all[held.at].line, release)

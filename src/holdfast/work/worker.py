@@ -301,7 +301,9 @@ class _Crew(Generic[Q, J]):
 
     async def _give_back(self) -> None:
         """Let others have what will not be answered here; where that cannot be said, its lease will end."""
-        releases = [job._release().command for job in self._dropped if not job.answered]
+        begun = {*self._alive.values(), *self._running}
+        open_jobs = [job for job in self._dropped if not job.answered]
+        releases = [job._release(begun=job in begun).command for job in open_jobs]
         self._dropped.clear()
         line = self._queue.line.committer
         await asyncio.gather(*(line.ask_async(release) for release in releases), return_exceptions=True)

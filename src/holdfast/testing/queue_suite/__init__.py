@@ -16,6 +16,7 @@ that demand an order over all jobs `one_shard`, and a store of shards is to be g
 from .adding import *  # noqa: F403
 from .aio import *  # noqa: F403
 from .arguments import *  # noqa: F403
+from .at_most_once import *  # noqa: F403
 from .bad_input import *  # noqa: F403
 from .bad_verbs import *  # noqa: F403
 from .basics import *  # noqa: F403

@@ -1,10 +1,12 @@
 """Many jobs at once, alike or not: each is what it would be had it been added alone."""
 
+from typing import Any
+
 import pytest
 
 from ...core import bounds
 from ...core import commands as c
-from ...core.errors import TooLarge
+from ...core.errors import BadInput, TooLarge
 from ...queue.queue import Queue
 from .tools import ask, hold_of, take, unchanged
 
@@ -27,6 +29,60 @@ def test_options_given_with_many_are_those_of_each(queue: Queue) -> None:
     jobs = [queue.get(job) for job in added]
     assert {(job.priority, job.domain, job.max_attempts) for job in jobs} == {(7, b"d", 2)}
     assert len({job.id for job in jobs}) == 5
+
+
+def test_options_given_with_prepared_calls_are_those_of_each(queue: Queue) -> None:
+    """Unless a call has named its own; what its task's decorator says gives way."""
+
+    @queue.task(priority=1, attempts=2)
+    def work(n: int) -> None: ...
+
+    calls = [
+        queue.call("other", {"n": 1}),
+        work.call(2),
+        work.using(domain="own", expires="1h").call(3),
+        work.using(at_most_once=True).call(4),
+        ("work", {"n": 5}),
+    ]
+    options: Any = {"domain": "d", "priority": 7, "losses": 4, "expires": "1m"}
+
+    jobs = [queue.get(job) for job in queue.add_many(calls, **options)]
+
+    assert [job.domain for job in jobs] == [b"d", b"d", b"own", b"d", b"d"]
+    assert {job.priority for job in jobs} == {7}
+    assert [job.max_attempts for job in jobs] == [10, 2, 2, 1, 2]
+    assert [job.max_losses for job in jobs] == [4, 4, 4, 1, 4]
+    assert [job.expires_at - job.created_at for job in jobs] == [60_000, 60_000, 3_600_000, 60_000, 60_000]
+
+
+def test_a_limit_holds_for_prepared_calls_whose_domain_is_given_with_them(queue: Queue) -> None:
+    """It was silently off."""
+    queue.limit("api", concurrency=1)
+
+    queue.add_many([queue.call("fetch", {"n": n}) for n in range(3)], domain="api")
+
+    assert len(queue.claim(limit=10, renew=False)) == 1
+
+
+def test_an_unknown_option_given_with_prepared_calls_is_refused(queue: Queue) -> None:
+    """And so is a domain that is a function: a prepared call has no arguments any more."""
+    call = queue.call("work")
+    bad: list[Any] = [{"prio": 7}, {"domain": str}, {"at_most_once": True, "attempts": 2}]
+    for options in bad:
+        with unchanged(queue), pytest.raises(BadInput, match=next(reversed(options))):
+            queue.add_many([call], **options)
+
+
+def test_a_task_takes_options_for_many_calls(queue: Queue) -> None:
+    """On top of its own; a domain may be a function of the arguments."""
+
+    @queue.task(attempts=2)
+    def fetch(host: str) -> None: ...
+
+    added = fetch.add_many([("a",), {"host": "b"}], priority=7, domain=lambda host: host)
+
+    jobs = [queue.get(job) for job in added]
+    assert [(job.domain, job.priority, job.max_attempts) for job in jobs] == [(b"a", 7, 2), (b"b", 7, 2)]
 
 
 def test_options_that_follow_from_the_arguments_are_those_of_each(queue: Queue) -> None:

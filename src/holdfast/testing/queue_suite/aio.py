@@ -64,6 +64,22 @@ def test_a_job_goes_its_way_in_asyncio(tell: Tell) -> None:
     tell(story)
 
 
+def test_options_given_with_many_are_those_of_each_in_asyncio(tell: Tell) -> None:
+    """Of prepared calls, and of a task's."""
+
+    async def story(queue: AsyncQueue) -> None:
+        @queue.task(priority=1)
+        async def work(n: int) -> None: ...
+
+        own = queue.call("work", {"n": 1}, priority=9)
+        first, second = await queue.add_many([own, work.call(2)], domain="d", priority=7)
+        (third,) = await work.add_many([(3,)], domain="d", priority=7)
+        jobs = [await one.get() for one in (first, second, third)]
+        assert [(job.domain, job.priority) for job in jobs] == [(b"d", 9), (b"d", 7), (b"d", 7)]
+
+    tell(story)
+
+
 def test_operators_have_their_verbs_in_asyncio(tell: Tell, clock: MovedClock) -> None:
     """Cancel, requeue, update, delete, why, jobs, purge."""
 

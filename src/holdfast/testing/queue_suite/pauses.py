@@ -37,6 +37,22 @@ def test_what_runs_may_go_on_while_its_task_is_paused(queue: Queue) -> None:
     assert nothing(queue)
 
 
+def test_why_names_all_pauses_that_stop_a_job(queue: Queue) -> None:
+    """Each of them must be resumed."""
+    added = queue.add("mail", domain="api")
+    queue.pause("mail")
+    assert added.why() == "The task 'mail' is paused; resume it."
+
+    queue.pause(domain="api")
+    both = queue.why(added)
+    queue.pause()
+    three = queue.why(added)
+
+    assert "the task 'mail'" in both.lower() and "the domain 'api'" in both.lower()
+    assert both.endswith("are paused; resume both.")
+    assert three.count("the ") == 2 and three.endswith("are paused; resume all of them.")
+
+
 @pytest.mark.parametrize("limited", [False, True], ids=["without a limit", "with a limit"])
 def test_a_paused_domain_is_passed_by(queue: Queue, clock: MovedClock, limited: bool) -> None:
     """Whether it had a limit or not, and then it has that again."""

@@ -1,0 +1,223 @@
+"""The decorator: what it takes, what it refuses, and when a task may be defined again."""
+
+import importlib
+import re
+import sys
+from typing import Optional
+
+import pytest
+
+import holdfast
+from holdfast import AsyncContext, BadInput, Context
+from holdfast.queue.decorators import AsyncTaskOptions, TaskOptions
+
+
+@pytest.fixture
+def queue():
+    with holdfast.connect("memory://") as queue:
+        yield queue
+
+
+async_queue = holdfast.connect_async("memory://")
+
+# ── one name, one function ───────────────────────────────────────────────────────────────────────
+
+
+def line_of(function):
+    return f"{__file__}:{function.__code__.co_firstlineno}"
+
+
+def test_two_functions_with_one_task_name_are_refused_naming_both_places(queue):
+    @queue.task(name="mail")
+    def first() -> None: ...
+
+    def second() -> None: ...
+
+    with pytest.raises(BadInput) as refused:
+        queue.task(name="mail")(second)
+
+    assert "'mail'" in str(refused.value)
+    assert line_of(first.function) in str(refused.value)
+    assert line_of(second) in str(refused.value)
+    assert queue.tasks["mail"] is first
+
+
+def test_a_second_function_of_the_same_name_in_one_file_is_refused(queue):
+    """The usual mistake: copied, and not renamed."""
+
+    def register():
+        @queue.task
+        def resize() -> None: ...
+
+        @queue.task  # type: ignore[no-redef]
+        def resize() -> None: ...  # noqa: F811
+
+    with pytest.raises(BadInput, match="resize"):
+        register()
+
+
+def test_two_functions_with_one_task_name_are_refused_by_an_async_queue():
+    queue = holdfast.connect_async("memory://")
+    queue.task("mail")(lambda: 1)
+
+    with pytest.raises(BadInput, match="mail"):
+        queue.task("mail")(lambda: 2)
+
+
+def test_the_same_def_may_be_executed_again(queue):
+    def register():
+        @queue.task
+        def resize() -> None: ...
+
+        return resize
+
+    first, second = register(), register()
+
+    assert first is not second
+    assert queue.tasks == {"resize": second}
+
+
+@pytest.fixture
+def tasks_module(tmp_path, monkeypatch, queue):
+    """Writes a module that decorates with `queue`, and imports it or loads it again."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    monkeypatch.setattr(holdfast, "the_queue", queue, raising=False)
+
+    def load(text):
+        (tmp_path / "reloaded_tasks.py").write_text(f"from holdfast import the_queue as queue\n{text}")
+        importlib.invalidate_caches()
+        module = sys.modules.get("reloaded_tasks")
+        return importlib.reload(module) if module else importlib.import_module("reloaded_tasks")
+
+    yield load
+    sys.modules.pop("reloaded_tasks", None)
+
+
+def test_a_reloaded_module_may_define_its_tasks_again(queue, tasks_module):
+    """Also where the function has moved to another line."""
+    tasks_module("@queue.task\ndef resize(): return 1\n")
+    tasks_module("# A line more.\n\n@queue.task\ndef resize(): return 2\n")
+
+    assert queue.tasks["resize"]() == 2
+
+
+def test_a_reloaded_module_with_one_name_twice_is_refused(queue, tasks_module):
+    tasks_module("@queue.task\ndef resize(): return 1\n")
+
+    with pytest.raises(BadInput, match=r"reloaded_tasks\.py:2.*reloaded_tasks\.py:4"):
+        tasks_module("@queue.task\ndef resize(): return 2\n@queue.task\ndef resize(): return 3\n")
+
+
+def test_a_notebook_may_define_a_task_again_in_a_later_cell(queue):
+    space = {"__name__": "notebook_session", "queue": queue}
+    for number in (1, 2):
+        cell = f"# cell {number}\n" * number + f"@queue.task\ndef resize(): return {number}\n"
+        exec(compile(cell, f"<cell {number}>", "exec"), space)
+
+    assert queue.tasks["resize"]() == 2
+    twice = compile("@queue.task\ndef resize(): ...\n" * 2, "<cell 3>", "exec")
+    with pytest.raises(BadInput, match="<cell 3>:1"):
+        exec(twice, space)
+
+
+# ── what the decorator takes ─────────────────────────────────────────────────────────────────────
+
+
+def test_a_task_is_named_by_the_first_argument(queue):
+    @queue.task("mail/send", attempts=3)
+    def send(to: str) -> None: ...
+
+    @async_queue.task("mail/send")
+    async def send_async(to: str) -> None: ...
+
+    assert (send.name, queue.tasks) == ("mail/send", {"mail/send": send})
+    assert queue.get(send.add("you")).max_attempts == 3
+    assert send_async.name == "mail/send"
+    with pytest.raises(BadInput, match="name"):
+        queue.task("mail/send", name="other")
+
+
+def test_an_async_queue_takes_a_bare_decorator():
+    queue = holdfast.connect_async("memory://")
+
+    @queue.task
+    async def send(to: str) -> None: ...
+
+    assert queue.tasks == {"send": send}
+
+
+@pytest.mark.parametrize("thing", [int, 7, None, dict, object], ids=str)
+def test_what_is_no_function_is_refused_by_the_decorator(queue, thing):
+    with pytest.raises(BadInput, match=r"task.*a function, made by def or async def"):
+        queue.task()(thing)
+    assert queue.tasks == {}
+
+
+def test_an_unknown_option_of_the_decorator_is_told_all_that_there_are(queue):
+    for one, options in ((queue, TaskOptions), (async_queue, AsyncTaskOptions)):
+        with pytest.raises(BadInput) as refused:
+            one.task(prio=1)  # type: ignore[call-overload]
+        listed = re.findall(r"\w+", str(refused.value).partition("one of")[2])
+        assert set(listed) == {*options.__annotations__, "batch"}
+
+
+def test_an_unknown_option_of_a_job_is_told_all_that_there_are(queue):
+    for add in (queue.add, queue.call, lambda *_, **o: queue.add_many([("work", 1)], **o)):
+        with pytest.raises(BadInput, match=r"'prio'.*at_most_once, attempts, .*, unique_for"):
+            add("work", prio=1)
+
+
+def test_a_context_may_be_optional(queue):
+    seen = []
+
+    @queue.task
+    def union(ctx: Context | None = None, n: int = 0) -> None:
+        seen.append((ctx, n))
+
+    @queue.task
+    def optional(n: int, ctx: Optional["Context"] = None) -> None:
+        seen.append((ctx, n))
+
+    union(n=1)
+    union.add(n=2)
+    optional.add(3)
+    queue.next(renew=False).run()
+    queue.next(renew=False).run()
+
+    assert seen[0] == (None, 1)
+    assert [type(ctx) for ctx, _ in seen[1:]] == [Context, Context]
+    assert [n for _, n in seen] == [1, 2, 3]
+
+
+def test_an_optional_context_is_known_by_its_name_where_annotations_cannot_be_resolved(queue):
+    def union(ctx, n) -> None: ...
+    def optional(ctx, n) -> None: ...
+
+    union.__annotations__ = {"ctx": "holdfast.Context | None", "n": "Unknown"}
+    optional.__annotations__ = {"ctx": "Optional[holdfast.Context]", "n": "Unknown"}
+
+    for function in (union, optional):
+        assert queue.task(function).signature.context == ("ctx", Context)
+
+
+def test_a_context_of_the_wrong_kind_is_told_which_is_needed(queue):
+    async def wrong(ctx: Context) -> None: ...
+    def other(ctx: AsyncContext | None) -> None: ...
+
+    with pytest.raises(BadInput, match="one AsyncContext, as its function is made by async def"):
+        queue.task(wrong)
+    with pytest.raises(BadInput, match="one Context, as its function is made by def"):
+        queue.task(other)
+
+
+# ── repr ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_queue_shows_its_address_tenant_and_tasks_and_no_password():
+    queue = holdfast.connect("postgresql://me:secret@db.example/jobs?password=secret2", tenant="acme")
+
+    assert repr(queue) == "<Queue 'postgresql://me@db.example/jobs?password=…', tenant 'acme', 0 tasks>"
+    queue.task("work")(lambda: None)
+    assert repr(queue).endswith(", 1 task>")
+    assert repr(holdfast.connect_async("memory://")) == "<AsyncQueue 'memory://', 0 tasks>"
