@@ -71,7 +71,7 @@ def test_a_context_that_does_not_fit_its_function_is_refused_at_the_decorator(qu
     def two(ctx: Context, other: Context) -> None:
         """Nothing."""
 
-    for function, needed in ((blocking, "AsyncContext"), (awaiting, "a Context"), (two, "one")):
+    for function, needed in ((blocking, "one AsyncContext"), (awaiting, "one Context"), (two, "one")):
         with pytest.raises(BadInput, match=f"context of task {function.__name__}.*{needed}"):
             queue.task(function)
 
