@@ -233,16 +233,8 @@ def lapse(job: Job, *, now_ms: int) -> Job:
 
 
 def suspected(job: Job, *, now_ms: int) -> Job:
-    """One of several jobs whose process died: run again, alone, and held against none of them.
-
-    One that must not run twice (`max_losses` 1) is lost.
-    """
-    if job.max_losses == 1:
-        return replace(lapse(job, now_ms=now_ms), owner=0)
-    if _stops(job):
-        return _done(job, State.CANCELLED, now_ms=now_ms, reason="cancelled")
-    run_at = job.again_at or job.run_at
-    return queued(job, run_at=run_at, now_ms=now_ms, suspect=True, cancel_requested=job.cancel_requested)
+    """One of several jobs whose process died: run again, alone, and held against none of them."""
+    return replace(release(job, now_ms=now_ms, begun=True), suspect=True)
 
 
 def extend(job: Job, *, now_ms: int, lease_ms: int) -> Job:
