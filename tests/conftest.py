@@ -16,10 +16,11 @@ from holdfast.engine import chores, claims, limiting, upkeep
 from holdfast.engine.done import Done
 from holdfast.engine.engine import Engine
 from holdfast.engine.prospects import Prospects
+from holdfast.store import postgres_starts, postgres_txn, postgres_view
 from tests.leftovers import Leftovers
 from tests.outages import Heard
 from tests.redis_servers import ClusterServers, RedisServer, cluster_or_skip, redis_or_skip
-from tests.servers import PostgresServer, Schemas, postgres_or_skip
+from tests.servers import PostgresServer, Schemas, postgres_or_skip, roomy
 
 # The shipped suites assert too, and should tell as much as tests do when they fail.
 pytest.register_assert_rewrite("holdfast.testing")
@@ -29,6 +30,12 @@ settings.register_profile("ci", derandomize=True, deadline=None, print_blob=True
 # For `make proof`: new histories each time, and many of them.
 settings.register_profile("proof", max_examples=20_000, deadline=None, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+
+def pytest_configure() -> None:
+    """Put temporary folders into memory where there is room: no test depends on how slow a disk syncs."""
+    if memory := roomy():
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(memory))
 
 
 @pytest.fixture(autouse=True)
@@ -47,6 +54,15 @@ def heard() -> Iterator[Heard]:
     log.addHandler(handler)
     yield handler
     log.removeHandler(handler)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_slow_walks() -> Iterator[None]:
+    """No walk along an index counts as slow unless a test says so: on a busy machine any would."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (postgres_starts, postgres_txn, postgres_view):
+            patch.setattr(module, "SLOW_S", 3_600.0)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -1,5 +1,8 @@
 """What the tests of idle processes share: how little they may ask, and when they are idle."""
 
+import time
+from collections.abc import Callable
+
 from holdfast.engine import upkeep
 from holdfast.engine.committer import Committer
 from holdfast.engine.trail import Trail
@@ -11,6 +14,16 @@ SECONDS = 15.0
 SETTLED_S = upkeep.PERIOD_MS / 1000 + 4.0
 # A process that only waits.
 WAITS = "import holdfast, sys; holdfast.connect(sys.argv[1]).next(['nothing'], wait=600)"
+
+
+def is_quiet(asked: Callable[[], int], most: float) -> bool:
+    """Whether fewer than so many questions come in one of three windows: processes may start late."""
+    for _ in range(3):
+        before = asked()
+        time.sleep(SECONDS)
+        if asked() - before < most:
+            return True
+    return False
 
 
 def waits(queue: Queue) -> bool:

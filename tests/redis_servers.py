@@ -26,7 +26,7 @@ from tests.leftovers import SHARED
 from tests.programs import Missing, or_skip, program
 from tests.servers import PR_SET_PDEATHSIG, roomy
 
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 WHEELS = Path(__file__).parents[1] / ".cache" / "servers"
 SETTINGS = {
     "bind": "127.0.0.1",

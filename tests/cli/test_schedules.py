@@ -38,7 +38,7 @@ def test_the_jobs_of_a_schedule_have_its_data_and_options(shell):
     shell.ok("schedule", "often", "poll", "--arg", "a=1", "--every", "1s", "--priority", 7, "--domain", "d")
 
     with shell.queue() as queue:
-        (job,) = queue.claim(wait=10, renew=False)
+        (job,) = queue.claim(wait=60, renew=False)
         assert (job.data, job.record.priority, job.record.domain) == ({"a": 1}, 7, b"d")
         assert job.record.schedule == "often"
 

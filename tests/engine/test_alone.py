@@ -118,13 +118,13 @@ def test_beside_a_thread_that_commits_by_itself_others_may_commit_too():
     until(lambda: line._is_quiet)
     with ThreadPoolExecutor(3) as pool:
         slow = pool.submit(line.ask, c.Add(jobs=(c.NewJob(task="slow"),)))
-        assert store.began.wait(10)
+        assert store.began.wait(60)
         # More than one: the committer's own thread is held up with the first.
-        assert len(pool.submit(line.ask, ADD).result(10)) == 1
-        assert len(pool.submit(line.ask, ADD).result(10)) == 1
+        assert len(pool.submit(line.ask, ADD).result(60)) == 1
+        assert len(pool.submit(line.ask, ADD).result(60)) == 1
         assert not slow.done()
         store.goes_on.set()
-        assert len(slow.result(10)) == 1
+        assert len(slow.result(60)) == 1
     line.close()
 
 
@@ -141,7 +141,7 @@ class Slow(MemoryStore):
         """Run a batch."""
         if threading.current_thread().name.startswith("ThreadPool") and not self.began.is_set():
             self.began.set()
-            assert self.goes_on.wait(10)
+            assert self.goes_on.wait(60)
         return super().run(fn)
 
 

@@ -23,7 +23,7 @@ from holdfast.testing.doubles import SharedMemory
 START_MS = 1_800_000_000_000
 DAY_MS, HOUR_MS, MINUTE_MS = 86_400_000, 3_600_000, 60_000
 CLAIM = c.Claim(limit=1, lease_ms=MINUTE_MS, tenant="")
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 
 @pytest.fixture

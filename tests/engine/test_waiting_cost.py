@@ -7,6 +7,7 @@ from typing import TypeVar
 import apsw
 import pytest
 
+from holdfast.engine import upkeep
 from holdfast.engine.committer import Committer
 from holdfast.queue.queue import Queue
 from holdfast.store.clock import monotonic_s
@@ -15,7 +16,7 @@ from holdfast.store.sqlite import SqliteStore
 from holdfast.testing.doubles import Passing
 
 T = TypeVar("T")
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 
 class Counted(Passing):
@@ -120,10 +121,12 @@ def test_a_paused_task_wakes_nobody_and_a_resumed_one_does(path, adder):
 
 
 @pytest.mark.parametrize("how", ["delay", "schedule", "own transaction"])
-def test_what_comes_due_by_itself_is_found_in_time(path, adder, how):
+def test_what_comes_due_by_itself_is_found_in_time(path, adder, how, monkeypatch):
     """An empty look remembers the next moment; a job of a caller's own transaction is due at once."""
+    # Upkeep would find it too, later.
+    monkeypatch.setattr(upkeep, "PERIOD_MS", 3_600_000)
+    monkeypatch.setattr(upkeep, "QUIET_MS", 3_600_000)
     waiter = Waiter(path, "rare")
-    began_s = monotonic_s()
 
     if how == "delay":
         adder.add("rare", delay="300ms")
@@ -137,5 +140,4 @@ def test_what_comes_due_by_itself_is_found_in_time(path, adder, how):
         connection.close()
 
     assert len(waiter.ends()) == 1
-    assert monotonic_s() - began_s < 5.0
     waiter.close()

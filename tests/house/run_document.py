@@ -26,7 +26,7 @@ EXITS = re.compile(r" *<!-- exits (?P<code>\d+) -->$")
 # Not run wherever they stand: they get, make or enter what runs this.
 SKIPPED = ("make", "git clone", "cd", "pip install")
 
-COMMAND_SECONDS = 60
+COMMAND_SECONDS = 200
 
 
 @dataclass(frozen=True)

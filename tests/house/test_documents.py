@@ -17,7 +17,7 @@ DOCUMENTS = [
     *(str(p.relative_to(ROOT)) for p in sorted(ROOT.glob("docs/**/*.md"))),
 ]
 
-DOCUMENT_SECONDS = 110  # a little less than a test may take, so that the output is seen
+DOCUMENT_SECONDS = 290  # a little less than a test may take, so that the output is seen
 
 
 def run(document: Path, folder: Path) -> subprocess.CompletedProcess[str]:

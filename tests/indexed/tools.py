@@ -7,7 +7,7 @@ from typing import Any
 from holdfast.core.errors import NotFound
 from holdfast.indexed import IndexedJob
 
-PATIENCE_S = 20
+PATIENCE_S = 60
 
 
 class Numbers:

@@ -7,14 +7,16 @@ import re
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
 import pytest
 
 import holdfast
+from holdfast.store import postgres_wake
 from holdfast.store.postgres import PostgresStore
 from holdfast.testing.queue_suite.tools import until, waiting
-from tests.idle import MOST_A_MINUTE, SECONDS, SETTLED_S, WAITS, waits
+from tests.idle import MOST_A_MINUTE, SECONDS, SETTLED_S, WAITS, is_quiet, waits
 from tests.servers import PostgresServer, postgres_or_skip
 from tests.work.conftest import Bench
 
@@ -55,19 +57,27 @@ def test_an_idle_worker_asks_under_twenty_statements_a_minute(servers, tmp_path)
         stack.callback(waiting.kill)
         time.sleep(SETTLED_S)
         before = [(server.folder / "log").stat().st_size for server in servers]
+        most = MOST_A_MINUTE * SECONDS / 60
 
-        time.sleep(SECONDS)
+        with ThreadPoolExecutor() as pool:
+            quiet = list(pool.map(lambda server: is_quiet(lambda: len(asked(server, 0)), most), servers))
 
-        for server, since in zip(servers, before, strict=True):
-            statements = asked(server, since)
-            assert len(statements) < MOST_A_MINUTE * SECONDS / 60, statements
-        # It does listen: a word is enough; and it was heard here.
+        told = [asked(server, since) for server, since in zip(servers, before, strict=True)]
+        assert quiet == [True] * 3, told
+        # What it is asked stands in the log.
         with holdfast.connect(servers[0].url()) as queue:
-            assert queue.add("double", {"n": 2}).result(wait=4) == 4
-        assert len(asked(servers[0], before[0])) > MOST_A_MINUTE * SECONDS / 60
+            assert queue.add("double", {"n": 2}).result(wait=60) == 4
+        assert len(asked(servers[0], 0)) > len(told[0])
 
 
-def test_a_line_that_is_lost_is_news(postgres, postgres_url, store):
+@pytest.fixture
+def no_looks(monkeypatch):
+    """A process that listens never looks by itself: it finds only what it is told."""
+    monkeypatch.setattr(postgres_wake, "SOON_S", 3_600.0)
+    monkeypatch.setattr(postgres_wake, "SELDOM_S", 3_600.0)
+
+
+def test_a_line_that_is_lost_is_news(postgres, postgres_url, no_looks, store):
     """Whoever waits is to find out whether the server is there; then it listens anew."""
     store.read(lambda txn: None)
     # The first listens, and looks what it may have missed.
@@ -77,33 +87,30 @@ def test_a_line_that_is_lost_is_news(postgres, postgres_url, store):
         pid = store._wake._link.connection.info.backend_pid
         connection.execute("SELECT pg_terminate_backend(%s)", (pid,))
 
-    assert store.wait(10.0)
+    assert store.wait(60.0)
 
     while store.wait(0.05):
         pass
     other = PostgresStore(postgres_url)
     other.read(lambda txn: None)
     other.notify()
-    assert store.wait(4.0)
+    assert store.wait(60.0)
     other.close()
 
 
 @pytest.mark.parametrize("option", ["notify=off", "notify=on"])
-def test_who_cannot_be_told_looks_often(postgres_url, option):
-    """Switched off or not: a job is started within a second or two."""
+def test_who_cannot_be_told_looks_often(postgres_url, option, no_looks):
+    """Switched off or not: a job is started, by the frequent looks or by the notification alone."""
     url = f"{postgres_url}&{option}"
     with (
         holdfast.connect(url) as adder,
         holdfast.connect(url) as taker,
-        waiting(lambda: taker.next(["t"], wait=20, renew=False)) as found,
+        waiting(lambda: taker.next(["t"], wait=60, renew=False)) as found,
     ):
         until(lambda: waits(taker))
-        time.sleep(1.0)
-        since_s = time.monotonic()
 
         job = adder.add("t")
         taken = found.result()
 
         assert taken is not None
         assert taken.id == job.id
-        assert time.monotonic() - since_s < 2.0

@@ -267,7 +267,7 @@ def test_a_job_is_done_with_an_awaited_transaction(queue, awaited, postgres, ord
     async def work(aio):
         await aio.add("visit", domain="site", unique="one")
         await aio.add("visit", domain="site")
-        job = await aio.next(["visit"], wait=5)
+        job = await aio.next(["visit"], wait=60)
         with undone():
             async with within(postgres) as (connection, execute):
                 await execute(ORDER)

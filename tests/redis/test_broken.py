@@ -53,7 +53,7 @@ class Load:
         job = None
         while job is not None or any(thread.is_alive() for thread in self._adders):
             try:
-                job = self.queue.next(wait=self.wait_s, renew=False, lease=300)
+                job = self.queue.next(wait=self.wait_s, renew=False, lease=20)
                 if job is not None:
                     job.done(1)
                     self.done.add(job.id)
@@ -75,8 +75,8 @@ def load(url, jobs=JOBS, wait_s=0.5):
     finally:
         at_work.finish()
         upkeep(at_work.queue)
-        # A claim that was cut off half way is put right by upkeep; the workers may have gone by then.
-        while job := at_work.queue.next(renew=False):
+        # A claim that was cut off half way is put right by upkeep in time; the workers may have gone by then.
+        while job := at_work.queue.next(until_empty=True, renew=False):
             job.done(1)
         at_work.left = complaints(at_work.queue)
         at_work.states = {id: at_work.queue.get(id).state for id in at_work.added}
@@ -95,8 +95,9 @@ def test_scripts_that_were_forgotten_are_sent_again(redis_server, redis_url):
 
 
 @pytest.mark.parametrize("server", [ALWAYS], indirect=True)
-def test_nothing_accepted_is_lost_when_the_server_is_killed_and_comes_back(server):
+def test_nothing_accepted_is_lost_when_the_server_is_killed_and_comes_back(server, monkeypatch):
     """With its log synced always: each add that returned is there, each finish that returned stands."""
+    monkeypatch.setattr(redis_claim, "TAKEN_MS", 1_000)
     with load(server.url(durability="always")) as seen:
         for _ in range(3):
             server.kill()

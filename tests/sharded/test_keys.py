@@ -174,7 +174,7 @@ def test_a_schedule_takes_the_key_of_its_job_where_it_is_at_home(queue, clock):
     name = next(n for n in names if slot_of_schedule("", n) % SHARDS == 2)
     queue.schedule(name, "work", every="10s", unique=KEY, domain=domain)
     clock.advance(10_000)
-    job = take(queue, wait=10)
+    job = take(queue, wait=60)
 
     assert of(job) == 2
     assert pointers(queue) == 1

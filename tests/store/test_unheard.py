@@ -17,7 +17,7 @@ def test_a_lease_that_nobody_heard_of_ends_in_time(address: str, request: pytest
     with (
         holdfast.connect(url) as killed,
         holdfast.connect(url) as other,
-        waiting(lambda: other.next(["nothing"], wait=20)),
+        waiting(lambda: other.next(["nothing"], wait=60)),
     ):
         until(lambda: waits(other))
         killed.add("t")
@@ -29,5 +29,6 @@ def test_a_lease_that_nobody_heard_of_ends_in_time(address: str, request: pytest
 
         until(lambda: killed.get(job.id).losses == 1)
 
-        assert time.monotonic() - since_s < 8.0
+        # Without a look soon after news it would take the half minute of seldom ones.
+        assert time.monotonic() - since_s < 25.0
         other.close()

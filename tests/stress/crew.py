@@ -20,7 +20,7 @@ from typing import Any, Self
 
 ROOT = Path(__file__).parents[2]
 # How long anybody may take for anything before a test gives up on it.
-PATIENCE_S = 60.0
+PATIENCE_S = 200.0
 
 
 class Member:

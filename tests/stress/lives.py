@@ -3,7 +3,8 @@
 import time
 
 import holdfast
-from holdfast.engine import sysid, upkeep
+from holdfast.engine import sysid, upkeep, watcher
+from holdfast.store import sqlite
 
 from .actor import Post
 from .hand import Hand
@@ -12,6 +13,8 @@ from .ledger import Ledger
 # So short that a few seconds of waiting see what else happens once a minute: a process's number runs
 # out, and upkeep looks around.
 LEASE_MS = 1_000
+# How long a process that waits for jobs relies on being woken.
+LOOK_S = 20.0
 
 
 def write_batches(post: Post, *, path: str, ledger: str, tag: str, batch: int) -> None:
@@ -25,10 +28,11 @@ def write_batches(post: Post, *, path: str, ledger: str, tag: str, batch: int) -
 
 def wait_for_jobs(post: Post, *, path: str, trials: int) -> None:
     """Wait for each job, and say when it started, in nanoseconds of the clock that all processes share."""
+    sqlite.POLL_S = watcher.WAIT_S = LOOK_S
     with holdfast.connect(path) as queue:
         for _ in range(trials):
             post.say("waiting")
-            job = queue.next(["ring"], wait=30)
+            job = queue.next(["ring"], wait=100)
             started_ns = time.monotonic_ns()
             assert job is not None
             post.say(str(started_ns))

@@ -30,7 +30,7 @@ def test_the_last_two_children_wake_their_parent_once(address, rounds):
             for member in pair:
                 assert member.hear() == "done"
 
-            again = queue.next(["parent"], wait=5, renew=False)
+            again = queue.next(["parent"], wait=60, renew=False)
             assert again is not None, queue.why(parent)
             assert (again.id, again.claim) == (parent, 2)
             assert queue.next(["parent"]) is None
@@ -44,7 +44,7 @@ def test_the_last_two_children_wake_their_parent_once(address, rounds):
 def _with_children(queue: holdfast.Queue) -> int:
     """A parent that has run once, and waits for two children."""
     queue.add("parent")
-    parent = queue.next(["parent"], wait=5, renew=False)
+    parent = queue.next(["parent"], wait=60, renew=False)
     assert parent is not None
     for _ in range(2):
         parent.add("child")

@@ -21,7 +21,7 @@ def test_a_job_dropped_after_a_renewal_comes_back(tmp_path):
 
         del job
 
-        again = other.next(wait=5)
+        again = other.next(wait=60)
         assert again is not None
         assert again.claim == 2
 
@@ -44,6 +44,6 @@ def test_a_store_that_fails_once_while_waiting_is_waited_for_again(tmp_path, mon
         ring = threading.Timer(0.2, other.add, ["ring"])
         ring.start()
 
-        assert queue.next(wait=5) is not None
+        assert queue.next(wait=60) is not None
         ring.join()
         assert len(waited) > 1

@@ -17,7 +17,7 @@ from holdfast.store.sqlite import SqliteStore
 
 from . import kills
 from .checks import sound
-from .kills import Gang
+from .kills import ASLEEP_S, Gang
 
 
 class Size(NamedTuple):
@@ -29,10 +29,11 @@ class Size(NamedTuple):
     patience_s: float
 
 
-SMALL = Size(workers=3, jobs=10_000, kills=20, patience_s=100)
+SMALL = Size(workers=3, jobs=10_000, kills=20, patience_s=600)
 FULL = Size(workers=3, jobs=200_000, kills=500, patience_s=5_400)
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     "size", [pytest.param(SMALL, id="small"), pytest.param(FULL, id="full", marks=pytest.mark.proof)]
 )
@@ -58,7 +59,8 @@ def test_whoever_is_killed_nothing_is_lost_and_no_job_has_two_valid_claims(tmp_p
 
 def _filled(path, jobs):
     """Jobs of 0 to 5 ms, and one in a thousand that outlasts any sleep; the numbers of those accepted."""
-    data = [{"ms": 3_000 if n % 1_000 == 7 else n % 6} for n in range(jobs)]
+    long_ms = int(ASLEEP_S * 1_150)
+    data = [{"ms": long_ms if n % 1_000 == 7 else n % 6} for n in range(jobs)]
     with holdfast.connect(str(path)) as queue:
         # One that is unlucky ten times over would be set aside as the killer, as it should be elsewhere.
         return [job.id for job in queue.add_many([("work", one) for one in data], losses=1_000)]

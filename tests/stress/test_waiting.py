@@ -17,8 +17,6 @@ import holdfast
 from . import lives
 from .crew import Crew
 
-# Generous: the aim is 5 ms, on a machine that does nothing else.
-MEDIAN_S = 0.05
 IDLE_SHARE = 0.02
 
 
@@ -27,10 +25,13 @@ class Size(NamedTuple):
 
     trials: int
     idle_s: float
+    # From add to start: the aim is 5 ms, on a machine that does nothing else. A process that is not woken
+    # finds the job by its next look, after `lives.LOOK_S`.
+    median_ms: float
 
 
-SMALL = Size(trials=50, idle_s=3)
-FULL = Size(trials=1_000, idle_s=90)
+SMALL = Size(trials=50, idle_s=3, median_ms=lives.LOOK_S * 500)
+FULL = Size(trials=1_000, idle_s=90, median_ms=50)
 SIZES = [pytest.param(SMALL, id="small"), pytest.param(FULL, id="full", marks=pytest.mark.proof)]
 
 
@@ -55,7 +56,7 @@ def test_a_waiting_process_is_woken_by_another(tmp_path, size, tell):
     took_ms.sort()
     median, p90, worst = (took_ms[int(len(took_ms) * part)] for part in (0.5, 0.9, 0.999))
     tell(f"add to start in another process: p50 {median:.1f} ms, p90 {p90:.1f} ms, worst {worst:.1f} ms")
-    assert median < MEDIAN_S * 1000
+    assert median < size.median_ms
 
 
 @pytest.mark.parametrize("size", SIZES)

@@ -49,14 +49,14 @@ def test_functions_and_coroutines_are_run_until_nothing_is_left(queue):
 def test_only_so_many_run_at_once(queue):
     """However many threads wait for their answers' commit."""
     running, most = [0], [0]
-    lock = threading.Lock()
+    lock, three = threading.Lock(), threading.Barrier(3)
 
     @queue.task()
     def counted() -> None:
         with lock:
             running[0] += 1
             most[0] = max(most[0], running[0])
-        time.sleep(0.002)
+        three.wait(60)
         with lock:
             running[0] -= 1
 
@@ -91,19 +91,24 @@ def test_it_ends_after_so_many_jobs_or_so_much_time(queue):
 
     assert holdfast.work(queue, max_jobs=3) == 3
     assert queue.counts()["double"] == {"QUEUED": 7, "FINISHED": 3}
-    assert holdfast.work(queue, seconds="300ms") == 7
+    assert holdfast.work(queue, seconds="10s", max_jobs=7) == 7
     assert holdfast.work(queue, seconds=0.05) == 0
 
 
 def test_a_lease_is_renewed_while_its_handler_runs(queue):
+    """Until it has seen that twice."""
+    seen: set[int] = set()
+
     @queue.task()
     def slow() -> str:
-        time.sleep(0.5)
+        while len(seen) < 3:
+            time.sleep(0.01)
+            seen.add(job.get().lease_until)
         return "done"
 
     job = slow.add()
 
-    holdfast.work(queue, until_empty=True, lease="150ms")
+    holdfast.work(queue, until_empty=True, lease="2s")
 
     assert job.result() == "done"
     assert (job.get().claim, job.get().losses) == (1, 0)

@@ -110,14 +110,15 @@ def idle(bench: Bench) -> Figure | None:
     bench.tick(name, 0)
     with bench.store() as queue, worker(queue, 1) as process:
         # What the start has left to do, upkeep, the last checkpoint and its entry among the workers, is
-        # done by then.
+        # done by then; on a busy machine it may be late, so a second window is tried.
         sleep(registry.LOOK_S + 2.0)
-        before, written = _cpu_s(process.pid), bench.side.written(queue.url)
-        sleep(seconds)
-        taken = _cpu_s(process.pid) - before
-        if bench.side.written(queue.url) != written:
-            raise HoldfastError("an idle worker has written to its store")
-    return Figure(name, 100 * taken / seconds, None, None, "% of a core, no write", 1)
+        for _ in range(2):
+            before, written = _cpu_s(process.pid), bench.side.written(queue.url)
+            sleep(seconds)
+            taken = _cpu_s(process.pid) - before
+            if bench.side.written(queue.url) == written:
+                return Figure(name, 100 * taken / seconds, None, None, "% of a core, no write", 1)
+    raise HoldfastError("an idle worker has written to its store")
 
 
 def asks(bench: Bench) -> Figure | None:
