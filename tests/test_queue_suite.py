@@ -1,4 +1,8 @@
-"""The queue suite, on every store that there is."""
+"""The queue suite: in full in memory and on SQLite, and on every store what depends on the store.
+
+What the engine and the rules decide alone is the same on all of them: `test_model.py` holds random histories
+of all commands on each store against those in memory.
+"""
 
 import pkgutil
 from collections import Counter
@@ -8,10 +12,26 @@ import pytest
 
 from holdfast.testing import queue_suite
 from holdfast.testing.queue_suite import *  # noqa: F403
-from tests.stores import STORES, opener
+from tests.stores import ONE_OF_EACH, STORES, opener
+
+# The first two of them: memory, and SQLite by its default driver.
+IN_FULL = ONE_OF_EACH[:2]
+# Files of the suite that depend on what a store does: order, conflicts, locks, notifications.
+ON_EVERY_STORE = {
+    *("adding", "basics", "claims", "families", "life", "limits"),
+    *("races", "rates", "unique", "waiting", "workers"),
+}
 
 
-@pytest.fixture(params=STORES)
+def pytest_generate_tests(metafunc):
+    """Run each test of the suite on the stores that its file asks for."""
+    if "open_store" in metafunc.fixturenames:
+        file = metafunc.function.__module__.rpartition(".")[2]
+        kinds = STORES if file in ON_EVERY_STORE else IN_FULL
+        metafunc.parametrize("open_store", kinds, indirect=True)
+
+
+@pytest.fixture
 def open_store(request, clock):
     """Opens the store under test, once for each queue."""
     return opener(request, clock)
@@ -32,3 +52,4 @@ def test_no_test_of_the_suite_hides_another():
 
     assert [name for name, count in Counter(names).items() if count > 1] == []
     assert set(names) <= vars(queue_suite).keys()
+    assert {file.__name__.rpartition(".")[2] for file in files} >= ON_EVERY_STORE
