@@ -14,15 +14,16 @@ small = st.integers(0, 30)
 
 
 def walk(running=(), finished=(), *, processed=0, max_processing=3, max_ahead=0, head=None, source=()):
-    """One walk over a source of these indexes."""
+    """One walk over a source of these indexes; what runs and what is finished leave no gap above P."""
     ranges = Ranges()
     for index in finished:
         ranges.add(index)
     found = drive(
         scan(
-            set(running),
             ranges,
             processed=processed,
+            running=len(running),
+            next_index=max([processed, *running, *finished]) + 1,
             max_processing=max_processing,
             max_ahead=max_ahead,
             head=head,
@@ -56,10 +57,10 @@ def slowly(running, finished, *, processed, max_processing, max_ahead, source):
 def situations(draw):
     """Where a consumer may stand: P, what runs and is finished above it, its limits, a source with holes."""
     processed = draw(small)
-    above = draw(st.dictionaries(st.integers(processed + 1, processed + 20), st.booleans()))
+    above = list(enumerate(draw(st.lists(st.booleans(), max_size=20)), processed + 1))
     return {
-        "running": {index for index, runs in above.items() if runs},
-        "finished": {index for index, runs in above.items() if not runs},
+        "running": {index for index, runs in above if runs},
+        "finished": {index for index, runs in above if not runs},
         "processed": processed,
         "max_processing": draw(st.integers(0, 6)),
         "max_ahead": draw(st.integers(0, 12)),
@@ -101,26 +102,25 @@ def test_the_walk_keeps_its_invariant(situation):
     assert following not in source or busy >= most or (ahead and following > after + ahead)
 
 
-@given(st.lists(st.tuples(st.booleans(), small), max_size=60))
-def test_ranges_are_a_set(steps):
-    """Adding and dropping as a set would, in as few ranges as there are."""
-    ranges, numbers = Ranges(), set()
-    for adds, number in steps:
-        if adds:
-            ranges.add(number)
-            numbers.add(number)
-        else:
-            ranges.drop_through(number)
-            numbers = {kept for kept in numbers if kept > number}
-
-    assert {n for n in range(40) if n in ranges} == numbers
-    assert ranges.count == len(numbers)
-    assert len(ranges) == len({n for n in numbers if n - 1 not in numbers})
+@given(st.lists(small, unique=True, max_size=31), st.lists(small, max_size=5))
+def test_ranges_are_a_set(numbers, dropped):
+    """In as few ranges as there are, whatever the order in which numbers come; a range goes as a whole."""
+    ranges, kept = Ranges(), set(numbers)
     for number in numbers:
+        ranges.add(number)
+    for start in dropped:
+        end = ranges.end_of(start)
+        ranges.drop(start)
+        kept -= set() if end is None else set(range(start, end + 1))
+
+    starts = {number for number in kept if number - 1 not in kept}
+    assert len(ranges) == len(starts)
+    for number in range(-1, 32):
         end = ranges.end_of(number)
-        assert end is not None
-        assert end in numbers
-        assert end + 1 not in numbers
+        assert (end is not None) == (number in starts)
+        if end is not None:
+            assert set(range(number, end + 1)) <= kept
+            assert end + 1 not in kept
 
 
 @given(
@@ -193,7 +193,7 @@ def test_both_ways_to_walk_find_the_same():
         return IndexedJob(str(index), index, index) if index < 6 else None
 
     def limits():
-        return scan(set(), Ranges(), processed=1, max_processing=3, max_ahead=0, head=None)
+        return scan(Ranges(), processed=1, running=0, next_index=2, max_processing=3, max_ahead=0, head=None)
 
     now = drive(limits(), lambda index: IndexedJob(str(index), index, index) if index < 6 else None)
 

@@ -16,30 +16,35 @@ T = TypeVar("T")
 
 
 class Ledger(Generic[T]):
-    """Which indexes run, which are finished, and how far all are."""
+    """Which indexes run, which are finished, and how far all are; a job costs the same among few or many."""
 
     def __init__(self, processed: int) -> None:
         self.saved = self.folded = processed
+        # The first index that was never handed out.
+        self.next_index = processed + 1
         self.running: dict[int, str] = {}
+        self._index_of: dict[str, int] = {}
         self.finished = Ranges()
 
     @property
     def size(self) -> int:
         """How many indexes above the written progress were handed out."""
-        return len(self.running) + self.finished.count + self.folded - self.saved
+        return self.next_index - 1 - self.saved
 
     def finish(self, indexes: Iterable[int]) -> None:
         """Mark indexes that ran as finished."""
         for index in indexes:
-            if self.running.pop(index, None) is not None:
+            if (id := self.running.pop(index, None)) is not None:
+                del self._index_of[id]
                 self.finished.add(index)
 
     def walk(self, *, max_processing: int, max_ahead: int, head: int | None) -> Walk[T]:
         """The walk from here; nothing changes before `fold` and `admit`."""
         return scan(
-            self.running,
             self.finished,
             processed=self.folded,
+            running=len(self.running),
+            next_index=self.next_index,
             max_processing=max_processing,
             max_ahead=max_ahead,
             head=head,
@@ -47,15 +52,16 @@ class Ledger(Generic[T]):
 
     def fold(self, found: Found[T]) -> None:
         """Let P follow a walk."""
-        self.folded = found.processed
-        self.finished.drop_through(self.folded)
+        if found.processed > self.folded:
+            self.finished.drop(self.folded + 1)
+            self.folded = found.processed
 
     def admit(self, jobs: Iterable[IndexedJob[T]]) -> None:
         """Jobs that are about to run; two of the same id could not be told apart when one is done."""
-        ids = {id: index for index, id in self.running.items()}
         for job in jobs:
-            if (other := ids.get(job.id)) is not None:
+            if (other := self._index_of.get(job.id)) is not None:
                 needed = f"unlike that at {other:,}, which has not ended"
                 raise BadInput(f"id of the job at index {job.index:,}", job.id, needed=needed)
-            ids[job.id] = job.index
+            self._index_of[job.id] = job.index
             self.running[job.index] = job.id
+            self.next_index = job.index + 1

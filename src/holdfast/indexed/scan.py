@@ -1,14 +1,16 @@
 """The walk of a consumer over indexes: what to start next, and how far everything is finished.
 
-    P          P+1      P+2      P+3      P+4      P+5      …
+    P          P+1      P+2      P+3      P+4      next     …
     finished │ running  finished finished running  unknown ──▶ ask the source
              └─ the first that is not finished holds P back; the others go on up to the window's end
+
+Indexes are handed out in order, so between P and `next` there is none that neither runs nor is finished. A
+walk therefore looks at two places, above P and at `next`; its cost does not grow with what lies between.
 
 It is one pure function: it asks the source by `yield`, so that threads and coroutines drive the same one.
 """
 
-from bisect import bisect_right
-from collections.abc import Awaitable, Callable, Collection, Generator
+from collections.abc import Awaitable, Callable, Generator
 from typing import Generic, NamedTuple, TypeVar
 
 from .source import IndexedJob
@@ -17,51 +19,30 @@ T = TypeVar("T")
 
 
 class Ranges:
-    """A set of numbers kept as ranges: a million neighbours are two numbers."""
+    """A set of numbers kept as ranges: a million neighbours are two numbers. All is done in constant time."""
 
     def __init__(self) -> None:
-        self._starts: list[int] = []
-        self._ends: list[int] = []
-        self.count = 0
-
-    def __contains__(self, number: int) -> bool:
-        return self.end_of(number) is not None
+        self._ends: dict[int, int] = {}
+        self._starts: dict[int, int] = {}
 
     def __len__(self) -> int:
-        """How many ranges there are; `count` is how many numbers."""
-        return len(self._starts)
-
-    def end_of(self, number: int) -> int | None:
-        """The last number of the range that this one is in, or None."""
-        at = bisect_right(self._starts, number) - 1
-        return self._ends[at] if at >= 0 and number <= self._ends[at] else None
+        """How many ranges there are."""
+        return len(self._ends)
 
     def add(self, number: int) -> None:
-        """Add a number; neighbours become one range."""
-        at = bisect_right(self._starts, number)
-        if at and number <= self._ends[at - 1]:
-            return
-        self.count += 1
-        after = at < len(self._starts) and self._starts[at] == number + 1
-        if at and self._ends[at - 1] == number - 1:
-            self._ends[at - 1] = self._ends[at] if after else number
-            if after:
-                del self._starts[at], self._ends[at]
-        elif after:
-            self._starts[at] = number
-        else:
-            self._starts.insert(at, number)
-            self._ends.insert(at, number)
+        """Add a number that is not in it; neighbours become one range."""
+        start = self._starts.pop(number - 1, number)
+        end = self._ends.pop(number + 1, number)
+        self._ends[start], self._starts[end] = end, start
 
-    def drop_through(self, number: int) -> None:
-        """Remove everything up to a number."""
-        while self._starts and self._starts[0] <= number:
-            gone = min(self._ends[0], number) - self._starts[0] + 1
-            self.count -= gone
-            if self._ends[0] <= number:
-                del self._starts[0], self._ends[0]
-            else:
-                self._starts[0] = number + 1
+    def end_of(self, start: int) -> int | None:
+        """The last number of the range that begins here, or None where none does."""
+        return self._ends.get(start)
+
+    def drop(self, start: int) -> None:
+        """Remove the range that begins here, if one does."""
+        if (end := self._ends.pop(start, None)) is not None:
+            del self._starts[end]
 
 
 class Found(NamedTuple, Generic[T]):
@@ -79,39 +60,34 @@ Walk = Generator[int, IndexedJob[T] | None, Found[T]]
 #   1. every index up to P is finished, and P + 1 is not: P never passes a hole, and never stops short of
 #      one, unless the walk may not begin at all (`max_processing` 0);
 #   2. running and found together are at most `max_processing`, unless more were running before;
-#   3. what is found lies above P and, with a window, at most at P + `max_ahead`; it was neither running nor
-#      finished, it comes in order, and below it nothing is left out;
+#   3. what is found begins at `next`, has no gaps and, with a window, does not pass P + `max_ahead`;
 #   4. the walk ends for one of three reasons: no job at that index, no worker free, the window's end.
 #
 # P is the current one, so the window slides within one walk; finished indexes take up no worker.
 def scan(
-    running: Collection[int],
     finished: Ranges,
     *,
     processed: int,
+    running: int,
+    next_index: int,
     max_processing: int,
     max_ahead: int,
     head: int | None,
 ) -> Walk[T]:
-    """Walk up from P; yields each index whose job is wanted, and is sent the job or None for "none yet".
+    """Advance P, then walk up from `next_index` while a worker is free, with so many jobs running.
 
-    `head` is the last index that the source has; None: ask until there is none.
+    Yields each index whose job is wanted, and is sent the job or None for "none yet". `head` is the last
+    index that the source has; None: ask until there is none.
     """
     jobs: list[IndexedJob[T]] = []
-    busy, index = 0, processed + 1
-    while busy < max_processing and (not max_ahead or index - processed <= max_ahead):
-        end = finished.end_of(index)
-        if end is not None:
-            if index == processed + 1:
-                processed = end
-            index = end + 1
-            continue
-        if index not in running:
-            job = None if head is not None and index > head else (yield index)
-            if job is None:
-                break
-            jobs.append(job)
-        busy += 1
+    if max_processing:
+        processed = finished.end_of(processed + 1) or processed
+    index = next_index
+    while running + len(jobs) < max_processing and (not max_ahead or index - processed <= max_ahead):
+        job = None if head is not None and index > head else (yield index)
+        if job is None:
+            break
+        jobs.append(job)
         index += 1
     return Found(jobs, processed)
 
