@@ -6,6 +6,7 @@ import sys
 import pytest
 
 import holdfast
+import holdfast.indexed
 
 
 @pytest.mark.parametrize("name", holdfast.__all__)
@@ -15,6 +16,21 @@ def test_a_public_name_is_there(name):
 
     assert name == "work" or found.__name__ == name
     assert name in dir(holdfast)
+
+
+@pytest.mark.parametrize("name", holdfast.indexed.__all__)
+def test_a_public_name_of_indexed_consumers_is_there(name):
+    """Errors too: `Backwards` and `Trimmed` are the same by either name."""
+    found = getattr(holdfast.indexed, name)
+
+    if isinstance(found, type) and issubclass(found, holdfast.HoldfastError) and name != "AlreadyStarted":
+        assert found is getattr(holdfast, name)
+
+
+def test_the_errors_of_indexed_consumers_can_be_caught_by_name():
+    """Each says which consumer or log it is about."""
+    assert str(holdfast.indexed.Backwards("c", 4, found="at 5")).startswith("cannot move consumer c to 4")
+    assert str(holdfast.indexed.Trimmed("l", 4, trimmed=5)).startswith("index 4 of the log l is gone")
 
 
 def test_a_name_that_is_not_public_is_refused_as_every_module_does():

@@ -21,7 +21,17 @@ from holdfast import (
     Task,
 )
 from holdfast.core.commands import NewJob
-from holdfast.indexed import ConsumerGroup, IndexedJob, Items, Log, Pipeline, Progress, pipeline, stage
+from holdfast.indexed import (
+    Appended,
+    ConsumerGroup,
+    IndexedJob,
+    Items,
+    Log,
+    Pipeline,
+    Progress,
+    pipeline,
+    stage,
+)
 from holdfast.queue.aio_task import AsyncHandle
 
 queue = holdfast.connect("jobs.db")
@@ -177,7 +187,7 @@ def indexed(log: Log[int], progress: Progress) -> None:
     def other(job: IndexedJob[str]) -> None:
         assert_type(job.item, str)
 
-    assert_type(log.append(5), int)
+    assert_type(log.append(5), Appended)
     assert_type(log.at(1), IndexedJob[int])
     assert_type(Items(str).to_job("a"), IndexedJob[str])
     assert_type(pipeline(log, stage(run), queue=queue), Pipeline)

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .core.errors import (
+        Backwards,
         BadInput,
         Closed,
         HoldfastError,
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
         StoreMissing,
         Timeout,
         TooLarge,
+        Trimmed,
         Unavailable,
         WouldBlock,
     )
@@ -44,6 +46,7 @@ __all__ = [
     "AsyncHandle",
     "AsyncQueue",
     "Backoff",
+    "Backwards",
     "BadInput",
     "ClaimedJob",
     "Closed",
@@ -72,6 +75,7 @@ __all__ = [
     "Task",
     "Timeout",
     "TooLarge",
+    "Trimmed",
     "Unavailable",
     "WouldBlock",
     "connect",

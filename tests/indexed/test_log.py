@@ -1,10 +1,13 @@
 """Logs: durable, append-only, without gaps, each key once."""
 
+import asyncio
+import pickle
+
 import msgspec
 import pytest
 
 from holdfast.core.errors import BadInput, NotFound, TooLarge, Trimmed
-from holdfast.indexed import ConsumerGroup, IndexedJob, Items, Log, Progress
+from holdfast.indexed import AsyncLog, ConsumerGroup, IndexedJob, Items, Log, Progress
 from tests.indexed.tools import Until, in_threads
 
 
@@ -42,6 +45,26 @@ def test_a_known_key_appends_nothing(queue, make_queue):
     assert log.head() == 2
     assert [log.at(n).item for n in (1, 2)] == ["first", "x"]
     assert log.at(1).id == "k"
+
+
+def test_append_tells_new_from_duplicate(queue, make_queue, make_async_queue):
+    """Item by item: known from before, from another process, from the same call, without a key."""
+    log = Log(queue, "l", str)
+
+    assert log.append("first", key="k").is_new
+    assert not log.append("second", key="k").is_new
+    assert log.append("third").is_new
+    found = Log(make_queue(), "l", str).append_many(["a", "b", "c", "d"], ["m", "k", "m", None])
+    assert [(int(one), one.is_new) for one in found] == [(3, True), (1, False), (3, False), (4, True)]
+
+    async def again():
+        async with make_async_queue() as other:
+            aio = AsyncLog(other, "l", str)
+            return await aio.append("x", key="m"), await aio.append("y", key="n")
+
+    known, new = asyncio.run(again())
+    assert (known, known.is_new, new, new.is_new) == (3, False, 5, True)
+    assert pickle.loads(pickle.dumps(known)).is_new is False
 
 
 def test_a_log_may_find_keys_itself(queue):

@@ -72,7 +72,9 @@ def test_work_goes_on_at_the_new_address(two, opened):
     assert len(new.claim(["resize"], limit=9, renew=False)) == 1
     two.clock.advance(3_600_000)
     assert len(new.claim(["sweep"], limit=9, renew=False)) == 1
-    assert new.line.committer.ask(c.Append(log="events", items=(LogItem(data="x", key=b"3"),))) == [3]
+    assert new.line.committer.ask(c.Append(log="events", items=(LogItem(data="x", key=b"3"),))) == [
+        (3, False)
+    ]
 
 
 def test_a_second_run_after_the_end_changes_nothing(two, opened):

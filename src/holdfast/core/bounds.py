@@ -16,6 +16,8 @@ NAME_BYTES = 255
 # Documents' hosts are short, but a domain may be a URL.
 DOMAIN_BYTES = 1_024
 UNIQUE_KEY_BYTES = 1_024
+# A key in a log: one byte more, which marks keys that are bytes.
+LOG_KEY_BYTES = UNIQUE_KEY_BYTES + 1
 DATA_BYTES = 16 * 1024 * 1024
 NOTE_BYTES = 1_024
 ERROR_BYTES = 16 * 1024

@@ -312,7 +312,10 @@ class SetProgress(Command, frozen=True, kw_only=True):
 
 
 class Append(Command, frozen=True, kw_only=True):
-    """Append items to a log, all or none; replies their indexes, those of known keys as they were."""
+    """Append items to a log, all or none; replies of each its index, and whether it is new.
+
+    One whose key the log knows is not new, and has the index of the item that had the key before.
+    """
 
     log: str
     tenant: str = ""

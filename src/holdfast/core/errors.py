@@ -115,7 +115,7 @@ class Trimmed(HoldfastError):
 
 
 class Closed(HoldfastError):
-    """The queue was closed; open another with `holdfast.connect`."""
+    """The queue was closed, or a consumer group that was waited for; open another with `holdfast.connect`."""
 
     code = "CLOSED"
 

@@ -50,7 +50,7 @@ REPLIES: dict[type[c.Command], Any] = {
     **dict.fromkeys((c.SetSchedule, c.PauseSchedule), Schedule),
     c.Purge: int,
     **dict.fromkeys((c.StartProgress, c.MoveProgress, c.SetProgress), Mark),
-    c.Append: list[int],
+    c.Append: list[tuple[int, bool]],
     c.TrimLog: int,
     c.Await: c.Ended | str | None,
     c.Upkeep: int | None,

@@ -6,7 +6,7 @@ import msgspec
 
 from ..core import commands as c
 from ..core import indexed
-from ..core.bounds import MAX_INDEX, UNIQUE_KEY_BYTES
+from ..core.bounds import LOG_KEY_BYTES, MAX_INDEX
 from ..core.checks import check_body, check_key, check_name, check_whole
 from ..core.errors import NotFound
 from ..core.indexed import LogMark, Mark
@@ -65,30 +65,31 @@ def set_progress(batch: Batch, command: c.SetProgress) -> Mark:
     return after
 
 
-def append(batch: Batch, command: c.Append) -> list[int]:
+def append(batch: Batch, command: c.Append) -> list[tuple[int, bool]]:
     """Append items to a log; see `Append`."""
     check_name("log", command.log)
     check_name("tenant", command.tenant, empty=True)
     for item in command.items:
         check_body("item", item.data)
         if item.key is not None:
-            check_key("key", item.key, UNIQUE_KEY_BYTES)
+            check_key("key", item.key, LOG_KEY_BYTES)
     log = name_of(command.tenant, command.log)
     ends = _record(batch, LOG, log, LogMark) or LogMark()
     known = batch.appends.known(log, (item.key for item in command.items if item.key is not None))
-    indexes, head = [], ends.head
+    appended, head = [], ends.head
     for item in command.items:
         at = None if item.key is None else known.get(item.key)
+        is_new = at is None
         if at is None:
             at = head = head + 1
             batch.appends.add(log, LogRow(at, item.key, item.data))
             if item.key is not None:
                 known[item.key] = at
-        indexes.append(at)
+        appended.append((at, is_new))
     if head > ends.head:
         batch.records[LOG, log] = msgspec.json.encode(msgspec.structs.replace(ends, head=head))
         batch.news = True
-    return indexes
+    return appended
 
 
 def trim(batch: Batch, command: c.TrimLog) -> int:

@@ -6,6 +6,7 @@ source ──at(index)──▶ consumer ──run(job)──▶ workers
 
 source      what is at an index; `Items` turns items into jobs and back
 scan        the walk: one pure function, its invariant above it
+keys        what is stored of an item's key, and the id of its job
 ledger      what runs and what finished early, as ranges
 progress    how far a consumer has come
 consumer    the walk, its workers and its progress, for threads; aio the same for asyncio
@@ -14,9 +15,11 @@ log         a durable append-only log, itself a source
 pipeline    stages, each the next one's source
 """
 
+from ..core.errors import Backwards, Trimmed
 from .aio import AsyncConsumer
 from .aio_group import AsyncConsumerGroup
 from .aio_pipeline import AsyncPipeline
+from .asks import Appended
 from .base import AlreadyStarted
 from .consumer import Consumer
 from .group import LATER, ConsumerGroup
@@ -30,12 +33,14 @@ from .stages import Stage, stage
 __all__ = [
     "LATER",
     "AlreadyStarted",
+    "Appended",
     "AsyncConsumer",
     "AsyncConsumerGroup",
     "AsyncLog",
     "AsyncPipeline",
     "AsyncProgress",
     "AsyncUpTo",
+    "Backwards",
     "Consumer",
     "ConsumerGroup",
     "IndexedJob",
@@ -46,6 +51,7 @@ __all__ = [
     "Restart",
     "Source",
     "Stage",
+    "Trimmed",
     "UpTo",
     "consumers",
     "pipeline",

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from ..core.errors import NotFound
+from ..core.indexed import Seen
 from .base import BaseConsumer, OnAdvance
 from .log import log_name
 from .progress import AsyncProgress
@@ -100,11 +101,31 @@ class AsyncConsumer(BaseConsumer[T]):
         except RuntimeError:
             pass  # its loop is closed, and so is the consumer
 
-    async def done(self, job_id: str) -> int:
-        """A job is done; P as it is then. One that is not running changes nothing."""
+    async def done(self, job_id: str, *, connection: Any = None) -> int:
+        """A job is done; P as it is then. One that is not running changes nothing.
+
+        With `connection` P is written inside your own transaction; see `Consumer.done`.
+        """
+        if connection is not None:
+            return await self._done_in(job_id, connection)
+        await self._settle(job_id)
         if self._report(job_id):
             await self._walked()
         return self.processed
+
+    async def _done_in(self, job_id: str, connection: Any) -> int:
+        index = self._index_to_move(job_id)
+        if index is not None:
+            # Once it is committed the job is not in flight any more.
+            await self.progress.move(index, seen=Seen(head=self._head), connection=connection)
+            self._tentative.add(job_id)
+        return self.processed
+
+    async def _settle(self, job_id: str) -> None:
+        """Look whether the P that a worker moved in its own transaction is there, where it did so."""
+        if job_id in self._tentative:
+            self._tentative.discard(job_id)
+            self._settle_at(job_id, await self.progress.processed())
 
     async def _walked(self) -> None:
         """Until a walk that began after this call has ended."""
@@ -178,7 +199,8 @@ class AsyncConsumer(BaseConsumer[T]):
         async with self._saving:
             to = self._ledger.folded
             if to > self._ledger.saved:
-                await self.progress.move(to, seen=self._seen())
+                if to > self._stored:
+                    await self.progress.move(to, seen=self._seen())
                 self._saved(to)
 
     async def _tell(self) -> None:

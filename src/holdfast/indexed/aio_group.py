@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
+from ..core.bounds import MAX_INDEX
 from ..core.checks import check_whole
 from ..core.durations import duration_ms
 from ..queue.options import Duration
@@ -12,8 +13,8 @@ from .base import AlreadyStarted, OnAdvance, log
 from .group import LATER, TRY_AGAIN_S
 from .progress import AsyncProgress
 from .restart import Restart
-from .signals import Signal, following
-from .source import IndexedJob
+from .signals import Milestones, Signal, following
+from .source import IndexedJob, checked_head
 
 T = TypeVar("T")
 
@@ -25,9 +26,10 @@ class _Tasked(AsyncConsumer[T]):
         super().__init__(*args, **options)
         self._moved = moved
 
-    async def done(self, job_id: str) -> int:
-        await super().done(job_id)
-        await self.save()
+    async def done(self, job_id: str, *, connection: Any = None) -> int:
+        await super().done(job_id, connection=connection)
+        if connection is None:
+            await self.save()
         return self.processed
 
     async def save(self) -> bool:
@@ -50,7 +52,10 @@ class _Tasked(AsyncConsumer[T]):
     async def _call(self, job: IndexedJob[T]) -> None:
         if self.stopping.is_set():
             return
-        if await waited(self.run(job)) is not LATER and self._report(job.id):
+        if await waited(self.run(job)) is LATER:
+            return
+        await self._settle(job.id)
+        if self._report(job.id):
             self._bell.set()
 
 
@@ -80,13 +85,19 @@ class AsyncConsumerGroup(Generic[T]):
         self._options: dict[str, Any] = {
             "max_processing": max_processing,
             "max_ahead": max_ahead,
-            "on_advance": on_advance,
+            "on_advance": self._advanced,
         }
-        self._run = run
+        self._run, self._on_advance = run, on_advance
+        self._milestones = Milestones(progress.name)
         self._consumer = self._made()
 
     def _made(self) -> _Tasked[T]:
         return _Tasked(self.source, self.progress, self._run, moved=self._moved, **self._options)
+
+    async def _advanced(self, old: int, new: int) -> None:
+        if self._on_advance is not None:
+            await waited(self._on_advance(old, new))
+        self._milestones.passed(new)
 
     @property
     def processed(self) -> int:
@@ -141,9 +152,9 @@ class AsyncConsumerGroup(Generic[T]):
         if self._consumer._started:
             self._consumer.check()
 
-    async def done(self, job_id: str) -> int:
-        """Report a job that was left for `LATER`."""
-        return await self._consumer.done(job_id)
+    async def done(self, job_id: str, *, connection: Any = None) -> int:
+        """Report a job that was left for `LATER`, or whose worker writes P itself; see `Consumer.done`."""
+        return await self._consumer.done(job_id, connection=connection)
 
     def ready(self) -> Signal:
         """Comes when the group has started; to wait for, or to await."""
@@ -152,6 +163,15 @@ class AsyncConsumerGroup(Generic[T]):
     def closed(self) -> Signal:
         """Comes when nothing of it runs any more, with the error that ended it, if any."""
         return self._closed
+
+    async def wait(self, *, until: int) -> None:
+        """Wait until P is at an index or above; see `ConsumerGroup.wait`."""
+        check_whole("until", until, 0, MAX_INDEX)
+        await self._milestones.at(until)
+
+    async def drained(self) -> None:
+        """Wait until all that the source has now is processed; see `ConsumerGroup.drained`."""
+        await self._milestones.at(checked_head(await waited(self.source.head())))
 
     async def __aenter__(self) -> "AsyncConsumerGroup[T]":
         await self.start()
@@ -169,6 +189,7 @@ class AsyncConsumerGroup(Generic[T]):
                 error = await self._lives()
         except BaseException as unforeseen:
             error = unforeseen
+        self._milestones.close(error)
         self._closed.set(error)
 
     async def _lives(self) -> BaseException | None:
@@ -192,6 +213,7 @@ class AsyncConsumerGroup(Generic[T]):
             await consumer.start()
         except Exception as error:
             return error
+        self._milestones.passed(consumer.processed)
         self._ready.set()
         poller = asyncio.create_task(self._poll(consumer))
         try:

@@ -26,7 +26,7 @@ class AsyncPipeline(BasePipeline[AsyncConsumerGroup[Any]]):
             result = await (self._through(one, job) if one.via is not None else waited(one.run(job)))
             if one.into is not None and result is not LATER:
                 items = items_of(one, result)
-                await one.into.append_many(items, keys_for(one, job, len(items)))
+                await one.into.append_many(items, keys_for(one, self.name, job, len(items)))
             return result if result is LATER else None
 
         return work

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from ..core import commands as c
-from ..core.bounds import BATCH_BYTES, BATCH_JOBS, MAX_INDEX, UNIQUE_KEY_BYTES
+from ..core.bounds import BATCH_BYTES, BATCH_JOBS, LOG_KEY_BYTES, MAX_INDEX
 from ..core.checks import check_body, check_key, check_name, check_whole
 from ..core.errors import NotFound
 from ..core.indexed import LogItem, LogMark, Mark, Seen
@@ -11,6 +11,18 @@ from ..engine import indexing
 from ..engine.records import name_of
 from ..queue.asks import Ask, Look, same
 from ..store.contract import LogRow, ReadTxn
+
+
+class Appended(int):
+    """The index of an item in its log; `is_new` is False where an item with that key was there before."""
+
+    is_new: bool
+
+    def __new__(cls, index: int, is_new: bool = True) -> "Appended":
+        """An index that says so of itself."""
+        self = super().__new__(cls, index)
+        self.is_new = is_new
+        return self
 
 
 def start(tenant: str, name: str, at: int, log: str) -> Ask[Mark]:
@@ -50,23 +62,27 @@ def consumers(tenant: str) -> Look[dict[str, Mark]]:
     return Look(lambda txn: indexing.consumers(txn, tenant))
 
 
-def append(tenant: str, log: str, items: Iterable[LogItem]) -> list[Ask[list[int]]]:
+def append(tenant: str, log: str, items: Iterable[LogItem]) -> list[Ask[list[Appended]]]:
     """Append items: one ask for each transaction's worth."""
-    found: list[Ask[list[int]]] = []
+    found: list[Ask[list[Appended]]] = []
     batch: list[LogItem] = []
     size = 0
     for item in items:
         check_body("item", item.data)
         if item.key is not None:
-            check_key("key", item.key, UNIQUE_KEY_BYTES)
+            check_key("key", item.key, LOG_KEY_BYTES)
         batch.append(item)
         size += len(item.data)
         if len(batch) >= BATCH_JOBS or size >= BATCH_BYTES:
-            found.append(Ask(c.Append(log=log, tenant=tenant, items=tuple(batch)), same))
+            found.append(Ask(c.Append(log=log, tenant=tenant, items=tuple(batch)), _appended))
             batch, size = [], 0
     if batch:
-        found.append(Ask(c.Append(log=log, tenant=tenant, items=tuple(batch)), same))
+        found.append(Ask(c.Append(log=log, tenant=tenant, items=tuple(batch)), _appended))
     return found
+
+
+def _appended(reply: list[tuple[int, bool]]) -> list[Appended]:
+    return [Appended(index, is_new) for index, is_new in reply]
 
 
 def trim(tenant: str, log: str, up_to: int | None, keep_keys: int) -> Ask[int]:

@@ -144,9 +144,20 @@ class BaseConsumer(Generic[T]):
         self._stored = max(self._stored, to)
         self._advances.append((before, to))
 
-    def _not_committed(self, index: int) -> Backwards:
-        found = f"at {self._stored:,}: the transaction that was to move it was not committed"
-        return Backwards(self.progress.name, index, found=found)
+    def _index_to_move(self, job_id: str) -> int | None:
+        """The index of a running job whose worker writes P in its own transaction; None: no such job runs."""
+        if self.max_ahead != 1:
+            needed = "absent unless max_ahead=1: only then is the next index the one that is done"
+            raise BadInput("connection", "given", needed=needed)
+        return self._ids.get(job_id)
+
+    def _settle_at(self, job_id: str, stored: int) -> None:
+        """Raise unless the stored P shows that the transaction in which the worker moved it was committed."""
+        self._stored = max(self._stored, stored)
+        index = self._ids.get(job_id)
+        if index is not None and self._stored < index:
+            found = f"at {self._stored:,}: the transaction that was to move it was not committed"
+            raise Backwards(self.progress.name, index, found=found)
 
     def _in_the_way(self, error: Exception) -> None:
         """A look went wrong: it ends the consumer, or is tried again with the next one."""

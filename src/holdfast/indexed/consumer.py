@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from ..core.errors import BadInput, NotFound
+from ..core.errors import NotFound
 from ..core.indexed import Seen
 from .base import BaseConsumer, OnAdvance
 from .log import log_name
@@ -101,17 +101,13 @@ class Consumer(BaseConsumer[T]):
         """
         if connection is not None:
             return self._done_in(job_id, connection)
-        if job_id in self._tentative:
-            self._settle(job_id)
+        self._settle(job_id)
         if self._report(job_id):
             self._turns(wait=True)
         return self.processed
 
     def _done_in(self, job_id: str, connection: Any) -> int:
-        if self.max_ahead != 1:
-            needed = "absent unless max_ahead=1: only then is the next index the one that is done"
-            raise BadInput("connection", "given", needed=needed)
-        index = self._ids.get(job_id)
+        index = self._index_to_move(job_id)
         if index is not None:
             # Once it is committed the job is not in flight any more.
             self.progress.move(index, seen=Seen(head=self._head), connection=connection)
@@ -119,14 +115,10 @@ class Consumer(BaseConsumer[T]):
         return self.processed
 
     def _settle(self, job_id: str) -> None:
-        """A job whose progress was moved in a transaction of the worker: was it committed?"""
-        self._tentative.discard(job_id)
-        index = self._ids.get(job_id)
-        if index is None:
-            return
-        self._stored = max(self._stored, self.progress.processed())
-        if self._stored < index:
-            raise self._not_committed(index)
+        """Look whether the P that a worker moved in its own transaction is there, where it did so."""
+        if job_id in self._tentative:
+            self._tentative.discard(job_id)
+            self._settle_at(job_id, self.progress.processed())
 
     def _turns(self, *, wait: bool) -> None:
         """Walk if that was asked for and nobody does; with `wait`, see to it that it was done."""

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
+from ..core.bounds import MAX_INDEX
 from ..core.checks import check_whole
 from ..core.durations import duration_ms
 from ..queue.options import Duration
@@ -17,8 +18,8 @@ from .base import AlreadyStarted, OnAdvance, log
 from .consumer import Consumer
 from .progress import Progress
 from .restart import Restart
-from .signals import Signal, following
-from .source import IndexedJob, Source
+from .signals import Milestones, Signal, following
+from .source import IndexedJob, Source, checked_head
 
 T = TypeVar("T")
 
@@ -116,8 +117,7 @@ class _Pooled(Consumer[T]):
             self._returned()
 
     def _finish(self, job: IndexedJob[T]) -> None:
-        if job.id in self._tentative:
-            self._settle(job.id)
+        self._settle(job.id)
         if self._report(job.id):
             self._turns(wait=False)
 
@@ -155,13 +155,23 @@ class ConsumerGroup(Generic[T]):
         self._options: dict[str, Any] = {
             "max_processing": max_processing,
             "max_ahead": max_ahead,
-            "on_advance": on_advance,
+            "on_advance": self._advanced,
         }
-        self._run = run
+        self._run, self._on_advance = run, on_advance
+        self._milestones = Milestones(progress.name)
         self._consumer = self._made()
 
     def _made(self) -> _Pooled[T]:
-        return _Pooled(self.source, self.progress, self._run, bell=self._bell, **self._options)
+        consumer: _Pooled[T] = _Pooled(
+            self.source, self.progress, self._run, bell=self._bell, **self._options
+        )
+        self._milestones.passed(consumer.processed)
+        return consumer
+
+    def _advanced(self, old: int, new: int) -> None:
+        if self._on_advance is not None:
+            self._on_advance(old, new)
+        self._milestones.passed(new)
 
     @property
     def processed(self) -> int:
@@ -233,6 +243,21 @@ class ConsumerGroup(Generic[T]):
         """Comes when nothing of it runs any more, with the error that ended it, if any."""
         return self._closed
 
+    def wait(self, *, until: int, timeout: float | None = None) -> bool:
+        """Wait until P is at an index or above; False when the time is up, in seconds.
+
+        Raises what ended the group, or `Closed` where it was stopped, before it got there.
+        """
+        check_whole("until", until, 0, MAX_INDEX)
+        return self._milestones.at(until).wait(timeout)
+
+    def drained(self) -> Signal:
+        """Comes when all that the source has now is processed; to wait for, or to await.
+
+        It has the error that ended the group, or `Closed` where it was stopped, before that.
+        """
+        return self._milestones.at(checked_head(self.head()))
+
     def __enter__(self) -> "ConsumerGroup[T]":
         self.start()
         return self
@@ -251,6 +276,7 @@ class ConsumerGroup(Generic[T]):
                 error = self._lives()
         except BaseException as unforeseen:
             error = unforeseen
+        self._milestones.close(error)
         self._closed.set(error)
 
     def _lives(self) -> BaseException | None:

@@ -11,10 +11,12 @@ from ..core.indexed import LogItem, LogMark
 from ..core.job import size_of
 from ..queue.aio import AsyncQueue
 from ..queue.asks import Ask, Look
-from ..queue.options import Key, key_bytes
+from ..queue.options import Key
 from ..queue.queue import Queue
 from ..store.contract import LogRow
 from . import asks
+from .asks import Appended
+from .keys import job_id_of, stored_key
 from .source import AsyncUpTo, IndexedJob, Items, UpTo
 
 T = TypeVar("T")
@@ -70,9 +72,11 @@ class BaseLog(Generic[T]):
     def _item(self, item: T, key: Key | None) -> LogItem:
         if key is None and self._key is not None:
             key = self._key(item)
-        return LogItem(data=self.items.encode(item), key=None if key is None else key_bytes("key", key))
+        return LogItem(data=self.items.encode(item), key=None if key is None else stored_key(key))
 
-    def _append_asks(self, items: Iterable[T], keys: Iterable[Key | None] | None) -> list[Ask[list[int]]]:
+    def _append_asks(
+        self, items: Iterable[T], keys: Iterable[Key | None] | None
+    ) -> list[Ask[list[Appended]]]:
         chosen = list(items)
         named = [None] * len(chosen) if keys is None else list(keys)
         if len(named) != len(chosen):
@@ -92,8 +96,7 @@ class BaseLog(Generic[T]):
         return self._job(rows[0])
 
     def _job(self, row: LogRow) -> IndexedJob[T]:
-        name = f"#{row.at}" if row.key is None else _key_text(row.key)
-        return IndexedJob(name, self.items.decode(row.body), row.at)
+        return IndexedJob(job_id_of(row.at, row.key), self.items.decode(row.body), row.at)
 
     def _ends_look(self) -> Look[LogMark]:
         return asks.ends(self.queue.tenant, self.name)
@@ -111,12 +114,12 @@ class Log(BaseLog[T]):
 
     queue: Queue
 
-    def append(self, item: T, key: Key | None = None) -> int:
-        """Append an item; its index, or that of the item that had the key before."""
+    def append(self, item: T, key: Key | None = None) -> Appended:
+        """Append an item; its index, or that of the item that had the key before: then it is not `is_new`."""
         return self.append_many([item], None if key is None else [key])[0]
 
-    def append_many(self, items: Iterable[T], keys: Iterable[Key | None] | None = None) -> list[int]:
-        """Append items in order, all or none of each 10,000; their indexes."""
+    def append_many(self, items: Iterable[T], keys: Iterable[Key | None] | None = None) -> list[Appended]:
+        """Append items in order, all or none of each 10,000; of each what `append` returns."""
         return [at for ask in self._append_asks(items, keys) for at in self.queue._ask(ask)]
 
     def head(self) -> int:
@@ -143,12 +146,14 @@ class AsyncLog(BaseLog[T]):
 
     queue: AsyncQueue
 
-    async def append(self, item: T, key: Key | None = None) -> int:
-        """Append an item; its index."""
+    async def append(self, item: T, key: Key | None = None) -> Appended:
+        """Append an item; its index, and whether it is new."""
         return (await self.append_many([item], None if key is None else [key]))[0]
 
-    async def append_many(self, items: Iterable[T], keys: Iterable[Key | None] | None = None) -> list[int]:
-        """Append items in order; their indexes."""
+    async def append_many(
+        self, items: Iterable[T], keys: Iterable[Key | None] | None = None
+    ) -> list[Appended]:
+        """Append items in order; of each what `append` returns."""
         return [at for ask in self._append_asks(items, keys) for at in await self.queue._ask(ask)]
 
     async def head(self) -> int:
@@ -178,10 +183,3 @@ def log_name(source: Any, queue: Any) -> str:
         isinstance(source, BaseLog) and source.queue.url == queue.url and source.queue.tenant == queue.tenant
     )
     return source.name if same else ""
-
-
-def _key_text(key: bytes) -> str:
-    try:
-        return key.decode()
-    except UnicodeDecodeError:
-        return key.hex()

@@ -92,7 +92,7 @@ class Pipeline(BasePipeline[ConsumerGroup[Any]]):
             result = work(job)
             if result is not LATER:
                 items = items_of(one, result)
-                one.into.append_many(items, keys_for(one, job, len(items)))
+                one.into.append_many(items, keys_for(one, self.name, job, len(items)))
             return None if result is not LATER else LATER
 
         return push

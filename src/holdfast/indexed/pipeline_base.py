@@ -7,7 +7,7 @@ from ..queue.options import Duration
 from .base import OnAdvance
 from .signals import Signal
 from .source import IndexedJob
-from .stages import Stage
+from .stages import Stage, consumer_name
 
 G = TypeVar("G")
 
@@ -52,7 +52,7 @@ class BasePipeline(Generic[G]):
         return list(self.groups.values())
 
     def _progress(self, one: Stage) -> Any:
-        return self.make_progress(self.queue, f"{self.name}.{one.name}", one.start)
+        return self.make_progress(self.queue, consumer_name(self.name, one), one.start)
 
     def _group(self, source: Any, one: Stage, trimmed: Any) -> G:
         group: G = self.make_group(

@@ -73,9 +73,9 @@ class AsyncProgress(_Progress):
         """What is stored now."""
         return (await self.queue._look(asks.mark(self.queue.tenant, self.name))).processed
 
-    async def move(self, to: int, *, seen: Seen = NOTHING_SEEN) -> int:
-        """Store that all up to `to` is done."""
-        return (await self.queue._ask(self._move_ask(to, seen))).processed
+    async def move(self, to: int, *, seen: Seen = NOTHING_SEEN, connection: Any = None) -> int:
+        """Store that all up to `to` is done; with `connection` inside your own transaction on it."""
+        return (await self.queue._ask(self._move_ask(to, seen), connection)).processed
 
 
 def consumers(queue: Queue) -> dict[str, Mark]:

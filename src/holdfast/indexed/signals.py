@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from threading import Lock
 from typing import Any
 
+from ..core.errors import Closed
+
 
 class Signal:
     """Comes once, well or with an error. Any number may wait for it, before and after."""
@@ -52,6 +54,50 @@ class Signal:
 
     def __await__(self) -> Generator[Any, None, None]:
         return asyncio.wrap_future(self._future).__await__()
+
+
+class Milestones:
+    """Signals that come when P reaches an index: one for each index, however many wait for it."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._lock = Lock()
+        self._processed = -1
+        self._signals: dict[int, Signal] = {}
+        self._is_closed = False
+        self._error: BaseException | None = None
+
+    def at(self, index: int) -> Signal:
+        """The signal that comes when P is at an index or above; with an error if the consumer ends below."""
+        with self._lock:
+            signal = self._signals.get(index) or Signal()
+            if index <= self._processed:
+                signal.set()
+            elif self._is_closed:
+                signal.set(self._missed(index))
+            else:
+                self._signals[index] = signal
+        return signal
+
+    def passed(self, processed: int) -> None:
+        """P is there."""
+        with self._lock:
+            self._processed = processed
+            due = [self._signals.pop(index) for index in list(self._signals) if index <= processed]
+        for signal in due:
+            signal.set()
+
+    def close(self, error: BaseException | None) -> None:
+        """P does not move any more, for this error or because the consumer was stopped."""
+        with self._lock:
+            self._is_closed, self._error = True, error
+            missed, self._signals = self._signals, {}
+        for index, signal in missed.items():
+            signal.set(self._missed(index))
+
+    def _missed(self, index: int) -> BaseException:
+        found = f"consumer {self._name} was stopped at {self._processed:,}, before it reached {index:,}"
+        return self._error or Closed(found)
 
 
 @contextmanager

@@ -101,11 +101,16 @@ def as_stages(given: tuple[Any, ...]) -> list[Stage]:
     return stages
 
 
-def keys_for(one: Stage, job: IndexedJob[Any], count: int) -> list[str] | None:
+def consumer_name(pipeline: str, one: Stage) -> str:
+    """The name by which a stage's progress is kept, and what it makes is told from what others make."""
+    return f"{pipeline}.{one.name}"
+
+
+def keys_for(one: Stage, pipeline: str, job: IndexedJob[Any], count: int) -> list[str] | None:
     """Keys for what a stage made of a job, the same each time that it works on it; None: the log's own."""
     if one.into.finds_keys:
         return None
-    return [f"{one.name}/{job.index}/{n}" for n in range(count)]
+    return [f"{consumer_name(pipeline, one)}/{job.index}/{n}" for n in range(count)]
 
 
 def items_of(one: Stage, result: Any) -> list[Any]:
@@ -120,7 +125,7 @@ def items_of(one: Stage, result: Any) -> list[Any]:
 
 def call_of(one: Stage, pipeline: str, job: IndexedJob[Any]) -> Any:
     """The job of a queue that a stage's work on an index is; while it has not ended there is only one."""
-    options: JobOptions = {"unique": f"{pipeline}/{one.name}/{job.index}"}
+    options: JobOptions = {"unique": f"{consumer_name(pipeline, one)}/{job.index}"}
     task = one.run if isinstance(one.run, Task) else one.via.tasks.get(one.run)
     if task is not None:
         return task.prepare((job.item,), {}, options)
