@@ -1,5 +1,7 @@
 """`holdfast consumers` and `holdfast consumers set`."""
 
+from datetime import datetime, timedelta
+
 from holdfast.indexed import Log, Progress
 
 
@@ -47,7 +49,7 @@ def test_programs_hear_numbers(shell):
         "in_flight": 0,
         "log": "chunks",
     }
-    assert verify["moved_at"] > 0
+    assert datetime.fromisoformat(verify["moved_at"]).utcoffset() == timedelta(0)
 
 
 def test_one_is_set_with_a_warning(shell):

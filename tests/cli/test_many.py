@@ -197,7 +197,7 @@ def test_a_thousand_refusals_are_told_in_short(shell, monkeypatch):
     assert said.code == 3
     assert said.out == "deleted 2 jobs\n"
     assert said.err.count("there is no job") == many.TOLD
-    assert said.err.endswith("and 80 refusals more\n")
+    assert said.err.endswith("and 80 more refusals\n")
 
 
 def test_many_jobs_are_done_in_many_transactions(shell):

@@ -331,19 +331,19 @@ def test_a_terminal_gets_colour_progress_and_questions(shell):
     assert "\x1b" not in run("jobs").stdout
 
 
-def on_terminal(*words: str, typed: str = "", columns: int = 100) -> str:
+def on_terminal(*words: str, typed: str = "", columns: int = 100, **more: str) -> str:
     """What a command line shows on a terminal."""
     ours, theirs = pty.openpty()
     plain = environment(TERM="xterm", COLUMNS=str(columns))
     plain.pop("NO_COLOR", None)
-    command = [str(HOLDFAST), *words]
-    with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=plain) as process:
+    command, env = [str(HOLDFAST), *words], plain | more
+    with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=env) as process:
         os.close(theirs)
         os.write(ours, typed.encode())
         shown = b""
         try:
-            while more := os.read(ours, 65536):
-                shown += more
+            while part := os.read(ours, 65536):
+                shown += part
         except OSError:  # the other end is closed: that is how terminals say so
             pass
         process.wait(SECONDS)

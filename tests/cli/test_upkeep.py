@@ -74,7 +74,7 @@ def test_a_wrong_count_is_found(shell):
     said = shell.run("doctor")
 
     assert said.code == 1
-    assert "✗ a QUEUED is counted as 42 jobs, and there are 1" in said.out
+    assert "✗ the count of a QUEUED is 42, but 1 were found" in said.out
     assert shell.run("doctor", "--json").record["ok"] is False
 
 

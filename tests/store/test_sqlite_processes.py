@@ -191,6 +191,25 @@ def test_what_dead_processes_leave_behind_is_tidied_up(store):
     assert store.check() == []
 
 
+def test_the_last_to_close_removes_what_killed_processes_left(store):
+    """Also a store that never waited itself. One that still waits keeps its socket, and is not woken."""
+    other = SqliteStore(store.path)
+    folder = store.path.with_name("jobs.db-wake")
+    assert not other.wait(0)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as killed:
+        killed.bind(str(folder / "4711-0"))
+    add(store, a_job(2))
+    assert other.wait(0)
+
+    store.close()
+    assert [entry.name for entry in folder.iterdir()] == [other._wake._name]
+    assert not other._wake.wait(0)
+
+    other.close()
+    left = sorted(entry.name for entry in store.path.parent.iterdir())
+    assert left == ["jobs.db", "jobs.db-lock"]
+
+
 def forked(fn):
     """Call `fn` in a forked child; its exit code."""
     pid = os.fork()

@@ -19,8 +19,9 @@ import click
 
 from ..core.bounds import BATCH_BYTES, BATCH_JOBS, DATA_BYTES
 from ..core.checks import check_new
+from ..core.counting import counted
 from ..core.errors import BadInput, HoldfastError
-from .output import emit, job_count, note, progress, say
+from .output import emit, note, progress, say
 from .session import Session
 from .words import Description, json_text, stdin
 
@@ -52,7 +53,7 @@ def add_lines(session: Session, name: str, task: str | None, options: dict[str, 
             total = sum(1 for _ in _jobs(lines, shown, read, advance))
         added = _add_all(session, queue, _jobs(lines, shown, read), total)
     if not session.as_json:
-        say(f"{job_count(added)} added")
+        say(f"{counted(added, 'job')} added")
 
 
 def _add_all(session: Session, queue: "Queue", jobs: Numbered, total: int) -> int:
@@ -69,7 +70,7 @@ def _add_all(session: Session, queue: "Queue", jobs: Numbered, total: int) -> in
         # What was under way when somebody interrupted it may be committed all the same.
         unsure = ", and maybe those of the next transaction" if isinstance(error, KeyboardInterrupt) else ""
         if added or unsure:
-            note(f"holdfast: it stopped after line {last:,}: {job_count(added)} were added{unsure}")
+            note(f"holdfast: it stopped after line {last:,}: {counted(added, 'job')} were added{unsure}")
         raise
     return added
 

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from time import sleep
 
+from ..core.counting import counted
 from ..core.errors import HoldfastError
 from ..engine import upkeep
 from ..queue.queue import Queue
@@ -54,7 +55,9 @@ def _wait(process: "subprocess.Popen[bytes]", queue: Queue, task: str, count: in
     while (done := queue.counts().get(task, {}).get("FINISHED", 0)) < count:
         took_s = monotonic_s() - start_s
         if process.poll() is not None or took_s > PATIENCE_S:
-            raise HoldfastError(f"the worker has not done {count:,} jobs; it ended with {process.returncode}")
+            raise HoldfastError(
+                f"the worker has not done {counted(count, 'job')}; it ended with {process.returncode}"
+            )
         # A part of the time that is left by what was done until now: seldom at first, often near the end.
         sleep(min(max(LOOK_S, took_s * (count / done - 1) / 4 if done else 0.0), SELDOM_S))
 

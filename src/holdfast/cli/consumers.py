@@ -5,8 +5,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..core.bounds import MAX_INDEX
+from ..core.counting import counted
 from ..core.errors import NotFound
 from .output import confirm, emit, note, say, since, table
+from .records import moment
 from .session import Session, now_ms, settings
 
 if TYPE_CHECKING:
@@ -75,10 +77,11 @@ def set_index(session: Session, /, *, name: str, index: int, yes: bool) -> None:
 
 
 def _warning(name: str, processed: int, index: int) -> str:
+    between = counted(abs(index - processed), "index", "indexes")
     if index > processed:
-        return f"{index - processed:,} indexes after {processed:,} will never be processed by {name}"
+        return f"{between} after {processed:,} will never be processed by {name}"
     if index < processed:
-        return f"{processed - index:,} indexes up to {processed:,} will be processed again by {name}"
+        return f"{between} up to {processed:,} will be processed again by {name}"
     return f"{name} is there already; one that runs is stopped all the same"
 
 
@@ -90,8 +93,8 @@ def _record(name: str, mark: "Mark", now: int) -> dict[str, Any]:
         "lag": max(mark.head - mark.processed, 0),
         "in_flight": mark.in_flight,
         "per_s": round(_rate(mark, now), 1),
-        "moved_at": mark.moved_ms,
-        "log": mark.log,
+        "moved_at": moment(mark.moved_ms),
+        "log": mark.log or None,
     }
 
 

@@ -4,7 +4,7 @@ from collections import Counter
 
 import click
 
-from .output import emit, say, since, table
+from .output import NOTHING, emit, say, since, table
 from .pauses import pause_text, paused
 from .session import Session, now_ms, settings
 from .words import STATES
@@ -53,4 +53,4 @@ def _show(tasks: dict[str, dict[str, int]], totals: "Counter[str]") -> None:
 
 
 def _row(name: str, row: dict[str, int], states: list[str]) -> tuple[str, ...]:
-    return (name, *(f"{row[state]:,}" if row.get(state) else "–" for state in states))
+    return (name, *(f"{row[state]:,}" if row.get(state) else NOTHING for state in states))

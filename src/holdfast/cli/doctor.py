@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 import click
 
 from ..core.bounds import MINUTE_MS, PAGE_JOBS
+from ..core.counting import counted
 from .doctor_worker import ALL, examine
 from .exits import Exit
-from .output import emit, job_count, progress, say, span
+from .output import emit, progress, say, span
 from .pauses import pause_text, paused
 from .selection import Selection, find
 from .session import Session, now_ms, settings
@@ -102,7 +103,7 @@ def _counts(queue: "Queue", *, full: bool) -> list[str]:
     with progress("counting", sum(kept.values())) as advance:
         kept, found = queue.line.committer.engine.read(lambda txn: (txn.counts(), _counted(txn, advance)))
     return [
-        f"{key.task} {key.state} is counted as {kept.get(key, 0):,} jobs, and there are {found[key]:,}; "
+        f"the count of {key.task} {key.state} is {kept.get(key, 0):,}, but {found[key]:,} were found; "
         "please report it"
         for key in sorted(kept.keys() | found.keys())
         if kept.get(key, 0) != found[key]
@@ -128,9 +129,9 @@ def _notes(queue: "Queue") -> list[str]:
     notes = []
     failed = sum(row.get("FAILED", 0) for row in queue.counts().values())
     if failed:
-        notes.append(f"{job_count(failed)} FAILED: holdfast jobs --state FAILED")
+        notes.append(f"{counted(failed, 'job')} FAILED: holdfast jobs --state FAILED")
     stuck = sum(1 for _ in find(queue, Selection(stuck=True), now=now_ms(queue)))
     if stuck:
-        notes.append(f"{job_count(stuck)} past the lease, or without one: holdfast jobs --stuck")
+        notes.append(f"{counted(stuck, 'job')} past the lease, or without one: holdfast jobs --stuck")
     notes += [f"paused: {pause_text(one)}; holdfast resume undoes it" for one in paused(queue)]
     return notes

@@ -28,7 +28,8 @@ def jobs(session: Session, /, *, after: int, limit: int, **options: Any) -> None
     """List jobs, oldest first.
 
     Jobs that ended FINISHED or CANCELLED are in the archive: --archived lists it, and --state with
-    one of these looks there too.
+    one of these looks there too. TRIES is how often a job was run: what failed, what was lost, and the run
+    that goes on or that ended it.
     """
     from .records import job_record
 
@@ -61,9 +62,19 @@ def _row(job: "Job", now: int) -> tuple[str, ...]:
         state,
         when(job, now),
         str(job.priority),
-        str(job.attempts),
+        f"{tries(job):,}",
         _note(job, now),
     )
+
+
+def tries(job: "Job") -> int:
+    """How often it was run: what failed, what was lost, and the run that goes on or that ended it."""
+    goes_on = job.place.name == "RUNNING"
+    # Only an error counts as an attempt: a run that ended the job by its own answer does not.
+    by_answer = job.ended == "FINISHED" or (
+        job.ended == "FAILED" and job.outcome is not None and job.outcome.code == "failed"
+    )
+    return job.attempts + job.losses + (1 if goes_on or by_answer else 0)
 
 
 def when(job: "Job", now: int) -> str:

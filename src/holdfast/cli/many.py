@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from ..core.counting import counted
 from ..core.errors import HoldfastError, StoreError
 from .exits import Exit, complain, tell
-from .output import confirm, emit, job_count, progress, say
+from .output import confirm, emit, progress, say
 from .selection import Selection, find, selecting
 from .session import Session, now_ms, settings
 from .words import JobId
@@ -69,7 +70,7 @@ class Many:
         if wanted.is_empty and not everything:
             raise click.UsageError(f"say which jobs to {self._verb}: ids, options such as --state, or --all")
         found = self._find(wanted, default)
-        if found and not yes and not confirm(f"{self._verb} {job_count(len(found))}?"):
+        if found and not yes and not confirm(f"{self._verb} {counted(len(found), 'job')}?"):
             complain("holdfast: nothing was changed")
             raise click.exceptions.Exit(Exit.ERROR)
         return found
@@ -96,9 +97,9 @@ class Many:
     def _summarise(self) -> None:
         if self._done or not self._refused:
             done = self._done or {self._past(None): 0}
-            say(", ".join(text.format(job_count(count)) for text, count in done.items()))
+            say(", ".join(text.format(counted(count, "job")) for text, count in done.items()))
         if self._refused > TOLD:
-            complain(f"holdfast: … and {self._refused - TOLD:,} refusals more")
+            complain(f"holdfast: … and {counted(self._refused - TOLD, 'more refusal')}")
 
     async def _run(self, ids: Sequence[int], verb: Verb) -> None:
         queue = self._session.many()

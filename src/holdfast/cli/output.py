@@ -1,21 +1,33 @@
 """What commands print: tables and sentences for people, JSON lines for programs, progress meanwhile."""
 
 import json
+import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
 from ..core.bounds import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
 
+if TYPE_CHECKING:
+    from rich.console import Console
+
 # Rich takes a millisecond for a row, and nobody reads a table that long.
 RICH_ROWS = 1_000
 # A cell of a table says no more than this of a long text.
 CELL_CHARS = 60
-_STYLES = {"RUNNING": "green", "RUNQUEUED": "green", "FAILED": "red", "PAUSED": "yellow"}
+NOTHING = "–"
+_STYLES = {
+    **dict.fromkeys(("QUEUED", "WAITING", "SCHEDULED"), "cyan"),
+    **dict.fromkeys(("RUNNING", "RUNQUEUED"), "yellow"),
+    "PAUSED": "magenta",
+    "FINISHED": "green",
+    "FAILED": "red",
+    "CANCELLED": "dim",
+}
 _UNITS = ((DAY_MS, "d"), (HOUR_MS, "h"), (MINUTE_MS, "m"), (SECOND_MS, "s"))
 
 
@@ -44,11 +56,13 @@ def note(text: str) -> None:
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[str] = ()) -> None:
-    """Rows for people; `right` names the columns of numbers. A terminal gets as much as it can hold."""
+    """Rows for people; `right` names the columns of numbers. A terminal gets them in colour."""
     shown = [[clean(cell) for cell in row] for row in rows]
     widths = [max(map(len, cells)) for cells in zip(columns, *shown, strict=True)]
-    if sys.stdout.isatty() and len(rows) <= RICH_ROWS and _fits(widths):
-        click.echo(_drawn(columns, shown, right))
+    if sys.stdout.isatty() and len(rows) <= RICH_ROWS:
+        # A table that does not fit is printed whole, and the terminal wraps its lines.
+        width = None if _fits(widths) else sum(widths) + 2 * len(widths)
+        click.echo(_drawn(columns, shown, right, width))
         return
     # Whoever reads a pipe looks for whole words: nothing is cut, and nothing coloured.
     sides = [str.rjust if name in right else str.ljust for name in columns]
@@ -62,9 +76,35 @@ def _fits(widths: Sequence[int]) -> bool:
     return sum(widths[:-1]) + 2 * len(widths) + min(widths[-1], 8) <= shutil.get_terminal_size().columns
 
 
-def _drawn(columns: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str]) -> str:
-    """A table for a terminal. Rich does not print it itself: it would end the process on a closed pipe."""
+def style_of(column: str, cell: str = "") -> str:
+    """The style of a cell: that of its state, which the cell names under STATE, and elsewhere the column."""
+    return "dim" if cell == NOTHING else _STYLES.get(cell if column == "STATE" else column, "")
+
+
+def terminal(width: int | None = None) -> "Console":
+    """Standard output for Rich: colours only on a terminal, and none at all where NO_COLOR is set."""
     from rich.console import Console
+
+    plain = bool(os.environ.get("NO_COLOR"))
+    return Console(file=sys.stdout, width=width, highlight=False, color_system=None if plain else "auto")
+
+
+def painted(state: str) -> str:
+    """A state in its colour, where colours are shown."""
+    if not sys.stdout.isatty():
+        return state
+    from rich.text import Text
+
+    console = terminal()
+    with console.capture() as drawing:
+        console.print(Text(state, style=_STYLES.get(state, "")), end="")
+    return drawing.get()
+
+
+def _drawn(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str], width: int | None
+) -> str:
+    """A table for a terminal. Rich does not print it itself: it would end the process on a closed pipe."""
     from rich.table import Table
     from rich.text import Text
 
@@ -75,9 +115,9 @@ def _drawn(columns: Sequence[str], rows: Sequence[Sequence[str]], right: Sequenc
         grid.add_column(name, justify=side, no_wrap=name != columns[-1])
     for row in rows:
         # A Text is taken as it is: a task called "[red]" is no markup.
-        texts = (Text(cell, style=_STYLES.get(cell, ""), no_wrap=True, overflow="ellipsis") for cell in row)
-        grid.add_row(*texts)
-    console = Console(file=sys.stdout)
+        styled = ((cell, style_of(name, cell)) for name, cell in zip(columns, row, strict=True))
+        grid.add_row(*(Text(cell, style, no_wrap=True, overflow="ellipsis") for cell, style in styled))
+    console = terminal(width)
     with console.capture() as drawing:
         console.print(grid)
     return "\n".join(line.rstrip() for line in drawing.get().splitlines())
@@ -98,11 +138,6 @@ def cut(text: str, chars: int = CELL_CHARS) -> str:
     """The beginning of a text, as one line."""
     line = " ".join(text.split())
     return line if len(line) <= chars else line[: chars - 1] + "…"
-
-
-def job_count(count: int) -> str:
-    """So many jobs, in words."""
-    return "1 job" if count == 1 else f"{count:,} jobs"
 
 
 def span(ms: int) -> str:
@@ -144,7 +179,7 @@ def progress(what: str, total: int | None = None, *, unit: str = "jobs") -> Iter
     from rich.console import Console
     from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 
-    done = "{task.percentage:>3.0f} %" if unit == "bytes" else f"{{task.completed:,}} {unit}"
+    done = "{task.percentage:>3.0f} %" if unit == "bytes" else f"{unit}: {{task.completed:,}}"
     columns = [SpinnerColumn(), TextColumn(what), BarColumn(), TextColumn(done), TimeRemainingColumn()]
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(what, total=total)

@@ -2,7 +2,8 @@
 
 import click
 
-from .output import answer, job_count, progress
+from ..core.counting import counted
+from .output import answer, progress
 from .session import Session, now_ms, settings
 from .words import moment_word
 
@@ -27,4 +28,4 @@ def purge(session: Session, /, *, before: str) -> None:
         while gone := queue.line.committer.ask(command):
             total += gone
             advance(gone)
-    answer({"purged": total}, f"purged {job_count(total)}", as_json=session.as_json)
+    answer({"purged": total}, f"purged {counted(total, 'job')}", as_json=session.as_json)

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..core.counting import counted
 from ..core.durations import iso
-from .output import emit, say, since, span
+from .output import clean, emit, painted, say, since, span
 from .session import Session, now_ms, settings
 from .words import JobId
 
@@ -75,7 +76,7 @@ def _children(queue: "Queue", job: "Job") -> "list[Job]":
 
 def _show_record(job: "Job", reason: str, now: int) -> None:
     """The fields that say something, one a line."""
-    say(f"job {job.id}: {job.task}, {job.state}")
+    click.echo(f"job {job.id}: {clean(job.task)}, {painted(str(job.state))}")
     say(f"  {reason}\n")
     lines = {label: text for label, text in (*_where(job), *_times(job, now), *_rules(job)) if text}
     width = max(map(len, lines))
@@ -127,16 +128,16 @@ def _show_body(name: str, value: Any) -> None:
     say(f"\n{name}:")
     say(_indented(text[:SHOWN_CHARS]))
     if rest > 0:
-        say(f"  … and {rest:,} characters more; --json shows all")
+        say(f"  … and {counted(rest, 'more character')}; --json shows all")
 
 
 def _show_log(job: "Job", lines: list[dict[str, Any]]) -> None:
     if not lines:
         return
-    say(f"\nlog, {job.log_lines:,} lines:")
+    say(f"\nlog, {counted(job.log_lines, 'line')}:")
     shown = lines[-SHOWN_LINES:]
     if len(shown) < job.log_lines:
-        say(f"  … {job.log_lines - len(shown):,} lines before; --json shows all that are kept")
+        say(f"  … {counted(job.log_lines - len(shown), 'line')} before; --json shows all that are kept")
     for line in shown:
         say(f"  {line['at']}  {line['claim']}  {line['text']}")
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..core.durations import iso
-from .output import clean, cut, emit, since
+from .output import NOTHING, clean, cut, emit, since, style_of, terminal
 from .pauses import pause_text
 from .session import Session, settings
 from .workers import COLUMNS as WORKER_COLUMNS
@@ -77,11 +77,10 @@ def _look(queue: "Queue", tenant: str) -> "Glance":
 
 
 def _watch(queue: "Queue", tenant: str, pause_s: float) -> None:
-    from rich.console import Console
     from rich.live import Live
 
     before = _look(queue, tenant)
-    with Live(console=Console(), screen=True, auto_refresh=False) as live:
+    with Live(console=terminal(), screen=True, auto_refresh=False) as live:
         while True:
             now = _look(queue, tenant)
             live.update(_drawing(Frame(before, now)), refresh=True)
@@ -90,9 +89,7 @@ def _watch(queue: "Queue", tenant: str, pause_s: float) -> None:
 
 
 def _print(frame: Frame) -> None:
-    from rich.console import Console
-
-    console = Console(file=sys.stdout, highlight=False)
+    console = terminal()
     with console.capture() as drawing:
         console.print(_drawing(frame))
     click.echo("\n".join(line.rstrip() for line in drawing.get().splitlines()))
@@ -131,7 +128,8 @@ def _grid(
     for name in columns:
         grid.add_column(name, justify="right" if name in right else "left", no_wrap=True)
     for cells in rows:
-        grid.add_row(*(Text(clean(cell), overflow="ellipsis") for cell in cells))
+        styled = ((clean(cell), style_of(name, cell)) for name, cell in zip(columns, cells, strict=True))
+        grid.add_row(*(Text(cell, style, overflow="ellipsis") for cell, style in styled))
     return grid
 
 
@@ -149,7 +147,7 @@ def _task_rows(now: "Glance") -> list[tuple[str, ...]]:
 
 
 def _number(count: int) -> str:
-    return f"{count:,}" if count else "–"
+    return f"{count:,}" if count else NOTHING
 
 
 def _running_row(job: Any, now: int) -> tuple[str, ...]:

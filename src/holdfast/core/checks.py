@@ -8,6 +8,7 @@ import msgspec
 
 from . import bounds
 from .commands import Add, Answer, Claim, Command, Log, NewJob, Report, Step, Update
+from .counting import counted
 from .errors import BadInput, TooLarge
 from .glob import check_glob
 from .job import DEFAULT_BACKOFF, Body, size_of
@@ -86,7 +87,7 @@ def check_add(command: Add) -> None:
             check_new(new)
             last = said
     if command.more and (not command.jobs or command.jobs[-1].id):
-        raise BadInput("more", f"{len(command.more)} jobs", needed="preceded by one that they are like")
+        raise BadInput("more", counted(len(command.more), "job"), needed="preceded by one that they are like")
     for data in command.more:
         # Said again in `check_body`, which for thousands would take longer than all the rest.
         if type(data) is not str or not data.isascii() or len(data) > bounds.DATA_BYTES:

@@ -28,6 +28,7 @@ from msgspec.structs import replace
 from . import rank
 from .bounds import DEFAULT_PRIORITY, MAX_TIME_MS
 from .commands import Hold, NewJob
+from .counting import counted
 from .errors import BadInput, LeaseLost, Refused
 from .job import WAITING, Job, Outcome, Place, Progress, State, size_of, whole_second
 from .outcome import noted
@@ -160,7 +161,7 @@ def finish(job: Job, *, now_ms: int, end: Outcome, ignore_repeat: bool = False) 
     if (again := _once_more(job, now_ms=now_ms, ignore_repeat=ignore_repeat)) is not None:
         return again
     if outstanding:
-        found = f"the parent of {job.children.failed} FAILED children"
+        found = f"the parent of {counted(job.children.failed, 'FAILED child', 'FAILED children')}"
         needed = "without outstanding children: delete or cancel them"
         raise Refused("finish", job.id, found=found, needed=needed, because="outstanding")
     return _done(job, State.FINISHED, now_ms=now_ms, reason="")
@@ -187,7 +188,9 @@ def retry(
         return again
     if counts and 0 < job.max_attempts <= job.attempts:
         return _give_up(
-            job, now_ms=now_ms, reason=f"gave up after {job.attempts} attempts: {end.error or end.code}"
+            job,
+            now_ms=now_ms,
+            reason=f"gave up after {counted(job.attempts, 'attempt')}: {end.error or end.code}",
         )
     if job.expires_at and run_at >= job.expires_at:
         return _give_up(job, now_ms=now_ms, reason=EXPIRED)
@@ -219,7 +222,7 @@ def lapse(job: Job, *, now_ms: int) -> Job:
     if _stops(job):
         return _done(job, State.CANCELLED, now_ms=now_ms, reason="cancelled")
     if 0 < job.max_losses <= job.losses:
-        reason = f"{QUARANTINED}: {job.losses} runs ended without a word"
+        reason = f"{QUARANTINED}: {counted(job.losses, 'run')} ended without a word"
         return _give_up(job, now_ms=now_ms, reason=reason)
     if job.expires_at and now_ms >= job.expires_at:
         return _give_up(job, now_ms=now_ms, reason=EXPIRED)
@@ -262,7 +265,8 @@ def cancel(job: Job, *, now_ms: int, force: bool = False) -> Job:
     this lays to rest.
     """
     if job.children.pending:
-        found = f"the parent of {job.children.pending} children that have not ended"
+        pending = counted(job.children.pending, "unfinished child", "unfinished children")
+        found = f"the parent of {pending}"
         raise Refused("cancel", job.id, found=found, needed="without them: cancel those first")
     if job.place == Place.DONE and job.ended != State.FAILED:
         return job

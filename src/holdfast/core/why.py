@@ -1,5 +1,6 @@
 """Why a job is not running, in a sentence."""
 
+from .counting import counted
 from .durations import iso
 from .job import Job, Place, Record, State
 from .limits import Domain, Limit, next_start_ms
@@ -27,14 +28,16 @@ def why(job: Job, facts: Facts) -> str:
 def _scheduled(job: Job, facts: Facts) -> str:
     if job.run_at <= facts.now_ms:
         return "It is due, and becomes ready with the next claim." + _blocked(job, facts)
-    again = f" It was tried {job.attempts} times." if job.attempts else ""
+    again = f" It was tried {counted(job.attempts, 'time')}." if job.attempts else ""
     return f"It is not due until {iso(job.run_at)}.{again}"
 
 
 def _ready(job: Job, facts: Facts) -> str:
     if facts.paused:
         return _blocked(job, facts).strip()
-    before = f" {facts.ready_before:,} ready jobs of its task may go first." if facts.ready_before else ""
+    before = (
+        f" {counted(facts.ready_before, 'ready job')} of its task may go first." if facts.ready_before else ""
+    )
     known = f" {_workers(facts.workers)} its task." if facts.workers else _blocked(job, facts)
     return f"It is ready, and waits for a worker to claim it.{before}{known}"
 

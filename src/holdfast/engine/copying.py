@@ -21,6 +21,7 @@ from typing import Any
 
 import msgspec
 
+from ..core.counting import counted
 from ..core.errors import StoreCorrupt
 from ..store.contract import ReadTxn, Store, Txn
 from .parts import Keys, LogItems, LogKeys, Part, Settled, Tally
@@ -196,7 +197,9 @@ class Copier:
             if not _is_same(part, our, their):
                 raise StoreCorrupt(f"the copy of {part.name} {part.key(our)!r} is not what it is a copy of")
         if len(ours) != len(theirs):
-            raise StoreCorrupt(f"the copy of {part.name} has {len(theirs):,} rows where {len(ours):,} were")
+            raise StoreCorrupt(
+                f"the copy of {part.name} has {counted(len(theirs), 'row')} where {len(ours):,} were"
+            )
 
 
 def _page_of(part: AnyPart, after: Any, limit: int) -> Callable[[ReadTxn], Rows]:

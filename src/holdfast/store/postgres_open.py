@@ -7,6 +7,7 @@ newer                          SchemaMismatch: install that version
 somebody else's tables         StoreError: a schema of its own is needed
 """
 
+from ..core.counting import counted
 from ..core.errors import SchemaMismatch, StoreError, StoreMissing
 from .postgres_link import Link
 from .postgres_sql import lock_number, migrations
@@ -86,8 +87,8 @@ def _begin_schema(link: Link, address: Address) -> None:
         link.script(f'CREATE SCHEMA "{address.schema}"')
     elif tables := link.value(_TABLES, (address.schema,)):
         raise StoreError(
-            f"{address.shown}: the schema {address.schema} holds {tables} tables of another program; "
-            "give the store a schema of its own, with ?schema=NAME"
+            f"{address.shown}: the schema {address.schema} holds "
+            f"{counted(tables, 'table')} of another program; give the store its own schema: ?schema=NAME"
         )
 
 

@@ -1,5 +1,6 @@
 """What there is to say about a PostgreSQL store, to people: what is wrong, and what it is like."""
 
+from ..core.counting import counted
 from .clock import system_clock
 from .postgres_link import Link
 from .postgres_open import schema_version
@@ -64,7 +65,7 @@ def complaints(link: Link, address: Address, now_ms: int, *, own: bool) -> list[
     for what, table in (("data", "data_apart"), ("results", "results")):
         if orphans := link.value(_ORPHANS.format(schema=address.schema, table=table)):
             told.append(
-                f"{where} keeps the {what} of {orphans:,} jobs that do not exist; they take up space alone"
+                f"{where} keeps the {what} of {counted(orphans, 'deleted job')}, which only takes up space"
             )
     if own and abs(skew_ms := system_clock() - now_ms) > SKEW_MS:
         told.append(f"this machine's clock differs from the server's by {skew_ms:+,} ms; set one of them")

@@ -4,6 +4,7 @@ from typing import Any, NamedTuple
 
 from redis.exceptions import ResponseError
 
+from ..core.counting import counted
 from ..core.errors import SchemaMismatch, StoreError, StoreMissing
 from .outage import Lost
 from .redis_keys import Keys
@@ -122,7 +123,9 @@ def broken_promise(server: Server, address: Address) -> str:
     if wanted == "always" and server.appendfsync != "always":
         return f"it has appendfsync {server.appendfsync}; CONFIG SET appendfsync always"
     if wanted == "replicated" and server.replicas < address.replicas:
-        return f"of {address.replicas} replicas that are wanted {server.replicas} are connected; add some"
+        return (
+            f"it needs {counted(address.replicas, 'replica')}, and {server.replicas} are connected; add some"
+        )
     return ""
 
 

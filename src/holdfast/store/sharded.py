@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple, TypeVar
 
+from ..core.counting import counted
 from ..core.errors import BadInput, Conflict, Contended, StoreError
 from ..core.slots import SHARDS, shard_of
 from .clock import monotonic_s
@@ -166,7 +167,7 @@ class ShardedStore:
 
     def facts(self) -> dict[str, str]:
         """What there is to say of each; where none can be used, the first one's error."""
-        found = {"store": f"{len(self.shards)} shards"}
+        found = {"store": counted(len(self.shards), "shard")}
         faults: list[StoreError] = []
         for shard in self.shards:
             try:

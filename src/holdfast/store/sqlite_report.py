@@ -3,6 +3,7 @@
 import os
 from pathlib import Path
 
+from ..core.counting import counted
 from .sqlite_driver import Driver, Link
 from .sqlite_open import schema_version
 from .sqlite_wake import Wake
@@ -30,7 +31,7 @@ def complaints(link: Link, path: Path, wake: Wake) -> list[str]:
     for what, table in (("data", "holdfast_data"), ("results", "holdfast_results")):
         if orphans := link.value(_ORPHANS.format(table=table)):
             told.append(
-                f"{path} keeps the {what} of {orphans:,} jobs that do not exist; they take up space alone"
+                f"{path} keeps the {what} of {counted(orphans, 'deleted job')}, which only takes up space"
             )
     if (size := log_bytes(path)) > LARGE_LOG_BYTES:
         told.append(f"the log {path.name}-wal has {_megabytes(size)}: some process reads without ever ending")

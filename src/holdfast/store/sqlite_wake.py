@@ -3,6 +3,9 @@
 The sockets lie in a folder beside the file, `NAME-wake/`. Telling is one datagram of one byte to each
 of them, and nothing at all where nobody waits. It is a hint: whoever misses it finds out by itself a
 moment later, from the file.
+
+The folder is there while a process waits, and the last store to close removes it. A process that is killed
+leaves its socket behind until another store sends to it or closes.
 """
 
 import errno
@@ -92,8 +95,7 @@ class Wake:
         """Stop listening, once nobody waits any more."""
         self.interrupt()
         with self._waiting, self._lock:
-            if self._ear is not None:
-                self._tidy()
+            self._tidy()
             self.abandon()
 
     def abandon(self) -> None:
@@ -106,11 +108,25 @@ class Wake:
         self._ear = self._mouth = None
 
     def _tidy(self) -> None:
+        """Remove our socket and those of dead processes, and then the folder, unless others listen there."""
         try:
-            (self.folder / self._name).unlink()
+            for name in self._names():
+                if name == self._name or self._is_dead(name):
+                    (self.folder / name).unlink(missing_ok=True)
             self.folder.rmdir()
-        except OSError:  # somebody else listens there, or has tidied up
+        except OSError:  # there is none, or another process listens there
             pass
+
+    def _is_dead(self, name: str) -> bool:
+        """Whether no process is behind a socket. Connecting tells, and wakes none."""
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as probe:
+            try:
+                probe.connect(self._address(name))
+            except ConnectionRefusedError:
+                return True
+            except OSError:  # gone meanwhile, or not ours to ask
+                pass
+        return False
 
     def _opened(self) -> socket.socket | None:
         with self._lock:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import msgspec
 
+from ..core.counting import counted
 from ..core.errors import NotFound, Unavailable
 
 WRITE_S = 1.0
@@ -85,7 +86,8 @@ def summary(health: Health, *, now_ms: int) -> str:
     """How a healthy worker is, in a sentence."""
     what = "stops" if health.draining else "is full" if health.full else "claims"
     ago = max((now_ms - health.claimed_at) / 1000, 0.0)
-    return f"it {what}; the store last answered a claim {ago:.1f} s ago, and {health.running} jobs run"
+    jobs = counted(health.running, "job")
+    return f"it {what} and has {jobs} running; the store last answered a claim {ago:.1f} s ago"
 
 
 def _is_there(pid: int) -> bool:
