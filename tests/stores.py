@@ -76,15 +76,15 @@ def _redis(fixture: str) -> Callable[[pytest.FixtureRequest, Clock], Open]:
 # Of each kind, what opens an empty store of the test's own: the same one each time, as another process would.
 STORES: dict[str, Callable[[pytest.FixtureRequest, Clock], Open]] = {
     "memory": _memory,
-    "apsw": _sqlite("apsw"),
     "stdlib": _sqlite("stdlib"),
+    "apsw": _sqlite("apsw"),
     "postgres": _postgres,
     "redis": _redis("redis_server"),
     "sharded": _sharded,
     "mixed": _mixed,
 }
 # One of each kind, for what stands on queues, which the suite of queues has tried on every store.
-ONE_OF_EACH = [kind for kind in STORES if kind not in ("stdlib", "mixed")]
+ONE_OF_EACH = [kind for kind in STORES if kind not in ("apsw", "mixed")]
 # What takes long to start: for the suite of stores, and for parts of others by name.
 EVERY = STORES | {"cluster": _redis("redis_cluster")}
 

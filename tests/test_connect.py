@@ -19,7 +19,9 @@ def test_connecting_opens_nothing(connect, tmp_path):
     assert (queue.tenant, queue.lease) == ("acme", 30)
 
 
-@pytest.mark.parametrize("address", ["{}", "sqlite:///{}", "sqlite:///{}?driver=stdlib"])
+@pytest.mark.parametrize(
+    "address", ["{}", "sqlite:///{}", "sqlite:///{}?driver=stdlib", "sqlite:///{}?driver=apsw"]
+)
 def test_a_file_may_be_named_in_several_ways(tmp_path, address):
     """All of them lead to the same jobs."""
     path = tmp_path / "jobs.db"

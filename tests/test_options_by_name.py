@@ -1,6 +1,7 @@
 """A job by the name of its task is the same job as a call of the task."""
 
-import apsw
+import sqlite3
+
 import pytest
 
 import holdfast
@@ -48,7 +49,7 @@ def test_a_child_by_name_has_the_options_of_its_task(queue):
 def test_an_answer_that_was_rolled_back_can_be_given_again(queue, tmp_path):
     added = queue.add("work")
     job = queue.next(["work"])
-    connection = apsw.Connection(str(tmp_path / "jobs.db"))
+    connection = sqlite3.connect(tmp_path / "jobs.db", isolation_level=None)
     connection.execute("BEGIN IMMEDIATE")
     job.done("first", connection=connection)
     connection.execute("ROLLBACK")

@@ -45,7 +45,7 @@ def test_the_latency_to_another_process_and_an_idle_worker_are_measured(shell):
     assert (idle["unit"], idle["raw"], idle["ratio"]) == ("% of a core, no write", None, None)
 
 
-@pytest.mark.parametrize("measure", ["add_many", "claim", "add64", "slow", "backlog", "domains", "latency"])
+@pytest.mark.parametrize("measure", ["add_many", "claim", "add64", "backlog", "domains", "latency"])
 def test_each_measure_has_a_line_in_the_table(shell, measure):
     said = shell.ok("bench", measure, *SMALL)
 
@@ -54,12 +54,22 @@ def test_each_measure_has_a_line_in_the_table(shell, measure):
     assert len(said.lines) == 7
 
 
+def test_a_slow_disk_is_measured_with_apsw(shell):
+    """Only that library lets a program stand between SQLite and its disk."""
+    (figure,) = figures(
+        shell.ok("--json", "--store", "sqlite:///jobs.db?driver=apsw", "bench", "slow", *SMALL)
+    )
+
+    assert figure["ours"] > 0
+    assert figures(shell.ok("--json", "bench", "slow", *SMALL)) == []
+
+
 def test_the_store_says_where_and_is_not_touched(shell):
     """Fresh ones are made beside it, and removed."""
     shell.add("resize")
     before = shell.everything()
 
-    shell.ok("--store", f"sqlite:///{shell.file}?driver=stdlib", "bench", "add", *SMALL)
+    shell.ok("--store", f"sqlite:///{shell.file}?driver=apsw", "bench", "add", *SMALL)
 
     assert shell.everything() == before
     assert [path.name for path in shell.folder.glob("holdfast-bench-*")] == []

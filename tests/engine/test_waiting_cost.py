@@ -1,10 +1,10 @@
 """Whoever waits for a job takes the write lock only where there is something to get."""
 
+import sqlite3
 import threading
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
-import apsw
 import pytest
 
 from holdfast.engine import upkeep
@@ -133,7 +133,7 @@ def test_what_comes_due_by_itself_is_found_in_time(path, adder, how, monkeypatch
     elif how == "schedule":
         adder.schedule("often", "rare", every="1s")
     else:
-        connection = apsw.Connection(path)
+        connection = sqlite3.connect(path, isolation_level=None)
         connection.execute("BEGIN IMMEDIATE")
         adder.add("rare", connection=connection)
         connection.execute("COMMIT")

@@ -1,6 +1,7 @@
 """Progress: one number in the store, strictly forward."""
 
-import apsw
+import sqlite3
+
 import pytest
 
 from holdfast.core.errors import Backwards, BadInput, NotFound
@@ -115,12 +116,12 @@ def test_nothing_is_written_when_nothing_moved(queue):
 # In the worker's own transaction: the stores that have connections.
 
 
-@pytest.fixture(params=["apsw"])
-def shared(request, tmp_path):
+@pytest.fixture
+def shared(tmp_path):
     """A queue, and a connection of the application's to the same file."""
     queue = Queue(lambda: SqliteStore(tmp_path / "jobs.db"), url="jobs.db")
     queue.counts()
-    connection = apsw.Connection(str(tmp_path / "jobs.db"))
+    connection = sqlite3.connect(tmp_path / "jobs.db", isolation_level=None, check_same_thread=False)
     connection.execute("PRAGMA busy_timeout = 10000")
     connection.execute("CREATE TABLE output (item INTEGER)")
     yield queue, connection

@@ -16,11 +16,11 @@ from tests.moving.filled import Two
 from tests.stores import STORES, opener
 
 T = TypeVar("T")
-ALONE = [kind for kind in STORES if kind not in ("stdlib", "sharded", "mixed")]
+ALONE = [kind for kind in STORES if kind not in ("apsw", "sharded", "mixed")]
 # To shards, from shards, and from so many to others; by name, or how many files.
 SPREAD = [
-    ("apsw", "4"),
-    ("4", "apsw"),
+    ("stdlib", "4"),
+    ("4", "stdlib"),
     ("4", "2"),
     ("2", "mixed"),
     ("postgres", "8"),
@@ -58,7 +58,7 @@ def shards(folder: Path, count: int, clock: MovedClock) -> Callable[[], Store]:
 def files(request: pytest.FixtureRequest) -> Two:
     """Two files, for what is the same on all stores."""
     clock = MovedClock(START_MS)
-    return Two(opener(request, clock, "apsw"), opener(request, clock, "stdlib"), clock)
+    return Two(opener(request, clock, "stdlib"), opener(request, clock, "apsw"), clock)
 
 
 @pytest.fixture(params=["alone", "4-2"])
@@ -66,7 +66,7 @@ def some(request: pytest.FixtureRequest, tmp_path: Path) -> Two:
     """Two files, or four and two, for what is the same on all stores but for how many there are."""
     clock = MovedClock(START_MS)
     if request.param == "alone":
-        return Two(opener(request, clock, "apsw"), opener(request, clock, "stdlib"), clock)
+        return Two(opener(request, clock, "stdlib"), opener(request, clock, "apsw"), clock)
     return Two(shards(tmp_path / "of4", 4, clock), shards(tmp_path / "of2", 2, clock), clock)
 
 

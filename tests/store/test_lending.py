@@ -28,7 +28,7 @@ def path(tmp_path):
 @pytest.fixture
 def queue(path):
     """A queue on it, by the library that the others use."""
-    with holdfast.connect(str(path), driver="stdlib") as queue:
+    with holdfast.connect(str(path)) as queue:
         queue.counts()
         yield queue
 
@@ -104,10 +104,10 @@ def test_outside_a_transaction_the_way_to_begin_one_is_told(queue, path):
 
 def test_a_store_of_the_other_library_says_which_to_open_it_with(path):
     """SQLAlchemy's connection is `sqlite3`'s, and a store of apsw must not share its file with that."""
-    with holdfast.connect(str(path)) as queue:
+    with holdfast.connect(str(path), driver="apsw") as queue:
         queue.counts()
         with (
             by_session(path) as (session, _),
-            pytest.raises(holdfast.BadInput, match=r"Session.*\?driver=stdlib"),
+            pytest.raises(holdfast.BadInput, match=r"Session.*without driver="),
         ):
             queue.add("work", connection=session)

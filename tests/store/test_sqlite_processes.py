@@ -47,7 +47,7 @@ sys.stdin.readline()
 """
 
 
-@pytest.mark.parametrize("drivers", [["apsw"] * 6, ["apsw", "stdlib"] * 3])
+@pytest.mark.parametrize("drivers", [["stdlib"] * 6, ["apsw", "stdlib"] * 3])
 def test_many_processes_create_one_store_and_lose_nothing(tmp_path, drivers):
     """They start at once, on no file at all; whoever commits later has the later time."""
     path = tmp_path / "jobs.db"

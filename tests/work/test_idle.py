@@ -1,11 +1,11 @@
 """An idle worker costs next to nothing: no write to its store, and less than a hundredth of a core."""
 
 import os
+import sqlite3
 import time
 from contextlib import closing
 from pathlib import Path
 
-import apsw
 import pytest
 
 from holdfast.engine.workers import alive
@@ -35,7 +35,7 @@ def test_an_idle_worker_writes_nothing_and_hardly_runs(bench, seconds):
     bench.wait_for(lambda: [one.done for one in read(alive)] == [1])
     bench.queue.close()
     log = Path(f"{bench.store}-wal")
-    with closing(apsw.Connection(bench.store, flags=apsw.SQLITE_OPEN_READONLY)) as watcher:
+    with closing(sqlite3.connect(f"file:{bench.store}?mode=ro", uri=True)) as watcher:
         version = watcher.execute("PRAGMA data_version").fetchone()
         stamps = (log.stat().st_mtime_ns, log.stat().st_size, Path(bench.store).stat().st_mtime_ns)
         before_s = sum(map(cpu_s, family(worker.pid)))

@@ -46,8 +46,14 @@ def serve(
     """
     from ..core.checks import check_name
     from ..core.durations import duration_ms
-    from ..serve.app import App, Options, read_address
+    from ..core.errors import StoreError
 
+    try:
+        from ..serve.app import App, Options, read_address
+    except ImportError as error:
+        if (error.name or "").partition(".")[0] != "apsw":
+            raise
+        raise StoreError("holdfast serve needs apsw: pip install 'holdfast[server]'") from None
     check_name("bedrock-tenant", bedrock_tenant, empty=True)
     lease_ms = duration_ms(bedrock_timeout, name="bedrock-timeout") if bedrock_timeout else None
     options = Options(

@@ -52,11 +52,12 @@ def connect(
     long as the queue. Nothing is opened before the first verb.
 
     `retention` is how long ended jobs are kept (a day), `lease` how long claims last unless they say
-    otherwise (a minute), `driver` which SQLite library is used: apsw, or stdlib to share connections of
-    the standard library's sqlite3. The file may be your application's own database, which the store's
-    tables join; `join=False` refuses one that holds no store yet. A store that is not there is created by the
-    first verb; with `create=False` that raises `StoreMissing`. When the jobs have moved to another store
-    (`holdfast move`) the queue goes along, if no other password is needed; `follow=False` raises `Moved`.
+    otherwise (a minute), `driver` which SQLite library is used: the standard library's sqlite3, or apsw for
+    programs that use apsw themselves (docs/sqlite.md). The file may be your application's own database, which
+    the store's tables join; `join=False` refuses one that holds no store yet. A store that is not there is
+    created by the first verb; with `create=False` that raises `StoreMissing`. When the jobs have moved to
+    another store (`holdfast move`) the queue goes along, if no other password is needed; `follow=False`
+    raises `Moved`.
     """
     make_store = store_maker(url, driver, clock, join=join, follow=follow, create=create)
     return Queue(make_store, url=url, tenant=tenant, retention=retention, lease=lease)
@@ -130,8 +131,7 @@ def _maker(
         path, asked = _path(url)
         if driver or asked.get("driver"):
             options["driver"] = driver or asked["driver"]
-            if options["driver"] not in ("apsw", "stdlib"):
-                raise BadInput("driver", options["driver"], needed="apsw or stdlib")
+            _check_driver(options["driver"])
         if "shards" in asked:
             count = _count(asked["shards"])
             options |= {"join": join}
@@ -308,6 +308,13 @@ def _redis(url: str, options: dict[str, Any]) -> Callable[[], Store]:
         return [shard(at, create) for at in range(address.shards)]
 
     return _sharded(listed, create=options.get("create", True))
+
+
+def _check_driver(name: str) -> None:
+    """Whatever is wrong with it, such as a library that is not installed, is told now."""
+    from ..store.sqlite_libraries import driver_named
+
+    driver_named(name)
 
 
 def _sqlite(path: str, options: dict[str, Any]) -> Callable[[], Store]:

@@ -7,14 +7,10 @@
 Nothing is opened before the first of these. The file has company while it is in use: `-wal` and `-shm`
 are SQLite's own, `-lock` is the queue of writers, `-wake/` the sockets of those that wait, `-workers/` who
 is there.
-
-A connection must not live through a fork: the child would believe to hold locks that are its parent's.
-So all are closed before a fork and opened again, on either side, when they are next needed.
 """
 
 import os
 import threading
-import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -30,9 +26,12 @@ from ..core.errors import (
 )
 from .clock import Clock, monotonic_s, system_clock
 from .contract import ReadTxn, Txn
-from .lending import driver_of, kind_of
-from .sqlite_driver import Link, driver_named
+from .sqlite_borrow import begin_borrowed, find_link
+from .sqlite_driver import Link
 from .sqlite_faults import faults
+from .sqlite_fork import close_before_forks, leave_behind
+from .sqlite_guard import LockGuard, LocksLost, inode_of
+from .sqlite_libraries import DEFAULT, driver_named
 from .sqlite_lock import WriteQueue, begin
 from .sqlite_marks import Marks
 from .sqlite_open import open_reader, open_writer
@@ -63,7 +62,7 @@ class SqliteStore:
         self,
         path: str | Path,
         *,
-        driver: str = "apsw",
+        driver: str = DEFAULT,
         clock: Clock = system_clock,
         patience_s: float = PATIENCE_S,
         join: bool = True,
@@ -78,7 +77,7 @@ class SqliteStore:
         self._lock = threading.RLock()  # the writer
         self._pool = threading.Condition()  # the readers
         self._fresh()
-        _stores.add(self)
+        close_before_forks(self)
 
     def _fresh(self) -> None:
         """Nothing is open."""
@@ -92,7 +91,11 @@ class SqliteStore:
         self._queue = WriteQueue(self.path, self._patience_s)
         self._wake = Wake(self.path)
         self._presence = Presence(self.path)
-        self._checkpointer = Checkpointer(self._driver, self.path)
+        self._guard = LockGuard(self.path, self._driver.module)
+        self._checkpointer = self._new_checkpointer()
+
+    def _new_checkpointer(self) -> Checkpointer:
+        return Checkpointer(self._driver, self.path, self._guard.check)
 
     def run(self, fn: Callable[[Txn], T]) -> T:
         """Call `fn` as one transaction, which is on the disk when this returns."""
@@ -111,15 +114,19 @@ class SqliteStore:
             raise WouldBlock("a batch must not run another batch: it would wait for itself")
         try:
             self._queue.take()
+            self._guard.fence()
             begin(self._driver, link, self.path, self._patience_s)
             # Only now, so that in whichever process, who commits later has the later time.
             txn = SqliteTxn(link, self._clock(), self._presence, self._marks)
             result = fn(txn)
+            self._guard.check()
             link.change("COMMIT")
+            self._guard.check(committed=True)
         except BaseException:
             self._roll_back(link)
             raise
         finally:
+            self._guard.unfence()
             self._queue.give()
         self._checkpointer.written(txn.changed)
         return result
@@ -142,14 +149,16 @@ class SqliteStore:
             self._leave_behind()
         if self._writer is None:
             self._marks.clear()
+            self._guard.before_open()
             self._writer = open_writer(
                 self._driver, self.path, self._queue, join=self._join, create=self._create
             )
-            self._inode = _inode(self.path)
+            self._inode = inode_of(self.path)
+            self._guard.watch()
             self._checkpointer.opened()
             # From here on whatever somebody else commits is news to `wait`.
             self._seen_version = self._writer.value("PRAGMA data_version")
-        elif _inode(self.path) != self._inode:
+        elif inode_of(self.path) != self._inode:
             self._disconnect()
             raise StoreError(
                 f"{self.path} was removed or replaced while in use; what it held is gone with it"
@@ -162,7 +171,7 @@ class SqliteStore:
 
     def _look(self, fn: Callable[[Link], T]) -> T:
         with faults(self._driver, self.path):
-            link = self._take_reader()
+            link, pool = self._take_reader()
             sound = False
             try:
                 link.change("BEGIN")
@@ -170,29 +179,32 @@ class SqliteStore:
                 sound = True
                 return result
             finally:
-                self._give_reader(link, sound=sound)
+                self._give_reader(link, pool, sound=sound)
 
-    def _take_reader(self) -> Link:
+    def _take_reader(self) -> tuple[Link, list[Link]]:
         if self._writer is None or self._closed or self._pid != os.getpid():
             with self._lock:
                 self._open()
+        self._guard.admit()
         with self._pool:
             self._reading += 1
-            if self._readers:
-                return self._readers.pop()
+            pool = self._readers
+            if pool:
+                return pool.pop(), pool
         try:
-            return open_reader(self._driver, self.path)
+            return open_reader(self._driver, self.path), pool
         except BaseException:
             self._done_reading()
             raise
 
-    def _give_reader(self, link: Link, *, sound: bool) -> None:
+    def _give_reader(self, link: Link, pool: list[Link], *, sound: bool) -> None:
         try:
             if sound:
                 link.change("ROLLBACK")
                 with self._pool:
-                    if len(self._readers) < READERS_KEPT and not self._closed:
-                        self._readers.append(link)
+                    # Another pool: all connections were closed meanwhile, and this one is of before.
+                    if pool is self._readers and len(pool) < READERS_KEPT and not self._closed:
+                        pool.append(link)
                         return
             link.close()
         finally:
@@ -212,35 +224,25 @@ class SqliteStore:
         with faults(self._driver, self.path, borrowed=True):
             link = self._borrowed(connection)
             link.change("SAVEPOINT holdfast")
+            txn = SqliteTxn(link, self._clock(), self._presence)
             try:
-                result = fn(SqliteTxn(link, self._clock(), self._presence))
+                result = fn(txn)
             except BaseException:
                 if link.in_transaction:
                     link.change("ROLLBACK TO holdfast")
                     link.change("RELEASE holdfast")
                 raise
             link.change("RELEASE holdfast")
+            self._checkpointer.written(txn.changed)
             return result
 
     def _borrowed(self, connection: Any) -> Link:
-        found = driver_of(connection)
-        if found is None:
-            # Django's, which has not been used yet.
-            raise BadInput("connection", "not in a transaction", needed="in one: with transaction.atomic()")
-        link = self._driver.lent(found)
-        if link is None:
-            raise BadInput("connection", kind_of(connection), needed=self._driver.wanted)
-        name = link.value("SELECT CAST(file AS BLOB) FROM pragma_database_list WHERE name = 'main'")
-        if not name or _inode(Path(os.fsdecode(name))) != _inode(self.path) or not self.path.exists():
-            raise BadInput(
-                "connection", os.fsdecode(name or b"") or "in memory", needed=f"one to {self.path}"
-            )
+        link = find_link(self._driver, connection, self.path)
         if self._writer is None:
             with self._lock:
                 self._open()
-        self._driver.begin_as_library(found)
-        if not link.in_transaction:
-            raise BadInput("connection", "not in a transaction", needed="in one: BEGIN IMMEDIATE first")
+        self._guard.check()
+        begin_borrowed(self._driver, connection, link)
         return link
 
     def now_ms(self) -> int:
@@ -320,39 +322,53 @@ class SqliteStore:
         self._checkpointer.stop()
         with self._pool:
             links, self._readers = self._readers, []
-        if self._writer is not None:
-            links.append(self._writer)
+        writer, self._writer = self._writer, None
         try:
             with faults(self._driver, self.path):
-                for link in links:
-                    if link is self._writer:
-                        copy_all(link)
+                for link in links if writer is None else self._ready_to_close([*links, writer]):
                     link.close()
         except HoldfastError:
             pass
+        self._queue.give()
         self._queue.close()
-        self._writer = None
-        self._checkpointer = Checkpointer(self._driver, self.path)
+        self._checkpointer = self._new_checkpointer()
+
+    def _ready_to_close(self, links: list[Link]) -> list[Link]:
+        """Those of all connections, the writer last, that may be closed; the log is emptied if it is ours."""
+        try:
+            self._guard.check()
+        except LocksLost:
+            if self._guard.keep_pinned():
+                return links
+            leave_behind(links)
+            return []
+        if self._queue.try_take():
+            copy_all(links[-1])
+        self._guard.release()
+        return links
 
     def _leave_behind(self) -> None:
         """We are a forked child: what is still open belongs to the parent.
 
         Connections are not even closed: SQLite would think that it gives up locks, and tidy up.
         """
-        _left_behind.append((self._writer, self._readers))
+        leave_behind(self._writer, self._readers)
         self._presence.abandon()
         self._wake.abandon()
         self._queue.close()
+        self._guard.forget()
         self._fresh()
 
-    def _before_fork(self) -> None:
+    def before_fork(self) -> None:
+        """Close all connections; nobody opens one until `after_fork`."""
         self._lock.acquire()
         self._pool.acquire()
         self._pool.wait_for(lambda: not self._reading, FORK_PATIENCE_S)
         if self._writer is not None and not self._writer.in_transaction and not self._reading:
             self._disconnect()
 
-    def _after_fork(self) -> None:
+    def after_fork(self) -> None:
+        """Go on, in the parent or in the child."""
         if self._pid != os.getpid():
             self._leave_behind()
         self._pool.release()
@@ -368,30 +384,3 @@ def _real(path: str | Path) -> Path:
         return Path(os.path.realpath(path))
     except ValueError:
         raise BadInput("path", str(path), needed="a name that is text, without a NUL") from None
-
-
-def _inode(path: Path) -> tuple[int, int]:
-    try:
-        found = path.stat()
-    except OSError:
-        return (0, 0)
-    return found.st_dev, found.st_ino
-
-
-_stores: "weakref.WeakSet[SqliteStore]" = weakref.WeakSet()
-_left_behind: list[object] = []
-_frozen: list[SqliteStore] = []
-
-
-def _before_fork() -> None:
-    _frozen[:] = sorted(_stores, key=id)
-    for store in _frozen:
-        store._before_fork()
-
-
-def _after_fork() -> None:
-    while _frozen:
-        _frozen.pop()._after_fork()
-
-
-os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)

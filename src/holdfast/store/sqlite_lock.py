@@ -39,13 +39,9 @@ class WriteQueue:
 
     def take(self) -> None:
         """Wait for our turn, but not for ever: `Unavailable`."""
+        if self.try_take():
+            return
         with system_faults(self.path):
-            if self._fd < 0:
-                self._fd = os.open(self.path, _OPEN_FLAGS, 0o666)
-            for _ in range(QUICK_LOOKS):
-                if _tried(self._fd):
-                    return
-                sleep(QUICK_S)
             fd = _Waiter(self.path).wait(self.patience_s)
         if fd < 0:
             raise Unavailable(
@@ -54,6 +50,17 @@ class WriteQueue:
             )
         self.close()
         self._fd = fd
+
+    def try_take(self) -> bool:
+        """Take our turn if nobody has it, or not for long."""
+        with system_faults(self.path):
+            if self._fd < 0:
+                self._fd = os.open(self.path, _OPEN_FLAGS, 0o666)
+            for _ in range(QUICK_LOOKS):
+                if _tried(self._fd):
+                    return True
+                sleep(QUICK_S)
+        return False
 
     def give(self) -> None:
         """Let the next one write."""

@@ -1,41 +1,40 @@
 """Checkpoints: moving what was committed from the write-ahead log into the file, beside the commits.
 
-A commit only appends to the log. When enough has been appended a thread copies it into the file, which
-stops nobody, after which the next writer begins the log anew. Where writers never pause it would always
-find something left, so when the log has grown large the thread asks for its own turn to write, copies the
-little that is left, and lets them go on: the log cannot grow without bound.
+A commit only appends to the log. When enough has been appended a thread waits for its turn to write, copies
+the log into the file, and the next writer begins the log anew. Nobody writes meanwhile: stores wait in the
+same queue, and a caller's own transaction for SQLite's write lock. So the WAL-reset bug of SQLite 3.7 to
+3.51.2, which needs a checkpoint and a commit at the same instant, cannot be met.
 """
 
 import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from ..core.errors import HoldfastError
+from ..core.errors import HoldfastError, Unavailable, WouldBlock
 from .sqlite_driver import Driver, Link
 from .sqlite_faults import faults
-from .sqlite_lock import WriteQueue
+from .sqlite_lock import WriteQueue, begin
 from .sqlite_open import open_reader
 
 PAGE_BYTES = 4096
-# When to copy, and when to insist: 16 MB and 32 MB. Each time two files are synced, beside the commits,
-# which on many disks slows them down; so not too often.
+# When to copy: at 16 MB. Each time two files are synced, and writers wait for it; so not too often.
 COPY_PAGES = 4_000
-INSIST_PAGES = 8_000
 # A commit touches a page of each table and index, and more as it is larger.
 PAGES_OF_A_COMMIT = 8
 ROWS_OF_A_PAGE = 8
 # The file gives space back when more than this, and more than half of it, is empty: 40 MB; so much at once.
 EMPTY_PAGES = 10_000
 PAGES_GIVEN_BACK = 1_000
-# A reader that stands in the way will go; then it is tried again, with the next commits.
+# Whoever writes for so long will end; then it is tried again, with the next commits.
 PATIENCE_S = 5.0
 
 
 class Checkpointer:
     """Counts what is written, and has a thread copy it when it is due."""
 
-    def __init__(self, driver: Driver, path: Path) -> None:
-        self._driver, self._path = driver, path
+    def __init__(self, driver: Driver, path: Path, check: Callable[[], None]) -> None:
+        # `check` raises if the log is no longer the file's own.
+        self._driver, self._path, self._check = driver, path, check
         self._pages = 0
         self._due = threading.Event()
         self._stopped = False
@@ -72,18 +71,36 @@ class Checkpointer:
             self._thread = None
 
     def _work(self) -> None:
-        link, queue = open_reader(self._driver, self._path), WriteQueue(self._path, PATIENCE_S)
+        # A connection in a write transaction cannot copy: one holds writers off, and the other copies.
+        holder, link = (open_reader(self._driver, self._path) for _ in range(2))
+        queue = WriteQueue(self._path, PATIENCE_S)
         try:
-            link.rows("PRAGMA query_only = 0")
+            for one in (holder, link):
+                one.rows("PRAGMA query_only = 0")
             while self._due.wait() and not self._stopped:
                 self._due.clear()
-                if _copy(link) >= INSIST_PAGES and not self._stopped:
-                    _in_turn(queue, lambda: _copy(link))
-                if _mostly_empty(link) and not self._stopped:
-                    _in_turn(queue, lambda: link.give_back(PAGES_GIVEN_BACK))
+                try:
+                    self._copy_in_turn(queue, holder, link)
+                except (Unavailable, WouldBlock):
+                    continue
         finally:
             queue.close()
+            holder.close()
             link.close()
+
+    def _copy_in_turn(self, queue: WriteQueue, holder: Link, link: Link) -> None:
+        try:
+            queue.take()
+            begin(self._driver, holder, self._path, PATIENCE_S)
+            self._check()
+            link.rows("PRAGMA wal_checkpoint(PASSIVE)")
+            holder.change("ROLLBACK")
+            if _is_mostly_empty(link):
+                link.give_back(PAGES_GIVEN_BACK)
+        finally:
+            if holder.in_transaction:
+                holder.change("ROLLBACK")
+            queue.give()
 
 
 def log_bytes(path: Path) -> int:
@@ -99,20 +116,6 @@ def copy_all(link: Link) -> None:
     link.rows("PRAGMA wal_checkpoint(TRUNCATE)")
 
 
-def _copy(link: Link) -> int:
-    """Copy what nobody is reading around; how many pages the log has."""
-    _, logged, _ = link.rows("PRAGMA wal_checkpoint(PASSIVE)")[0]
-    return int(logged)
-
-
-def _mostly_empty(link: Link) -> bool:
+def _is_mostly_empty(link: Link) -> bool:
     empty = int(link.value("PRAGMA freelist_count"))
     return empty > EMPTY_PAGES and empty * 2 > link.value("PRAGMA page_count")
-
-
-def _in_turn(queue: WriteQueue, do: Callable[[], object]) -> None:
-    try:
-        queue.take()
-        do()
-    finally:
-        queue.give()

@@ -1,0 +1,339 @@
+"""Two SQLite libraries in one process: nothing that was acknowledged is lost, and misuse is told.
+
+What another library does is done in processes of their own, as it spoils the file for the process.
+"""
+
+import json
+import sqlite3
+import subprocess
+import sys
+from collections import Counter
+from contextlib import closing
+
+import pytest
+
+import holdfast
+from holdfast.core.errors import StoreError
+from holdfast.store.clock import monotonic_s
+from holdfast.store.sqlite import SqliteStore
+from holdfast.testing.stores.making import a_job, add
+from tests.store.helpers import all_ids, python, run_python
+
+DRIVERS = ["stdlib", "apsw"]
+
+# Adds and closes, again and again, until its input ends; prints how many were acknowledged.
+NEIGHBOUR = """
+import sys, threading
+import holdfast
+path, driver, task = sys.argv[1:]
+ended = threading.Event()
+threading.Thread(target=lambda: (sys.stdin.read(), ended.set())).start()
+count = 0
+while not ended.is_set():
+    with holdfast.connect(path, driver=driver) as queue:
+        for _ in range(3):
+            queue.add(task)
+            count += 1
+print(count)
+"""
+
+# The loop of somebody who looks into the file with `sqlite3` between two adds.
+LOOKER = """
+import sqlite3, sys
+import holdfast
+path, driver, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
+queue = holdfast.connect(path, driver=driver)
+acknowledged, told = 0, ""
+for _ in range(count):
+    connection = sqlite3.connect(path)
+    connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()
+    connection.close()
+    try:
+        queue.add("looked")
+        acknowledged += 1
+    except holdfast.StoreError as error:
+        told = str(error)
+print(acknowledged, told)
+"""
+
+
+def tasks(path):
+    """The task of each job, seen by a process of its own; the file must be sound."""
+    program = """
+import json, sqlite3, sys
+connection = sqlite3.connect(sys.argv[1])
+assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+print(json.dumps(connection.execute("SELECT id, task FROM holdfast_jobs").fetchall()))
+"""
+    return dict(json.loads(run_python(program, path)))
+
+
+@pytest.mark.parametrize("driver", DRIVERS)
+def test_adds_stay_when_the_process_looks_into_the_file_with_sqlite3(tmp_path, driver):
+    """With Python's own library all of them are made; apsw refuses, and none is lost either way."""
+    path = tmp_path / "jobs.db"
+    holdfast.connect(str(path)).close()
+    with python(NEIGHBOUR, path, driver, "beside") as neighbour:
+        said = run_python(LOOKER, path, driver, 100)
+        beside = int(neighbour.communicate()[0])
+
+    acknowledged, _, told = said.partition(" ")
+    assert Counter(tasks(path).values()) == Counter(looked=int(acknowledged), beside=beside)
+    if driver == "stdlib":
+        assert acknowledged == "100"
+    else:
+        assert "one SQLite library" in told
+
+
+# Opens the store, uses the file with the other library as its argument says, and goes on.
+MISUSE = """
+import sqlite3, sys
+import apsw
+from holdfast.store.sqlite import SqliteStore
+from holdfast.testing.stores.making import a_job, add
+from holdfast.core.errors import StoreError
+path, driver, how = sys.argv[1:]
+def opened():
+    if driver == "apsw":
+        return sqlite3.connect(path, isolation_level=None)
+    return apsw.Connection(path)
+store = SqliteStore(path, driver=driver)
+if how != "before":
+    add(store, a_job(1))
+other = opened()
+other.execute("SELECT count(*) FROM sqlite_schema").fetchall()
+if how == "closed":
+    other.close()
+for number in (2, 3):
+    try:
+        add(store, a_job(number))
+        print("acknowledged")
+    except StoreError as error:
+        print(error)
+try:
+    print(len(store.read(lambda txn: txn.load([1]))))
+except StoreError as error:
+    print(error)
+store.close()
+try:
+    add(SqliteStore(path, driver=driver), a_job(4))
+except StoreError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize("driver", DRIVERS)
+@pytest.mark.parametrize(
+    ("how", "what"), [("open", "has the file open"), ("closed", "has dropped the locks")]
+)
+@pytest.mark.parametrize("neighbour", [False, True], ids=["alone", "beside another process"])
+def test_a_second_library_is_told_before_anything_is_acknowledged(tmp_path, driver, how, what, neighbour):
+    """Whether it still has the file open or has closed it; and until the process ends, for reads as well."""
+    path = tmp_path / "jobs.db"
+    with closing(SqliteStore(tmp_path / ("jobs.db" if neighbour else "other.db"))) as beside:
+        add(beside, a_job(9))
+
+        said = run_python(MISUSE, path, driver, how).splitlines()
+
+    assert len(said) == 4
+    assert what in said[0] or (what == "has the file open" and "has dropped the locks" in said[0])
+    assert all(line.startswith(str(path)) and "docs/sqlite.md" in line for line in said)
+    with closing(SqliteStore(path)) as store:
+        assert all_ids(store) == ([1, 9] if neighbour else [1])
+        assert store.check() == []
+
+
+@pytest.mark.parametrize("driver", DRIVERS)
+def test_a_file_that_another_library_has_open_is_not_opened(tmp_path, driver):
+    """Nothing is done to it, so the other library can go on."""
+    path = tmp_path / "jobs.db"
+    with closing(SqliteStore(path)) as store:
+        add(store, a_job(1))
+
+    said = run_python(MISUSE, path, driver, "before").splitlines()
+
+    assert all("second SQLite library of this process has the file open" in line for line in said)
+    with closing(SqliteStore(path)) as store:
+        assert all_ids(store) == [1]
+
+
+@pytest.mark.parametrize("driver", DRIVERS)
+def test_reading_the_file_by_other_means_does_no_harm(tmp_path, driver):
+    """A copy of the file, made by this process, closes it: the locks that SQLite loses by that are pinned."""
+    path = tmp_path / "jobs.db"
+    with closing(SqliteStore(path, driver=driver)) as store:
+        add(store, a_job(1))
+        path.read_bytes()
+        run_python(NEIGHBOUR_ONCE, path)
+        add(store, a_job(3))
+
+        assert all_ids(store) == [1, 2, 3]
+    with closing(SqliteStore(path, driver=driver)) as store:
+        assert all_ids(store) == [1, 2, 3]
+    assert not path.with_name("jobs.db-wal").exists()
+
+
+NEIGHBOUR_ONCE = """
+import sys
+from holdfast.store.sqlite import SqliteStore
+from holdfast.testing.stores.making import a_job, add
+store = SqliteStore(sys.argv[1])
+add(store, a_job(2))
+store.close()
+"""
+
+
+@pytest.mark.parametrize("driver", DRIVERS)
+def test_a_log_that_was_removed_is_told(tmp_path, driver):
+    """By whomever: what would be written to it is not kept."""
+    path = tmp_path / "jobs.db"
+    with closing(SqliteStore(path, driver=driver)) as store:
+        add(store, a_job(1))
+        path.with_name("jobs.db-wal").unlink()
+
+        with pytest.raises(StoreError, match=r"jobs\.db-wal was removed; nothing was written"):
+            add(store, a_job(2))
+
+
+def test_two_stores_of_one_process_share_a_file(tmp_path):
+    """One library: neither is disturbed when the other closes, and the last one tidies up."""
+    path = tmp_path / "jobs.db"
+    one, other = SqliteStore(path), SqliteStore(path)
+    add(one, a_job(1))
+    add(other, a_job(2))
+
+    one.close()
+    run_python(NEIGHBOUR_ONCE.replace("a_job(2)", "a_job(3)"), path)
+    add(other, a_job(4))
+
+    assert all_ids(other) == [1, 2, 3, 4]
+    other.close()
+    assert not path.with_name("jobs.db-wal").exists()
+
+
+# A store that adds while threads read, write and close with the other library; it ends when it is refused.
+CROWD = """
+import os, random, sqlite3, sys, threading, time
+import apsw
+import holdfast
+path, driver, seed = sys.argv[1], sys.argv[2], int(sys.argv[3])
+dice = random.Random(seed)
+queue = holdfast.connect(path, driver=driver)
+print(queue.add("crowd").id)
+refused = threading.Event()
+
+def opened():
+    if driver == "apsw":
+        return sqlite3.connect(path, isolation_level=None, timeout=5)
+    connection = apsw.Connection(path)
+    connection.set_busy_timeout(5000)
+    return connection
+
+def use(connection):
+    connection.execute("SELECT count(*) FROM holdfast_jobs").fetchall()
+    if dice.random() < 0.5:
+        connection.execute("BEGIN IMMEDIATE")
+        connection.execute("INSERT INTO mine VALUES (randomblob(2000))")
+        connection.execute("COMMIT")
+
+def intrude():
+    time.sleep(dice.random() / 20)
+    while not refused.is_set():
+        connection = opened()
+        try:
+            use(connection)
+        except (sqlite3.OperationalError, apsw.BusyError):
+            pass
+        connection.close()
+
+threads = [threading.Thread(target=intrude) for _ in range(2)]
+for thread in threads:
+    thread.start()
+try:
+    while True:
+        print(queue.add("crowd").id)
+except holdfast.StoreError as error:
+    print(error, file=sys.stderr)
+refused.set()
+for thread in threads:
+    thread.join()
+sys.stdout.flush()
+if seed % 2:
+    os._exit(0)
+"""
+
+
+@pytest.mark.parametrize("driver", DRIVERS)
+@pytest.mark.parametrize("seconds", [4, pytest.param(300, marks=pytest.mark.proof)])
+@pytest.mark.timeout(900)
+def test_both_libraries_reading_writing_and_closing_lose_nothing(tmp_path, driver, seconds):
+    """Process after process is refused the file, beside neighbours of either library that go on."""
+    path = tmp_path / "jobs.db"
+    with holdfast.connect(str(path)) as queue:
+        queue.add("first")
+    run_python("import sqlite3, sys; sqlite3.connect(sys.argv[1]).execute('CREATE TABLE mine (x)')", path)
+    until_s, seed, acknowledged = monotonic_s() + seconds, 0, list[int]()
+    with python(NEIGHBOUR, path, "apsw", "one") as one, python(NEIGHBOUR, path, "stdlib", "other") as other:
+        while monotonic_s() < until_s:
+            command = [sys.executable, "-c", CROWD, str(path), driver, str(seed)]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+            assert "one SQLite library" in done.stderr
+            assert done.returncode == 0, done.stderr
+            acknowledged += map(int, done.stdout.split())
+            seed += 1
+        beside = {"one": int(one.communicate()[0]), "other": int(other.communicate()[0])}
+
+    found = tasks(path)
+    assert len(acknowledged) >= seed
+    assert found.keys() >= set(acknowledged)
+    assert {task: n for task, n in Counter(found.values()).items() if task in beside} == beside
+
+
+# ── without apsw ─────────────────────────────────────────────────────────────────────────────────
+
+WITHOUT_APSW = """
+import sys
+sys.modules["apsw"] = None  # as if it were not installed: an import of it fails
+"""
+
+
+def test_a_queue_works_without_apsw(tmp_path):
+    """`pip install holdfast` brings all that a queue in a file needs, also for the command line."""
+    program = """
+import holdfast
+from holdfast.cli import main
+with holdfast.connect(sys.argv[1]) as queue:
+    queue.add("work")
+    with queue.next(["work"]) as job:
+        print(job.task)
+sys.argv[1:] = ["--store", sys.argv[1], "bench", "add", "--scale", "0.01", "--rounds", "1"]
+main()
+"""
+
+    assert run_python(WITHOUT_APSW + program, tmp_path / "jobs.db").startswith("work\n")
+
+
+@pytest.mark.parametrize(
+    ("program", "needed"),
+    [
+        ("holdfast.connect('jobs.db', driver='apsw')", "pip install 'holdfast[apsw]'"),
+        ("holdfast.connect('sqlite:///jobs.db?driver=apsw')", "pip install 'holdfast[apsw]'"),
+        ("sys.argv = ['holdfast', 'serve']; holdfast.cli.main()", "pip install 'holdfast[server]'"),
+    ],
+)
+def test_what_needs_apsw_names_the_extra(program, needed):
+    """At once."""
+    code = f"{WITHOUT_APSW}\nimport holdfast, holdfast.cli\n{program}"
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+
+    assert done.returncode != 0
+    assert needed in done.stderr
+
+
+def test_a_sqlite_that_is_too_old_is_refused(tmp_path, monkeypatch):
+    """With the version that is needed, and where to get one."""
+    monkeypatch.setattr(sqlite3, "sqlite_version_info", (3, 37, 2))
+
+    with pytest.raises(StoreError, match=r"must be 3\.38\.0 or newer.*holdfast\[apsw\]"):
+        SqliteStore(tmp_path / "jobs.db").run(lambda txn: None)
