@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from .queue.answers import Failed, Retry, SoftTimeout
     from .queue.connect import connect, connect_async
     from .queue.context import AsyncContext, Context
+    from .queue.current import JobLogFilter, current_job_id
     from .queue.handle import Handle
     from .queue.queue import ClaimedJob, Queue
     from .queue.task import Task
@@ -56,6 +57,7 @@ __all__ = [
     "HoldfastError",
     "Job",
     "JobFailed",
+    "JobLogFilter",
     "LeaseLost",
     "Limit",
     "Moved",
@@ -80,6 +82,7 @@ __all__ = [
     "WouldBlock",
     "connect",
     "connect_async",
+    "current_job_id",
     "work",
     "work_async",
 ]
@@ -96,6 +99,7 @@ _PLACES = {
     "Failed": "queue.answers",
     "Handle": "queue.handle",
     "Job": "core.job",
+    "JobLogFilter": "queue.current",
     "Limit": "core.limits",
     "Outcome": "core.job",
     "Queue": "queue.queue",
@@ -106,6 +110,7 @@ _PLACES = {
     "Task": "queue.task",
     "connect": "queue.connect",
     "connect_async": "queue.connect",
+    "current_job_id": "queue.current",
     "work_async": "work.worker",
 }
 

@@ -213,7 +213,7 @@ def test_changed_files_are_reloaded_and_broken_ones_wait_to_be_mended(tmp_path):
 
     try:
         with holdfast.connect(str(tmp_path / "jobs.db")) as queue:
-            assert said("ready: 1 tasks")
+            assert said("ready: 1 task on ")
             assert queue.add("answer").result(wait=30) == "old"
 
             helper.write_text("this is no Python")

@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from ..core.errors import (
+    AppError,
     BadInput,
     HoldfastError,
     JobFailed,
@@ -78,6 +79,8 @@ def tell(error: Exception, *, as_json: bool) -> Exit:
         name, text = error.code, str(error)
         if isinstance(error, StoreMissing):
             text += MISSING_HINT
+        if isinstance(error, AppError) and error.trace and not as_json:
+            complain(error.trace.rstrip())
     elif isinstance(error, click.UsageError):
         name, text = "USAGE", " ".join(error.format_message().split())
         if error.ctx is not None:

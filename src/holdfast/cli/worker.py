@@ -3,10 +3,15 @@
 import asyncio
 import re
 import sys
-import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
+
+from .session import Session
+
+if TYPE_CHECKING:
+    from ..work.logs import LogOptions
 
 MOST_PROCESSES = 256
 # So often the threads of a supervisor take turns: who has heard from the store must not wait for who counts.
@@ -55,14 +60,53 @@ SWITCH_S = 0.000_5
 @click.option("--max-jobs", type=click.IntRange(1), help="A fresh executor after so many jobs.")
 @click.option("--health-file", metavar="PATH", help="Where to write down how it is, for doctor --worker.")
 @click.option("--reload", is_flag=True, help="For development: fresh executors when your files change.")
-def worker(names: tuple[str, ...], **said: Any) -> None:
-    """Run the jobs of queues: MODULE:QUEUE is where one is made, such as app:queue."""
+@click.option("-v", "--verbose", count=True, help="Log finished jobs too; -vv: also those that start.")
+@click.option("-q", "--quiet", is_flag=True, help="Log nothing but failures and trouble of the worker.")
+@click.option("--log-format", type=click.Choice(("text", "json")), help="How lines are written.  [text]")
+@click.option("--json", "as_json", is_flag=True, help="The same as --log-format json; errors as JSON, too.")
+@click.pass_context
+def worker(ctx: click.Context, /, names: tuple[str, ...], **said: Any) -> None:
+    """Run the jobs of queues: MODULE:QUEUE is where one is made, such as app:queue.
+
+    Jobs that fail or are tried again are logged to stderr with their tracebacks. The exit code is 0 when
+    the worker was stopped or is done, also where jobs failed; see `holdfast --help` for the others.
+    """
+    from ..core.counting import counted
+    from ..work.logs import WORKER, configure
     from ..work.supervisor import Supervisor
 
-    supervisor = Supervisor(_options(names, said), _log)
+    options = _options(names, _with_settings(ctx, said))
+    configure(options.log)
+    supervisor = Supervisor(options, WORKER.warning)
     sys.setswitchinterval(SWITCH_S)
     asyncio.run(supervisor.run())
-    _log(f"done: {supervisor.done:,} jobs")
+    failed = f", {supervisor.failed:,} failed" if supervisor.failed else ""
+    WORKER.info("done: %s%s", counted(supervisor.done, "job"), failed)
+
+
+def _with_settings(ctx: click.Context, said: dict[str, Any]) -> dict[str, Any]:
+    """What was said after the command, and --store, --tenant and --json where they stand before it.
+
+    HOLDFAST_STORE is not for workers: a queue names its own store.
+    """
+    root = ctx.find_root()
+    session = root.ensure_object(Session)
+    if said["store"] is None and root.get_parameter_source("store") is ParameterSource.COMMANDLINE:
+        said["store"] = session.store
+    if not said["tenants"] and session.tenant:
+        said["tenants"] = (session.tenant,)
+    said["as_json"] = said["as_json"] or session.as_json
+    return said
+
+
+def _log_options(said: dict[str, Any]) -> "LogOptions":
+    from ..core.errors import BadInput
+    from ..work.logs import JSON, TEXT, LogOptions
+
+    if said["quiet"] and said["verbose"]:
+        raise BadInput("quiet", "with verbose", needed="alone: -q or -v")
+    verbosity = -1 if said["quiet"] else min(said["verbose"], 2)
+    return LogOptions(said["log_format"] or (JSON if said["as_json"] else TEXT), verbosity)
 
 
 def _options(names: tuple[str, ...], said: dict[str, Any]) -> Any:
@@ -100,6 +144,7 @@ def _options(names: tuple[str, ...], said: dict[str, Any]) -> Any:
         max_jobs=said["max_jobs"] or 0,
         health_file=said["health_file"] or "",
         reload=said["reload"],
+        log=_log_options(said),
     )
 
 
@@ -112,8 +157,3 @@ def _processes(text: str) -> tuple[int, int]:
     if not 1 <= least <= MOST_PROCESSES or (match and match[2] and not least <= most <= MOST_PROCESSES):
         raise BadInput("processes", text, needed=f"a number from 1 to {MOST_PROCESSES}, or two such as 1..8")
     return least, most
-
-
-def _log(text: str) -> None:
-    click.echo(f"{time.strftime('%H:%M:%S')} worker {text}", err=True)
-    sys.stderr.flush()

@@ -12,6 +12,7 @@
     ├── Trimmed             an index of a log that is gone
     ├── Closed              the queue was closed
     ├── WouldBlock          the caller itself holds the lock that the verb needs
+    ├── AppError            what a worker was to run cannot be imported, or is no queue
     └── StoreError          the store cannot be used
         ├── StoreMissing    … there is none at the address, and `create=False` was given
         ├── SchemaMismatch  … it was written by another version
@@ -124,6 +125,16 @@ class WouldBlock(HoldfastError):
     """The caller holds the write lock itself, so waiting for it would never end."""
 
     code = "WOULD_BLOCK"
+
+
+class AppError(HoldfastError):
+    """What a worker was to run cannot be imported, or is no queue; `trace` is the traceback, or ""."""
+
+    code = "APP"
+
+    def __init__(self, names: str, reason: str, *, trace: str = "") -> None:
+        self.names, self.reason, self.trace = names, reason, trace
+        super().__init__(f"{names} cannot be worked: {reason}")
 
 
 class StoreError(HoldfastError):

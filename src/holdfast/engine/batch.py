@@ -80,6 +80,11 @@ class Batch:
         self.over: list[tuple[Job, Job, Body | None]] = []
         self._pauses: set[Pause] | None = None
 
+    @cached_property
+    def unreported(self) -> list[tuple[Job, Job]]:
+        """Jobs that were lost or expired, before and after: no handler reports these."""
+        return []
+
     # Reading
 
     @cached_property

@@ -35,6 +35,14 @@ def put(batch: Batch, after: Job) -> None:
     batch.put(sweep(batch, after, goes=True) if goes else after)
 
 
+def lose(batch: Batch, after: Job) -> None:
+    """Let a job that was lost, or expired, become `after`; logged after the commit, since no handler will."""
+    before = batch.jobs.get(after.id)
+    put(batch, after)
+    if before is not None:
+        batch.unreported.append((before, after))
+
+
 def release(batch: Batch, parent: Job) -> None:
     """Queue the children of a parent that has finished its run."""
     children, more = batch.children(parent.id, Place.PAUSED, UPKEEP_JOBS)

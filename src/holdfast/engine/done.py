@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from ..core.job import Job
 from ..core.unique import UniqueKey
 from .holders import Freed
 
@@ -29,6 +30,8 @@ class Done:
         self.upkept_ms: int | None = None
         self.retention_ms: int | None = None
         self.now_ms = 0
+        # Jobs that were lost or expired, before and after.
+        self.unreported: list[tuple[Job, Job]] = []
 
     @property
     def is_news(self) -> bool:

@@ -35,7 +35,7 @@ from ..store.gifts import (
     seek_run_of,
     sight_of,
 )
-from . import upkeep
+from . import joblog, upkeep
 from .batch import Batch
 from .claims import claim, query_of
 from .deciding import decided
@@ -284,6 +284,7 @@ class Engine:
                 done.replies[at] = done.next_ms
         done.woke, done.ended, done.news = batch.woke, batch.ended, batch.news
         done.letters, done.freed = batch.letters, batch.holders.freed
+        done.unreported = batch.unreported
         return done
 
     def _upkeep(self, batch: Batch, commands: Sequence[c.Command], done: Done) -> int:
@@ -319,6 +320,7 @@ class Engine:
     def _committed(self, done: Done, maker: IdMaker) -> None:
         """What a transaction decided for this engine holds only now."""
         self.ids.adopt(maker)
+        joblog.unreported(done.unreported, now_ms=done.now_ms)
         if done.retention_ms is not None:
             if self._retention_ms is None or not self._is_fresh(done.now_ms):
                 self._retention_seen_ms = done.now_ms

@@ -31,13 +31,13 @@ def promote(batch: Batch) -> None:
     # Before the others: what has expired does not come due any more.
     if _is_due(moments.expiring, now_ms):
         for job in _standing(batch, txn.expiring(now_ms, UPKEEP_JOBS)):
-            batch.put(rules.expire(job, now_ms=now_ms))
+            chores.lose(batch, rules.expire(job, now_ms=now_ms))
     if _is_due(moments.scheduled, now_ms):
         for job in _standing(batch, txn.first(Place.SCHEDULED, now_ms, UPKEEP_JOBS)):
             batch.put(rules.due(job))
     if _is_due(moments.running, now_ms):
         for job in _standing(batch, txn.first(Place.RUNNING, now_ms, UPKEEP_JOBS)):
-            chores.put(batch, rules.lapse(job, now_ms=now_ms))
+            chores.lose(batch, rules.lapse(job, now_ms=now_ms))
     if _is_due(moments.domains, now_ms):
         batch.domains.load([domain.key for domain in txn.due_domains(now_ms, UPKEEP_JOBS)])
 

@@ -12,9 +12,9 @@ from msgspec.structs import replace
 
 from ..core import commands as c
 from ..core import family, rules
+from ..core.answering import answered
 from ..core.errors import LeaseLost, NotFound
 from ..core.job import Code, Job, Place, State, whole_second
-from ..core.outcome import backoff_ms, outcome
 from . import chores, governing, indexing, keys, letters, notes, schedules, workers
 from .adding import add_all, put
 from .batch import Batch
@@ -61,7 +61,7 @@ def answer(batch: Batch, command: c.Answer) -> Ref:
         family.check_child_may_end(job, batch.find(job.parent_id) if job.parent_id else None, verb)
     if command.lines:
         job = notes.add_lines(batch, job, command.lines)
-    after = _answered(batch, job, command)
+    after = answered(job, command, now_ms=batch.now_ms, dice=batch.dice)
     if command.code != Code.FAILED:
         # A finish or retry is the parent's word that it has seen its ended children.
         # The documents delete them all, also those that were cancelled during this run.
@@ -80,44 +80,18 @@ def answer(batch: Batch, command: c.Answer) -> Ref:
     return Ref(job.id)
 
 
-def _answered(batch: Batch, job: Job, command: c.Answer) -> Job:
-    now_ms = batch.now_ms
-    end = outcome(
-        command.code,
-        now_ms=now_ms,
-        exit_code=command.exit_code,
-        error=command.error,
-        traceback=command.traceback,
-    )
-    if command.code == Code.OK:
-        return rules.finish(job, now_ms=now_ms, end=end, ignore_repeat=command.ignore_repeat)
-    if command.code == Code.FAILED:
-        return rules.fail(job, now_ms=now_ms, end=end)
-    delay = command.delay_ms
-    if delay is None:
-        delay = backoff_ms(job.backoff, attempts=job.attempts + 1, dice=batch.dice())
-    run_at = command.run_at or now_ms + delay
-    priority = job.priority if command.priority is None else command.priority
-    return rules.retry(
-        replace(job, task=command.task or job.task, priority=priority),
-        now_ms=now_ms,
-        end=end,
-        run_at=run_at,
-        counts=command.counts,
-        ignore_repeat=command.ignore_repeat,
-    )
-
-
 def release(batch: Batch, command: c.Release) -> Ref:
     """Give a job back; see `Release`."""
     job = _held(batch, command.hold, "release")
     if not command.lost:
-        chores.put(batch, rules.release(job, now_ms=batch.now_ms, begun=command.begun))
+        after = rules.release(job, now_ms=batch.now_ms, begun=command.begun)
+        # One that must not run twice is lost.
+        (chores.lose if after.losses > job.losses else chores.put)(batch, after)
     elif not command.alone:
-        chores.put(batch, rules.suspected(job, now_ms=batch.now_ms))
+        chores.lose(batch, rules.suspected(job, now_ms=batch.now_ms))
     elif job.place == Place.RUNNING:
         # Its process is gone: nobody is left who could still answer.
-        chores.put(batch, replace(rules.lapse(job, now_ms=batch.now_ms), owner=0))
+        chores.lose(batch, replace(rules.lapse(job, now_ms=batch.now_ms), owner=0))
     return Ref(job.id)
 
 

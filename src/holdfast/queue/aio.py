@@ -16,7 +16,6 @@ from typing import (
 )
 
 from ..core import commands as c
-from ..core.errors import BadInput
 from ..core.job import Job
 from ..core.limits import Limit
 from ..core.notes import Line
@@ -108,14 +107,8 @@ class AsyncClaimedJob(Holding):
     async def run(self) -> Job:
         """Have this queue's task of that name do the work, and answer by what comes of it."""
         outcome = await running.run_async(self._queue._known(self.task), self)
-        if self._is_over(outcome):
-            return self.record
-        if isinstance(outcome, Exception):
-            return await self.done(error=outcome)
-        try:
-            return await self.done(outcome)
-        except BadInput as error:
-            return await self.fail(error)
+        ask = self._conclude(outcome)
+        return self._end_of_answered(outcome) if ask is None else await self._say(ask)
 
     async def __aenter__(self) -> Self:
         return self

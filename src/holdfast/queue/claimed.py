@@ -8,9 +8,11 @@ from msgspec.structs import replace
 from ..core import commands as c
 from ..core.bounds import ERROR_BYTES
 from ..core.durations import duration_ms
-from ..core.errors import LeaseLost, Refused
+from ..core.errors import BadInput, LeaseLost, Refused
 from ..core.job import Body, Code, Job
+from ..engine import joblog
 from ..engine.engine import check
+from ..store.clock import monotonic_s
 from . import asks
 from .answers import Failed, Retry
 from .asks import Ask
@@ -32,6 +34,8 @@ class Holding:
         self._tenant = tenant
         # Answered inside a caller's transaction, which may yet be rolled back.
         self._tentative = False
+        # When its handler was called, by the monotonic clock; 0: not here.
+        self.begun_s = 0.0
 
     @property
     def id(self) -> int:
@@ -113,11 +117,34 @@ class Holding:
             self._logbook.close()
         return self._lease.job if not isinstance(reply, Job) else reply
 
-    def _is_over(self, outcome: Any) -> bool:
-        """Whether the handler, which may have the job itself, has answered; what it raised then is raised."""
-        if self.answered and isinstance(outcome, Exception):
+    def _conclude(self, outcome: Any) -> Ask[Job] | None:
+        """The answer that follows from its handler's outcome, which is logged.
+
+        None where the handler has answered the job by itself, or its claim was lost.
+        """
+        error = outcome if isinstance(outcome, Exception) else None
+        if self.answered:
+            if error is not None and not self.lost:
+                joblog.raised_late(self.record, error)
+            return None
+        try:
+            ask = self._done(None if error else outcome, error, None)
+        except BadInput as unfit:
+            # A result that cannot be written: the next run would return the like.
+            error = unfit.with_traceback(None)
+            ask = self._fail(error)
+        assert isinstance(ask.command, c.Answer)
+        lasted_ms = round((monotonic_s() - self.begun_s) * 1000, 1) if self.begun_s else None
+        joblog.ended(self.record, ask.command, duration_ms=lasted_ms, error=error)
+        return ask
+
+    def _end_of_answered(self, outcome: Any) -> Job:
+        """What `run` returns, or raises, of a job that its handler has answered, or lost."""
+        if isinstance(outcome, Exception):
             raise outcome
-        return self.answered and not self.lost
+        if self._lease.lost is not None:
+            raise self._lease.lost
+        return self.record
 
     def _done(self, result: Any, error: BaseException | str | None, data: Any) -> Ask[Job]:
         if isinstance(error, Failed):
@@ -181,6 +208,8 @@ def described(error: BaseException | str) -> tuple[str, str]:
     text = "".join(traces.format_exception_only(error)).strip()
     if isinstance(error, Failed):
         text = str(error) or "failed"
+    if error.__traceback__ is None and error.__cause__ is None:
+        return text, ""
     return text, "".join(traces.format_exception(error))[-ERROR_BYTES:]
 
 

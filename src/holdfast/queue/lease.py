@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from ..core import commands as c
 from ..core.job import Job
+from ..engine import joblog
 
 
 class Lease:
@@ -32,6 +33,8 @@ class Lease:
 
     def lose(self, error: Exception) -> None:
         """Somebody else has, or ended, the claim."""
+        if self.is_open:
+            joblog.claim_lost(self.job, error)
         self.lost, self.is_open = error, False
         self.stop()
 

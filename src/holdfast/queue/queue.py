@@ -5,7 +5,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, cast, overload
 
 from ..core import commands as c
-from ..core.errors import BadInput
 from ..core.job import Job
 from ..core.limits import Limit
 from ..core.notes import Line
@@ -102,15 +101,8 @@ class ClaimedJob(Holding):
     def run(self) -> Job:
         """Have this queue's task of that name do the work, and answer by what comes of it."""
         (outcome,) = running.run(self._queue._known(self.task), [self], self._await)
-        if self._is_over(outcome):
-            return self.record
-        if isinstance(outcome, Exception):
-            return self.done(error=outcome)
-        try:
-            return self.done(outcome)
-        except BadInput as error:
-            # A result that cannot be written: the next run would return the like.
-            return self.fail(error)
+        ask = self._conclude(outcome)
+        return self._end_of_answered(outcome) if ask is None else self._say(ask)
 
     def _await(self, work: Awaitable[Any]) -> Any:
         """Run what a handler awaits to its end; a worker has a loop of its own for that."""

@@ -9,14 +9,19 @@ import ctypes
 import inspect
 import threading
 from collections.abc import Awaitable, Callable, Sequence
+from contextvars import Token
 from typing import Any
 
 from ..core.errors import BadInput
+from ..engine import joblog
 from ..engine.alone import may_be_struck
+from ..store.clock import monotonic_s
 from .alarm import Alarm
 from .answers import Failed, Retry, SoftTimeout
 from .claimed import Holding
+from .current import reset_current, set_current
 from .task import Task
+from .traces import trimmed
 
 _NOTHING: Any = object()
 Outcomes = list[Any]
@@ -27,13 +32,15 @@ Await = Callable[[Awaitable[Any]], Any]
 def run(task: Task[..., Any], jobs: Sequence[Holding], wait_for: Await | None = None) -> Outcomes:
     """Call a task's function in this thread, for one job or for a batch of them; an outcome for each."""
     followed = [_follow(task, job) for job in jobs]
+    token = begin(jobs)
     try:
         if task.handling.batch:
             return _run_batch(task, jobs, wait_for)
         return [_call(task, jobs[0], lambda: task.run(jobs[0]), wait_for)]
     except Exception as error:
-        return [error] * len(jobs)
+        return [trimmed(error)] * len(jobs)
     finally:
+        reset_current(token)
         for unfollow in followed:
             unfollow()
 
@@ -47,15 +54,26 @@ async def run_async(task: Task[..., Any], job: Holding) -> Any:
     if not handling.is_coroutine and (task.signature.context is not None or handling.soft_ms):
         return (await asyncio.to_thread(run, task, [job]))[0]
     unfollow = _follow(task, job)
+    token = begin([job])
     try:
         if handling.batch:
             return (await _run_batch_async(task, [job]))[0]
         result = task.run(job)
         return await limited(task, job, result) if inspect.isawaitable(result) else result
     except Exception as error:
-        return error
+        return trimmed(error)
     finally:
+        reset_current(token)
         unfollow()
+
+
+def begin(jobs: Sequence[Holding]) -> Token[Any]:
+    """Note that a run of jobs begins in this context; the token ends it there."""
+    begun_s = monotonic_s()
+    for job in jobs:
+        job.begun_s = begun_s
+        joblog.started(job.record)
+    return set_current(jobs)
 
 
 def _follow(task: Task[..., Any], job: Holding) -> Callable[[], None]:
@@ -99,7 +117,7 @@ def _run_batch(task: Task[..., Any], jobs: Sequence[Holding], wait_for: Await | 
     try:
         results = _call(task, jobs[0], lambda: task.function(good), wait_for) if good else []
     except Exception as error:
-        results = error
+        results = trimmed(error)
     return _spread(task, items, results, len(good))
 
 
@@ -111,7 +129,7 @@ async def _run_batch_async(task: Task[..., Any], jobs: Sequence[Holding]) -> Out
         if inspect.isawaitable(results):
             results = await limited(task, jobs[0], results)
     except Exception as error:
-        results = error
+        results = trimmed(error)
     return _spread(task, items, results, len(good))
 
 
@@ -189,7 +207,7 @@ def _safely(loop: asyncio.AbstractEventLoop, end: Callable[[Exception], None], w
 def as_error(error: BaseException) -> Exception:
     """What no handler should raise, as something that can be told of."""
     told = RuntimeError(f"the handler raised {type(error).__name__}: {error}")
-    told.__cause__ = error
+    told.__cause__ = trimmed(error)
     return told
 
 

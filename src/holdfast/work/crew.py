@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..core import commands as c
-from ..core.errors import Unavailable
+from ..core.counting import counted
+from ..core.errors import AppError
 from ..core.job import Job
 from ..store.clock import monotonic_s
 from .lanes import Lane
@@ -70,7 +71,7 @@ class Crew:
         started = await asyncio.gather(*(self._start_one() for _ in range(count)))
         for member, hello in started:
             if member is None:
-                raise Unavailable(f"{' '.join(self._names)} cannot be worked: {hello.error}")
+                raise AppError(" ".join(self._names), hello.error, trace=hello.trace)
         return started[0][1]
 
     async def _start_one(self, *, alone: bool = False) -> tuple[Member | None, Hello]:
@@ -138,7 +139,8 @@ class Crew:
         self._silent.discard(id(member))
         if not self._stopping:
             if not member.condemned:
-                self._log(f"executor {member.process.pid} ended with {code}, {len(member.jobs)} jobs in hand")
+                jobs = counted(len(member.jobs), "job")
+                self._log(f"executor {member.process.pid} ended with {code}, {jobs} in hand")
             self._lost(member)
             if not (member.condemned or member.alone or member.retiring):
                 await self._again()

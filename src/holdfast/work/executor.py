@@ -15,6 +15,7 @@ import signal
 import socket
 import sys
 import threading
+import traceback
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -23,16 +24,18 @@ from typing import Any
 from msgspec.structs import replace
 
 from ..core import commands as c
-from ..core.errors import BadInput, HoldfastError
+from ..core.errors import BadInput, HoldfastError, NotFound
 from ..queue.aio import AsyncClaimedJob, AsyncQueue
 from ..queue.base import BaseQueue
 from ..queue.claimed import Holding
 from ..queue.queue import ClaimedJob
 from ..queue.running import as_error, run, run_async
 from ..queue.task import Task
+from ..queue.traces import trimmed
 from .desk import Desk, Item
 from .files import project_files
 from .line import SupervisedLine
+from .logs import configure_executor
 from .messages import (
     HEAD,
     Began,
@@ -90,9 +93,9 @@ class Executor:
         try:
             self._queues = [find_queue(name) for name in self._names]
         except Exception as error:
-            text = f"{type(error).__name__}: {error}"
-            self._mouth.send(Hello(pid=os.getpid(), error=text, files=project_files(error)))
+            self._mouth.send(_failed(error))
             return
+        configure_executor()
         self._lines = [
             SupervisedLine(queue._make_store, self._mouth.send, at=at)
             for at, queue in enumerate(self._queues)
@@ -199,20 +202,25 @@ class Executor:
     def _answer(self, running: Running, outcome: Any) -> None:
         job = running.job
         self._running.pop(running.key, None)
-        error = outcome if isinstance(outcome, Exception) else None
         try:
-            try:
-                ask = job._done(None if error else outcome, error, None)
-            except BadInput as unfit:
-                # A result that cannot be written: the next run would return the like.
-                ask = job._fail(unfit)
+            ask = job._conclude(outcome)
         except HoldfastError:
-            # The handler has answered, or lost, the job by itself.
+            # Lost this very moment.
+            ask = None
+        if ask is None:
             self._mouth.note(Left(hold=job._lease.hold, at=running.at))
             return
         assert isinstance(ask.command, c.Answer)
         # The supervisor has the record, as last heard of.
         self._mouth.note(Ran(answer=replace(ask.command, held=None), at=running.at))
+
+
+def _failed(error: Exception) -> Hello:
+    """Why this executor cannot be."""
+    files = project_files(error)
+    text = str(error) if isinstance(error, HoldfastError) else f"{type(error).__name__}: {error}"
+    trace = "".join(traceback.format_exception(error)) if trimmed(error).__traceback__ else ""
+    return Hello(pid=os.getpid(), error=text, trace=trace, files=files)
 
 
 def _found(queue: BaseQueue) -> Found:
@@ -237,6 +245,8 @@ def find_queue(name: str) -> BaseQueue:
         sys.path.insert(0, str(Path.cwd()))
     found = importlib.import_module(module_name)
     for part in (attribute or "queue").split("."):
+        if not hasattr(found, part):
+            raise NotFound(part, f"in {module_name}")
         found = getattr(found, part)
     if not isinstance(found, BaseQueue):
         raise BadInput(name, type(found).__name__, needed="a queue made by holdfast.connect")

@@ -7,6 +7,7 @@ grown by --max-growth   a fresh one takes its place, and it finishes what it has
 
 from collections.abc import Callable
 
+from ..core.counting import counted
 from ..core.sizes import size_text
 from .crew import Crew
 from .member import Member
@@ -42,5 +43,6 @@ class Scales:
     def _too_heavy(self, member: Member, now: int) -> None:
         member.overweight = True
         above = f"{size_text(now)}, above its limit of {size_text(self._limit)}"
-        self._log(f"executor {member.process.pid} has {above}; {len(member.jobs)} jobs in hand")
+        jobs = counted(len(member.jobs), "job")
+        self._log(f"executor {member.process.pid} has {above}; {jobs} in hand")
         self._crew.replace(member, grace_s=0.0 if member.runs_alone() else self._grace_s)

@@ -51,12 +51,14 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
 class Hello(Message, frozen=True, kw_only=True):
     """An executor is ready. `error` says why it never will be.
 
-    `files` are those under the current folder that it has imported, or met with the error.
+    `trace` is the traceback of the error, if the user's code was part of it. `files` are those under the
+    current folder that it has imported, or met with the error.
     """
 
     pid: int
     queues: tuple[Found, ...] = ()
     error: str = ""
+    trace: str = ""
     files: tuple[str, ...] = ()
 
 

@@ -2,6 +2,8 @@
 
 import msgspec
 
+from .logs import LogOptions
+
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
     """How a worker works."""
@@ -34,3 +36,4 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     max_jobs: int = 0
     health_file: str = ""
     reload: bool = False
+    log: LogOptions = LogOptions()

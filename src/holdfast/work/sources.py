@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from ..core.errors import BadInput
+from ..core.errors import AppError, BadInput
 from ..core.worker import Served
 from ..engine import look
 from ..engine.asking import Committing
@@ -20,6 +20,7 @@ from .options import Options
 WINDOW = 64
 
 
+NO_TASKS = "there are no tasks; import your task modules in the module that the worker is given"
 ALL_TENANTS = "*"
 
 
@@ -89,6 +90,11 @@ class Sources:
         return list(self._lines.values())
 
     @property
+    def stores(self) -> list[str]:
+        """The addresses of the stores, without their passwords; of a file its whole path."""
+        return [shown_url(where) for where in self._lines]
+
+    @property
     def tasks(self) -> list[str]:
         """All tasks that are worked, in order."""
         return [task for source in self.all for task in source.tasks]
@@ -106,7 +112,9 @@ class Sources:
             taken |= {known[task] for task in chosen}
         if not self.tasks:
             known_here = ", ".join(task for queue in found for task in queue.tasks)
-            raise BadInput("tasks", ", ".join(globs), needed=f"some of {known_here or 'no tasks at all'}")
+            if not known_here:
+                raise AppError(" ".join(options.names), NO_TASKS)
+            raise BadInput("tasks", ", ".join(globs), needed=f"some of {known_here}")
 
     def moved(self, found: Sequence[Found]) -> list[str]:
         """Which queues have another store or tenant than when they were opened."""

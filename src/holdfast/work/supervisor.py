@@ -19,8 +19,10 @@ from typing import Any
 from msgspec.structs import replace
 
 from ..core import commands as c
-from ..core.errors import BadInput, HoldfastError, Unavailable
+from ..core.counting import counted
+from ..core.errors import AppError, BadInput, HoldfastError
 from ..core.job import Code, Job
+from ..engine import joblog
 from ..store.clock import system_clock
 from . import watches
 from .claiming import CLAIM_WAIT_S, HEALTH_WAIT_S, Claiming, Wanted
@@ -29,6 +31,7 @@ from .hands import LaneHands, is_empty
 from .health import Health
 from .lanes import Lane
 from .leases import Leases
+from .logs import WORKER
 from .member import Held, Member
 from .memory import Scales
 from .messages import Asked, Began, Hello, Left, Ran, told
@@ -54,7 +57,7 @@ class Supervisor:
         # At once, so that a name that nobody knows is told before anything is started.
         self._schedule()
         # What was compiled within one second of a change would be taken for current.
-        variables = {"PYTHONDONTWRITEBYTECODE": "1"} if options.reload else {}
+        variables = options.log.variables() | ({"PYTHONDONTWRITEBYTECODE": "1"} if options.reload else {})
         self._crew = Crew(
             options.names, options.threads, log, self._heard, self._lost, self._has_room, variables
         )
@@ -73,11 +76,20 @@ class Supervisor:
             health=options.health_file,
             now_ms=system_clock(),
         )
-        self.done = 0
 
     def _schedule(self) -> Any:
         setting = Setting(dice=random.random, weights=self._options.weights)
         return make_scheduler(self._options.scheduler, setting)
+
+    @property
+    def done(self) -> int:
+        """How many jobs have ended here: finished, failed or cancelled."""
+        return self._words.done
+
+    @property
+    def failed(self) -> int:
+        """How many of them failed."""
+        return self._words.failed
 
     @property
     def sources(self) -> Sources:
@@ -111,7 +123,7 @@ class Supervisor:
         """What the first executors say of themselves; None where it was told to stop before they could."""
         try:
             return await self._crew.start(self._options.processes)
-        except Unavailable:
+        except AppError:
             if self._stopping.is_set():
                 return None
             raise
@@ -127,7 +139,8 @@ class Supervisor:
             return False
         most = f"..{options.most_processes}" if options.most_processes else ""
         at_once = f"{options.processes}{most} × {options.threads} at once"
-        self._log(f"ready: {len(self._sources.tasks)} tasks, {at_once}")
+        tasks = counted(len(self._sources.tasks), "task")
+        WORKER.info("ready: %s on %s, %s", tasks, ", ".join(self._sources.stores), at_once)
         return True
 
     def _background(self) -> list[Coroutine[Any, Any, None]]:
@@ -168,7 +181,7 @@ class Supervisor:
         before = [source.lanes for source in self.sources.all]
         try:
             self.sources.choose(hello.queues)
-        except BadInput as error:
+        except (AppError, BadInput) as error:
             self._log(str(error))
         if before != [source.lanes for source in self.sources.all]:
             self._halt.set()
@@ -189,7 +202,7 @@ class Supervisor:
         self._signals += 1
         self._stop()
         if self._signals > 1 or self._sources is None:
-            self._log("stopping now")
+            WORKER.info("stopping now")
             self._crew.kill()
             self._crew.look()
 
@@ -281,7 +294,6 @@ class Supervisor:
     def _ran(self, member: Member, answer: c.Answer, at: int) -> None:
         job = self._finished(member, answer.hold, at)
         if job is not None:
-            self.done += 1
             self._words.say(self.sources.all[at].line, replace(answer, held=job))
 
     def _finished(self, member: Member, said: c.Hold, at: int) -> Job | None:
@@ -303,8 +315,8 @@ class Supervisor:
         if member.finished((at, job.id), job.claim) is None:
             return
         text = f"still running after its limit of {job.timeout_ms / 1000:g} s"
-        self._log(f"job {job.id} {job.task}: {text}")
         answer = c.Answer(hold=c.hold_of(job), code=Code.ERROR, error=text)
+        joblog.ended(job, answer, duration_ms=job.timeout_ms)
         self._words.say(self.sources.all[at].line, answer)
         self._crew.replace(member, grace_s=GRACE_S)
         self._has_room()
@@ -339,7 +351,7 @@ class Supervisor:
         crew = self._crew
         crew.closing = True
         if crew.held():
-            self._log(f"draining: {len(crew.held())} jobs")
+            WORKER.info("draining: %s", counted(len(crew.held()), "job"))
             self._release(await crew.take_unbegun())
             await crew.until(lambda: not crew.held() or self._signals > 1, self._options.drain_s)
         if crew.held():

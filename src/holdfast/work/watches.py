@@ -8,6 +8,7 @@ from ..core.errors import HoldfastError
 from . import health, memory, scaling
 from .crew import Crew
 from .files import Watched
+from .logs import WORKER
 
 RELOAD_LOOK_S = 0.3
 
@@ -67,6 +68,6 @@ class Reloading:
             if changed := self.files.changed():
                 names = ", ".join(sorted(Path(file).name for file in changed))
                 if await self._crew.reload():
-                    self._log(f"reloaded after a change of {names}")
+                    WORKER.info("reloaded after a change of %s", names)
                 else:
                     self._log(f"not reloaded after a change of {names}: {self._crew.error}")

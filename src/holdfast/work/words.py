@@ -2,8 +2,10 @@
 
 import asyncio
 from collections.abc import Callable
+from typing import Any
 
 from ..core import commands as c
+from ..core.job import Code, Job, Place, State
 from ..engine.asking import Committing
 from ..engine.ticket import Word
 
@@ -20,6 +22,8 @@ class Words:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._unheard = 0
         self._quiet = asyncio.Event()
+        # How many jobs have ended by what was said, and how many of them failed.
+        self.done = self.failed = 0
 
     def say(self, line: Committing, command: c.Answer | c.Release) -> None:
         """Have a command run, together with all that is said in this turn of the loop."""
@@ -42,6 +46,15 @@ class Words:
         if isinstance(word.reply, BaseException):
             assert isinstance(word.command, c.Answer | c.Release)
             self._log(f"job {word.command.hold.job_id}: {word.reply}")
+        elif isinstance(word.command, c.Answer):
+            self._count(word.command, word.reply)
+
+    def _count(self, answer: c.Answer, reply: Any) -> None:
+        """A run that goes well ends its job, or a round of one that repeats; one that goes wrong may not."""
+        has_ended = isinstance(reply, Job) and reply.place is Place.DONE
+        if answer.code is Code.OK or has_ended:
+            self.done += 1
+            self.failed += has_ended and reply.ended is State.FAILED
 
     async def settled(self) -> None:
         """Wait until everything has been heard."""

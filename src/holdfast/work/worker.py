@@ -37,6 +37,7 @@ from .signals import stopped_by_signals
 T = TypeVar("T")
 Q = TypeVar("Q", bound=BaseQueue)
 
+IMPORT_TASKS = "one with tasks: functions under @queue.task; import your task modules first"
 MOST_THREADS = 256
 MOST_JOBS = 2**53
 # How long a claim waits: in general, and where somebody looks whether anything is left to do.
@@ -377,7 +378,7 @@ class _Coroutines(_Crew[AsyncQueue, _AsyncJob]):
 def _known(queue: BaseQueue, tasks: Iterable[Any] | None) -> tuple[str, ...]:
     """Which tasks to claim: those of the queue, or some of them. Others wait for somebody who knows them."""
     if not queue.tasks:
-        raise BadInput("queue", shown_url(queue.url), needed="one with tasks: functions under @queue.task")
+        raise BadInput("queue", shown_url(queue.url), needed=IMPORT_TASKS)
     chosen = tuple(queue.tasks) if tasks is None else asks.task_names(tasks)
     unknown = [name for name in chosen or () if name not in queue.tasks]
     if not chosen or unknown:

@@ -1,0 +1,37 @@
+"""How a run's answer changes its job: the rule that its code stands for."""
+
+from collections.abc import Callable
+
+from msgspec.structs import replace
+
+from . import rules
+from .commands import Answer
+from .job import Code, Job
+from .outcome import backoff_ms, outcome
+
+
+def answered(job: Job, answer: Answer, *, now_ms: int, dice: Callable[[], float]) -> Job:
+    """The job as it becomes by an answer; `dice`, in [0, 1), is thrown where a backoff is to be spread."""
+    end = outcome(
+        answer.code,
+        now_ms=now_ms,
+        exit_code=answer.exit_code,
+        error=answer.error,
+        traceback=answer.traceback,
+    )
+    if answer.code == Code.OK:
+        return rules.finish(job, now_ms=now_ms, end=end, ignore_repeat=answer.ignore_repeat)
+    if answer.code == Code.FAILED:
+        return rules.fail(job, now_ms=now_ms, end=end)
+    delay_ms = answer.delay_ms
+    if delay_ms is None:
+        delay_ms = backoff_ms(job.backoff, attempts=job.attempts + 1, dice=dice())
+    priority = job.priority if answer.priority is None else answer.priority
+    return rules.retry(
+        replace(job, task=answer.task or job.task, priority=priority),
+        now_ms=now_ms,
+        end=end,
+        run_at=answer.run_at or now_ms + delay_ms,
+        counts=answer.counts,
+        ignore_repeat=answer.ignore_repeat,
+    )

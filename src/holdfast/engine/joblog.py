@@ -1,0 +1,142 @@
+"""Log lines about jobs, one for each event, under the logger `holdfast.job`.
+
+    event         level     written by                      when
+    started       DEBUG     the process that runs it        its handler is called
+    finished      INFO      the same                        the handler returned
+    retry         WARNING   the same, with the traceback    it raised, and the job has attempts left; INFO
+                                                            where the handler asked and no attempt is spent
+    failed        ERROR     the same, with the traceback    it raised, and the job has none left
+    cancelled     INFO      the same                        it ended after somebody had cancelled the job
+    lost          WARNING   the process that notices        the holder's process died, or its lease ran out
+    quarantined   ERROR     the same                        it was lost too often
+    expired       ERROR     the same                        its `expires` came before it could finish
+
+Fields of each record: `event`, `job_id`, `task`, `attempt`, `tenant`, `duration_ms` (None: not known) and
+`error` (one line, "" if there is none). Data and results never are.
+"""
+
+import logging
+from typing import Any
+
+from ..core import commands as c
+from ..core.answering import answered
+from ..core.job import Code, Job, Place, State
+from ..core.rules import EXPIRED, QUARANTINED
+
+LOG = logging.getLogger("holdfast.job")
+# An error's text is cut to so many characters; its traceback is whole.
+ERROR_CHARS = 200
+EXPECTED_DICE = 0.5
+
+
+def started(job: Job) -> None:
+    """The handler of a job is about to be called."""
+    if LOG.isEnabledFor(logging.DEBUG):
+        _write(logging.DEBUG, "started", job, "started, attempt %s", _attempt(job))
+
+
+def ended(job: Job, answer: c.Answer, *, duration_ms: float | None, error: Exception | None = None) -> None:
+    """A run of a job has ended, and is about to be answered; `error` is what its handler raised."""
+    if answer.code is Code.OK:
+        if LOG.isEnabledFor(logging.INFO):
+            _write(
+                logging.INFO, "finished", job, "finished in %s", _length(duration_ms), duration_ms=duration_ms
+            )
+        return
+    if not LOG.isEnabledFor(logging.ERROR):
+        return
+    # By the clock of the store, which the record's times are of.
+    now_ms = job.started_at + int(duration_ms or 0)
+    after = answered(job, answer, now_ms=now_ms, dice=lambda: EXPECTED_DICE)
+    text, lasted, attempt = _one_line(answer.error), _length(duration_ms), _attempt(job)
+    fields: dict[str, Any] = {"duration_ms": duration_ms, "error": text}
+    # Of a `Retry` only what caused it; and an error that no code of the user's was part of has no frames.
+    if error is not None and (error.__cause__ or (error.__traceback__ and answer.code is not Code.RETRY)):
+        fields["exc_info"] = error
+    if after.ended is State.CANCELLED:
+        _write(logging.INFO, "cancelled", job, "was cancelled: its run ended after %s", lasted, **fields)
+    elif _gives_up(job, answer, after):
+        line = "failed: attempt %s ended after %s: %s"
+        _write(logging.ERROR, "failed", job, line, attempt, lasted, text, **fields)
+    else:
+        level = logging.WARNING if answer.counts else logging.INFO
+        line = "runs again in about %s: attempt %s ended after %s: %s"
+        _write(level, "retry", job, line, _length(after.run_at - now_ms), attempt, lasted, text, **fields)
+
+
+def raised_late(job: Job, error: Exception) -> None:
+    """A handler that had answered its job by itself raised an error afterwards."""
+    text = _one_line(f"{type(error).__name__}: {error}")
+    _write(logging.ERROR, "failed", job, "raised after it was answered: %s", text, error=text, exc_info=error)
+
+
+def claim_lost(job: Job, error: Exception) -> None:
+    """The holder of a job learned that its claim has ended: what it answers is refused."""
+    text = _one_line(str(error))
+    _write(
+        logging.WARNING, "lost", job, "lost: its claim has ended, its answer is refused: %s", text, error=text
+    )
+
+
+def unreported(changes: list[tuple[Job, Job]], *, now_ms: int) -> None:
+    """Jobs changed because they were lost or expired."""
+    for before, after in changes:
+        since_ms = now_ms - before.started_at if before.place is Place.RUNNING else None
+        fields: dict[str, Any] = {"duration_ms": since_ms, "error": after.reason}
+        if after.ended is State.CANCELLED:
+            _write(logging.INFO, "cancelled", before, "was cancelled, and its run was lost", **fields)
+        elif after.place is not Place.DONE:
+            text = "lost: its process died or its lease ran out after %s; it runs again"
+            _write(logging.WARNING, "lost", before, text, _length(since_ms), **fields)
+        else:
+            event = next((name for name in (QUARANTINED, EXPIRED) if after.reason.startswith(name)), "failed")
+            _write(logging.ERROR, event, before, "failed: %s", after.reason, **fields)
+
+
+def _gives_up(job: Job, answer: c.Answer, after: Job) -> bool:
+    """Whether this is the end of the job, or, of one that repeats, of its present round."""
+    if answer.code is Code.FAILED or after.place is Place.DONE:
+        return True
+    return answer.counts and after.attempts <= job.attempts
+
+
+def _write(
+    level: int,
+    event: str,
+    job: Job,
+    text: str,
+    *words: object,
+    duration_ms: float | None = None,
+    error: str = "",
+    exc_info: Exception | None = None,
+) -> None:
+    if not LOG.isEnabledFor(level):
+        return
+    fields = {
+        "event": event,
+        "job_id": job.id,
+        "task": job.task,
+        "attempt": job.attempts + 1,
+        "tenant": job.tenant,
+        "duration_ms": duration_ms,
+        "error": error,
+    }
+    whose = f" of tenant {job.tenant}" if job.tenant else ""
+    # A fixed text with parameters, by which collectors of errors tell which lines are alike.
+    line = f"job %s (%s)%s {text}"
+    LOG.log(level, line, job.id, job.task, whose, *words, extra=fields, exc_info=exc_info)
+
+
+def _attempt(job: Job) -> str:
+    return f"{job.attempts + 1}" + (f" of {job.max_attempts}" if job.max_attempts else "")
+
+
+def _length(ms: float | None) -> str:
+    if ms is None:
+        return "an unknown time"
+    return f"{ms:.0f} ms" if ms < 1000 else f"{ms / 1000:.1f} s"
+
+
+def _one_line(text: str) -> str:
+    line = text.strip().partition("\n")[0]
+    return line if len(line) <= ERROR_CHARS else line[: ERROR_CHARS - 1] + "…"

@@ -1,0 +1,109 @@
+"""How a worker logs: to stderr, as text for people or as JSON, in its supervisor and its executors alike.
+
+                 jobs and the user's own lines (root)    the worker's own (`holdfast.worker`)
+    -q           ERROR                                   WARNING
+    (default)    WARNING                                 INFO
+    -v           INFO                                    INFO
+    -vv          DEBUG                                   DEBUG
+
+An executor is told by its environment. It sets logging up after it has imported the user's modules, and
+only where these have given the root logger no handler: what users configure themselves stands.
+"""
+
+import json
+import logging
+import os
+import sys
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from ..core.durations import iso
+from ..queue.current import JobLogFilter
+
+TEXT, JSON = "text", "json"
+FORMATS = (TEXT, JSON)
+FORMAT_VARIABLE, VERBOSITY_VARIABLE = "HOLDFAST_LOG_FORMAT", "HOLDFAST_LOG_VERBOSITY"
+ROOT_LEVELS = {-1: logging.ERROR, 0: logging.WARNING, 1: logging.INFO, 2: logging.DEBUG}
+WORKER_LEVELS = {-1: logging.WARNING, 0: logging.INFO, 1: logging.INFO, 2: logging.DEBUG}
+# Fields of `joblog`, and of the job whose handler logged the line.
+JOB_FIELDS = ("event", "job_id", "task", "attempt", "tenant", "duration_ms", "error")
+
+WORKER = logging.getLogger("holdfast.worker")
+
+
+class LogOptions(NamedTuple):
+    """What the command line says of logging; `verbosity` from -1 (quiet) to 2."""
+
+    format: str = TEXT
+    verbosity: int = 0
+
+    def variables(self) -> dict[str, str]:
+        """The environment by which executors are told."""
+        return {FORMAT_VARIABLE: self.format, VERBOSITY_VARIABLE: str(self.verbosity)}
+
+
+def told_by(variables: Mapping[str, str]) -> LogOptions:
+    """What an executor was told by its environment."""
+    verbosity = int(variables.get(VERBOSITY_VARIABLE, "0"))
+    return LogOptions(variables.get(FORMAT_VARIABLE, TEXT), verbosity)
+
+
+def configure(options: LogOptions) -> None:
+    """Log to stderr as the options say, unless the root logger has a handler already."""
+    WORKER.setLevel(WORKER_LEVELS[options.verbosity])
+    if logging.root.handlers:
+        return
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonFormatter() if options.format == JSON else TextFormatter())
+    handler.addFilter(JobLogFilter())
+    logging.root.addHandler(handler)
+    logging.root.setLevel(ROOT_LEVELS[options.verbosity])
+
+
+def configure_executor() -> None:
+    """The same in an executor, once the user's modules are imported."""
+    # `dictConfig` disables all loggers that exist before it, unless it is told not to: then nobody would
+    # hear of failures, which nobody has asked for.
+    logging.getLogger("holdfast.job").disabled = False
+    configure(told_by(os.environ))
+
+
+class TextFormatter(logging.Formatter):
+    """A short line for people: time, level, the logger (unless it is about a job), the job, the message."""
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)s %(source)s%(message)s", "%H:%M:%S")
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line, with the traceback below."""
+        record.source = _source(record)
+        return super().format(record)
+
+
+def _source(record: logging.LogRecord) -> str:
+    if record.name == "holdfast.job":
+        return ""
+    if record.name.startswith("holdfast."):
+        return f"{record.name.removeprefix('holdfast.')} "
+    job_id = getattr(record, "job_id", None)
+    return f"{record.name}{f' [job {job_id}]' if job_id is not None else ''}: "
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object for each record. Fields that are not known are left out; ids are strings."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line."""
+        fields: dict[str, Any] = {
+            "time": iso(int(record.created * 1000)),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": record.getMessage(),
+            "process": record.process,
+        }
+        for name in JOB_FIELDS:
+            if (value := getattr(record, name, None)) not in (None, ""):
+                fields[name] = str(value) if name == "job_id" else value
+        if record.exc_info and record.exc_info[1] is not None:
+            fields["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(fields, ensure_ascii=False, default=str)

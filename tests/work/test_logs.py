@@ -1,0 +1,300 @@
+"""What a worker logs, where and in which form; how it ends when it cannot begin."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import holdfast
+from tests.work.conftest import PATIENCE_S, Bench
+
+APP = """
+import logging
+import holdfast
+
+queue = holdfast.connect("jobs.db")
+log = logging.getLogger("app.mail")
+
+@queue.task(attempts=1)
+def broken(n):
+    log.warning("about to divide")
+    return n / 0
+
+@queue.task
+def fine():
+    log.info("all is well")
+"""
+
+
+class Project:
+    """A folder with an application in it, and workers that are started there."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.write(APP)
+
+    def write(self, text: str, name: str = "app.py") -> None:
+        """Put a module there."""
+        (self.folder / name).write_text(text)
+
+    def add(self, *jobs: tuple[str, object]) -> None:
+        """Add jobs, each with one attempt."""
+        with holdfast.connect(str(self.folder / "jobs.db")) as queue:
+            for task, data in jobs:
+                queue.add(task, data, attempts=1)
+
+    def run(self, *words: str, program: str = "") -> subprocess.CompletedProcess[str]:
+        """Run a worker, or a program, to its end."""
+        command = ["-c", program] if program else ["-m", "holdfast", *words]
+        plain = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
+        return subprocess.run(
+            [sys.executable, *command],
+            cwd=self.folder,
+            env=plain,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+        )
+
+    def work(self, *words: str, name: str = "app:queue") -> list[str]:
+        """Have a worker do all there is to do; the lines that it logged."""
+        done = self.run("worker", name, "--until-empty", *words)
+        assert (done.returncode, done.stdout) == (0, ""), done.stderr
+        return done.stderr.splitlines()
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    """An application of its own."""
+    return Project(tmp_path)
+
+
+def test_a_worker_whose_jobs_fail_says_why_without_any_option(project):
+    """One line for the failure, with the handler's own frames below it, and nobody else's."""
+    project.add(("broken", {"n": 1}), ("fine", None))
+
+    ready, own, failed, *trace, done = project.work()
+
+    assert "INFO worker ready: 2 tasks on " in ready
+    assert f"{project.folder}/jobs.db" in ready
+    assert "WARNING app.mail [job " in own
+    assert own.endswith("]: about to divide")
+    assert " ERROR job " in failed
+    assert "(broken) failed: attempt 1 of 1 ended after " in failed
+    assert failed.endswith(" ms: ZeroDivisionError: division by zero")
+    assert [line for line in trace if line.startswith("  File")] == [
+        f'  File "{project.folder}/app.py", line 11, in broken'
+    ]
+    assert done.endswith("INFO worker done: 2 jobs, 1 failed")
+
+
+@pytest.mark.parametrize(
+    ("words", "levels", "events"),
+    [
+        (["-q"], {"ERROR"}, ["failed"]),
+        ([], {"INFO", "WARNING", "ERROR"}, ["failed"]),
+        (["-v"], {"INFO", "WARNING", "ERROR"}, ["failed", "finished"]),
+        (["-vv"], {"DEBUG", "INFO", "WARNING", "ERROR"}, ["failed", "finished", "started", "started"]),
+    ],
+)
+def test_verbosity_says_which_lines_there_are(project, words, levels, events):
+    """The handler's own among them."""
+    project.add(("broken", {"n": 1}), ("fine", None))
+
+    lines = [json.loads(line) for line in project.work("--log-format", "json", *words)]
+
+    assert {line["level"] for line in lines} == levels
+    assert sorted(line["event"] for line in lines if "event" in line) == events
+    assert any(line["message"] == "all is well" for line in lines) == ("-v" in words or "-vv" in words)
+
+
+@pytest.mark.parametrize("words", [["--json", "worker"], ["worker", "--json"]])
+def test_json_is_one_object_for_each_line_with_the_same_fields_everywhere(project, words):
+    """In the supervisor, in executors, and of what handlers log; `--json` may stand anywhere."""
+    project.add(("broken", {"n": 41_267}))
+
+    done = project.run(*words, "app:queue", "--until-empty")
+    ready, own, failed, ended = (json.loads(line) for line in done.stderr.splitlines())
+
+    assert (ready["logger"], ended["logger"]) == ("holdfast.worker", "holdfast.worker")
+    assert ended["message"] == "done: 1 job, 1 failed"
+    assert (own["logger"], own["job_id"], own["task"]) == ("app.mail", failed["job_id"], "broken")
+    assert (failed["event"], failed["attempt"]) == ("failed", 1)
+    assert failed["error"] == "ZeroDivisionError: division by zero"
+    assert failed["traceback"].startswith("Traceback")
+    assert failed["duration_ms"] >= 0
+    assert "41267" not in done.stderr
+
+
+def test_logging_that_the_application_sets_up_is_left_as_it_is(project):
+    """Failures go where it sends them."""
+    project.write('import logging\nlogging.basicConfig(filename="mine.log", format="%(message)s")\n' + APP)
+    project.add(("broken", {"n": 1}))
+
+    lines = project.work("-v", "--log-format", "json")
+
+    assert [json.loads(line)["logger"] for line in lines] == ["holdfast.worker"] * 2
+    mine = (project.folder / "mine.log").read_text()
+    assert mine.startswith("about to divide\njob ")
+    assert "ZeroDivisionError" in mine
+
+
+def test_a_logging_configuration_that_disables_all_loggers_does_not_hide_failures(project):
+    """As `dictConfig` does, unless told otherwise, to those that exist."""
+    setting = '{"version": 1, "loggers": {"app": {"level": "ERROR"}}}'
+    project.write(
+        f"import holdfast.work.executor\nimport logging.config\nlogging.config.dictConfig({setting})\n" + APP
+    )
+    project.add(("broken", {"n": 1}))
+
+    assert "ZeroDivisionError: division by zero" in project.work()
+
+
+def test_work_logs_failures_where_nothing_was_set_up(project):
+    """Python writes warnings and errors to stderr then."""
+    project.add(("broken", {"n": 1}))
+
+    done = project.run(program="import app, holdfast; print(holdfast.work(app.queue, until_empty=True))")
+
+    assert (done.returncode, done.stdout) == (0, "1\n")
+    assert "(broken) failed: attempt 1 of 1" in done.stderr
+    assert "Traceback" in done.stderr
+    assert "running.py" not in done.stderr
+
+
+def test_work_async_logs_failures_too(project):
+    """The same lines."""
+    project.write("""
+import asyncio
+import holdfast
+
+async def main():
+    async with holdfast.connect_async("jobs.db") as queue:
+
+        @queue.task(attempts=1)
+        async def broken():
+            raise ValueError("no good")
+
+        await broken.add()
+        await holdfast.work_async(queue, until_empty=True)
+
+asyncio.run(main())
+""")
+
+    done = project.run(program="import app")
+
+    assert "(broken) failed: attempt 1 of 1" in done.stderr
+    assert "in broken" in done.stderr
+    assert "running.py" not in done.stderr
+
+
+def test_done_counts_jobs_and_not_runs(project):
+    """One job that is tried three times is one job."""
+    project.write("""
+import holdfast
+
+queue = holdfast.connect("jobs.db")
+
+@queue.task(attempts=3, backoff="1ms")
+def flaky(ctx: holdfast.Context):
+    if ctx.attempt < 3:
+        raise ValueError("not yet")
+""")
+    with holdfast.connect(str(project.folder / "jobs.db")) as queue:
+        queue.add("flaky", attempts=3, backoff="1ms")
+
+    lines = project.work()
+
+    assert sum("runs again in about" in line for line in lines) == 2
+    assert lines[-1].endswith("worker done: 1 job")
+    assert "ready: 1 task on" in lines[0]
+
+
+def test_jobs_that_kill_their_executors_are_logged_as_lost_and_quarantined(bench: Bench):
+    """By the supervisor, who is left."""
+    job = bench.queue.add("poison", losses=2)
+
+    said = bench.work("--log-format", "json")
+
+    lines = [json.loads(line) for line in said.splitlines()]
+    ends = [(line["event"], line["level"]) for line in lines if line.get("job_id") == str(job.id)]
+    assert ends[-1] == ("quarantined", "ERROR")
+    assert {("lost", "WARNING")} == set(ends[:-1])
+
+
+def test_a_job_past_its_limit_is_logged_by_the_supervisor(bench: Bench):
+    """As a failure like any other, but for the traceback."""
+    job = bench.queue.add("stuck", timeout="1s", attempts=1)
+
+    said = bench.work("--log-format", "json")
+
+    (failed,) = [line for line in map(json.loads, said.splitlines()) if "event" in line]
+    assert (failed["event"], failed["job_id"]) == ("failed", str(job.id))
+    assert failed["error"] == "still running after its limit of 1 s"
+
+
+# ── how it ends when it cannot begin ─────────────────────────────────────────────────────────────
+
+
+def test_an_application_that_fails_on_import_ends_the_worker_with_its_traceback(project):
+    """The exit code is 1, and no frame is Holdfast's."""
+    project.write("from helper import queue")
+    project.write("def make():\n    raise OSError('no such printer')\n\nqueue = make()", "helper.py")
+
+    done = project.run("worker", "app:queue")
+
+    assert done.returncode == 1
+    frames = [line for line in done.stderr.splitlines() if line.startswith("  File")]
+    assert [frame.rsplit("/", 1)[1] for frame in frames] == [
+        'app.py", line 1, in <module>',
+        'helper.py", line 4, in <module>',
+        'helper.py", line 2, in make',
+    ]
+    assert done.stderr.endswith("holdfast: app:queue cannot be worked: OSError: no such printer\n")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "reason"),
+    [
+        ("nowhere:queue", "", "ModuleNotFoundError: No module named 'nowhere'"),
+        ("app:jobs", "import holdfast", "there is no jobs in app"),
+        ("app:queue", "queue = 5", "app:queue is 'int', and must be a queue made by holdfast.connect"),
+        (
+            "app:queue",
+            "import holdfast\nqueue = holdfast.connect('jobs.db')",
+            "there are no tasks; import your task modules in the module that the worker is given",
+        ),
+    ],
+)
+def test_what_is_no_queue_with_tasks_ends_the_worker_with_one_line(project, name, text, reason):
+    """None of the user's code was at fault there, so there is no traceback."""
+    project.write(text)
+
+    plain, as_json = project.run("worker", name), project.run("worker", name, "--json")
+
+    assert (plain.returncode, plain.stderr) == (1, f"holdfast: {name} cannot be worked: {reason}\n")
+    assert as_json.returncode == 1
+    assert json.loads(as_json.stderr)["error"]["code"] == "APP"
+
+
+def test_quiet_and_verbose_exclude_each_other(project):
+    done = project.run("worker", "app:queue", "-q", "-v")
+
+    assert done.returncode == 2
+    assert "-q or -v" in done.stderr
+
+
+def test_store_and_tenant_may_stand_before_the_command(project):
+    """As with every other command."""
+    with holdfast.connect(str(project.folder / "other.db"), tenant="acme") as queue:
+        job = queue.add("fine")
+
+    done = project.run("--store", "other.db", "--tenant", "acme", "worker", "app:queue", "--until-empty")
+
+    assert done.returncode == 0, done.stderr
+    assert f"ready: 2 tasks on {project.folder}/other.db" in done.stderr
+    with holdfast.connect(str(project.folder / "other.db"), tenant="acme") as queue:
+        assert queue.get(job.id).state == "FINISHED"
