@@ -56,7 +56,6 @@ FULL = Job(
     mock=True,
     strict=True,
     cancel_requested=True,
-    fresh=True,
     ended=State.FAILED,
     reason="r",
     progress=Progress(fraction=0.5, note="p"),
@@ -76,7 +75,7 @@ FULL_TEXT = (
     '"repeat":"DAILY","again_at":21,"unique":"AHU=","unique_for_ms":22,"domain":"AGQ=","schedule":"s",'
     '"then":"{\\"task\\":\\"x\\"}","parent_id":23,"parent_claim":24,'
     '"children":{"pending":25,"failed":26,"kept":27},"wait_for_failed":true,"mock":true,"strict":true,'
-    '"cancel_requested":true,"fresh":true,"ended":"FAILED","reason":"r",'
+    '"cancel_requested":true,"ended":"FAILED","reason":"r",'
     '"progress":{"fraction":0.5,"note":"p"},'
     '"outcome":{"code":"ok","at":28,"exit_code":200,"error":"e","traceback":"b"},'
     '"errors":[{"code":"error","at":29}],"size":30,"has_result":true,"steps":31,"log_lines":32}'
@@ -89,7 +88,7 @@ DEFAULTS = (
     '"backoff":{"first_ms":1000,"most_ms":3600000,"jitter":0.2},"timeout_ms":0,"retry_after":0,'
     '"lapsed":false,"repeat":"","again_at":0,"unique":null,"unique_for_ms":0,"domain":null,"schedule":"",'
     '"then":"","parent_id":0,"parent_claim":0,"children":{"pending":0,"failed":0,"kept":0},'
-    '"wait_for_failed":false,"mock":false,"strict":false,"cancel_requested":false,"fresh":false,'
+    '"wait_for_failed":false,"mock":false,"strict":false,"cancel_requested":false,'
     '"ended":null,"reason":"","progress":null,"outcome":null,"errors":[],"size":0,"has_result":false,"steps":0,"log_lines":0}'
 )
 

@@ -144,7 +144,7 @@ def misplaced(store: Store) -> list[str]:
             slot = None if (kind, name) == ("sysid", "1") else slot_of_record(kind, name)
             slots += [] if slot is None else [(f"{kind} {name}", slot)]
         found = [f"{what} of slot {slot}" for what, slot in slots if slot % of != number]
-        if txn.counts() != tally(job for job in jobs if not job.fresh):
+        if txn.counts() != tally(jobs):
             found.append(f"counts {txn.counts()}")
         return found
 

@@ -12,7 +12,8 @@ import holdfast
 from holdfast.core import ids, rules
 from holdfast.core.commands import NewJob
 from holdfast.core.job import Place
-from holdfast.testing.queue_suite.tools import LONG_S, see, take
+from holdfast.testing.queue_suite.tools import LONG_S, complaints, see, take
+from tests.postgres.test_address import holdfast_cli
 
 
 def test_the_job_is_there_when_the_caller_commits(queue, connection):
@@ -146,7 +147,7 @@ def test_a_job_can_be_added_from_sql(queue, connection, schema):
     (job,) = queue.jobs()
     new = NewJob(task="resize", data='{"path": "é"}')
     made = rules.create(new, job_id=added, now_ms=job.created_at)
-    assert job == replace(made, place=Place.SCHEDULED, rank=job.created_at, fresh=True)
+    assert job == replace(made, place=Place.SCHEDULED, rank=job.created_at)
     assert ids.unpack(added).sysid == ids.PORT_SYSID
     assert abs(ids.unpack(added).time_ms - job.created_at) < 2
 
@@ -198,3 +199,53 @@ def test_data_from_sql_is_kept_as_json(queue, connection, schema):
     connection.commit()
 
     assert [take(queue).data for _ in values] == values
+
+
+# ── counts ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_jobs_of_a_callers_transaction_are_counted_when_it_commits(queue, connection, schema):
+    """Before anybody claims: those of `connection=`, those of SQL, and those that are due later."""
+    first = queue.add("work", connection=connection)
+    queue.add("later", delay="1h", connection=connection)
+    connection.execute(f"SELECT {schema}.add('resize')")
+    assert queue.counts() == {}
+    connection.commit()
+
+    counted = {"work": {"QUEUED": 1}, "later": {"QUEUED": 1}, "resize": {"QUEUED": 1}}
+    assert queue.counts() == counted
+    assert queue.jobs(state="QUEUED", limit=1)[0].id == first.id
+    assert complaints(queue) == []
+    queue.add("work", connection=connection)
+    connection.rollback()
+    assert queue.counts() == counted
+    take(queue, "work")
+    assert queue.counts() == counted | {"work": {"RUNNING": 1}}
+
+
+def test_counts_of_jobs_that_only_sql_adds_are_folded_by_those_who_look(queue, postgres, schema):
+    """However many there are, and although no process writes; what is read does not change by that."""
+    differences = f"SELECT count(*) FROM {schema}.changes"
+    with postgres.connect() as connection:
+        connection.execute(f"SELECT {schema}.add('t') FROM generate_series(1, 2000)")
+        assert connection.execute(differences).fetchone() == (2000,)
+
+        assert queue.counts() == {"t": {"QUEUED": 2000}}
+
+        assert connection.execute(differences).fetchone() == (0,)
+        assert queue.counts() == {"t": {"QUEUED": 2000}}
+        connection.execute(f"TRUNCATE {schema}.jobs, {schema}.data_apart, {schema}.counts")
+
+
+def test_commands_tell_of_jobs_that_only_sql_has_added(postgres_url, postgres, schema, tmp_path):
+    """`counts` with the oldest, `doctor`, and `move`; and the counts have moved too."""
+    assert holdfast_cli("migrate", "--store", postgres_url)[0] == 0
+    with postgres.connect() as connection:
+        connection.execute(f"SELECT {schema}.add('resize') FROM generate_series(1, 3)")
+
+    code, counted = holdfast_cli("counts", "--store", postgres_url)
+    assert (code, "resize       3" in counted, "oldest queued: " in counted) == (0, True, True), counted
+    assert "nothing is wrong" in holdfast_cli("doctor", "--store", postgres_url)[1]
+    target = str(tmp_path / "new.db")
+    assert "moved 3 live and 0 archived jobs" in holdfast_cli("move", postgres_url, target)[1]
+    assert "resize       3" in holdfast_cli("counts", "--store", target)[1]

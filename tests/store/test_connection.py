@@ -81,6 +81,25 @@ def test_the_job_is_there_when_the_caller_commits(queue, connection):
     assert queue.next() is None
 
 
+def test_jobs_of_a_callers_transaction_are_counted_when_it_commits(queue, connection):
+    """Before anybody claims, also those that are due later; and nothing is complained of."""
+    connection.execute("BEGIN IMMEDIATE")
+    first = queue.add("work", connection=connection)
+    queue.add("later", delay="1h", connection=connection)
+    assert queue.counts() == {}
+    connection.execute("COMMIT")
+
+    assert queue.counts() == {"work": {"QUEUED": 1}, "later": {"QUEUED": 1}}
+    assert queue.jobs(state="QUEUED", limit=1)[0].id == first.id
+    assert complaints(queue) == []
+    connection.execute("BEGIN IMMEDIATE")
+    queue.add("work", connection=connection)
+    connection.execute("ROLLBACK")
+    assert queue.counts() == {"work": {"QUEUED": 1}, "later": {"QUEUED": 1}}
+    take(queue, "work").done()
+    assert queue.counts() == {"work": {"FINISHED": 1}, "later": {"QUEUED": 1}}
+
+
 def test_there_is_no_job_when_the_caller_rolls_back(queue, connection):
     """Nor a trace of it."""
     before = see(queue)

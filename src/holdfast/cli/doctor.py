@@ -117,9 +117,7 @@ def _counted(txn: "ReadTxn", advance: Callable[[int], None]) -> "Counter[CountKe
     for archived in (False, True):
         after = 0
         while page := txn.jobs(JobFilter(archived=archived), after=after, limit=PAGE_JOBS):
-            # A job of a caller's own transaction is in no count until it is promoted.
-            counted = (job for job in page if not job.fresh)
-            found.update(CountKey(job.tenant, job.task, job.place, job.state) for job in counted)
+            found.update(CountKey(job.tenant, job.task, job.place, job.state) for job in page)
             after = page[-1].id
             advance(len(page))
     return found

@@ -190,8 +190,6 @@ class Job(Record, frozen=True, kw_only=True):
     # Made at the job-command port: the documents' rules hold to the letter.
     strict: bool = False
     cancel_requested: bool = False
-    # Written by a caller's own transaction, and not yet seen by the engine: in no count.
-    fresh: bool = False
 
     ended: State | None = None
     reason: str = ""

@@ -172,8 +172,6 @@ class Batch:
     def put(self, after: Job) -> None:
         """Let a job become `after`, and its parent and its unique key what follows."""
         before = self.jobs.get(after.id)
-        if after.fresh:
-            after = replace(after, fresh=False)
         self.jobs[after.id] = after
         self._touched[after.id] = None
         self._followed(before, after)
@@ -187,7 +185,8 @@ class Batch:
     def sweep(self, child: Job) -> None:
         """Let an ended child go to the archive, although its parent stays."""
         self.swept[child.id] = True
-        self.jobs[child.id] = replace(child, fresh=False)
+        # A record of its own: what is as it was stored is not written.
+        self.jobs[child.id] = replace(child)
         self._touched[child.id] = None
 
     def forget(self, old: Job) -> None:

@@ -29,8 +29,8 @@ class Counts:
         self._came[_kind(job)] += count
 
     def went(self, jobs: Iterable[Job]) -> None:
-        """Jobs that are there no more, as they were. A `fresh` one was in no count yet."""
-        self._went.update(_kind(job) for job in jobs if not job.fresh)
+        """Jobs that are there no more, as they were."""
+        self._went.update(map(_kind, jobs))
 
     def take(self) -> dict[CountKey, int]:
         """The differences, less those that came to nothing; and begin anew."""

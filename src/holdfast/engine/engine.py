@@ -41,7 +41,7 @@ from .claims import claim, query_of
 from .deciding import decided
 from .done import Done
 from .ending import plain_ends
-from .fresh import insert_fresh
+from .joining import insert_scheduled
 from .plain import add_plain, plain
 from .prospects import Prospects, prospects
 from .records import SETTING
@@ -181,7 +181,7 @@ class Engine:
             check_open(txn.notice(), writes=True)
             maker = self.ids.begin(txn, self.site.slots)
             if isinstance(command, c.Add):
-                reply: Any = insert_fresh(txn, maker, command, self.site)
+                reply: Any = insert_scheduled(txn, maker, command, self.site)
             else:
                 reply = self._transact(txn, maker, [command], None).replies[0]
             if maker.held != self.ids.held:

@@ -150,9 +150,6 @@ def unfinished(txn: ReadTxn, tenant: str | None, tasks: tuple[str, ...] | None) 
     """How many jobs of these tasks have yet to end, besides those that only an operator can move."""
     found = [(k, n) for k, n in txn.counts(tenant=tenant).items() if tasks is None or k.task in tasks]
     moving = sum(n for key, n in found if key.place not in (Place.PAUSED, Place.DONE))
-    if not moving and tasks is None and txn.moments().scheduled is not None:
-        # A job of a caller's own transaction is in no count yet.
-        moving = 1
     paused = [key.task for key, _ in found if key.place == Place.PAUSED]
     return moving or sum(_waits(txn, tenant, task) for task in paused)
 

@@ -127,7 +127,7 @@ class _JobPart(Part[int, Whole]):
 
     def noted(self, door: int, rows: Sequence[Whole]) -> None:
         if self._tally is not None:
-            jobs = (row.job for row in rows if not row.job.fresh)
+            jobs = (row.job for row in rows)
             self._tally.update((door, CountKey(job.tenant, job.task, job.place, job.state)) for job in jobs)
 
     def fill(self, txn: ReadTxn, rows: Sequence[Whole]) -> Sequence[Whole | None]:

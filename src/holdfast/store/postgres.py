@@ -156,8 +156,7 @@ class PostgresStore:
             return self._attempt(fn, wants, careful=True, blind=False, claims=claims or sought is not None)
 
         result = self._patiently(attempt)
-        if self._appended >= FOLD_ROWS:
-            self._fold()
+        self._fold_if_many()
         return result
 
     def _patiently(self, attempt: Callable[[], T], *, waits: bool = True) -> T:
@@ -228,15 +227,21 @@ class PostgresStore:
 
     def read(self, fn: Callable[[ReadTxn], T]) -> T:
         """Call `fn` on one view of the schema as it is now, beside whoever writes."""
-        return self._look(fn)
+        result = self._look(fn)
+        self._fold_if_many()
+        return result
 
     def _look(self, fn: Callable[[PostgresView], T], *, waits: bool = True) -> T:
         def attempt() -> T:
             with self._pool.link() as link:
                 try:
-                    return fn(self._begin.view(link, self._pool.settings))
+                    view = self._begin.view(link, self._pool.settings)
+                    result = fn(view)
                 finally:
                     link.roll_back()
+                # Jobs that were added by SQL alone: nobody else may be there to fold their counts.
+                self._appended = max(self._appended, view.unfolded)
+                return result
 
         return self._patiently(attempt, waits=waits)
 
@@ -279,7 +284,8 @@ class PostgresStore:
         link.script("SAVEPOINT holdfast")
         try:
             locks = Locks(link, self._begin.writing, wants)
-            result = fn(self._begin.inside(link, locks, careful=careful))
+            txn = self._begin.inside(link, locks, careful=careful)
+            result = fn(txn)
             if self.address.notify:
                 # Heard when the caller commits, by all, ourselves too.
                 link.value("SELECT pg_notify(%s, '')", (channel(self.address.schema),))
@@ -288,6 +294,7 @@ class PostgresStore:
                 link.script("ROLLBACK TO SAVEPOINT holdfast; RELEASE SAVEPOINT holdfast")
             raise
         link.script("RELEASE SAVEPOINT holdfast")
+        self._appended += txn.appended
         return result
 
     def _check_place(self, link: Link) -> None:
@@ -329,8 +336,10 @@ class PostgresStore:
         with faults(self.address):
             return self._presence.appear(name)
 
-    def _fold(self) -> None:
-        """Fold the counts, unless somebody is at it."""
+    def _fold_if_many(self) -> None:
+        """Fold the counts where many differences were appended, unless somebody is at it."""
+        if self._appended < FOLD_ROWS:
+            return
         self._appended = 0
         try:
             sql, schema = self._begin.writing, self.address.schema

@@ -48,6 +48,8 @@ class PostgresReads(PostgresLists):
         self.starts = Starts()
         # When the domains that were last read had been written.
         self.domains_at_ms = 0
+        # How many differences of counts were added up when they were last read.
+        self.unfolded = 0
 
     def _jobs(self, name: str, values: Values) -> list[Job]:
         answer = self.link.value(self.sql[name], values)
@@ -165,7 +167,8 @@ class PostgresReads(PostgresLists):
             rows = self.link.rows(self.sql["counts"])
         else:
             rows = self.link.rows(self.sql["counts_of_tenant"], {"tenant": tenant})
-        return {CountKey(t, task, Place(place), State(state)): n for t, task, place, state, n in rows}
+        self.unfolded = sum(row[5] for row in rows)
+        return {CountKey(t, task, Place(place), State(state)): n for t, task, place, state, n, _ in rows}
 
     def moments(self) -> Moments:
         """When something becomes true by itself."""

@@ -47,7 +47,6 @@ EVERYTHING = Job(
     mock=True,
     strict=True,
     cancel_requested=True,
-    fresh=True,
     ended=State.FAILED,
     reason="reason\n\t'",
     progress=Progress(fraction=0.25, note="quarter"),

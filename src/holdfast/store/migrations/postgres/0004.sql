@@ -98,7 +98,7 @@ BEGIN
 END
 $$;
 
--- Add a job from SQL, in whatever transaction: it enters SCHEDULED, due now, in no count, as a job of
+-- Add a job from SQL, in whatever transaction: it enters SCHEDULED, due now, as a job of
 -- `queue.add(connection=…)` does, and promotion does the rest. Returns its id.
 CREATE OR REPLACE FUNCTION {schema}.add(task text, data jsonb DEFAULT '{}') RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
@@ -130,9 +130,10 @@ BEGIN
     ) VALUES (
         job_id, now_ms, 0, 0, 0, 0, 0, 1, 0, 1, false, false, false, '', task, '', '', NULL,
         '{"id":' || job_id || ',"task":' || to_json(task) || ',"created_at":' || now_ms || ',"run_at":' || now_ms
-        || ',"fresh":true,"size":' || octet_length(body) || '}'
+        || ',"size":' || octet_length(body) || '}'
     );
     INSERT INTO {schema}.data_apart (id, body) VALUES (job_id, body);
+    INSERT INTO {schema}.changes (tenant, task, place, state, number) VALUES ('', task, 1, 'QUEUED', 1);
     PERFORM pg_notify({channel}, '');
     RETURN job_id;
 END

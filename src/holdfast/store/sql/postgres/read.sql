@@ -108,15 +108,16 @@ SELECT '[' || string_agg(record, ',') || ']' FROM (
 SELECT task, place, count(*) FROM {schema}.jobs
 WHERE tenant = %s AND domain = %s AND place IN (2, 3, 4) GROUP BY task, place
 
+-- With how many differences that nobody has folded yet are in each.
 -- name: counts
-SELECT tenant, task, place, state, sum(number)::bigint FROM (
-    SELECT * FROM {schema}.counts UNION ALL SELECT * FROM {schema}.changes
+SELECT tenant, task, place, state, sum(number)::bigint, sum(unfolded) FROM (
+    SELECT *, 0 AS unfolded FROM {schema}.counts UNION ALL SELECT *, 1 FROM {schema}.changes
 ) AS parts GROUP BY tenant, task, place, state HAVING sum(number) <> 0
 
 -- name: counts_of_tenant
-SELECT tenant, task, place, state, sum(number)::bigint FROM (
-    SELECT * FROM {schema}.counts WHERE tenant = %(tenant)s
-    UNION ALL SELECT * FROM {schema}.changes WHERE tenant = %(tenant)s
+SELECT tenant, task, place, state, sum(number)::bigint, sum(unfolded) FROM (
+    SELECT *, 0 AS unfolded FROM {schema}.counts WHERE tenant = %(tenant)s
+    UNION ALL SELECT *, 1 FROM {schema}.changes WHERE tenant = %(tenant)s
 ) AS parts GROUP BY tenant, task, place, state HAVING sum(number) <> 0
 
 -- name: moments

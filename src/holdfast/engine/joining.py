@@ -1,4 +1,8 @@
-"""Jobs that are added inside a caller's own transaction: fresh, and counted by whoever promotes them."""
+"""Jobs that are added inside a caller's own transaction.
+
+They enter SCHEDULED, due at once or later, and counted as such; promotion does the rest. So the caller's
+transaction, however long it lasts, locks neither a lane nor a domain.
+"""
 
 from msgspec.structs import replace
 
@@ -8,12 +12,13 @@ from ..core.errors import BadInput, Conflict
 from ..core.job import Job, Place
 from ..core.slots import slot_for
 from ..store.contract import Txn
+from .counters import Counts
 from .site import Site
 from .sysid import IdMaker
 
 
-def insert_fresh(txn: Txn, maker: IdMaker, command: c.Add, site: Site) -> list[int]:
-    """Insert only: SCHEDULED and due, in no count; promotion does the rest, so nobody is held up."""
+def insert_scheduled(txn: Txn, maker: IdMaker, command: c.Add, site: Site) -> list[int]:
+    """Insert jobs as SCHEDULED; their ids."""
     rows = []
     for new in command.every():
         if new.unique is not None or new.parent_id:
@@ -26,8 +31,11 @@ def insert_fresh(txn: Txn, maker: IdMaker, command: c.Add, site: Site) -> list[i
         rows.append((_scheduled(job), new.data))
     if txn.insert(rows):
         raise Conflict("an id was taken")
+    counts = Counts()
+    counts.came(job for job, _ in rows)
+    txn.count(counts.take())
     return [job.id for job, _ in rows]
 
 
 def _scheduled(job: Job) -> Job:
-    return replace(job, place=Place.SCHEDULED, rank=job.run_at, fresh=True)
+    return replace(job, place=Place.SCHEDULED, rank=job.run_at)
