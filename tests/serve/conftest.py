@@ -1,4 +1,8 @@
-"""A job-command port for each test, on every store, by a clock that stands still until it is moved."""
+"""A job-command port for each test, by a clock that stands still until it is moved.
+
+On every store what waits, races and answers many at once; in memory and on SQLite what the port alone reads,
+refuses and translates.
+"""
 
 import pytest
 
@@ -17,7 +21,19 @@ def clock():
     return MovedClock(START_MS)
 
 
-@pytest.fixture(params=ONE_OF_EACH)
+# Files about requests and replies: what becomes of them is decided by the port and the rules.
+OF_THE_PORT = {"test_answering", "test_creating", "test_getting", "test_states"}
+
+
+def pytest_generate_tests(metafunc):
+    """Run each test on the stores that its file asks for."""
+    if "open_store" in metafunc.fixturenames:
+        file = metafunc.module.__name__.rpartition(".")[2]
+        kinds = ONE_OF_EACH[:2] if file in OF_THE_PORT else ONE_OF_EACH
+        metafunc.parametrize("open_store", kinds, indirect=True)
+
+
+@pytest.fixture
 def open_store(request, clock):
     """Opens the store under test, each time as another process would."""
     return opener(request, clock)
