@@ -1,6 +1,7 @@
 """Several commits of one process under way at once: nobody waits for another's, and nothing is mixed up."""
 
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -9,7 +10,7 @@ import pytest
 
 import holdfast
 from holdfast.store.postgres_sql import lock_number
-from holdfast.testing.queue_suite.tools import LONG_S, complaints, take, upkeep
+from holdfast.testing.queue_suite.tools import LONG_S, complaints, take, until, upkeep
 
 
 @pytest.fixture
@@ -30,6 +31,7 @@ def held_up(postgres, schema, queue, threads) -> Iterator["Future[holdfast.Job]"
         committer = queue.line.committer
         while not committer._busy or not committer._inbox._items.empty():
             assert not answer.done()
+            time.sleep(0.002)
         yield answer
         assert not answer.done()
 
@@ -84,6 +86,7 @@ def test_with_one_lane_they_wait(one_lane, postgres, schema, threads):
 def test_a_claim_that_waits_hears_of_an_add_by_another_lane(queue, postgres, schema, threads):
     """As soon as the thread that it waits with is free."""
     waiting = threads.submit(queue.next, ["work"], wait=LONG_S, renew=False)
+    until(lambda: bool(queue.line.committer._claims))
     with held_up(postgres, schema, queue, threads):
         added = threads.submit(queue.add, "work").result(LONG_S)
 

@@ -133,7 +133,7 @@ def test_a_promise_that_the_server_cannot_keep_is_refused(server):
         assert "CONFIG SET appendfsync everysec" in told(server.url(durability="everysec"))
         client.config_set("appendfsync", "everysec")
         assert "CONFIG SET appendfsync always" in told(server.url(durability="always"))
-        assert "replicas" in told(server.url(durability="replicated"))
+        assert "1 replica," in told(server.url(durability="replicated"))
         client.config_set("appendfsync", "always")
     for durability in ("memory", "everysec", "always", ""):
         store = RedisStore(server.url(durability=durability))

@@ -50,6 +50,15 @@ def patient(seconds: float) -> str:
     return "done"
 
 
+@queue.task()
+def gated() -> str:
+    """Run until the test lets it end, by a file beside the notes."""
+    _note("gated")
+    while not Path(os.environ["HOLDFAST_TEST_NOTES"] + ".go").exists():
+        time.sleep(0.01)
+    return "done"
+
+
 @queue.task(timeout="1s", attempts=2, backoff="10ms")
 def stuck() -> None:
     time.sleep(600)

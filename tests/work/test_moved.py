@@ -17,18 +17,19 @@ def test_a_worker_goes_along_and_finishes_what_it_runs(
     """The run is neither lost nor done twice, new jobs are found, the worker is seen at the new address."""
     target = postgres_url if kind == "server" else f"sqlite:///{tmp_path / 'spread'}?shards=4"
     worker = bench.start()
-    running = bench.queue.add("hog", {"seconds": 6})
-    bench.wait_for(lambda: bool(bench.noted("hog")))
+    running = bench.queue.add("gated")
+    bench.wait_for(lambda: bool(bench.noted("gated")))
 
     words = [sys.executable, "-m", "holdfast", "move", bench.store, target]
     subprocess.run(words, cwd=ROOT, check=True, timeout=60, stdout=subprocess.DEVNULL)
 
     with holdfast.connect(target, follow=False) as queue:
         assert queue.get(running).state == "RUNNING"
+        bench.open_gate()
         assert queue.result(running, wait=60) == "done"
         assert queue.result(queue.add("double", {"n": 4}), wait=60) == 8
         assert queue.get(running).losses == 0
-    assert len(bench.noted("hog")) == 1
+    assert len(bench.noted("gated")) == 1
     listed = subprocess.run(
         [sys.executable, "-m", "holdfast", "workers", "--store", target, "--json"],
         cwd=ROOT,

@@ -138,14 +138,14 @@ def test_what_a_handler_raises_is_its_outcome_and_what_nothing_catches_ends_the_
 
 def test_a_store_that_fails_is_told(queue, monkeypatch):
     """Nobody else would hear of it."""
-    queue.add("double", {"n": 1})
+    queue.add("fills", {"n": 1})
     store = queue.line.committer.engine.store
 
     def full(_fn):
         raise holdfast.StoreFull("no space is left")
 
     @queue.task()
-    def double(n: int) -> int:
+    def fills(n: int) -> int:
         monkeypatch.setattr(store, "run", full)
         return n
 

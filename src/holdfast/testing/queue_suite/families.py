@@ -349,7 +349,7 @@ def test_a_parent_is_neither_cancelled_nor_deleted_over_the_heads_of_its_childre
     parent, children = _released(queue)
 
     for force in (False, True):
-        with unchanged(queue), pytest.raises(Refused, match=f"{parent}.*2 children"):
+        with unchanged(queue), pytest.raises(Refused, match=f"{parent}.*2 unfinished children"):
             queue.cancel(parent, force=force)
     with unchanged(queue), pytest.raises(Refused, match=f"{parent}.*family"):
         queue.delete(parent)
