@@ -11,10 +11,12 @@ import pytest
 
 from holdfast.core import commands as c
 from holdfast.core.errors import Moved
+from holdfast.core.job import State
 from holdfast.core.moving import Notice, Standing
 from holdfast.engine.engine import Engine
 from holdfast.engine.prospects import prospects
 from holdfast.store import redis_view
+from holdfast.store.contract import JobFilter
 from holdfast.store.redis import RedisStore
 from holdfast.store.redis_reads import ROSTER
 from tests.store.helpers import SRC
@@ -216,3 +218,57 @@ def test_workers_and_the_bench_run_on_a_server(redis_server):
     assert "drain by 1 executor" in done.stdout
     with redis_server.client() as client:
         assert client.keys("*bench-*") == []
+
+
+def replied(store, call):
+    """How many names and records the server sends for what a call asks."""
+    many, counts = store._link.many, []
+
+    def counting(commands):
+        replies = many(commands)
+        counts.append(sum(map(_items, replies)))
+        return replies
+
+    store._link.many = counting
+    try:
+        return call(), sum(counts)
+    finally:
+        store._link.many = many
+
+
+def _items(reply):
+    return sum(map(_items, reply)) if isinstance(reply, list) else 1
+
+
+@pytest.mark.parametrize(
+    ("query", "most"),
+    [
+        # A name and a record of each job that is listed.
+        (JobFilter(), 2 * 100),
+        # Nine of ten match: pages of 100 and 200.
+        (JobFilter(task="t"), 2 * 300),
+        (JobFilter(state=State.QUEUED), 2 * 100),
+        # Every tenth matches: pages of 100, 200, 400 and 800.
+        (JobFilter(task="tenth"), 2 * 1_500),
+        # The names of the place, and the records that are listed.
+        (JobFilter(state=State.RUNNING), 900 + 100),
+    ],
+    ids=str,
+)
+def test_a_listing_fetches_about_as_many_records_as_it_lists(redis_url, query, most):
+    """Of 4,000 jobs, 900 of which are running."""
+    store = RedisStore(redis_url)
+    engine = Engine(store, dice=random.random)
+    news = [c.NewJob(task="tenth" if n % 10 == 0 else "t", data="{}") for n in range(1_000)]
+    running = tuple(c.NewJob(task="r", data="{}") for _ in range(900))
+    engine.execute([c.Add(jobs=running)])
+    engine.execute([c.Claim(limit=900, lease_ms=60_000, tenant="", tasks=("r",))])
+    engine.execute([c.Add(jobs=tuple(news[n % 1_000] for n in range(3_100)))])
+    after = engine.read(lambda txn: txn.jobs(JobFilter(task="r"), after=0, limit=900))[-1].id
+    after = 0 if query.state is State.RUNNING else after
+
+    jobs, items = replied(store, lambda: engine.read(lambda txn: txn.jobs(query, after=after, limit=100)))
+
+    assert len(jobs) == 100
+    assert items <= most + 20
+    store.close()

@@ -20,7 +20,7 @@ from .redis_link import PAGE, Words
 from .redis_names import RedisNames
 from .redis_turns import RedisTurns
 
-# A listing looks at so many jobs at once; a place of no more than this is taken whole.
+# A listing looks at no more jobs at once; a place of no more than this is listed by its ids.
 LISTED = 2_000
 # So many of the first of an order are looked at for its first moment: those before may have been moved by us.
 HEADS = 8
@@ -222,7 +222,7 @@ class RedisReads(RedisNames):
         """Jobs that match, by id, from the first above `after`."""
         own = (self.draft.archive if query.archived else self.draft.jobs).values()
         found = [job for job in own if job is not None and job.id > after and query.takes(job)]
-        placed = self._of_place(query, after)
+        placed = self._of_place(query, after, limit)
         found += self._listed(query, after, limit) if placed is None else placed
         return sorted(found, key=_id)[: max(limit, 0)]
 
@@ -233,29 +233,38 @@ class RedisReads(RedisNames):
             order = keys.domain((query.tenant, query.domain))
         moved = self.draft.archive if query.archived else self.draft.jobs
         found: list[Job] = []
+        # As many as are asked for; more and more where few of them match.
+        size = min(limit + len(moved), LISTED)
         while len(found) < limit:
-            words = (b"(" + member(after), b"+", "BYLEX", "LIMIT", 0, LISTED)
+            words = (b"(" + member(after), b"+", "BYLEX", "LIMIT", 0, size)
             members, raws = self.page(order, records, *words)
             for name, raw in zip(members, raws, strict=True):
                 # Not kept in mind: a listing may be of millions, and nobody decides by one.
                 if int(name) not in moved and raw is not None and query.takes(job := k.read_job(raw)):
                     found.append(job)
-            if len(members) < LISTED:
+            if len(members) < size:
                 break
-            after = int(members[-1])
+            after, size = int(members[-1]), min(size * 2, LISTED)
         return found
 
-    def _of_place(self, query: JobFilter, after: int) -> list[Job] | None:
+    def _of_place(self, query: JobFilter, after: int, limit: int) -> list[Job] | None:
         """What matches in a place that is small; None: it is not, or no place was asked for."""
         place = query.place or (_PLACES.get(query.state) if query.state else None)
         if query.archived or place in (None, Place.READY, Place.HELD, Place.SCHEDULED):
             return None
         assert place is not None
-        (count,) = self.ask([(b"ZCARD", self.keys.rows[place])])
-        if count > LISTED:
+        (members,) = self.ask([(b"ZRANGE", self.keys.rows[place], 0, LISTED)])
+        if len(members) > LISTED:
             return None
-        jobs = self.first(place, rank.LAST, LISTED)
-        return [j for j in jobs if j.id > after and query.takes(j) and j.id not in self.draft.jobs]
+        names = [id for id in sorted(map(int, members)) if id > after and id not in self.draft.jobs]
+        found: list[Job] = []
+        size = max(limit, 1)
+        while names and len(found) < limit:
+            page, names, size = names[:size], names[size:], size * 2
+            (raws,) = self.ask([(b"HMGET", self.keys.jobs, *map(member, page))])
+            jobs = (k.read_job(raw) for raw in raws if raw is not None)
+            found += [job for job in jobs if query.takes(job)]
+        return found
 
     def named(self, tenant: str, task: str, *, mock: bool) -> int | None:
         """The id of the first live job of that task, by (place, rank, id), as far as the counts know."""
