@@ -3,8 +3,11 @@
 import json
 import os
 import pty
+import signal
 import subprocess
 import sys
+import time
+from pathlib import Path
 
 import pytest
 
@@ -114,3 +117,49 @@ def test_a_terminal_sees_how_far_it_is(shell):
     assert process.returncode == 0
     assert b"one thread add()" in shown
     assert b"\x1b" not in answer
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("measure", ["idle", "latency2"])
+def test_a_bench_that_is_interrupted_leaves_nothing_behind(tmp_path, measure, number):
+    """Neither the processes that it has started nor its stores."""
+    command = [sys.executable, "-m", "holdfast", "bench", measure, "--scale", "10", "--folder", str(tmp_path)]
+    bench = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        started = until(lambda: descendants(bench.pid))
+
+        bench.send_signal(number)
+
+        assert bench.wait(60) == 128 + number
+        assert [pid for pid in started if is_running(pid)] == []
+        assert list(tmp_path.iterdir()) == []
+    finally:
+        bench.kill()
+        bench.wait()
+
+
+def until(found):
+    """Look until there is something."""
+    end = time.monotonic() + 60
+    while not (it := found()):
+        assert time.monotonic() < end, "it never came"
+        time.sleep(0.01)
+    return it
+
+
+def descendants(pid):
+    """The processes that one has started, and those that these have."""
+    try:
+        paths = list(Path(f"/proc/{pid}/task").glob("*/children"))
+        children = [int(word) for path in paths for word in path.read_text().split()]
+    except OSError:  # it has just ended
+        return []
+    return [one for child in children for one in (child, *descendants(child))]
+
+
+def is_running(pid):
+    """Whether a process is there, and is not only waiting to be asked how it ended."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False

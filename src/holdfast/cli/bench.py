@@ -3,6 +3,7 @@
 import json
 import os
 import platform
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -54,13 +55,23 @@ def bench(
         raise click.UsageError(f"--scale is {scale:g}, and must be above 0 and at most 100")
     side = side_of(None if session.store == STORE else session.store, folder)
     chosen = [MEASURES[name] for name in measures or MEASURES]
-    with _progress(len(chosen) * rounds) as (tick, reach):
+    with _exit_on_sigterm(), _progress(len(chosen) * rounds) as (tick, reach):
         figures = []
         for at, measure in enumerate(chosen, start=1):
             figures.append(measure(Bench(side, scale=scale, rounds=rounds, tick=tick)))
             reach(at * rounds)
     show = _print_json if session.as_json else _print_table
     show([figure for figure in figures if figure is not None], _settings(side, scale, rounds))
+
+
+@contextmanager
+def _exit_on_sigterm() -> Iterator[None]:
+    """Let SIGTERM unwind as Ctrl-C does, so that the processes and stores of a measure are removed."""
+    before = signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from time import sleep
+from typing import Any
 
 from ..core.counting import counted
 from ..core.errors import HoldfastError
@@ -34,19 +35,45 @@ def worker(queue: Queue, processes: int) -> Iterator["subprocess.Popen[bytes]"]:
     command = [sys.executable, "-m", "holdfast", "worker", "holdfast.cli.bench_app:queue", "--create"]
     command += ["--processes", str(processes)]
     with tempfile.TemporaryFile() as said:
-        process = subprocess.Popen(command, env=os.environ | {STORE: queue.url}, stderr=said)
         try:
-            here = queue.add("hello")
-            _wait(process, queue, "hello", 1)
-            here.result()
-            yield process
+            with _process(command, queue, stderr=said) as process:
+                here = queue.add("hello")
+                _wait(process, queue, "hello", 1)
+                here.result()
+                yield process
         except HoldfastError as error:
             said.seek(0)
             error.add_note(said.read().decode(errors="replace")[-1_000:])
             raise
-        finally:
-            process.send_signal(signal.SIGTERM)
-            process.wait()
+
+
+@contextmanager
+def _process(command: list[str], queue: Queue, **streams: Any) -> Iterator["subprocess.Popen[bytes]"]:
+    """A process on a queue's store. It is ended with the block, also where that is interrupted."""
+    process: subprocess.Popen[bytes] | None = None
+    try:
+        with _signals_deferred():
+            process = subprocess.Popen(command, env=os.environ | {STORE: queue.url}, **streams)
+        yield process
+    finally:
+        if process is not None:
+            process.terminate()
+            process.communicate()
+
+
+@contextmanager
+def _signals_deferred() -> Iterator[None]:
+    """Hold signals back until the end of the block: a process that it starts must be known to be ended."""
+    came: list[int] = []
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.signal(number, lambda it, _frame: came.append(it)) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        for first in came[:1]:
+            signal.raise_signal(first)
 
 
 def _wait(process: "subprocess.Popen[bytes]", queue: Queue, task: str, count: int) -> None:
@@ -93,7 +120,7 @@ def latency_other(bench: Bench) -> Figure:
 def _latencies_ms(queue: Queue, trials: int) -> list[float]:
     command = [sys.executable, "-m", "holdfast.cli.bench_app", str(trials)]
     added = []
-    with subprocess.Popen(command, env=os.environ | {STORE: queue.url}, stdout=subprocess.PIPE) as other:
+    with _process(command, queue, stdout=subprocess.PIPE) as other:
         assert other.stdout is not None
         for _ in range(trials):
             if other.stdout.readline() != b"ready\n":
