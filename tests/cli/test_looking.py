@@ -149,6 +149,26 @@ def test_show_tells_everything(shell):
     assert record["result"] is None
 
 
+def test_show_tells_where_an_option_comes_from(shell):
+    """What was given, what the task says (also before it runs), and what nobody has said."""
+    with shell.queue() as queue:
+
+        @queue.task(timeout="15s", attempts=3)
+        def hang() -> None: ...
+
+        queue.claim()
+    first, second = shell.add("hang", "--attempts", 10), shell.add("other")
+
+    shown = shell.ok("show", first).out
+    assert "0 of 10  (given when it was added)" in shown
+    assert "15s  (from its task)" in shown
+    assert "0 of 10  (default)" in shell.ok("show", second).out
+    record = shell.ok("show", first, "--json").record
+    assert (record["max_attempts"], record["timeout_s"]) == (10, 15)
+    sources = record["option_sources"]
+    assert (sources["attempts"], sources["timeout"], sources["losses"]) == ("given", "task", "default")
+
+
 def test_show_tells_the_result(shell):
     """Of archived jobs too."""
     job_id = shell.add("sum")

@@ -7,6 +7,7 @@ import msgspec
 
 from holdfast.core import ids
 from holdfast.core.commands import NewJob
+from holdfast.core.defaults import Defaults
 from holdfast.core.job import Backoff, Children, Code, Job, Outcome, Place, Progress, State
 from holdfast.core.limits import Domain, Lane, Limit
 from holdfast.core.notes import Line, Log, Step
@@ -53,6 +54,7 @@ FULL = Job(
     parent_claim=24,
     children=Children(pending=25, failed=26, kept=27),
     wait_for_failed=True,
+    given=("attempts", "timeout"),
     mock=True,
     strict=True,
     cancel_requested=True,
@@ -74,7 +76,8 @@ FULL_TEXT = (
     '"lapsed":true,'
     '"repeat":"DAILY","again_at":21,"unique":"AHU=","unique_for_ms":22,"domain":"AGQ=","schedule":"s",'
     '"then":"{\\"task\\":\\"x\\"}","parent_id":23,"parent_claim":24,'
-    '"children":{"pending":25,"failed":26,"kept":27},"wait_for_failed":true,"mock":true,"strict":true,'
+    '"children":{"pending":25,"failed":26,"kept":27},"wait_for_failed":true,'
+    '"given":["attempts","timeout"],"mock":true,"strict":true,'
     '"cancel_requested":true,"ended":"FAILED","reason":"r",'
     '"progress":{"fraction":0.5,"note":"p"},'
     '"outcome":{"code":"ok","at":28,"exit_code":200,"error":"e","traceback":"b"},'
@@ -88,7 +91,7 @@ DEFAULTS = (
     '"backoff":{"first_ms":1000,"most_ms":3600000,"jitter":0.2},"timeout_ms":0,"retry_after":0,'
     '"lapsed":false,"repeat":"","again_at":0,"unique":null,"unique_for_ms":0,"domain":null,"schedule":"",'
     '"then":"","parent_id":0,"parent_claim":0,"children":{"pending":0,"failed":0,"kept":0},'
-    '"wait_for_failed":false,"mock":false,"strict":false,"cancel_requested":false,'
+    '"wait_for_failed":false,"given":[],"mock":false,"strict":false,"cancel_requested":false,'
     '"ended":null,"reason":"","progress":null,"outcome":null,"errors":[],"size":0,"has_result":false,"steps":0,"log_lines":0}'
 )
 
@@ -104,6 +107,27 @@ def test_what_is_not_written_means_what_it_always_meant():
     assert msgspec.json.decode('{"task":"t","max_attempts":10,"max_losses":10}', type=NewJob) == NewJob(
         task="t"
     )
+
+
+def test_the_defaults_of_a_task_are_written_in_this_form():
+    full = Defaults(
+        max_attempts=1,
+        max_losses=2,
+        backoff=Backoff(first_ms=3),
+        timeout_ms=4,
+        retry_after="+1 DAY",
+        expires_in_ms=5,
+        repeat="DAILY",
+        then='{"task":"x"}',
+        wait_for_failed=True,
+    )
+    text = (
+        '{"max_attempts":1,"max_losses":2,"backoff":{"first_ms":3},"timeout_ms":4,"retry_after":"+1 DAY",'
+        '"expires_in_ms":5,"repeat":"DAILY","then":"{\\"task\\":\\"x\\"}","wait_for_failed":true}'
+    )
+    assert msgspec.json.encode(full).decode() == text
+    assert msgspec.json.decode(text, type=Defaults) == full
+    assert msgspec.json.encode(Defaults()) == b"{}"
 
 
 def test_a_job_of_a_later_version_can_still_be_read():

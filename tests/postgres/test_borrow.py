@@ -156,6 +156,18 @@ def test_a_job_can_be_added_from_sql(queue, connection, schema):
     claimed.done()
 
 
+def test_a_job_that_was_added_from_sql_follows_its_task(queue, connection, schema):
+    connection.execute(f"SELECT {schema}.add('resize')")
+    connection.commit()
+
+    @queue.task(timeout="10s", attempts=3)
+    def resize() -> None: ...
+
+    claimed = take(queue)
+
+    assert (claimed.record.timeout_ms, claimed.record.max_attempts) == (10_000, 3)
+
+
 def test_numbers_made_in_sql_are_never_the_same(queue, postgres, schema):
     """By several sessions at once, beyond what a millisecond holds, around rollbacks."""
     with postgres.connect() as connection:

@@ -21,6 +21,13 @@ SHOWN_CHARS = 4_000
 SHOWN_CHILDREN = 20
 SHOWN_LINES = 50
 
+# Where an option came from, for people.
+_SOURCES = {
+    "given": "given when it was added",
+    "task": "from its task",
+    "port": "from the job-command port",
+    "default": "default",
+}
 # A label and its text; what has none is not shown.
 Lines = Iterator[tuple[str, str]]
 
@@ -34,12 +41,15 @@ def show(session: Session, /, *, job_id: int) -> None:
 
     Its record, data, result, steps, log, last errors and children.
     """
+    from ..core.defaults import FOLLOWED, source_of
+    from ..engine import look
     from .records import job_record, line_record, outcome_record, plain
 
     with session.existing() as queue:
-        job = queue.get(job_id)
+        job = queue.line.committer.engine.read(lambda txn: look.job_to_run(txn, job_id))
         record = {
             **job_record(job),
+            "option_sources": {option: source_of(job, option) for option in FOLLOWED},
             "why": queue.why(job_id),
             "data": plain(queue.data(job_id)),
             "result": plain(queue.result(job_id)) if job.has_result and _finished(job) else None,
@@ -113,13 +123,26 @@ def _times(job: "Job", now: int) -> Lines:
 
 
 def _rules(job: "Job") -> Lines:
+    from ..core.defaults import source_of
+
     yield "priority", str(job.priority)
-    yield "attempts", f"{job.attempts} of {job.max_attempts or 'any number'}"
-    yield "losses", f"{job.losses} of {job.max_losses or 'any number'}" if job.losses else ""
-    yield "timeout", span(job.timeout_ms) if job.timeout_ms else ""
+    for label, option, text in _options(job):
+        yield label, f"{text}  ({_SOURCES[source_of(job, option)]})" if text else ""
+
+
+def _options(job: "Job") -> Iterator[tuple[str, str, str]]:
+    """What the task may have a say in: label, option and text; "" where it is not to be shown."""
+    from ..core.defaults import source_of
+
+    yield "attempts", "attempts", f"{job.attempts} of {job.max_attempts or 'any number'}"
+    losses = f"{job.losses} of {job.max_losses or 'any number'}"
+    yield "losses", "losses", losses if job.losses or source_of(job, "losses") != "default" else ""
+    backoff = f"{span(job.backoff.first_ms)} to {span(job.backoff.most_ms)}"
+    yield "backoff", "backoff", backoff if source_of(job, "backoff") != "default" else ""
+    yield "timeout", "timeout", span(job.timeout_ms) if job.timeout_ms else ""
     after = job.retry_after
-    yield "retry after", after if isinstance(after, str) else span(after) if after else ""
-    yield "repeat", job.repeat
+    yield "retry after", "retry_after", after if isinstance(after, str) else span(after) if after else ""
+    yield "repeat", "repeat", job.repeat
 
 
 def _show_body(name: str, value: Any) -> None:

@@ -9,6 +9,7 @@ from typing import Literal
 
 from msgspec.structs import replace
 
+from .defaults import Defaults
 from .indexed import LogItem, Seen
 from .job import DEFAULT_BACKOFF, STORED_ATTEMPTS, STORED_LOSSES, Backoff, Body, Code, Job, Record
 from .limits import Limit
@@ -349,6 +350,15 @@ class Enlist(Command, frozen=True, kw_only=True):
     """Make a worker known, or say what has changed about it."""
 
     worker: Worker
+
+
+class Publish(Command, frozen=True, kw_only=True):
+    """Make the defaults of tasks known, for those who claim their jobs; what is known already is not written.
+
+    Each is (tenant, task, defaults), `tenant` None standing for all tenants.
+    """
+
+    tasks: tuple[tuple[str | None, str, Defaults], ...]
 
 
 class Dismiss(Command, frozen=True, kw_only=True):

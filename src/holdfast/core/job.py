@@ -186,6 +186,9 @@ class Job(Record, frozen=True, kw_only=True):
     children: Children = NO_CHILDREN
     wait_for_failed: bool = False
 
+    # The options that the caller gave, of those that the task's defaults would fill in (decision 14).
+    given: tuple[str, ...] = ()
+
     mock: bool = False
     # Made at the job-command port: the documents' rules hold to the letter.
     strict: bool = False

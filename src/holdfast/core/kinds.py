@@ -7,6 +7,8 @@ LIMIT, PATTERNS = "limit", "patterns"
 # What claims pass by, by (tenant or null, task or null, domain or null).
 PAUSE = "pause"
 SCHEDULE, SYSID, SETTING, WORKER = "schedule", "sysid", "setting", "worker"
+# The published defaults of a task, by (tenant or null, task).
+TASK = "task"
 # The last moment of a deleted schedule, by its number.
 FLOOR = "schedule_floor"
 # What a run leaves behind: a step, by (job, number), and the last lines of its log, by job.

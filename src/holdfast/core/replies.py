@@ -35,6 +35,7 @@ AnyCommand = (
     | c.Await
     | c.Upkeep
     | c.Enlist
+    | c.Publish
     | c.Dismiss
 )
 
@@ -45,7 +46,7 @@ REPLIES: dict[type[c.Command], Any] = {
         (c.Answer, c.Release, c.Extend, c.Report, c.Step, c.Log, c.Update, c.Cancel, c.Requeue), Job
     ),
     **dict.fromkeys(
-        (c.RequeueAll, c.Delete, c.SetLimit, c.Pause, c.DeleteSchedule, c.Enlist, c.Dismiss), None
+        (c.RequeueAll, c.Delete, c.SetLimit, c.Pause, c.DeleteSchedule, c.Enlist, c.Publish, c.Dismiss), None
     ),
     **dict.fromkeys((c.SetSchedule, c.PauseSchedule), Schedule),
     c.Purge: int,

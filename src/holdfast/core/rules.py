@@ -29,6 +29,7 @@ from . import rank
 from .bounds import DEFAULT_PRIORITY, MAX_TIME_MS
 from .commands import Hold, NewJob
 from .counting import counted
+from .defaults import kept_names
 from .errors import BadInput, LeaseLost, Refused
 from .job import WAITING, Job, Outcome, Place, Progress, State, size_of, whole_second
 from .outcome import noted
@@ -71,6 +72,7 @@ def create(new: NewJob, *, job_id: int, now_ms: int) -> Job:
         wait_for_failed=new.wait_for_failed,
         mock=new.mock,
         strict=new.strict,
+        given=kept_names(new.given),
         size=size_of(new.data),
         run_at=run_at,
         place=Place.SCHEDULED if run_at > now_ms else Place.READY,

@@ -106,6 +106,7 @@ _RECORDS: dict[str, Callable[[str], int | None]] = {
     k.PATTERNS: _everywhere,
     k.SETTING: _everywhere,
     k.SHARD: _everywhere,
+    k.TASK: _everywhere,
     k.PAUSE: _paused,
     k.SYSID: _number,
     k.FLOOR: _number,

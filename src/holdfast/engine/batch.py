@@ -20,6 +20,7 @@ from msgspec.structs import replace
 
 from ..core import family, rules
 from ..core.commands import NewJob
+from ..core.defaults import Published
 from ..core.errors import Conflict, NotFound, Refused
 from ..core.job import Body, Job, Place, State
 from ..core.slots import slot_for
@@ -34,6 +35,7 @@ from .overlay import Overlay
 from .records import LETTER, PAUSE, Pause, read_pause
 from .site import ALONE, Site
 from .sysid import IdMaker
+from .task_defaults import KnownDefaults
 
 
 class Batch:
@@ -47,10 +49,11 @@ class Batch:
         retention: Callable[[], int],
         dice: Callable[[], float],
         site: Site = ALONE,
+        known: KnownDefaults,
     ) -> None:
         self.txn, self.now_ms = txn, txn.now_ms
         self.site, self.ids, self.dice = site, id_maker, dice
-        self._retention = retention
+        self._retention, self._known = retention, known
         self.domains = Domains(self)
         # As the store has them, and as they were last counted; a claim changes one before the other.
         self.stored: dict[int, Job] = {}
@@ -65,9 +68,9 @@ class Batch:
         self.swept: Overlay[int, bool] = Overlay()
         drafts = (self.jobs, self.swept, self.data, self.results, self.holders.now, self.records)
         self._overlays: tuple[Overlay[Any, Any], ...] = (*drafts, *self.appends.overlays)
-        self.counts = Counts()
-        # What others may be waiting for; `news`: progress or a log has moved, of no use to claims.
-        self.woke = self.wants_upkeep = self.news = False
+        self.counts, self.births = Counts(), Births()
+        # What others may be waiting for; `news`: progress or a log; `published`: defaults of tasks.
+        self.woke = self.wants_upkeep = self.news = self.published = False
         self.ended: set[int] = set()
         # Each job as it was last written, for replies.
         self.finals: dict[int, Job] = {}
@@ -75,7 +78,6 @@ class Batch:
         # What was decided upon since the last flush, in order; and what goes to other shards.
         self._touched: dict[int, None] = {}
         self.letters: dict[str, bytes] = {}
-        self.births = Births()
         # Jobs that are over without more ado, as they were and as they are, and their results (`ending`).
         self.over: list[tuple[Job, Job, Body | None]] = []
         self._pauses: set[Pause] | None = None
@@ -91,6 +93,11 @@ class Batch:
     def retention_ms(self) -> int:
         """How long the archive keeps jobs; looked up where something goes there, not by every add."""
         return self._retention()
+
+    @cached_property
+    def task_defaults(self) -> Published:
+        """What tasks say of their jobs; looked up where jobs are claimed."""
+        return self._known.read(self.txn, keep=not self.published)
 
     def load(self, job_ids: Collection[int]) -> None:
         """Bring live jobs and their parents into the working set."""

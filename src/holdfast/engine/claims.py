@@ -8,7 +8,7 @@ picks its pairs, what was held back is made up for from the same pair.
 from collections import Counter
 
 from ..core import commands as c
-from ..core import plain, rules
+from ..core import defaults, plain, rules
 from ..core.bounds import CLAIM_BYTES, CLAIM_JOBS
 from ..core.job import Job, Place
 from ..core.limits import DomainKey
@@ -63,12 +63,13 @@ def _round(
         # Only now: a process that finds nothing, and waits, must not write to keep its number.
         owner = batch.ids.owner()
     last_runs.update((job.id, job.started_at) for job in jobs)
-    if query.owner == owner and _start_plainly(batch, command, query, jobs, started):
+    filled = _filled(batch, command, jobs)
+    if query.owner == owner and not filled and _start_plainly(batch, command, query, jobs, started):
         # Where a store has found fewer than were asked for there are hardly any more.
         return len(jobs) if len(jobs) == query.limit else 0
     for job in jobs:
         batch.bring_claimed(job, leased(job, query))
-    full = _start(batch, command, owner, jobs, started)
+    full = _start(batch, command, owner, jobs, started, filled)
     batch.keep()
     batch.flush()
     if len(jobs) and batch.domains:
@@ -119,7 +120,21 @@ def _start_plainly(
     return True
 
 
-def _start(batch: Batch, command: c.Claim, owner: int, jobs: list[Job], started: list[Job]) -> bool:
+def _filled(batch: Batch, command: c.Claim, jobs: list[Job]) -> dict[int, Job]:
+    """The jobs that their task's defaults change, as they are with these, by id.
+
+    Not those of the job-command port that are claimed there: these are the documents' affair.
+    """
+    published = batch.task_defaults if jobs else {}
+    if not published:
+        return {}
+    native = [job for job in jobs if command.lease_ms is not None or not job.strict]
+    return {job.id: after for job in native if (after := defaults.follow(job, published)) is not job}
+
+
+def _start(
+    batch: Batch, command: c.Claim, owner: int, jobs: list[Job], started: list[Job], filled: dict[int, Job]
+) -> bool:
     """Let those start that really may, put the others where they belong; whether the bytes ran out."""
     full = False
     size = command.taken_bytes + sum(job.size for job in started)
@@ -129,8 +144,9 @@ def _start(batch: Batch, command: c.Claim, owner: int, jobs: list[Job], started:
     for job in jobs:
         after = batch.stored[job.id]
         # The store leased it to the number that this process had last, which may be another by now.
-        if after.owner != owner or not plain.starts_plainly(job):
-            after = rules.claim(job, owner=owner, now_ms=batch.now_ms, lease_ms=command.lease_ms)
+        wanted = filled.get(job.id, job)
+        if after.owner != owner or wanted is not job or not plain.starts_plainly(job):
+            after = rules.claim(wanted, owner=owner, now_ms=batch.now_ms, lease_ms=command.lease_ms)
         size += job.size
         if after.place is not Place.RUNNING:
             failed.append(after)

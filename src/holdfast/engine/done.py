@@ -17,6 +17,8 @@ class Done:
         self.ended: set[int] = set()
         # A consumer or a log has moved.
         self.news = False
+        # Defaults of tasks have changed.
+        self.published = False
         # Those who wait are told by the commit itself.
         self.told = False
         # When something next becomes true by itself; known after claims and upkeep only.

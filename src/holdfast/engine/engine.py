@@ -47,6 +47,7 @@ from .prospects import Prospects, prospects
 from .records import SETTING
 from .site import ALONE, Site
 from .sysid import IdMaker, IdSource, OutOfNumbers
+from .task_defaults import KnownDefaults
 from .verbs import Ref
 
 T = TypeVar("T")
@@ -75,6 +76,7 @@ class Engine:
         self._retention_ms: int | None = None
         # When that was last looked up: whoever only adds has no upkeep to go by.
         self._retention_seen_ms = 0
+        self._task_defaults = KnownDefaults()
         # When the rest of upkeep is due, at first use at once, and when it was last done.
         self.next_upkeep_ms = self._upkept_ms = 0
 
@@ -258,7 +260,9 @@ class Engine:
             done.retention_ms = self._retention(txn)
             return done.retention_ms
 
-        batch = Batch(txn, maker, site=self.site, retention=retention, dice=self._dice)
+        batch = Batch(
+            txn, maker, site=self.site, retention=retention, dice=self._dice, known=self._task_defaults
+        )
         if self._retention_wanted is not None:
             retention()
         if added := sum(command.count for command in commands if isinstance(command, c.Add)):
@@ -284,7 +288,7 @@ class Engine:
                 done.replies[at] = done.next_ms
         done.woke, done.ended, done.news = batch.woke, batch.ended, batch.news
         done.letters, done.freed = batch.letters, batch.holders.freed
-        done.unreported = batch.unreported
+        done.unreported, done.published = batch.unreported, batch.published
         return done
 
     def _upkeep(self, batch: Batch, commands: Sequence[c.Command], done: Done) -> int:
@@ -325,6 +329,8 @@ class Engine:
             if self._retention_ms is None or not self._is_fresh(done.now_ms):
                 self._retention_seen_ms = done.now_ms
             self._retention_ms, self._retention_wanted = done.retention_ms, None
+        if done.published:
+            self._task_defaults.forget()
         if done.upkept_ms is not None:
             self._upkept_ms = done.upkept_ms
         if done.next_upkeep_ms is not None:

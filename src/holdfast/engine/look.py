@@ -4,9 +4,10 @@ from collections.abc import Sequence
 
 from ..core import commands as c
 from ..core.bounds import PAGE_JOBS
+from ..core.defaults import follow
 from ..core.errors import NotFound
 from ..core.family import is_stuck
-from ..core.job import Body, Job, Place
+from ..core.job import WAITING, Body, Job, Place
 from ..core.limits import Limit, find_pattern
 from ..core.notes import Log
 from ..core.schedule import Schedule
@@ -28,6 +29,7 @@ from .records import (
     read_pause,
 )
 from .schedules import Kept, read_kept
+from .task_defaults import read_published
 from .workers import alive
 
 # How many pages of PAUSED jobs are looked through for one that will go on.
@@ -40,6 +42,12 @@ def job(txn: ReadTxn, job_id: int) -> Job:
     if found is None:
         raise NotFound("job", job_id)
     return found
+
+
+def job_to_run(txn: ReadTxn, job_id: int) -> Job:
+    """A job with what it would follow if it were claimed now; one that runs or has ended is as it is."""
+    found = job(txn, job_id)
+    return follow(found, read_published(txn)) if found.place in WAITING else found
 
 
 def bodies(txn: ReadTxn, job_id: int) -> tuple[Body | None, Body | None]:

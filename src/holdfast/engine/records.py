@@ -4,6 +4,7 @@ from functools import lru_cache
 
 import msgspec
 
+from ..core.defaults import TaskKey
 from ..core.job import Record
 from ..core.kinds import CHORE as CHORE
 from ..core.kinds import FLOOR as FLOOR
@@ -20,6 +21,7 @@ from ..core.kinds import SCHEDULE as SCHEDULE
 from ..core.kinds import SETTING as SETTING
 from ..core.kinds import STEPS as STEPS
 from ..core.kinds import SYSID as SYSID
+from ..core.kinds import TASK as TASK
 from ..core.kinds import WORKER as WORKER
 from ..core.kinds import name_of as name_of
 from ..core.limits import Limit
@@ -61,3 +63,9 @@ def read_limit_name(name: str) -> tuple[str, bytes]:
 def read_pair(name: str) -> tuple[str, str]:
     """The (tenant, name) that a record's name says."""
     return msgspec.json.decode(name, type=tuple[str, str])
+
+
+@lru_cache(maxsize=4096)
+def read_task_key(name: str) -> TaskKey:
+    """The (tenant or None, task) that the name of a task's defaults says."""
+    return msgspec.json.decode(name, type=tuple[str | None, str])

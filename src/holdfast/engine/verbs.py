@@ -15,7 +15,7 @@ from ..core import family, rules
 from ..core.answering import answered
 from ..core.errors import LeaseLost, NotFound
 from ..core.job import Code, Job, Place, State, whole_second
-from . import chores, governing, indexing, keys, letters, notes, schedules, workers
+from . import chores, governing, indexing, keys, letters, notes, schedules, task_defaults, workers
 from .adding import add_all, put
 from .batch import Batch
 
@@ -220,6 +220,7 @@ VERBS: dict[type[c.Command], Callable[[Batch, Any], Any]] = {
     c.PauseSchedule: schedules.pause_schedule,
     c.Enlist: workers.enlist,
     c.Dismiss: workers.dismiss,
+    c.Publish: task_defaults.publish,
     c.StartProgress: indexing.start_progress,
     c.MoveProgress: indexing.move_progress,
     c.SetProgress: indexing.set_progress,

@@ -28,6 +28,7 @@ from .base import BaseQueue
 from .claimed import Holding, delay_ms_of
 from .decorators import AsyncTaskOptions, named
 from .options import Duration, FiringOptions, JobOptions, Key, Moment
+from .publishing import publish_async
 
 if TYPE_CHECKING:
     from .decorators import AnyContext
@@ -181,6 +182,9 @@ class AsyncQueue(BaseQueue):
     ) -> list[AsyncClaimedJob]:
         """Claim up to `limit` jobs at once."""
         length = self.lease if lease is None else lease
+        if self._unpublished:
+            await publish_async(self.line.committer, self.task_defaults())
+            self._unpublished = False
         ask = asks.claim(tasks, tenant=self.tenant, limit=limit, lease=length, wait=wait)
         lease_ms = asks.lease_ms_of(length)
         return [AsyncClaimedJob(self, claimed, lease_ms, renew=renew) for claimed in await self._ask(ask)]

@@ -11,6 +11,7 @@ from ..core import commands as c
 from ..core import notes
 from ..core.bounds import DEFAULT_LEASE_MS, PAGE_JOBS
 from ..core.checks import check_name, check_whole
+from ..core.defaults import Defaults, TaskKey
 from ..core.durations import duration_ms
 from ..core.errors import BadInput, Closed, NotFound
 from ..core.job import Body, Job, State
@@ -90,6 +91,8 @@ class BaseQueue:
         self.url = url
         self.tenant = tenant
         self.tasks: dict[str, Task[..., Any]] = {}
+        # Whether the store may not know yet what these say of their jobs.
+        self._unpublished = False
         self.lease = DEFAULT_LEASE_MS / 1000 if lease is None else asks.lease_ms_of(lease) / 1000
         self._retention_ms = None if retention is None else duration_ms(retention, name="retention")
         self._make_store = make_store
@@ -185,7 +188,12 @@ class BaseQueue:
         known = self.tasks.get(task.name)
         check_not_taken(task.name, task.definition, known.definition if known else None)
         self.tasks[task.name] = task
+        self._unpublished = True
         return task
+
+    def task_defaults(self) -> dict[TaskKey, Defaults]:
+        """What the tasks of this queue say of their jobs."""
+        return {(self.tenant, name): task.defaults for name, task in self.tasks.items()}
 
     def _known(self, name: str) -> Task[..., Any]:
         task = self.tasks.get(name)

@@ -10,9 +10,11 @@ from msgspec.structs import replace
 from ..core.bounds import DATA_BYTES, MAX_ATTEMPTS, MAX_RATE_PER_S
 from ..core.checks import check_name, check_whole
 from ..core.commands import NewJob, OnConflict
+from ..core.defaults import FOLLOWED, Defaults
 from ..core.durations import duration_ms, moment_ms
 from ..core.errors import BadInput, TooLarge
 from ..core.job import Backoff, Body
+from ..core.rules import create
 
 # As many as 2**63 - 1 has.
 ID_DIGITS = 19
@@ -95,6 +97,14 @@ def new_job(
     fields = read_options(options)
     named = given_names(options if given is None else given)
     return NewJob(**{"task": task, "data": data, "tenant": tenant, "given": named} | fields)
+
+
+def defaults_of(new: NewJob) -> Defaults:
+    """What a task's options, here as a job without arguments, say of jobs whose callers say nothing."""
+    job = create(new, job_id=0, now_ms=0)
+    said = {name: field for name, field in FOLLOWED.items() if name in new.given and name != "expires"}
+    fields: dict[str, Any] = {field: getattr(job, field) for field in said.values()}
+    return Defaults(**fields, expires_in_ms=new.expires_in_ms or None)
 
 
 def with_options(new: NewJob, options: JobOptions) -> NewJob:

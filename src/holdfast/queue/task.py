@@ -10,7 +10,7 @@ from ..core.errors import BadInput
 from .answers import Failed
 from .definition import definition_of
 from .handling import handling
-from .options import JobOptions, key_bytes, merge, new_job
+from .options import JobOptions, defaults_of, key_bytes, merge, new_job
 from .signature import BatchSignature, Signature
 
 if TYPE_CHECKING:
@@ -64,7 +64,9 @@ class Task(Generic[P, R]):
         self.signature = BatchSignature(name, function) if self.handling.batch else Signature(name, function)
         self._tenant = tenant
         # A task's options are refused where they are written, not at the first call.
-        check_new(new_job(name, "{}", _without_domain(options), tenant=tenant))
+        plain = new_job(name, "{}", _without_domain(options), tenant=tenant)
+        check_new(plain)
+        self.defaults = defaults_of(plain)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.function(*args, **kwargs)

@@ -23,6 +23,7 @@ KINDS = (
     r.SCHEDULE,
     r.SYSID,
     r.SETTING,
+    r.TASK,
     r.WORKER,
     r.CHORE,
     r.FLOOR,

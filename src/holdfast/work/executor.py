@@ -231,6 +231,7 @@ def _found(queue: BaseQueue) -> Found:
         tasks=tuple(tasks),
         coroutines=tuple(name for name, task in tasks.items() if _needs_no_thread(task)),
         batches={name: task.handling.batch for name, task in tasks.items() if task.handling.batch},
+        defaults={name: task.defaults for name, task in tasks.items()},
     )
 
 

@@ -25,6 +25,7 @@ import msgspec
 
 from ..core import commands as c
 from ..core import errors
+from ..core.defaults import Defaults
 from ..core.job import Job
 from ..core.replies import REPLIES, AnyCommand
 
@@ -46,6 +47,8 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     # Those of them that need no thread, and those that take several jobs at once, with how many.
     coroutines: tuple[str, ...] = ()
     batches: dict[str, int] = {}
+    # What each says of its jobs.
+    defaults: dict[str, Defaults] = {}
 
 
 class Hello(Message, frozen=True, kw_only=True):

@@ -16,9 +16,11 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from ..core import commands as c
+from ..core.defaults import Defaults, TaskKey
 from ..core.errors import HoldfastError, StoreFull, Unavailable
 from ..core.worker import Worker
 from ..engine.asking import Committing
+from ..queue.publishing import publish_async
 from ..store.clock import monotonic_s
 from .sources import Sources
 
@@ -40,6 +42,7 @@ class Registry:
         self._said_s = 0.0
         # The stores that cannot tell who is there.
         self._blind: list[Committing] = []
+        self._published: dict[Committing, dict[TaskKey, Defaults]] = {}
 
     async def enter(self, *, wait_s: float, stopping: asyncio.Event) -> bool:
         """Make this worker known, waiting so long for stores that are away or full; False: it was stopped."""
@@ -67,6 +70,18 @@ class Registry:
             if not seen:
                 self._blind.append(line)
         await self.say()
+        await self.publish()
+
+    async def publish(self) -> None:
+        """Make known what this worker's tasks say of their jobs, unless this worker has just that already.
+
+        So an executor that is started again says nothing: a worker that came later may have said otherwise.
+        """
+        for line in self._sources.lines:
+            tasks = self._sources.defaults(line)
+            if self._published.get(line) != tasks:
+                await publish_async(line, tasks)
+                self._published[line] = tasks
 
     async def say(self) -> None:
         """Say how this worker is, to every store that it works."""

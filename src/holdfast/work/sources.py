@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from ..core.defaults import NO_DEFAULTS, Defaults, TaskKey
 from ..core.errors import AppError, BadInput
 from ..core.worker import Served
 from ..engine import look
@@ -31,6 +32,8 @@ class Source:
         self.at, self.name, self.tenants, self.line = at, name, tenants, line
         # The tasks, and the lane of each.
         self.lanes: dict[str, Lane] = {}
+        # What the tasks say of their jobs.
+        self.defaults: dict[str, Defaults] = {}
         # When a claim was last answered, and what the store said instead.
         self.claimed_at = 0
         self.error = ""
@@ -109,6 +112,7 @@ class Sources:
             chosen = [task for task in matching if known[task] not in taken]
             sizes = {"threads": options.threads, "concurrency": options.concurrency}
             source.lanes = lanes_of(source.at, queue, chosen, **sizes)
+            source.defaults = {task: queue.defaults.get(task, NO_DEFAULTS) for task in chosen}
             taken |= {known[task] for task in chosen}
         if not self.tasks:
             known_here = ", ".join(task for queue in found for task in queue.tasks)
@@ -130,6 +134,16 @@ class Sources:
             for source in mine
             for tenant in ((None,) if source.tenants is None else source.tenants)
         )
+
+    def defaults(self, line: Committing) -> dict[TaskKey, Defaults]:
+        """What the tasks that are worked on one store say of their jobs."""
+        return {
+            (tenant, task): said
+            for source in self.all
+            if source.line is line
+            for tenant in ((None,) if source.tenants is None else source.tenants)
+            for task, said in source.defaults.items()
+        }
 
     def close(self) -> None:
         """Commit what waits, and let go of the stores."""

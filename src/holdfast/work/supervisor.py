@@ -183,9 +183,10 @@ class Supervisor:
             self.sources.choose(hello.queues)
         except (AppError, BadInput) as error:
             self._log(str(error))
+        assert self._registry is not None
+        self._crew.track(asyncio.create_task(self._quietly(self._registry.publish())))
         if before != [source.lanes for source in self.sources.all]:
             self._halt.set()
-            assert self._registry is not None
             self._crew.track(asyncio.create_task(self._quietly(self._registry.say())))
 
     async def _quietly(self, words: Coroutine[Any, Any, None]) -> None:

@@ -29,6 +29,7 @@ from ..queue.base import BaseQueue
 from ..queue.claimed import Holding
 from ..queue.connect import shown_url
 from ..queue.options import Duration
+from ..queue.publishing import publish_async
 from ..queue.queue import ClaimedJob, Queue
 from ..store.clock import monotonic_s
 from .pool import Pool
@@ -186,6 +187,7 @@ class _Crew(Generic[Q, J]):
         timer = None if self._seconds is None else self.loop.call_later(self._seconds, self.halt)
         try:
             try:
+                await publish_async(self._queue.line.committer, self._queue.task_defaults())
                 while not self._stopping and self._left != 0:
                     await self._round(halted)
             except Exception as error:

@@ -83,6 +83,7 @@ def _draft(port: Port, headers: p.Headers) -> _Draft:
         wait_for_failed=True,
         max_attempts=0,
         max_losses=0 if name.startswith(MANUAL) else STORED_LOSSES,
+        given=("timeout",) if timeout else (),
     )
     return _Draft(new, data.mock or "mockrequest" in headers, late)
 

@@ -22,6 +22,7 @@ from .bad_verbs import *  # noqa: F403
 from .basics import *  # noqa: F403
 from .claims import *  # noqa: F403
 from .contexts import *  # noqa: F403
+from .defaults import *  # noqa: F403
 from .families import *  # noqa: F403
 from .fixtures import *  # noqa: F403
 from .handling import *  # noqa: F403

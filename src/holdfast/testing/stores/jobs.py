@@ -44,6 +44,7 @@ EVERYTHING = Job(
     parent_claim=17,
     children=Children(pending=1, failed=2, kept=3),
     wait_for_failed=True,
+    given=("attempts", "timeout"),
     mock=True,
     strict=True,
     cancel_requested=True,
