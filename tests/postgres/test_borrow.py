@@ -9,8 +9,9 @@ import pytest
 from msgspec.structs import replace
 
 import holdfast
-from holdfast.core import ids, rules
+from holdfast.core import ids
 from holdfast.core.commands import NewJob
+from holdfast.core.creating import create
 from holdfast.core.job import Place
 from holdfast.testing.queue_suite.tools import LONG_S, complaints, see, take
 from tests.postgres.test_address import holdfast_cli
@@ -146,7 +147,7 @@ def test_a_job_can_be_added_from_sql(queue, connection, schema):
 
     (job,) = queue.jobs()
     new = NewJob(task="resize", data='{"path": "é"}')
-    made = rules.create(new, job_id=added, now_ms=job.created_at)
+    made = create(new, job_id=added, now_ms=job.created_at)
     assert job == replace(made, place=Place.SCHEDULED, rank=job.created_at)
     assert ids.unpack(added).sysid == ids.PORT_SYSID
     assert abs(ids.unpack(added).time_ms - job.created_at) < 2

@@ -18,66 +18,21 @@ passes `lease_until`: `lapse` leaves `owner` and `claim` as they are, so that un
 the job its holder may still answer, and `extend` takes it back. Versions are the store's affair.
 """
 
-from collections.abc import Callable
-from operator import attrgetter
 from typing import Any
 
-import msgspec
 from msgspec.structs import replace
 
 from . import rank
-from .bounds import DEFAULT_PRIORITY, MAX_TIME_MS
-from .commands import Hold, NewJob
+from .bounds import MAX_TIME_MS
+from .commands import Hold
 from .counting import counted
-from .defaults import kept_names
 from .errors import BadInput, LeaseLost, Refused
-from .job import WAITING, Job, Outcome, Place, Progress, State, size_of, whole_second
+from .job import WAITING, Job, Outcome, Place, Progress, State, whole_second
 from .outcome import noted
 from .repeat import after_ms, next_run_ms, parse_repeat
 
 QUARANTINED = "quarantined"
 EXPIRED = "expired"
-
-
-# All that is said of a new job but its id and data: two of which it is the same become, in one
-# transaction, jobs that are alike but for those. `insert_alike` of stores rests on it.
-alike: Callable[[NewJob], tuple[Any, ...]] = attrgetter(
-    *(name for name in NewJob.__struct_fields__ if name not in ("data", "id"))
-)
-
-
-def create(new: NewJob, *, job_id: int, now_ms: int) -> Job:
-    """A job as it first stands: due at once, or at its time."""
-    run_at = new.run_at or now_ms + new.delay_ms
-    priority = DEFAULT_PRIORITY if new.priority is None else new.priority
-    return Job(
-        id=job_id,
-        task=new.task,
-        tenant=new.tenant,
-        priority=priority,
-        created_at=now_ms,
-        expires_at=new.expires_at or (now_ms + new.expires_in_ms if new.expires_in_ms else 0),
-        max_attempts=new.max_attempts,
-        max_losses=new.max_losses,
-        backoff=new.backoff,
-        timeout_ms=new.timeout_ms,
-        retry_after=new.retry_after,
-        repeat=repeat_text(new.repeat, strict=new.strict) if not new.mock else "",
-        unique=new.unique,
-        unique_for_ms=new.unique_for_ms,
-        domain=new.domain,
-        schedule=new.schedule,
-        then=msgspec.json.encode(new.then).decode() if new.then else "",
-        parent_id=new.parent_id,
-        wait_for_failed=new.wait_for_failed,
-        mock=new.mock,
-        strict=new.strict,
-        given=kept_names(new.given),
-        size=size_of(new.data),
-        run_at=run_at,
-        place=Place.SCHEDULED if run_at > now_ms else Place.READY,
-        rank=run_at if run_at > now_ms else rank.ready(priority, run_at),
-    )
 
 
 def repeat_text(text: str, *, strict: bool) -> str:

@@ -18,8 +18,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from ..core import family, rules
+from ..core import family
 from ..core.commands import NewJob
+from ..core.creating import create
 from ..core.defaults import Published
 from ..core.errors import Conflict, NotFound, Refused
 from ..core.job import Body, Job, Place, State
@@ -222,7 +223,7 @@ class Batch:
     def add(self, new: NewJob, parent: Job | None = None) -> int:
         """Add a job that clashes with nobody; its id."""
         job_id = new.id or self.ids.make(slot=slot_for(new))
-        job = rules.create(new, job_id=job_id, now_ms=self.now_ms)
+        job = create(new, job_id=job_id, now_ms=self.now_ms)
         self.data[job_id] = new.data
         self.put(family.born(job, parent) if parent else job)
         return job_id

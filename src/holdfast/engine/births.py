@@ -7,7 +7,7 @@ most of what adding thousands would cost. Those that are alike are written toget
 from collections.abc import Iterable
 from typing import Any
 
-from ..core import rules
+from ..core import creating
 from ..core.commands import NewJob
 from ..core.job import Body, Job
 
@@ -30,9 +30,9 @@ class Births:
 
     def add(self, new: NewJob, *, job_id: int, now_ms: int) -> None:
         """Let a job be born."""
-        alike = rules.alike(new)
+        alike = creating.alike(new)
         if not self._groups or self._groups[-1].alike != alike:
-            self._groups.append(Group(alike, rules.create(new, job_id=job_id, now_ms=now_ms)))
+            self._groups.append(Group(alike, creating.create(new, job_id=job_id, now_ms=now_ms)))
         self._groups[-1].rows.append((job_id, new.data))
 
     def add_more(self, rows: Iterable[tuple[int, Body]]) -> None:

@@ -76,7 +76,7 @@ class Engine:
         self._retention_ms: int | None = None
         # When that was last looked up: whoever only adds has no upkeep to go by.
         self._retention_seen_ms = 0
-        self._task_defaults = KnownDefaults()
+        self._known = KnownDefaults()
         # When the rest of upkeep is due, at first use at once, and when it was last done.
         self.next_upkeep_ms = self._upkept_ms = 0
 
@@ -260,9 +260,7 @@ class Engine:
             done.retention_ms = self._retention(txn)
             return done.retention_ms
 
-        batch = Batch(
-            txn, maker, site=self.site, retention=retention, dice=self._dice, known=self._task_defaults
-        )
+        batch = Batch(txn, maker, site=self.site, retention=retention, dice=self._dice, known=self._known)
         if self._retention_wanted is not None:
             retention()
         if added := sum(command.count for command in commands if isinstance(command, c.Add)):
@@ -330,7 +328,7 @@ class Engine:
                 self._retention_seen_ms = done.now_ms
             self._retention_ms, self._retention_wanted = done.retention_ms, None
         if done.published:
-            self._task_defaults.forget()
+            self._known.forget()
         if done.upkept_ms is not None:
             self._upkept_ms = done.upkept_ms
         if done.next_upkeep_ms is not None:

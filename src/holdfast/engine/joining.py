@@ -7,7 +7,7 @@ transaction, however long it lasts, locks neither a lane nor a domain.
 from msgspec.structs import replace
 
 from ..core import commands as c
-from ..core import rules
+from ..core.creating import create
 from ..core.errors import BadInput, Conflict
 from ..core.job import Job, Place
 from ..core.slots import slot_for
@@ -27,7 +27,7 @@ def insert_scheduled(txn: Txn, maker: IdMaker, command: c.Add, site: Site) -> li
         slot = slot_for(new)
         if slot is not None and not site.has(slot):
             raise BadInput("domain", new.domain, needed="one of the shard that your connection leads to")
-        job = rules.create(new, job_id=new.id or maker.make(slot=slot), now_ms=txn.now_ms)
+        job = create(new, job_id=new.id or maker.make(slot=slot), now_ms=txn.now_ms)
         rows.append((_scheduled(job), new.data))
     if txn.insert(rows):
         raise Conflict("an id was taken")

@@ -10,11 +10,11 @@ from msgspec.structs import replace
 from ..core.bounds import DATA_BYTES, MAX_ATTEMPTS, MAX_RATE_PER_S
 from ..core.checks import check_name, check_whole
 from ..core.commands import NewJob, OnConflict
+from ..core.creating import create
 from ..core.defaults import FOLLOWED, Defaults
 from ..core.durations import duration_ms, moment_ms
 from ..core.errors import BadInput, TooLarge
 from ..core.job import Backoff, Body
-from ..core.rules import create
 
 # As many as 2**63 - 1 has.
 ID_DIGITS = 19

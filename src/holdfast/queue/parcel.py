@@ -5,8 +5,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from ..core import commands as c
+from ..core.creating import alike
 from ..core.job import Body
-from ..core.rules import alike
 
 
 class Parcel:
