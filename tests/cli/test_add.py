@@ -147,7 +147,7 @@ def test_a_job_that_ends_in_vain_has_a_code_of_its_own(shell):
         (["resize", "hello"], "need double quotes"),
         (["resize", "path=a.png"], "did you mean --arg path=…?"),
         (["resize", "[NaN]"], "DATA is not JSON"),
-        (["resize", ""], "DATA is not JSON"),
+        (["resize", ""], "DATA is empty"),
         (["resize", '{"path":', '"a.png"}'], "DATA is one word"),
         (["resize", "{}", "--arg", "a=1"], "use one of them"),
         (["resize", "--arg", "width"], "name=value"),

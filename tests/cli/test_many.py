@@ -131,7 +131,7 @@ def test_a_selection_is_confirmed(shell, verb):
         assert said.err == f"{verb} 1 job? [y/N] holdfast: nothing was changed\n"
     said = shell.run(*words, stdin="")
     assert (said.code, said.out) == (2, "")
-    assert "--yes says it beforehand" in said.err
+    assert "use --yes to skip the question" in said.err
     assert states(shell) == {job_id: "FAILED"}
 
     assert shell.ok(*words, stdin="y\n").out.endswith(" 1 job\n")
@@ -211,4 +211,4 @@ def test_many_jobs_are_done_in_many_transactions(shell):
 
 def test_a_bad_moment_is_refused(shell):
     """Before any job is touched."""
-    assert "run_at is 'soon'" in shell.refused("requeue", shell.add("a"), "--run-at", "soon", code=2)
+    assert "--run-at is 'soon'" in shell.refused("requeue", shell.add("a"), "--run-at", "soon", code=2)

@@ -64,7 +64,7 @@ def test_what_cannot_be_moved_is_refused_with_the_reason(shell):
         ("jobs.db", "memory://"): (2, "outlives this command"),
         ("memory://", "new.db"): (2, "outlives this command"),
         ("jobs.db", "mysql://x/y"): (2, "mysql://"),
-        ("jobs.db",): (2, "missing argument TO"),
+        ("jobs.db",): (2, "Missing argument 'TO'"),
         ("--undo", "jobs.db"): (2, "one with an unfinished move"),
         ("--undo", "jobs.db", "other.db"): (2, "--undo takes FROM alone"),
         ("jobs.db", "new.db", "--batch", "0"): (2, "--batch"),

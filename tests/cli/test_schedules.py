@@ -90,7 +90,7 @@ def test_a_schedule_that_is_not_there_is_not_found(shell, verb):
         (["s", "a", "{", "--every", "1h"], "DATA is not JSON"),
         (["s", "a", "{}", "{}", "--every", "1h"], "DATA is one word"),
         (["s", "a", "--every", "often"], "every is 'often'"),
-        (["s", "a", "--every", "0s"], "exactly one of"),
+        (["s", "a", "--every", "0s"], "whole seconds, at least 1"),
         (["s", "a", "--every", "1500ms"], "whole seconds"),
         (["s", "a", "--every", "11000d"], "every is"),
         (["s", "a", "--cron", "at tea time"], "cron"),

@@ -83,7 +83,7 @@ def test_without_a_worker_none_is_listed_and_none_is_well(shell):
     assert shell.ok("workers").out == "no worker is alive\n"
     assert shell.ok("workers", "--json").out == ""
     said = shell.run("doctor", "--worker")
-    assert (said.code, "none of this machine is alive" in said.out) == (1, True)
+    assert (said.code, "no worker of this machine is alive" in said.out) == (1, True)
     missing = shell.run("doctor", "--worker", "nowhere.json", "--json")
     assert missing.code == 1
     assert "there is no health file nowhere.json" in missing.record["workers"][0]["text"]

@@ -151,7 +151,9 @@ def _cut(name: str) -> str:
 
 def _nearest(name: str) -> str:
     """What may have been meant."""
-    near = [SYNONYMS[name]] if name in SYNONYMS else difflib.get_close_matches(name, COMMANDS, n=2)
+    known = dict(zip(COMMANDS, COMMANDS, strict=True)) | SYNONYMS
+    words = [name] if name in known else difflib.get_close_matches(name, known, n=2)
+    near = list(dict.fromkeys(known[word] for word in words))
     near = near or [command for command in COMMANDS if command.startswith(name[:3])]
     return f"; did you mean {' or '.join(near[:2])}?" if near else ""
 
@@ -173,10 +175,10 @@ def _epilog(meanings: Iterable[tuple[Exit, str]]) -> str:
 @click.option("--version", is_flag=True, help="Show the version and exit.")
 @click.pass_context
 def app(ctx: click.Context, *, version: bool) -> None:
-    """Holdfast, a durable job queue: look at a store and do things to its jobs.
+    """Holdfast, a durable job queue: add, list, run and manage jobs.
 
-    A store is a file, jobs.db in this folder unless --store or HOLDFAST_STORE says otherwise.
-    `holdfast COMMAND --help` tells more of a command, docs/command-line.md of all.
+    Jobs are kept in a store: the file jobs.db in the current folder, unless --store or HOLDFAST_STORE
+    names another. `holdfast COMMAND --help` describes a command, docs/command-line.md all of them.
     """
     if version:
         command = app.get_command(ctx, "version")

@@ -38,11 +38,12 @@ PIPE_COLUMNS = 120
 def bench(
     session: Session, measures: tuple[str, ...], scale: float, rounds: int, folder: Path | None
 ) -> None:
-    """Measure this machine: ours beside the raw limit of the same engine, in turns.
+    """Measure how fast Holdfast is on this machine.
 
-    Stores are made for it and removed; the one that --store names is not touched, it says which kind and
-    where. The measures are add_many claim drain drain2 add add64 slow backlog domains latency latency2 idle
-    asks, and all of them unless some are named.
+    Each figure stands beside what the bare engine can do, measured in turns. The stores are temporary;
+    --store only says of which kind they are and where, and is not touched. The measures are add_many claim
+    drain drain2 add add64 slow backlog domains latency latency2 idle asks, and all of them unless some are
+    named.
     """
     from .bench_measures import Bench
     from .bench_raw import side_of

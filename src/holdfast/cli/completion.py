@@ -15,7 +15,7 @@ HOWTO = {
 
 
 @click.command(epilog="\b\n" + "\n".join(HOWTO.values()))
-@click.argument("shell", type=click.Choice(tuple(HOWTO)))
+@click.argument("shell", metavar="SHELL", type=click.Choice(tuple(HOWTO)))
 @settings()
 @click.pass_context
 def completion(ctx: click.Context, /, *, shell: str) -> None:

@@ -23,10 +23,10 @@ RATE_MS = 30_000
 @settings(create=True)
 @click.pass_context
 def consumers(ctx: click.Context, /) -> None:
-    """List indexed consumers: how far they are, and how far they could be.
+    """List indexed consumers and their progress.
 
-    What a consumer of a log could reach is looked up; of other sources it is what the consumer itself saw
-    when it last moved, as are the jobs in flight and the rate.
+    HEAD is the last index that there is. For a log it is looked up; for other sources it is what the consumer
+    saw when it last moved. IN FLIGHT and RATE are also from then.
     """
     if ctx.invoked_subcommand is not None:
         return

@@ -33,7 +33,8 @@ def examine(session: Session, which: str) -> None:
         emit({"ok": well, "workers": verdicts})
     else:
         for verdict in verdicts:
-            say(f"{'✓' if verdict['ok'] else '✗'} worker {verdict['worker']}: {verdict['text']}")
+            which = f"worker {verdict['worker']}: " if verdict["worker"] else ""
+            say(f"{'✓' if verdict['ok'] else '✗'} {which}{verdict['text']}")
     if not well:
         raise click.exceptions.Exit(Exit.ERROR)
 
@@ -49,7 +50,9 @@ def _verdicts(session: Session, which: str, now: int) -> Iterator[dict[str, Any]
     for worker in chosen:
         yield _of_worker(worker, now)
     if not chosen:
-        text = "none of this machine is alive on this store"
+        text = "no such worker of this machine is alive on this store; see holdfast workers"
+        if which == ALL:
+            text = "no worker of this machine is alive on this store"
         yield {"worker": "" if which == ALL else which, "ok": False, "text": text}
 
 

@@ -41,7 +41,7 @@ MEANINGS = {
     Exit.OK: "all went well",
     Exit.ERROR: "something else went wrong, doctor has found something, or the answer was no",
     Exit.USAGE: "wrong usage or bad input; nothing was changed",
-    Exit.NOT_FOUND: "there is no such job, schedule, limit or pause",
+    Exit.NOT_FOUND: "there is no such job, schedule, limit, pause or consumer",
     Exit.REFUSED: "the job's state does not allow it",
     Exit.STORE: "the store is missing, damaged, full, newer or cannot be reached",
     Exit.TIMEOUT: "add --wait: the job has not ended in time",

@@ -39,17 +39,17 @@ _PHASES = {
 def move(
     session: Session, /, *, source: str, target: str | None, dry_run: bool, batch: int, undo: bool
 ) -> None:
-    """Move a live queue from one store to another: a file, or a server.
+    """Move a live queue from one store to another.
 
-    Everything goes along: ids, claims, leases, rates, schedules, results. Producers and workers go on; for a
-    moment at the end their writes wait, and then the old store says where its jobs are. TO must be empty.
-    If it is interrupted, say the same again.
+    FROM and TO are addresses of stores: a file, or a server. Everything goes along: ids, claims, leases,
+    rates, schedules, results. Producers and workers go on; for a moment at the end their writes wait, and
+    then the old store says where its jobs are. TO must be empty. If it is interrupted, say the same again.
     """
     if undo:
         _undo(session, source, target)
         return
     if target is None:
-        raise click.UsageError("missing argument TO", click.get_current_context())
+        raise click.UsageError("Missing argument 'TO'.", click.get_current_context())
     from ..engine.move import Move
     from ..queue.addresses import bare_url
 

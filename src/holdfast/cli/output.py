@@ -166,7 +166,9 @@ def confirm(question: str) -> bool:
     answer = sys.stdin.readline() if sys.stdin is not None else ""
     if not answer:
         click.echo(err=True)
-        raise click.UsageError("nobody was there to say yes; --yes says it beforehand")
+        raise click.UsageError(
+            "this needs a yes, and standard input has no answer; use --yes to skip the question"
+        )
     return answer.strip().lower() in ("y", "yes")
 
 

@@ -10,7 +10,10 @@ from .words import moment_word
 
 @click.command()
 @click.option(
-    "--before", required=True, metavar="WHEN", help="Ended so long ago, 7d, or before 2026-11-15T01:02:03Z."
+    "--before",
+    required=True,
+    metavar="WHEN",
+    help="How long ago they ended, such as 7d, or 2026-11-15T01:02:03Z.",
 )
 @settings()
 @click.pass_obj

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 @choosing
 @click.pass_obj
 def requeue(session: Session, /, *, ids: tuple[int, ...], run_at: str | None, **options: Any) -> None:
-    """Put jobs back in the queue, their attempts forgiven.
+    """Put jobs back in the queue, with their attempts reset.
 
     A job by its id whatever its state, but for archived ones; a selection without --state takes
     FAILED jobs, with --stuck those.
@@ -24,7 +24,7 @@ def requeue(session: Session, /, *, ids: tuple[int, ...], run_at: str | None, **
     from ..core.durations import moment_ms
 
     if run_at is not None:
-        moment_ms(run_at, name="run_at")
+        moment_ms(run_at, name="--run-at")
     many = Many(session, "requeue", lambda _job: "requeued {}")
     chosen = many.choose(ids, options, default=lambda job: _is_down(job) or options["stuck"])
     many.run(chosen, lambda queue, job_id: queue.requeue(job_id, run_at=run_at))

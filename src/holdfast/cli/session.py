@@ -98,7 +98,9 @@ def settings(*, env: bool = False, create: bool = False) -> Callable[[F], F]:
         callback=_set,
         expose_value=False,
     )
-    tenant = click.option("--tenant", metavar="NAME", help="Whose jobs.", callback=_set, expose_value=False)
+    tenant = click.option(
+        "--tenant", metavar="NAME", help="Use the jobs of this tenant.", callback=_set, expose_value=False
+    )
     as_json = click.option(
         "--json",
         "as_json",

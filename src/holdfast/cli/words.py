@@ -99,6 +99,13 @@ class NotJson(BadInput):
         HoldfastError.__init__(self, f"{what} is not JSON: {where}")
 
 
+class EmptyJson(NotJson):
+    """There is nothing where JSON should be."""
+
+    def __init__(self, what: str) -> None:
+        HoldfastError.__init__(self, f"{what} is empty, and must be JSON, such as {{}} or 42")
+
+
 def state_option(help_text: str) -> Any:
     """--state, in whichever letters."""
     return click.option("--state", type=click.Choice(STATES, case_sensitive=False), help=help_text)
@@ -112,6 +119,8 @@ def json_text(what: str, raw: str | bytes) -> str:
         written = raw.encode() if isinstance(raw, str) else raw
         if len(written) > DATA_BYTES:
             raise TooLarge(what, Description("too large"), needed=f"at most {DATA_BYTES:,} bytes")
+        if not written.strip():
+            raise EmptyJson(what)
         msgspec.json.decode(written)
         return written.decode()
     except msgspec.DecodeError as error:
@@ -150,6 +159,8 @@ def stdin() -> IO[bytes]:
 def _typed(word: str) -> str:
     try:
         return json_text("DATA", word)
+    except EmptyJson:
+        raise
     except NotJson as error:
         if re.match(r"\w+:?=", word):
             raise click.UsageError(f"{error}; did you mean --arg {word.partition('=')[0]}=…?") from None

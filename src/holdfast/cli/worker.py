@@ -66,10 +66,11 @@ SWITCH_S = 0.000_5
 @click.option("--json", "as_json", is_flag=True, help="The same as --log-format json; errors as JSON, too.")
 @click.pass_context
 def worker(ctx: click.Context, /, names: tuple[str, ...], **said: Any) -> None:
-    """Run the jobs of queues: MODULE:QUEUE is where one is made, such as app:queue.
+    """Run the jobs of one or more queues.
 
-    Jobs that fail or are tried again are logged to stderr with their tracebacks. The exit code is 0 when
-    the worker was stopped or is done, also where jobs failed; see `holdfast --help` for the others.
+    MODULE:QUEUE names a queue by where it is made, such as app:queue for `queue` in app.py. Jobs that fail
+    or are tried again are logged to stderr with their tracebacks. The exit code is 0 when the worker was
+    stopped or is done, also where jobs failed; see `holdfast --help` for the others.
     """
     from ..core.counting import counted
     from ..work.logs import WORKER, configure
@@ -118,6 +119,9 @@ def _options(names: tuple[str, ...], said: dict[str, Any]) -> Any:
 
     if said["store"] is not None and len(names) > 1:
         raise BadInput("store", said["store"], needed=f"absent: each of the {len(names)} queues has its own")
+    for name in names:
+        if not name.partition(":")[0]:
+            raise BadInput("queue", name, needed="MODULE:QUEUE, such as app:queue")
     if len(set(names)) < len(names):
         raise BadInput("queues", " ".join(names), needed="each named once")
     least, most = _processes(said["processes"])
@@ -135,7 +139,7 @@ def _options(names: tuple[str, ...], said: dict[str, Any]) -> Any:
         tenants=said["tenants"],
         scheduler=said["scheduler"],
         weights=read_weights(said["weights"]),
-        lease_ms=duration_ms(said["lease"], name="lease"),
+        lease_ms=_lease_ms(said["lease"]),
         wait_s=duration_ms(said["wait"], name="wait") / 1000,
         drain_s=duration_ms(said["drain_timeout"], name="drain-timeout") / 1000,
         until_empty=said["until_empty"],
@@ -146,6 +150,18 @@ def _options(names: tuple[str, ...], said: dict[str, Any]) -> Any:
         reload=said["reload"],
         log=_log_options(said),
     )
+
+
+def _lease_ms(text: str) -> int:
+    """A lease that claims may have: told at the start, not by the first claim."""
+    from ..core.bounds import MIN_LEASE_MS
+    from ..core.durations import duration_ms
+    from ..core.errors import BadInput
+
+    lease_ms = duration_ms(text, name="lease")
+    if lease_ms < MIN_LEASE_MS:
+        raise BadInput("lease", text, needed=f"at least {MIN_LEASE_MS} ms, such as 30s or 5m")
+    return lease_ms
 
 
 def _processes(text: str) -> tuple[int, int]:

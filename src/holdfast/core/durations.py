@@ -32,15 +32,15 @@ _NUMBER = r"[0-9]+(?:\.[0-9]+)?"
 # Each unit at most once, the largest first: "1h 1h" is a slip, not two hours.
 _PARTS = re.compile(" *".join(rf"(?:({_NUMBER}) ?(?:{unit})(?![a-z]))?" for _, unit in _UNITS))
 _SECONDS = re.compile(_NUMBER)
-_DURATION_NEEDED = 'seconds from 0 to ten years, a timedelta, or text such as "2h 30m", "1.5h" or "250ms"'
+_DURATION_NEEDED = 'a duration from 0 to ten years, such as 90 (seconds), "2h 30m", "1.5h" or "250ms"'
 
 _DATE = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
 _TIME = r"[0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]{1,9})?)?"
 _IN_UTC = re.compile(rf"{_DATE}(?:[T ]{_TIME})?")
 _WITH_OFFSET = re.compile(rf"{_DATE}[T ]{_TIME}(?:Z|[+-][0-9]{{2}}:?[0-9]{{2}})")
 _MOMENT_NEEDED = (
-    "in the years 1970 to 2248: a datetime with a time zone, seconds since 1970, "
-    'or text such as "2026-11-15T01:02:03Z"'
+    'a moment in the years 1970 to 2248, such as "2026-11-15T01:02:03Z", "2026-11-15 01:02" (UTC), '
+    "seconds since 1970, or a datetime with a time zone"
 )
 
 

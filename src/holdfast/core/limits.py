@@ -74,7 +74,7 @@ def check_limit(limit: Limit) -> None:
         raise BadInput("limit", None, needed="a rate, a concurrency or both")
     if limit.rate is not None and not MIN_RATE_PER_S <= limit.rate <= MAX_RATE_PER_S:
         raise BadInput(
-            "rate", limit.rate, needed=f"from {MIN_RATE_PER_S} to {MAX_RATE_PER_S:,.0f} starts a second"
+            "rate", limit.rate, needed=f"from {MIN_RATE_PER_S:f} to {MAX_RATE_PER_S:,.0f} starts a second"
         )
     if not 1 <= limit.burst <= MAX_BURST:
         raise BadInput("burst", limit.burst, needed=f"a whole number from 1 to {MAX_BURST:,}")

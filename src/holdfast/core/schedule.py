@@ -94,7 +94,7 @@ def check(schedule: Schedule) -> None:
         raise BadInput("number", schedule.number, needed=f"0 to {bounds.MAX_SCHEDULES}")
     given = [kind for kind in ("cron", "every_ms", "repeat") if getattr(schedule, kind)]
     if len(given) != 1:
-        found = " and ".join(given) or "none"
+        found = " and ".join(kind.removesuffix("_ms") for kind in given) or "none"
         raise BadInput("the time of a schedule", found, needed="exactly one of cron, every and repeat")
     for name, value, allowed in (
         ("catch_up", schedule.catch_up, ("none", "one", "all")),

@@ -201,6 +201,14 @@ def pause(task: Any, domain: Key | None, *, tenant: str, on: bool) -> Ask[None]:
     return Ask(command, same)
 
 
+def every_ms(every: Duration) -> int:
+    """The time between two jobs of a schedule; 0 would read as none given."""
+    found = duration_ms(every, name="every")
+    if not found:
+        raise BadInput("every", every, needed="whole seconds, at least 1 and at most ten years")
+    return found
+
+
 def schedule(
     name: str, new: c.NewJob, *, every: Duration | None, jitter: Duration | None, **when: Any
 ) -> Ask[Schedule]:
@@ -208,7 +216,7 @@ def schedule(
     record = Schedule(
         name=name,
         tenant=new.tenant,
-        every_ms=0 if every is None else duration_ms(every, name="every"),
+        every_ms=0 if every is None else every_ms(every),
         jitter_ms=0 if jitter is None else duration_ms(jitter, name="jitter"),
         **{field: value for field, value in when.items() if value is not None},
     )
