@@ -24,6 +24,8 @@ from ..core.job import Code, Job, Place, State
 from ..core.rules import EXPIRED, QUARANTINED
 
 LOG = logging.getLogger("holdfast.job")
+# The levels of what happens to every job: a caller looks whether they are wanted before it measures anything.
+STARTED, FINISHED = logging.DEBUG, logging.INFO
 # An error's text is cut to so many characters; its traceback is whole.
 ERROR_CHARS = 200
 EXPECTED_DICE = 0.5
@@ -31,17 +33,13 @@ EXPECTED_DICE = 0.5
 
 def started(job: Job) -> None:
     """The handler of a job is about to be called."""
-    if LOG.isEnabledFor(logging.DEBUG):
-        _write(logging.DEBUG, "started", job, "started, attempt %s", _attempt(job))
+    _write(STARTED, "started", job, "started, attempt %s", _attempt(job))
 
 
 def ended(job: Job, answer: c.Answer, *, duration_ms: float | None, error: Exception | None = None) -> None:
     """A run of a job has ended, and is about to be answered; `error` is what its handler raised."""
     if answer.code is Code.OK:
-        if LOG.isEnabledFor(logging.INFO):
-            _write(
-                logging.INFO, "finished", job, "finished in %s", _length(duration_ms), duration_ms=duration_ms
-            )
+        _write(FINISHED, "finished", job, "finished in %s", _length(duration_ms), duration_ms=duration_ms)
         return
     if not LOG.isEnabledFor(logging.ERROR):
         return

@@ -134,8 +134,10 @@ class Holding:
             error = unfit.with_traceback(None)
             ask = self._fail(error)
         assert isinstance(ask.command, c.Answer)
-        lasted_ms = round((monotonic_s() - self.begun_s) * 1000, 1) if self.begun_s else None
-        joblog.ended(self.record, ask.command, duration_ms=lasted_ms, error=error)
+        # Most runs go well, and nobody wants to hear of them: these pay for one look.
+        if error is not None or joblog.LOG.isEnabledFor(joblog.FINISHED):
+            lasted_ms = round((monotonic_s() - self.begun_s) * 1000, 1) if self.begun_s else None
+            joblog.ended(self.record, ask.command, duration_ms=lasted_ms, error=error)
         return ask
 
     def _end_of_answered(self, outcome: Any) -> Job:

@@ -72,7 +72,9 @@ def begin(jobs: Sequence[Holding]) -> Token[Any]:
     begun_s = monotonic_s()
     for job in jobs:
         job.begun_s = begun_s
-        joblog.started(job.record)
+    if joblog.LOG.isEnabledFor(joblog.STARTED):
+        for job in jobs:
+            joblog.started(job.record)
     return set_current(jobs)
 
 
