@@ -10,7 +10,9 @@ from holdfast.core.job import State
 from holdfast.core.slots import slot_for
 from holdfast.core.worker import Served, Worker
 from holdfast.engine import visit, workers
+from holdfast.queue import publishing
 from holdfast.queue.aio import AsyncQueue
+from holdfast.queue.queue import Queue
 from holdfast.testing.queue_suite.tools import LONG_S, state_of, take, take_all, until, waiting
 from tests.sharded.conftest import SHARDS
 from tests.sharded.places import all_up, domain_in, of
@@ -47,6 +49,24 @@ def test_its_jobs_wait_and_the_others_go_on(queue, rack, jobs):
     assert state_of(queue, jobs[DOWN]) == State.QUEUED
     take(queue).done()
     assert [state_of(queue, job) for job in jobs] == [State.FINISHED] * SHARDS
+
+
+def test_a_task_publishes_its_options_when_the_shard_is_back(queue, rack, jobs, monkeypatch):
+    """Its claims go on meanwhile, in the other shards by what the task says."""
+    monkeypatch.setattr(publishing, "AGAIN_S", 0.0)
+    rack.pulled.add(DOWN)
+
+    @queue.task("work", attempts=3)
+    def work() -> None: ...
+
+    claimed = take_all(queue)
+    assert [(of(job), job.record.max_attempts) for job in claimed] == [(0, 3), (1, 3), (3, 3)]
+    back(queue, rack)
+    # What another process claims there says whether it was published, and not only known here.
+    take(queue).release()
+    other = Queue(rack.open, url="the rack")
+    assert take(other).record.max_attempts == 3
+    other.close()
 
 
 def test_what_belongs_nowhere_is_added_elsewhere(queue, rack):

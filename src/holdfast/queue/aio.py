@@ -28,7 +28,6 @@ from .base import BaseQueue
 from .claimed import Holding, delay_ms_of
 from .decorators import AsyncTaskOptions, named
 from .options import Duration, FiringOptions, JobOptions, Key, Moment
-from .publishing import publish_async
 
 if TYPE_CHECKING:
     from .decorators import AnyContext
@@ -182,9 +181,8 @@ class AsyncQueue(BaseQueue):
     ) -> list[AsyncClaimedJob]:
         """Claim up to `limit` jobs at once."""
         length = self.lease if lease is None else lease
-        if self._unpublished:
-            await publish_async(self.line.committer, self.task_defaults())
-            self._unpublished = False
+        if self.publisher.wants(self.task_defaults):
+            await self.publisher.publish_async(self.line.committer, self.task_defaults)
         ask = asks.claim(tasks, tenant=self.tenant, limit=limit, lease=length, wait=wait)
         lease_ms = asks.lease_ms_of(length)
         return [AsyncClaimedJob(self, claimed, lease_ms, renew=renew) for claimed in await self._ask(ask)]

@@ -30,6 +30,7 @@ from .definition import check_function, check_not_taken
 from .lease import Lease
 from .lossless import encode_data
 from .options import Duration, JobOptions, decode, job_id, key_bytes, merge, task_name, with_options
+from .publishing import Publisher
 from .renewer import Renewer
 from .task import Task
 
@@ -91,8 +92,9 @@ class BaseQueue:
         self.url = url
         self.tenant = tenant
         self.tasks: dict[str, Task[..., Any]] = {}
-        # Whether the store may not know yet what these say of their jobs.
-        self._unpublished = False
+        # What these say of their jobs, and who tells the store.
+        self.task_defaults: dict[TaskKey, Defaults] = {}
+        self.publisher = Publisher()
         self.lease = DEFAULT_LEASE_MS / 1000 if lease is None else asks.lease_ms_of(lease) / 1000
         self._retention_ms = None if retention is None else duration_ms(retention, name="retention")
         self._make_store = make_store
@@ -188,12 +190,8 @@ class BaseQueue:
         known = self.tasks.get(task.name)
         check_not_taken(task.name, task.definition, known.definition if known else None)
         self.tasks[task.name] = task
-        self._unpublished = True
+        self.task_defaults[self.tenant, task.name] = task.defaults
         return task
-
-    def task_defaults(self) -> dict[TaskKey, Defaults]:
-        """What the tasks of this queue say of their jobs."""
-        return {(self.tenant, name): task.defaults for name, task in self.tasks.items()}
 
     def _known(self, name: str) -> Task[..., Any]:
         task = self.tasks.get(name)

@@ -1,30 +1,65 @@
 """Makes the defaults of tasks known in the store; see docs/decisions/0014.
 
 Said by every process that claims, before its first claim and when its tasks have changed. What the store has
-already is only read.
+already is only read. A store, or a shard, that is away does not hold up the claim: it is told later.
 """
 
 import asyncio
+from math import inf
 
 from ..core import commands as c
 from ..core.defaults import Defaults, TaskKey
+from ..core.errors import Unavailable
 from ..engine.asking import Committing
 from ..engine.task_defaults import unpublished
+from ..store.clock import monotonic_s
+from ..store.contract import ReadTxn
+
+# How long after a shard or store was away it is told again.
+AGAIN_S = 5.0
+Tasks = dict[TaskKey, Defaults]
 
 
-def publish(line: Committing, tasks: dict[TaskKey, Defaults]) -> None:
-    """Publish those of these defaults that the store has otherwise."""
-    changed = line.engine.read(lambda txn: unpublished(txn, tasks))
-    if changed:
-        line.ask(_command(changed))
+class Publisher:
+    """What one process has published in one store, of several shards perhaps."""
+
+    def __init__(self) -> None:
+        self._said: Tasks = {}
+        # When it is to be said again to all, because not all could be told.
+        self._again_s = inf
+
+    def wants(self, tasks: Tasks) -> bool:
+        """Whether there is anything to publish."""
+        return tasks != self._said or monotonic_s() >= self._again_s
+
+    def publish(self, line: Committing, tasks: Tasks) -> None:
+        """Publish those of these defaults that the store has otherwise."""
+        try:
+            changed = line.engine.read(lambda txn: self._changed(txn, tasks))
+            if changed:
+                line.ask(_command(changed))
+            self._told(tasks, everywhere=True)
+        except Unavailable:
+            self._told(tasks, everywhere=False)
+
+    async def publish_async(self, line: Committing, tasks: Tasks) -> None:
+        """The same, awaited."""
+        try:
+            changed = await asyncio.to_thread(line.engine.read, lambda txn: self._changed(txn, tasks))
+            if changed:
+                await line.ask_async(_command(changed))
+            self._told(tasks, everywhere=True)
+        except Unavailable:
+            self._told(tasks, everywhere=False)
+
+    def _changed(self, txn: ReadTxn, tasks: Tasks) -> Tasks:
+        # A shard that was away may have others than those that are read here.
+        return unpublished(txn, tasks) if self._again_s == inf else tasks
+
+    def _told(self, tasks: Tasks, *, everywhere: bool) -> None:
+        self._said = dict(tasks)
+        self._again_s = inf if everywhere else monotonic_s() + AGAIN_S
 
 
-async def publish_async(line: Committing, tasks: dict[TaskKey, Defaults]) -> None:
-    """The same, awaited."""
-    changed = await asyncio.to_thread(line.engine.read, lambda txn: unpublished(txn, tasks))
-    if changed:
-        await line.ask_async(_command(changed))
-
-
-def _command(changed: dict[TaskKey, Defaults]) -> c.Publish:
+def _command(changed: Tasks) -> c.Publish:
     return c.Publish(tasks=tuple((tenant, task, said) for (tenant, task), said in changed.items()))

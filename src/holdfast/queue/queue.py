@@ -17,7 +17,6 @@ from .claimed import Holding, delay_ms_of
 from .decorators import BatchDecorator, Decorator, TaskOptions, named
 from .handle import Handle
 from .options import Duration, FiringOptions, JobOptions, Key, Moment
-from .publishing import publish
 from .task import Task
 
 if TYPE_CHECKING:
@@ -184,9 +183,8 @@ class Queue(BaseQueue):
     ) -> list[ClaimedJob]:
         """Claim up to `limit` jobs at once; an empty list when `wait` has passed."""
         length = self.lease if lease is None else lease
-        if self._unpublished:
-            publish(self.line.committer, self.task_defaults())
-            self._unpublished = False
+        if self.publisher.wants(self.task_defaults):
+            self.publisher.publish(self.line.committer, self.task_defaults)
         ask = asks.claim(tasks, tenant=self.tenant, limit=limit, lease=length, wait=wait)
         lease_ms = asks.lease_ms_of(length)
         return [ClaimedJob(self, claimed, lease_ms, renew=renew) for claimed in self._ask(ask)]

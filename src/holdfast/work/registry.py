@@ -10,17 +10,17 @@ import os
 import re
 import secrets
 import socket
+from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 
 from msgspec.structs import replace
 
 from ..core import commands as c
-from ..core.defaults import Defaults, TaskKey
 from ..core.errors import HoldfastError, StoreFull, Unavailable
 from ..core.worker import Worker
 from ..engine.asking import Committing
-from ..queue.publishing import publish_async
+from ..queue.publishing import Publisher
 from ..store.clock import monotonic_s
 from .sources import Sources
 
@@ -42,7 +42,7 @@ class Registry:
         self._said_s = 0.0
         # The stores that cannot tell who is there.
         self._blind: list[Committing] = []
-        self._published: dict[Committing, dict[TaskKey, Defaults]] = {}
+        self._publishers: defaultdict[Committing, Publisher] = defaultdict(Publisher)
 
     async def enter(self, *, wait_s: float, stopping: asyncio.Event) -> bool:
         """Make this worker known, waiting so long for stores that are away or full; False: it was stopped."""
@@ -79,9 +79,8 @@ class Registry:
         """
         for line in self._sources.lines:
             tasks = self._sources.defaults(line)
-            if self._published.get(line) != tasks:
-                await publish_async(line, tasks)
-                self._published[line] = tasks
+            if self._publishers[line].wants(tasks):
+                await self._publishers[line].publish_async(line, tasks)
 
     async def say(self) -> None:
         """Say how this worker is, to every store that it works."""
@@ -100,11 +99,13 @@ class Registry:
         while True:
             await asyncio.sleep(LOOK_S)
             before, self._worker = self._worker, replace(self._worker, **counts())
-            if before != self._worker or (self._blind and monotonic_s() - self._said_s > RENEW_S):
-                try:
+            has_news = before != self._worker or (self._blind and monotonic_s() - self._said_s > RENEW_S)
+            try:
+                await self.publish()
+                if has_news:
                     await self.say()
-                except HoldfastError as error:
-                    self._log(f"the registry of workers: {error}")
+            except HoldfastError as error:
+                self._log(f"the registry of workers: {error}")
 
     async def leave(self) -> None:
         """Be forgotten."""

@@ -29,7 +29,6 @@ from ..queue.base import BaseQueue
 from ..queue.claimed import Holding
 from ..queue.connect import shown_url
 from ..queue.options import Duration
-from ..queue.publishing import publish_async
 from ..queue.queue import ClaimedJob, Queue
 from ..store.clock import monotonic_s
 from .pool import Pool
@@ -187,7 +186,6 @@ class _Crew(Generic[Q, J]):
         timer = None if self._seconds is None else self.loop.call_later(self._seconds, self.halt)
         try:
             try:
-                await publish_async(self._queue.line.committer, self._queue.task_defaults())
                 while not self._stopping and self._left != 0:
                     await self._round(halted)
             except Exception as error:
@@ -243,6 +241,9 @@ class _Crew(Generic[Q, J]):
 
     async def _claim(self, room: int, halted: "asyncio.Task[Any]") -> list[c.Claimed]:
         """Claim jobs; nothing when it is time to stop, and what the claim would have brought goes back."""
+        publisher, tasks = self._queue.publisher, self._queue.task_defaults
+        if publisher.wants(tasks):
+            await publisher.publish_async(self._queue.line.committer, tasks)
         wait = LOOK_S if self._until_empty else CLAIM_WAIT_S
         ask = asks.claim(self._tasks, tenant=self._queue.tenant, limit=room, lease=self._lease, wait=wait)
         asking = asyncio.ensure_future(self._queue.line.committer.ask_async(ask.command, wait_s=ask.wait_s))
