@@ -7,6 +7,10 @@ ARGS ?=
 
 BIN := .venv/bin
 
+# Bytecode is kept, and out of the tree: tests start hundreds of processes that import the same files.
+export PYTHONPYCACHEPREFIX := $(CURDIR)/.cache/pycache
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help setup run test check fix bench proof versions
 

@@ -198,7 +198,7 @@ def test_the_time_is_the_servers(store):
     times = [store.run(lambda txn: txn.now_ms), store.read(lambda txn: txn.now_ms), store.now_ms()]
 
     assert times == sorted(times)
-    assert times[-1] - times[0] < 5_000
+    assert times[-1] - times[0] < 60_000
 
 
 def test_without_psycopg_the_way_to_have_it_is_told(postgres_url):

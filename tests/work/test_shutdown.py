@@ -44,7 +44,7 @@ def test_threads_and_coroutines_finish_and_the_rest_goes_back(bench, task):
 
 def test_what_was_handed_over_ahead_is_given_back_and_run_once(bench):
     """Thousands of short jobs, in the middle of which the worker is stopped; another goes on."""
-    bench.queue.add_many([("short", {"n": n}) for n in range(3_000)])
+    bench.queue.add_many([("short", {"n": n}) for n in range(6_000)])
     worker = bench.start("--threads", "2", name=APP)
     bench.wait_for(lambda: bench.notes.stat().st_size > 2_000)
 
@@ -55,7 +55,7 @@ def test_what_was_handed_over_ahead_is_given_back_and_run_once(bench):
     again.communicate(timeout=60)
 
     ran = sorted(int(line.split()[0].removeprefix("short-")) for line in bench.notes.read_text().splitlines())
-    assert ran == list(range(3_000))
+    assert ran == list(range(6_000))
 
 
 def test_suspects_that_wait_for_their_turn_go_back(bench):
