@@ -1,6 +1,7 @@
 """A job by the name of its task is the same job as a call of the task."""
 
 import sqlite3
+from contextlib import closing
 
 import pytest
 
@@ -35,6 +36,31 @@ def test_a_job_by_name_has_the_options_of_its_task(queue):
     assert queue.get(named).domain == b"a.png"
 
 
+@pytest.mark.parametrize("data", ["a.png", {"path": "a.png"}], ids=["value", "object"])
+def test_a_job_by_name_has_the_domain_of_its_only_argument(queue, data):
+    @queue.task(domain=lambda path: path)
+    def fetch(path: str) -> None: ...
+
+    assert queue.get(queue.add("fetch", data)).domain == b"a.png"
+
+
+def test_an_item_by_name_has_the_domain_of_its_batch_task(queue):
+    @queue.task(batch=10, domain=lambda item: item["host"])
+    def fetch(items: list[dict[str, str]]) -> list[None]:
+        return [None for _ in items]
+
+    assert queue.get(queue.add("fetch", {"host": "cdn"})).domain == b"cdn"
+
+
+def test_a_job_that_lacks_an_argument_of_its_domain_is_refused_by_that_name(queue):
+    @queue.task(domain=lambda path, width: path)
+    def resize(path: str, width: int) -> None: ...
+
+    for data in ({"path": "a.png"}, None):
+        with pytest.raises(holdfast.BadInput, match="task resize"):
+            queue.add("resize", data)
+
+
 def test_a_child_by_name_has_the_options_of_its_task(queue):
     @queue.task(attempts=3)
     def part() -> None: ...
@@ -60,3 +86,19 @@ def test_an_answer_that_was_rolled_back_can_be_given_again(queue, tmp_path):
     assert added.result() == "second"
     with pytest.raises(holdfast.Refused, match="answered already"):
         job.done("third")
+
+
+def test_a_job_of_ones_own_transaction_has_a_follower_with_an_id(tmp_path):
+    path = tmp_path / "own.db"
+    with holdfast.connect(f"sqlite:///{path}?driver=stdlib") as queue:
+        queue.add("other")
+        with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            added = queue.add("first", then=("second", {"a": 1}), into="b", connection=connection)
+            connection.execute("COMMIT")
+        then_id = added.get().then_id
+
+        (job,) = queue.claim(["first"], renew=False)
+        job.done(2)
+
+        assert queue.data(then_id) == {"a": 1, "b": 2}

@@ -16,9 +16,9 @@ from tests.stores import ONE_OF_EACH, STORES, opener
 
 # The first two of them: memory, and SQLite by its default driver.
 IN_FULL = ONE_OF_EACH[:2]
-# Files of the suite that depend on what a store does: order, conflicts, locks, notifications.
+# Files of the suite that depend on what a store does: order, conflicts, locks, shards, notifications.
 ON_EVERY_STORE = {
-    *("adding", "basics", "claims", "families", "life", "limits"),
+    *("adding", "basics", "claims", "families", "following", "life", "limits"),
     *("races", "rates", "unique", "waiting", "workers"),
 }
 

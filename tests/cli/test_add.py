@@ -80,6 +80,40 @@ def test_every_option_reaches_the_job(shell):
     assert '"mail"' in job.then
 
 
+def test_what_follows_has_arguments_and_gets_the_result_by_name(shell):
+    """By options, and on a line of a file as in Python; its id is shown."""
+    words = ["--then", "publish", "--then-data", '{"album": "x"}', "--into", "image"]
+    line = '{"task": "resize", "then": ["publish", {"album": "x"}], "into": "image"}'
+    shell.add("resize", *words)
+    shell.ok("add", "--file", "-", stdin=line)
+    with shell.queue() as queue:
+        added = [job.id for job in queue.jobs(task="resize")]
+
+    assert len(added) == 2
+    for job_id in added:
+        record = shell.ok("show", job_id, "--json").record
+        assert record["then"] == "publish"
+        assert f"publish, job {record['then_id']}" in shell.ok("show", job_id).out
+        with shell.queue() as queue:
+            (claimed,) = queue.claim(["resize"], renew=False)
+            claimed.done("a.png")
+            assert queue.data(record["then_id"]) == {"album": "x", "image": "a.png"}
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["--then-data", "{}"], "--then"),
+        (["--then", "publish", "--then-data", "{"], "JSON"),
+        (["--then", "publish", "--then-data", "[1]", "--into", "image"], "object"),
+        (["--into", "image"], "then"),
+    ],
+)
+def test_a_follower_that_makes_no_sense_is_refused(shell, words, complaint):
+    """And nothing is added."""
+    assert complaint in shell.refused("add", "resize", *words, code=2)
+
+
 def test_moments_are_given_in_iso_form(shell):
     """Both when it may start and when it is given up."""
     words = ["--run-at", "2027-01-01T00:00:00Z", "--expires", "2027-01-02T01:00:00+01:00"]

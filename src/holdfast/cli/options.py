@@ -1,11 +1,13 @@
 """What can be said of a job besides its task and data: the options that `add` and `schedule` share."""
 
+import json
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 import click
 
+from ..core.checks import json_body
 from ..core.durations import moment_ms
 from .words import JobId, Key
 
@@ -27,7 +29,9 @@ _SHARED = (
         help="What becomes of the job that has the key.  [keep]",
     ),
     click.option("--domain", type=Key(), metavar="NAME", help="What limits are counted by."),
-    click.option("--then", metavar="TASK", help="A task for the job's result."),
+    click.option("--then", metavar="TASK", help="The task of a job that follows this one, with its result."),
+    click.option("--then-data", metavar="JSON", help="The arguments of the job that follows."),
+    click.option("--into", metavar="NAME", help="Which of its arguments gets the result.  [all its data]"),
 )
 
 _OF_ONE_JOB = (
@@ -54,4 +58,8 @@ def chosen(options: dict[str, Any]) -> dict[str, Any]:
     if "-" in given.get("expires", ""):
         at = moment_ms(given["expires"], name="expires")
         given["expires"] = datetime.fromtimestamp(at / 1000, UTC)
+    if "then_data" in given:
+        if "then" not in given:
+            raise click.UsageError("--then-data needs --then")
+        given["then"] = (given["then"], json.loads(json_body("--then-data", given.pop("then_data"))))
     return given

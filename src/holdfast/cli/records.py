@@ -3,6 +3,7 @@
 What is not there is null. Keys and data may be any bytes: what is no text stands as {"base64": "…"}.
 """
 
+import json
 from base64 import b64encode
 from typing import TYPE_CHECKING, Any
 
@@ -73,6 +74,8 @@ def job_record(job: "Job") -> dict[str, Any]:
         "domain": key(job.domain),
         "schedule": job.schedule or None,
         "parent_id": number(job.parent_id),
+        "then": then_task(job),
+        "then_id": number(job.then_id),
         "children": {field: getattr(job.children, field) for field in ("pending", "failed", "kept")},
         "owner": job.owner or None,
         "claim": job.claim,
@@ -83,6 +86,11 @@ def job_record(job: "Job") -> dict[str, Any]:
         "steps_done": job.steps,
         "log_lines": job.log_lines,
     }
+
+
+def then_task(job: "Job") -> str | None:
+    """The task of the job that follows."""
+    return json.loads(job.then)["task"] if job.then else None
 
 
 def _times(job: "Job") -> dict[str, str | None]:

@@ -20,6 +20,9 @@ UNIQUE_KEY_BYTES = 1_024
 LOG_KEY_BYTES = UNIQUE_KEY_BYTES + 1
 DATA_BYTES = 16 * 1024 * 1024
 NOTE_BYTES = 1_024
+# What follows a job (`then`), with its arguments and all that follows that: it stands in the job's record,
+# which is written at every change.
+THEN_BYTES = 64 * 1024
 ERROR_BYTES = 16 * 1024
 # The results of a job's steps, all together.
 STEP_BYTES = 1024 * 1024

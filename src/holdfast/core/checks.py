@@ -112,11 +112,25 @@ def check_new(new: NewJob) -> None:
     if new.unique_for_ms and new.unique is None:
         raise BadInput("unique_for", new.unique_for_ms, needed="absent without unique")
     if new.then is not None:
-        check_new(new.then)
-        if new.then.id or new.then.parent_id:
-            raise BadInput(
-                "then", "a job with an id or a parent", needed="without: it is made when this one is done"
-            )
+        _check_then(new.then, new.into)
+    elif new.into:
+        raise BadInput("into", new.into, needed="absent without then")
+
+
+def _check_then(then: NewJob, into: str) -> None:
+    """A job that follows another: it is stored as JSON in the record of that."""
+    check_new(then)
+    if then.id or then.parent_id:
+        raise BadInput(
+            "then", "a job with an id or a parent", needed="without: it is made when this one is done"
+        )
+    if isinstance(then.data, bytes):
+        raise BadInput("data of then", "bytes", needed="JSON")
+    if into and not then.data.lstrip().startswith("{"):
+        raise BadInput("data of then", "not an object", needed=f"an object: into adds {into!r} to it")
+    size = len(msgspec.json.encode(then))
+    if size > bounds.THEN_BYTES:
+        raise TooLarge("then", f"{size:,} bytes", needed=f"at most {bounds.THEN_BYTES:,} bytes")
 
 
 def check_command(command: Command) -> None:
@@ -242,6 +256,7 @@ _FIELD_CHECKS: tuple[tuple[str, Any], ...] = (
     ("on_conflict", _on_conflict),
     ("domain", lambda name, value: check_key(name, value, bounds.DOMAIN_BYTES)),
     ("parent_id", _whole(0, (1 << 63) - 1)),
+    ("into", check_name),
 )
 _COMMAND_CHECKS: tuple[tuple[str, Any], ...] = (
     ("data", check_body),

@@ -63,6 +63,8 @@ class NewJob(Record, frozen=True, kw_only=True):
     parent_id: int = 0
     wait_for_failed: bool = False
     then: "NewJob | None" = None
+    # The parameter of `then` that gets the result.
+    into: str = ""
     schedule: str = ""
     mock: bool = False
     strict: bool = False

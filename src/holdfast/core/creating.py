@@ -5,6 +5,7 @@ from operator import attrgetter
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from . import rank
 from .bounds import DEFAULT_PRIORITY
@@ -41,7 +42,9 @@ def create(new: NewJob, *, job_id: int, now_ms: int) -> Job:
         unique_for_ms=new.unique_for_ms,
         domain=new.domain,
         schedule=new.schedule,
-        then=msgspec.json.encode(new.then).decode() if new.then else "",
+        then=msgspec.json.encode(replace(new.then, id=0)).decode() if new.then else "",
+        into=new.into,
+        then_id=new.then.id if new.then else 0,
         parent_id=new.parent_id,
         wait_for_failed=new.wait_for_failed,
         mock=new.mock,

@@ -29,6 +29,8 @@ class Defaults(Record, frozen=True, kw_only=True):
     repeat: str | None = None
     # As a job keeps it: the JSON of the job that follows.
     then: str | None = None
+    # The parameter of that job that gets the result: part of `then`.
+    into: str = ""
     wait_for_failed: bool | None = None
 
 
@@ -71,6 +73,8 @@ def follow(job: Job, published: Published) -> Job:
     if job.mock:
         # As when it is added: a mocked job does not repeat.
         changes.pop("repeat", None)
+    if defaults.then is not None and "then" not in job.given and not job.strict and job.into != defaults.into:
+        changes["into"] = defaults.into
     if defaults.expires_in_ms and "expires" not in job.given and not job.strict:
         expires_at = job.created_at + defaults.expires_in_ms
         changes |= {"expires_at": expires_at} if expires_at != job.expires_at else {}

@@ -177,8 +177,12 @@ class Job(Record, frozen=True, kw_only=True):
     unique_for_ms: int = 0
     domain: bytes | None = None
     schedule: str = ""
-    # JSON of the job that follows, a `NewJob`; its data is this one's result.
+    # JSON of the job that follows, a `NewJob`; `into` is its parameter that gets the result (core.following).
     then: str = ""
+    into: str = ""
+    # The id of the job that follows. It is made with this one; once `followed`, that job has been added.
+    then_id: int = 0
+    followed: bool = False
 
     parent_id: int = 0
     # Which run of the parent made it: `claim` of the parent then.

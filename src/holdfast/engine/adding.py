@@ -45,8 +45,11 @@ def _add_plain(batch: Batch, new: c.NewJob, hold: c.Hold | None) -> int:
 
 
 def is_free(new: c.NewJob) -> bool:
-    """Whether nothing can stand in a job's way: nobody but the reply will know its id."""
-    return new.unique is None and new.domain is None and not new.id and not new.parent_id
+    """Whether nothing can stand in a job's way: nobody but the reply will know its id.
+
+    One with a follower is like no other, because the record has the id of the follower.
+    """
+    return new.unique is None and new.domain is None and new.then is None and not new.id and not new.parent_id
 
 
 def _bear(batch: Batch, new: c.NewJob) -> int:

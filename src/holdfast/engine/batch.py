@@ -223,7 +223,7 @@ class Batch:
     def add(self, new: NewJob, parent: Job | None = None) -> int:
         """Add a job that clashes with nobody; its id."""
         job_id = new.id or self.ids.make(slot=slot_for(new))
-        job = create(new, job_id=job_id, now_ms=self.now_ms)
+        job = create(self.ids.with_follower(new), job_id=job_id, now_ms=self.now_ms)
         self.data[job_id] = new.data
         self.put(family.born(job, parent) if parent else job)
         return job_id

@@ -27,7 +27,8 @@ def insert_scheduled(txn: Txn, maker: IdMaker, command: c.Add, site: Site) -> li
         slot = slot_for(new)
         if slot is not None and not site.has(slot):
             raise BadInput("domain", new.domain, needed="one of the shard that your connection leads to")
-        job = create(new, job_id=new.id or maker.make(slot=slot), now_ms=txn.now_ms)
+        job_id = new.id or maker.make(slot=slot)
+        job = create(maker.with_follower(new), job_id=job_id, now_ms=txn.now_ms)
         rows.append((_scheduled(job), new.data))
     if txn.insert(rows):
         raise Conflict("an id was taken")

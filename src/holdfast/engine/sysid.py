@@ -13,12 +13,15 @@ from itertools import islice
 from typing import NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from ..core import ids
 from ..core.bounds import SYSID_LEASE_MS
+from ..core.commands import NewJob
 from ..core.errors import StoreFull
 from ..core.job import Record
 from ..core.moving import check_open
+from ..core.slots import slot_for
 from ..store.contract import Store, Txn
 from .records import SYSID
 
@@ -206,6 +209,13 @@ class IdMaker:
             self.expect(count - len(made))
             made += self._ready
         return made
+
+    def with_follower(self, new: NewJob) -> NewJob:
+        """A new job whose follower, if it has one, has an id."""
+        if new.then is None:
+            return new
+        slot = slot_for(replace(new.then, tenant=new.tenant))
+        return replace(new, then=replace(new.then, id=self.make(slot=slot)))
 
     def _renew(self) -> Held:
         if not self._source.lends_inside:

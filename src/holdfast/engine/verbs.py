@@ -7,14 +7,13 @@ alone. Replies are values, or `Ref`, a job as the transaction leaves it.
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
 from msgspec.structs import replace
 
 from ..core import commands as c
-from ..core import family, rules
+from ..core import family, following, rules
 from ..core.answering import answered
 from ..core.errors import LeaseLost, NotFound
-from ..core.job import Code, Job, Place, State, whole_second
+from ..core.job import Body, Code, Job, Place, State, whole_second
 from . import chores, governing, indexing, keys, letters, notes, schedules, task_defaults, workers
 from .adding import add_all, put
 from .batch import Batch
@@ -74,10 +73,16 @@ def answer(batch: Batch, command: c.Answer) -> Ref:
     if after.place == Place.PAUSED:
         chores.release(batch, after)
     elif command.code == Code.OK and job.then:
-        follow = msgspec.json.decode(job.then, type=c.NewJob)
-        data = command.result if command.result is not None else "null"
-        letters.add(batch, replace(follow, data=data, tenant=job.tenant), follows=True)
+        _follow(batch, job, command.result)
     return Ref(job.id)
+
+
+def _follow(batch: Batch, job: Job, result: Body | None) -> None:
+    """Add the job that follows, and note its id: where its unique key is held, the holder's."""
+    then_id = letters.add(batch, following.follower(job, result), follows=True)
+    after = batch.find(job.id)
+    if after is not None:
+        batch.put(replace(after, then_id=then_id, followed=True))
 
 
 def release(batch: Batch, command: c.Release) -> Ref:

@@ -14,7 +14,7 @@ from ..core.bounds import MAX_INDEX
 from ..core.checks import check_whole
 from ..core.errors import BadInput, NotFound
 from ..core.job import Body
-from ..queue.options import encode
+from ..queue.encoding import encode
 
 T = TypeVar("T")
 

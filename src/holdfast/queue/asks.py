@@ -25,13 +25,12 @@ from ..core.schedule import Schedule
 from ..core.schedule import check as check_schedule
 from ..engine.engine import check
 from ..store.contract import ReadTxn
-from .lossless import encode_data
+from .encoding import decode, encode_data
 from .options import (
     Duration,
     JobOptions,
     Key,
     Moment,
-    decode,
     job_id,
     key_bytes,
     new_job,
@@ -162,7 +161,9 @@ def result(job: Any, wait: Duration | None) -> Ask[Any]:
             raise Timeout(f"job {number} has not ended within {wait_s_of(wait):g} s")
         if not isinstance(reply, c.Ended):
             raise NotFound(
-                "job", f"{number} (any more): it never was, was deleted, or its retention has passed"
+                "job",
+                f"{number} (any more): it never was, was deleted, or its retention has passed; "
+                "or it follows a job that is not FINISHED yet",
             )
         if reply.job.ended != State.FINISHED:
             raise JobFailed(number, reply.job.reason or str(reply.job.ended), reply.job.outcome)

@@ -27,9 +27,9 @@ from .alarm import Alarm, Bell
 from .asks import Ask, Look
 from .decorators import split
 from .definition import check_function, check_not_taken
+from .encoding import decode, encode_data
 from .lease import Lease
-from .lossless import encode_data
-from .options import Duration, JobOptions, decode, job_id, key_bytes, merge, task_name, with_options
+from .options import Duration, JobOptions, job_id, key_bytes, merge, task_name, with_options
 from .publishing import Publisher
 from .renewer import Renewer
 from .task import Task
@@ -137,10 +137,14 @@ class BaseQueue:
         return asks.call(name, data, given, tenant=self.tenant)
 
     def _complete(self, new: c.NewJob) -> c.NewJob:
-        """A job that may be added: one without data is refused where its task is known to need some."""
-        known = self.tasks.get(new.task)
-        if known is not None and new.data == "{}":
+        """A job that may be added: its data, and that of what follows it, fits the tasks known here."""
+        if known := self.tasks.get(new.task):
             known.signature.decode(new.data)
+        job = new
+        while job.then is not None:
+            if known := self.tasks.get(job.then.task):
+                known.signature.check_follower(job.then.data, job.into)
+            job = job.then
         return new
 
     def _calls(self, jobs: Iterable[Any], options: JobOptions) -> list[Ask[list[int]]]:

@@ -16,10 +16,10 @@ from ..store.clock import monotonic_s
 from . import asks
 from .answers import Failed, Retry
 from .asks import Ask
+from .encoding import decode, encode, encode_data
 from .lease import Lease
 from .logbook import Logbook
-from .lossless import encode_data
-from .options import Duration, decode, encode
+from .options import Duration
 
 
 class Holding:

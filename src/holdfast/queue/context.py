@@ -21,7 +21,8 @@ from ..store.contract import ReadTxn
 from . import asks
 from .asks import Ask
 from .claimed import Holding
-from .options import JobOptions, encode
+from .encoding import encode
+from .options import JobOptions
 
 P = ParamSpec("P")
 T = TypeVar("T")

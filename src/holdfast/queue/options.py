@@ -4,21 +4,20 @@ from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 from typing import Any, Literal, TypedDict, cast
 
-import msgspec
 from msgspec.structs import replace
 
-from ..core.bounds import DATA_BYTES, MAX_ATTEMPTS, MAX_RATE_PER_S
+from ..core.bounds import MAX_ATTEMPTS, MAX_RATE_PER_S
 from ..core.checks import check_name, check_whole
 from ..core.commands import NewJob, OnConflict
 from ..core.creating import create
 from ..core.defaults import FOLLOWED, Defaults
 from ..core.durations import duration_ms, moment_ms
-from ..core.errors import BadInput, TooLarge
+from ..core.errors import BadInput
 from ..core.job import Backoff, Body
+from .encoding import encode_data
 
 # As many as 2**63 - 1 has.
 ID_DIGITS = 19
-_BYTES = (bytes, bytearray, memoryview)
 # What `at_most_once=True` sets to 1.
 _AT_MOST_ONCE = ("attempts", "losses")
 
@@ -47,6 +46,7 @@ class FiringOptions(TypedDict, total=False):
     parent: Any
     when_child_fails: Literal["resume", "wait"]
     then: Any
+    into: str
     mock: bool
     tenant: str
 
@@ -69,6 +69,7 @@ def merge(base: JobOptions, more: JobOptions) -> JobOptions:
     """Options on top of others; unknown ones are refused by name.
 
     `at_most_once` stands for `attempts` and `losses`: the later of them wins, and both at once are refused.
+    `into` names a parameter of the `then` beside it, and of no other.
     """
     check_options(more, known=JobOptions.__annotations__)
     limits = [name for name in _AT_MOST_ONCE if more.get(name) is not None]
@@ -78,6 +79,8 @@ def merge(base: JobOptions, more: JobOptions) -> JobOptions:
         base = _without(base, *_AT_MOST_ONCE)
     elif limits:
         base = _without(base, "at_most_once")
+    if "then" in more:
+        base = _without(base, "into")
     return JobOptions(**{**base, **more})
 
 
@@ -104,7 +107,7 @@ def defaults_of(new: NewJob) -> Defaults:
     job = create(new, job_id=0, now_ms=0)
     said = {name: field for name, field in FOLLOWED.items() if name in new.given and name != "expires"}
     fields: dict[str, Any] = {field: getattr(job, field) for field in said.values()}
-    return Defaults(**fields, expires_in_ms=new.expires_in_ms or None)
+    return Defaults(**fields, into=new.into, expires_in_ms=new.expires_in_ms or None)
 
 
 def with_options(new: NewJob, options: JobOptions) -> NewJob:
@@ -112,6 +115,8 @@ def with_options(new: NewJob, options: JobOptions) -> NewJob:
     rest: Any = {name: value for name, value in options.items() if name not in new.given}
     if "at_most_once" in rest and not {*_AT_MOST_ONCE}.isdisjoint(new.given):
         del rest["at_most_once"]
+    if "then" in new.given:
+        rest.pop("into", None)
     if "parent" in rest and new.parent_id:
         del rest["parent"]
     fields = read_options(rest)
@@ -134,26 +139,6 @@ def given_names(options: JobOptions) -> tuple[str, ...]:
     if "at_most_once" in names:
         names = names - {"at_most_once"} | ({*_AT_MOST_ONCE} if options.get("at_most_once") else set())
     return tuple(sorted(names))
-
-
-def encode(what: str, value: Any) -> Body:
-    """Data or a result as it is written: bytes as they are, everything else as JSON."""
-    if isinstance(value, _BYTES):
-        return bytes(value)
-    try:
-        raw = msgspec.json.encode(value)
-    except (TypeError, ValueError, RecursionError, OverflowError) as error:
-        raise BadInput(
-            what, type(value).__name__, needed=f"bytes, or what can be written as JSON ({error})"
-        ) from None
-    if len(raw) > DATA_BYTES:
-        raise TooLarge(what, f"{len(raw):,} bytes", needed=f"at most {DATA_BYTES:,} bytes")
-    return raw.decode()
-
-
-def decode(body: Body | None) -> Any:
-    """What was encoded: bytes, or the JSON value."""
-    return body if body is None or isinstance(body, bytes) else msgspec.json.decode(body)
 
 
 def key_bytes(what: str, value: Key) -> bytes:
@@ -227,15 +212,20 @@ def _when_child_fails(value: Any) -> dict[str, Any]:
 
 
 def _then(value: Any) -> dict[str, Any]:
-    if isinstance(value, str):
-        check_name("then", value)
-        return {"then": NewJob(task=value)}
     if isinstance(value, NewJob):
-        return {"then": replace(value, data="{}")}
-    name = getattr(value, "name", None)
+        return {"then": value}
+    task, data = value if isinstance(value, tuple | list) and len(value) == 2 else (value, None)
+    name = task if isinstance(task, str) else getattr(task, "name", None)
     if not isinstance(name, str):
-        raise BadInput("then", value, needed="a task, its name, or a prepared call")
-    return {"then": NewJob(task=name)}
+        raise BadInput("then", value, needed="a task, its name, (task, data), or a prepared call")
+    check_name("then", name)
+    new = NewJob(task=name)
+    return {"then": new if data is None else replace(new, data=encode_data("data of then", data))}
+
+
+def _into(value: Any) -> dict[str, Any]:
+    check_name("into", value)
+    return {"into": value}
 
 
 def _attempts(value: Any) -> dict[str, Any]:
@@ -285,6 +275,7 @@ _READERS: dict[str, Callable[[Any], dict[str, Any]]] = {
     "parent": lambda v: {"parent_id": job_id(v, "parent")},
     "when_child_fails": _when_child_fails,
     "then": _then,
+    "into": _into,
     "mock": lambda v: {"mock": bool(v)},
     "tenant": lambda v: {"tenant": v},
 }

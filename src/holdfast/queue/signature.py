@@ -1,16 +1,16 @@
 """How a task's arguments are written and read: one JSON object, along the function's annotations."""
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from typing import Any, get_args, get_origin, get_type_hints
 
 import msgspec
 
 from ..core.errors import BadInput
+from ..core.following import NO_ARGUMENTS
 from ..core.job import Body, Job
 from .context import AsyncContext, Context
-from .lossless import encode_data
-from .options import decode
+from .encoding import decode, encode_data
 
 _CONTEXTS = {kind.__name__: kind for kind in (Context, AsyncContext)}
 
@@ -46,7 +46,11 @@ class Signature:
         self.whole = len(fields) == 1 and fields[0][1] is Job
         self.names = [field[0] for field in fields]
         self._one = fields[0][1] if len(fields) == 1 else None
+        self._required = [field[0] for field in fields if len(field) == 2 and not self.whole]
         self._decoder = None if self.whole else _decoder(fields, strict=not self.extras)
+        # The same where arguments may still be missing.
+        optional = [(name, kind, msgspec.UNSET) for name, kind, *_ in fields]
+        self._partial = None if self.whole else _decoder(optional, strict=not self.extras)
         self._only = msgspec.json.Decoder(self._one) if self._one and not self.whole else None
 
     def write(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Body:
@@ -65,8 +69,11 @@ class Signature:
         return encode_data(f"arguments of task {self._name}", named, self.decode)
 
     def encode(self, data: Any) -> Body:
-        """Data of a call by name, as it is written; what the function would not take is refused."""
-        return encode_data(f"data of task {self._name}", data, self.decode)
+        """Data of a call by name, as it is written; what the function would not take is refused.
+
+        Arguments may be missing: a job that follows another gets one more. `decode` refuses that.
+        """
+        return encode_data(f"data of task {self._name}", data, self._decode_partial)
 
     def read(self, data: Body) -> dict[str, Any]:
         """Data as the arguments of a call; what is not an object goes to the only parameter."""
@@ -75,13 +82,48 @@ class Signature:
 
     def decode(self, data: Body) -> Any:
         """Data with the types that the function takes, in the shape that it has."""
+        return self._decode_by(self._decoder, data)
+
+    def missing(self, given: Container[str]) -> list[str]:
+        """The arguments that a call with those given still needs."""
+        return [name for name in self._required if name not in given]
+
+    def check_follower(self, data: Body, into: str) -> None:
+        """Refuse a job that follows another where the function would not take its data with the result."""
         if self.whole:
+            return
+        if not into and data != NO_ARGUMENTS:
+            self.decode(data)
+        elif not into and not (self.names or self.extras):
+            raise BadInput("then", f"task {self._name}", needed="a task with a parameter for the result")
+        elif into:
+            self._check_into(data, into)
+
+    def _check_into(self, data: Body, into: str) -> None:
+        if into not in self.names and not self.extras:
+            names = ", ".join(self.names) or "it has none"
+            raise BadInput("into", into, needed=f"a parameter of task {self._name}: {names}")
+        given = self._decode_partial(data)
+        if into in given:
+            raise BadInput("into", into, needed=f"an argument that is not given to task {self._name} by then")
+        if missing := self.missing({*given, into}):
+            found = f"without {', '.join(missing)}"
+            raise BadInput(
+                f"arguments of task {self._name}",
+                found,
+                needed=f"all there but {into}, which the result gives",
+            )
+
+    def _decode_partial(self, data: Body) -> Any:
+        return self._decode_by(self._partial, data)
+
+    def _decode_by(self, decoder: "msgspec.json.Decoder[Any] | None", data: Body) -> Any:
+        if decoder is None:
             return decode(data)
         if not self._is_object(data):
             return self._decode_only(data)
-        assert self._decoder is not None
         try:
-            values = self._decoder.decode(data)
+            values = decoder.decode(data)
         except msgspec.DecodeError as error:
             self._check_names(_names(data))
             raise BadInput(
@@ -106,7 +148,7 @@ class Signature:
                 f"an object with {', '.join(self.names)}" if self.names else "absent: the task takes none"
             )
             raise BadInput(f"data of task {self._name}", "bytes", needed=needed)
-        return _decode_by(self._only, f"data of task {self._name}", data)
+        return _decode_along(self._only, f"data of task {self._name}", data)
 
 
 class BatchSignature(Signature):
@@ -133,16 +175,23 @@ class BatchSignature(Signature):
         """An item as it is written; one that does not fit the annotation is refused."""
         return encode_data(f"item of task {self._name}", data, self.decode)
 
+    def missing(self, given: Container[str]) -> list[str]:
+        """None: an item is whole, or does not fit."""
+        return []
+
+    def _check_into(self, data: Body, into: str) -> None:
+        raise BadInput("into", into, needed=f"absent: batch task {self._name} gets the result as its item")
+
     def read(self, data: Body) -> dict[str, Any]:
         """A batch of one."""
         return {self.names[0]: [self.decode(data)]}
 
     def decode(self, data: Body) -> Any:
         """Data as one item of a batch."""
-        return _decode_by(self._item, f"item of task {self._name}", data)
+        return _decode_along(self._item, f"item of task {self._name}", data)
 
 
-def _decode_by(decoder: "msgspec.json.Decoder[Any]", what: str, data: Body) -> Any:
+def _decode_along(decoder: "msgspec.json.Decoder[Any]", what: str, data: Body) -> Any:
     """Data along an annotation: JSON, or bytes as they are."""
     try:
         return msgspec.convert(data, decoder.type) if isinstance(data, bytes) else decoder.decode(data)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack
 from ..core.checks import check_name, check_new
 from ..core.commands import NewJob
 from ..core.errors import BadInput
+from ..core.following import NO_ARGUMENTS
 from .answers import Failed
 from .definition import definition_of
 from .handling import handling
@@ -109,10 +110,19 @@ class Task(Generic[P, R]):
         return new_job(self.name, data, options, tenant=self._tenant, given=given)
 
     def prepare_by_name(self, data: Any, given: JobOptions) -> NewJob:
-        """The job that a call with this data becomes. Without data, it is checked when it is added."""
-        body = "{}" if data is None else self.signature.encode(data)
-        named = data if isinstance(data, dict) else {}
-        chosen = _with_domain(merge(self.options, given), (), named)
+        """The job that a call with this data becomes. Missing arguments are refused when it is added."""
+        body = NO_ARGUMENTS if data is None else self.signature.encode(data)
+        chosen = merge(self.options, given)
+        args: tuple[Any, ...] = ()
+        named: dict[str, Any] = {}
+        if data is None or (isinstance(data, dict) and not self.handling.batch):
+            named = data or {}
+            if self.signature.missing(named):
+                # A domain that is a function of the arguments needs them all.
+                chosen = _without_domain(chosen)
+        else:
+            args = (data,)
+        chosen = _with_domain(chosen, args, named)
         return new_job(self.name, body, chosen, tenant=self._tenant, given=given)
 
     def run(self, job: "Holding") -> Any:

@@ -5,7 +5,8 @@ from typing import Any, NamedTuple
 
 from ..core.bounds import PAGE_JOBS
 from ..core.job import STORED_ATTEMPTS, STORED_LOSSES, STORED_PRIORITY, Job
-from ..queue.options import decode, encode, task_name
+from ..queue.encoding import decode, encode
+from ..queue.options import task_name
 from ..queue.queue import Queue
 
 # How many jobs an error tells of.

@@ -25,6 +25,7 @@ from .contexts import *  # noqa: F403
 from .defaults import *  # noqa: F403
 from .families import *  # noqa: F403
 from .fixtures import *  # noqa: F403
+from .following import *  # noqa: F403
 from .handling import *  # noqa: F403
 from .life import *  # noqa: F403
 from .limits import *  # noqa: F403

@@ -1,7 +1,8 @@
-"""Data as JSON, refused where JSON would change it silently: NaN and infinity become null, bytes base64 text.
+"""Data and results as they are written: bytes as they are, everything else as JSON.
 
-Bytes are allowed where the task is known and its annotations turn them into bytes again. Most data is plain:
-text, whole numbers, lists and dicts of these. That is seen in one quick pass, and nothing else is done then.
+Data is refused where JSON would change it silently: NaN and infinity become null, bytes base64 text. Bytes
+are allowed where the task is known and its annotations turn them into bytes again. Most data is plain: text,
+whole numbers, lists and dicts of these. That is seen in one quick pass, and nothing else is done then.
 """
 
 from collections.abc import Callable, Iterator
@@ -10,13 +11,33 @@ from typing import Any
 
 import msgspec
 
-from ..core.errors import BadInput
+from ..core.bounds import DATA_BYTES
+from ..core.errors import BadInput, TooLarge
 from ..core.job import Body
-from .options import decode, encode
 
 _BYTES = (bytes, bytearray, memoryview)
 _PLAIN = frozenset({str, int, bool, type(None)})
 Path = tuple[str | int, ...]
+
+
+def encode(what: str, value: Any) -> Body:
+    """Data or a result as it is written: bytes as they are, everything else as JSON."""
+    if isinstance(value, _BYTES):
+        return bytes(value)
+    try:
+        raw = msgspec.json.encode(value)
+    except (TypeError, ValueError, RecursionError, OverflowError) as error:
+        raise BadInput(
+            what, type(value).__name__, needed=f"bytes, or what can be written as JSON ({error})"
+        ) from None
+    if len(raw) > DATA_BYTES:
+        raise TooLarge(what, f"{len(raw):,} bytes", needed=f"at most {DATA_BYTES:,} bytes")
+    return raw.decode()
+
+
+def decode(body: Body | None) -> Any:
+    """What was encoded: bytes, or the JSON value."""
+    return body if body is None or isinstance(body, bytes) else msgspec.json.decode(body)
 
 
 def encode_data(what: str, value: Any, read: Callable[[Body], Any] | None = None) -> Body:

@@ -1,0 +1,33 @@
+"""What follows a job that ended well: the job given as `then`, with the result where it belongs.
+
+arguments   into    the follower gets
+none        none    the result, as its data
+some        none    its arguments alone
+any         "x"     its arguments, and the result as the argument x
+"""
+
+import msgspec
+from msgspec.structs import replace
+
+from .commands import NewJob
+from .job import Body, Job
+
+NO_ARGUMENTS = "{}"
+
+
+def follower(job: Job, result: Body | None) -> NewJob:
+    """The job that follows one which ended with this result; its id if that has not been used yet."""
+    new = msgspec.json.decode(job.then, type=NewJob)
+    data: Body = new.data
+    if job.into:
+        named = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
+        named[job.into] = msgspec.Raw(_json(result))
+        data = msgspec.json.encode(named).decode()
+    elif data == NO_ARGUMENTS:
+        data = "null" if result is None else result
+    return replace(new, id=0 if job.followed else job.then_id, data=data, tenant=job.tenant)
+
+
+def _json(result: Body | None) -> bytes:
+    """A result inside an object: bytes become base64 text there."""
+    return result.encode() if isinstance(result, str) else msgspec.json.encode(result)
