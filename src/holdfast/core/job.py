@@ -31,6 +31,10 @@ else:
     Body = Any
 
 
+class Unreadable(bytes):
+    """A body that was text and is no UTF-8 any more, as it was found. Decoding it is `StoreCorrupt`."""
+
+
 def size_of(body: Body) -> int:
     """How many bytes a body has when it is written."""
     return len(body) if isinstance(body, bytes) or body.isascii() else len(body.encode())
@@ -207,6 +211,8 @@ class Job(Record, frozen=True, kw_only=True):
     # Bytes of its data; None of the result, `has_result` says whether there is one.
     size: int = 0
     has_result: bool = False
+    # Its record as it was found, once that could not be read any more: see `damage`.
+    damaged: bytes | None = None
     # How many steps it has done, and lines it has logged: they lie beside the record (decision 5).
     steps: int = 0
     log_lines: int = 0

@@ -10,7 +10,14 @@ from .job import NO_CHILDREN, Job, Outcome, Place, State
 
 def starts_plainly(job: Job) -> bool:
     """Whether `claim` makes of a job just what a store makes of it by itself."""
-    return not (job.expires_at or job.retry_after or job.timeout_ms or job.lapsed or job.again_at)
+    return not (
+        job.expires_at
+        or job.retry_after
+        or job.timeout_ms
+        or job.lapsed
+        or job.again_at
+        or job.damaged is not None
+    )
 
 
 def starts_alone(job: Job) -> bool:

@@ -33,6 +33,8 @@ from .repeat import after_ms, next_run_ms, parse_repeat
 
 QUARANTINED = "quarantined"
 EXPIRED = "expired"
+DAMAGED = "damaged: its record cannot be read any more, and is kept as it was found"
+DAMAGED_DATA = "damaged: its data cannot be read any more, and are kept as they were found"
 
 
 def repeat_text(text: str, *, strict: bool) -> str:
@@ -74,6 +76,8 @@ def let_go(job: Job) -> Job:
 
 def claim(job: Job, *, owner: int, now_ms: int, lease_ms: int | None) -> Job:
     """Hand a ready job to an owner. Without a lease only where neither job nor caller names one."""
+    if job.damaged is not None:
+        return set_aside(job, now_ms=now_ms)
     if job.expires_at and now_ms >= job.expires_at:
         return _failed(job, now_ms=now_ms, reason=EXPIRED)
     try:
@@ -92,6 +96,11 @@ def claim(job: Job, *, owner: int, now_ms: int, lease_ms: int | None) -> Job:
         # This run has the data as it is now.
         again_at=0,
     )
+
+
+def set_aside(job: Job, *, now_ms: int) -> Job:
+    """Fail a job whose record, or else whose data, is damaged: nobody is given it."""
+    return _failed(job, now_ms=now_ms, reason=DAMAGED_DATA if job.damaged is None else DAMAGED)
 
 
 def check_hold(job: Job, hold: Hold, verb: str) -> None:

@@ -10,7 +10,7 @@ from collections import Counter
 from ..core import commands as c
 from ..core import defaults, plain, rules
 from ..core.bounds import CLAIM_BYTES, CLAIM_JOBS
-from ..core.job import Job, Place
+from ..core.job import Job, Place, Unreadable
 from ..core.limits import DomainKey
 from ..store.contract import ClaimQuery, leased
 from ..store.picks import picks_left
@@ -22,7 +22,23 @@ LOOKED_AT = 2_000
 
 
 def claim(batch: Batch, command: c.Claim) -> list[c.Claimed]:
-    """Lease jobs with their data; see `Claim`."""
+    """Lease jobs with their data; see `Claim`. Those whose data is damaged are failed, and others taken."""
+    while True:
+        started, last_runs = _started(batch, command)
+        bodies = batch.txn.bodies([job.id for job in started]) if started else {}
+        damaged = {job.id for job in started if isinstance(bodies.get(job.id), Unreadable)}
+        if damaged:
+            _set_aside(batch, [job for job in started if job.id in damaged])
+            started = [job for job in started if job.id not in damaged]
+        if started or not damaged:
+            return [
+                c.Claimed(job=job, data=bodies.get(job.id, "{}"), last_run=last_runs[job.id])
+                for job in _as_they_are(batch, started)
+            ]
+
+
+def _started(batch: Batch, command: c.Claim) -> tuple[list[Job], dict[int, int]]:
+    """The jobs that may start, in order, and when each of them ran last."""
     started: list[Job] = []
     last_runs: dict[int, int] = {}
     wanted = min(command.limit, CLAIM_JOBS)
@@ -41,11 +57,16 @@ def claim(batch: Batch, command: c.Claim) -> list[c.Claimed]:
     if rounds > 1:
         # A later one may have found what comes before: one who was HELD behind a job that cannot run.
         started.sort(key=lambda job: (-job.priority, job.run_at, job.id))
-    bodies = batch.txn.bodies([job.id for job in started]) if started else {}
-    return [
-        c.Claimed(job=job, data=bodies.get(job.id, "{}"), last_run=last_runs[job.id])
-        for job in _as_they_are(batch, started)
-    ]
+    return started, last_runs
+
+
+def _set_aside(batch: Batch, jobs: list[Job]) -> None:
+    for job in jobs:
+        # Not in the working set if it was started plainly.
+        batch.bring(job)
+        batch.put(rules.set_aside(batch.jobs.get(job.id) or job, now_ms=batch.now_ms))
+    batch.keep()
+    batch.flush()
 
 
 def _round(

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from ..core import commands as c
 from ..core.bounds import PAGE_JOBS
 from ..core.defaults import follow
-from ..core.errors import NotFound
+from ..core.errors import NotFound, StoreCorrupt
 from ..core.family import is_stuck
-from ..core.job import WAITING, Body, Job, Place
+from ..core.job import WAITING, Body, Job, Place, Unreadable
 from ..core.limits import Limit, find_pattern
 from ..core.notes import Log
 from ..core.schedule import Schedule
@@ -34,6 +34,7 @@ from .workers import alive
 
 # How many pages of PAUSED jobs are looked through for one that will go on.
 PAUSED_PAGES = 10
+WAY_OUT = "its bytes are kept: restore a backup, or delete the job"
 
 
 def job(txn: ReadTxn, job_id: int) -> Job:
@@ -41,6 +42,8 @@ def job(txn: ReadTxn, job_id: int) -> Job:
     found = txn.load([job_id]).get(job_id) or txn.archived([job_id]).get(job_id)
     if found is None:
         raise NotFound("job", job_id)
+    if found.damaged is not None:
+        raise StoreCorrupt(f"the record of job {job_id} is damaged and cannot be read; {WAY_OUT}")
     return found
 
 
@@ -53,7 +56,15 @@ def job_to_run(txn: ReadTxn, job_id: int) -> Job:
 def bodies(txn: ReadTxn, job_id: int) -> tuple[Body | None, Body | None]:
     """The data and the result of a job."""
     job(txn, job_id)
-    return txn.bodies([job_id]).get(job_id), txn.bodies([job_id], result=True).get(job_id)
+    data, result = (txn.bodies([job_id], result=result).get(job_id) for result in (False, True))
+    return readable(job_id, "data", data), readable(job_id, "result", result)
+
+
+def readable(job_id: int, what: str, body: Body | None) -> Body | None:
+    """A body, or `StoreCorrupt`."""
+    if isinstance(body, Unreadable):
+        raise StoreCorrupt(f"the {what} of job {job_id} is damaged and cannot be read; {WAY_OUT}")
+    return body
 
 
 def steps(txn: ReadTxn, job_id: int) -> dict[str, str]:

@@ -34,7 +34,9 @@ def promote(batch: Batch) -> None:
             chores.lose(batch, rules.expire(job, now_ms=now_ms))
     if _is_due(moments.scheduled, now_ms):
         for job in _standing(batch, txn.first(Place.SCHEDULED, now_ms, UPKEEP_JOBS)):
-            batch.put(rules.due(job))
+            # A damaged one may be of a task that nobody asks for any more.
+            is_damaged = job.damaged is not None
+            batch.put(rules.set_aside(job, now_ms=now_ms) if is_damaged else rules.due(job))
     if _is_due(moments.running, now_ms):
         for job in _standing(batch, txn.first(Place.RUNNING, now_ms, UPKEEP_JOBS)):
             chores.lose(batch, rules.lapse(job, now_ms=now_ms))

@@ -24,6 +24,7 @@ from ..core.limits import Limit, check_limit
 from ..core.schedule import Schedule
 from ..core.schedule import check as check_schedule
 from ..engine.engine import check
+from ..engine.look import readable
 from ..store.contract import ReadTxn
 from .encoding import decode, encode_data
 from .options import (
@@ -167,7 +168,7 @@ def result(job: Any, wait: Duration | None) -> Ask[Any]:
             )
         if reply.job.ended != State.FINISHED:
             raise JobFailed(number, reply.job.reason or str(reply.job.ended), reply.job.outcome)
-        return decode(reply.result)
+        return decode(readable(number, "result", reply.result))
 
     return Ask(c.Await(job_id=number), read, wait_s_of(wait))
 

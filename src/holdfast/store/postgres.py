@@ -13,6 +13,7 @@ import random
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from itertools import count
 from time import sleep
 from typing import Any, TypeVar
@@ -24,6 +25,7 @@ from ..core.errors import Conflict, Contended, HoldfastError, StoreError, Unsett
 from .clock import Clock, monotonic_s
 from .contract import ReadTxn, Txn
 from .gifts import CLAIMS, Run, Sought
+from .mending import mended
 from .outage import FIRST_NAP_S, Lost, Outages, Patience, UnknownHost
 from .postgres_begin import Beginnings
 from .postgres_counts import fold, rest
@@ -31,6 +33,7 @@ from .postgres_faults import Pooled, faults, is_lost
 from .postgres_lend import check_place, lend, lent, place_of
 from .postgres_link import Link, OwnLink, Seeing
 from .postgres_locks import Locks, Wants
+from .postgres_mend import mend
 from .postgres_open import make_ready, migrate, script
 from .postgres_pool import Pool
 from .postgres_presence import Presence
@@ -165,7 +168,7 @@ class PostgresStore:
         while True:
             try:
                 with faults(self.address):
-                    result = attempt()
+                    result = mended(attempt, self._mend, self.address.shown)
                 self._outages.over()
                 return result
             except Pooled:
@@ -180,6 +183,10 @@ class PostgresStore:
                     raise
                 self._pool.drop()
                 patience.nap(error)
+
+    def _mend(self) -> int:
+        with self._pool.link() as link:
+            return mend(link, self.address.schema)
 
     def _attempt(
         self, fn: Callable[[Txn], T], wants: Wants, *, blind: bool, sought: Sought | None = None, **how: bool
@@ -269,7 +276,8 @@ class PostgresStore:
             for tries in range(TRIES):
                 try:
                     with faults(self.address):
-                        return self._inside(link, fn, wants, careful=tries > 0)
+                        inside = partial(self._inside, link, fn, wants, careful=tries > 0)
+                        return mended(inside, lambda: mend(link, self.address.schema), self.address.shown)
                 except Conflict:
                     continue
         raise Contended(

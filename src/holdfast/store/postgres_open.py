@@ -8,7 +8,7 @@ somebody else's tables         StoreError: a schema of its own is needed
 """
 
 from ..core.counting import counted
-from ..core.errors import SchemaMismatch, StoreError, StoreMissing
+from ..core.errors import SchemaMismatch, StoreCorrupt, StoreError, StoreMissing
 from .postgres_link import Link
 from .postgres_sql import lock_number, migrations
 from .postgres_url import Address
@@ -28,7 +28,13 @@ def schema_version(link: Link, schema: str) -> int:
     # Of the catalogue as it is; `to_regclass` may remember that there was none before we waited.
     if not link.value(_TABLES + " AND relname = 'version'", (schema,)):
         return 0
-    return int(link.value(f'SELECT max(version) FROM "{schema}".version') or 0)
+    rows = link.rows(f'SELECT version FROM "{schema}".version')
+    if len(rows) != 1 or not isinstance(rows[0][0], int) or rows[0][0] < 1:
+        raise StoreCorrupt(
+            f"the schema {schema} is damaged: its table version holds {len(rows)} rows, and must hold one, "
+            "the number of its version; restore a backup"
+        )
+    return int(rows[0][0])
 
 
 def make_ready(link: Link, address: Address, *, create: bool = True) -> None:

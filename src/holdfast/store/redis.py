@@ -11,6 +11,7 @@ what a crash between any two steps leaves, is in docs/decisions/0009.
 import random
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from time import sleep
 from typing import Any, TypeVar, cast
 
@@ -18,6 +19,7 @@ from ..core.errors import BadInput, Conflict, Contended, HoldfastError, StoreErr
 from .clock import Clock, monotonic_s
 from .contract import ReadTxn, Txn
 from .gifts import ADDS, Run, Sought
+from .mending import mended
 from .outage import FIRST_NAP_S, Lost, Outages, Patience, UnknownHost
 from .redis_blind import BlindTxn, Forms
 from .redis_calm import Calm
@@ -26,6 +28,7 @@ from .redis_faults import FAULTS, faults, is_lost
 from .redis_keys import Keys
 from .redis_lane import LANE_MS, Lane, Lanes
 from .redis_link import COMMIT, SETTLE, Words, link_to
+from .redis_mend import mend
 from .redis_open import Server, is_replicated, open_server, waiting_words
 from .redis_presence import Presence
 from .redis_report import complaints, particulars
@@ -76,12 +79,12 @@ class RedisStore:
         self._create = create
         self._was_open = False
         self._closed = False
-        self._time = Time(clock)
-        self._calm = Calm(self._keys)
+        self._time, self._calm = Time(clock), Calm(self._keys)
         self._forms = Forms(self._keys)
         self._mine: Mine = {}
         # What stood on the door when it was last looked at.
         self._notice: bytes | None = None
+        self._mend = partial(mend, self._link, self._keys)
         self._lock = threading.Lock()
 
     def __repr__(self) -> str:
@@ -132,7 +135,7 @@ class RedisStore:
         while True:
             try:
                 with faults(self.address):
-                    result = attempt(tries, timed)
+                    result = mended(partial(attempt, tries, timed), self._mend, self.address.shown)
                 self._outages.over()
                 return result
             except Conflict as error:

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from ..core import rank
 from ..core.bounds import MAX_TIME_MS
+from ..core.damage import UNREADABLE
 from ..core.glob import matches
 from ..core.job import Job, Place
 from .contract import ClaimQuery, Pick
@@ -136,14 +137,22 @@ class Taker:
         names, raws, bodies, last, more = reply
         batch, jobs = self._batch, []
         batch.last_turn = max(batch.last_turn or 0, int(last))
+        damage: Exception | None = None
         for name, raw, data in zip(names, raws, bodies, strict=True):
             job_id = int(name)
             batch.taken.add(job_id)
-            job = batch.see(job_id, raw)
+            try:
+                job = batch.see(job_id, raw)
+            except UNREADABLE as error:
+                # Told when all are seen: what was seen can be given back.
+                damage = error
+                continue
             if data is not None:
                 batch.seen.data.setdefault(job_id, data)
             if job is not None:
                 jobs.append(job)
+        if damage is not None:
+            raise damage
         return jobs, bool(more)
 
     def _scan(self, found: dict[int, Job], limit: int) -> None:

@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from ..core.job import Body, Job, Place
+from ..core.job import Body, Job, Place, Unreadable
 from ..core.limits import Domain, DomainKey
 from ..core.unique import Unique, UniqueKey
 from .contract import CountKey
@@ -211,7 +211,12 @@ def write_body(body: Body) -> bytes:
 
 def read_body(raw: bytes) -> Body:
     """A body as it was given."""
-    return raw[1:].decode() if raw[:1] == b"s" else raw[1:]
+    if raw[:1] == b"b":
+        return raw[1:]
+    try:
+        return raw[1:].decode() if raw[:1] == b"s" else Unreadable(raw)
+    except UnicodeDecodeError:
+        return Unreadable(raw[1:])
 
 
 def write_item(key: bytes | None, body: Body) -> bytes:

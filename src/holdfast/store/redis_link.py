@@ -59,7 +59,8 @@ class Script:
 
 COMMIT, CLAIM, TAKE = Script("commit"), Script("claim"), Script("take")
 GIVE_BACK, PAGE, SETTLE = Script("give_back"), Script("page"), Script("settle")
-SCRIPTS = {script.sha: script for script in (COMMIT, CLAIM, TAKE, GIVE_BACK, PAGE, SETTLE)}
+MEND = Script("mend")
+SCRIPTS = {script.sha: script for script in (COMMIT, CLAIM, TAKE, GIVE_BACK, PAGE, SETTLE, MEND)}
 
 
 class Link:

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 from redis.exceptions import ResponseError
 
 from ..core.counting import counted
-from ..core.errors import SchemaMismatch, StoreError, StoreMissing
+from ..core.errors import SchemaMismatch, StoreCorrupt, StoreError, StoreMissing
 from .outage import Lost
 from .redis_keys import Keys
 from .redis_link import Link
@@ -138,6 +138,11 @@ def check_layout(link: Link, keys: Keys, address: Address, *, create: bool) -> N
     found = link.many([*mark, (b"GET", keys.version)])[-1]
     if found is None:
         raise StoreMissing(f"{address.shown}, prefix {address.prefix}")
+    if not bytes(found).isdigit():
+        raise StoreCorrupt(
+            f"{address.shown} is damaged: {keys.version.decode()} is not the number of a layout; "
+            "restore a backup"
+        )
     if int(found) != VERSION:
         raise SchemaMismatch(
             f"{address.shown} has layout {int(found)}, and this Holdfast knows {VERSION}; use the newer one"

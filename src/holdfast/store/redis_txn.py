@@ -375,7 +375,8 @@ class RedisTxn(RedisLists):
         keys = [self.keys.in_process_queue, self.keys.jobs]
         places = {key: at for at, key in enumerate(keys, start=1)}
         plan: list[Any] = []
-        for job_id in taken:
+        # Not those whose records could not be read: `redis_mend` sees to them.
+        for job_id in taken & self.seen.jobs.keys():
             seen = self.seen.jobs[job_id]
             spots = self.keys.spots(seen.job) if seen is not None else {}
             plan += (member(job_id), seen.stamp if seen is not None else b"", len(spots))

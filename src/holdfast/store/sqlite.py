@@ -26,6 +26,7 @@ from ..core.errors import (
 )
 from .clock import Clock, monotonic_s, system_clock
 from .contract import ReadTxn, Txn
+from .mending import mended
 from .sqlite_borrow import begin_borrowed, find_link
 from .sqlite_driver import Link
 from .sqlite_faults import faults
@@ -34,6 +35,7 @@ from .sqlite_guard import LockGuard, LocksLost, inode_of
 from .sqlite_libraries import DEFAULT, driver_named
 from .sqlite_lock import WriteQueue, begin
 from .sqlite_marks import Marks
+from .sqlite_mend import mend
 from .sqlite_open import open_reader, open_writer
 from .sqlite_presence import Presence
 from .sqlite_reads import SqliteReads
@@ -103,12 +105,16 @@ class SqliteStore:
             for _ in range(TRIES):
                 try:
                     with faults(self._driver, self.path):
-                        return self._attempt(fn)
+                        return mended(lambda: self._attempt(fn), self._mend, self.path)
                 except Conflict:
                     continue
         raise Contended(f"{self.path}: a batch was done {TRIES} times, and each time something had changed")
 
-    def _attempt(self, fn: Callable[[Txn], T]) -> T:
+    def _mend(self) -> int:
+        with self._lock, faults(self._driver, self.path):
+            return self._attempt(lambda txn: mend(txn.link))
+
+    def _attempt(self, fn: Callable[[SqliteTxn], T]) -> T:
         link = self._open()
         if link.in_transaction:
             raise WouldBlock("a batch must not run another batch: it would wait for itself")
@@ -167,7 +173,11 @@ class SqliteStore:
 
     def read(self, fn: Callable[[ReadTxn], T]) -> T:
         """Call `fn` on one view of the file as it is now, beside whoever writes."""
-        return self._look(lambda link: fn(SqliteReads(link, self._clock(), self._presence)))
+        return mended(
+            lambda: self._look(lambda link: fn(SqliteReads(link, self._clock(), self._presence))),
+            self._mend,
+            self.path,
+        )
 
     def _look(self, fn: Callable[[Link], T]) -> T:
         with faults(self._driver, self.path):
@@ -223,18 +233,21 @@ class SqliteStore:
         """
         with faults(self._driver, self.path, borrowed=True):
             link = self._borrowed(connection)
-            link.change("SAVEPOINT holdfast")
-            txn = SqliteTxn(link, self._clock(), self._presence)
-            try:
-                result = fn(txn)
-            except BaseException:
-                if link.in_transaction:
-                    link.change("ROLLBACK TO holdfast")
-                    link.change("RELEASE holdfast")
-                raise
-            link.change("RELEASE holdfast")
-            self._checkpointer.written(txn.changed)
-            return result
+            return mended(lambda: self._inside(link, fn), lambda: mend(link), self.path)
+
+    def _inside(self, link: Link, fn: Callable[[Txn], T]) -> T:
+        link.change("SAVEPOINT holdfast")
+        txn = SqliteTxn(link, self._clock(), self._presence)
+        try:
+            result = fn(txn)
+        except BaseException:
+            if link.in_transaction:
+                link.change("ROLLBACK TO holdfast")
+                link.change("RELEASE holdfast")
+            raise
+        link.change("RELEASE holdfast")
+        self._checkpointer.written(txn.changed)
+        return result
 
     def _borrowed(self, connection: Any) -> Link:
         link = find_link(self._driver, connection, self.path)

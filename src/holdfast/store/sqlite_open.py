@@ -93,17 +93,23 @@ def _settle(link: Link, path: Path, cache_kb: int) -> None:
     link.rows("PRAGMA foreign_keys = 0")
 
 
-def schema_version(link: Link) -> int:
+def schema_version(link: Link, path: Path) -> int:
     """Which version of ours is in the file; 0: none."""
     if not link.value("SELECT count(*) FROM sqlite_schema WHERE name = 'holdfast_schema'"):
         return 0
-    return int(link.value("SELECT version FROM holdfast_schema"))
+    rows = link.rows("SELECT * FROM holdfast_schema")
+    if len(rows) != 1 or not isinstance(rows[0][0], int) or rows[0][0] < 1:
+        raise StoreCorrupt(
+            f"{path} is damaged: its table holdfast_schema holds {len(rows)} rows, and must hold one, "
+            "the number of its version; restore a backup"
+        )
+    return int(rows[0][0])
 
 
 def _version(link: Link, path: Path, *, join: bool) -> int:
     # In one transaction: somebody else may just be creating the store.
     link.change("BEGIN")
-    version, tables = schema_version(link), link.value("SELECT count(*) FROM sqlite_schema")
+    version, tables = schema_version(link, path), link.value("SELECT count(*) FROM sqlite_schema")
     link.change("COMMIT")
     if tables and not version and not join:
         raise StoreCorrupt(f"{path} is the database of another program, and no store is in it")

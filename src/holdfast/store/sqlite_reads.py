@@ -7,7 +7,8 @@ from typing import Any
 import msgspec
 
 from ..core import rank
-from ..core.job import Body, Job, Place, State
+from ..core.damage import UNREADABLE
+from ..core.job import Body, Job, Place, State, Unreadable
 from ..core.limits import Domain, DomainKey
 from ..core.unique import Unique, UniqueKey
 from . import turns
@@ -30,9 +31,11 @@ _COUNTS = msgspec.json.Decoder(list[tuple[str, str, Place, State, int]])
 _DOMAIN_COUNTS = msgspec.json.Decoder(list[tuple[str, Place, int]])
 _MOMENTS = msgspec.json.Decoder(tuple[int | None, int | None, int | None, int | None])
 
-_LAPSED = "coalesce(rest ->> 'lapsed', 0) <> 0"
-_RETRY_AFTER = "coalesce(rest ->> 'retry_after', 0) NOT IN (0, '')"
-_ENDED = "place = 6 AND coalesce(rest ->> 'ended', 'FINISHED') = "
+# Of a damaged record nothing is asked: SQLite would refuse the whole listing.
+_IF_JSON = "CASE WHEN json_valid(record) THEN record ->>"
+_LAPSED = "coalesce(CASE WHEN json_valid(rest) THEN rest ->> 'lapsed' END, 0) <> 0"
+_RETRY_AFTER = "coalesce(CASE WHEN json_valid(rest) THEN rest ->> 'retry_after' END, 0) NOT IN (0, '')"
+_ENDED = "place = 6 AND coalesce(CASE WHEN json_valid(rest) THEN rest ->> 'ended' END, 'FINISHED') = "
 
 # `core.job.state`, for the listing alone.
 _STATES = {
@@ -81,7 +84,13 @@ class SqliteReads(SqliteLists):
         if not ids:
             return {}
         answer = self.link.value(SQL["results" if result else "data"], (listed(ids),))
-        return {id: _untold(told) for id, told in _BODIES.decode(answer)} if answer is not None else {}
+        if answer is None:
+            return {}
+        try:
+            return {id: _untold(told) for id, told in _BODIES.decode(answer)}
+        except UNREADABLE:
+            name = "raw_results" if result else "raw_data"
+            return {id: _body(sort, raw) for id, sort, raw in self.link.rows(SQL[name], (listed(ids),))}
 
     def children(
         self, parent_id: int, *, place: Place | None = None, after: int = 0, limit: int
@@ -238,15 +247,25 @@ def _untold(told: Told) -> Body:
     return told if isinstance(told, str) else bytes.fromhex(told[0])
 
 
+def _body(sort: str, raw: bytes) -> Body:
+    """A body that was read by itself, since one of them cannot be read with others."""
+    if sort != "text":
+        return raw
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return Unreadable(raw)
+
+
 def _conditions(query: JobFilter) -> tuple[str, list[Any]]:
     """What a listing asks for, after the first condition, `id > ?`."""
     if query.archived:
         domain = None if query.domain is None else b64encode(query.domain).decode()
         asked: list[tuple[str, Any]] = [
             ("state = ?", query.state),
-            ("record ->> 'domain' = ?", domain),
-            ("coalesce(record ->> 'parent_id', 0) = ?", query.parent_id),
-            ("coalesce(record ->> 'schedule', '') = ?", query.schedule),
+            (f"{_IF_JSON} 'domain' END = ?", domain),
+            (f"coalesce({_IF_JSON} 'parent_id' END, 0) = ?", query.parent_id),
+            (f"coalesce({_IF_JSON} 'schedule' END, '') = ?", query.schedule),
         ]
     else:
         asked = [

@@ -51,7 +51,7 @@ def particulars(link: Link, path: Path, driver: Driver) -> dict[str, str]:
         "path": str(path),
         "driver": driver.name,
         "sqlite": driver.version,
-        "schema": str(schema_version(link)),
+        "schema": str(schema_version(link, path)),
         "size": _megabytes(pages * page_bytes),
         "free inside": _megabytes(link.value("PRAGMA freelist_count") * page_bytes),
         "log": _megabytes(log_bytes(path)),

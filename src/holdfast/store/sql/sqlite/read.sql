@@ -57,6 +57,13 @@ SELECT CAST('[' || group_concat('[' || id || ',' || CASE typeof(body)
     WHEN 'text' THEN json_quote(body) ELSE '["' || hex(body) || '"]' END || ']') || ']' AS BLOB)
 FROM holdfast_results WHERE id IN (SELECT value FROM json_each(?))
 
+-- Bodies one by one, where one of them is damaged.
+-- name: raw_data
+SELECT id, typeof(body), CAST(body AS BLOB) FROM holdfast_data WHERE id IN (SELECT value FROM json_each(?))
+
+-- name: raw_results
+SELECT id, typeof(body), CAST(body AS BLOB) FROM holdfast_results WHERE id IN (SELECT value FROM json_each(?))
+
 -- name: records
 SELECT CAST('[' || group_concat('[' || json_quote(name) || ',' || CASE typeof(value)
     WHEN 'text' THEN json_quote(value) ELSE '["' || hex(value) || '"]' END || ']') || ']' AS BLOB)

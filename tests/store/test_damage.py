@@ -1,0 +1,268 @@
+"""Damaged records and data: that job fails, its bytes are kept, and everything else goes on."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from contextlib import closing
+
+import pytest
+
+import holdfast
+from holdfast.core.job import Unreadable
+from holdfast.queue.queue import Queue
+from holdfast.store.contract import JobFilter
+from holdfast.store.redis_keys import STAMP_BYTES, member
+from holdfast.testing.clock import MovedClock
+from holdfast.testing.queue_suite.fixtures import START_MS
+from holdfast.testing.queue_suite.tools import upkeep
+from tests.stores import opener
+
+KINDS = ["stdlib", "apsw", "postgres", "redis"]
+# What a record may look like after a fault of the disk, or of a program that wrote to the store.
+RECORDS = {
+    "cut off": b'{"id":',
+    "no JSON": b"\x17 nothing of the kind",
+    "another form": b'{"id":"seven","task":7}',
+    "no UTF-8": b'{"id":%d,"task":"\xff\xfe","size":2}',
+}
+
+
+class Damager(ABC):
+    """What damages a store beneath its queues."""
+
+    def __init__(self, open_store):
+        self._open = open_store
+
+    def write(self, table, job_id, raw):
+        """Let these bytes stand in `jobs`, `archive`, `data` or `results` of a job, as text."""
+        with closing(self._open()) as store:
+            self._write(store, table, job_id, raw)
+
+    @abstractmethod
+    def _write(self, store, table, job_id, raw):
+        """The same by way of an open store."""
+
+
+class SqliteDamager(Damager):
+    """A file."""
+
+    columns = {"jobs": "rest", "archive": "record", "data": "body", "results": "body"}
+
+    def _write(self, store, table, job_id, raw):
+        sql = f"UPDATE holdfast_{table} SET {self.columns[table]} = CAST(? AS TEXT) WHERE id = ?"
+        assert store.run(lambda txn: txn.link.change(sql, (raw, job_id))) == 1
+
+    def schema(self, store, numbers):
+        """Let these be the versions of the store; what they were."""
+
+        def change(txn):
+            before = txn.link.rows("SELECT version FROM holdfast_schema")
+            txn.link.change("DELETE FROM holdfast_schema")
+            for number in numbers:
+                txn.link.change("INSERT INTO holdfast_schema VALUES (?)", (number,))
+            return [number for (number,) in before]
+
+        return store.run(change)
+
+
+class PostgresDamager(Damager):
+    """A schema. Its server takes no text that is not UTF-8."""
+
+    columns = {"jobs": "rest", "archive": "record", "data": "body", "results": "body"}
+
+    def _write(self, store, table, job_id, raw):
+        try:
+            text = raw.decode()
+        except UnicodeDecodeError:
+            pytest.skip("the server takes no text that is not UTF-8")
+
+        def change(txn):
+            sql = f'UPDATE "{txn.schema}".{table} SET {self.columns[table]} = %s WHERE id = %s'
+            return txn.link.change(sql, (text, job_id))
+
+        assert store.run(change) == 1
+
+    def schema(self, store, numbers):
+        """Let these be the versions of the store; what they were."""
+
+        def change(txn):
+            before = txn.link.rows(f'SELECT version FROM "{txn.schema}".version')
+            txn.link.change(f'DELETE FROM "{txn.schema}".version')
+            for number in numbers:
+                txn.link.change(f'INSERT INTO "{txn.schema}".version VALUES (%s)', (number,))
+            return [number for (number,) in before]
+
+        return store.run(change)
+
+
+class RedisDamager(Damager):
+    """The keys of a prefix."""
+
+    def _write(self, store, table, job_id, raw):
+        store.run(lambda txn: None)
+        link, keys = store._link, store._keys
+        key = getattr(keys, table)
+        before = link.call(b"HGET", key, member(job_id))
+        assert before is not None
+        head = b"s" if table in ("data", "results") else before[:STAMP_BYTES]
+        link.call(b"HSET", key, member(job_id), head + raw)
+
+    def schema(self, store, numbers):
+        """Let these be the versions of the store; what they were."""
+        store.run(lambda txn: None)
+        link, key = store._link, store._keys.version
+        before = link.call(b"GET", key)
+        link.call(b"SET", key, b" ".join(b"%d" % number for number in numbers))
+        return [int(before)] if before.isdigit() else []
+
+
+DAMAGERS: dict[str, Callable] = {
+    "stdlib": SqliteDamager,
+    "apsw": SqliteDamager,
+    "postgres": PostgresDamager,
+    "redis": RedisDamager,
+}
+
+
+@pytest.fixture
+def clock():
+    """The time."""
+    return MovedClock(START_MS)
+
+
+@pytest.fixture(params=KINDS)
+def open_store(request, clock):
+    """Each store that keeps jobs as bytes."""
+    return opener(request, clock)
+
+
+@pytest.fixture
+def damager(request, open_store):
+    """What damages that store."""
+    return DAMAGERS[request.node.callspec.params["open_store"]](open_store)
+
+
+@pytest.fixture
+def queue(open_store):
+    """A queue on it."""
+    queue = Queue(open_store, url="the store under test")
+    yield queue
+    queue.close()
+
+
+def taken(queue, task="work"):
+    """The ids of all jobs that can be had, each finished."""
+    ids = []
+    while (job := queue.next([task])) is not None:
+        ids.append(job.id)
+        job.done()
+    return ids
+
+
+@pytest.mark.parametrize("raw", RECORDS.values(), ids=RECORDS)
+def test_a_job_whose_record_is_damaged_is_set_aside(queue, open_store, damager, raw):
+    """The others are claimed; it is FAILED, says so, and is out of all orders and counts but its own."""
+    first, bad, last = (queue.add("work", {"n": n}).id for n in range(3))
+    damager.write("jobs", bad, raw.replace(b"%d", b"%d" % bad))
+
+    assert taken(queue) == [first, last]
+
+    (failed,) = queue.jobs(state="FAILED")
+    assert (failed.id, failed.task) == (bad, "work")
+    assert failed.reason.startswith("damaged")
+    assert queue.counts()["work"] == {"FINISHED": 2, "FAILED": 1}
+    with pytest.raises(holdfast.StoreCorrupt, match=rf"job {bad} "):
+        queue.get(bad)
+    with closing(open_store()) as store:
+        kept = store.read(lambda txn: txn.load([bad])[bad])
+        assert kept.damaged == raw.replace(b"%d", b"%d" % bad)
+
+
+@pytest.mark.parametrize("raw", RECORDS.values(), ids=RECORDS)
+def test_a_damaged_record_stops_no_listing_and_no_upkeep(queue, open_store, damager, clock, raw):
+    """Before anybody has claimed it: listings show the job, and what is due beside it becomes so."""
+    early, bad, late = (queue.add("work", delay=f"{n}s").id for n in (1, 2, 3))
+    damager.write("jobs", bad, raw.replace(b"%d", b"%d" % bad))
+
+    assert [job.id for job in queue.jobs()] == [early, bad, late]
+    assert {job.id for job in queue.jobs(state="QUEUED")} == {early, bad, late}
+    clock.advance(10_000)
+    upkeep(queue)
+    assert taken(queue) == [early, late]
+    assert [job.id for job in queue.jobs(state="FAILED")] == [bad]
+
+
+def test_a_job_whose_data_is_damaged_is_set_aside(queue, open_store, damager):
+    """Its record is sound, so it can be looked at; its data cannot."""
+    first, bad, last = (queue.add("work", {"n": n}).id for n in range(3))
+    damager.write("data", bad, b'{"n":\xff}')
+
+    assert taken(queue) == [first, last]
+
+    assert queue.get(bad).state == "FAILED"
+    assert queue.get(bad).reason.startswith("damaged: its data")
+    assert queue.counts()["work"] == {"FINISHED": 2, "FAILED": 1}
+    with pytest.raises(holdfast.StoreCorrupt, match=f"data of job {bad} "):
+        queue.data(bad)
+    with closing(open_store()) as store:
+        body = store.read(lambda txn: txn.bodies([bad])[bad])
+        assert isinstance(body, Unreadable)
+        assert body == b'{"n":\xff}'
+
+
+def test_a_worker_goes_on(queue, damager):
+    """Past a job whose record is damaged, also when it waits while others are added."""
+
+    @queue.task
+    def work(n: int) -> int:
+        return n
+
+    added = [work.add(n) for n in range(5)]
+    damager.write("jobs", added[2].id, b"{")
+
+    holdfast.work(queue, until_empty=True)
+
+    assert [added[n].result(wait=10) for n in (0, 1, 3, 4)] == [0, 1, 3, 4]
+    with pytest.raises(holdfast.JobFailed, match="damaged"):
+        added[2].result(wait=10)
+
+
+def test_a_damaged_result_is_told(queue, damager):
+    """By name, to whoever asks for it."""
+    added = queue.add("work")
+    queue.next(["work"]).done("fine")
+    damager.write("results", added.id, b'"\xff"')
+
+    with pytest.raises(holdfast.StoreCorrupt, match=f"result of job {added.id} "):
+        added.result()
+
+
+@pytest.mark.parametrize("raw", RECORDS.values(), ids=RECORDS)
+def test_a_damaged_record_in_the_archive_stops_no_purge(queue, open_store, damager, clock, raw):
+    """It is listed, told to whoever reads it, and goes with its time."""
+    first, bad = (queue.add("work").id for _ in range(2))
+    assert taken(queue) == [first, bad]
+    damager.write("archive", bad, raw.replace(b"%d", b"%d" % bad))
+
+    with closing(open_store()) as store:
+        query = JobFilter(archived=True)
+        assert [job.id for job in store.read(lambda txn: txn.jobs(query, after=0, limit=9))] == [first, bad]
+    with pytest.raises(holdfast.StoreCorrupt, match=f"job {bad} "):
+        queue.get(bad)
+    clock.advance(48 * 3_600_000)
+    upkeep(queue)
+    with pytest.raises(holdfast.NotFound):
+        queue.get(bad)
+
+
+@pytest.mark.parametrize("numbers", [[], [3, 4], [-1]], ids=str)
+def test_an_odd_schema_table_is_corrupt(queue, open_store, damager, numbers):
+    """Not a TypeError; and nothing is changed."""
+    queue.add("work")
+    with closing(open_store()) as store:
+        before = damager.schema(store, numbers)
+
+        with closing(open_store()) as other, pytest.raises(holdfast.StoreCorrupt, match="damaged"):
+            other.run(lambda txn: None)
+
+        # Schemas of servers are used again by other tests.
+        damager.schema(store, before)
