@@ -34,7 +34,7 @@ _PARTS = {
     "has_result": (False, True),
     "losses": (0, 1),
     "attempts": (0, 3),
-    "suspect": (False, True),
+    "crowd_limit": (0, 4),
     "errors": ((), (Outcome(code=Code.ERROR, at=5, error="no"),)),
     "reason": ("", "requeued"),
     "schedule": ("", "nightly"),
@@ -62,11 +62,11 @@ def test_a_plain_end_is_that_of_the_rules(job: Job, has_result: bool) -> None:
         assert plain.finish_plainly(job, now_ms=NOW_MS, end=end, has_result=has_result) == by_rules
 
 
-@given(_jobs(Place.READY))
-def test_a_plain_start_is_that_of_the_rules(job: Job) -> None:
+@given(_jobs(Place.READY), st.booleans())
+def test_a_plain_start_is_that_of_the_rules(job: Job, start: bool) -> None:
     if plain.starts_plainly(job):
-        query = ClaimQuery(owner=5, now_ms=NOW_MS, limit=1, lease_until=NOW_MS + 60_000)
-        by_rules = rules.claim(job, owner=5, now_ms=NOW_MS, lease_ms=60_000)
+        query = ClaimQuery(owner=5, now_ms=NOW_MS, limit=1, lease_until=NOW_MS + 60_000, start=start)
+        by_rules = rules.claim(job, owner=5, now_ms=NOW_MS, lease_ms=60_000, start=start)
         assert leased(job, query) == replace(by_rules, version=job.version + 1)
 
 

@@ -37,7 +37,7 @@ FULL = Job(
     attempts=14,
     max_attempts=15,
     losses=16,
-    suspect=True,
+    crowd_limit=4,
     max_losses=17,
     backoff=Backoff(first_ms=18, most_ms=19, jitter=0.5),
     timeout_ms=20,
@@ -74,7 +74,7 @@ FULL = Job(
 FULL_TEXT = (
     '{"id":1,"task":"t","tenant":"n","place":4,"rank":2,"version":3,"priority":4,"created_at":5,"run_at":6,'
     '"scheduled_at":7,"started_at":8,"finished_at":9,"expires_at":10,"owner":11,"lease_until":12,"claim":13,'
-    '"attempts":14,"max_attempts":15,"losses":16,"suspect":true,"max_losses":17,'
+    '"attempts":14,"max_attempts":15,"losses":16,"crowd_limit":4,"max_losses":17,'
     '"backoff":{"first_ms":18,"most_ms":19,"jitter":0.5},"timeout_ms":20,"retry_after":"+1 DAY",'
     '"lapsed":true,'
     '"repeat":"DAILY","again_at":21,"unique":"AHU=","unique_for_ms":22,"domain":"AGQ=","schedule":"s",'
@@ -90,7 +90,7 @@ FULL_TEXT = (
 DEFAULTS = (
     '{"id":1,"task":"t","tenant":"","place":1,"rank":0,"version":1,"priority":500,"created_at":0,"run_at":0,'
     '"scheduled_at":0,"started_at":0,"finished_at":0,"expires_at":0,"owner":0,"lease_until":0,"claim":0,'
-    '"attempts":0,"max_attempts":10,"losses":0,"suspect":false,"max_losses":10,'
+    '"attempts":0,"max_attempts":10,"losses":0,"crowd_limit":0,"max_losses":10,'
     '"backoff":{"first_ms":1000,"most_ms":3600000,"jitter":0.2},"timeout_ms":0,"retry_after":0,'
     '"lapsed":false,"repeat":"","again_at":0,"unique":null,"unique_for_ms":0,"domain":null,"schedule":"",'
     '"then":"","into":"","then_id":0,"followed":false,"parent_id":0,"parent_claim":0,"children":{"pending":0,"failed":0,"kept":0},'

@@ -36,9 +36,9 @@ class Bench:
         self.workers.append(worker)
         return worker
 
-    def work(self, *words: str) -> str:
+    def work(self, *words: str, name: str = "tests.work.app:queue") -> str:
         """Have a worker do all there is to do; what it said."""
-        worker = self.start("--until-empty", *words)
+        worker = self.start("--until-empty", *words, name=name)
         _, said = worker.communicate(timeout=PATIENCE_S)
         assert worker.returncode == 0, said
         return said

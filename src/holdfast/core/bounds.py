@@ -45,6 +45,9 @@ DEFAULT_RETENTION_MS = DAY_MS
 # One claim hands out at most this much; a single larger body still goes out alone.
 CLAIM_JOBS = 1_000
 CLAIM_BYTES = 32 * 1024 * 1024
+# A job whose lease ran out shares an executor with at most so many others of its kind, itself included:
+# which of them ended the worker that had them, if any did, is not known.
+SUSPECT_CROWD = 16
 # One transaction adds at most this many jobs, and one `add_many` is cut into such.
 BATCH_JOBS = 10_000
 BATCH_BYTES = 64 * 1024 * 1024

@@ -122,6 +122,8 @@ class Claim(Command, frozen=True, kw_only=True):
     picks: tuple[tuple[str, str, int], ...] = ()
     # How much it has got elsewhere of the bytes that a claim may bring.
     taken_bytes: int = 0
+    # Whether the jobs start now. A worker, which may run them later, says when: with `Extend` and `Answer`.
+    start: bool = True
 
 
 class Answer(Command, frozen=True, kw_only=True):
@@ -146,26 +148,33 @@ class Answer(Command, frozen=True, kw_only=True):
     priority: int | None = None
     held: Job | None = None
     lines: tuple[str, ...] = ()
+    # How long its handler ran, of a job that was claimed without starting it; None: since the claim.
+    ran_ms: int | None = None
 
 
 class Release(Command, frozen=True, kw_only=True):
-    """Give a job back unstarted: it counts as no attempt.
+    """Give a job back without an answer: it counts as no attempt.
 
-    `lost` says that its process died; unless it ran `alone` there, it is a suspect and not guilty. `begun`
-    says that its handler had started: a job that must not run twice is lost then.
+    `delay_ms` puts it back so much later. `lost` says that it was running in a process that died, in a
+    `crowd` of so many; 0: the process was ended for another job's sake. See `rules.lost`.
     """
 
     hold: Hold
-    begun: bool = False
+    delay_ms: int = 0
     lost: bool = False
-    alone: bool = True
+    crowd: int = 1
 
 
 class Extend(Command, frozen=True, kw_only=True):
-    """Move the end of a lease to now + `lease_ms`."""
+    """Move the end of a lease to now + `lease_ms`.
+
+    `ran_ms` says how long the handler of a job has been running that was claimed without starting it; None:
+    since the claim, or not at all yet.
+    """
 
     hold: Hold
     lease_ms: int
+    ran_ms: int | None = None
 
 
 class Report(Command, frozen=True, kw_only=True):

@@ -152,6 +152,7 @@ class Job(Record, frozen=True, kw_only=True):
     # When it is due next. Retries move it; `scheduled_at` remembers what a SCHEDULED repeat counts from.
     run_at: int = 0
     scheduled_at: int = 0
+    # When the handler of its last run started. 0 while RUNNING: handed out to a worker, and not started yet.
     started_at: int = 0
     finished_at: int = 0
     expires_at: int = 0
@@ -164,8 +165,9 @@ class Job(Record, frozen=True, kw_only=True):
     attempts: int = 0
     max_attempts: int = STORED_ATTEMPTS
     losses: int = 0
-    # It was running where a process died, beside others: it runs alone until it has ended.
-    suspect: bool = False
+    # It was running where a process died: until it has ended it shares an executor with suspects only, at
+    # most so many, itself included. 0: it is no suspect.
+    crowd_limit: int = 0
     max_losses: int = STORED_LOSSES
     backoff: Backoff = DEFAULT_BACKOFF
     timeout_ms: int = 0

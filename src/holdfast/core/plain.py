@@ -17,6 +17,7 @@ def starts_plainly(job: Job) -> bool:
         or job.lapsed
         or job.again_at
         or job.damaged is not None
+        or job.max_losses == 1
     )
 
 
@@ -47,13 +48,16 @@ def ends_plainly(job: Job) -> bool:
     )
 
 
-def finish_plainly(job: Job, *, now_ms: int, end: Outcome, has_result: bool) -> Job:
+def finish_plainly(
+    job: Job, *, now_ms: int, end: Outcome, has_result: bool, ran_ms: int | None = None
+) -> Job:
     """What `finish` makes of a job that `ends_plainly`, as its next version."""
     return replace(
         job,
         version=job.version + 1,
         place=Place.DONE,
         rank=now_ms,
+        started_at=job.started_at or max(now_ms - (ran_ms or 0), 1),
         finished_at=now_ms,
         ended=State.FINISHED,
         reason="",

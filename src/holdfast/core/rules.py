@@ -23,7 +23,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from . import rank
-from .bounds import MAX_TIME_MS
+from .bounds import MAX_TIME_MS, SUSPECT_CROWD
 from .commands import Hold
 from .counting import counted
 from .errors import BadInput, LeaseLost, Refused
@@ -74,14 +74,18 @@ def let_go(job: Job) -> Job:
     return replace(job, place=Place.READY)
 
 
-def claim(job: Job, *, owner: int, now_ms: int, lease_ms: int | None) -> Job:
-    """Hand a ready job to an owner. Without a lease only where neither job nor caller names one."""
+def claim(job: Job, *, owner: int, now_ms: int, lease_ms: int | None, start: bool = True) -> Job:
+    """Hand a ready job to an owner. Without a lease only where neither job nor caller names one.
+
+    Unless it is to `start` now, its `timeout` does not run yet, and a lease that runs out is no loss. A job
+    that may not be lost even once counts as started all the same: nobody could tell later whether it was.
+    """
     if job.damaged is not None:
         return set_aside(job, now_ms=now_ms)
     if job.expires_at and now_ms >= job.expires_at:
         return _failed(job, now_ms=now_ms, reason=EXPIRED)
     try:
-        until = _lease_end(job, started_at=now_ms, now_ms=now_ms, lease_ms=lease_ms)
+        until = _lease_end(job, started_at=now_ms if start else 0, now_ms=now_ms, lease_ms=lease_ms)
     except BadInput as error:  # a `retry_after` that leads past the end of time
         return _failed(job, now_ms=now_ms, reason=str(error))
     return replace(
@@ -91,7 +95,7 @@ def claim(job: Job, *, owner: int, now_ms: int, lease_ms: int | None) -> Job:
         owner=owner,
         claim=job.claim + 1,
         lease_until=until,
-        started_at=now_ms,
+        started_at=now_ms if start or job.max_losses == 1 else 0,
         lapsed=False,
         # This run has the data as it is now.
         again_at=0,
@@ -168,27 +172,32 @@ def retry(
     return queued(job, run_at=job.again_at or run_at, now_ms=now_ms, **kept)
 
 
-def release(job: Job, *, now_ms: int, begun: bool = False) -> Job:
+def release(job: Job, *, now_ms: int, delay_ms: int = 0, **changes: Any) -> Job:
     """Give a job back as if it had not been handed out, but for the claim, which never goes back.
 
-    One that was replaced meanwhile waits for the time that the replacement has. One that had `begun` and
-    must not run twice (`max_losses` 1) is lost.
+    One that was replaced meanwhile waits for the time that the replacement has.
     """
-    if begun and job.max_losses == 1:
-        return replace(lapse(job, now_ms=now_ms), owner=0)
     if _stops(job):
         return _done(job, State.CANCELLED, now_ms=now_ms, reason="cancelled")
     run_at = job.again_at or job.run_at
-    return queued(job, run_at=run_at, now_ms=now_ms, cancel_requested=job.cancel_requested)
+    if delay_ms:
+        changes["scheduled_at"] = job.scheduled_at or job.run_at
+        run_at = max(run_at, now_ms + delay_ms)
+    return queued(job, run_at=run_at, now_ms=now_ms, cancel_requested=job.cancel_requested, **changes)
 
 
 def lapse(job: Job, *, now_ms: int) -> Job:
-    """A lease that ran out, or a process that died: run again, up to `max_losses` (0: no limit)."""
-    job = replace(job, losses=job.losses + 1)
+    """A lease that ran out, or a process that died: run again, up to `max_losses` (0: no limit).
+
+    What had not started is no loss. Either way it runs beside few others from now on: one of those that the
+    process had may have ended it.
+    """
+    beside = max(job.crowd_limit // 2, 1) if job.crowd_limit else SUSPECT_CROWD
+    job = replace(job, losses=job.losses + (1 if job.started_at else 0), crowd_limit=beside)
     if _stops(job):
         return _done(job, State.CANCELLED, now_ms=now_ms, reason="cancelled")
-    if 0 < job.max_losses <= job.losses:
-        reason = f"{QUARANTINED}: {counted(job.losses, 'run')} ended without a word"
+    if job.started_at and 0 < job.max_losses <= job.losses:
+        reason = f"{QUARANTINED}: {counted(job.losses, 'run')} ended without an answer"
         return _give_up(job, now_ms=now_ms, reason=reason)
     if job.expires_at and now_ms >= job.expires_at:
         return _give_up(job, now_ms=now_ms, reason=EXPIRED)
@@ -201,21 +210,47 @@ def lapse(job: Job, *, now_ms: int) -> Job:
     return queued(job, run_at=run_at, now_ms=now_ms, scheduled_at=job.scheduled_at or job.run_at, **kept)
 
 
-def suspected(job: Job, *, now_ms: int) -> Job:
-    """One of several jobs whose process died: run again, alone, and held against none of them."""
-    return replace(release(job, now_ms=now_ms, begun=True), suspect=True)
+def lost(job: Job, *, now_ms: int, crowd: int) -> Job:
+    """A job that was running, in a crowd of so many, in a process that died.
+
+        crowd of 1       it was alone, so it ended the process, as far as can be told: a loss
+        crowd of more    any of them may have: all run again in crowds of half the size, and none is charged
+        crowd of 0       the process was ended on purpose, for another job's sake: run again
+
+    So of a hundred jobs the one that ends processes is alone after seven crashes, and the others have run
+    again seven times at most. A job that may not be lost even once has been lost in each case.
+    """
+    if crowd == 1 or job.max_losses == 1:
+        # Nobody is left who could still answer.
+        after = lapse(replace(job, started_at=job.started_at or now_ms), now_ms=now_ms)
+        return replace(after, owner=0, crowd_limit=1)
+    limit = max(crowd // 2, 1) if crowd else job.crowd_limit
+    return release(job, now_ms=now_ms, crowd_limit=limit)
 
 
-def extend(job: Job, *, now_ms: int, lease_ms: int) -> Job:
+def extend(job: Job, *, now_ms: int, lease_ms: int, ran_ms: int | None = None) -> Job:
     """Move the end of the lease; a job that lapsed meanwhile and that nobody took is taken back."""
-    if job.timeout_ms and now_ms >= job.started_at + job.timeout_ms:
+    losses = job.losses
+    if job.place != Place.RUNNING and job.started_at:
+        losses = max(job.losses - 1, 0)
+    job = started(job, now_ms=now_ms, ran_ms=ran_ms)
+    if job.timeout_ms and job.started_at and now_ms >= job.started_at + job.timeout_ms:
         found = f"past its timeout of {job.timeout_ms} ms"
         raise LeaseLost("extend", job.id, found=found, needed="within it")
     until = _lease_end(job, started_at=job.started_at, now_ms=now_ms, lease_ms=lease_ms)
-    losses = job.losses if job.place == Place.RUNNING else max(job.losses - 1, 0)
     return replace(
         job, place=Place.RUNNING, rank=rank.lease(until), lease_until=until, lapsed=False, losses=losses
     )
+
+
+def started(job: Job, *, now_ms: int, ran_ms: int | None) -> Job:
+    """The job with the start of its handler, of which the holder says how long ago it was.
+
+    What is known already stays: told again, the moment would come out a little different each time.
+    """
+    if ran_ms is None or (job.started_at and job.max_losses != 1):
+        return job
+    return replace(job, started_at=max(now_ms - ran_ms, 1))
 
 
 def report(job: Job, *, fraction: float, note: str) -> Job:
@@ -251,7 +286,7 @@ def requeue(
     The run that it is taken from is a loss too, before any is forgiven.
     """
     losses = 0 if forgive is None else max(job.losses + (job.place == Place.RUNNING) - forgive, 0)
-    forgiven = {"attempts": 0, "losses": losses, "task": task or job.task}
+    forgiven = {"attempts": 0, "losses": losses, "crowd_limit": 0, "task": task or job.task}
     return queued(job, run_at=run_at or now_ms, now_ms=now_ms, **forgiven)
 
 
@@ -303,7 +338,7 @@ def _stops(job: Job) -> bool:
 
 
 def _once_more(job: Job, *, now_ms: int, ignore_repeat: bool) -> Job | None:
-    fresh = {"attempts": 0, "losses": 0, "scheduled_at": 0, "steps": 0}
+    fresh = {"attempts": 0, "losses": 0, "crowd_limit": 0, "scheduled_at": 0, "steps": 0}
     if job.cancel_requested:
         return None
     if job.again_at:
@@ -360,6 +395,6 @@ def _lease_end(job: Job, *, started_at: int, now_ms: int, lease_ms: int | None) 
         until = now_ms + after if isinstance(after, int) else after_ms(after, now_ms)
     else:
         until = now_ms + lease_ms if lease_ms else 0
-    if job.timeout_ms:
+    if job.timeout_ms and started_at:
         until = min(until or MAX_TIME_MS, started_at + job.timeout_ms)
     return until

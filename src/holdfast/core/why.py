@@ -78,7 +78,10 @@ def _held(job: Job, facts: Facts) -> str:
 
 
 def _running(job: Job, facts: Facts) -> str:
-    since = f"It runs since {iso(job.started_at)}, claim {job.claim} of owner {job.owner}"
+    begun = (
+        f"It runs since {iso(job.started_at)}" if job.started_at else "A worker has it and has not started it"
+    )
+    since = f"{begun}, claim {job.claim} of owner {job.owner}"
     asked = " It was asked to stop." if job.cancel_requested else ""
     if not job.lease_until:
         return f"{since}, without a lease.{asked}"

@@ -112,6 +112,7 @@ def query_of(command: c.Claim, *, owner: int, now_ms: int) -> ClaimQuery:
     return ClaimQuery(
         owner=owner,
         now_ms=now_ms,
+        start=command.start,
         limit=min(command.limit, CLAIM_JOBS),
         lease_until=now_ms + command.lease_ms if command.lease_ms else 0,
         tenant=command.tenant,
@@ -167,7 +168,9 @@ def _start(
         # The store leased it to the number that this process had last, which may be another by now.
         wanted = filled.get(job.id, job)
         if after.owner != owner or wanted is not job or not plain.starts_plainly(job):
-            after = rules.claim(wanted, owner=owner, now_ms=batch.now_ms, lease_ms=command.lease_ms)
+            after = rules.claim(
+                wanted, owner=owner, now_ms=batch.now_ms, lease_ms=command.lease_ms, start=command.start
+            )
         size += job.size
         if after.place is not Place.RUNNING:
             failed.append(after)

@@ -57,6 +57,8 @@ def end(batch: Batch, command: c.Answer) -> Job:
     job, result, now_ms = command.held, command.result, batch.now_ms
     assert job is not None
     how = outcome(Code.OK, now_ms=now_ms, exit_code=command.exit_code, error=command.error)
-    after = plain.finish_plainly(job, now_ms=now_ms, end=how, has_result=result is not None)
+    after = plain.finish_plainly(
+        job, now_ms=now_ms, end=how, has_result=result is not None, ran_ms=command.ran_ms
+    )
     batch.over.append((job, after, result))
     return after

@@ -22,6 +22,7 @@ from ..core import commands as c
 from ..core.answering import answered
 from ..core.job import Code, Job, Place, State
 from ..core.rules import EXPIRED, QUARANTINED
+from ..store.clock import system_clock
 
 LOG = logging.getLogger("holdfast.job")
 # The levels of what happens to every job: a caller looks whether they are wanted before it measures anything.
@@ -43,8 +44,8 @@ def ended(job: Job, answer: c.Answer, *, duration_ms: float | None, error: Excep
         return
     if not LOG.isEnabledFor(logging.ERROR):
         return
-    # By the clock of the store, which the record's times are of.
-    now_ms = job.started_at + int(duration_ms or 0)
+    # By the clock of the store, which the record's times are of, where it is known when the run started.
+    now_ms = job.started_at + int(duration_ms or 0) if job.started_at else system_clock()
     after = answered(job, answer, now_ms=now_ms, dice=lambda: EXPECTED_DICE)
     text, lasted, attempt = _one_line(answer.error), _length(duration_ms), _attempt(job)
     fields: dict[str, Any] = {"duration_ms": duration_ms, "error": text}
@@ -79,7 +80,8 @@ def claim_lost(job: Job, error: Exception) -> None:
 def unreported(changes: list[tuple[Job, Job]], *, now_ms: int) -> None:
     """Jobs changed because they were lost or expired."""
     for before, after in changes:
-        since_ms = now_ms - before.started_at if before.place is Place.RUNNING else None
+        runs = before.place is Place.RUNNING and before.started_at
+        since_ms = now_ms - before.started_at if runs else None
         fields: dict[str, Any] = {"duration_ms": since_ms, "error": after.reason}
         if after.ended is State.CANCELLED:
             _write(logging.INFO, "cancelled", before, "was cancelled, and its run was lost", **fields)

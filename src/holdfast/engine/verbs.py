@@ -56,6 +56,9 @@ def answer(batch: Batch, command: c.Answer) -> Ref:
     """Say how a run ended; see `Answer`."""
     verb = "finish" if command.code == Code.OK else "retry" if command.code != Code.FAILED else "fail"
     job = _held(batch, command.hold, verb)
+    # What was never said to have started has by now.
+    ran_ms = 0 if command.ran_ms is None and not job.started_at else command.ran_ms
+    job = rules.started(job, now_ms=batch.now_ms, ran_ms=ran_ms)
     if command.code != Code.FAILED:
         family.check_child_may_end(job, batch.find(job.parent_id) if job.parent_id else None, verb)
     if command.lines:
@@ -89,21 +92,16 @@ def release(batch: Batch, command: c.Release) -> Ref:
     """Give a job back; see `Release`."""
     job = _held(batch, command.hold, "release")
     if not command.lost:
-        after = rules.release(job, now_ms=batch.now_ms, begun=command.begun)
-        # One that must not run twice is lost.
-        (chores.lose if after.losses > job.losses else chores.put)(batch, after)
-    elif not command.alone:
-        chores.lose(batch, rules.suspected(job, now_ms=batch.now_ms))
+        chores.put(batch, rules.release(job, now_ms=batch.now_ms, delay_ms=command.delay_ms))
     elif job.place == Place.RUNNING:
-        # Its process is gone: nobody is left who could still answer.
-        chores.lose(batch, replace(rules.lapse(job, now_ms=batch.now_ms), owner=0))
+        chores.lose(batch, rules.lost(job, now_ms=batch.now_ms, crowd=command.crowd))
     return Ref(job.id)
 
 
 def extend(batch: Batch, command: c.Extend) -> Ref:
     """Move the end of a lease; see `Extend`."""
     job = _held(batch, command.hold, "extend")
-    after = rules.extend(job, now_ms=batch.now_ms, lease_ms=command.lease_ms)
+    after = rules.extend(job, now_ms=batch.now_ms, lease_ms=command.lease_ms, ran_ms=command.ran_ms)
     lapsed = job.place != Place.RUNNING and job.domain is not None
     # Its permit may have gone to another job meanwhile.
     if lapsed and not batch.domains.take_room((job.tenant, job.domain or b"")):

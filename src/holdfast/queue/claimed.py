@@ -105,7 +105,8 @@ class Holding:
     def _answer(self, code: Code, **fields: Any) -> Ask[Job]:
         verb = {Code.OK: "finish", Code.FAILED: "fail"}.get(code, "retry")
         self._check_open(verb)
-        command = c.Answer(hold=self._lease.hold, code=code, held=self._lease.job, **fields)
+        lease = self._lease
+        command = c.Answer(hold=lease.hold, code=code, held=lease.job, ran_ms=lease.ran_ms, **fields)
         check(command)
         if self._logbook is not None:
             command = replace(command, lines=self._logbook.last())
@@ -169,13 +170,13 @@ class Holding:
 
     def _release(self, *, begun: bool = False) -> Ask[Job]:
         self._check_open("release")
-        return Ask(c.Release(hold=self._lease.hold, begun=begun), self._closed)
+        return Ask(c.Release(hold=self._lease.hold, lost=begun, crowd=0), self._closed)
 
     def _extend(self, lease: Duration | None) -> Ask[None]:
         self._check_open("extend")
         if lease is not None:
             self._lease.lease_ms = asks.lease_ms_of(lease)
-        return Ask(c.Extend(hold=self._lease.hold, lease_ms=self._lease.lease_ms), self._renewed)
+        return Ask(self._lease.extension(), self._renewed)
 
     def _progress(self, fraction: float, note: str) -> Ask[None]:
         self._check_open("report progress of")

@@ -65,10 +65,9 @@ class Running:
     @property
     def deadline(self) -> datetime | None:
         """When the time limit ends, by the store's clock; None: never."""
-        job = self._job.record
-        return (
-            datetime.fromtimestamp((job.started_at + job.timeout_ms) / 1000, UTC) if job.timeout_ms else None
-        )
+        lease = self._job._lease
+        limit_ms = lease.job.timeout_ms
+        return datetime.fromtimestamp((lease.started_at + limit_ms) / 1000, UTC) if limit_ms else None
 
     @property
     def cancelled(self) -> bool:

@@ -9,7 +9,6 @@ import heapq
 import threading
 import weakref
 
-from ..core import commands as c
 from ..core.errors import HoldfastError, LeaseLost, NotFound
 from ..engine.asking import Committing
 from ..engine.ticket import Ticket
@@ -73,7 +72,7 @@ class Renewer:
 
     def _extend(self, leases: list[Lease]) -> None:
         """All that are due in one transaction."""
-        tickets = [Ticket(c.Extend(hold=lease.hold, lease_ms=lease.lease_ms)) for lease in leases]
+        tickets = [Ticket(lease.extension()) for lease in leases]
         try:
             for ticket in tickets:
                 self._line.submit(ticket)

@@ -61,9 +61,14 @@ class ClaimQuery(NamedTuple):
     passing: Passing = ()
     # Any of these tenants; None: no matter which.
     tenants: tuple[str, ...] | None = None
-    # Only jobs of these pairs, which are all different, and of each at most so many; mocked ones are
-    # passed by. None: of all.
+    # Only jobs of these pairs, all different, of each at most so many and none that is mocked. (): of all.
     picks: tuple[Pick, ...] = ()
+    start: bool = True
+
+    @property
+    def started_at(self) -> int:
+        """The start of the run: now, or 0 where the holder says later when it was."""
+        return self.now_ms if self.start else 0
 
     def is_asked(self, tenant: str, task: str) -> bool:
         """Whether jobs of a tenant's task are asked for at all."""
@@ -130,7 +135,7 @@ def leased(job: Job, query: ClaimQuery) -> Job:
         rank=rank.lease(query.lease_until),
         owner=query.owner,
         lease_until=query.lease_until,
-        started_at=query.now_ms,
+        started_at=query.started_at,
         claim=job.claim + 1,
         version=job.version + 1,
     )

@@ -124,8 +124,9 @@ class Beginnings:
                 sought.lease_ms,
                 rank.lease(0),
                 query.owner,
+                query.start,
             )
-            rest = link.written("%s::text[], %s, %s::text[], %s::text[], %s, %s, %s, %s", asked)
+            rest = link.written("%s::text[], %s, %s::text[], %s::text[], %s, %s, %s, %s, %s", asked)
             self._sought = {sought: rest}
         return f'SELECT * FROM "{self._schema}".seek({self._walks(walks)}, {rest}'
 

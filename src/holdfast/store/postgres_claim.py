@@ -59,7 +59,7 @@ class Taker:
             "lease_rank": rank.lease(query.lease_until),
             "owner": query.owner,
             "until": query.lease_until,
-            "now": query.now_ms,
+            "started_at": query.started_at,
             "low": low,
             "high": high,
             "limit": query.limit,

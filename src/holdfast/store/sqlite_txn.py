@@ -156,7 +156,7 @@ class SqliteTxn(SqliteReads):
             return []
         until, text = query.lease_until, listed(ids)
         found = {job.id: job for job in self._jobs(JOBS["load"], text)}
-        self.link.change(SQL["claim"], (rank.lease(until), query.owner, until, query.now_ms, text))
+        self.link.change(SQL["claim"], (rank.lease(until), query.owner, until, query.started_at, text))
         jobs = [found[job_id] for job_id in ids]
         self._serve(jobs, query)
         return jobs

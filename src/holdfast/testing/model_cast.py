@@ -29,7 +29,7 @@ def cast(plan: Plan, scene: Scene) -> c.Command:
     command = plan.command
     if plan.twist < 7 and _is_in_vain(command, scene):
         # Rather than nothing: get something to work on.
-        return c.Claim(limit=3, lease_ms=MINUTE_MS, mock=plan.twist > 3)
+        return c.Claim(limit=3, lease_ms=MINUTE_MS, mock=plan.twist > 3, start=plan.twist > 1)
     if isinstance(command, c.Add):
         return _cast_add(command, plan, scene)
     if isinstance(command, c.Pause):
@@ -39,7 +39,8 @@ def cast(plan: Plan, scene: Scene) -> c.Command:
     if isinstance(command, c.Answer):
         job = _claim(plan, scene)
         held = {8: job, 9: scene.view.live.get(job.id)}.get(plan.twist) if job else None
-        return replace(command, hold=_held(job, plan), held=held)
+        ran_ms = plan.twist * 100 if plan.twist % 2 else None
+        return replace(command, hold=_held(job, plan), held=held, ran_ms=ran_ms)
     if getattr(command, "hold", None) is not None:
         job = _claim(plan, scene)
         changes: dict[str, Any] = {"hold": _held(job, plan)}

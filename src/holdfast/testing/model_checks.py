@@ -112,7 +112,7 @@ def unique_keys_have_one_holder(view: View) -> Complaints:
 def running_jobs_have_an_owner(view: View) -> Complaints:
     """And a claim; jobs that ended or wait for their family have neither owner nor lease."""
     for job in view.live.values():
-        if job.place == Place.RUNNING and not (job.owner and job.claim and job.started_at):
+        if job.place == Place.RUNNING and not (job.owner and job.claim):
             yield f"job {job.id} runs without an owner"
         if job.place in (Place.PAUSED, Place.DONE) and (job.owner or job.lease_until):
             yield f"job {job.id} is {job.state} and held by {job.owner}"

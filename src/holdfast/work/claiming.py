@@ -154,7 +154,12 @@ class Claiming:
     async def _ask(self, *, limit: int, picks: tuple[Pick, ...] = (), wait_s: float = 0.0) -> list[c.Claimed]:
         wanted = self._wanted
         command = c.Claim(
-            tasks=wanted.tasks, tenants=wanted.tenants, limit=limit, lease_ms=wanted.lease_ms, picks=picks
+            tasks=wanted.tasks,
+            tenants=wanted.tenants,
+            limit=limit,
+            lease_ms=wanted.lease_ms,
+            picks=picks,
+            start=False,
         )
         jobs: list[c.Claimed] = await self._line.ask_async(command, wait_s=wait_s)
         return jobs

@@ -8,7 +8,6 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ..core import commands as c
 from ..core.counting import counted
 from ..core.errors import AppError
 from ..core.job import Job
@@ -49,12 +48,6 @@ class Crew:
         self._running: set[asyncio.Task[Any]] = set()
         self._change = asyncio.Event()
         self._stopping = False
-        self._suspects: list[tuple[c.Claimed, int, Lane]] = []
-        # So many of them are tried at once, each alone in an executor of its own.
-        self._trying, self._most_trying = 0, 1
-        # What was given back unstarted, and who has yet to say.
-        self._back: list[Held] = []
-        self._silent: set[int] = set()
         # How many are on their way, and those of them that import what they will run.
         self.starting = 0
         self._hatching: set[subprocess.Popen[bytes]] = set()
@@ -62,19 +55,20 @@ class Crew:
         self.closing = False
         # Why the last executor that was started could not be; "": it could.
         self.error = ""
-        # Those who are to be told what each fresh executor says of itself.
+        # Those who are to be told what each fresh executor says of itself, and what executors give back
+        # unbegun.
         self.said: Callable[[Hello], None] = lambda _hello: None
+        self.returned: Callable[[list[Held]], None] = lambda _jobs: None
 
     async def start(self, count: int) -> Hello:
         """Start the executors; what the first one says of itself, or why it cannot be."""
-        self._most_trying = count
         started = await asyncio.gather(*(self._start_one() for _ in range(count)))
         for member, hello in started:
             if member is None:
                 raise AppError(" ".join(self._names), hello.error, trace=hello.trace)
         return started[0][1]
 
-    async def _start_one(self, *, alone: bool = False) -> tuple[Member | None, Hello]:
+    async def _start_one(self, *, isolated: bool = False) -> tuple[Member | None, Hello]:
         """Start an executor; it, unless it could not be, and what it says of itself."""
         try:
             process, ours = self._spawned()
@@ -94,7 +88,7 @@ class Crew:
         member.ready(wire.transport)
         self.error = ""
         self.said(hello)
-        member.alone = alone
+        member.isolated = isolated
         self._members.append(member)
         wire.listen(lambda messages: self._hear(member, messages), lambda: self._bury(member))
         self._ready()
@@ -123,7 +117,8 @@ class Crew:
     def _hear(self, member: Member, messages: Sequence[UpMessage]) -> None:
         for message in messages:
             if isinstance(message, Returned):
-                self._returned(member, message)
+                member.revoked = False
+                self.returned(member.take(message.keys))
             elif not isinstance(message, Hello):
                 self._heard(member, message)
         self._change.set()
@@ -136,13 +131,12 @@ class Crew:
         code = await asyncio.to_thread(member.process.wait)
         self._members.remove(member)
         self._change.set()
-        self._silent.discard(id(member))
         if not self._stopping:
             if not member.condemned:
                 jobs = counted(len(member.jobs), "job")
                 self._log(f"executor {member.process.pid} ended with {code}, {jobs} in hand")
             self._lost(member)
-            if not (member.condemned or member.alone or member.retiring):
+            if not (member.condemned or member.isolated or member.retiring):
                 await self._again()
 
     async def _again(self) -> None:
@@ -170,9 +164,10 @@ class Crew:
 
     def replace(self, member: Member, *, grace_s: float) -> None:
         """Give an executor nothing new, start a fresh one, and end it when it is done or out of grace."""
-        if not (member.condemned or member.alone or member.retiring):
+        if not (member.condemned or member.isolated or member.retiring):
             self.grow()
         member.condemned = True
+        self.revoke(member)
         self.track(asyncio.create_task(self._end(member, grace_s)))
         self.look()
 
@@ -182,7 +177,7 @@ class Crew:
 
     def recycle(self, member: Member) -> None:
         """Start a fresh executor, and once it is there let this one finish what it has and go."""
-        if not (member.retiring or member.condemned or member.alone):
+        if not (member.retiring or member.condemned or member.isolated):
             member.retiring = True
             self.track(asyncio.create_task(self._recycle(member)))
 
@@ -201,7 +196,7 @@ class Crew:
 
     async def reload(self) -> bool:
         """Have fresh executors take the place of all; False, and nothing changed, where they cannot start."""
-        old = [member for member in self._members if not (member.condemned or member.alone)]
+        old = [member for member in self._members if not (member.condemned or member.isolated)]
         if (await self._start_one())[0] is None:
             return False
         for member in old[:1]:
@@ -215,10 +210,14 @@ class Crew:
         try:
             async with asyncio.timeout(timeout_s):
                 while not done():
-                    self._change.clear()
-                    await self._change.wait()
+                    await self.changed()
         except TimeoutError:
             pass
+
+    async def changed(self) -> None:
+        """Wait for the next message, or the end of an executor."""
+        self._change.clear()
+        await self._change.wait()
 
     def look(self) -> None:
         """Have those who wait in `until` look again."""
@@ -239,57 +238,56 @@ class Crew:
 
     def held(self) -> list[Held]:
         """All jobs that are here."""
-        waiting = [Held(claimed.job, at, lane) for claimed, at, lane in self._suspects]
-        return [held for member in self._members for held in member.jobs.values()] + waiting
+        return [held for member in self._members for held in member.jobs.values()]
 
     def running(self, least_s: float) -> list[Held]:
         """The jobs that have been running for so long."""
         since_s = monotonic_s() - least_s
         return [held for held in self.held() if held.begun_s and held.begun_s <= since_s]
 
-    def hand_over(self, jobs: Sequence[c.Claimed], at: int, lane: Lane) -> list[Job]:
-        """Give jobs of a lane to the executors with the most room, a suspect to one of its own.
+    def hand_over(self, jobs: Sequence[Held], lane: Lane) -> list[Held]:
+        """Give jobs of a lane to the executors with the most room.
 
-        What nobody can take, because the executors have gone meanwhile, is returned.
+        What none can take, because the executors have gone meanwhile, is returned.
         """
         takers = [member for member in self._members if member.takes]
-        plain = []
-        for claimed in jobs:
-            if claimed.job.losses or claimed.job.suspect:
-                self._suspect(claimed, at, lane)
-            else:
-                plain.append(claimed)
         if not takers:
-            return [claimed.job for claimed in plain]
-        for member, share in shared(plain, takers, lane).items():
-            member.give(share, at, lane)
+            return list(jobs)
+        for member, share in shared(jobs, takers, lane).items():
+            member.give(share)
         return []
 
-    def _suspect(self, claimed: c.Claimed, at: int, lane: Lane) -> None:
-        self._suspects.append((claimed, at, lane))
-        if self._trying < self._most_trying:
-            self._trying += 1
-            self.track(asyncio.create_task(self._try_suspects()))
+    def hand_on(self, jobs: Sequence[Held]) -> list[Held]:
+        """Give jobs that one executor has given back to others that have room; the rest is returned."""
+        rest, shares = [], dict[Member, list[Held]]()
+        spaces = {(m, lane): m.space(lane) for lane in {held.lane for held in jobs} for m in self._members}
+        for held in jobs:
+            task = held.job.task
+            fits, n = max(
+                ((spaces[m, held.lane].fits(task), n) for n, m in enumerate(self._members)), default=(0, 0)
+            )
+            if fits:
+                spaces[self._members[n], held.lane].take(task)
+                shares.setdefault(self._members[n], []).append(held)
+            else:
+                rest.append(held)
+        for member, share in shares.items():
+            member.give(share)
+        return rest
 
-    async def _try_suspects(self) -> None:
-        """One after the other, each alone in an executor: only so can be told who it was."""
-        try:
-            while self._suspects and not self.closing:
-                await self._try_some()
-        finally:
-            self._trying -= 1
-
-    async def _try_some(self) -> None:
-        """In one executor for as long as it lives: a dead supervisor leaves many, most of them innocent."""
-        member, hello = await self._start_one(alone=True)
+    async def start_isolated(self) -> Member | None:
+        """Start an executor for suspects; None: it could not be, which is told in the log."""
+        member, hello = await self._start_one(isolated=True)
         if member is None:
-            self._log(f"no executor for a suspect: {hello.error}")
-            await asyncio.sleep(RESTART_S)
-            return
-        while self._suspects and member in self._members and not member.condemned:
-            claimed, at, lane = self._suspects.pop(0)
-            member.give([claimed], at, lane)
-            await self.until(lambda: not member.jobs or member not in self._members)
+            self._log(f"no executor for suspects could be started: {hello.error}")
+        return member
+
+    def has_member(self, member: Member) -> bool:
+        """Whether an executor is still there."""
+        return member in self._members
+
+    def let_go(self, member: Member) -> None:
+        """Have an executor end when it is done."""
         member.condemned = True
         member.send(Stop())
 
@@ -308,23 +306,20 @@ class Crew:
             if key in member.jobs:
                 member.send(message)
 
-    async def take_unbegun(self) -> list[Held]:
-        """Take back what no executor has started, by its own word, or without where it gives none."""
-        self._back = [Held(claimed.job, at, lane) for claimed, at, lane in self._suspects]
-        self._suspects.clear()
-        waited = [member for member in self._members if len(member.jobs) > member.running]
-        self._silent = set(map(id, waited))
-        for member in waited:
+    def revoke(self, member: Member) -> None:
+        """Have an executor give back what it has not begun; see `returned`."""
+        if len(member.jobs) > member.running and not member.revoked:
+            member.revoked = True
             member.send(Revoke())
-        await self.until(lambda: not self._silent, RETURNING_S)
-        for member in self._members:
-            if id(member) in self._silent:
-                self._back += member.take(member.unbegun())
-        return self._back
 
-    def _returned(self, member: Member, message: Returned) -> None:
-        self._silent.discard(id(member))
-        self._back += member.take(message.keys)
+    async def return_unbegun(self) -> None:
+        """Have all executors give back what they have not begun; take it from those that do not answer."""
+        for member in self._members:
+            self.revoke(member)
+        await self.until(lambda: not any(member.revoked for member in self._members), RETURNING_S)
+        for member in self._members:
+            if member.revoked:
+                self.returned(member.take(member.unbegun()))
 
     def track(self, task: asyncio.Task[Any]) -> None:
         """Keep a task until it is done."""

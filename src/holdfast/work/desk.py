@@ -3,6 +3,7 @@
 import threading
 from collections import deque
 from collections.abc import Callable
+from typing import NamedTuple
 
 from ..core import commands as c
 from ..store.clock import monotonic_s
@@ -10,8 +11,18 @@ from ..store.clock import monotonic_s
 # How long a batch that is not full waits for jobs that are just coming in.
 GATHERING_S = 0.005
 
-# A job, and the number of the queue that it came from.
-Item = tuple[int, c.Claimed]
+
+class Item(NamedTuple):
+    """A job, the number of the queue that it came from, and when it must have begun."""
+
+    at: int
+    claimed: c.Claimed
+    begin_by_s: float
+
+    @property
+    def key(self) -> tuple[int, int]:
+        """How the supervisor calls the job."""
+        return self.at, self.claimed.job.id
 
 
 class Desk:
@@ -49,16 +60,16 @@ class Desk:
                     return []
                 self._changed.wait()
             first = self._items.popleft()
-            most = self._batch_of(first[0], first[1].job.task)
+            most = self._batch_of(first.at, first.claimed.job.task)
             return [first] if most <= 1 else self._gather(first, most)
 
     def _gather(self, first: Item, most: int) -> list[Item]:
         until_s = monotonic_s() + GATHERING_S
-        kind, taken = (first[0], first[1].job.task), [first]
+        kind, taken = (first.at, first.claimed.job.task), [first]
         while True:
             others: deque[Item] = deque()
             for item in self._items:
-                fits = len(taken) < most and (item[0], item[1].job.task) == kind
+                fits = len(taken) < most and (item.at, item.claimed.job.task) == kind
                 (taken if fits else others).append(item)
             self._items = others
             wait_s = until_s - monotonic_s()

@@ -16,6 +16,7 @@ import socket
 import sys
 import threading
 import traceback
+from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -32,6 +33,7 @@ from ..queue.queue import ClaimedJob
 from ..queue.running import as_error, run, run_async
 from ..queue.task import Task
 from ..queue.traces import trimmed
+from ..store.clock import monotonic_s
 from .desk import Desk, Item
 from .files import project_files
 from .line import SupervisedLine
@@ -78,6 +80,8 @@ class Executor:
         self._desk = Desk(self._batch_of)
         self._running: dict[tuple[int, int], Running] = {}
         self._loop = asyncio.new_event_loop()
+        # Jobs that wait for the loop.
+        self._arrived: deque[Item] = deque()
         self._coroutines: set[asyncio.Task[None]] = set()
 
     def _task(self, at: int, name: str) -> Task[..., Any] | None:
@@ -124,31 +128,34 @@ class Executor:
 
     def _hear(self, message: DownMessage) -> None:
         if isinstance(message, Run):
-            self._take([(message.at, claimed) for claimed in message.jobs])
+            self._take([Item(message.at, claimed, message.begin_by_s) for claimed in message.jobs])
         elif isinstance(message, Told):
             self._lines[message.at].told(message)
         elif isinstance(message, Cancelled):
             if running := self._running.get((message.at, message.job.id)):
                 running.job._lease.seen(message.job)
         elif isinstance(message, Revoke):
-            keys = tuple((at, claimed.job.id) for at, claimed in self._desk.clear())
-            self._mouth.send(Returned(keys=keys))
+            waiting = [*self._desk.clear(), *self._arrived_now()]
+            self._mouth.send(Returned(keys=tuple(item.key for item in waiting)))
 
     def _take(self, items: list[Item]) -> None:
-        tasks = [self._task(at, claimed.job.task) for at, claimed in items]
+        tasks = [self._task(item.at, item.claimed.job.task) for item in items]
         threaded = [item for item, task in zip(items, tasks, strict=True) if not _needs_no_thread(task)]
         if threaded:
             self._desk.put(threaded)
         if len(threaded) < len(items):
-            free = [item for item, task in zip(items, tasks, strict=True) if _needs_no_thread(task)]
-            self._loop.call_soon_threadsafe(self._begin, free)
+            self._arrived.extend(
+                item for item, task in zip(items, tasks, strict=True) if _needs_no_thread(task)
+            )
+            self._loop.call_soon_threadsafe(self._begin)
 
     # Functions, and batches, in threads
 
     def _work(self) -> None:
         while taken := self._desk.take(wait=False) or self._wait():
-            jobs = [self._started(*item) for item in taken]
-            self._mouth.flush()
+            jobs = self._start(taken)
+            if not jobs:
+                continue
             try:
                 task = self._queues[jobs[0].at]._known(jobs[0].job.task)
                 outcomes = run(task, [running.job for running in jobs], self._wait_for)
@@ -167,12 +174,20 @@ class Executor:
 
     # Coroutines on the loop
 
-    def _begin(self, items: list[Item]) -> None:
-        for item in items:
-            task = self._loop.create_task(self._run(self._started(*item)))
+    def _arrived_now(self) -> list[Item]:
+        """Take the jobs that wait for the loop; any thread may ask, and each job is taken once."""
+        items = []
+        try:
+            while True:
+                items.append(self._arrived.popleft())
+        except IndexError:
+            return items
+
+    def _begin(self) -> None:
+        for running in self._start(self._arrived_now()):
+            task = self._loop.create_task(self._run(running))
             self._coroutines.add(task)
             task.add_done_callback(self._coroutines.discard)
-        self._mouth.flush()
 
     async def _run(self, running: Running) -> None:
         try:
@@ -191,12 +206,30 @@ class Executor:
 
     # Both
 
-    def _started(self, at: int, claimed: c.Claimed) -> Running:
-        queue = self._queues[at]
+    def _start(self, items: list[Item]) -> list[Running]:
+        """Tell the supervisor that jobs begin; those that still may.
+
+        Looked at after it was told: a thread may be held up between the two, and the supervisor takes what
+        has not begun in time for its own again.
+        """
+        jobs = [self._started(item) for item in items]
+        self._mouth.flush()
+        now_s = monotonic_s()
+        late = [running for running, item in zip(jobs, items, strict=True) if item.begin_by_s < now_s]
+        if late:
+            for running in late:
+                self._running.pop(running.key, None)
+            self._mouth.send(Returned(keys=tuple(running.key for running in late)))
+            jobs = [running for running in jobs if running not in late]
+        return jobs
+
+    def _started(self, item: Item) -> Running:
+        queue = self._queues[item.at]
         kind: Any = AsyncClaimedJob if isinstance(queue, AsyncQueue) else ClaimedJob
-        running = Running(at, kind(queue, claimed, lease_ms=1, renew=False))
+        running = Running(item.at, kind(queue, item.claimed, lease_ms=1, renew=False))
+        running.job._lease.start()
         self._running[running.key] = running
-        self._mouth.note(Began(job_id=claimed.job.id, at=at))
+        self._mouth.note(Began(job_id=item.claimed.job.id, at=item.at))
         return running
 
     def _answer(self, running: Running, outcome: Any) -> None:

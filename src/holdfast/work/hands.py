@@ -9,8 +9,10 @@ from ..core.job import Job
 from ..store.clock import system_clock
 from .crew import Crew
 from .lanes import Lane
+from .member import Held, held_of
 from .pace import Space
 from .sources import Source
+from .suspects import BACK_MS, Suspects
 from .words import Words
 
 
@@ -20,13 +22,14 @@ class LaneHands:
     def __init__(
         self,
         crew: Crew,
+        suspects: Suspects,
         source: Source,
         lane: Lane,
         words: Words,
         log: Callable[[str], None],
         is_over: Callable[[], Awaitable[bool]],
     ) -> None:
-        self._crew, self._source, self._lane = crew, source, lane
+        self._crew, self._suspects, self._source, self._lane = crew, suspects, source, lane
         self._words, self._log, self._is_over = words, log, is_over
 
     def space(self) -> Space:
@@ -36,12 +39,23 @@ class LaneHands:
     def held(self) -> Sequence[Job]:
         """What they have of this queue and lane."""
         at, lane = self._source.at, self._lane
-        return [held.job for held in self._crew.held() if held.at == at and held.lane == lane]
+        here = self._crew.held() + self._suspects.held()
+        return [held.job for held in here if held.at == at and held.lane == lane]
 
     def hand_over(self, jobs: Sequence[c.Claimed]) -> None:
-        """Give jobs to executors; what none is left to take goes back."""
-        for job in self._crew.hand_over(jobs, self._source.at, self._lane):
-            self._words.say(self._source.line, c.Release(hold=c.hold_of(job)))
+        """Give jobs to executors, suspects to those of their own; what none is left to take goes back."""
+        plain = []
+        for claimed in jobs:
+            held = held_of(claimed, self._source.at, self._lane)
+            if not held.job.crowd_limit:
+                plain.append(held)
+            elif not self._suspects.add(held):
+                self._release(held, delay_ms=BACK_MS)
+        for held in self._crew.hand_over(plain, self._lane):
+            self._release(held)
+
+    def _release(self, held: Held, *, delay_ms: int = 0) -> None:
+        self._words.say(self._source.line, c.Release(hold=c.hold_of(held.job), delay_ms=delay_ms))
 
     def note_claim(self, error: HoldfastError | None) -> None:
         """Note how the store is, for the health of this worker, and log what is new about it."""
@@ -58,11 +72,11 @@ class LaneHands:
         return await self._is_over()
 
 
-async def is_empty(crew: Crew, sources: Sequence[Source]) -> bool:
+async def is_empty(held: Callable[[], Sequence[Held]], sources: Sequence[Source]) -> bool:
     """Whether nothing is held here and nothing waits in any of the queues."""
-    if crew.held():
+    if held():
         return False
     for source in sources:
         if await asyncio.to_thread(source.line.engine.read, source.unfinished):
             return False
-    return not crew.held()
+    return not held()

@@ -12,6 +12,7 @@ from .crew import Crew
 from .member import Held
 from .messages import Cancelled
 from .sources import Source
+from .suspects import Suspects
 
 # How soon a job that runs hears that it is to stop.
 WATCH_S = 0.5
@@ -21,27 +22,39 @@ class Leases:
     """Keeps the claims of all that executors have."""
 
     def __init__(
-        self, crew: Crew, sources: Sequence[Source], lease_ms: int, log: Callable[[str], None]
+        self,
+        crew: Crew,
+        suspects: Suspects,
+        sources: Sequence[Source],
+        lease_ms: int,
+        log: Callable[[str], None],
     ) -> None:
-        self._crew, self._sources, self._lease_ms, self._log = crew, sources, lease_ms, log
+        self._crew, self._suspects, self._sources = crew, suspects, sources
+        self._lease_ms, self._log = lease_ms, log
 
     async def renew(self) -> None:
         """Extend all leases in one commit, at a third of their length, again and again."""
         while True:
             await asyncio.sleep(self._lease_ms / 3000)
-            held = [(one.at, one.job) for one in self._crew.held()]
-            asks = (
-                self._sources[at].line.ask_async(c.Extend(hold=c.hold_of(job), lease_ms=self._lease_ms))
-                for at, job in held
+            await self._extend(self._crew.held() + self._suspects.held())
+
+    async def _extend(self, held: Sequence[Held]) -> None:
+        """Extend leases in one commit, and say with it since when each handler runs."""
+        jobs = [(one.at, one.job) for one in held]
+        asks = (
+            self._sources[one.at].line.ask_async(
+                c.Extend(hold=c.hold_of(one.job), lease_ms=self._lease_ms, ran_ms=one.ran_ms)
             )
-            replies = await asyncio.gather(*asks, return_exceptions=True)
-            self._renewed(held, replies)
+            for one in held
+        )
+        self._renewed(jobs, await asyncio.gather(*asks, return_exceptions=True))
 
     def _renewed(self, held: list[tuple[int, Job]], replies: Sequence[Job | BaseException]) -> None:
         failed: list[BaseException] = []
         for (at, job), reply in zip(held, replies, strict=True):
             if isinstance(reply, Job):
                 self._crew.renewed(reply, at)
+                self._suspects.renewed(reply, at)
                 if reply.cancel_requested and not job.cancel_requested:
                     self._crew.tell((at, job.id), Cancelled(job=reply, at=at))
             elif self._crew.has((at, job.id), job.claim):
@@ -52,10 +65,14 @@ class Leases:
             self._log(f"{failed[0]}{more}")
 
     async def watch(self) -> None:
-        """Have jobs know soon that they are to stop: one read for all that have been running a while."""
+        """Have jobs know soon that they are to stop, and the store that they have started.
+
+        One read, and once in the life of a job one write, for all that have been running a while.
+        """
         while True:
             await asyncio.sleep(WATCH_S)
             running = self._crew.running(WATCH_S)
+            await self._extend([held for held in running if not held.job.started_at])
             for source in self._sources:
                 if mine := [held for held in running if held.at == source.at]:
                     await self._look_after(source, mine)

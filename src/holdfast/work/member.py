@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ..core import commands as c
 from ..core.job import Job
@@ -19,13 +20,36 @@ from .resident import resident_bytes
 Key = tuple[int, int]
 
 
-class Held(Struct, gc=False):
-    """A job that an executor has, and since when it runs; 0: not begun."""
+# How long an executor has to begin a job that it was given; and how long after that its word that it has
+# begun may still be on its way.
+BEGIN_S, ON_ITS_WAY_S = 5.0, 1.0
 
-    job: Job
+
+class Held(Struct, gc=False, eq=False):
+    """A job that this worker has: the record as last heard of, its data, and since when it runs."""
+
+    claimed: c.Claimed
     at: int
     lane: Lane
+    job: Job
+    # When it was given to whoever has it now; when it began there, 0: not yet.
+    given_s: float = 0.0
     begun_s: float = 0.0
+
+    @property
+    def key(self) -> Key:
+        """The queue that it came from, and its number there."""
+        return self.at, self.job.id
+
+    @property
+    def ran_ms(self) -> int | None:
+        """How long it has been running; None: it has not begun."""
+        return int((monotonic_s() - self.begun_s) * 1000) if self.begun_s else None
+
+
+def held_of(claimed: c.Claimed, at: int, lane: Lane) -> Held:
+    """A claimed job as it is kept in the books."""
+    return Held(claimed, at, lane, claimed.job, given_s=monotonic_s())
 
 
 class Member:
@@ -40,7 +64,11 @@ class Member:
         self._queued: dict[Lane, Counter[str]] = {}
         # Gets nothing new, and is killed when its time is up: its jobs are not to blame.
         self.condemned = False
-        self.alone = False
+        # For suspects only.
+        self.isolated = False
+        # When a job last began or ended in it; and whether it was told to give back what has not begun.
+        self.moved_s = monotonic_s()
+        self.revoked = False
         # Condemned for its memory: what runs in it may be to blame.
         self.overweight = False
         # Goes on until a fresh one has taken its place.
@@ -59,7 +87,7 @@ class Member:
     @property
     def takes(self) -> bool:
         """Whether it is given jobs like any other."""
-        return not (self.condemned or self.alone)
+        return not (self.condemned or self.isolated)
 
     def space(self, lane: Lane) -> Space:
         """How much of a lane it can take now: as run at once, and some ahead where they are short."""
@@ -78,12 +106,12 @@ class Member:
         held = self.jobs.get(key)
         if held is not None and not held.begun_s:
             self._leave(key, held)
-            held.begun_s = monotonic_s()
+            held.begun_s = self.moved_s = monotonic_s()
             self._running[key] = held
         return held
 
-    def finished(self, key: Key, claim: int | None) -> Job | None:
-        """A job is done; the record as last heard of, or None where it is no longer this executor's.
+    def finished(self, key: Key, claim: int | None) -> Held | None:
+        """A job is done; as it was last heard of, or None where it is no longer this executor's.
 
         It may have it again under a later claim, where its supervisor slept past the lease of the first.
         """
@@ -92,21 +120,14 @@ class Member:
             return None
         self.take([key])
         self.ran += 1
-        self.idle_s = monotonic_s()
+        self.idle_s = self.moved_s = monotonic_s()
         if held.begun_s:
             self._pace.note(held.job.task, self.idle_s - held.begun_s)
-        return held.job
-
-    def suspects(self) -> list[Held]:
-        """Which of its jobs may have killed it: those that ran.
-
-        Its last words may be lost with it. Where none is known to have begun, it was one of the first.
-        """
-        return list(self._running.values()) or list(self.jobs.values())[: self._threads]
+        return held
 
     def runs_alone(self) -> bool:
         """Whether one job runs in it, and no other ever did beside it or before."""
-        fresh = self.alone or not self.ran
+        fresh = self.isolated or not self.ran
         return fresh and len(self._running) == 1
 
     @property
@@ -118,15 +139,28 @@ class Member:
         """Which of its jobs have not."""
         return [key for key, held in self.jobs.items() if not held.begun_s]
 
-    def give(self, jobs: Sequence[c.Claimed], at: int, lane: Lane) -> None:
+    def overdue(self) -> list[Key]:
+        """Which of its jobs have not begun, and never will: their time to begin is over."""
+        late_s = monotonic_s() - BEGIN_S - ON_ITS_WAY_S
+        return [key for key, held in self.jobs.items() if not held.begun_s and held.given_s < late_s]
+
+    def give(self, jobs: Sequence[Held]) -> None:
         """Hand jobs over."""
         # One that it still runs under a claim that was lost is another job by now.
-        self.take((at, claimed.job.id) for claimed in jobs)
-        for claimed in jobs:
-            self.jobs[at, claimed.job.id] = Held(claimed.job, at, lane)
-        queued = self._queued.setdefault(lane, Counter())
-        queued.update([claimed.job.task for claimed in jobs])
-        self.send(Run(jobs=tuple(jobs), at=at))
+        self.take([held.key for held in jobs])
+        now_s = monotonic_s()
+        if len(self.jobs) == len(self._running):
+            self.moved_s = now_s
+        by_queue: dict[int, list[c.Claimed]] = {}
+        for held in jobs:
+            held.given_s, held.begun_s = now_s, 0.0
+            self.jobs[held.key] = held
+            self._queued.setdefault(held.lane, Counter())[held.job.task] += 1
+            if held.job is not held.claimed.job:
+                held.claimed = replace(held.claimed, job=held.job)
+            by_queue.setdefault(held.at, []).append(held.claimed)
+        for at, claims in by_queue.items():
+            self.send(Run(jobs=tuple(claims), at=at, begin_by_s=now_s + BEGIN_S))
 
     def take(self, keys: Iterable[Key]) -> list[Held]:
         """Take jobs away from it; those that it had."""
@@ -163,15 +197,15 @@ class Member:
             self._wire.write(frame(message))
 
 
-def shared(jobs: Sequence[c.Claimed], members: Sequence[Member], lane: Lane) -> dict[Member, list[c.Claimed]]:
-    """Each job to whoever has the most room for it then."""
+def shared(jobs: Sequence[Held], members: Sequence[Member], lane: Lane) -> dict[Member, list[Held]]:
+    """Each job to the executor with the most room for it then."""
     if len(members) == 1:
         return {members[0]: list(jobs)} if jobs else {}
     spaces = {member: member.space(lane) for member in members}
-    shares: dict[Member, list[c.Claimed]] = {}
-    for claimed in jobs:
-        task = claimed.job.task
+    shares: dict[Member, list[Held]] = {}
+    for held in jobs:
+        task = held.job.task
         member = max(members, key=lambda one: (spaces[one].fits(task), -len(shares.get(one, ()))))
         spaces[member].take(task)
-        shares.setdefault(member, []).append(claimed)
+        shares.setdefault(member, []).append(held)
     return shares

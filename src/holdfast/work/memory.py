@@ -35,7 +35,7 @@ class Scales:
                 self._grown(member, now)
 
     def _grown(self, member: Member, now: int) -> None:
-        if not (member.retiring or member.condemned or member.alone):
+        if not (member.retiring or member.condemned or member.isolated):
             grown = size_text(now - member.first_bytes)
             self._log(f"executor {member.process.pid} has grown by {grown}: a fresh one takes its place")
             self._crew.recycle(member)

@@ -102,9 +102,14 @@ class Returned(Message, frozen=True, kw_only=True):
 
 
 class Run(Message, frozen=True, kw_only=True):
-    """Jobs to do."""
+    """Jobs to do.
+
+    None is begun after `begin_by_s`, by the machine's monotonic clock, which both processes read: after
+    that the supervisor may take a job back without a word from an executor that cannot answer.
+    """
 
     jobs: tuple[c.Claimed, ...]
+    begin_by_s: float
     at: int = 0
 
 

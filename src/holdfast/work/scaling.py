@@ -14,7 +14,7 @@ class Scaling:
         self._crew, self._least, self._most, self._idle_s = crew, least, most, idle_s
 
     def _active(self) -> list[Member]:
-        return [m for m in self._crew.members if not (m.condemned or m.alone)]
+        return [m for m in self._crew.members if not (m.condemned or m.isolated)]
 
     def is_short(self) -> bool:
         """Whether more may be started, and none that is there, or is coming, has anything to spare."""

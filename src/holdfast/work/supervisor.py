@@ -3,8 +3,8 @@
     claim ──▶ hand over to an executor with room ──▶ Began ──▶ Ran ──▶ answer, many in one commit
                         │                              │
                         │ the executor dies            │
-                        └── not begun: given back      └── begun: a loss if it ran alone; else a suspect,
-                                                           which runs alone from then on
+                        └── not begun: given back      └── begun: a loss if it ran alone; else a suspect
+                                                           (`suspects`)
 
 Leases are extended from here, all in one commit, at a third of their length: a handler that holds the
 interpreter lock, hangs or dies never costs a lease.
@@ -40,6 +40,8 @@ from .registry import Registry, new_worker
 from .scaling import Scaling
 from .scheduler import Setting, make_scheduler
 from .sources import Source, Sources
+from .suspects import BACK_MS, Suspects
+from .waiting import Waiting
 from .words import Words
 
 # How long the neighbours of a job past its limit may go on before their executor is killed.
@@ -47,6 +49,9 @@ GRACE_S = 10.0
 MOST_EARLY_MS = 500
 # How long executors that were killed may take to be gone.
 KILLED_S = 5.0
+# So many executors for suspects may be there at once, or as many as there are processes: two halves of a
+# crowd.
+LEAST_ISOLATED = 2
 
 
 class Supervisor:
@@ -62,6 +67,12 @@ class Supervisor:
             options.names, options.threads, log, self._heard, self._lost, self._has_room, variables
         )
         self._words = Words(log)
+        self._suspects = Suspects(
+            self._crew,
+            executors=max(options.processes, LEAST_ISOLATED),
+            lease_ms=options.lease_ms,
+            line_of=lambda at: self.sources.all[at].line,
+        )
         self._sources: Sources | None = None
         self._registry: Registry | None = None
         self._stopping = asyncio.Event()
@@ -132,7 +143,7 @@ class Supervisor:
         """Open the stores that the executors name, and make this worker known there; False: told to stop."""
         options = self._options
         self._sources = Sources(options, hello.queues)
-        self._crew.said = self._said
+        self._crew.said, self._crew.returned = self._said, self._returned
         self._reloading.files.add(hello.files)
         self._registry = Registry(self._sources, self._worker, self._log)
         if not await self._registry.enter(wait_s=options.wait_s, stopping=self._stopping):
@@ -146,8 +157,9 @@ class Supervisor:
     def _background(self) -> list[Coroutine[Any, Any, None]]:
         options, crew = self._options, self._crew
         assert self._registry is not None
-        leases = Leases(crew, self.sources.all, options.lease_ms, self._log)
-        works = [leases.renew(), leases.watch(), self._registry.keep(self._counts)]
+        leases = Leases(crew, self._suspects, self.sources.all, options.lease_ms, self._log)
+        waiting = Waiting(crew, self._suspects, self._returned)
+        works = [leases.renew(), leases.watch(), waiting.watch(), self._registry.keep(self._counts)]
         if options.most_processes > options.processes:
             bounds = {"least": options.processes, "most": options.most_processes}
             scaling = Scaling(crew, **bounds, idle_s=options.shrink_s)
@@ -270,11 +282,11 @@ class Supervisor:
             wait_s=HEALTH_WAIT_S if options.health_file else CLAIM_WAIT_S,
             until_empty=options.until_empty,
         )
-        hands = LaneHands(self._crew, source, lane, self._words, self._log, self._is_over)
+        hands = LaneHands(self._crew, self._suspects, source, lane, self._words, self._log, self._is_over)
         return Claiming(source.line, hands, self._schedule(), wanted)
 
     async def _is_over(self) -> bool:
-        if await is_empty(self._crew, self.sources.all):
+        if await is_empty(self._held, self.sources.all):
             self._stop()
         return self._stopping.is_set()
 
@@ -293,30 +305,30 @@ class Supervisor:
             self._crew.track(asyncio.create_task(self._reply(member, message)))
 
     def _ran(self, member: Member, answer: c.Answer, at: int) -> None:
-        job = self._finished(member, answer.hold, at)
-        if job is not None:
-            self._words.say(self.sources.all[at].line, replace(answer, held=job))
+        held = self._finished(member, answer.hold, at)
+        if held is not None:
+            self._words.say(self.sources.all[at].line, replace(answer, held=held.job))
 
-    def _finished(self, member: Member, said: c.Hold, at: int) -> Job | None:
-        job = member.finished((at, said.job_id), said.claim)
+    def _finished(self, member: Member, said: c.Hold, at: int) -> Held | None:
+        held = member.finished((at, said.job_id), said.claim)
         self._has_room()
         if self._options.max_jobs and member.ran >= self._options.max_jobs:
             self._crew.recycle(member)
-        return job
+        return held
 
     def _limit(self, member: Member, held: Held) -> None:
-        job, line = held.job, self.sources.all[held.at].line
+        job = held.job
         # A little before its lease ends for good, so that it is an error and not a loss.
-        early_ms = min(job.timeout_ms // 10, MOST_EARLY_MS)
-        left_ms = job.started_at + job.timeout_ms - early_ms - line.engine.store.now_ms()
-        asyncio.get_running_loop().call_later(max(left_ms, 0) / 1000, self._timed_out, member, job, held.at)
+        left_ms = job.timeout_ms - min(job.timeout_ms // 10, MOST_EARLY_MS)
+        asyncio.get_running_loop().call_later(left_ms / 1000, self._timed_out, member, job, held.at)
 
     def _timed_out(self, member: Member, job: Job, at: int) -> None:
         """Past its limit: its claim ends at once, and its executor gets nothing new."""
-        if member.finished((at, job.id), job.claim) is None:
+        held = member.finished((at, job.id), job.claim)
+        if held is None:
             return
         text = f"still running after its limit of {job.timeout_ms / 1000:g} s"
-        answer = c.Answer(hold=c.hold_of(job), code=Code.ERROR, error=text)
+        answer = c.Answer(hold=c.hold_of(job), code=Code.ERROR, error=text, ran_ms=held.ran_ms)
         joblog.ended(job, answer, duration_ms=job.timeout_ms)
         self._words.say(self.sources.all[at].line, answer)
         self._crew.replace(member, grace_s=GRACE_S)
@@ -335,14 +347,25 @@ class Supervisor:
     def _lost(self, member: Member) -> None:
         """An executor is gone: what it had not begun goes back, what it had begun is suspect.
 
-        One that was condemned was not ended by what ran in it, unless that was for its memory.
+        One that was condemned was not ended by what ran in it, unless that was for its memory: that may
+        have been taken by jobs that have ended, unless one was alone in it from the start.
         """
-        suspects = member.suspects() if member.overweight or not member.condemned else []
-        alone = len(suspects) == 1 and (member.runs_alone() or not member.overweight)
+        crowd = member.running
+        if member.overweight and not member.runs_alone():
+            crowd = max(crowd, 2)
+        elif member.condemned and not member.overweight:
+            crowd = 0
         for held in member.take(list(member.jobs)):
-            fate = {"lost": held in suspects, "alone": alone, "begun": bool(held.begun_s)}
-            release = c.Release(hold=c.hold_of(held.job), **fate)
+            release = c.Release(hold=c.hold_of(held.job), lost=bool(held.begun_s), crowd=crowd)
             self._words.say(self.sources.all[held.at].line, release)
+        self._has_room()
+
+    def _returned(self, jobs: list[Held]) -> None:
+        """Jobs that have not begun come back: other executors may have room for them, or other workers."""
+        plain = [held for held in jobs if not held.job.crowd_limit]
+        suspects = [held for held in jobs if held.job.crowd_limit]
+        self._release(plain if self._crew.closing else self._crew.hand_on(plain))
+        self._release(suspects, delay_ms=0 if self._crew.closing else BACK_MS)
         self._has_room()
 
     # Stopping
@@ -351,10 +374,11 @@ class Supervisor:
         """Give back what was not begun; wait for the rest, then end and give back that too."""
         crew = self._crew
         crew.closing = True
-        if crew.held():
-            WORKER.info("draining: %s", counted(len(crew.held()), "job"))
-            self._release(await crew.take_unbegun())
-            await crew.until(lambda: not crew.held() or self._signals > 1, self._options.drain_s)
+        if held := self._held():
+            WORKER.info("draining: %s", counted(len(held), "job"))
+            self._release(self._suspects.take_all())
+            await crew.return_unbegun()
+            await crew.until(lambda: not self._held() or self._signals > 1, self._options.drain_s)
         if crew.held():
             # First the end, then the word: nobody else has a job that still runs here.
             crew.kill()
@@ -365,7 +389,12 @@ class Supervisor:
             # After whatever a claim that was cut short has brought and given back.
             await self._quietly(self._registry.leave())
 
-    def _release(self, jobs: list[Held]) -> None:
+    def _held(self) -> list[Held]:
+        """All jobs that are here."""
+        return self._crew.held() + self._suspects.held()
+
+    def _release(self, jobs: list[Held], *, delay_ms: int = 0) -> None:
         for held in jobs:
-            release = c.Release(hold=c.hold_of(held.job), begun=bool(held.begun_s))
+            begun = bool(held.begun_s)
+            release = c.Release(hold=c.hold_of(held.job), delay_ms=delay_ms, lost=begun, crowd=0)
             self._words.say(self.sources.all[held.at].line, release)

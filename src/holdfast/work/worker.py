@@ -17,6 +17,8 @@ from collections import deque
 from collections.abc import Awaitable, Coroutine, Iterable
 from typing import Any, Generic, TypeVar, cast
 
+from msgspec.structs import replace
+
 from ..core import commands as c
 from ..core.bounds import CLAIM_JOBS
 from ..core.checks import check_whole
@@ -246,7 +248,9 @@ class _Crew(Generic[Q, J]):
             await publisher.publish_async(self._queue.line.committer, tasks)
         wait = LOOK_S if self._until_empty else CLAIM_WAIT_S
         ask = asks.claim(self._tasks, tenant=self._queue.tenant, limit=room, lease=self._lease, wait=wait)
-        asking = asyncio.ensure_future(self._queue.line.committer.ask_async(ask.command, wait_s=ask.wait_s))
+        assert isinstance(ask.command, c.Claim)
+        command = replace(ask.command, start=False)
+        asking = asyncio.ensure_future(self._queue.line.committer.ask_async(command, wait_s=ask.wait_s))
         try:
             await asyncio.wait([asking, halted], return_when=asyncio.FIRST_COMPLETED)
             return ask.read(asking.result()) if asking.done() else []
@@ -264,6 +268,7 @@ class _Crew(Generic[Q, J]):
         while self._waiting and len(self._running) < self._threads and not self._stopping:
             job = self._waiting.popleft()
             self._running[job] = monotonic_s()
+            job._lease.start()
             alive = self._start(job)
             self._alive[alive] = job
             alive.add_done_callback(self._ended)

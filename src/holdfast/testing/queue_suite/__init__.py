@@ -38,6 +38,7 @@ from .races import *  # noqa: F403
 from .rates import *  # noqa: F403
 from .repeats import *  # noqa: F403
 from .schedules import *  # noqa: F403
+from .starts import *  # noqa: F403
 from .states import *  # noqa: F403
 from .tasks import *  # noqa: F403
 from .unique import *  # noqa: F403

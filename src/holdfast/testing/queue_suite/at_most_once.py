@@ -31,7 +31,7 @@ def test_a_job_at_most_once_is_failed_however_its_run_ends_badly(
         with pytest.raises(KeyboardInterrupt), job:
             raise KeyboardInterrupt
     else:
-        ask(queue, c.Release(hold=hold_of(job), lost=True, alone=end == "died"))
+        ask(queue, c.Release(hold=hold_of(job), lost=True, crowd=1 if end == "died" else 3))
 
     assert (state_of(queue, added), nothing(queue)) == (State.FAILED, True)
     assert queue.get(added).reason
@@ -43,7 +43,7 @@ def test_a_job_at_most_once_that_is_given_back_before_its_handler_starts_is_run(
     ask(queue, c.Release(hold=hold_of(take(queue))))
     assert state_of(queue, added) == State.QUEUED
 
-    ask(queue, c.Release(hold=hold_of(take(queue)), begun=True))
+    ask(queue, c.Release(hold=hold_of(take(queue)), lost=True, crowd=0))
 
     assert state_of(queue, added) == State.FAILED
 

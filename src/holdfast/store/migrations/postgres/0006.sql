@@ -7,7 +7,7 @@
 CREATE FUNCTION {schema}.seek(
     pauses_lock bigint, scheduled_from bigint, running_from bigint, expiring_from bigint, due_from bigint,
     of_kinds text[], few integer, of_tenants text[], of_tasks text[],
-    most integer, lease_ms bigint, unleased_rank bigint, new_owner integer, given_ms bigint,
+    most integer, lease_ms bigint, unleased_rank bigint, new_owner integer, starts boolean, given_ms bigint,
     OUT notice bytea, OUT now_ms bigint,
     OUT scheduled bigint, OUT running bigint, OUT expiring bigint, OUT due bigint, OUT names text[], OUT contents bytea[],
     OUT seen_kinds text[], OUT seen_names text[], OUT seen_contents bytea[], OUT ready_tenants text[], OUT ready_tasks text[],
@@ -78,7 +78,7 @@ BEGIN
     ), taken AS (
         UPDATE {schema}.jobs AS job
         SET place = 4, rank = CASE WHEN until = 0 THEN unleased_rank ELSE until END, owner = new_owner, lease_until = until,
-            started_at = now_ms, claim = job.claim + 1, version = job.version + 1
+            started_at = CASE WHEN starts THEN now_ms ELSE 0 END, claim = job.claim + 1, version = job.version + 1
         WHERE job.id = ANY(ARRAY(SELECT id FROM found))
     )
     SELECT '[' || string_agg(

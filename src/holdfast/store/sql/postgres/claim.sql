@@ -13,7 +13,7 @@
 WITH found AS MATERIALIZED ({found}),
 taken AS (
     UPDATE {schema}.jobs AS job
-    SET place = 4, rank = %(lease_rank)s, owner = %(owner)s, lease_until = %(until)s, started_at = %(now)s,
+    SET place = 4, rank = %(lease_rank)s, owner = %(owner)s, lease_until = %(until)s, started_at = %(started_at)s,
         claim = job.claim + 1, version = job.version + 1
     WHERE job.id = ANY(ARRAY(SELECT id FROM found))
 )

@@ -1,0 +1,57 @@
+"""An application whose jobs are innocent, slow, stuck or poisonous; each run writes down that it began."""
+
+import asyncio
+import ctypes
+import os
+import signal
+import time
+from pathlib import Path
+
+import holdfast
+
+queue = holdfast.connect(os.environ["HOLDFAST_TEST_STORE"])
+
+
+def _note(name: str) -> None:
+    with Path(os.environ["HOLDFAST_TEST_NOTES"]).open("a") as notes:
+        notes.write(f"{name} {os.getpid()}\n")
+
+
+@queue.task()
+async def call_api(name: str, seconds: float) -> str:
+    """Wait as a coroutine does, beside many others."""
+    _note(name)
+    await asyncio.sleep(seconds)
+    return "done"
+
+
+@queue.task()
+def compute(name: str, seconds: float) -> str:
+    """Wait in a thread."""
+    _note(name)
+    time.sleep(seconds)
+    return "done"
+
+
+@queue.task()
+def poison(name: str, seconds: float) -> None:
+    """End the process, and all that runs in it."""
+    _note(name)
+    time.sleep(seconds)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@queue.task()
+def until_open(name: str, gate: str = "") -> None:
+    """Run until a file is there; without one, end at once."""
+    _note(name)
+    while gate and not Path(gate).exists():
+        time.sleep(0.01)
+
+
+@queue.task()
+def hog_until_open(name: str, gate: str = "") -> None:
+    """The same, and hold the interpreter lock."""
+    _note(name)
+    while gate and not Path(gate).exists():
+        ctypes.PyDLL(None).usleep(100_000)
