@@ -97,7 +97,7 @@ class SqliteStore:
         self._checkpointer = self._new_checkpointer()
 
     def _new_checkpointer(self) -> Checkpointer:
-        return Checkpointer(self._driver, self.path, self._guard.check)
+        return Checkpointer(self._driver, self.path, self._guard)
 
     def run(self, fn: Callable[[Txn], T]) -> T:
         """Call `fn` as one transaction, which is on the disk when this returns."""
@@ -120,19 +120,18 @@ class SqliteStore:
             raise WouldBlock("a batch must not run another batch: it would wait for itself")
         try:
             self._queue.take()
-            self._guard.fence()
-            begin(self._driver, link, self.path, self._patience_s)
-            # Only now, so that in whichever process, who commits later has the later time.
-            txn = SqliteTxn(link, self._clock(), self._presence, self._marks)
-            result = fn(txn)
-            self._guard.check()
-            link.change("COMMIT")
-            self._guard.check(committed=True)
+            with self._guard.fenced():
+                begin(self._driver, link, self.path, self._patience_s)
+                # Only now, so that in whichever process, who commits later has the later time.
+                txn = SqliteTxn(link, self._clock(), self._presence, self._marks)
+                result = fn(txn)
+                self._guard.check()
+                link.change("COMMIT")
+                self._guard.check(committed=True)
         except BaseException:
             self._roll_back(link)
             raise
         finally:
-            self._guard.unfence()
             self._queue.give()
         self._checkpointer.written(txn.changed)
         return result

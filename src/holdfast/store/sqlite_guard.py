@@ -27,6 +27,8 @@ import os
 import struct
 import sys
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from time import sleep
 from typing import Any
@@ -104,8 +106,19 @@ class LockGuard:
         if shms and _has_lock(shms[0], IN_USE_BYTE):
             self._in_use = os.open(_info(shms[0]), os.O_RDONLY | os.O_CLOEXEC)
 
-    def fence(self) -> None:
-        """Before a transaction: keep other libraries out until `unfence`; `StoreError` if one is there."""
+    @contextmanager
+    def fenced(self) -> Iterator[None]:
+        """Keep other libraries out during a transaction; `LocksLost` if one is there.
+
+        Only for whoever has the turn to write: of one store several threads may.
+        """
+        try:
+            self._fence()
+            yield
+        finally:
+            self._unfence()
+
+    def _fence(self) -> None:
         if not self._pins or not any(name in sys.modules for name in self._others):
             return
         until_s = monotonic_s() + FENCE_PATIENCE_S
@@ -118,8 +131,7 @@ class LockGuard:
         self._fenced = True
         self._look_for_others()
 
-    def unfence(self) -> None:
-        """After a transaction: let others open the file."""
+    def _unfence(self) -> None:
         if self._fenced:
             _set_lock(self._pins[0].fd, fcntl.F_UNLCK, PENDING_BYTE, 1)
             self._fenced = False
@@ -149,7 +161,7 @@ class LockGuard:
 
     def release(self) -> None:
         """Unpin, before the last connection is closed, which then tidies up."""
-        self.unfence()
+        self._unfence()
         for pin in self._pins:
             pin.release()
         self.forget()
@@ -160,7 +172,7 @@ class LockGuard:
         SQLite's request for all of the file fails then: it neither copies a log that may be an old one into
         the file nor deletes it. And connections of another library keep what our closing drops.
         """
-        self.unfence()
+        self._unfence()
         for path, byte, size in ((self._path, SHARED_BYTE, SHARED_BYTES), (self._shm, IN_USE_BYTE, 1)):
             for fd in _descriptors(inode_of(path)):
                 _set_lock(fd, fcntl.F_RDLCK, byte, size)

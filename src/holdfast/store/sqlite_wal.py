@@ -7,12 +7,12 @@ same queue, and a caller's own transaction for SQLite's write lock. So the WAL-r
 """
 
 import threading
-from collections.abc import Callable
 from pathlib import Path
 
 from ..core.errors import HoldfastError, Unavailable, WouldBlock
 from .sqlite_driver import Driver, Link
 from .sqlite_faults import faults
+from .sqlite_guard import LockGuard
 from .sqlite_lock import WriteQueue, begin
 from .sqlite_open import open_reader
 
@@ -32,9 +32,8 @@ PATIENCE_S = 5.0
 class Checkpointer:
     """Counts what is written, and has a thread copy it when it is due."""
 
-    def __init__(self, driver: Driver, path: Path, check: Callable[[], None]) -> None:
-        # `check` raises if the log is no longer the file's own.
-        self._driver, self._path, self._check = driver, path, check
+    def __init__(self, driver: Driver, path: Path, guard: LockGuard) -> None:
+        self._driver, self._path, self._guard = driver, path, guard
         self._pages = 0
         self._due = threading.Event()
         self._stopped = False
@@ -91,12 +90,14 @@ class Checkpointer:
     def _copy_in_turn(self, queue: WriteQueue, holder: Link, link: Link) -> None:
         try:
             queue.take()
-            begin(self._driver, holder, self._path, PATIENCE_S)
-            self._check()
-            link.rows("PRAGMA wal_checkpoint(PASSIVE)")
-            holder.change("ROLLBACK")
-            if _is_mostly_empty(link):
-                link.give_back(PAGES_GIVEN_BACK)
+            with self._guard.fenced():
+                begin(self._driver, holder, self._path, PATIENCE_S)
+                # A log that is no longer the file's own must not be copied into it.
+                self._guard.check()
+                link.rows("PRAGMA wal_checkpoint(PASSIVE)")
+                holder.change("ROLLBACK")
+                if _is_mostly_empty(link):
+                    link.give_back(PAGES_GIVEN_BACK)
         finally:
             if holder.in_transaction:
                 holder.change("ROLLBACK")
