@@ -91,13 +91,13 @@ class LockGuard:
         """`LocksLost` if another library has the file open, or had it beside ours."""
         self._inode = inode_of(self._path)
         self.admit()
-        if _descriptors(inode_of(self._shm)) and _is_open_in_apsw(self._inode) != (self._module == "apsw"):
+        if self._descriptors()[1] and _is_open_in_apsw(self._inode) != (self._module == "apsw"):
             raise LocksLost(self._path, SECOND)
 
     def watch(self) -> None:
         """Pin the locks of the connections that were just opened."""
         self._inode = inode_of(self._path)
-        files, shms = _descriptors(inode_of(self._path)), _descriptors(inode_of(self._shm))
+        files, shms = self._descriptors()
         self._log_inode, self._known = inode_of(self._log), set(files)
         if len(shms) > 1:
             raise self._spoil(SECOND)
@@ -142,18 +142,23 @@ class LockGuard:
             raise LocksLost(self._path, f"its log {self._log.name} was removed", committed=committed)
         if self._in_use >= 0 and not _shows_lock(self._in_use, IN_USE_BYTE):
             raise self._spoil(DROPPED, committed=committed)
-        if self._fenced and committed:
-            self._look_for_others(committed=True)
 
-    def _look_for_others(self, *, committed: bool = False) -> None:
+    def _look_for_others(self) -> None:
         if not any(_may_have_files(name) for name in self._others):
             return
-        files = set(_descriptors(inode_of(self._path)))
-        if not files <= self._known:
+        files, shms = self._descriptors()
+        if not self._known.issuperset(files):
+            # Perhaps a library that has passed the fence, and has not opened -shm yet.
             sleep(SETTLE_S)
-        self._known = files
-        if len(_descriptors(inode_of(self._shm))) > 1:
-            raise self._spoil(SECOND, committed=committed)
+            files, shms = self._descriptors()
+        self._known = set(files)
+        if len(shms) > 1:
+            raise self._spoil(SECOND)
+
+    def _descriptors(self) -> tuple[list[int], list[int]]:
+        """Those of this process that lead to the file, and to its -shm."""
+        files, shms = _descriptors(inode_of(self._path), inode_of(self._shm))
+        return files, shms
 
     def _spoil(self, what: str, *, committed: bool = False) -> LocksLost:
         _spoiled[self._path, self._inode] = what
@@ -173,8 +178,9 @@ class LockGuard:
         the file nor deletes it. And connections of another library keep what our closing drops.
         """
         self._unfence()
-        for path, byte, size in ((self._path, SHARED_BYTE, SHARED_BYTES), (self._shm, IN_USE_BYTE, 1)):
-            for fd in _descriptors(inode_of(path)):
+        files, shms = self._descriptors()
+        for fds, byte, size in ((files, SHARED_BYTE, SHARED_BYTES), (shms, IN_USE_BYTE, 1)):
+            for fd in fds:
                 _set_lock(fd, fcntl.F_RDLCK, byte, size)
         pinned = bool(self._pins)
         self.forget()
@@ -207,7 +213,7 @@ class _Pin:
         self._count[self._inode, self.fd] -= 1
         if not self._count[self._inode, self.fd]:
             del self._count[self._inode, self.fd]
-            if self.fd in _descriptors(self._inode):
+            if self.fd in _descriptors(self._inode)[0]:
                 _set_lock(self.fd, fcntl.F_UNLCK, self._byte, self._size)
 
 
@@ -263,21 +269,21 @@ def _last_byte(word: bytes) -> int:
     return sys.maxsize if word == b"EOF" else int(word)
 
 
-def _descriptors(inode: Inode) -> list[int]:
-    """The descriptors of this process that lead to a file, where they can be listed."""
+def _descriptors(*inodes: Inode) -> list[list[int]]:
+    """The descriptors of this process that lead to each of some files, where they can be listed."""
+    found: dict[Inode, list[int]] = {inode: [] for inode in inodes}
     try:
         numbers = [int(name) for name in os.listdir("/proc/self/fd")]  # noqa: PTH208 - names alone
     except OSError:
-        return []
-    found = []
+        return [[] for _ in inodes]
     for fd in numbers:
         try:
             stat = os.fstat(fd)
         except OSError:  # closed since, such as that of the list itself
             continue
-        if (stat.st_dev, stat.st_ino) == inode:
-            found.append(fd)
-    return found
+        if (stat.st_dev, stat.st_ino) in found:
+            found[stat.st_dev, stat.st_ino].append(fd)
+    return [found[inode] for inode in inodes]
 
 
 def _is_open_in_apsw(inode: Inode) -> bool:
