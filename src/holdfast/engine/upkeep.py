@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from ..core import rules
 from ..core.bounds import UPKEEP_JOBS
 from ..core.job import Job, Place
+from ..core.jump import regranted
 from . import chores, letters, schedules, workers
 from .batch import Batch
 
@@ -39,9 +40,17 @@ def promote(batch: Batch) -> None:
             batch.put(rules.set_aside(job, now_ms=now_ms) if is_damaged else rules.due(job))
     if _is_due(moments.running, now_ms):
         for job in _standing(batch, txn.first(Place.RUNNING, now_ms, UPKEEP_JOBS)):
-            chores.lose(batch, rules.lapse(job, now_ms=now_ms))
+            _end_lease(batch, job)
     if _is_due(moments.domains, now_ms):
         batch.domains.load([domain.key for domain in txn.due_domains(now_ms, UPKEEP_JOBS)])
+
+
+def _end_lease(batch: Batch, job: Job) -> None:
+    """A lease has ended, unless it only seems so because the clock was set ahead."""
+    if batch.txn.jump is not None and (kept := regranted(job, batch.txn.jump)).lease_until > batch.now_ms:
+        batch.put(kept)
+    else:
+        chores.lose(batch, rules.lapse(job, now_ms=batch.now_ms))
 
 
 def clock_went_back(batch: Batch) -> None:

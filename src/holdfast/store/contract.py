@@ -23,6 +23,7 @@ from msgspec.structs import replace
 from ..core import rank
 from ..core.glob import matches
 from ..core.job import Body, Job, Place, State
+from ..core.jump import Jump
 from ..core.limits import Domain, DomainKey
 from ..core.unique import Unique, UniqueKey
 
@@ -287,6 +288,9 @@ class ReadTxn(Protocol):
 
 class Txn(ReadTxn, Protocol):
     """One atomic batch."""
+
+    # A jump ahead of the clock that this process has noticed, where the clock is its machine's.
+    jump: Jump | None
 
     def insert(self, rows: Sequence[tuple[Job, Body]]) -> set[int]:
         """Add jobs with their data. Ids that exist already, archived or not, are left alone and returned."""

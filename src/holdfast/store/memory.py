@@ -14,10 +14,11 @@ from msgspec.structs import replace
 from ..core import rank
 from ..core.errors import BadInput, Conflict, Contended
 from ..core.job import Body, Job, Place, State, size_of
+from ..core.jump import Jump
 from ..core.limits import Domain, DomainKey
 from ..core.unique import Unique, UniqueKey
 from . import turns
-from .clock import Clock, system_clock
+from .clock import Clock, jump_of, system_clock
 from .contract import (
     ClaimQuery,
     CountKey,
@@ -52,6 +53,7 @@ class MemoryStore:
         with self._lock:
             for _ in range(TRIES):
                 txn = _MemoryTxn(self._data, self.now_ms())
+                txn.jump = jump_of(self._clock)
                 try:
                     return fn(txn)
                 except Conflict:
@@ -108,6 +110,8 @@ class MemoryStore:
 
 
 class _MemoryReads(MemoryLists):
+    jump: Jump | None = None
+
     def __init__(self, data: Data, now_ms: int) -> None:
         self.data = data
         self.now_ms = now_ms

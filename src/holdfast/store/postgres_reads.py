@@ -7,6 +7,7 @@ import msgspec
 
 from ..core import rank
 from ..core.job import Body, Job, Place, State
+from ..core.jump import Jump
 from ..core.limits import Domain, DomainKey
 from ..core.unique import Unique, UniqueKey
 from . import turns
@@ -36,6 +37,9 @@ _RUNNING: set[Place | State | None] = {Place.RUNNING, State.RUNNING}
 
 class PostgresReads(PostgresLists):
     """A view of the store; see `ReadTxn` for what each verb promises."""
+
+    # The clock is the server's.
+    jump: Jump | None = None
 
     def __init__(
         self, link: Link, sql: dict[str, str], now_ms: int, *, schema: str, notice: bytes | None = None

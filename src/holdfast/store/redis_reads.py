@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 
 from ..core import rank
 from ..core.job import Body, Job, Place, State
+from ..core.jump import Jump
 from ..core.kinds import PAUSE
 from ..core.limits import DomainKey
 from . import redis_keys as k
@@ -41,6 +42,8 @@ _PLACES = {
 class RedisReads(RedisNames):
     """A view of a store; see `ReadTxn` for what each verb promises."""
 
+    # The clock is the server's.
+    jump: Jump | None = None
     _heads: Heads | None = None
     # All queues that have READY jobs, if they were looked at and are few.
     roster: list[bytes] | None = None

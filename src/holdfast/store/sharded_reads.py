@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from ..core import ids, kinds
 from ..core.errors import StoreError
 from ..core.job import Body, Job, Place
+from ..core.jump import Jump
 from ..core.limits import Domain, DomainKey
 from ..core.slots import shard_of, slot_of_key, slot_of_record
 from ..core.unique import Unique, UniqueKey
@@ -37,6 +38,9 @@ class Wanted(Exception):
 
 class ShardedReads(ReadTxn):
     """What can be read. `views` are the shards that were opened, `missing` those that cannot be."""
+
+    # Each shard has its own.
+    jump: Jump | None = None
 
     def __init__(self, shards: int, views: Mapping[int, ReadTxn], missing: Missing) -> None:
         self._shards, self._views, self._missing = shards, views, missing

@@ -24,7 +24,7 @@ from ..core.errors import (
     StoreError,
     WouldBlock,
 )
-from .clock import Clock, monotonic_s, system_clock
+from .clock import Clock, jump_of, monotonic_s, system_clock
 from .contract import ReadTxn, Txn
 from .mending import mended
 from .sqlite_borrow import begin_borrowed, find_link
@@ -124,6 +124,7 @@ class SqliteStore:
                 begin(self._driver, link, self.path, self._patience_s)
                 # Only now, so that in whichever process, who commits later has the later time.
                 txn = SqliteTxn(link, self._clock(), self._presence, self._marks)
+                txn.jump = jump_of(self._clock)
                 result = fn(txn)
                 self._guard.check()
                 link.change("COMMIT")

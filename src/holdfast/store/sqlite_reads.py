@@ -9,6 +9,7 @@ import msgspec
 from ..core import rank
 from ..core.damage import UNREADABLE
 from ..core.job import Body, Job, Place, State, Unreadable
+from ..core.jump import Jump
 from ..core.limits import Domain, DomainKey
 from ..core.unique import Unique, UniqueKey
 from . import turns
@@ -54,6 +55,8 @@ _SMALL_PLACES = (Place.RUNNING, Place.PAUSED, Place.DONE)
 
 class SqliteReads(SqliteLists):
     """A view of the store; see `ReadTxn` for what each verb promises."""
+
+    jump: Jump | None = None
 
     def __init__(self, link: Link, now_ms: int, presence: Presence | None = None) -> None:
         self.link = link

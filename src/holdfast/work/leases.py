@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from ..core import commands as c
 from ..core.errors import HoldfastError
 from ..core.job import Job
+from ..store.clock import system_clock
 from .crew import Crew
 from .member import Held
 from .messages import Cancelled
@@ -69,8 +70,14 @@ class Leases:
 
         One read, and once in the life of a job one write, for all that have been running a while.
         """
+        jump = system_clock.jump
         while True:
             await asyncio.sleep(WATCH_S)
+            system_clock()
+            if system_clock.jump is not jump:
+                # Before a process that has not noticed the jump takes the leases for over.
+                jump = system_clock.jump
+                await self._extend(self._crew.held() + self._suspects.held())
             running = self._crew.running(WATCH_S)
             await self._extend([held for held in running if not held.job.started_at])
             for source in self._sources:
