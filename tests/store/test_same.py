@@ -265,7 +265,9 @@ def outcome(store, batch):
 
 @pytest.mark.one_shard
 @pytest.mark.parametrize("kind", [kind for kind in STORES if kind != "memory"])
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize(
+    "seed", [*range(6), *(pytest.param(n, marks=pytest.mark.proof) for n in range(6, 60))]
+)
 def test_random_batches_show_the_same(request, kind, seed):
     """After every batch all that can be seen of both is equal, and so is what the batch returned."""
     clock, dice = MovedClock(START_MS), Dice(seed)

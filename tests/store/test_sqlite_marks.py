@@ -151,7 +151,9 @@ def test_marks_are_bounded(store):
     assert len(store._marks._marks) == sqlite_marks.MARKS_KEPT
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize(
+    "seed", [*range(8), *(pytest.param(n, marks=pytest.mark.proof) for n in range(8, 80))]
+)
 def test_whatever_happens_claims_are_in_order(store, open_store, seed):
     """Random adds, returns and claims by two processes, beside a list that is sorted each time."""
     dice, stores = random.Random(seed), [store, open_store()]
