@@ -1,0 +1,38 @@
+"""However processes die, innocent jobs finish and poisonous ones are quarantined. See `crowds`."""
+
+import random
+import time
+from collections import Counter
+
+import pytest
+
+from .crowds import Run, random_crowd
+
+FEW, MANY = 2, 330
+
+
+@pytest.mark.parametrize(
+    "crowds", [pytest.param(FEW, id="few"), pytest.param(MANY, id="many", marks=pytest.mark.proof)]
+)
+@pytest.mark.parametrize("place", ["", "postgres_url", "redis_url"], ids=["sqlite", "postgres", "redis"])
+def test_whatever_dies_the_innocent_finish(tmp_path, request, place, crowds, tell):
+    """Random crowds, kills of executors and supervisors at random moments."""
+    dice = random.Random(7 if crowds == FEW else None)
+    kills: Counter[str] = Counter()
+    started_s = time.monotonic()
+    url = request.getfixturevalue(place) if place else str(tmp_path / "jobs.db")
+
+    for n in range(crowds):
+        folder = tmp_path / str(n)
+        folder.mkdir()
+        run = Run(folder, url, random_crowd(dice), dice)
+        try:
+            run.fill()
+            run.work()
+            assert run.complaints() == []
+        finally:
+            run.close()
+        kills += run.kills
+
+    killed = f"{kills['executor']} executors and {kills['supervisor']} supervisors killed"
+    tell(f"{crowds} crowds, {killed}, {time.monotonic() - started_s:.0f} s")
