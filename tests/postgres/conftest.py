@@ -21,6 +21,8 @@ def queue(postgres_url):
     """A queue on an empty schema, in which all is right at the end."""
     with holdfast.connect(postgres_url, follow=False) as queue:
         queue.counts()
+        # A store begins to count at random, so that not all fold counts at once: here none does by chance.
+        queue.line.committer.engine.store._appended = 0
         yield queue
         upkeep(queue)
         assert complaints(queue) == []
