@@ -21,7 +21,7 @@ from tests.servers import Schemas
 STEPS = 50
 SHARDS = 4
 # In pieces, for as many processors, and because Hypothesis remembers all that it has tried.
-HISTORIES, PIECES = 200, 4
+HISTORIES, PIECES = 120, 4
 PROOF_HISTORIES, PROOF_PIECES = 20_000, 40
 # By way of a server a history takes ten times as long, and in a mix of stores longer still.
 SERVED_HISTORIES, MIXED_HISTORIES, SERVED_PIECES = 32, 16, 4
