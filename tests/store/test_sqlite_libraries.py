@@ -7,16 +7,19 @@ import json
 import sqlite3
 import subprocess
 import sys
+import threading
 from collections import Counter
 from contextlib import closing
+from functools import partial
 
+import apsw
 import pytest
 
 import holdfast
 from holdfast.core.errors import StoreError
 from holdfast.store.clock import monotonic_s
 from holdfast.store.sqlite import SqliteStore
-from holdfast.testing.stores.making import a_job, add
+from holdfast.testing.stores.making import a_job, add, race
 from tests.store.helpers import all_ids, python, run_python
 
 DRIVERS = ["stdlib", "apsw"]
@@ -209,6 +212,51 @@ def test_two_stores_of_one_process_share_a_file(tmp_path):
     assert all_ids(other) == [1, 2, 3, 4]
     other.close()
     assert not path.with_name("jobs.db-wal").exists()
+
+
+@pytest.mark.parametrize("driver", DRIVERS)
+def test_threads_that_open_and_close_a_file_are_not_taken_for_a_second_library(tmp_path, driver):
+    """Each with a store of its own, on a file that none of them has made yet."""
+    path = tmp_path / "jobs.db"
+
+    def use(thread):
+        for n in range(8):
+            with closing(SqliteStore(path, driver=driver)) as store:
+                add(store, a_job(1 + thread * 8 + n))
+
+    race([partial(use, thread) for thread in range(6)])
+
+    with closing(SqliteStore(path, driver=driver)) as store:
+        assert all_ids(store) == list(range(1, 49))
+
+
+@pytest.mark.parametrize("driver", DRIVERS)
+def test_a_store_is_opened_while_another_thread_uses_apsw(tmp_path, driver):
+    """apsw tells nothing of a connection that another thread is using: to this file, or to another."""
+    path = tmp_path / "jobs.db"
+    begun, over = threading.Event(), threading.Event()
+
+    def pause(*_args):
+        begun.set()
+        return over.wait(60)
+
+    with closing(SqliteStore(path, driver=driver)) as store:
+        add(store, a_job(1))
+        busy = apsw.Connection(str(path) if driver == "apsw" else ":memory:")
+        busy.create_scalar_function("pause", pause)
+        thread = threading.Thread(target=lambda: busy.execute("SELECT pause()").fetchall())
+        thread.start()
+        begun.wait(60)
+        with pytest.raises(apsw.ThreadingViolationError):
+            getattr(busy, "filename")  # noqa: B009 - asked for its error alone
+
+        with closing(SqliteStore(path, driver=driver)) as other:
+            add(other, a_job(2))
+
+        over.set()
+        thread.join()
+        busy.close()
+        assert all_ids(store) == [1, 2]
 
 
 # A store that adds while threads read, write and close with the other library; it ends when it is refused.

@@ -26,6 +26,7 @@ import fcntl
 import os
 import struct
 import sys
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -46,6 +47,8 @@ FENCE_PATIENCE_S = 5.0
 FENCE_PAUSE_S = 0.000_2
 # From a library's first lock on the file to its opening of -shm it takes about 0.1 ms.
 SETTLE_S = 0.001
+# So many looks must agree before a file is not opened: other threads open and close it meanwhile.
+LOOKS = 20
 # A descriptor has at most two locks of SQLite's in the file and nine in -shm, of some 70 bytes each.
 FDINFO_BYTES = 4096
 
@@ -91,8 +94,18 @@ class LockGuard:
         """`LocksLost` if another library has the file open, or had it beside ours."""
         self._inode = inode_of(self._path)
         self.admit()
-        if self._descriptors()[1] and _is_open_in_apsw(self._inode) != (self._module == "apsw"):
-            raise LocksLost(self._path, SECOND)
+        for _ in range(LOOKS):
+            if not self._is_open_elsewhere():
+                return
+            # Perhaps a store of ours, which another thread is just opening or closing.
+            sleep(SETTLE_S)
+        raise LocksLost(self._path, SECOND)
+
+    def _is_open_elsewhere(self) -> bool:
+        """Whether another library has the file open; what is not known now shows later, in `watch`."""
+        if not self._descriptors()[1]:
+            return False
+        return _is_open_in_apsw(inode_of(self._path)) is (self._module != "apsw")
 
     def watch(self) -> None:
         """Pin the locks of the connections that were just opened."""
@@ -201,17 +214,21 @@ class _Pin:
     """One lock for a descriptor, which several stores of the file may share."""
 
     _count: Counter[tuple[Inode, int]] = Counter()
+    _lock = threading.Lock()
 
     def __init__(self, fd: int, byte: int, size: int) -> None:
         self.fd, self._byte, self._size = fd, byte, size
         stat = os.fstat(fd)
         self._inode = (stat.st_dev, stat.st_ino)
-        self._count[self._inode, fd] += 1
-        _set_lock(fd, fcntl.F_RDLCK, byte, size)
+        with self._lock:
+            self._count[self._inode, fd] += 1
+            _set_lock(fd, fcntl.F_RDLCK, byte, size)
 
     def release(self) -> None:
-        self._count[self._inode, self.fd] -= 1
-        if not self._count[self._inode, self.fd]:
+        with self._lock:
+            self._count[self._inode, self.fd] -= 1
+            if self._count[self._inode, self.fd]:
+                return
             del self._count[self._inode, self.fd]
             if self.fd in _descriptors(self._inode)[0]:
                 _set_lock(self.fd, fcntl.F_UNLCK, self._byte, self._size)
@@ -286,11 +303,21 @@ def _descriptors(*inodes: Inode) -> list[list[int]]:
     return [found[inode] for inode in inodes]
 
 
-def _is_open_in_apsw(inode: Inode) -> bool:
-    """Whether apsw has connections to a file: only it can tell."""
+def _is_open_in_apsw(inode: Inode) -> bool | None:
+    """Whether apsw has connections to a file: only it can tell. None: not while other threads use some."""
     apsw: Any = sys.modules.get("apsw")
-    names = [connection.filename for connection in apsw.connections()] if apsw is not None else []
-    return any(name and inode_of(Path(name)) == inode for name in names)
+    if apsw is None:
+        return False
+    is_busy = False
+    for connection in apsw.connections():
+        try:
+            name = connection.filename
+        except apsw.Error:  # in use by another thread, or closed just now
+            is_busy = True
+            continue
+        if name and inode_of(Path(name)) == inode:
+            return True
+    return None if is_busy else False
 
 
 def _may_have_files(library: str) -> bool:
