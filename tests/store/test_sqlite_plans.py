@@ -164,7 +164,7 @@ def reads(txn):
     txn.waiting(WaitingQuery(limit=5, passing=(("1", "t2"),)))
     txn.lineup(("", b"d"), "t", Place.HELD, last=False, limit=5)
     txn.lineup(("", b"d"), "t", Place.HELD, last=True, limit=5)
-    txn.domain_counts(("", b"d"))
+    txn.domain_counts([("", b"d")])
     txn.domains([("", b"d"), ("", b"e")])
     txn.due_domains(NOW_MS, 5)
     txn.list_domains("", after=b"", limit=5)

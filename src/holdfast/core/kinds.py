@@ -1,6 +1,11 @@
 """The kinds of small records, and how their names are written. Their forms stand with whoever keeps them."""
 
+from collections.abc import Collection, Mapping
+
 import msgspec
+
+# Names of small records by their kind; None: all of the kind.
+Names = Mapping[str, Collection[str] | None]
 
 # A limit of one domain, by (tenant, domain); all patterns of a tenant, by tenant.
 LIMIT, PATTERNS = "limit", "patterns"

@@ -20,9 +20,11 @@ from msgspec.structs import replace
 
 from .bounds import ALLOWANCE, MAX_BURST, MAX_CONCURRENCY, MAX_RATE_PER_S, MIN_RATE_PER_S
 from .errors import BadInput
-from .job import Record
+from .job import Place, Record
 
 DomainKey = tuple[str, bytes]
+# How many jobs of a domain there are, by task and place.
+DomainCounts = dict[tuple[str, Place], int]
 
 
 class Limit(Record, frozen=True, kw_only=True):
@@ -43,6 +45,8 @@ class Lane(Record, frozen=True, kw_only=True):
 
     ready: int = 0
     held: int = 0
+    # No READY job comes after this rank and id; None: unknown. A later one may be held without a look.
+    last: tuple[int, int] | None = None
 
 
 class Domain(Record, frozen=True, kw_only=True):

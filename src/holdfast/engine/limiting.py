@@ -19,10 +19,11 @@ from msgspec.structs import replace
 from ..core import limits, rules
 from ..core.bounds import ALLOWANCE, UPKEEP_JOBS
 from ..core.job import Job, Place
-from ..core.limits import Domain, DomainKey, Lane, Limit
+from ..core.kinds import Names
+from ..core.limits import Domain, DomainCounts, DomainKey, Lane, Limit
 from ..store.contract import Txn
 from .overlay import Overlay
-from .records import LIMIT, PATTERNS, Pause, name_of, read_limit, read_patterns
+from .records import LIMIT, PATTERNS, PAUSE, Pause, name_of, read_limit, read_patterns
 
 STOPPED = Limit(concurrency=0)
 
@@ -75,30 +76,33 @@ class Domains:
         if not keys:
             return
         txn = self._batch.txn
+        txn.read_ahead(_governing(keys), keys)
         self._limits |= find_limits(self._batch, keys)
         held = txn.domains(keys)
         for key in keys:
             self._stored[key] = self._now[key] = held.get(key)
-            self._governed(key)
+        self._govern(keys)
 
     def refresh(self, keys: Collection[DomainKey]) -> None:
         """Look up the limits of these anew: they have just been changed."""
         self.load(keys)
         self._limits |= find_limits(self._batch, keys)
+        self._govern(keys)
+
+    def _govern(self, keys: Collection[DomainKey]) -> None:
+        """Let domains be as their limits have them: with a record, and never asleep for too long.
+
+        What already stands in one that becomes limited is counted, once.
+        """
+        fresh = [key for key in keys if self._now[key] is None and self._limits[key] is not None]
+        counts = self._batch.txn.domain_counts(fresh) if fresh else {}
+        self._now |= {key: self._counted(key, counts.get(key, {})) for key in fresh}
         for key in keys:
-            self._governed(key)
+            if (domain := self._now[key]) is not None:
+                self._now[key] = limits.clamped(self._limits[key], domain, now_ms=self._batch.now_ms)
 
-    def _governed(self, key: DomainKey) -> None:
-        """A domain as its limit has it: with a record once it is limited, and never asleep for too long."""
-        domain, limit = self._now[key], self._limits[key]
-        if domain is None and limit is not None:
-            domain = self._counted(key)
-        if domain is not None:
-            self._now[key] = limits.clamped(limit, domain, now_ms=self._batch.now_ms)
-
-    def _counted(self, key: DomainKey) -> Domain:
-        """A domain that becomes limited: what already stands there is counted, once."""
-        counts = self._batch.txn.domain_counts(key)
+    def _counted(self, key: DomainKey, counts: DomainCounts) -> Domain:
+        """A domain by what stands in it."""
         for job_id, job in self._batch.stored.items():
             # A job claimed in this transaction is RUNNING in the store, and still READY in what
             # `account` goes from.
@@ -142,12 +146,13 @@ class Domains:
             # In the place of another, perhaps while there are still more than there should be.
             return job
         lane = domain.lanes.get(job.task, Lane())
-        if lane.held:
-            # One of those who are held may come before it.
-            self._crowded.add((domain.key, job.task))
         if lane.ready < self.allowance(domain.key) or _stood_ready(before, job):
+            if lane.held:
+                # One of those that are held may come before it.
+                self._crowded.add((domain.key, job.task))
             return job
-        self._crowded.add((domain.key, job.task))
+        if lane.last is None or _spot(job) < lane.last:
+            self._crowded.add((domain.key, job.task))
         job = rules.hold_back(job)
         self._batch.jobs.kept[job.id] = job
         return job
@@ -212,7 +217,7 @@ class Domains:
             self._let_go |= {job.id for job in jobs}
         if not jobs and (domain := self._now[key]) is not None:
             # The lane has fewer than it says: count anew, rather than look for them for ever.
-            counted = self._counted(key)
+            counted = self._counted(key, self._batch.txn.domain_counts([key]).get(key, {}))
             self._now[key] = replace(domain, lanes=counted.lanes, running=counted.running)
         return len(jobs)
 
@@ -220,12 +225,21 @@ class Domains:
         # Those that were just moved still stand where they stood, in the store, before the others.
         ready = self._lineup(key, task, Place.READY, ALLOWANCE + moved, last=True)
         held = self._lineup(key, task, Place.HELD, ALLOWANCE + moved, last=False)
+        if ready:
+            self._note_last(key, task, ready[0])
         for worse, better in zip(ready, held, strict=False):
             if (better.rank, better.id) >= (worse.rank, worse.id):
                 break
             self._batch.put(rules.hold_back(worse))
             self._batch.put(rules.let_go(better))
             self._let_go.add(better.id)
+
+    def _note_last(self, key: DomainKey, task: str, worst: Job) -> None:
+        """Note the last READY job of a lane; those that become READY from here on are accounted for."""
+        domain = self._now[key]
+        if domain is not None and (lane := domain.lanes.get(task)) is not None:
+            lanes = domain.lanes | {task: replace(lane, last=_spot(worst))}
+            self._now[key] = replace(domain, lanes=lanes)
 
     def _lineup(self, key: DomainKey, task: str, place: Place, limit: int, *, last: bool) -> list[Job]:
         jobs = self._batch.txn.lineup(key, task, place, last=last, limit=limit)
@@ -271,6 +285,11 @@ class Domains:
         return next_ms if wants or next_ms > now_ms else 0
 
 
+def _governing(keys: Collection[DomainKey]) -> Names:
+    """The records that `find_limits` asks for."""
+    return {LIMIT: [name_of(*key) for key in keys], PATTERNS: {tenant for tenant, _ in keys}, PAUSE: None}
+
+
 def find_limits(batch: WorkingSet, keys: Collection[DomainKey]) -> dict[DomainKey, Limit | None]:
     """The limits of domains: of the exact name, else of the longest pattern. Paused: none at all."""
     exact = batch.records_of(LIMIT, [name_of(*key) for key in keys])
@@ -307,8 +326,20 @@ def _moved(domain: Domain, before: Job | None, after: Job | None) -> Domain:
         if job is not None and job.place in (Place.READY, Place.HELD):
             lane = lanes.get(job.task, Lane())
             ready, held = (change, 0) if job.place == Place.READY else (0, change)
-            lanes[job.task] = Lane(ready=max(lane.ready + ready, 0), held=max(lane.held + held, 0))
+            last = _last(lane, job) if ready > 0 else lane.last
+            lanes[job.task] = Lane(ready=max(lane.ready + ready, 0), held=max(lane.held + held, 0), last=last)
     return replace(domain, running=max(domain.running + running, 0), lanes=_trimmed(lanes))
+
+
+def _spot(job: Job) -> tuple[int, int]:
+    return job.rank, job.id
+
+
+def _last(lane: Lane, job: Job) -> tuple[int, int] | None:
+    """The last spot of a lane in which one more job is READY."""
+    if not lane.ready:
+        return _spot(job)
+    return None if lane.last is None else max(lane.last, _spot(job))
 
 
 def _trimmed(lanes: dict[str, Lane]) -> dict[str, Lane]:

@@ -24,8 +24,10 @@ from ..core import rank
 from ..core.glob import matches
 from ..core.job import Body, Job, Place, State
 from ..core.jump import Jump
-from ..core.limits import Domain, DomainKey
+from ..core.kinds import Names
+from ..core.limits import Domain, DomainCounts, DomainKey
 from ..core.unique import Unique, UniqueKey
+from .filters import JobFilter as JobFilter
 
 T = TypeVar("T")
 # (tenant, task) pairs that claims pass by; None stands for any.
@@ -142,31 +144,6 @@ def leased(job: Job, query: ClaimQuery) -> Job:
     )
 
 
-class JobFilter(NamedTuple):
-    """Which jobs to list; None: any. Live ones, or those of the archive."""
-
-    tenant: str | None = None
-    task: str | None = None
-    state: State | None = None
-    place: Place | None = None
-    domain: bytes | None = None
-    parent_id: int | None = None
-    schedule: str | None = None
-    archived: bool = False
-
-    def takes(self, job: Job) -> bool:
-        """Whether a job is one of them."""
-        return (
-            self.tenant in (None, job.tenant)
-            and self.task in (None, job.task)
-            and self.state in (None, job.state)
-            and self.place in (None, job.place)
-            and self.domain in (None, job.domain)
-            and self.parent_id in (None, job.parent_id)
-            and self.schedule in (None, job.schedule)
-        )
-
-
 class Moments(NamedTuple):
     """The first moment of each kind at which something becomes true by itself; None: never."""
 
@@ -232,8 +209,8 @@ class ReadTxn(Protocol):
     def lineup(self, key: DomainKey, task: str, place: Place, *, last: bool, limit: int) -> list[Job]:
         """The first jobs of a task of a domain in a place, by (rank, id), or the last, backwards."""
 
-    def domain_counts(self, key: DomainKey) -> dict[tuple[str, Place], int]:
-        """How many jobs of a domain stand READY, HELD and RUNNING, by task; counted, so asked seldom."""
+    def domain_counts(self, keys: Collection[DomainKey]) -> dict[DomainKey, DomainCounts]:
+        """How many jobs of domains stand READY, HELD and RUNNING, if any; counted, so asked seldom."""
 
     def domains(self, keys: Collection[DomainKey]) -> dict[DomainKey, Domain]:
         """What is kept of these domains. What was loaded stands still."""
@@ -335,6 +312,9 @@ class Txn(ReadTxn, Protocol):
         the same job, and the list is in order. It may be shorter than asked, or empty; it never
         waits (see `Store.wait`). The pairs that it took from have had their turn (`waiting`).
         """
+
+    def read_ahead(self, records: Names, domains: Collection[DomainKey]) -> None:
+        """These are asked for next: look them up together, where that costs less than one by one."""
 
     def swap_domains(self, domains: Sequence[Domain]) -> None:
         """Add a domain of version 1, or replace one by its next version, or `Conflict`."""

@@ -15,7 +15,8 @@ from ..core import rank
 from ..core.errors import BadInput, Conflict, Contended
 from ..core.job import Body, Job, Place, State, size_of
 from ..core.jump import Jump
-from ..core.limits import Domain, DomainKey
+from ..core.kinds import Names
+from ..core.limits import Domain, DomainCounts, DomainKey
 from ..core.unique import Unique, UniqueKey
 from . import turns
 from .clock import Clock, jump_of, system_clock
@@ -165,12 +166,14 @@ class _MemoryReads(MemoryLists):
         chosen = spots[::-1][:limit] if last else spots[:limit]
         return [self.data.jobs[job_id] for _, job_id in chosen]
 
-    def domain_counts(self, key: DomainKey) -> dict[tuple[str, Place], int]:
-        counts: dict[tuple[str, Place], int] = {}
-        for job in self._row(("domain", *key)):
-            if job.place in (Place.READY, Place.HELD, Place.RUNNING):
-                counts[job.task, job.place] = counts.get((job.task, job.place), 0) + 1
-        return counts
+    def domain_counts(self, keys: Collection[DomainKey]) -> dict[DomainKey, DomainCounts]:
+        found: dict[DomainKey, DomainCounts] = {}
+        for key in keys:
+            for job in self._row(("domain", *key)):
+                if job.place in (Place.READY, Place.HELD, Place.RUNNING):
+                    counts = found.setdefault(key, {})
+                    counts[job.task, job.place] = counts.get((job.task, job.place), 0) + 1
+        return found
 
     def domains(self, keys: Collection[DomainKey]) -> dict[DomainKey, Domain]:
         return {key: self.data.domains[key] for key in keys if key in self.data.domains}
@@ -322,6 +325,9 @@ class _MemoryTxn(_MemoryReads):
         plain = query._replace(mock=False)
         jobs = [job for t, k, most in query.picks for job in self._matching((t, k), plain, most)]
         return sorted(jobs, key=lambda job: (job.rank, job.id))[: max(query.limit, 0)]
+
+    def read_ahead(self, records: Names, domains: Collection[DomainKey]) -> None:
+        """Nothing: a look-up costs no round trip here."""
 
     def swap_domains(self, domains: Sequence[Domain]) -> None:
         for domain in domains:

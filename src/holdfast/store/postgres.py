@@ -345,9 +345,11 @@ class PostgresStore:
             return self._presence.appear(name)
 
     def _fold_if_many(self) -> None:
-        """Fold the counts where many differences were appended, unless somebody is at it."""
-        if self._appended < FOLD_ROWS:
-            return
+        if self._appended >= FOLD_ROWS:
+            self._fold()
+
+    def _fold(self) -> None:
+        """Fold the counts, unless somebody is at it."""
         self._appended = 0
         try:
             sql, schema = self._begin.writing, self.address.schema

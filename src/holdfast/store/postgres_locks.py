@@ -11,9 +11,14 @@ docs/decisions/0007.
 from collections.abc import Collection, Mapping
 
 from ..core.errors import Conflict
+from ..core.limits import DomainKey
 from .postgres_link import Link
-from .postgres_sql import numbers, switches
+from .postgres_sql import lock_number, numbers, switches
 
+# Records that belong to one job each. Who changes one changes its job as well, and its version decides.
+OF_JOBS = ("steps", "job_log")
+# Records of which each is changed by itself, and often: locked one by one. All of them are seldom read.
+ONE_BY_ONE = ("log", "progress")
 # Each lock by its number, and whether it is exclusive.
 Wants = dict[int, bool]
 
@@ -69,3 +74,22 @@ class Locks:
         ordered = sorted(locks)
         values = (numbers(ordered), switches(locks[number] for number in ordered))
         return bool(self._link.value(self._sql[name], values))
+
+
+def record_locks(schema: str, kind: str, names: Collection[str] | None, *, exclusive: bool) -> Wants:
+    """The locks of small records: in general one for each kind."""
+    whole = lock_number(schema, "records", kind)
+    if kind in ONE_BY_ONE:
+        # Who reads them all has the kind for himself; the others share it, and have each their own.
+        one_by_one = {lock_number(schema, "record", kind, name): True for name in names or ()}
+        return {whole: names is None} | one_by_one
+    return {} if kind in OF_JOBS else {whole: exclusive}
+
+
+def domain_locks(schema: str, keys: Collection[DomainKey], limited: Collection[DomainKey]) -> Wants:
+    """The locks of domains: exclusive where one is known to be limited, and so about to be changed."""
+    wanted: Wants = {}
+    for key in keys:
+        number = lock_number(schema, "domain", *key)
+        wanted[number] = wanted.get(number, False) or key in limited
+    return wanted

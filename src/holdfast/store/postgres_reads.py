@@ -8,7 +8,7 @@ import msgspec
 from ..core import rank
 from ..core.job import Body, Job, Place, State
 from ..core.jump import Jump
-from ..core.limits import Domain, DomainKey
+from ..core.limits import Domain, DomainCounts, DomainKey
 from ..core.unique import Unique, UniqueKey
 from . import turns
 from .contract import CountKey, JobFilter, LogRow, Moments, Waiting, WaitingQuery
@@ -142,10 +142,16 @@ class PostgresReads(PostgresLists):
         """The first or last jobs of one task of a domain in a place."""
         return self._jobs("lineup_last" if last else "lineup", (*key, task, int(place), limit))
 
-    def domain_counts(self, key: DomainKey) -> dict[tuple[str, Place], int]:
-        """How many jobs of a domain stand READY, HELD and RUNNING."""
-        rows = self.link.rows(self.sql["domain_counts"], key)
-        return {(task, Place(place)): count for task, place, count in rows}
+    def domain_counts(self, keys: Collection[DomainKey]) -> dict[DomainKey, DomainCounts]:
+        """How many jobs of these domains stand READY, HELD and RUNNING."""
+        if not keys:
+            return {}
+        tenants, names = zip(*keys, strict=True)
+        found: dict[DomainKey, DomainCounts] = {}
+        values = (texts(tenants), raws(names))
+        for tenant, name, task, place, count in self.link.rows(self.sql["domain_counts"], values):
+            found.setdefault((tenant, bytes(name)), {})[task, Place(place)] = count
+        return found
 
     def domains(self, keys: Collection[DomainKey]) -> dict[DomainKey, Domain]:
         """What is kept of these domains."""

@@ -17,15 +17,16 @@ from msgspec.structs import replace
 from ..core import rank
 from ..core.errors import Conflict
 from ..core.job import Body, Job, Place, size_of
-from ..core.kinds import PAUSE
+from ..core.kinds import PAUSE, Names
 from ..core.limits import Domain, DomainKey
 from ..core.unique import Unique, UniqueKey
 from .contract import ClaimQuery, CountKey, Moments, Turn
 from .form import encode
+from .postgres_ahead import Ahead
 from .postgres_claim import Taker
 from .postgres_ends import PostgresEnds
 from .postgres_link import Link, OwnLink, Seeing
-from .postgres_locks import Locks
+from .postgres_locks import Locks, domain_locks, record_locks
 from .postgres_logs import PostgresLogs
 from .postgres_reads import moments_of
 from .postgres_rows import alike, columns, is_new
@@ -38,11 +39,6 @@ from .turns import Pair
 
 # How many domains are remembered to have a record, and so are locked exclusively at once.
 REMEMBERED = 10_000
-
-# Records that belong to one job each. Who changes one changes its job as well, and its version decides.
-OF_JOBS = ("steps", "job_log")
-# Records of which each is changed by itself, and often: locked one by one. All of them are seldom read.
-ONE_BY_ONE = ("log", "progress")
 
 
 class PostgresTxn(PostgresEnds, PostgresLogs):
@@ -67,7 +63,7 @@ class PostgresTxn(PostgresEnds, PostgresLogs):
         self._born: list[dict[str, Any]] = []
         self._beside = {}
         # What was asked for at once, until it is changed here: `_moments`, and these.
-        self._pauses: dict[str, bytes] | None = None
+        self._ahead = Ahead()
         self._limited = limited
         self._careful = careful
         self._locks = locks
@@ -101,10 +97,7 @@ class PostgresTxn(PostgresEnds, PostgresLogs):
 
     def domains(self, keys: Collection[DomainKey]) -> dict[DomainKey, Domain]:
         """What is kept of these domains."""
-        wanted: dict[int, bool] = {}
-        for key in keys:
-            number = self._lock("domain", *key)
-            wanted[number] = wanted.get(number, False) or key in self._limited
+        wanted = domain_locks(self.schema, keys, self._limited)
         self._locks.take(wanted)
         found = super().domains(keys)
         if self.domains_at_ms > self.now_ms and not self._locks.were_early(wanted):
@@ -131,7 +124,7 @@ class PostgresTxn(PostgresEnds, PostgresLogs):
     def _look_ahead(self) -> Moments:
         """Who asks for moments is about to claim, and will ask what is paused: that comes along."""
         number = self._lock("records", PAUSE)
-        if self._pauses is not None or not self._locks.can_wait_for(number):
+        if self._ahead.has_whole(PAUSE) or not self._locks.can_wait_for(number):
             return super().moments()
 
         def ask(began: tuple[int, ...]) -> tuple[Any, ...]:
@@ -154,7 +147,7 @@ class PostgresTxn(PostgresEnds, PostgresLogs):
 
     def _pauses_are(self, names: Sequence[str], contents: Sequence[bytes]) -> None:
         self._locks.had(self._lock("records", PAUSE))
-        self._pauses = dict(zip(names, contents, strict=True))
+        self._ahead.put_whole(PAUSE, dict(zip(names, contents, strict=True)))
 
     def _claimed(self, jobs: Sequence[Job], lease: int) -> None:
         """What a claim makes of the moments: one more lease that ends."""
@@ -166,19 +159,20 @@ class PostgresTxn(PostgresEnds, PostgresLogs):
 
     def records(self, kind: str, names: Collection[str] | None = None) -> dict[str, bytes]:
         """Small named records. Nobody writes any of that kind until the commit."""
-        if kind == PAUSE and names is None and self._pauses is not None:
-            return dict(self._pauses)
-        self._take_records(kind, names, exclusive=False)
+        if (known := self._ahead.find(kind, names)) is not None:
+            return known
+        self._locks.take(record_locks(self.schema, kind, names, exclusive=False))
         return super().records(kind, names)
 
-    def _take_records(self, kind: str, names: Collection[str] | None, *, exclusive: bool) -> None:
-        whole = self._lock("records", kind)
-        if kind in ONE_BY_ONE:
-            # Who reads them all has the kind for himself; the others share it, and have each their own.
-            one_by_one = {self._lock("record", kind, name): True for name in names or ()}
-            self._locks.take({whole: names is None} | one_by_one)
-        elif kind not in OF_JOBS:
-            self._locks.take({whole: exclusive})
+    def read_ahead(self, records: Names, domains: Collection[DomainKey]) -> None:
+        """Lock and read the records at once; the domains are locked with them."""
+        asked = {kind: names for kind, names in records.items() if self._ahead.find(kind, names) is None}
+        wanted = domain_locks(self.schema, domains, self._limited)
+        for kind, names in asked.items():
+            wanted |= record_locks(self.schema, kind, names, exclusive=False)
+        self._locks.take(wanted)
+        if asked:
+            self._ahead.read(self.link, self.sql["records_ahead"], asked)
 
     def bodies(self, ids: Collection[int], *, result: bool = False) -> dict[int, Body]:
         """The data of jobs, or their results; what came along with a claim is at hand."""
@@ -365,9 +359,8 @@ class PostgresTxn(PostgresEnds, PostgresLogs):
 
     def put_records(self, kind: str, records: Mapping[str, bytes | None]) -> None:
         """Write small records; None deletes one."""
-        if kind == PAUSE:
-            self._pauses = None
-        self._take_records(kind, records, exclusive=True)
+        self._ahead.forget(kind)
+        self._locks.take(record_locks(self.schema, kind, records, exclusive=True))
         kept = {name: value for name, value in records.items() if value is not None}
         if kept:
             self._write("put_records", (kind, texts(kept), raws(kept.values())))

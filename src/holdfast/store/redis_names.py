@@ -1,9 +1,10 @@
 """What can be read of a Redis store by name: records, unique keys, domains, counts and logs."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from ..core.job import Place, State
+from ..core.kinds import Names
 from ..core.limits import Domain, DomainKey
 from ..core.unique import Unique, UniqueKey
 from . import redis_keys as k
@@ -14,6 +15,9 @@ from .redis_link import PAGE, Link, Words
 
 # Records that belong to one job each. Who changes one changes its job as well, and its stamp decides.
 OF_JOBS = ("steps", "job_log")
+# Commands, and what sees their replies.
+Asking = tuple[Sequence[Words], Callable[[Sequence[Any]], None]]
+_NOTHING: Asking = ((), lambda _replies: None)
 
 
 class RedisNames:
@@ -41,12 +45,12 @@ class RedisNames:
 
     def records(self, kind: str, names: Collection[str] | None = None) -> dict[str, bytes]:
         """Small named records of a kind: these names, or all."""
-        if names is not None and kind not in self.seen.kinds:
-            found = self._named_records(kind, names)
-        else:
-            if kind not in self.seen.kinds:
-                self.see_kind(kind, *self.ask(self.kind_words(kind)))
+        self._ask_together([self._asking_records(kind, names)])
+        if kind in self.seen.kinds:
             found = dict(self.seen.kinds[kind][1])
+        else:
+            seen = {name: self.seen.records[kind, name] for name in names or ()}
+            found = {name: value for name, value in seen.items() if value is not None}
         for (of, name), value in self.draft.records.items():
             if of == kind:
                 found.pop(name, None)
@@ -63,13 +67,29 @@ class RedisNames:
         pairs = found.items() if isinstance(found, dict) else zip(found[::2], found[1::2], strict=True)
         self.seen.kinds[kind] = (version, {name.decode(): value for name, value in pairs})
 
-    def _named_records(self, kind: str, names: Collection[str]) -> dict[str, bytes]:
+    def read_ahead(self, records: Names, domains: Collection[DomainKey]) -> None:
+        """Have these seen, by one round trip."""
+        asked = [self._asking_records(kind, names) for kind, names in records.items()]
+        self._ask_together([*asked, self._asking_domains(domains)])
+
+    def _ask_together(self, asked: Sequence[Asking]) -> None:
+        replies = iter(self.ask([words for commands, _ in asked for words in commands]))
+        for commands, see in asked:
+            if commands:
+                see([next(replies) for _ in commands])
+
+    def _asking_records(self, kind: str, names: Collection[str] | None) -> Asking:
+        if kind in self.seen.kinds:
+            return _NOTHING
+        if names is None:
+            return self.kind_words(kind), lambda replies: self.see_kind(kind, *replies)
         missing = [name for name in dict.fromkeys(names) if (kind, name) not in self.seen.records]
-        if missing:
-            (values,) = self.ask([(b"HMGET", self.keys.records(kind), *missing)])
-            self.seen.records |= {(kind, name): value for name, value in zip(missing, values, strict=True)}
-        found = {name: self.seen.records[kind, name] for name in names}
-        return {name: value for name, value in found.items() if value is not None}
+
+        def see(replies: Sequence[Any]) -> None:
+            found = zip(missing, replies[0], strict=True)
+            self.seen.records |= {(kind, name): value for name, value in found}
+
+        return ([(b"HMGET", self.keys.records(kind), *missing)], see) if missing else _NOTHING
 
     def present(self, name: str) -> bool:
         """Whether a process that appeared under a name is still there."""
@@ -97,17 +117,26 @@ class RedisNames:
 
     def domains(self, keys: Collection[DomainKey]) -> dict[DomainKey, Domain]:
         """What is kept of these domains."""
+        self._ask_together([self._asking_domains(keys)])
+        found = {key: self.domain_now(key) for key in keys}
+        return {key: domain for key, domain in found.items() if domain is not None}
+
+    def _asking_domains(self, keys: Collection[DomainKey]) -> Asking:
         own, seen = self.draft.domains, self.seen.domains
-        if missing := [key for key in dict.fromkeys(keys) if key not in own and key not in seen]:
-            # Of one that becomes limited its jobs are counted next: most often there are none.
-            crowds = [(b"ZCARD", self.keys.domain(key)) for key in missing]
-            fields = (b"HMGET", self.keys.domains, *(joined(*key) for key in missing))
-            values, *counts = self.ask([fields, *crowds])
+        missing = [key for key in dict.fromkeys(keys) if key not in own and key not in seen]
+        if not missing:
+            return _NOTHING
+        # Of one that becomes limited its jobs are counted next: most often there are none.
+        crowds = [(b"ZCARD", self.keys.domain(key)) for key in missing]
+        fields = (b"HMGET", self.keys.domains, *(joined(*key) for key in missing))
+
+        def see(replies: Sequence[Any]) -> None:
+            values, *counts = replies
             for key, raw, count in zip(missing, values, counts, strict=True):
                 self._see_domain(key, raw)
                 self.seen.crowds[key] = count
-        found = {key: self.domain_now(key) for key in keys}
-        return {key: domain for key, domain in found.items() if domain is not None}
+
+        return [fields, *crowds], see
 
     def _see_domain(self, key: DomainKey, raw: bytes | None) -> None:
         if raw is None:

@@ -10,7 +10,7 @@ from ..core import rank
 from ..core.job import Body, Job, Place, State
 from ..core.jump import Jump
 from ..core.kinds import PAUSE
-from ..core.limits import DomainKey
+from ..core.limits import DomainCounts, DomainKey
 from . import redis_keys as k
 from . import turns
 from .contract import CountKey, JobFilter, Moments, Waiting, WaitingQuery
@@ -202,10 +202,13 @@ class RedisReads(RedisNames):
             backwards=last,
         )
 
-    def domain_counts(self, key: DomainKey) -> dict[tuple[str, Place], int]:
-        """How many jobs of a domain stand READY, HELD and RUNNING, by task."""
+    def domain_counts(self, keys: Collection[DomainKey]) -> dict[DomainKey, DomainCounts]:
+        """How many jobs of these domains stand READY, HELD and RUNNING, by task."""
+        self.domains(keys)
+        return {key: self._counts_of(key) for key in keys}
+
+    def _counts_of(self, key: DomainKey) -> DomainCounts:
         places = (Place.READY, Place.HELD, Place.RUNNING)
-        self.domains([key])
         jobs = self.row(
             [self.keys.domain(key)] if self.seen.crowds.get(key, 1) else [],
             (b"-", b"+", "BYLEX"),
@@ -214,7 +217,7 @@ class RedisReads(RedisNames):
             by=_id,
             limit=k.ALL,
         )
-        counts: dict[tuple[str, Place], int] = {}
+        counts: DomainCounts = {}
         for job in jobs:
             counts[job.task, job.place] = counts.get((job.task, job.place), 0) + 1
         return counts

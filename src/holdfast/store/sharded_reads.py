@@ -15,7 +15,7 @@ from ..core import ids, kinds
 from ..core.errors import StoreError
 from ..core.job import Body, Job, Place
 from ..core.jump import Jump
-from ..core.limits import Domain, DomainKey
+from ..core.limits import Domain, DomainCounts, DomainKey
 from ..core.slots import shard_of, slot_of_key, slot_of_record
 from ..core.unique import Unique, UniqueKey
 from . import sharded_lists
@@ -168,9 +168,8 @@ class ShardedReads(ReadTxn):
         found: list[Job] = self._of(ids.slot_of(*key)).lineup(key, task, place, last=last, limit=limit)
         return found
 
-    def domain_counts(self, key: DomainKey) -> dict[tuple[str, Place], int]:
-        counts: dict[tuple[str, Place], int] = self._of(ids.slot_of(*key)).domain_counts(key)
-        return counts
+    def domain_counts(self, keys: Collection[DomainKey]) -> dict[DomainKey, DomainCounts]:
+        return _joined(view.domain_counts(those) for view, those in self._by_domain(keys))
 
     def domains(self, keys: Collection[DomainKey]) -> dict[DomainKey, Domain]:
         return _joined(view.domains(those) for view, those in self._by_domain(keys))

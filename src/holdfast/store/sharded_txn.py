@@ -11,7 +11,8 @@ import msgspec
 
 from ..core import ids, kinds
 from ..core.job import Body, Job
-from ..core.limits import Domain
+from ..core.kinds import Names
+from ..core.limits import Domain, DomainKey
 from ..core.slots import shard_of, slot_of_key, slot_of_record
 from ..core.unique import Unique, UniqueKey
 from .contract import ClaimQuery, CountKey, LogRow, Turn, Txn
@@ -97,6 +98,9 @@ class ShardedTxn(ShardedReads, Txn):
                 left = picks_left(query.picks, found)
                 found += txn.claim(query._replace(limit=query.limit - len(found), picks=left))
         return found
+
+    def read_ahead(self, records: Names, domains: Collection[DomainKey]) -> None:
+        """Nothing: each shard is asked by itself."""
 
     def swap_domains(self, domains: Sequence[Domain]) -> None:
         for txn, those in self._domained(domains):

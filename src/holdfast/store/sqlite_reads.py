@@ -10,7 +10,7 @@ from ..core import rank
 from ..core.damage import UNREADABLE
 from ..core.job import Body, Job, Place, State, Unreadable
 from ..core.jump import Jump
-from ..core.limits import Domain, DomainKey
+from ..core.limits import Domain, DomainCounts, DomainKey
 from ..core.unique import Unique, UniqueKey
 from . import turns
 from .contract import CountKey, JobFilter, LogRow, Moments, Waiting, WaitingQuery
@@ -29,7 +29,7 @@ _UNIQUES = msgspec.json.Decoder(list[tuple[int, int, int]])
 _TURNS = msgspec.json.Decoder(list[tuple[int, str]])
 _TASKS = msgspec.json.Decoder(list[tuple[str, list[tuple[str, int]]]])
 _COUNTS = msgspec.json.Decoder(list[tuple[str, str, Place, State, int]])
-_DOMAIN_COUNTS = msgspec.json.Decoder(list[tuple[str, Place, int]])
+_DOMAIN_COUNTS = msgspec.json.Decoder(list[tuple[int, str, Place, int]])
 _MOMENTS = msgspec.json.Decoder(tuple[int | None, int | None, int | None, int | None])
 
 # Of a damaged record nothing is asked: SQLite would refuse the whole listing.
@@ -171,14 +171,15 @@ class SqliteReads(SqliteLists):
         """The first or last jobs of one task of a domain in a place."""
         return self._jobs(JOBS["lineup_last" if last else "lineup"], *key, task, int(place), limit)
 
-    def domain_counts(self, key: DomainKey) -> dict[tuple[str, Place], int]:
-        """How many jobs of a domain stand READY, HELD and RUNNING."""
-        answer = self.link.value(SQL["domain_counts"], key)
-        return (
-            {(task, place): n for task, place, n in _DOMAIN_COUNTS.decode(answer)}
-            if answer is not None
-            else {}
-        )
+    def domain_counts(self, keys: Collection[DomainKey]) -> dict[DomainKey, DomainCounts]:
+        """How many jobs of these domains stand READY, HELD and RUNNING."""
+        wanted = list(keys)
+        found: dict[DomainKey, DomainCounts] = {}
+        for sql, values in in_rows("domain_counts", [(n, *key) for n, key in enumerate(wanted)]):
+            answer = self.link.value(sql, values)
+            for n, task, place, count in _DOMAIN_COUNTS.decode(answer) if answer is not None else ():
+                found.setdefault(wanted[n], {})[task, place] = count
+        return found
 
     def domains(self, keys: Collection[DomainKey]) -> dict[DomainKey, Domain]:
         """What is kept of these domains."""

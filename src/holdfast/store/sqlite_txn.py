@@ -14,7 +14,8 @@ from msgspec.structs import replace
 from ..core import rank
 from ..core.errors import Conflict
 from ..core.job import Body, Job, Place
-from ..core.limits import Domain
+from ..core.kinds import Names
+from ..core.limits import Domain, DomainKey
 from ..core.unique import Unique, UniqueKey
 from . import turns as order
 from .contract import ClaimQuery, CountKey, LogRow, Turn
@@ -178,6 +179,9 @@ class SqliteTxn(SqliteReads):
             return last
         last, *own = msgspec.json.decode(self.link.value(TURN_OF, next(iter(pairs))))
         return None if own == [last, last] and last else last
+
+    def read_ahead(self, records: Names, domains: Collection[DomainKey]) -> None:
+        """Nothing: a look-up costs no round trip here."""
 
     def swap_domains(self, domains: Sequence[Domain]) -> None:
         """Add domains of version 1, replace others by their next version."""

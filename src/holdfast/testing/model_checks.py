@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 
 import msgspec
+from msgspec.structs import replace
 
 from ..core import rank, unique
 from ..core.bounds import LOG_BYTES, LOG_LINES
@@ -64,8 +65,18 @@ def domains_know_what_stands_in_them(view: View) -> Complaints:
         running = sum(n for (_, place), n in here.items() if place == Place.RUNNING)
         tasks = {task for task, place in here if place != Place.RUNNING}
         lanes = {task: Lane(ready=here[task, Place.READY], held=here[task, Place.HELD]) for task in tasks}
-        if (running, lanes) != (domain.running, domain.lanes):
-            yield f"{key} has {running} running and {lanes}, and knows of {domain.running} and {domain.lanes}"
+        known = {task: replace(lane, last=None) for task, lane in domain.lanes.items()}
+        if (running, lanes) != (domain.running, known):
+            yield f"{key} has {running} running and {lanes}, and knows of {domain.running} and {known}"
+
+
+def no_ready_job_comes_after_the_last(view: View) -> Complaints:
+    """Where the lane of a domain knows the last of its READY jobs."""
+    for job in view.at(Place.READY):
+        domain = view.domains.get((job.tenant, job.domain or b""))
+        lane = domain.lanes.get(job.task) if domain is not None and job.domain is not None else None
+        if lane is not None and lane.last is not None and (job.rank, job.id) > lane.last:
+            yield f"job {job.id} is READY with rank {job.rank}, behind the last of {lane}"
 
 
 def held_jobs_wait_for_something(view: View) -> Complaints:
@@ -177,6 +188,7 @@ CHECKS: tuple[Callable[[View], Complaints], ...] = (
     a_parent_knows_its_children,
     who_is_paused_waits_for_somebody,
     domains_know_what_stands_in_them,
+    no_ready_job_comes_after_the_last,
     held_jobs_wait_for_something,
     the_first_stand_ready,
     unique_keys_have_one_holder,

@@ -156,13 +156,17 @@ def test_the_jobs_of_a_domain_are_counted_by_task_and_place(store: Store) -> Non
     add(store, *(a_job(n, place=place, domain=b"d") for n, place in enumerate(places, start=1)))
     add(store, a_job(20, domain=b"d", task="u"), a_job(21, domain=b"d", tenant="x"), a_job(22))
 
-    assert store.read(lambda txn: txn.domain_counts(("", b"d"))) == {
+    keys = [("", b"d"), ("x", b"d"), ("", b"e")]
+    counts = store.read(lambda txn: txn.domain_counts(keys))
+
+    assert counts[keys[0]] == {
         ("t", Place.READY): 2,
         ("t", Place.HELD): 1,
         ("t", Place.RUNNING): 1,
         ("u", Place.READY): 1,
     }
-    assert store.read(lambda txn: txn.domain_counts(("", b"e"))) == {}
+    assert counts[keys[1]] == {("t", Place.READY): 1}
+    assert not counts.get(keys[2])
 
 
 def test_counts_are_kept_as_told(store: Store) -> None:

@@ -104,9 +104,17 @@ SELECT '[' || string_agg(record, ',') || ']' FROM (
     SELECT record FROM {schema}.domains WHERE tenant = %s AND name > %s ORDER BY name LIMIT %s
 ) AS found
 
+-- name: records_ahead
+SELECT kind, name, value FROM unnest(%s::text[], %s::text[]) AS wanted (kind, name)
+JOIN {schema}.records USING (kind, name)
+UNION ALL SELECT kind, name, value FROM {schema}.records WHERE kind = ANY(%s::text[])
+
 -- name: domain_counts
-SELECT task, place, count(*) FROM {schema}.jobs
-WHERE tenant = %s AND domain = %s AND place IN (2, 3, 4) GROUP BY task, place
+SELECT wanted.tenant, wanted.name, counted.*
+FROM unnest(%s::text[], %s::bytea[]) AS wanted (tenant, name) CROSS JOIN LATERAL (
+    SELECT task, place, count(*) FROM {schema}.jobs
+    WHERE tenant = wanted.tenant AND domain = wanted.name AND place IN (2, 3, 4) GROUP BY task, place
+) AS counted
 
 -- With how many differences that nobody has folded yet are in each.
 -- name: counts

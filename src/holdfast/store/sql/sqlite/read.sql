@@ -96,10 +96,12 @@ SELECT CAST('[' || group_concat(record) || ']' AS BLOB) FROM (
 )
 
 -- name: domain_counts
-SELECT CAST('[' || group_concat('[' || json_quote(task) || ',' || place || ',' || number || ']') || ']' AS BLOB) FROM (
-    SELECT task, place, count(*) AS number FROM holdfast_jobs INDEXED BY holdfast_domain
-    WHERE tenant = ? AND domain = ? AND place IN (2, 3, 4) GROUP BY task, place
-)
+SELECT CAST('[' || group_concat((
+    SELECT group_concat('[' || wanted.column1 || ',' || json_quote(task) || ',' || place || ',' || number || ']') FROM (
+        SELECT task, place, count(*) AS number FROM holdfast_jobs INDEXED BY holdfast_domain
+        WHERE tenant = wanted.column2 AND domain = wanted.column3 AND place IN (2, 3, 4) GROUP BY task, place
+    )
+)) || ']' AS BLOB) FROM (VALUES {rows}) AS wanted
 
 -- name: tenants_by_turn
 SELECT CAST('[' || group_concat('[' || served || ',' || json_quote(tenant) || ']') || ']' AS BLOB) FROM (
