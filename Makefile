@@ -6,13 +6,16 @@ PYTHON ?= python3
 ARGS ?=
 
 BIN := .venv/bin
+# What `make compare` runs: us, and on each engine the queues that users compare us with.
+COMPARED := $(addprefix --only ,holdfast@sqlite huey@sqlite persistqueue holdfast@postgres pgqueuer \
+	procrastinate holdfast@redis huey@redis dramatiq rq)
 
 # Bytecode is kept, and out of the tree: tests start hundreds of processes that import the same files.
 export PYTHONPYCACHEPREFIX := $(CURDIR)/.cache/pycache
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check fix bench proof versions
+.PHONY: help setup run test check fix bench compare proof versions
 
 help: ## show this text
 	@echo "Holdfast, a durable job queue for Python."
@@ -42,6 +45,9 @@ fix: setup ## put the layout right, and what lint can put right by itself
 
 bench: setup ## measure, beside the raw engine
 	$(BIN)/holdfast bench
+
+compare: setup ## measure beside other job queues, three times; about half an hour
+	BENCH_VENVS=$(CURDIR)/.cache/bench-venvs $(BIN)/python bench/run.py --runs 3 $(COMPARED) $(ARGS)
 
 proof: setup ## the long tests: many histories, many processes
 	HYPOTHESIS_PROFILE=proof $(BIN)/python -m pytest -m proof --timeout 7200 $(ARGS)
