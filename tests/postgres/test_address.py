@@ -6,7 +6,7 @@ import sys
 import pytest
 
 import holdfast
-from holdfast.core.errors import BadInput, SchemaMismatch, StoreError, Unavailable
+from holdfast.core.errors import BadInput, SchemaMismatch, StoreCorrupt, StoreError, Unavailable
 from holdfast.queue.connect import shown_url
 from holdfast.store.postgres import PostgresStore
 from holdfast.store.postgres_sql import migrations
@@ -118,7 +118,7 @@ def test_tables_of_another_program_are_left_alone(postgres):
         connection.execute("CREATE SCHEMA taken")
         connection.execute("CREATE TABLE taken.orders (id int)")
 
-    assert "tables of another program" in told(postgres.url("taken"))
+    assert "1 table of another program" in told(postgres.url("taken"))
 
 
 @pytest.mark.parametrize(("version", "way"), [(0, ""), (1, "holdfast migrate"), (99, "newer Holdfast")])
@@ -131,7 +131,7 @@ def test_another_version_of_the_schema_is_refused(postgres, store, postgres_url,
             if version:
                 assert way in told(postgres_url, SchemaMismatch)
             else:
-                assert "another program" in told(postgres_url)
+                assert "is damaged" in told(postgres_url, StoreCorrupt)
         finally:
             connection.execute(f"UPDATE {schema}.version SET version = %s", (len(migrations(schema)),))
     assert all_ids(store) == [1]

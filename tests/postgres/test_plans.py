@@ -8,7 +8,7 @@ from holdfast.store.postgres_sql import numbers, raws, statements, texts
 from holdfast.testing.stores.making import a_job, add
 
 RANKS = {"low": 0, "high": 1 << 53, "limit": 5}
-LEASE = {"lease_rank": 1, "owner": 1, "until": 1, "now": 1}
+LEASE = {"lease_rank": 1, "owner": 1, "until": 1, "started_at": 1}
 ONE = {"tenants": texts([""]), "tasks": texts(["t"]), "mosts": numbers([3]), "lows": numbers([0])}
 RANGE = {"tenant": "", "first": "a", "above": "b"}
 # A claim tells the newest turns as well.

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import holdfast
 
+# Applications may take long to import.
+time.sleep(float(os.environ.get("HOLDFAST_TEST_IMPORT_S", "0")))
 queue = holdfast.connect(os.environ["HOLDFAST_TEST_STORE"])
 
 
@@ -55,3 +57,10 @@ def hog_until_open(name: str, gate: str = "") -> None:
     _note(name)
     while gate and not Path(gate).exists():
         ctypes.PyDLL(None).usleep(100_000)
+
+
+@queue.task()
+def hog(name: str, seconds: float) -> None:
+    """Hold the interpreter lock without a break."""
+    _note(name)
+    ctypes.PyDLL(None).usleep(int(seconds * 1_000_000))

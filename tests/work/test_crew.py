@@ -41,7 +41,7 @@ def test_the_end_of_a_run_that_lost_its_claim_is_not_that_of_the_next() -> None:
     member = Member(process, 1, Pace())
     for claim in (1, 2):
         member.give([_held(_job(claim))])
-        member.begun((0, 7))
+        member.begun((0, 7), claim)
 
     assert member.running == 1
     assert member.finished((0, 7), 1) is None
@@ -57,8 +57,8 @@ def test_what_an_executor_has_is_known_however_it_came_and_went() -> None:
     pace.note("work", 0.0)
     jobs = [Job(id=n, task="work", claim=1) for n in range(1, 6)]
     member.give([_held(job) for job in jobs])
-    member.begun((0, 1))
-    member.begun((0, 2))
+    member.begun((0, 1), 1)
+    member.begun((0, 2), 1)
     member.finished((0, 1), 1)
     member.renewed((0, 3), replace(jobs[2], task="other"))
     member.renewed((0, 4), replace(jobs[3], claim=9))
@@ -68,3 +68,17 @@ def test_what_an_executor_has_is_known_however_it_came_and_went() -> None:
     assert [held.job.task for held in member.take([(0, 3), (0, 9)])] == ["other"]
     assert [held.job.id for held in member.take(list(member.jobs))] == [2, 4, 5]
     assert member.space(LANE) == Member(process, 2, member._pace).space(LANE)
+
+
+def test_what_an_executor_says_of_an_earlier_hand_over_is_not_about_this_one() -> None:
+    """A job that was taken back and handed over again neither begins nor comes back by old words."""
+    process: Any = subprocess.Popen
+    member = Member(process, 1, Pace())
+    held = _held(_job(1))
+    member.give([held])
+    member.take([held.key])
+    member.give([held])
+
+    assert member.begun(held.key, 1) is None
+    assert member.returned([(held.key, 1)]) == []
+    assert member.begun(held.key, 2) is held

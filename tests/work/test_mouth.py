@@ -28,7 +28,7 @@ def test_nothing_that_is_noted_while_another_speaks_is_lost(eager_switches):
 
     def speak(first):
         for n in range(first, first + each):
-            mouth.note(Began(job_id=n))
+            mouth.note(Began(number=1, job_id=n))
             if n % 3:
                 mouth.flush()
         mouth.flush()
@@ -52,7 +52,7 @@ def test_who_speaks_to_a_supervisor_that_is_gone_ends_without_a_word():
     """No traceback: that a supervisor was killed is no news of its executors'."""
     script = (
         "import socket; from holdfast.work.messages import Began; from holdfast.work.mouth import Mouth\n"
-        "ours, theirs = socket.socketpair(); ours.close(); Mouth(theirs).send(Began(job_id=1))"
+        "ours, theirs = socket.socketpair(); ours.close(); Mouth(theirs).send(Began(number=1, job_id=1))"
     )
 
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=30)

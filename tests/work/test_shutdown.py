@@ -59,13 +59,14 @@ def test_what_was_handed_over_ahead_is_given_back_and_run_once(bench):
 
 
 def test_suspects_that_wait_for_their_turn_go_back(bench):
-    """An executor died with eight jobs; most wait for their turn when the worker is stopped."""
-    jobs = [bench.queue.add("nap", {"seconds": 5.0}) for _ in range(8)]
+    """An executor died with eight jobs, then one of two with four: two run, and two wait for their turn."""
+    jobs = [bench.queue.add("nap", {"seconds": 600.0}) for _ in range(8)]
     worker = bench.start("--threads", "8", "--drain-timeout", "200ms", name=APP)
     bench.wait_for(lambda: len(bench.noted("nap")) == 8)
     os.kill(bench.noted("nap")[0], signal.SIGKILL)
-    # Some of them run again by now, the others wait.
-    bench.wait_for(lambda: len(bench.noted("nap")) > 8)
+    bench.wait_for(lambda: len(bench.noted("nap")) == 16)
+    os.kill(bench.noted("nap")[-1], signal.SIGKILL)
+    bench.wait_for(lambda: len(bench.noted("nap")) >= 18)
 
     stop(worker)
 

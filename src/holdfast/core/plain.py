@@ -7,6 +7,9 @@ from msgspec.structs import replace
 
 from .job import NO_CHILDREN, Job, Outcome, Place, State
 
+# A start that is told again is taken for the one that is known if it differs by no more.
+START_SLACK_MS = 200
+
 
 def starts_plainly(job: Job) -> bool:
     """Whether `claim` makes of a job just what a store makes of it by itself."""
@@ -48,6 +51,13 @@ def ends_plainly(job: Job) -> bool:
     )
 
 
+def start_of(job: Job, *, now_ms: int, ran_ms: int | None) -> int:
+    """When the handler of a job started, of which its holder says how long ago it was, or (None) nothing."""
+    if ran_ms is None or (job.started_at and now_ms - ran_ms <= job.started_at + START_SLACK_MS):
+        return job.started_at
+    return max(now_ms - ran_ms, 1)
+
+
 def finish_plainly(
     job: Job, *, now_ms: int, end: Outcome, has_result: bool, ran_ms: int | None = None
 ) -> Job:
@@ -57,7 +67,7 @@ def finish_plainly(
         version=job.version + 1,
         place=Place.DONE,
         rank=now_ms,
-        started_at=job.started_at or max(now_ms - (ran_ms or 0), 1),
+        started_at=start_of(job, now_ms=now_ms, ran_ms=ran_ms) or now_ms,
         finished_at=now_ms,
         ended=State.FINISHED,
         reason="",

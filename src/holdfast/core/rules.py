@@ -29,6 +29,7 @@ from .counting import counted
 from .errors import BadInput, LeaseLost, Refused
 from .job import WAITING, Job, Outcome, Place, Progress, State, whole_second
 from .outcome import noted
+from .plain import start_of
 from .repeat import after_ms, next_run_ms, parse_repeat
 
 QUARANTINED = "quarantined"
@@ -223,7 +224,8 @@ def lost(job: Job, *, now_ms: int, crowd: int) -> Job:
     if crowd == 1 or job.max_losses == 1:
         # Nobody is left who could still answer.
         after = lapse(replace(job, started_at=job.started_at or now_ms), now_ms=now_ms)
-        return replace(after, owner=0, crowd_limit=1)
+        # Unless it repeats, and begins its next round.
+        return replace(after, owner=0, crowd_limit=1 if after.losses else 0)
     limit = max(crowd // 2, 1) if crowd else job.crowd_limit
     return release(job, now_ms=now_ms, crowd_limit=limit)
 
@@ -234,10 +236,13 @@ def extend(job: Job, *, now_ms: int, lease_ms: int, ran_ms: int | None = None) -
     if job.place != Place.RUNNING and job.started_at:
         losses = max(job.losses - 1, 0)
     job = started(job, now_ms=now_ms, ran_ms=ran_ms)
-    if job.timeout_ms and job.started_at and now_ms >= job.started_at + job.timeout_ms:
+    # A claim counts as the start of a job that may not be lost, though its handler may not have started.
+    waits = job.max_losses == 1 and ran_ms is None
+    if job.timeout_ms and job.started_at and now_ms >= job.started_at + job.timeout_ms and not waits:
         found = f"past its timeout of {job.timeout_ms} ms"
         raise LeaseLost("extend", job.id, found=found, needed="within it")
     until = _lease_end(job, started_at=job.started_at, now_ms=now_ms, lease_ms=lease_ms)
+    until = max(until, job.lease_until) if waits else until
     return replace(
         job, place=Place.RUNNING, rank=rank.lease(until), lease_until=until, lapsed=False, losses=losses
     )
@@ -246,11 +251,11 @@ def extend(job: Job, *, now_ms: int, lease_ms: int, ran_ms: int | None = None) -
 def started(job: Job, *, now_ms: int, ran_ms: int | None) -> Job:
     """The job with the start of its handler, of which the holder says how long ago it was.
 
-    What is known already stays: told again, the moment would come out a little different each time.
+    What is known already stays, unless it is too early: told again, the moment would come out a little
+    different each time.
     """
-    if ran_ms is None or (job.started_at and job.max_losses != 1):
-        return job
-    return replace(job, started_at=max(now_ms - ran_ms, 1))
+    moment = start_of(job, now_ms=now_ms, ran_ms=ran_ms)
+    return job if moment == job.started_at else replace(job, started_at=moment)
 
 
 def report(job: Job, *, fraction: float, note: str) -> Job:

@@ -170,7 +170,8 @@ class Holding:
 
     def _release(self, *, begun: bool = False) -> Ask[Job]:
         self._check_open("release")
-        return Ask(c.Release(hold=self._lease.hold, lost=begun, crowd=0), self._closed)
+        lost = begun or self._lease.ran_ms is not None
+        return Ask(c.Release(hold=self._lease.hold, lost=lost, crowd=0), self._closed)
 
     def _extend(self, lease: Duration | None) -> Ask[None]:
         self._check_open("extend")

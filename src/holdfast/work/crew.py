@@ -58,7 +58,7 @@ class Crew:
         # Those who are to be told what each fresh executor says of itself, and what executors give back
         # unbegun.
         self.said: Callable[[Hello], None] = lambda _hello: None
-        self.returned: Callable[[list[Held]], None] = lambda _jobs: None
+        self.returned: Callable[[list[Held], Member | None], None] = lambda _jobs, _member: None
 
     async def start(self, count: int) -> Hello:
         """Start the executors; what the first one says of itself, or why it cannot be."""
@@ -118,7 +118,7 @@ class Crew:
         for message in messages:
             if isinstance(message, Returned):
                 member.revoked = False
-                self.returned(member.take(message.keys))
+                self.returned(member.returned(message.jobs), member)
             elif not isinstance(message, Hello):
                 self._heard(member, message)
         self._change.set()
@@ -173,7 +173,7 @@ class Crew:
 
     async def _end(self, member: Member, grace_s: float) -> None:
         await self.until(lambda: not member.jobs, grace_s)
-        member.process.kill()
+        member.kill()
 
     def recycle(self, member: Member) -> None:
         """Start a fresh executor, and once it is there let this one finish what it has and go."""
@@ -192,7 +192,7 @@ class Crew:
         await self.until(lambda: not member.jobs or member not in self._members)
         member.send(Stop())
         await self.until(lambda: member not in self._members, LEAVING_S)
-        member.process.kill()
+        member.kill()
 
     async def reload(self) -> bool:
         """Have fresh executors take the place of all; False, and nothing changed, where they cannot start."""
@@ -257,18 +257,19 @@ class Crew:
             member.give(share)
         return []
 
-    def hand_on(self, jobs: Sequence[Held]) -> list[Held]:
-        """Give jobs that one executor has given back to others that have room; the rest is returned."""
+    def hand_on(self, jobs: Sequence[Held], *, but: Member | None) -> list[Held]:
+        """Give jobs that came back from one executor to others that have room; the rest is returned."""
         rest, shares = [], dict[Member, list[Held]]()
-        spaces = {(m, lane): m.space(lane) for lane in {held.lane for held in jobs} for m in self._members}
+        others = [member for member in self._members if member is not but]
+        spaces = {(m, lane): m.space(lane) for lane in {held.lane for held in jobs} for m in others}
         for held in jobs:
             task = held.job.task
             fits, n = max(
-                ((spaces[m, held.lane].fits(task), n) for n, m in enumerate(self._members)), default=(0, 0)
+                ((spaces[m, held.lane].fits(task), n) for n, m in enumerate(others)), default=(0, 0)
             )
             if fits:
-                spaces[self._members[n], held.lane].take(task)
-                shares.setdefault(self._members[n], []).append(held)
+                spaces[others[n], held.lane].take(task)
+                shares.setdefault(others[n], []).append(held)
             else:
                 rest.append(held)
         for member, share in shares.items():
@@ -313,13 +314,13 @@ class Crew:
             member.send(Revoke())
 
     async def return_unbegun(self) -> None:
-        """Have all executors give back what they have not begun; take it from those that do not answer."""
+        """Have all executors give back what they have not begun, and wait a moment for that.
+
+        What one that cannot answer has is taken later, when it may no longer begin it (`waiting`).
+        """
         for member in self._members:
             self.revoke(member)
         await self.until(lambda: not any(member.revoked for member in self._members), RETURNING_S)
-        for member in self._members:
-            if member.revoked:
-                self.returned(member.take(member.unbegun()))
 
     def track(self, task: asyncio.Task[Any]) -> None:
         """Keep a task until it is done."""
@@ -330,7 +331,7 @@ class Crew:
         """End all executors at once: their jobs are not to blame."""
         for member in self._members:
             member.condemned = True
-            member.process.kill()
+            member.kill()
         for process in self._hatching:
             process.kill()
 

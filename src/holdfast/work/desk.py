@@ -13,10 +13,11 @@ GATHERING_S = 0.005
 
 
 class Item(NamedTuple):
-    """A job, the number of the queue that it came from, and when it must have begun."""
+    """A job, the queue that it came from, the number of its hand-over, and when it must have begun."""
 
     at: int
     claimed: c.Claimed
+    number: int
     begin_by_s: float
 
     @property

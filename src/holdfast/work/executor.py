@@ -128,7 +128,8 @@ class Executor:
 
     def _hear(self, message: DownMessage) -> None:
         if isinstance(message, Run):
-            self._take([Item(message.at, claimed, message.begin_by_s) for claimed in message.jobs])
+            number, by_s = message.number, message.begin_by_s
+            self._take([Item(message.at, claimed, number, by_s) for claimed in message.jobs])
         elif isinstance(message, Told):
             self._lines[message.at].told(message)
         elif isinstance(message, Cancelled):
@@ -136,7 +137,7 @@ class Executor:
                 running.job._lease.seen(message.job)
         elif isinstance(message, Revoke):
             waiting = [*self._desk.clear(), *self._arrived_now()]
-            self._mouth.send(Returned(keys=tuple(item.key for item in waiting)))
+            self._mouth.send(Returned(jobs=tuple((item.key, item.number) for item in waiting)))
 
     def _take(self, items: list[Item]) -> None:
         tasks = [self._task(item.at, item.claimed.job.task) for item in items]
@@ -215,12 +216,13 @@ class Executor:
         jobs = [self._started(item) for item in items]
         self._mouth.flush()
         now_s = monotonic_s()
-        late = [running for running, item in zip(jobs, items, strict=True) if item.begin_by_s < now_s]
+        late = [item for item in items if item.begin_by_s < now_s]
         if late:
-            for running in late:
-                self._running.pop(running.key, None)
-            self._mouth.send(Returned(keys=tuple(running.key for running in late)))
-            jobs = [running for running in jobs if running not in late]
+            keys = {item.key for item in late}
+            for key in keys:
+                self._running.pop(key, None)
+            self._mouth.send(Returned(jobs=tuple((item.key, item.number) for item in late)))
+            jobs = [running for running in jobs if running.key not in keys]
         return jobs
 
     def _started(self, item: Item) -> Running:
@@ -229,7 +231,7 @@ class Executor:
         running = Running(item.at, kind(queue, item.claimed, lease_ms=1, renew=False))
         running.job._lease.start()
         self._running[running.key] = running
-        self._mouth.note(Began(job_id=item.claimed.job.id, at=item.at))
+        self._mouth.note(Began(job_id=item.claimed.job.id, number=item.number, at=item.at))
         return running
 
     def _answer(self, running: Running, outcome: Any) -> None:

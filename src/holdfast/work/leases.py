@@ -42,6 +42,8 @@ class Leases:
     async def _extend(self, held: Sequence[Held]) -> None:
         """Extend leases in one commit, and say with it since when each handler runs."""
         jobs = [(one.at, one.job) for one in held]
+        for one in held:
+            one.marked = bool(one.begun_s)
         asks = (
             self._sources[one.at].line.ask_async(
                 c.Extend(hold=c.hold_of(one.job), lease_ms=self._lease_ms, ran_ms=one.ran_ms)
@@ -79,7 +81,7 @@ class Leases:
                 jump = system_clock.jump
                 await self._extend(self._crew.held() + self._suspects.held())
             running = self._crew.running(WATCH_S)
-            await self._extend([held for held in running if not held.job.started_at])
+            await self._extend([held for held in running if not held.marked])
             for source in self._sources:
                 if mine := [held for held in running if held.at == source.at]:
                     await self._look_after(source, mine)

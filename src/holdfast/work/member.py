@@ -32,9 +32,12 @@ class Held(Struct, gc=False, eq=False):
     at: int
     lane: Lane
     job: Job
-    # When it was given to whoever has it now; when it began there, 0: not yet.
+    # When it was given to the executor that has it, by which hand-over; when it began there, 0: not yet.
     given_s: float = 0.0
+    number: int = 0
     begun_s: float = 0.0
+    # Whether the store was told that it has begun.
+    marked: bool = False
 
     @property
     def key(self) -> Key:
@@ -69,6 +72,9 @@ class Member:
         # When a job last began or ended in it; and whether it was told to give back what has not begun.
         self.moved_s = monotonic_s()
         self.revoked = False
+        # How often it was given jobs; and whether it was ended on purpose.
+        self._hand_overs = 0
+        self.killed = False
         # Condemned for its memory: what runs in it may be to blame.
         self.overweight = False
         # Goes on until a fresh one has taken its place.
@@ -101,14 +107,25 @@ class Member:
         """Whether all that it can do at once is being done."""
         return not self.takes or len(self.jobs) >= self._threads
 
-    def begun(self, key: Key) -> Held | None:
-        """A job has started; which it is, unless it is no longer this executor's."""
+    def begun(self, key: Key, number: int) -> Held | None:
+        """A job of a hand-over has started; which it is, unless it is no longer this executor's."""
         held = self.jobs.get(key)
-        if held is not None and not held.begun_s:
-            self._leave(key, held)
-            held.begun_s = self.moved_s = monotonic_s()
-            self._running[key] = held
+        if held is None or held.number != number or held.begun_s:
+            return None
+        self._leave(key, held)
+        held.begun_s = self.moved_s = monotonic_s()
+        self._running[key] = held
         return held
+
+    def returned(self, jobs: Iterable[tuple[Key, int]]) -> list[Held]:
+        """Take back jobs that it says it has not started, and will not; those that are its own."""
+        mine = [key for key, number in jobs if key in self.jobs and self.jobs[key].number == number]
+        return self.take(mine)
+
+    def kill(self) -> None:
+        """End it on purpose: what runs in it is not to blame."""
+        self.killed = True
+        self.process.kill()
 
     def finished(self, key: Key, claim: int | None) -> Held | None:
         """A job is done; as it was last heard of, or None where it is no longer this executor's.
@@ -127,8 +144,7 @@ class Member:
 
     def runs_alone(self) -> bool:
         """Whether one job runs in it, and no other ever did beside it or before."""
-        fresh = self.isolated or not self.ran
-        return fresh and len(self._running) == 1
+        return not self.ran and len(self._running) == 1
 
     @property
     def running(self) -> int:
@@ -152,15 +168,17 @@ class Member:
         if len(self.jobs) == len(self._running):
             self.moved_s = now_s
         by_queue: dict[int, list[c.Claimed]] = {}
+        self._hand_overs += 1
         for held in jobs:
-            held.given_s, held.begun_s = now_s, 0.0
+            held.given_s, held.begun_s, held.number, held.marked = now_s, 0.0, self._hand_overs, False
             self.jobs[held.key] = held
             self._queued.setdefault(held.lane, Counter())[held.job.task] += 1
             if held.job is not held.claimed.job:
                 held.claimed = replace(held.claimed, job=held.job)
             by_queue.setdefault(held.at, []).append(held.claimed)
         for at, claims in by_queue.items():
-            self.send(Run(jobs=tuple(claims), at=at, begin_by_s=now_s + BEGIN_S))
+            by_s = now_s + BEGIN_S
+            self.send(Run(jobs=tuple(claims), at=at, number=self._hand_overs, begin_by_s=by_s))
 
     def take(self, keys: Iterable[Key]) -> list[Held]:
         """Take jobs away from it; those that it had."""
@@ -184,7 +202,7 @@ class Member:
     def renewed(self, key: Key, job: Job) -> None:
         """What is known of a job has changed."""
         held = self.jobs.get(key)
-        if held is None or held.job.claim != job.claim:
+        if held is None or held.job.claim != job.claim or held.job.version > job.version:
             return
         if not held.begun_s and held.job.task != job.task:
             self._leave(key, held)

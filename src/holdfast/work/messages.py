@@ -66,9 +66,10 @@ class Hello(Message, frozen=True, kw_only=True):
 
 
 class Began(Message, frozen=True, kw_only=True):
-    """A job has started."""
+    """A job of a hand-over has started."""
 
     job_id: int
+    number: int
     at: int = 0
 
 
@@ -96,19 +97,21 @@ class Asked(Message, frozen=True, kw_only=True):
 
 
 class Returned(Message, frozen=True, kw_only=True):
-    """Jobs that were not started, by (at, id)."""
+    """Jobs that were not started, by (at, id) and the number of their hand-over."""
 
-    keys: tuple[tuple[int, int], ...]
+    jobs: tuple[tuple[tuple[int, int], int], ...]
 
 
 class Run(Message, frozen=True, kw_only=True):
     """Jobs to do.
 
-    None is begun after `begin_by_s`, by the machine's monotonic clock, which both processes read: after
-    that the supervisor may take a job back without a word from an executor that cannot answer.
+    `number` is that of the hand-over: a job that was taken back may come again. None is begun after
+    `begin_by_s`, by the machine's monotonic clock, which both processes read: after that the supervisor may
+    take a job back without a word from an executor that cannot answer.
     """
 
     jobs: tuple[c.Claimed, ...]
+    number: int
     begin_by_s: float
     at: int = 0
 

@@ -294,7 +294,7 @@ class Supervisor:
 
     def _heard(self, member: Member, message: Began | Ran | Left | Asked) -> None:
         if isinstance(message, Began):
-            held = member.begun((message.at, message.job_id))
+            held = member.begun((message.at, message.job_id), message.number)
             if held is not None and held.job.timeout_ms:
                 self._limit(member, held)
         elif isinstance(message, Ran):
@@ -320,12 +320,12 @@ class Supervisor:
         job = held.job
         # A little before its lease ends for good, so that it is an error and not a loss.
         left_ms = job.timeout_ms - min(job.timeout_ms // 10, MOST_EARLY_MS)
-        asyncio.get_running_loop().call_later(left_ms / 1000, self._timed_out, member, job, held.at)
+        asyncio.get_running_loop().call_later(left_ms / 1000, self._timed_out, member, held, held.begun_s)
 
-    def _timed_out(self, member: Member, job: Job, at: int) -> None:
+    def _timed_out(self, member: Member, held: Held, begun_s: float) -> None:
         """Past its limit: its claim ends at once, and its executor gets nothing new."""
-        held = member.finished((at, job.id), job.claim)
-        if held is None:
+        job, at = held.job, held.at
+        if held.begun_s != begun_s or member.finished(held.key, job.claim) is not held:
             return
         text = f"still running after its limit of {job.timeout_ms / 1000:g} s"
         answer = c.Answer(hold=c.hold_of(job), code=Code.ERROR, error=text, ran_ms=held.ran_ms)
@@ -347,24 +347,26 @@ class Supervisor:
     def _lost(self, member: Member) -> None:
         """An executor is gone: what it had not begun goes back, what it had begun is suspect.
 
-        One that was condemned was not ended by what ran in it, unless that was for its memory: that may
-        have been taken by jobs that have ended, unless one was alone in it from the start.
+        One that was killed on purpose was not ended by what ran in it, unless that was for its memory: that
+        may have been taken by jobs that have ended, unless one was alone in it from the start.
         """
         crowd = member.running
         if member.overweight and not member.runs_alone():
             crowd = max(crowd, 2)
-        elif member.condemned and not member.overweight:
+        elif member.killed and not member.overweight:
             crowd = 0
         for held in member.take(list(member.jobs)):
             release = c.Release(hold=c.hold_of(held.job), lost=bool(held.begun_s), crowd=crowd)
             self._words.say(self.sources.all[held.at].line, release)
         self._has_room()
 
-    def _returned(self, jobs: list[Held]) -> None:
+    def _returned(self, jobs: list[Held], member: Member | None) -> None:
         """Jobs that have not begun come back: other executors may have room for them, or other workers."""
+        for held in jobs:
+            held.begun_s = 0.0
         plain = [held for held in jobs if not held.job.crowd_limit]
         suspects = [held for held in jobs if held.job.crowd_limit]
-        self._release(plain if self._crew.closing else self._crew.hand_on(plain))
+        self._release(plain if self._crew.closing else self._crew.hand_on(plain, but=member))
         self._release(suspects, delay_ms=0 if self._crew.closing else BACK_MS)
         self._has_room()
 
@@ -384,6 +386,7 @@ class Supervisor:
             crew.kill()
             await crew.until(lambda: not crew.held(), KILLED_S)
             self._release(crew.held())
+        self._release(self._suspects.take_all())
         await self._words.settled()
         if self._registry is not None:
             # After whatever a claim that was cut short has brought and given back.

@@ -42,7 +42,8 @@ class Suspects:
         self._waiting: list[Held] = []
         # Those whose start is being committed.
         self._starting: list[Held] = []
-        self._serving = 0
+        # How many executors there are for them, and how many of these are about to be.
+        self._serving = self._hatching = 0
 
     def held(self) -> list[Held]:
         """Those that no executor has yet."""
@@ -53,6 +54,8 @@ class Suspects:
         if len(self._waiting) >= MOST_WAITING:
             return False
         self._waiting.append(held)
+        # There may be room for it beside others.
+        self._crew.look()
         if self._serving < self._most:
             self._serving += 1
             self._crew.track(asyncio.create_task(self._serve()))
@@ -65,7 +68,9 @@ class Suspects:
                 held.job = job
 
     def take_late(self) -> list[Held]:
-        """Take away those whose turn did not come in time."""
+        """Take away those whose turn did not come in time; an executor on its way may be theirs."""
+        if self._hatching:
+            return []
         late_s = monotonic_s() - TURN_S
         late = [held for held in self._waiting if held.given_s < late_s]
         self._waiting = [held for held in self._waiting if held.given_s >= late_s]
@@ -86,7 +91,11 @@ class Suspects:
 
     async def _serve_one(self) -> None:
         """Run suspects in one executor for as long as it lives."""
-        member = await self._crew.start_isolated()
+        self._hatching += 1
+        try:
+            member = await self._crew.start_isolated()
+        finally:
+            self._hatching -= 1
         if member is None:
             await asyncio.sleep(RESTART_S)
             return
@@ -97,7 +106,8 @@ class Suspects:
                 await self._crew.changed()
             else:
                 break
-        self._crew.let_go(member)
+        if not member.condemned:
+            self._crew.let_go(member)
 
     def _next_for(self, member: Member) -> list[Held]:
         """Who may join the crowd in an executor, in the order in which they came."""
@@ -131,7 +141,7 @@ class Suspects:
             elif not isinstance(reply, LeaseLost | NotFound):
                 # The store is away: its next turn, or its way back, comes later.
                 self._waiting.append(held)
-        if self._crew.has_member(member):
+        if self._crew.has_member(member) and not member.condemned and not self._crew.closing:
             member.give(ours)
         else:
             self._waiting += ours

@@ -22,7 +22,9 @@ STILL_S = 0.3
 class Waiting:
     """Looks after what waits in executors, and for an executor of its own."""
 
-    def __init__(self, crew: Crew, suspects: Suspects, give_back: Callable[[list[Held]], None]) -> None:
+    def __init__(
+        self, crew: Crew, suspects: Suspects, give_back: Callable[[list[Held], Member | None], None]
+    ) -> None:
         self._crew, self._suspects, self._give_back = crew, suspects, give_back
         self._overdue: set[Member] = set()
 
@@ -34,7 +36,7 @@ class Waiting:
 
     def _look(self) -> None:
         if late := self._suspects.take_late():
-            self._give_back(late)
+            self._give_back(late, None)
         still_s = monotonic_s() - STILL_S
         before, self._overdue = self._overdue, set()
         for member in self._crew.members:
@@ -44,5 +46,6 @@ class Waiting:
             if keys := member.overdue():
                 # At the second look: what it said until now has been read by then.
                 if member in before:
-                    self._give_back(member.take(keys))
+                    self._give_back(member.take(keys), member)
+                    self._crew.look()
                 self._overdue.add(member)

@@ -1,10 +1,13 @@
 """The supervisor's end of the line to an executor: whole messages, all that have come at once."""
 
 import asyncio
+import os
 from collections.abc import Callable, Sequence
 from typing import cast
 
 from .messages import Frames, Hello, UpMessage
+
+READ_BYTES = 1 << 16
 
 
 class Wire(asyncio.Protocol):
@@ -40,9 +43,20 @@ class Wire(asyncio.Protocol):
         if messages:
             self._heard(messages)
 
+    def _read_rest(self) -> None:
+        """Read what it said before it went: a send that failed ends the transport before that is read."""
+        assert self.transport is not None
+        fd = self.transport.get_extra_info("socket").fileno()
+        try:
+            while data := os.read(fd, READ_BYTES):
+                self.data_received(data)
+        except OSError:
+            pass
+
     def connection_lost(self, exc: Exception | None) -> None:
         """The executor is gone."""
         self._is_gone = True
+        self._read_rest()
         if not self.hello.done():
             self.hello.set_result(None)
         if self._gone is not None:

@@ -266,12 +266,32 @@ class _Crew(Generic[Q, J]):
 
     def _begin(self) -> None:
         while self._waiting and len(self._running) < self._threads and not self._stopping:
+            if self._running and any(job.record.crowd_limit for job in (*self._running, self._waiting[0])):
+                # A suspect runs alone: if it ends this process, nothing else does at that moment.
+                return
             job = self._waiting.popleft()
             self._running[job] = monotonic_s()
-            job._lease.start()
-            alive = self._start(job)
+            alive = (
+                asyncio.ensure_future(self._start_suspect(job))
+                if job.record.crowd_limit
+                else self._run_job(job)
+            )
             self._alive[alive] = job
             alive.add_done_callback(self._ended)
+
+    def _run_job(self, job: J) -> "asyncio.Future[Any]":
+        job._lease.start()
+        return self._start(job)
+
+    async def _start_suspect(self, job: J) -> Any:
+        """Commit the start before the run: should it end this process, its loss is counted."""
+        command = replace(job._lease.extension(), ran_ms=0)
+        try:
+            job._renewed(await self._queue.line.committer.ask_async(command))
+        except NotFound as lost:
+            job._lease.lose(lost)
+            return None
+        return await self._run_job(job)
 
     def _over(self, job: J) -> None:
         """Its handler is over: the next may begin."""
@@ -310,9 +330,7 @@ class _Crew(Generic[Q, J]):
 
     async def _give_back(self) -> None:
         """Let others have what will not be answered here; where that cannot be said, its lease will end."""
-        begun = {*self._alive.values(), *self._running}
-        open_jobs = [job for job in self._dropped if not job.answered]
-        releases = [job._release(begun=job in begun).command for job in open_jobs]
+        releases = [job._release().command for job in self._dropped if not job.answered]
         self._dropped.clear()
         line = self._queue.line.committer
         await asyncio.gather(*(line.ask_async(release) for release in releases), return_exceptions=True)
