@@ -95,7 +95,7 @@ def test_of_a_crowd_only_the_one_that_kills_is_quarantined(bench):
     assert (str(poison.get().state), poison.get().losses) == ("FAILED", 3)
     assert "quarantined" in poison.get().reason
     runs = _runs(bench)
-    # 17 ran, then at most 8, 4, 2, 1 beside it; and three times alone.
+    # It ran in crowds of at most 17, 9, 5, 3 and 2; and three times alone.
     assert runs["poison"] <= 5 + 3
     assert max(runs[one["name"]] for one in data) <= 6
 

@@ -226,7 +226,8 @@ def lost(job: Job, *, now_ms: int, crowd: int) -> Job:
         after = lapse(replace(job, started_at=job.started_at or now_ms), now_ms=now_ms)
         # Unless it repeats, and begins its next round.
         return replace(after, owner=0, crowd_limit=1 if after.losses else 0)
-    limit = max(crowd // 2, 1) if crowd else job.crowd_limit
+    # Rounded up, so that two executors have room for all of them.
+    limit = (crowd + 1) // 2 if crowd else job.crowd_limit
     return release(job, now_ms=now_ms, crowd_limit=limit)
 
 

@@ -77,7 +77,7 @@ def test_an_answer_tells_when_its_run_started(queue: Queue, clock: MovedClock) -
 
 
 @pytest.mark.parametrize(
-    ("crowd", "losses", "limit"), [(0, 0, 0), (1, 1, 1), (2, 0, 1), (7, 0, 3), (100, 0, 50)]
+    ("crowd", "losses", "limit"), [(0, 0, 0), (1, 1, 1), (2, 0, 1), (7, 0, 4), (100, 0, 50)]
 )
 def test_of_a_process_that_died_only_a_job_alone_is_charged(
     queue: Queue, crowd: int, losses: int, limit: int
