@@ -32,7 +32,7 @@ run: setup ## see it at work: examples/tour.py
 	@$(BIN)/python examples/tour.py
 
 test: check ## check, then all tests but the long ones
-	$(BIN)/python -m pytest -n 3 --dist worksteal $(ARGS)
+	$(BIN)/python -m pytest -n 4 --dist worksteal $(ARGS)
 
 check: setup ## layout, lint and types
 	$(BIN)/ruff format --check .
