@@ -3,6 +3,7 @@
 Run it with `make run`. It keeps its jobs in a temporary folder, which it removes at the end.
 """
 
+import logging
 import tempfile
 import threading
 from pathlib import Path
@@ -45,6 +46,8 @@ def work(queue: holdfast.Queue) -> None:
 
 def main() -> None:
     """Queue some jobs, work them, show what became of them."""
+    # A run that fails is logged with its traceback; the tour tells of it in a line of its own.
+    logging.getLogger("holdfast.job").setLevel(logging.ERROR)
     with tempfile.TemporaryDirectory() as folder, holdfast.connect(f"{folder}/jobs.db") as queue:
         say(f"A queue in one file: {Path(folder, 'jobs.db')}\n")
         tasks = define(queue)
