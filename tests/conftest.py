@@ -12,11 +12,15 @@ from hypothesis.configuration import set_hypothesis_home_dir
 
 from holdfast.core import commands as c
 from holdfast.core import limits
-from holdfast.engine import chores, claims, limiting, upkeep
+from holdfast.engine import upkeep
+from holdfast.engine.batch import limiting
+from holdfast.engine.commands import chores, claims
 from holdfast.engine.done import Done
 from holdfast.engine.engine import Engine
 from holdfast.engine.prospects import Prospects
-from holdfast.store import postgres_starts, postgres_txn, postgres_view
+from holdfast.store.postgres import starts as postgres_starts
+from holdfast.store.postgres import txn as postgres_txn
+from holdfast.store.postgres import view as postgres_view
 from tests.leftovers import Leftovers
 from tests.outages import Heard
 from tests.redis_servers import ClusterServers, RedisServer, cluster_or_skip, redis_or_skip

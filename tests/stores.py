@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.store.clock import Clock
+from holdfast.store.common.clock import Clock
 from holdfast.store.contract import Store
-from holdfast.store.postgres import PostgresStore
-from holdfast.store.redis import RedisStore
-from holdfast.store.sharded import Opener, ShardedStore
-from holdfast.store.sqlite import SqliteStore
-from holdfast.testing.doubles import SharedMemory
+from holdfast.store.postgres.store import PostgresStore
+from holdfast.store.redis.store import RedisStore
+from holdfast.store.sharded.store import Opener, ShardedStore
+from holdfast.store.sqlite.store import SqliteStore
+from tests.doubles import SharedMemory
 
 Open = Callable[[], Store]
 # The fixtures of addresses of empty stores on servers.

@@ -4,7 +4,7 @@ import pytest
 
 import holdfast
 from holdfast.testing.clock import MovedClock
-from holdfast.testing.queue_suite.refusals import NO_DURATIONS, NO_NAMES, not_refused, row
+from tests.queue_suite.refusals import NO_DURATIONS, NO_NAMES, not_refused, row
 
 CONNECTS = [holdfast.connect, holdfast.connect_async]
 

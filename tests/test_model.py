@@ -7,14 +7,14 @@ import pytest
 from hypothesis import HealthCheck, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from holdfast.store.clock import Clock
-from holdfast.store.memory import MemoryStore
-from holdfast.store.postgres import PostgresStore
-from holdfast.store.redis import RedisStore
-from holdfast.store.sharded import Opener, ShardedStore
-from holdfast.store.sqlite import SqliteStore
-from holdfast.testing.doubles import SharedMemory
-from holdfast.testing.model import Model, machine
+from holdfast.store.common.clock import Clock
+from holdfast.store.memory.store import MemoryStore
+from holdfast.store.postgres.store import PostgresStore
+from holdfast.store.redis.store import RedisStore
+from holdfast.store.sharded.store import Opener, ShardedStore
+from holdfast.store.sqlite.store import SqliteStore
+from tests.doubles import SharedMemory
+from tests.model.model import Model, machine
 from tests.redis_servers import ClusterServers, RedisServer
 from tests.servers import Schemas
 

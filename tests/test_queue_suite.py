@@ -10,8 +10,8 @@ from importlib import import_module
 
 import pytest
 
-from holdfast.testing import queue_suite
-from holdfast.testing.queue_suite import *  # noqa: F403
+from tests import queue_suite
+from tests.queue_suite import *  # noqa: F403
 from tests.stores import ONE_OF_EACH, STORES, opener
 
 # The first two of them: memory, and SQLite by its default driver.

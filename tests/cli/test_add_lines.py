@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from holdfast.cli import add_lines
+from holdfast.cli.commands import add_lines
 from holdfast.core.errors import StoreFull
 
 

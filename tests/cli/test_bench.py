@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cli.bench_table import MEASURES
+from holdfast.cli.bench.table import MEASURES
 
 SMALL = ("--scale", "0.01", "--rounds", "1")
 

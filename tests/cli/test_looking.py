@@ -6,7 +6,7 @@ from datetime import datetime
 import pytest
 
 import holdfast
-from holdfast.store.clock import system_clock
+from holdfast.store.common.clock import system_clock
 
 
 def test_jobs_are_listed_for_people(shell):

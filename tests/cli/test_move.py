@@ -75,8 +75,8 @@ def test_what_cannot_be_moved_is_refused_with_the_reason(shell):
 
 def test_an_unfinished_move_is_taken_back(shell):
     """All goes on where it was."""
-    from holdfast.engine.move import Move
-    from holdfast.store.sqlite import SqliteStore
+    from holdfast.engine.migrate.move import Move
+    from holdfast.store.sqlite.store import SqliteStore
 
     shell.add("resize")
     source, target = SqliteStore(shell.file), SqliteStore(shell.folder / "new.db")

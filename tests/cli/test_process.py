@@ -271,7 +271,7 @@ AS_NOBODY = """
 import importlib, os, sys
 from holdfast.cli.app import COMMANDS, app
 for file in COMMANDS.values():
-    importlib.import_module(f"holdfast.cli.{file}")
+    importlib.import_module(f"holdfast.cli.commands.{file}")
 def run(*words):
     try:
         app.main(words)

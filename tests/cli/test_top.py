@@ -1,7 +1,7 @@
 """`holdfast top`: one frame, for people and for programs; `workers` and `doctor --worker` without any."""
 
 from holdfast.engine.glance import glance
-from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite.store import SqliteStore
 
 
 def test_a_frame_shows_depth_pauses_and_what_runs(shell):

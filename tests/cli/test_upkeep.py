@@ -8,7 +8,7 @@ from click.shell_completion import ShellComplete
 
 from holdfast.cli.app import COMMANDS, app
 from holdfast.cli.exits import MEANINGS
-from holdfast.store.clock import system_clock
+from holdfast.store.common.clock import system_clock
 
 
 def test_old_jobs_are_purged(shell):

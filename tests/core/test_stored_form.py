@@ -13,8 +13,8 @@ from holdfast.core.limits import Domain, Lane, Limit
 from holdfast.core.notes import Line, Log, Step
 from holdfast.core.schedule import Schedule
 from holdfast.core.unique import Unique
+from holdfast.engine.commands.schedules import Kept
 from holdfast.engine.records import Patterns, name_of
-from holdfast.engine.schedules import Kept
 from holdfast.engine.sysid import Sysid
 
 FULL = Job(

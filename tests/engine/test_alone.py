@@ -11,9 +11,9 @@ from holdfast.engine.alone import may_be_struck
 from holdfast.engine.committer import Committer
 from holdfast.engine.engine import Engine
 from holdfast.engine.ticket import Ticket
-from holdfast.store.clock import monotonic_s
-from holdfast.store.memory import MemoryStore
-from holdfast.testing.queue_suite.tools import until
+from holdfast.store.common.clock import monotonic_s
+from holdfast.store.memory.store import MemoryStore
+from tests.queue_suite.tools import until
 
 ADD = c.Add(jobs=(c.NewJob(task="work"),))
 

@@ -10,7 +10,7 @@ from holdfast.core import commands as c
 from holdfast.engine.committer import Committer
 from holdfast.engine.engine import Engine
 from holdfast.engine.ticket import Ticket
-from holdfast.store.memory import MemoryStore
+from holdfast.store.memory.store import MemoryStore
 
 
 @pytest.fixture

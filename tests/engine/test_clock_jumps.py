@@ -4,9 +4,9 @@ import pytest
 
 from holdfast.core import commands as c
 from holdfast.queue.queue import Queue
-from holdfast.store.clock import SystemClock
-from holdfast.store.memory import MemoryStore
-from holdfast.store.sqlite import SqliteStore
+from holdfast.store.common.clock import SystemClock
+from holdfast.store.memory.store import MemoryStore
+from holdfast.store.sqlite.store import SqliteStore
 
 HOUR_MS = 3_600_000
 

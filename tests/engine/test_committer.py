@@ -4,8 +4,8 @@ from holdfast.core import commands as c
 from holdfast.engine.committer import Committer
 from holdfast.engine.engine import Engine
 from holdfast.engine.ticket import Ticket
-from holdfast.store.clock import monotonic_s
-from holdfast.store.memory import MemoryStore
+from holdfast.store.common.clock import monotonic_s
+from holdfast.store.memory.store import MemoryStore
 
 
 def test_a_claim_whose_caller_went_away_takes_nothing():

@@ -13,10 +13,10 @@ from holdfast.core.errors import HoldfastError, LeaseLost, Refused
 from holdfast.core.job import Children, Code, Job, Place, State
 from holdfast.core.limits import Limit
 from holdfast.core.schedule import Schedule
-from holdfast.engine import claims, letters
+from holdfast.engine.commands import claims, letters
 from holdfast.engine.engine import Engine
 from holdfast.store.contract import JobFilter
-from holdfast.store.memory import MemoryStore
+from holdfast.store.memory.store import MemoryStore
 from holdfast.testing.clock import MovedClock
 
 NOW_MS = 1_767_225_600_000

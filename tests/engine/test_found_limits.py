@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from holdfast.core import commands as c
 from holdfast.core.job import Place
 from holdfast.core.limits import Lane, Limit
-from holdfast.engine import limiting
+from holdfast.engine.batch import limiting
 from holdfast.store.contract import Txn
 from tests.engine.test_found import Rig
 

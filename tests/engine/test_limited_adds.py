@@ -9,12 +9,12 @@ from holdfast.core import commands as c
 from holdfast.core.limits import Limit
 from holdfast.engine.engine import Engine
 from holdfast.store.contract import Store
-from holdfast.store.postgres import PostgresStore
-from holdfast.store.postgres_link import OwnLink
-from holdfast.store.redis import RedisStore
-from holdfast.store.redis_link import Link
-from holdfast.store.sqlite import SqliteStore
-from holdfast.store.sqlite_stdlib import _StdlibLink
+from holdfast.store.postgres.connection import OwnLink
+from holdfast.store.postgres.store import PostgresStore
+from holdfast.store.redis.connection import Link
+from holdfast.store.redis.store import RedisStore
+from holdfast.store.sqlite.library_stdlib import _StdlibLink
+from holdfast.store.sqlite.store import SqliteStore
 
 # Statements of SQLite are in the process, and take their rows by powers of two; locks of PostgreSQL are
 # waited for, or only tried, by their order.

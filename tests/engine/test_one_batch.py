@@ -7,7 +7,7 @@ from holdfast.core.errors import HoldfastError
 from holdfast.core.ids import PORT_SYSID
 from holdfast.core.job import Code
 from holdfast.engine.engine import Engine
-from holdfast.store.memory import MemoryStore
+from holdfast.store.memory.store import MemoryStore
 from holdfast.testing.clock import MovedClock
 
 NOW_MS = 1_767_225_600_000

@@ -9,8 +9,8 @@ from holdfast.core.bounds import CLAIM_JOBS
 from holdfast.core.errors import BadInput, TooLarge
 from holdfast.core.limits import Limit
 from holdfast.engine.engine import Engine, check
-from holdfast.store.memory import MemoryStore
-from holdfast.store.sqlite import SqliteStore
+from holdfast.store.memory.store import MemoryStore
+from holdfast.store.sqlite.store import SqliteStore
 
 
 @pytest.fixture(params=["memory", "sqlite"])

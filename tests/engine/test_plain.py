@@ -4,10 +4,10 @@ import pytest
 
 from holdfast.core import commands as c
 from holdfast.engine import engine as engines
+from holdfast.engine.commands.plain import plain
 from holdfast.engine.engine import Engine
-from holdfast.engine.plain import plain
 from holdfast.store.contract import JobFilter
-from holdfast.store.memory import MemoryStore
+from holdfast.store.memory.store import MemoryStore
 from holdfast.testing.clock import MovedClock
 
 NOW_MS = 1_767_225_600_000

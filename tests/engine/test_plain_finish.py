@@ -10,10 +10,10 @@ from msgspec.structs import replace
 from holdfast.core import commands as c
 from holdfast.core.job import Body, Code, Job
 from holdfast.core.schedule import Schedule
-from holdfast.engine.ending import plain_ends
+from holdfast.engine.commands.ending import plain_ends
 from holdfast.engine.engine import Engine
 from holdfast.store.contract import JobFilter, ReadTxn
-from holdfast.store.memory import MemoryStore
+from holdfast.store.memory.store import MemoryStore
 from holdfast.testing.clock import MovedClock
 
 NOW_MS = 1_767_225_600_000

@@ -5,7 +5,7 @@ import pytest
 from holdfast.core import commands as c
 from holdfast.engine.engine import Engine
 from holdfast.engine.prospects import prospects
-from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite.store import SqliteStore
 
 
 @pytest.mark.parametrize("others", [3, 6, 40, 100])

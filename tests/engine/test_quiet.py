@@ -9,16 +9,17 @@ import pytest
 from holdfast.core import commands as c
 from holdfast.core.limits import Limit
 from holdfast.core.schedule import Schedule
-from holdfast.engine import chores, letters, upkeep
+from holdfast.engine import upkeep
+from holdfast.engine.commands import chores, letters
 from holdfast.engine.committer import Committer
 from holdfast.engine.engine import Engine
 from holdfast.engine.prospects import prospects
 from holdfast.engine.records import CHORE, LETTER, name_of
 from holdfast.engine.site import Site
-from holdfast.store.clock import monotonic_s
-from holdfast.store.memory import MemoryStore
+from holdfast.store.common.clock import monotonic_s
+from holdfast.store.memory.store import MemoryStore
 from holdfast.testing.clock import MovedClock
-from holdfast.testing.doubles import SharedMemory
+from tests.doubles import SharedMemory
 
 START_MS = 1_800_000_000_000
 DAY_MS, HOUR_MS, MINUTE_MS = 86_400_000, 3_600_000, 60_000

@@ -7,7 +7,7 @@ from typing import Any
 
 from holdfast.core import commands as c
 from holdfast.engine.ticket import Ticket
-from holdfast.store.clock import monotonic_s
+from holdfast.store.common.clock import monotonic_s
 
 PATIENCE_S = 60.0
 

@@ -10,10 +10,10 @@ import pytest
 from holdfast.engine import upkeep
 from holdfast.engine.committer import Committer
 from holdfast.queue.queue import Queue
-from holdfast.store.clock import monotonic_s
+from holdfast.store.common.clock import monotonic_s
 from holdfast.store.contract import ReadTxn, Store, Txn
-from holdfast.store.sqlite import SqliteStore
-from holdfast.testing.doubles import Passing
+from holdfast.store.sqlite.store import SqliteStore
+from tests.doubles import Passing
 
 T = TypeVar("T")
 PATIENCE_S = 60.0

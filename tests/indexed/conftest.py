@@ -10,7 +10,7 @@ import pytest
 from holdfast.indexed import AsyncConsumer, AsyncProgress, Consumer, Progress
 from holdfast.queue.aio import AsyncQueue
 from holdfast.queue.queue import Queue
-from holdfast.store.clock import system_clock
+from holdfast.store.common.clock import system_clock
 from tests.stores import ONE_OF_EACH, opener
 
 

@@ -7,7 +7,7 @@ import pytest
 from holdfast.core.errors import Backwards, BadInput, NotFound
 from holdfast.indexed import Consumer, ConsumerGroup, Log, Progress, consumers, set_by_hand
 from holdfast.queue.queue import Queue
-from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite.store import SqliteStore
 from tests.indexed.tools import PATIENCE_S, Hands, Numbers, in_threads
 
 

@@ -9,11 +9,11 @@ import pytest
 
 from holdfast.engine import engine as engine_module
 from holdfast.store.contract import Store
-from holdfast.store.sharded import Opener, ShardedStore
-from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sharded.store import Opener, ShardedStore
+from holdfast.store.sqlite.store import SqliteStore
 from holdfast.testing.clock import MovedClock
-from holdfast.testing.queue_suite.fixtures import START_MS
 from tests.moving.filled import Two
+from tests.queue_suite.fixtures import START_MS
 from tests.stores import STORES, opener
 
 T = TypeVar("T")

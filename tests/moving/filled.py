@@ -9,12 +9,12 @@ from holdfast.core.indexed import LogItem
 from holdfast.core.job import Job
 from holdfast.core.moving import read_notice
 from holdfast.core.slots import slot_of_record
-from holdfast.engine.move import Move, doors_of
-from holdfast.engine.parts import LogItems, LogKeys, Part, Settled
-from holdfast.engine.small_parts import logs_of, standing
+from holdfast.engine.migrate.move import Move, doors_of
+from holdfast.engine.migrate.parts import LogItems, LogKeys, Part, Settled
+from holdfast.engine.migrate.small_parts import logs_of, standing
 from holdfast.queue.queue import Queue
 from holdfast.store.contract import JobFilter, ReadTxn, Store, WaitingQuery
-from holdfast.store.sharded import ShardedStore
+from holdfast.store.sharded.store import ShardedStore
 from holdfast.testing.clock import MovedClock
 from holdfast.testing.stores.making import tally
 

@@ -11,7 +11,7 @@ from holdfast.cli.app import app
 from holdfast.core import commands as c
 from holdfast.core.indexed import LogItem
 from holdfast.queue.addresses import bare_url, with_password
-from holdfast.testing.queue_suite.tools import complaints
+from tests.queue_suite.tools import complaints
 
 FOUR, TWO = "sqlite:///four?shards=4", "sqlite:///two?shards=2"
 

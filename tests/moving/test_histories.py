@@ -12,15 +12,15 @@ from pathlib import Path
 import pytest
 from hypothesis import note
 
-from holdfast.engine.move import Move
-from holdfast.engine.parts import Misplaced
-from holdfast.store.clock import Clock
+from holdfast.engine.migrate.move import Move
+from holdfast.engine.migrate.parts import Misplaced
+from holdfast.store.common.clock import Clock
 from holdfast.store.contract import Store
-from holdfast.store.memory import MemoryStore
-from holdfast.store.postgres import PostgresStore
-from holdfast.store.sharded import Opener, ShardedStore
-from holdfast.store.sqlite import SqliteStore
-from holdfast.testing.model import Model, Side
+from holdfast.store.memory.store import MemoryStore
+from holdfast.store.postgres.store import PostgresStore
+from holdfast.store.sharded.store import Opener, ShardedStore
+from holdfast.store.sqlite.store import SqliteStore
+from tests.model.model import Model, Side
 from tests.servers import Schemas
 from tests.test_model import run
 

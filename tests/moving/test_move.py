@@ -8,7 +8,7 @@ from holdfast.core import commands as c
 from holdfast.core.errors import Moved, Stopped
 from holdfast.core.indexed import LogItem
 from holdfast.core.moving import Standing
-from holdfast.engine import parts
+from holdfast.engine.migrate import parts
 from tests.moving.filled import check_same, fill, make_queue, seen, standing_of
 
 

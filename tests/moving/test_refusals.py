@@ -8,11 +8,11 @@ import pytest
 from holdfast.core import ids
 from holdfast.core.errors import BadInput, Stopped, StoreCorrupt, StoreError, Unavailable
 from holdfast.core.moving import Standing
-from holdfast.engine.move import Move, undo
+from holdfast.engine.migrate.move import Move, undo
 from holdfast.queue.queue import Queue
 from holdfast.store.contract import Txn
-from holdfast.store.sqlite import SqliteStore
-from holdfast.testing.doubles import Passing
+from holdfast.store.sqlite.store import SqliteStore
+from tests.doubles import Passing
 from tests.moving.conftest import shards
 from tests.moving.filled import check_same, fill, make_queue, seen, standing_of
 

@@ -7,15 +7,15 @@ from typing import TypeVar
 import pytest
 
 from holdfast.core.moving import Standing
-from holdfast.engine.move import Move
+from holdfast.engine.migrate.move import Move
 from holdfast.queue.queue import Queue
 from holdfast.store.contract import Store, Txn
-from holdfast.store.sharded import Opener, ShardedStore
-from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sharded.store import Opener, ShardedStore
+from holdfast.store.sqlite.store import SqliteStore
 from holdfast.testing.clock import MovedClock
-from holdfast.testing.doubles import Passing, SharedMemory
-from holdfast.testing.queue_suite.fixtures import START_MS
+from tests.doubles import Passing, SharedMemory
 from tests.moving.filled import Two, check_same, fill, make_queue, seen, standing_of
+from tests.queue_suite.fixtures import START_MS
 
 T = TypeVar("T")
 

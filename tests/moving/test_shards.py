@@ -17,22 +17,22 @@ from holdfast.core.kinds import CHORE, FLOOR, LETTER, NUMBER, POINTER, SCHEDULE,
 from holdfast.core.slots import slot_of_key, slot_of_schedule
 from holdfast.core.unique import Unique
 from holdfast.core.worker import Worker
-from holdfast.engine.chores import Chore
-from holdfast.engine.keys import TakeKey
-from holdfast.engine.letters import Letter
-from holdfast.engine.move import doors_of
-from holdfast.engine.routes import Routes
-from holdfast.engine.schedules import read_kept
+from holdfast.engine.commands.chores import Chore
+from holdfast.engine.commands.keys import TakeKey
+from holdfast.engine.commands.letters import Letter
+from holdfast.engine.commands.schedules import read_kept
+from holdfast.engine.migrate.move import doors_of
+from holdfast.engine.sharding.routes import Routes
 from holdfast.queue.connect import store_maker
 from holdfast.queue.queue import Queue
 from holdfast.store.contract import JobFilter, ReadTxn, Store
 from holdfast.testing.clock import MovedClock
-from holdfast.testing.queue_suite.fixtures import START_MS
-from holdfast.testing.queue_suite.tools import complaints
 from tests.moving.conftest import shards
 from tests.moving.filled import Two, check_same, fill, make_queue
 from tests.moving.test_following import FOUR, TWO, move
 from tests.moving.test_resumed import in_memory
+from tests.queue_suite.fixtures import START_MS
+from tests.queue_suite.tools import complaints
 
 
 def pairs(*counts: tuple[int, int]) -> Any:

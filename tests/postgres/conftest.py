@@ -3,8 +3,8 @@
 import pytest
 
 import holdfast
-from holdfast.store.postgres import PostgresStore
-from holdfast.testing.queue_suite.tools import complaints, upkeep
+from holdfast.store.postgres.store import PostgresStore
+from tests.queue_suite.tools import complaints, upkeep
 from tests.servers import postgres_or_skip
 
 

@@ -8,9 +8,9 @@ import pytest
 import holdfast
 from holdfast.core.errors import BadInput, SchemaMismatch, StoreCorrupt, StoreError, Unavailable
 from holdfast.queue.connect import shown_url
-from holdfast.store.postgres import PostgresStore
-from holdfast.store.postgres_sql import migrations
-from holdfast.store.postgres_url import parse
+from holdfast.store.postgres.statements import migrations
+from holdfast.store.postgres.store import PostgresStore
+from holdfast.store.postgres.url import parse
 from holdfast.testing.stores.making import a_job, add
 from tests.store.helpers import SRC, all_ids
 

@@ -8,8 +8,8 @@ import psycopg
 import pytest
 
 import holdfast
-from holdfast.store.outage import UnknownHost
-from holdfast.store.postgres import PostgresStore
+from holdfast.store.common.outage import UnknownHost
+from holdfast.store.postgres.store import PostgresStore
 from holdfast.testing.stores.making import a_job, add
 from tests.outages import first_add_waits
 from tests.servers import postgres_or_skip

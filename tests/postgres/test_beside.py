@@ -6,10 +6,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 import holdfast
-from holdfast.store import postgres_open
-from holdfast.store.postgres import PostgresStore
-from holdfast.store.postgres_rows import BESIDE
-from holdfast.store.postgres_sql import migrations
+from holdfast.store.postgres import open as postgres_open
+from holdfast.store.postgres.rows import BESIDE
+from holdfast.store.postgres.statements import migrations
+from holdfast.store.postgres.store import PostgresStore
 from holdfast.testing.stores.making import a_job, ended
 from tests.store.helpers import all_ids
 

@@ -13,8 +13,8 @@ from holdfast.core import ids
 from holdfast.core.commands import NewJob
 from holdfast.core.creating import create
 from holdfast.core.job import Place
-from holdfast.testing.queue_suite.tools import LONG_S, complaints, see, take
 from tests.postgres.test_address import holdfast_cli
+from tests.queue_suite.tools import LONG_S, complaints, see, take
 
 
 def test_the_job_is_there_when_the_caller_commits(queue, connection):

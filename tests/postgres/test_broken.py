@@ -6,7 +6,7 @@ import pytest
 
 import holdfast
 from holdfast.core.errors import Unavailable
-from holdfast.store.postgres import PostgresStore
+from holdfast.store.postgres.store import PostgresStore
 from holdfast.testing.stores.making import a_job, add, claim
 from tests.postgres.proxy import Proxy
 from tests.store.helpers import all_ids, line, python
@@ -37,7 +37,7 @@ def test_what_a_killed_client_was_writing_is_gone_and_its_locks_are_free(store, 
     add(store, a_job(1), a_job(2))
     code = """
 import sys
-from holdfast.store.postgres import PostgresStore
+from holdfast.store.postgres.store import PostgresStore
 from holdfast.testing.stores.making import a_job
 store = PostgresStore(sys.argv[1])
 def fn(txn):
@@ -239,7 +239,7 @@ def test_a_forked_child_makes_its_own_connections(store, postgres_url):
     """And its end does not end those of its parent."""
     code = """
 import os, sys
-from holdfast.store.postgres import PostgresStore
+from holdfast.store.postgres.store import PostgresStore
 from holdfast.testing.stores.making import a_job, add
 store = PostgresStore(sys.argv[1])
 add(store, a_job(1))

@@ -10,8 +10,8 @@ import pytest
 
 import holdfast
 from holdfast.core.errors import StoreError, StoreFull
-from holdfast.store import postgres_open
-from holdfast.store.postgres import PostgresStore
+from holdfast.store.postgres import open as postgres_open
+from holdfast.store.postgres.store import PostgresStore
 from holdfast.testing.stores.making import a_job, add
 from tests.postgres.test_address import holdfast_cli
 from tests.servers import postgres_or_skip

@@ -13,10 +13,10 @@ from contextlib import ExitStack
 import pytest
 
 import holdfast
-from holdfast.store import postgres_wake
-from holdfast.store.postgres import PostgresStore
-from holdfast.testing.queue_suite.tools import until, waiting
+from holdfast.store.postgres import notify as postgres_wake
+from holdfast.store.postgres.store import PostgresStore
 from tests.idle import MOST_A_MINUTE, SECONDS, SETTLED_S, WAITS, is_quiet, waits
+from tests.queue_suite.tools import until, waiting
 from tests.servers import PostgresServer, postgres_or_skip
 from tests.work.conftest import Bench
 

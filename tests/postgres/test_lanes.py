@@ -9,8 +9,8 @@ from contextlib import contextmanager
 import pytest
 
 import holdfast
-from holdfast.store.postgres_sql import lock_number
-from holdfast.testing.queue_suite.tools import LONG_S, complaints, take, until, upkeep
+from holdfast.store.postgres.statements import lock_number
+from tests.queue_suite.tools import LONG_S, complaints, take, until, upkeep
 
 
 @pytest.fixture

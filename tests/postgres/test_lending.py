@@ -13,8 +13,8 @@ from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
 
 import holdfast
-from holdfast.testing.queue_suite.tools import take
 from tests.projects import django_connection, run_in
+from tests.queue_suite.tools import take
 
 CREATE = "CREATE TABLE IF NOT EXISTS orders (id int)"
 ORDER = "INSERT INTO orders VALUES (1)"

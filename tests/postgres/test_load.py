@@ -16,7 +16,7 @@ import pytest
 
 import holdfast
 from holdfast.queue.connect import connect
-from holdfast.testing import model_view
+from tests.model import view as model_view
 from tests.servers import PostgresServer, bouncer_or_skip
 from tests.stress import checks, hammer, ledger
 from tests.stress.crew import Crew

@@ -10,12 +10,13 @@ from holdfast.core import commands as c
 from holdfast.core.job import Place
 from holdfast.engine import look
 from holdfast.engine.prospects import prospects
-from holdfast.store import postgres_txn, postgres_view
 from holdfast.store.contract import ClaimQuery, leased
-from holdfast.store.postgres import PostgresStore
-from holdfast.store.postgres_link import OwnLink, PsycopgLink
-from holdfast.store.postgres_rows import bodies
-from holdfast.store.postgres_sql import lock_number, texts
+from holdfast.store.postgres import txn as postgres_txn
+from holdfast.store.postgres import view as postgres_view
+from holdfast.store.postgres.connection import OwnLink, PsycopgLink
+from holdfast.store.postgres.rows import bodies
+from holdfast.store.postgres.statements import lock_number, texts
+from holdfast.store.postgres.store import PostgresStore
 from holdfast.testing.stores.making import NOW_MS, a_job, add, following, race
 from tests.store.helpers import all_ids
 

@@ -8,11 +8,11 @@ import pytest
 import holdfast
 from holdfast.core.errors import HoldfastError
 from holdfast.core.ids import unpack
-from holdfast.engine.move import Move
+from holdfast.engine.migrate.move import Move
 from holdfast.queue.connect import store_maker
 from holdfast.store.contract import JobFilter
-from holdfast.store.postgres import PostgresStore
-from holdfast.store.sqlite import SqliteStore
+from holdfast.store.postgres.store import PostgresStore
+from holdfast.store.sqlite.store import SqliteStore
 
 
 @pytest.fixture

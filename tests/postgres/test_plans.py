@@ -3,8 +3,8 @@
 import psycopg
 import pytest
 
-from holdfast.store.postgres_pool import SETTINGS, script_of
-from holdfast.store.postgres_sql import numbers, raws, statements, texts
+from holdfast.store.postgres.pool import SETTINGS, script_of
+from holdfast.store.postgres.statements import numbers, raws, statements, texts
 from holdfast.testing.stores.making import a_job, add
 
 RANKS = {"low": 0, "high": 1 << 53, "limit": 5}

@@ -9,11 +9,11 @@ import holdfast
 from holdfast.core import commands as c
 from holdfast.core.errors import Moved
 from holdfast.core.moving import Notice, Standing
-from holdfast.store.clock import monotonic_s
+from holdfast.store.common.clock import monotonic_s
 from holdfast.store.contract import WaitingQuery
-from holdfast.store.postgres import FOLD_ROWS
-from holdfast.store.postgres_link import OwnLink, PsycopgLink
-from holdfast.store.postgres_txn import PostgresTxn
+from holdfast.store.postgres.connection import OwnLink, PsycopgLink
+from holdfast.store.postgres.store import FOLD_ROWS
+from holdfast.store.postgres.txn import PostgresTxn
 from tests.postgres.test_messages import by_committer
 from tests.test_model import run, served
 

@@ -12,8 +12,8 @@ from typing import NamedTuple
 import pytest
 
 import holdfast
-from holdfast.cli.bench_measures import BY, DATA, RAW_DATA, drain, rate
-from holdfast.cli.bench_raw_postgres import PostgresSide
+from holdfast.cli.bench.measures import BY, DATA, RAW_DATA, drain, rate
+from holdfast.cli.bench.raw_postgres import PostgresSide
 
 
 class Size(NamedTuple):

@@ -4,10 +4,10 @@ import pytest
 
 import holdfast
 from holdfast.core.job import Place
-from holdfast.store import postgres_starts
-from holdfast.store.clock import monotonic_s
-from holdfast.store.postgres_starts import Starts
-from holdfast.testing.queue_suite.tools import take
+from holdfast.store.common.clock import monotonic_s
+from holdfast.store.postgres import starts as postgres_starts
+from holdfast.store.postgres.starts import Starts
+from tests.queue_suite.tools import take
 
 
 @pytest.fixture

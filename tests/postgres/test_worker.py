@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast.engine.workers import alive
+from holdfast.engine.commands.workers import alive
 from tests.servers import PostgresServer
 from tests.work.conftest import Bench
 

@@ -3,8 +3,8 @@
 import pytest
 
 import holdfast
-from holdfast.store.redis import RedisStore
-from holdfast.testing.queue_suite.tools import complaints, upkeep
+from holdfast.store.redis.store import RedisStore
+from tests.queue_suite.tools import complaints, upkeep
 from tests.redis_servers import redis_or_skip
 
 

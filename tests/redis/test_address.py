@@ -10,9 +10,9 @@ import pytest
 import holdfast
 from holdfast.core.errors import BadInput, SchemaMismatch, StoreError, StoreFull, Unavailable
 from holdfast.queue.connect import shown_url
-from holdfast.store.redis import RedisStore
-from holdfast.store.redis_open import Server, check_server, look
-from holdfast.store.redis_url import parse
+from holdfast.store.redis.open import Server, check_server, look
+from holdfast.store.redis.store import RedisStore
+from holdfast.store.redis.url import parse
 from holdfast.testing.stores.making import a_job, add
 from tests.programs import or_skip, program
 from tests.redis_servers import RedisServer, free_port, redis_or_skip, until

@@ -5,7 +5,7 @@ import threading
 import pytest
 
 import holdfast
-from holdfast.store.redis import RedisStore
+from holdfast.store.redis.store import RedisStore
 from holdfast.testing.stores.making import a_job, add
 from tests.outages import first_add_waits
 from tests.work.conftest import Bench, lines_of

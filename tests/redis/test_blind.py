@@ -13,13 +13,13 @@ from holdfast.core.errors import Stopped, Unsettled
 from holdfast.core.job import Place
 from holdfast.core.moving import Notice, Standing
 from holdfast.engine.engine import Engine
-from holdfast.store import redis as redis_store
-from holdfast.store.redis import RedisStore
-from holdfast.store.redis_keys import INLINE_BYTES, STAMP_BYTES
-from holdfast.store.redis_link import COMMIT
+from holdfast.store.redis import store as redis_store
+from holdfast.store.redis.connection import COMMIT
+from holdfast.store.redis.keys import INLINE_BYTES, STAMP_BYTES
+from holdfast.store.redis.store import RedisStore
 from holdfast.testing.clock import MovedClock
-from holdfast.testing.doubles import Passing
 from holdfast.testing.stores.making import NOW_MS, a_job, add
+from tests.doubles import Passing
 from tests.postgres.proxy import Proxy
 from tests.redis_servers import redis_or_skip, until
 from tests.store.helpers import all_ids

@@ -8,9 +8,9 @@ import pytest
 import holdfast
 from holdfast.core.errors import Unavailable
 from holdfast.queue.queue import Queue
-from holdfast.store import redis_claim
-from holdfast.store.redis import RedisStore
-from holdfast.testing.queue_suite.tools import complaints, upkeep
+from holdfast.store.redis import claim as redis_claim
+from holdfast.store.redis.store import RedisStore
+from tests.queue_suite.tools import complaints, upkeep
 
 JOBS = 300
 ALWAYS = {"appendonly": "yes", "appendfsync": "always"}

@@ -4,15 +4,15 @@ import time
 
 import pytest
 
-from holdfast.store.redis import RedisStore
-from holdfast.store.redis_keys import Keys
-from holdfast.testing.queue_suite.basics import *  # noqa: F403
-from holdfast.testing.queue_suite.claims import *  # noqa: F403
-from holdfast.testing.queue_suite.families import *  # noqa: F403
-from holdfast.testing.queue_suite.fixtures import *  # noqa: F403
-from holdfast.testing.queue_suite.races import *  # noqa: F403
-from holdfast.testing.queue_suite.unique import *  # noqa: F403
+from holdfast.store.redis.keys import Keys
+from holdfast.store.redis.store import RedisStore
 from holdfast.testing.stores.making import a_job, add
+from tests.queue_suite.basics import *  # noqa: F403
+from tests.queue_suite.claims import *  # noqa: F403
+from tests.queue_suite.families import *  # noqa: F403
+from tests.queue_suite.fixtures import *  # noqa: F403
+from tests.queue_suite.races import *  # noqa: F403
+from tests.queue_suite.unique import *  # noqa: F403
 from tests.redis.test_broken import load
 from tests.redis_servers import cluster_or_skip, until
 from tests.store.helpers import all_ids

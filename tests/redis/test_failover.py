@@ -16,9 +16,9 @@ import pytest
 
 from holdfast.core.errors import HoldfastError
 from holdfast.queue.queue import Queue
-from holdfast.store.redis import RedisStore
-from holdfast.store.redis_keys import Keys
-from holdfast.testing.queue_suite.tools import complaints, upkeep
+from holdfast.store.redis.keys import Keys
+from holdfast.store.redis.store import RedisStore
+from tests.queue_suite.tools import complaints, upkeep
 from tests.redis.test_cluster import master_of
 from tests.redis_servers import ClusterServers, cluster_or_skip, until
 from tests.store.helpers import all_ids

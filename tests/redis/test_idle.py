@@ -9,11 +9,11 @@ from contextlib import ExitStack
 import pytest
 
 import holdfast
-from holdfast.cli.bench_raw_redis import RedisSide
-from holdfast.store import redis_wake
-from holdfast.store.redis import RedisStore
-from holdfast.testing.queue_suite.tools import until, waiting
+from holdfast.cli.bench.raw_redis import RedisSide
+from holdfast.store.redis import notify as redis_wake
+from holdfast.store.redis.store import RedisStore
 from tests.idle import MOST_A_MINUTE, SECONDS, SETTLED_S, WAITS, is_quiet
+from tests.queue_suite.tools import until, waiting
 from tests.work.conftest import Bench
 
 

@@ -7,8 +7,8 @@ import pytest
 import redis
 
 from holdfast.core.errors import Unavailable
-from holdfast.store import redis as store_module
-from holdfast.store.redis import RedisStore
+from holdfast.store.redis import store as store_module
+from holdfast.store.redis.store import RedisStore
 from holdfast.testing.stores.making import a_job, add
 from tests.programs import or_skip
 from tests.redis_servers import newer_program, redis_or_skip, until

@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.core import commands as c
 from holdfast.engine.engine import Engine
-from holdfast.store.redis_link import Link
+from holdfast.store.redis.connection import Link
 from tests.test_model import on_redis, run
 
 CLAIM = c.Claim(tenant="", limit=10, lease_ms=60_000)

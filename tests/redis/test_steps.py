@@ -7,11 +7,11 @@ import pytest
 from holdfast.core.errors import Conflict
 from holdfast.core.job import Place
 from holdfast.store.contract import ClaimQuery
-from holdfast.store.redis import RedisStore
-from holdfast.store.redis_claim import TAKEN_MS
-from holdfast.store.redis_keys import INLINE_BYTES, Keys
-from holdfast.store.redis_lane import LANE_MS
-from holdfast.store.redis_link import COMMIT, SETTLE
+from holdfast.store.redis.claim import TAKEN_MS
+from holdfast.store.redis.connection import COMMIT, SETTLE
+from holdfast.store.redis.keys import INLINE_BYTES, Keys
+from holdfast.store.redis.lane import LANE_MS
+from holdfast.store.redis.store import RedisStore
 from holdfast.testing.clock import MovedClock
 from holdfast.testing.stores.making import NOW_MS, a_job, add, claim, following, ids, live
 from tests.postgres.proxy import Proxy
@@ -20,7 +20,7 @@ from tests.store.helpers import all_ids, line, python
 TAKES = """
 import sys
 from holdfast.store.contract import ClaimQuery
-from holdfast.store.redis import RedisStore
+from holdfast.store.redis.store import RedisStore
 store = RedisStore(sys.argv[1], clock=lambda: int(sys.argv[2]))
 def fn(txn):
     jobs = txn.claim(ClaimQuery(owner=3, now_ms=txn.now_ms, limit=2, lease_until=txn.now_ms + 60_000))

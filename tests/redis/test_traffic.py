@@ -15,10 +15,10 @@ from holdfast.core.job import State
 from holdfast.core.moving import Notice, Standing
 from holdfast.engine.engine import Engine
 from holdfast.engine.prospects import prospects
-from holdfast.store import redis_view
 from holdfast.store.contract import JobFilter
-from holdfast.store.redis import RedisStore
-from holdfast.store.redis_reads import ROSTER
+from holdfast.store.redis import view as redis_view
+from holdfast.store.redis.reads import ROSTER
+from holdfast.store.redis.store import RedisStore
 from tests.store.helpers import SRC
 
 ADD = c.Add(jobs=(c.NewJob(task="t", data="{}"),))

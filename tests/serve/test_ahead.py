@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.testing.queue_suite.tools import until
+from tests.queue_suite.tools import until
 from tests.serve.clients import Client, request
 from tests.serve.test_server import NOTHING
 

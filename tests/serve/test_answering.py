@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.testing.queue_suite.tools import MINUTE_MS
+from tests.queue_suite.tools import MINUTE_MS
 
 NO_JOB = "404 No job with this jobID"
 NOT_OUT = "405 Can only retry/finish RUNNING and RUNQUEUED jobs"

@@ -4,7 +4,7 @@ import pytest
 
 from holdfast.core import commands as c
 from holdfast.core.job import Code
-from holdfast.testing.queue_suite.tools import HOUR_MS
+from tests.queue_suite.tools import HOUR_MS
 
 NOTHING = "404 No job found"
 

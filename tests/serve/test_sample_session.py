@@ -3,7 +3,7 @@
 import json
 import re
 
-from holdfast.testing.queue_suite.tools import MINUTE_MS
+from tests.queue_suite.tools import MINUTE_MS
 
 # What is typed, and what is printed: status lines as they are, bodies with at least what stands here. The
 # number of the job, 1 there, is whichever the first reply tells.

@@ -11,7 +11,7 @@ import pytest
 from holdfast.core import commands as c
 from holdfast.core.job import Place
 from holdfast.engine.engine import Engine
-from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite.store import SqliteStore
 from holdfast.testing.stores.making import a_job, tally
 
 pytestmark = [pytest.mark.proof, pytest.mark.timeout(7200)]

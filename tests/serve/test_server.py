@@ -11,7 +11,7 @@ import time
 import pytest
 
 from holdfast.core.bounds import PORT_BODY_BYTES, PORT_CONNECTIONS, PORT_LINES_BYTES
-from holdfast.testing.queue_suite.tools import until
+from tests.queue_suite.tools import until
 from tests.serve.clients import Client, request
 from tests.serve.test_wire import SEED, mutated
 

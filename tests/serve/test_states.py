@@ -3,7 +3,7 @@
 import pytest
 
 from holdfast.core import commands as c
-from holdfast.testing.queue_suite.tools import MINUTE_MS
+from tests.queue_suite.tools import MINUTE_MS
 
 NOT_OUT = "405 Can only retry/finish RUNNING and RUNQUEUED jobs"
 NOT_OUT_TO_FAIL = "405 Can only fail RUNNING or RUNQUEUED jobs"

@@ -7,11 +7,11 @@ import pytest
 
 from holdfast.core.errors import Unavailable
 from holdfast.queue.queue import Queue
-from holdfast.store import shard
-from holdfast.store.sharded import Opener, ShardedStore
+from holdfast.store.sharded import shard
+from holdfast.store.sharded.store import Opener, ShardedStore
 from holdfast.testing.clock import MovedClock
-from holdfast.testing.doubles import Passing, SharedMemory
-from holdfast.testing.queue_suite.fixtures import START_MS
+from tests.doubles import Passing, SharedMemory
+from tests.queue_suite.fixtures import START_MS
 
 SHARDS = 4
 

@@ -9,11 +9,12 @@ from holdfast.core import commands as c
 from holdfast.core.job import State
 from holdfast.core.slots import slot_for
 from holdfast.core.worker import Served, Worker
-from holdfast.engine import visit, workers
+from holdfast.engine.commands import workers
+from holdfast.engine.sharding import visit
 from holdfast.queue import publishing
 from holdfast.queue.aio import AsyncQueue
 from holdfast.queue.queue import Queue
-from holdfast.testing.queue_suite.tools import LONG_S, state_of, take, take_all, until, waiting
+from tests.queue_suite.tools import LONG_S, state_of, take, take_all, until, waiting
 from tests.sharded.conftest import SHARDS
 from tests.sharded.places import all_up, domain_in, of
 

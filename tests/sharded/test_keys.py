@@ -10,9 +10,9 @@ from holdfast.core import commands as c
 from holdfast.core.job import Code, State
 from holdfast.core.kinds import POINTER
 from holdfast.core.slots import slot_of_schedule
-from holdfast.engine.keys import STEPS_MS, TakeKey
+from holdfast.engine.commands.keys import STEPS_MS, TakeKey
 from holdfast.store.contract import JobFilter
-from holdfast.testing.queue_suite.tools import complaints, take, together, until
+from tests.queue_suite.tools import complaints, take, together, until
 from tests.sharded.conftest import SHARDS
 from tests.sharded.places import domain_in, key_in, of
 

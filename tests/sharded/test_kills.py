@@ -12,7 +12,7 @@ from holdfast.core import commands as c
 from holdfast.core.job import Place
 from holdfast.core.kinds import LETTER
 from holdfast.core.unique import key_of
-from holdfast.testing.queue_suite.tools import complaints, live, until
+from tests.queue_suite.tools import complaints, live, until
 
 ROOT = Path(__file__).parents[2]
 KILLS = 8

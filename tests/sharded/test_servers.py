@@ -5,8 +5,8 @@ import pytest
 import holdfast
 from holdfast.core import ids
 from holdfast.core.slots import shard_of
-from holdfast.store.clock import monotonic_s
-from holdfast.testing.queue_suite.tools import take_all, until
+from holdfast.store.common.clock import monotonic_s
+from tests.queue_suite.tools import take_all, until
 from tests.servers import postgres_or_skip
 from tests.sharded.places import all_up
 

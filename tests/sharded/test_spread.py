@@ -16,11 +16,11 @@ from holdfast.engine.records import name_of
 from holdfast.queue.aio import AsyncQueue
 from holdfast.queue.queue import Queue
 from holdfast.store.contract import JobFilter
-from holdfast.store.memory import MemoryStore
-from holdfast.store.sharded import Opener, ShardedStore
-from holdfast.testing.doubles import Gated, engines
-from holdfast.testing.queue_suite.tools import complaints, live, take, take_all, until
+from holdfast.store.memory.store import MemoryStore
+from holdfast.store.sharded.store import Opener, ShardedStore
 from holdfast.testing.stores.making import tally
+from tests.doubles import Gated, engines
+from tests.queue_suite.tools import complaints, live, take, take_all, until
 from tests.sharded.conftest import SHARDS
 from tests.sharded.places import domain_in, key_in, of
 

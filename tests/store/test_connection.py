@@ -9,8 +9,8 @@ import pytest
 
 import holdfast
 from holdfast.testing.clock import MovedClock
-from holdfast.testing.queue_suite.fixtures import START_MS
-from holdfast.testing.queue_suite.tools import LONG_S, complaints, see, take, upkeep
+from tests.queue_suite.fixtures import START_MS
+from tests.queue_suite.tools import LONG_S, complaints, see, take, upkeep
 
 
 @pytest.fixture(params=["apsw", "stdlib"])

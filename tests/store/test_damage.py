@@ -10,10 +10,10 @@ import holdfast
 from holdfast.core.job import Unreadable
 from holdfast.queue.queue import Queue
 from holdfast.store.contract import JobFilter
-from holdfast.store.redis_keys import STAMP_BYTES, member
+from holdfast.store.redis.keys import STAMP_BYTES, member
 from holdfast.testing.clock import MovedClock
-from holdfast.testing.queue_suite.fixtures import START_MS
-from holdfast.testing.queue_suite.tools import upkeep
+from tests.queue_suite.fixtures import START_MS
+from tests.queue_suite.tools import upkeep
 from tests.stores import opener
 
 KINDS = ["stdlib", "apsw", "postgres", "redis"]

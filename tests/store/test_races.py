@@ -3,8 +3,8 @@
 import pytest
 
 import holdfast
-from holdfast.testing.queue_suite.tools import complaints, take, upkeep
 from holdfast.testing.stores.making import race
+from tests.queue_suite.tools import complaints, take, upkeep
 from tests.stores import SERVED
 
 ROUNDS = 100

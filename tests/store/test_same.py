@@ -1,6 +1,6 @@
 """Each store and the memory store, given the same random batches, show the same.
 
-Below the engine, so that also what it never asks for is compared: `testing/model.py` does the rest.
+Below the engine, so that also what it never asks for is compared: `tests/model/model.py` does the rest.
 """
 
 import random
@@ -15,7 +15,7 @@ from holdfast.core.job import Job, Place, State
 from holdfast.core.limits import Domain
 from holdfast.core.unique import Unique
 from holdfast.store.contract import ClaimQuery, CountKey, JobFilter, WaitingQuery
-from holdfast.store.memory import MemoryStore
+from holdfast.store.memory.store import MemoryStore
 from holdfast.testing.clock import MovedClock
 from tests.stores import STORES, opener
 

@@ -16,8 +16,10 @@ from holdfast.core.errors import (
     StoreFull,
     WouldBlock,
 )
-from holdfast.store import sqlite_open, sqlite_sql, sqlite_wal
-from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite import open as sqlite_open
+from holdfast.store.sqlite import statements as sqlite_sql
+from holdfast.store.sqlite import wal as sqlite_wal
+from holdfast.store.sqlite.store import SqliteStore
 from holdfast.testing.stores.making import a_job, add, ids, live
 from tests.store.helpers import all_ids, execute, run_python
 
@@ -284,7 +286,7 @@ def test_a_folder_is_no_file(tmp_path, driver):
 NOBODY = """
 import os, sqlite3, sys
 from holdfast.core.errors import StoreError
-from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite.store import SqliteStore
 os.setgroups([]), os.setgid(65534), os.setuid(65534)
 try:
     SqliteStore(sys.argv[1], driver=sys.argv[2]).run(lambda txn: txn.put_records("k", {"a": b"1"}))

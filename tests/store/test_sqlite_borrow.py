@@ -7,8 +7,8 @@ import apsw
 import pytest
 
 from holdfast.core.errors import BadInput, Unavailable, WouldBlock
-from holdfast.store import sqlite_lock
-from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite import lock as sqlite_lock
+from holdfast.store.sqlite.store import SqliteStore
 from holdfast.testing.stores.making import a_job, add
 from tests.store.helpers import all_ids, line, python, tell
 

@@ -17,8 +17,8 @@ import pytest
 
 import holdfast
 from holdfast.core.errors import StoreError
-from holdfast.store.clock import monotonic_s
-from holdfast.store.sqlite import SqliteStore
+from holdfast.store.common.clock import monotonic_s
+from holdfast.store.sqlite.store import SqliteStore
 from holdfast.testing.stores.making import a_job, add, race
 from tests.store.helpers import all_ids, python, run_python
 
@@ -92,7 +92,7 @@ def test_adds_stay_when_the_process_looks_into_the_file_with_sqlite3(tmp_path, d
 MISUSE = """
 import sqlite3, sys
 import apsw
-from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite.store import SqliteStore
 from holdfast.testing.stores.making import a_job, add
 from holdfast.core.errors import StoreError
 path, driver, how = sys.argv[1:]
@@ -178,7 +178,7 @@ def test_reading_the_file_by_other_means_does_no_harm(tmp_path, driver):
 
 NEIGHBOUR_ONCE = """
 import sys
-from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite.store import SqliteStore
 from holdfast.testing.stores.making import a_job, add
 store = SqliteStore(sys.argv[1])
 add(store, a_job(2))

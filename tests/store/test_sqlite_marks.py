@@ -8,10 +8,11 @@ import pytest
 from holdfast.core import rank
 from holdfast.core.glob import matches
 from holdfast.core.job import Place
-from holdfast.store import sqlite_glob, sqlite_marks
 from holdfast.store.contract import ClaimQuery
-from holdfast.store.sqlite import SqliteStore
-from holdfast.store.sqlite_sql import SQL
+from holdfast.store.sqlite import glob as sqlite_glob
+from holdfast.store.sqlite import marks as sqlite_marks
+from holdfast.store.sqlite.statements import SQL
+from holdfast.store.sqlite.store import SqliteStore
 from holdfast.testing.stores.making import NOW_MS, a_job, add, claim, following, ids
 
 GLOB = "www-prod/*"

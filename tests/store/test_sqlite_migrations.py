@@ -2,9 +2,10 @@
 
 import pytest
 
-from holdfast.store import sqlite_open, sqlite_sql
 from holdfast.store.contract import LogRow, WaitingQuery
-from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite import open as sqlite_open
+from holdfast.store.sqlite import statements as sqlite_sql
+from holdfast.store.sqlite.store import SqliteStore
 from holdfast.testing.stores.making import a_job, ids
 from tests.store.helpers import execute
 

@@ -6,8 +6,8 @@ from holdfast.core.job import Place, State
 from holdfast.core.limits import Domain
 from holdfast.core.unique import Unique
 from holdfast.store.contract import ClaimQuery, CountKey, JobFilter, LogRow, WaitingQuery, leased
-from holdfast.store.sqlite import SqliteStore
-from holdfast.store.sqlite_txn import SqliteTxn
+from holdfast.store.sqlite.store import SqliteStore
+from holdfast.store.sqlite.txn import SqliteTxn
 from holdfast.testing.stores.making import NOW_MS, a_job, add, ended, following
 
 

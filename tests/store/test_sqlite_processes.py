@@ -10,7 +10,7 @@ from contextlib import ExitStack
 import pytest
 
 from holdfast.core.errors import Unavailable
-from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite.store import SqliteStore
 from holdfast.testing.stores.making import a_job, add, race
 from tests.store.helpers import all_ids, line, python, run_python, tell
 
@@ -26,7 +26,7 @@ def store(tmp_path):
 
 ADD = """
 import sys
-from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite.store import SqliteStore
 from holdfast.testing.stores.making import a_job
 path, first, count, driver = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
 store = SqliteStore(path, driver=driver)
@@ -99,7 +99,7 @@ def test_the_queue_is_left_after_a_while(store):
 
 KILLED = """
 import os, signal, sys
-from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite.store import SqliteStore
 from holdfast.testing.stores.making import a_job
 
 def fn(txn):
@@ -126,7 +126,7 @@ def test_a_process_that_dies_in_a_batch_leaves_no_trace(store):
 
 WAIT = """
 import sys
-from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite.store import SqliteStore
 store = SqliteStore(sys.argv[1])
 store.wait(0)
 print("listening")
@@ -245,7 +245,7 @@ def test_a_store_lives_on_on_both_sides_of_a_fork(store):
 
 ORPHAN = """
 import os, sqlite3, subprocess, sys
-from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite.store import SqliteStore
 from holdfast.testing.stores.making import a_job, add
 store = SqliteStore(sys.argv[1])
 add(store, a_job(2))

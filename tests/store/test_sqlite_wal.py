@@ -9,8 +9,8 @@ from functools import partial
 import apsw
 import pytest
 
-from holdfast.store import sqlite_wal
-from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite import wal as sqlite_wal
+from holdfast.store.sqlite.store import SqliteStore
 from holdfast.testing.stores.making import a_job, add, race
 from tests.store.helpers import all_ids
 

@@ -5,8 +5,8 @@ import time
 import pytest
 
 import holdfast
-from holdfast.testing.queue_suite.tools import until, waiting
 from tests.idle import waits
+from tests.queue_suite.tools import until, waiting
 from tests.stores import SERVED
 
 

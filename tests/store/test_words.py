@@ -12,11 +12,11 @@ import pytest
 import holdfast
 from holdfast.engine.engine import Engine
 from holdfast.queue.connect import store_maker
-from holdfast.store.clock import monotonic_s
+from holdfast.store.common.clock import monotonic_s
+from holdfast.store.common.gifts import heed
 from holdfast.store.contract import ReadTxn, Store
-from holdfast.store.gifts import heed
-from holdfast.testing.queue_suite.tools import until, waiting
 from tests.idle import waits
+from tests.queue_suite.tools import until, waiting
 from tests.stores import SERVED
 
 

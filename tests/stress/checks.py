@@ -19,9 +19,9 @@ from holdfast.core import unique
 from holdfast.core.job import State
 from holdfast.queue.connect import store_maker
 from holdfast.store.contract import JobFilter, Store
-from holdfast.testing import model_view
-from holdfast.testing.model_checks import CHECKS
-from holdfast.testing.model_view import View
+from tests.model import view as model_view
+from tests.model.checks import CHECKS
+from tests.model.view import View
 
 from . import ledger
 

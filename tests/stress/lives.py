@@ -4,7 +4,7 @@ import time
 
 import holdfast
 from holdfast.engine import sysid, upkeep, watcher
-from holdfast.store import sqlite
+from holdfast.store.sqlite import store as sqlite
 
 from .actor import Post
 from .hand import Hand

@@ -10,7 +10,7 @@ import os
 import holdfast
 from holdfast.core import ids
 from holdfast.engine import sysid
-from holdfast.store.clock import monotonic_s
+from holdfast.store.common.clock import monotonic_s
 
 from .actor import Post
 from .hand import Dice, Hand

@@ -18,9 +18,9 @@ from holdfast.core.bounds import BATCH_JOBS
 from holdfast.engine.committer import Committer
 from holdfast.engine.engine import Engine
 from holdfast.queue.connect import store_maker
-from holdfast.work.claiming import Claiming, Wanted
-from holdfast.work.pace import Pace, Space
 from holdfast.work.scheduler import Setting, make_scheduler
+from holdfast.work.supervisor.claiming import Claiming, Wanted
+from holdfast.work.supervisor.pace import Pace, Space
 
 AT_ONCE = 10
 TASKS = tuple(f"t{n}" for n in range(5))

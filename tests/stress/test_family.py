@@ -7,7 +7,7 @@ parent ──add 2──▶ PAUSED ── child ── done ┐ at the same
 import pytest
 
 import holdfast
-from holdfast.testing.queue_suite.tools import complaints, upkeep
+from tests.queue_suite.tools import complaints, upkeep
 
 from . import checks, family
 from .crew import Crew

@@ -3,7 +3,7 @@
 import threading
 
 import holdfast
-from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite.store import SqliteStore
 
 
 def test_a_job_dropped_after_a_renewal_comes_back(tmp_path):

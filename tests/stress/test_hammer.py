@@ -11,7 +11,7 @@ from typing import NamedTuple
 import pytest
 
 import holdfast
-from holdfast.testing import model_view
+from tests.model import view as model_view
 from tests.stores import SERVED
 
 from . import checks, hammer, ledger

@@ -10,8 +10,8 @@ from typing import NamedTuple
 import pytest
 
 from holdfast.core import ids
-from holdfast.store.clock import system_clock
-from holdfast.testing import model_view
+from holdfast.store.common.clock import system_clock
+from tests.model import view as model_view
 
 from . import checks, ledger, numbering
 from .crew import Crew, Member

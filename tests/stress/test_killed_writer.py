@@ -15,8 +15,8 @@ from typing import NamedTuple
 import pytest
 
 import holdfast
-from holdfast.store.sqlite_lock import WRITE_LOCK_BYTE
-from holdfast.testing import model_view
+from holdfast.store.sqlite.lock import WRITE_LOCK_BYTE
+from tests.model import view as model_view
 
 from . import checks, lives
 from .crew import PATIENCE_S, Crew, Member

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import pytest
 
 import holdfast
-from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite.store import SqliteStore
 
 from . import kills
 from .checks import sound

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import pytest
 
 import holdfast
-from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite.store import SqliteStore
 
 from . import checks, ledger, limited
 from .crew import Crew

@@ -10,12 +10,12 @@ from holdfast.core import commands as c
 from holdfast.core.errors import StoreFull, Unavailable
 from holdfast.engine.committer import Committer
 from holdfast.engine.engine import Engine
-from holdfast.store.memory import MemoryStore
-from holdfast.work import claiming as module
-from holdfast.work.claiming import Claiming, Wanted
-from holdfast.work.pace import Pace, Space
+from holdfast.store.memory.store import MemoryStore
 from holdfast.work.scheduler import Fair, Setting, make_scheduler
-from holdfast.work.sources import chosen_tenants
+from holdfast.work.supervisor import claiming as module
+from holdfast.work.supervisor.claiming import Claiming, Wanted
+from holdfast.work.supervisor.pace import Pace, Space
+from holdfast.work.supervisor.sources import chosen_tenants
 
 
 class Line(Committer):

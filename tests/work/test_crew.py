@@ -8,10 +8,10 @@ from msgspec.structs import replace
 
 from holdfast.core import commands as c
 from holdfast.core.job import Job
-from holdfast.work.crew import Crew
-from holdfast.work.lanes import Lane
-from holdfast.work.member import Held, Member, held_of
-from holdfast.work.pace import Pace
+from holdfast.work.supervisor.crew import Crew
+from holdfast.work.supervisor.lanes import Lane
+from holdfast.work.supervisor.member import Held, Member, held_of
+from holdfast.work.supervisor.pace import Pace
 
 LANE = Lane("functions", 1)
 

@@ -1,6 +1,6 @@
 """The options of a worker's tasks hold for jobs that were added where these are not known."""
 
-from holdfast.engine.task_defaults import read_published
+from holdfast.engine.batch.task_defaults import read_published
 
 
 def test_a_job_by_name_is_stopped_at_the_limit_of_its_task(bench):

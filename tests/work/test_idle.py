@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.engine.workers import alive
+from holdfast.engine.commands.workers import alive
 
 TICKS = os.sysconf("SC_CLK_TCK")
 

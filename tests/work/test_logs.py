@@ -146,7 +146,8 @@ def test_a_logging_configuration_that_disables_all_loggers_does_not_hide_failure
     """As `dictConfig` does, unless told otherwise, to those that exist."""
     setting = '{"version": 1, "loggers": {"app": {"level": "ERROR"}}}'
     project.write(
-        f"import holdfast.work.executor\nimport logging.config\nlogging.config.dictConfig({setting})\n" + APP
+        "import holdfast.work.executor.executor\nimport logging.config\n"
+        f"logging.config.dictConfig({setting})\n" + APP
     )
     project.add(("broken", {"n": 1}))
 

@@ -7,8 +7,8 @@ import threading
 
 import pytest
 
+from holdfast.work.executor.mouth import Mouth
 from holdfast.work.messages import Began, Frames
-from holdfast.work.mouth import Mouth
 
 
 @pytest.fixture
@@ -51,7 +51,8 @@ def test_nothing_that_is_noted_while_another_speaks_is_lost(eager_switches):
 def test_who_speaks_to_a_supervisor_that_is_gone_ends_without_a_word():
     """No traceback: that a supervisor was killed is no news of its executors'."""
     script = (
-        "import socket; from holdfast.work.messages import Began; from holdfast.work.mouth import Mouth\n"
+        "import socket\n"
+        "from holdfast.work.executor.mouth import Mouth; from holdfast.work.messages import Began\n"
         "ours, theirs = socket.socketpair(); ours.close(); Mouth(theirs).send(Began(number=1, job_id=1))"
     )
 

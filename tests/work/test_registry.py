@@ -5,7 +5,7 @@ import subprocess
 import sys
 from typing import Any
 
-from holdfast.engine.workers import alive
+from holdfast.engine.commands.workers import alive
 from tests.work.conftest import ROOT, Bench
 
 APP = "tests.work.several:queue"

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from holdfast.core.errors import BadInput
 from holdfast.store.contract import Waiting
 from holdfast.work import scheduler as module
-from holdfast.work.pace import AHEAD_S, MOST_AHEAD, Pace, Space, all_of, space_of
 from holdfast.work.scheduler import Setting, choose, make_scheduler, read_weights
+from holdfast.work.supervisor.pace import AHEAD_S, MOST_AHEAD, Pace, Space, all_of, space_of
 
 A1, A2, B1, B2, C1 = ("a", "1"), ("a", "2"), ("b", "1"), ("b", "2"), ("c", "1")
 OWN = ("", "1")

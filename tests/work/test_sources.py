@@ -7,7 +7,7 @@ import pytest
 from holdfast.core.errors import BadInput
 from holdfast.work.messages import Found
 from holdfast.work.options import Options
-from holdfast.work.sources import Sources
+from holdfast.work.supervisor.sources import Sources
 
 
 def sources_of(url: str) -> Sources:

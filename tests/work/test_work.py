@@ -313,7 +313,7 @@ def test_cancelling_it_gives_everything_back(tmp_path):
 
 def test_the_room_of_workers_is_still_a_module():
     """`holdfast.work` is called, and its files are found in it."""
-    import holdfast.work.executor as executor
+    import holdfast.work.executor.executor as executor
 
     assert callable(holdfast.work)
-    assert executor.__name__ == "holdfast.work.executor"
+    assert executor.__name__ == "holdfast.work.executor.executor"

@@ -5,8 +5,8 @@
     exits      what went wrong, in words on stderr and as an exit code
     output     tables for people, JSON lines for programs, progress for the impatient
 
-One file for each command. A command reads its words, asks the queue and shows the answer; anything
-cleverer belongs in the rules. What is slow to import is imported inside it.
+One file for each command, in `commands/`. A command reads its words, asks the queue and shows the answer;
+anything cleverer belongs in the rules. What is slow to import is imported inside it.
 """
 
 from .app import app

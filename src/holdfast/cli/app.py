@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from .completion import COMPLETE
+from .commands.completion import COMPLETE
 from .exits import MEANINGS, Exit, complain, hush, tell
 from .session import settings
 
@@ -73,7 +73,7 @@ class App(click.Group):
         """The command of that name, or None."""
         if cmd_name not in COMMANDS:
             return None
-        module = importlib.import_module(f"{__package__}.{COMMANDS[cmd_name]}")
+        module = importlib.import_module(f"{__package__}.commands.{COMMANDS[cmd_name]}")
         command: click.Command = getattr(module, cmd_name)
         return command
 

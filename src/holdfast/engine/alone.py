@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from ..core import commands as c
-from .plain import plain
+from .commands.plain import plain
 from .ticket import Ticket
 
 _limited: set[int] = set()

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from ..core import commands as c
 from ..core.errors import HoldfastError
-from ..store.clock import monotonic_s
+from ..store.common.clock import monotonic_s
 from .engine import Engine
 from .ticket import Ticket, deliver
 

@@ -19,8 +19,8 @@ from typing import Any
 from ..core import commands as c
 from ..core.bounds import BATCH_BYTES, BATCH_JOBS
 from ..core.errors import Closed, StoreError
-from ..store.clock import monotonic_s
-from ..store.gifts import Run, heed, lanes_of
+from ..store.common.clock import monotonic_s
+from ..store.common.gifts import Run, heed, lanes_of
 from .alone import may_commit
 from .asking import Asking
 from .done import Done

@@ -4,7 +4,7 @@ from typing import Any
 
 from ..core.job import Job
 from ..core.unique import UniqueKey
-from .holders import Freed
+from .batch.holders import Freed
 
 
 class Done:

@@ -18,9 +18,8 @@ from ..core import commands as c
 from ..core.bounds import DEFAULT_RETENTION_MS
 from ..core.errors import BadInput, Moved, Stopped
 from ..core.moving import check_open
-from ..store.clock import monotonic_s
-from ..store.contract import ReadTxn, Store, Txn
-from ..store.gifts import (
+from ..store.common.clock import monotonic_s
+from ..store.common.gifts import (
     ADDS,
     CLAIMS,
     ENDS,
@@ -35,20 +34,21 @@ from ..store.gifts import (
     seek_run_of,
     sight_of,
 )
+from ..store.contract import ReadTxn, Store, Txn
 from . import joblog, upkeep
-from .batch import Batch
-from .claims import claim, query_of
-from .deciding import decided
+from .batch.batch import Batch
+from .batch.task_defaults import KnownDefaults
+from .commands.claims import claim, query_of
+from .commands.deciding import decided
+from .commands.ending import plain_ends
+from .commands.joining import insert_scheduled
+from .commands.plain import add_plain, plain
+from .commands.verbs import Ref
 from .done import Done
-from .ending import plain_ends
-from .joining import insert_scheduled
-from .plain import add_plain, plain
 from .prospects import Prospects, prospects
 from .records import SETTING
 from .site import ALONE, Site
 from .sysid import IdMaker, IdSource, OutOfNumbers
-from .task_defaults import KnownDefaults
-from .verbs import Ref
 
 T = TypeVar("T")
 RETENTION = "retention_ms"

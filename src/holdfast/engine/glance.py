@@ -7,9 +7,9 @@ from ..core import rank
 from ..core.job import Job, Place, State
 from ..core.worker import Worker
 from ..store.contract import ReadTxn
+from .commands.workers import alive
 from .look import pauses
 from .records import Pause
-from .workers import alive
 
 # So many running jobs are looked at, those first whose leases end first.
 RUNNING_SEEN = 200

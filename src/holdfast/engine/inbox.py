@@ -4,7 +4,7 @@ import queue
 from time import sleep
 from typing import Any
 
-from ..store.clock import monotonic_s
+from ..store.common.clock import monotonic_s
 
 # How long a commit waits for those who were in the last one, as a part of what that took.
 GATHERING = 0.3

@@ -22,7 +22,7 @@ from ..core import commands as c
 from ..core.answering import answered
 from ..core.job import Code, Job, Place, State
 from ..core.rules import EXPIRED, QUARANTINED
-from ..store.clock import system_clock
+from ..store.common.clock import system_clock
 
 LOG = logging.getLogger("holdfast.job")
 # The levels of what happens to every job: a caller looks whether they are wanted before it measures anything.

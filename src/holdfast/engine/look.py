@@ -14,8 +14,11 @@ from ..core.schedule import Schedule
 from ..core.why import Facts, why
 from ..core.worker import knows
 from ..store.contract import CountKey, JobFilter, ReadTxn, Waiting, WaitingQuery
-from . import notes
-from .limiting import STOPPED
+from .batch import notes
+from .batch.limiting import STOPPED
+from .batch.task_defaults import read_published
+from .commands.schedules import Kept, read_kept
+from .commands.workers import alive
 from .records import (
     LIMIT,
     PATTERNS,
@@ -28,9 +31,6 @@ from .records import (
     read_patterns,
     read_pause,
 )
-from .schedules import Kept, read_kept
-from .task_defaults import read_published
-from .workers import alive
 
 # How many pages of PAUSED jobs are looked through for one that will go on.
 PAUSED_PAGES = 10

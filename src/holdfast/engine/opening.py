@@ -4,15 +4,15 @@ from collections.abc import Callable
 
 from ..core.errors import Moved
 from ..store.contract import Store
-from ..store.sharded import ShardedStore
+from ..store.sharded.store import ShardedStore
 from .asking import Committing
 from .committer import Committer
 from .engine import Engine
-from .following import Following
-from .lanes import Lanes
-from .sharded import ShardedEngine
+from .migrate.following import Following
+from .migrate.trail import Trail
+from .sharding.lanes import Lanes
+from .sharding.sharded import ShardedEngine
 from .ticket import Ticket
-from .trail import Trail
 
 
 def open_engine(store: Store, *, retention_ms: int | None = None, dice: Callable[[], float]) -> Engine:

@@ -12,12 +12,12 @@ from ..core import commands as c
 from ..core import rank
 from ..core.glob import matches
 from ..core.job import Place
+from ..store.common.gifts import ready_pairs_of
 from ..store.contract import ReadTxn, is_passed
-from ..store.gifts import ready_pairs_of
 from . import upkeep
+from .commands.schedules import read_kept
 from .look import pauses, waiting
 from .records import CHORE, LETTER, SCHEDULE
-from .schedules import read_kept
 from .site import ALONE, Site
 
 # Where so many tasks wait, somebody's may stand behind them unseen.

@@ -15,8 +15,8 @@ from ..core import rules
 from ..core.bounds import UPKEEP_JOBS
 from ..core.job import Job, Place
 from ..core.jump import regranted
-from . import chores, letters, schedules, workers
-from .batch import Batch
+from .batch.batch import Batch
+from .commands import chores, letters, schedules, workers
 
 # How often a process that claims looks at what has no moment of its own: while jobs come and go, and else.
 PERIOD_MS = 10_000

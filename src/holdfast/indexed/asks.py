@@ -7,7 +7,7 @@ from ..core.bounds import BATCH_BYTES, BATCH_JOBS, LOG_KEY_BYTES, MAX_INDEX
 from ..core.checks import check_body, check_key, check_name, check_whole
 from ..core.errors import NotFound
 from ..core.indexed import LogItem, LogMark, Mark, Seen
-from ..engine import indexing
+from ..engine.commands import indexing
 from ..engine.records import name_of
 from ..queue.asks import Ask, Look, same
 from ..store.contract import LogRow, ReadTxn

@@ -13,7 +13,7 @@ from ..core.errors import BadInput, Timeout, Unavailable
 from ..queue.aio import AsyncQueue
 from ..queue.options import Duration
 from ..queue.queue import Queue
-from ..store.clock import monotonic_s
+from ..store.common.clock import monotonic_s
 from .aio_pipeline import AsyncPipeline
 from .base import OnAdvance
 from .group import LATER, ConsumerGroup

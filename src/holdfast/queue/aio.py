@@ -20,7 +20,7 @@ from ..core.job import Job
 from ..core.limits import Limit
 from ..core.notes import Line
 from ..core.schedule import Schedule
-from ..store.clock import monotonic_s
+from ..store.common.clock import monotonic_s
 from . import asks, base, running
 from .aio_task import AsyncBatched, AsyncDecorator, AsyncHandle, AsyncTask
 from .asks import Ask, Look

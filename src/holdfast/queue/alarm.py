@@ -4,7 +4,7 @@ import heapq
 import threading
 from collections.abc import Callable
 
-from ..store.clock import monotonic_s
+from ..store.common.clock import monotonic_s
 
 Ring = Callable[[], None]
 

@@ -12,7 +12,7 @@ from ..core.errors import BadInput, LeaseLost, Refused
 from ..core.job import Body, Code, Job
 from ..engine import joblog
 from ..engine.engine import check
-from ..store.clock import monotonic_s
+from ..store.common.clock import monotonic_s
 from . import asks
 from .answers import Failed, Retry
 from .asks import Ask

@@ -10,9 +10,9 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from ..core.errors import BadInput, StoreError
 from ..core.slots import SHARDS
-from ..engine.following import Following
+from ..engine.migrate.following import Following
 from ..store.contract import Store
-from ..store.sharded import Opener, ShardedStore
+from ..store.sharded.store import Opener, ShardedStore
 from .addresses import addresses as addresses
 from .addresses import shown_url as shown_url
 from .addresses import with_password
@@ -196,7 +196,7 @@ def migrate(url: str, *, show: bool = False) -> list[int] | str:
             "store", shown_url(url), needed="postgresql://…: other stores are brought up to date when opened"
         )
     _postgres(served[0], {})
-    from ..store.postgres import PostgresStore
+    from ..store.postgres.store import PostgresStore
 
     made: set[int] = set()
     for one in served:
@@ -267,15 +267,15 @@ def _sharded(listed: Callable[[bool], list[Named]], *, create: bool) -> Callable
 
 
 def _memory(options: dict[str, Any]) -> Callable[[], Store]:
-    from ..store.memory import MemoryStore
+    from ..store.memory.store import MemoryStore
 
     return lambda: MemoryStore(**options)
 
 
 def _postgres(url: str, options: dict[str, Any]) -> Callable[[], Store]:
     try:
-        from ..store.postgres import PostgresStore
-        from ..store.postgres_url import parse
+        from ..store.postgres.store import PostgresStore
+        from ..store.postgres.url import parse
     except ImportError as error:
         if (error.name or "").partition(".")[0] not in ("psycopg", "psycopg_binary", "psycopg_c"):
             raise
@@ -287,8 +287,8 @@ def _postgres(url: str, options: dict[str, Any]) -> Callable[[], Store]:
 
 def _redis(url: str, options: dict[str, Any]) -> Callable[[], Store]:
     try:
-        from ..store.redis import RedisStore
-        from ..store.redis_url import parse
+        from ..store.redis.store import RedisStore
+        from ..store.redis.url import parse
     except ImportError as error:
         if (error.name or "").partition(".")[0] not in ("redis", "hiredis"):
             raise
@@ -312,12 +312,12 @@ def _redis(url: str, options: dict[str, Any]) -> Callable[[], Store]:
 
 def _check_driver(name: str) -> None:
     """Whatever is wrong with it, such as a library that is not installed, is told now."""
-    from ..store.sqlite_libraries import driver_named
+    from ..store.sqlite.libraries import driver_named
 
     driver_named(name)
 
 
 def _sqlite(path: str, options: dict[str, Any]) -> Callable[[], Store]:
-    from ..store.sqlite import SqliteStore
+    from ..store.sqlite.store import SqliteStore
 
     return lambda: SqliteStore(path, **options)

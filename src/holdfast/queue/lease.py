@@ -5,7 +5,7 @@ from collections.abc import Callable
 from ..core import commands as c
 from ..core.job import Job
 from ..engine import joblog
-from ..store.clock import monotonic_s, system_clock
+from ..store.common.clock import monotonic_s, system_clock
 
 
 class Lease:

@@ -11,8 +11,8 @@ from ..core import commands as c
 from ..core.defaults import Defaults, TaskKey
 from ..core.errors import Unavailable
 from ..engine.asking import Committing
-from ..engine.task_defaults import unpublished
-from ..store.clock import monotonic_s
+from ..engine.batch.task_defaults import unpublished
+from ..store.common.clock import monotonic_s
 from ..store.contract import ReadTxn
 
 # How long after a shard or store was away it is told again.

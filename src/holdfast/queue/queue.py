@@ -9,7 +9,7 @@ from ..core.job import Job
 from ..core.limits import Limit
 from ..core.notes import Line
 from ..core.schedule import Schedule
-from ..store.clock import monotonic_s
+from ..store.common.clock import monotonic_s
 from . import asks, base, running
 from .asks import Ask, Look
 from .base import BaseQueue

@@ -12,7 +12,7 @@ import weakref
 from ..core.errors import HoldfastError, LeaseLost, NotFound
 from ..engine.asking import Committing
 from ..engine.ticket import Ticket
-from ..store.clock import monotonic_s
+from ..store.common.clock import monotonic_s
 from .lease import Lease
 
 

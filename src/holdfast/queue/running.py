@@ -15,7 +15,7 @@ from typing import Any
 from ..core.errors import BadInput
 from ..engine import joblog
 from ..engine.alone import may_be_struck
-from ..store.clock import monotonic_s
+from ..store.common.clock import monotonic_s
 from .alarm import Alarm
 from .answers import Failed, Retry, SoftTimeout
 from .claimed import Holding

@@ -27,7 +27,7 @@ from ..core.jump import Jump
 from ..core.kinds import Names
 from ..core.limits import Domain, DomainCounts, DomainKey
 from ..core.unique import Unique, UniqueKey
-from .filters import JobFilter as JobFilter
+from .common.filters import JobFilter as JobFilter
 
 T = TypeVar("T")
 # (tenant, task) pairs that claims pass by; None stands for any.

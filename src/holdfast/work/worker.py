@@ -32,7 +32,7 @@ from ..queue.claimed import Holding
 from ..queue.connect import shown_url
 from ..queue.options import Duration
 from ..queue.queue import ClaimedJob, Queue
-from ..store.clock import monotonic_s
+from ..store.common.clock import monotonic_s
 from .pool import Pool
 from .signals import stopped_by_signals
 

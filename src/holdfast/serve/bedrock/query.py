@@ -23,7 +23,7 @@ from ...core.bounds import (
     QUERY_VALUE_BYTES,
 )
 from ...core.job import Job, State
-from ...store.clock import monotonic_s
+from ...store.common.clock import monotonic_s
 from ...store.contract import JobFilter, ReadTxn
 from .parameters import Refusal, malformed, may_exist
 from .port import Port

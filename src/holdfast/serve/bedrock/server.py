@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from ...core import commands as c
 from ...core.bounds import PORT_BUFFERED_BYTES, PORT_CONNECTIONS, PORT_PIPELINED, PORT_PIPELINED_BYTES
-from ...store.clock import monotonic_s
+from ...store.common.clock import monotonic_s
 from . import parameters as p
 from .commands import NOTHING_TO_SAY, Answered, carry_out, is_claim
 from .port import Port

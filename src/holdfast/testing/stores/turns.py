@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from ...core.job import Place, State
-from ...store import turns
+from ...store import fairness
 from ...store.contract import ClaimQuery, CountKey, Store, Waiting, WaitingQuery
 from .making import NOW_MS, a_job, add, claim, ids, tally
 
@@ -107,8 +107,8 @@ def test_who_was_not_served_for_very_many_turns_is_forgotten(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And comes first when it has a job again, tenant and task."""
-    monkeypatch.setattr(turns, "REMEMBERED", 10)
-    monkeypatch.setattr(turns, "SWEPT_EVERY", 4)
+    monkeypatch.setattr(fairness, "REMEMBERED", 10)
+    monkeypatch.setattr(fairness, "SWEPT_EVERY", 4)
     add(store, *(a_job(n, tenant="many") for n in range(1, 40)))
     add(store, a_job(50, tenant="old"), a_job(51, tenant="young", task="old"))
     take(store, tenant="old")
@@ -157,8 +157,8 @@ def test_only_who_is_asked_for_is_found(
 
 def test_it_looks_at_so_many_and_no_more(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of what stands in front and is not asked for; then it finds nothing, and says so."""
-    monkeypatch.setattr(turns, "PAGE_TASKS", 8)
-    monkeypatch.setattr(turns, "TENANT_TASKS", 4)
+    monkeypatch.setattr(fairness, "PAGE_TASKS", 8)
+    monkeypatch.setattr(fairness, "TENANT_TASKS", 4)
     add(store, *(a_job(n, tenant=f"{n:03}", task="unknown") for n in range(1, 41)))
     add(store, a_job(41, tenant="041", task="known"), *(a_job(50 + n, task=f"t{n}") for n in range(9)))
     add(store, a_job(60, task="u"))

@@ -1,0 +1,1 @@
+"""What `holdfast bench` measures, and the raw engines beside which it does."""

@@ -1,0 +1,80 @@
+"""`holdfast add`: one job, or as many as a file has lines."""
+
+from typing import Any
+
+import click
+
+from ..options import chosen, job_options
+from ..output import answer, emit, say
+from ..session import Session, settings
+from ..words import Task, data_of
+
+
+@click.command()
+@click.argument("task", required=False, type=Task())
+@click.argument("data", nargs=-1, metavar="[DATA]")
+@click.option("--arg", "args", multiple=True, metavar="NAME=VALUE", help="A part of the data: JSON, or text.")
+@click.option("--file", metavar="FILE", help="One job for each line of a file, or of - (standard input).")
+@click.option("--wait", metavar="TIME", help="Wait so long for the result, and print it.")
+@job_options()
+@settings()
+@click.pass_obj
+def add(
+    session: Session,
+    /,
+    *,
+    task: str | None,
+    data: tuple[str, ...],
+    args: tuple[str, ...],
+    file: str | None,
+    wait: str | None,
+    **options: Any,
+) -> None:
+    """Add a job and print its id.
+
+    DATA is JSON, {} if there is none; - reads it from standard input.
+
+    With --file and a TASK, each line is the data of a job. Without a TASK each is a job of its own,
+    {"task": "resize", "data": {"width": 200}, "priority": 900}, with options as in Python. All lines
+    are checked before the first job is added.
+    """
+    if file is not None:
+        from .add_lines import add_lines
+
+        if data or args or wait:
+            raise click.UsageError("--file does not go together with DATA, --arg or --wait")
+        add_lines(session, file, task, chosen(options))
+        return
+    if task is None:
+        raise click.UsageError("TASK is missing: say which, or --file with one job a line")
+    _add_one(session, task, data_of(data, args), chosen(options), wait)
+
+
+def _add_one(session: Session, task: str, text: str, options: dict[str, Any], wait: str | None) -> None:
+    from msgspec.structs import replace
+
+    from ...queue.asks import wait_s_of
+
+    patience = wait_s_of(wait)
+    with session.open() as queue:
+        new = replace(queue.call(task, **options), data=text)
+        (handle,) = queue.add_many([new])
+        if wait is None:
+            answer({"id": str(handle.id)}, str(handle.id), as_json=session.as_json)
+        else:
+            _await(session, handle, patience)
+
+
+def _await(session: Session, handle: Any, patience_s: float) -> None:
+    from ...core.errors import HoldfastError
+    from ..records import plain
+
+    if not session.as_json:
+        say(str(handle.id))
+    try:
+        result = plain(handle.result(wait=patience_s))
+    except HoldfastError:
+        if session.as_json:
+            emit({"id": str(handle.id), "state": str(handle.get().state), "result": None})
+        raise
+    emit({"id": str(handle.id), "state": "FINISHED", "result": result} if session.as_json else result)

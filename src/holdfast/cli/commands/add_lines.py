@@ -1,0 +1,166 @@
+"""`holdfast add --file`: one job for each line.
+
+    copy aside what cannot be read twice ──▶ check every line ──▶ add them, 10,000 in a transaction
+
+So a bad line changes nothing. What stops it in the middle (a full disk, Ctrl-C) leaves whole
+transactions, and it is told how many lines they were.
+"""
+
+import os
+import shutil
+import stat
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+import click
+
+from ...core.bounds import BATCH_BYTES, BATCH_JOBS, DATA_BYTES
+from ...core.checks import check_new
+from ...core.counting import counted
+from ...core.errors import BadInput, HoldfastError
+from ..output import emit, note, progress, say
+from ..session import Session
+from ..words import Description, json_text, stdin
+
+if TYPE_CHECKING:
+    from ...core.commands import NewJob
+    from ...queue.queue import Queue
+
+# A line has the data, and what else is said of a job.
+LINE_BYTES = DATA_BYTES + 64 * 1024
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+Reader = Callable[[bytes], "NewJob"]
+Numbered = Iterator[tuple[int, "NewJob"]]
+
+
+class BadLine(BadInput):
+    """A line that is no job, by its number."""
+
+    def __init__(self, file: str, line: int, error: HoldfastError) -> None:
+        HoldfastError.__init__(self, f"{file}, line {line:,}: {error}")
+
+
+def add_lines(session: Session, name: str, task: str | None, options: dict[str, Any]) -> None:
+    """Add a job for each line of a file; see `holdfast add --help`."""
+    with _opened(name) as (lines, size), session.open() as queue:
+        read = _whole_jobs(queue, options) if task is None else _data_of(queue, task, options)
+        shown = "standard input" if name == "-" else name
+        with progress("checking", size, unit="bytes") as advance:
+            total = sum(1 for _ in _jobs(lines, shown, read, advance))
+        added = _add_all(session, queue, _jobs(lines, shown, read), total)
+    if not session.as_json:
+        say(f"{counted(added, 'job')} added")
+
+
+def _add_all(session: Session, queue: "Queue", jobs: Numbered, total: int) -> int:
+    added = last = 0
+    try:
+        with progress("adding", total) as advance:
+            for line, batch in _batches(jobs):
+                handles = queue.add_many(batch)
+                added, last = added + len(handles), line
+                advance(len(handles))
+                for handle in handles if session.as_json else ():
+                    emit({"id": str(handle.id)})
+    except BaseException as error:
+        # What was under way when somebody interrupted it may be committed all the same.
+        unsure = ", and maybe those of the next transaction" if isinstance(error, KeyboardInterrupt) else ""
+        if added or unsure:
+            note(f"holdfast: it stopped after line {last:,}: {counted(added, 'job')} were added{unsure}")
+        raise
+    return added
+
+
+def _batches(jobs: Numbered) -> Iterator[tuple[int, list["NewJob"]]]:
+    """A transaction's worth at a time, with the number of its last line."""
+    batch: list[NewJob] = []
+    line = size = 0
+    for line, new in jobs:
+        batch.append(new)
+        size += len(new.data)
+        if len(batch) >= BATCH_JOBS or size >= BATCH_BYTES // 2:
+            yield line, batch
+            batch, size = [], 0
+    if batch:
+        yield line, batch
+
+
+@contextmanager
+def _opened(name: str) -> Iterator[tuple[IO[bytes], int]]:
+    """A file that can be read twice, and its size."""
+    if name == "-":
+        with _copied(stdin()) as copy:
+            yield copy
+        return
+    with _found(name) as source:
+        about = os.fstat(source.fileno())
+        if stat.S_ISREG(about.st_mode):
+            yield source, about.st_size
+            return
+        with _copied(source) as copy:
+            yield copy
+
+
+def _found(name: str) -> IO[bytes]:
+    try:
+        return Path(name).open("rb")
+    except (OSError, ValueError) as error:
+        raise click.UsageError(f"--file {name}: {getattr(error, 'strerror', error)}") from None
+
+
+@contextmanager
+def _copied(source: IO[bytes]) -> Iterator[tuple[IO[bytes], int]]:
+    with tempfile.TemporaryFile() as copy:
+        shutil.copyfileobj(source, copy, 1024 * 1024)
+        yield copy, copy.tell()
+
+
+def _jobs(
+    lines: IO[bytes], name: str, read: Reader, advance: Callable[[int], None] = lambda _size: None
+) -> Numbered:
+    """The jobs of all lines with the lines' numbers; empty lines are passed over."""
+    lines.seek(0)
+    number = 0
+    while raw := lines.readline(LINE_BYTES):
+        number += 1
+        advance(len(raw))
+        text = raw.removeprefix(BYTE_ORDER_MARK).strip() if number == 1 else raw.strip()
+        if not text:
+            continue
+        try:
+            yield number, read(text)
+        except HoldfastError as error:
+            raise BadLine(name, number, error) from None
+
+
+def _data_of(queue: "Queue", task: str, options: dict[str, Any]) -> Reader:
+    """Each line is the data of a job like the others."""
+    from msgspec.structs import replace
+
+    pattern = queue.call(task, **options)
+    check_new(pattern)
+    return lambda text: replace(pattern, data=json_text("the data", text))
+
+
+def _whole_jobs(queue: "Queue", options: dict[str, Any]) -> Reader:
+    """Each line is a job of its own, on top of the options of the command line."""
+    import msgspec
+
+    from ...queue import asks
+
+    def read(text: bytes) -> "NewJob":
+        said: Any = msgspec.json.decode(json_text("the line", text))
+        if not isinstance(said, dict) or not isinstance(said.get("task"), str):
+            raise BadInput("the line", Description("something else"), needed='an object with a "task"')
+        if "tenant" in said:
+            raise BadInput("tenant", Description("given"), needed="absent: --tenant says it for all")
+        task, data = said.pop("task"), said.pop("data", None)
+        new = asks.call(task, data, {**options, **said}, tenant=queue.tenant)  # type: ignore[typeddict-item]
+        check_new(new)
+        return new
+
+    return read

@@ -1,0 +1,135 @@
+"""`holdfast doctor`: whether a store is sound, and what to do where it is not.
+
+    the store's own check    damage, orphans, a large log, little space
+    the clock                jobs from the future: the clock was set back
+    the counts               what is kept against what there is; of a large store only with --full
+
+What is merely worth knowing (failed jobs, stuck ones, pauses) is noted, and is no complaint.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import click
+
+from ...core.bounds import MINUTE_MS, PAGE_JOBS
+from ...core.counting import counted
+from ..exits import Exit
+from ..output import emit, progress, say, span
+from ..pauses import pause_text, paused
+from ..selection import Selection, find
+from ..session import Session, now_ms, settings
+from .doctor_worker import ALL, examine
+
+if TYPE_CHECKING:
+    from ...queue.queue import Queue
+    from ...store.contract import CountKey, ReadTxn
+
+# A clock may be off by this much before anybody is told.
+AHEAD_MS = MINUTE_MS
+# So many jobs are counted without being asked to.
+COUNTED = 100_000
+
+
+@click.command()
+@click.option("--full", is_flag=True, help="Count all jobs, however many there are.")
+@click.option(
+    "--worker",
+    "which",
+    metavar="[PATH|PID]",
+    is_flag=False,
+    flag_value=ALL,
+    help="Check a worker instead: of a health file, of a process, or all of this machine.",
+)
+@settings(create=True)
+@click.pass_obj
+def doctor(session: Session, /, *, full: bool, which: str | None) -> None:
+    """Check a store, or a worker, and say what to do.
+
+    The exit code is 0 when nothing is wrong, 1 when something is, 5 when the store cannot be opened.
+    """
+    if which is not None:
+        examine(session, which)
+        return
+    with session.existing() as queue:
+        store = queue.line.committer.engine.store
+        facts = store.facts()
+        with progress("checking"):
+            complaints = store.check()
+        if not complaints:
+            complaints = [*_clock(queue), *_counts(queue, full=full)]
+        notes = _notes(queue) if not complaints else []
+    if session.as_json:
+        emit({"ok": not complaints, "complaints": complaints, "notes": notes, "facts": facts})
+    else:
+        _show(facts, complaints, notes)
+    if complaints:
+        raise click.exceptions.Exit(Exit.ERROR)
+
+
+def _show(facts: dict[str, str], complaints: list[str], notes: list[str]) -> None:
+    width = max(map(len, facts), default=0)
+    for name, value in facts.items():
+        say(f"{name:<{width}}  {value}")
+    say()
+    for text in complaints:
+        say(f"✗ {text}")
+    for text in notes:
+        say(f"· {text}")
+    if not complaints:
+        say("✓ nothing is wrong")
+
+
+def _clock(queue: "Queue") -> list[str]:
+    """A clock that was set back delays what is already in the store until it has caught up."""
+    from ...core.ids import pack, tick_at
+
+    now = now_ms(queue)
+    ahead = pack(tick_at(now + AHEAD_MS), 0, 0)
+    # Ids may run ahead of the clock where many are made; the moment of creation does not.
+    late = max((job.created_at for job in queue.jobs(after=ahead, limit=PAGE_JOBS)), default=0)
+    if late <= now + AHEAD_MS:
+        return []
+    return [
+        f"jobs were added {span(late - now)} in the future: this machine's clock is, or was, wrong; set it"
+    ]
+
+
+def _counts(queue: "Queue", *, full: bool) -> list[str]:
+    kept = queue.line.committer.engine.read(lambda txn: txn.counts())
+    if sum(kept.values()) > COUNTED and not full:
+        return []
+    with progress("counting", sum(kept.values())) as advance:
+        kept, found = queue.line.committer.engine.read(lambda txn: (txn.counts(), _counted(txn, advance)))
+    return [
+        f"the count of {key.task} {key.state} is {kept.get(key, 0):,}, but {found[key]:,} were found; "
+        "please report it"
+        for key in sorted(kept.keys() | found.keys())
+        if kept.get(key, 0) != found[key]
+    ]
+
+
+def _counted(txn: "ReadTxn", advance: Callable[[int], None]) -> "Counter[CountKey]":
+    from ...store.contract import CountKey, JobFilter
+
+    found: Counter[CountKey] = Counter()
+    for archived in (False, True):
+        after = 0
+        while page := txn.jobs(JobFilter(archived=archived), after=after, limit=PAGE_JOBS):
+            found.update(CountKey(job.tenant, job.task, job.place, job.state) for job in page)
+            after = page[-1].id
+            advance(len(page))
+    return found
+
+
+def _notes(queue: "Queue") -> list[str]:
+    notes = []
+    failed = sum(row.get("FAILED", 0) for row in queue.counts().values())
+    if failed:
+        notes.append(f"{counted(failed, 'job')} FAILED: holdfast jobs --state FAILED")
+    stuck = sum(1 for _ in find(queue, Selection(stuck=True), now=now_ms(queue)))
+    if stuck:
+        notes.append(f"{counted(stuck, 'job')} past the lease, or without one: holdfast jobs --stuck")
+    notes += [f"paused: {pause_text(one)}; holdfast resume undoes it" for one in paused(queue)]
+    return notes

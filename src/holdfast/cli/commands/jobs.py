@@ -1,0 +1,104 @@
+"""`holdfast jobs`: a list of jobs."""
+
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..output import cut, emit, note, say, since, table
+from ..selection import Selecting, Selection, find, selecting
+from ..session import Session, now_ms, settings
+from ..words import JobId
+
+if TYPE_CHECKING:
+    from ...core.job import Job
+
+COLUMNS = ("ID", "TASK", "STATE", "WHEN", "PRIORITY", "TRIES", "NOTE")
+
+
+@click.command(cls=Selecting)
+@selecting()
+@click.option("--after", type=JobId(), default=0, metavar="ID", help="Begin behind this job.")
+@click.option(
+    "--limit", type=click.IntRange(1, 1_000_000), default=100, metavar="N", help="How many at most.  [100]"
+)
+@settings(create=True)
+@click.pass_obj
+def jobs(session: Session, /, *, after: int, limit: int, **options: Any) -> None:
+    """List jobs, oldest first.
+
+    Jobs that ended FINISHED or CANCELLED are in the archive: --archived lists it, and --state with
+    one of these looks there too. TRIES is how often a job was run: what failed, what was lost, and the run
+    that goes on or that ended it.
+    """
+    from ..records import job_record
+
+    with session.existing() as queue:
+        now = now_ms(queue)
+        found = islice(find(queue, Selection(**options), now=now, after=after), limit + 1)
+        if session.as_json:
+            for job in islice(found, limit):
+                emit(job_record(job))
+            return
+        shown = list(found)
+    if not shown:
+        say("no jobs" + (" match" if not Selection(**options).is_empty else ""))
+        return
+    job_table(shown[:limit], now)
+    if len(shown) > limit:
+        note(f"there are more: --after {shown[limit - 1].id}, or a larger --limit")
+
+
+def job_table(found: "list[Job]", now: int) -> None:
+    """Jobs for people, one a row."""
+    table(COLUMNS, [_row(job, now) for job in found], right=("PRIORITY", "TRIES"))
+
+
+def _row(job: "Job", now: int) -> tuple[str, ...]:
+    state = str(job.state)
+    return (
+        str(job.id),
+        job.task,
+        state,
+        when(job, now),
+        str(job.priority),
+        f"{tries(job):,}",
+        _note(job, now),
+    )
+
+
+def tries(job: "Job") -> int:
+    """How often it was run: what failed, what was lost, and the run that goes on or that ended it."""
+    goes_on = job.place.name == "RUNNING"
+    # Only an error counts as an attempt: a run that ended the job by its own answer does not.
+    by_answer = job.ended == "FINISHED" or (
+        job.ended == "FAILED" and job.outcome is not None and job.outcome.code == "failed"
+    )
+    return job.attempts + job.losses + (1 if goes_on or by_answer else 0)
+
+
+def when(job: "Job", now: int) -> str:
+    """The moment that matters most about a job."""
+    match job.place.name:
+        case "SCHEDULED" | "READY" | "HELD":
+            return f"due {since(job.run_at, now)}"
+        case "RUNNING":
+            return f"since {since(job.started_at, now).removesuffix(' ago')}"
+        case "PAUSED":
+            return f"added {since(job.created_at, now)}"
+    return f"ended {since(job.finished_at, now)}"
+
+
+def _note(job: "Job", now: int) -> str:
+    from ..records import key_text
+
+    if job.place.name == "RUNNING":
+        if job.lease_until <= now:
+            return "past its lease" if job.lease_until else "without a lease"
+        if job.cancel_requested:
+            return "asked to stop"
+        if job.progress is not None:
+            return cut(f"{job.progress.fraction:.0%} {job.progress.note}")
+    if job.place.name == "HELD":
+        return cut(f"held by domain {key_text(job.domain)}")
+    return cut(job.reason or (job.errors[-1].error if job.errors and not job.ended else ""))

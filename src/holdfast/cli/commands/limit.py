@@ -1,0 +1,90 @@
+"""`holdfast limit`: how fast the jobs of a domain may start, and how many may run."""
+
+from typing import TYPE_CHECKING
+
+import click
+
+from ...core.errors import NotFound
+from ..output import answer
+from ..session import Session, settings
+from ..words import Key
+
+if TYPE_CHECKING:
+    from ...core.limits import Limit
+
+
+@click.command()
+@click.argument("domain", type=Key())
+@click.option("--rate", metavar="RATE", help="Starts a second, or in a time: 10/s, 100/m, 5/h.")
+@click.option("--burst", type=int, help="How many of them may come at once.  [1]")
+@click.option("--concurrency", type=int, help="How many may run at once.")
+@click.option("--off", is_flag=True, help="Lift the limit.")
+@settings()
+@click.pass_obj
+def limit(
+    session: Session,
+    /,
+    *,
+    domain: bytes,
+    rate: str | None,
+    burst: int | None,
+    concurrency: int | None,
+    off: bool,
+) -> None:
+    """Limit how fast the jobs of a domain start, or how many run.
+
+    DOMAIN may be a pattern, 'cdn-*'. The limit holds from the next claim on, and replaces the one that
+    was there before as a whole.
+    """
+    from ..records import key, key_text, limit_record
+
+    if off:
+        if (rate, burst, concurrency) != (None, None, None):
+            raise click.UsageError("--off goes with nothing else")
+        _lift(session, domain)
+        answer({"domain": key(domain)}, f"{key_text(domain)}: no limit", as_json=session.as_json)
+        return
+    if rate is None and concurrency is None:
+        raise click.UsageError("say --rate, --concurrency or --off; `holdfast limits` shows what there is")
+    if rate is None and burst is not None:
+        raise click.UsageError("--burst goes with --rate")
+    with session.open() as queue:
+        queue.limit(domain, rate=_rate(rate), burst=1 if burst is None else burst, concurrency=concurrency)
+        kept = queue.limits()[domain]
+    answer(limit_record(domain, kept), f"{key_text(domain)}: {limit_text(kept)}", as_json=session.as_json)
+
+
+def _lift(session: Session, domain: bytes) -> None:
+    from ..records import key_text
+
+    with session.existing() as queue:
+        if domain not in queue.limits():
+            raise NotFound("limit on", key_text(domain))
+        queue.limit(domain)
+
+
+def _rate(word: str | None) -> float | str | None:
+    """A bare number is starts a second."""
+    try:
+        return word if word is None else float(word)
+    except ValueError:
+        return word
+
+
+def limit_text(limit: "Limit") -> str:
+    """A limit in words."""
+    texts = []
+    if limit.rate is not None:
+        texts.append(rate_text(limit.rate) + (f" in bursts of {limit.burst:,}" if limit.burst > 1 else ""))
+    if limit.concurrency is not None:
+        texts.append(f"{limit.concurrency:,} at once")
+    return ", ".join(texts)
+
+
+def rate_text(per_s: float) -> str:
+    """A rate in the unit that it was probably given in: the first in which it has few digits."""
+    for seconds, unit in ((1, "s"), (60, "m"), (3600, "h"), (86400, "d")):
+        count = per_s * seconds
+        if count >= 1 and abs(count - round(count, 2)) < 1e-9 * count:
+            return f"{count:,.2f}".rstrip("0").rstrip(".") + f"/{unit}"
+    return f"{per_s:.6g}/s" if per_s >= 1 else f"{per_s * 86400:.6g}/d"

@@ -1,0 +1,60 @@
+"""`holdfast pause` and `holdfast resume`."""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from ...core.errors import NotFound
+from ..output import answer
+from ..pauses import pause_text, paused
+from ..selection import Selecting
+from ..session import Session, settings
+from ..words import Key, Task
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _what(function: F) -> F:
+    task = click.option("--task", type=Task(), metavar="NAME", help="One task.")
+    domain = click.option("--domain", type=Key(), metavar="NAME", help="One domain.")
+    return task(domain(function))
+
+
+@click.command(cls=Selecting)
+@_what
+@settings()
+@click.pass_obj
+def pause(session: Session, /, *, task: str | None, domain: bytes | None) -> None:
+    """Stop handing out jobs of a task, of a domain, or all.
+
+    With neither --task nor --domain it is all of the tenant. What runs goes on, and no job's state
+    changes. `holdfast resume` undoes it, `holdfast counts` tells what is paused.
+    """
+    _check(task, domain)
+    with session.open() as queue:
+        queue.pause(task, domain=domain)
+    text = pause_text((session.tenant, task, domain))
+    answer({"paused": text}, f"paused {text}", as_json=session.as_json)
+
+
+@click.command(cls=Selecting)
+@_what
+@settings()
+@click.pass_obj
+def resume(session: Session, /, *, task: str | None, domain: bytes | None) -> None:
+    """Undo a pause, by the same words."""
+    _check(task, domain)
+    asked = (session.tenant, task, domain)
+    with session.existing() as queue:
+        before = paused(queue)
+        if asked not in before:
+            others = ", ".join(pause_text(one) for one in before)
+            raise NotFound("pause of", pause_text(asked) + (f"; paused is: {others}" if others else ""))
+        queue.resume(task, domain=domain)
+    answer({"resumed": pause_text(asked)}, f"resumed {pause_text(asked)}", as_json=session.as_json)
+
+
+def _check(task: str | None, domain: bytes | None) -> None:
+    if task is not None and domain is not None:
+        raise click.UsageError("say --task or --domain, not both")

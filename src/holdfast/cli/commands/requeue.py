@@ -1,0 +1,34 @@
+"""`holdfast requeue`."""
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..many import Many, choosing
+from ..session import Session
+
+if TYPE_CHECKING:
+    from ...core.job import Job
+
+
+@click.command()
+@click.option("--run-at", metavar="MOMENT", help="Not before: 2026-11-15T01:02:03Z.")
+@choosing
+@click.pass_obj
+def requeue(session: Session, /, *, ids: tuple[int, ...], run_at: str | None, **options: Any) -> None:
+    """Put jobs back in the queue, with their attempts reset.
+
+    A job by its id whatever its state, but for archived ones; a selection without --state takes
+    FAILED jobs, with --stuck those.
+    """
+    from ...core.durations import moment_ms
+
+    if run_at is not None:
+        moment_ms(run_at, name="--run-at")
+    many = Many(session, "requeue", lambda _job: "requeued {}")
+    chosen = many.choose(ids, options, default=lambda job: _is_down(job) or options["stuck"])
+    many.run(chosen, lambda queue, job_id: queue.requeue(job_id, run_at=run_at))
+
+
+def _is_down(job: "Job") -> bool:
+    return str(job.ended) == "FAILED"

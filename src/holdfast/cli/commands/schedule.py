@@ -1,0 +1,108 @@
+"""`holdfast schedule`: create, change, pause or delete a schedule."""
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..options import chosen, job_options
+from ..output import answer
+from ..session import Session, now_ms, settings
+from ..words import ScheduleName, Task, data_of
+
+if TYPE_CHECKING:
+    from ...core.schedule import Schedule
+
+_WHEN = ("cron", "every", "repeat", "tz", "catch_up", "overlap", "jitter")
+
+
+@click.command()
+@click.argument("name", type=ScheduleName())
+@click.argument("task", required=False, type=Task())
+@click.argument("data", nargs=-1, metavar="[DATA]")
+@click.option("--arg", "args", multiple=True, metavar="NAME=VALUE", help="A part of the data: JSON, or text.")
+@click.option("--cron", metavar="LINE", help="Five fields, as in '30 4 * * 1-5', or @daily and its like.")
+@click.option("--every", metavar="TIME", help="So often, in whole seconds: 10m.")
+@click.option("--repeat", metavar="TEXT", help="'FINISHED, +1 HOUR', or HOURLY.")
+@click.option("--tz", metavar="ZONE", help="The time zone of --cron and --repeat.  [UTC]")
+@click.option("--catch-up", type=click.Choice(("none", "one", "all")), help="Missed moments.  [one]")
+@click.option("--overlap", type=click.Choice(("skip", "wait", "allow")), help="While its job runs.  [skip]")
+@click.option("--jitter", metavar="TIME", help="Spread starts over so much time.")
+@click.option("--delete", "verb", flag_value="delete", help="Remove it; what it has added stays.")
+@click.option("--pause", "verb", flag_value="pause", help="Let it add nothing for now.")
+@click.option("--resume", "verb", flag_value="resume", help="Let it go on.")
+@job_options(schedule=True)
+@settings()
+@click.pass_obj
+def schedule(
+    session: Session,
+    /,
+    *,
+    name: str,
+    task: str | None,
+    data: tuple[str, ...],
+    args: tuple[str, ...],
+    verb: str | None,
+    **options: Any,
+) -> None:
+    """Add jobs at their times, again and again.
+
+    The same NAME again changes the schedule, and all of it has to be said.
+    DATA is JSON, {} if there is none; - reads it from standard input.
+    """
+    given = chosen(options)
+    when = {field: given.pop(field) for field in _WHEN if field in given}
+    if verb is not None:
+        if task is not None or args or given or when:
+            raise click.UsageError(f"--{verb} needs the name of the schedule and nothing else")
+        _VERBS[verb](session, name)
+    elif task is None:
+        raise click.UsageError("TASK is missing; to change a schedule say all of it again")
+    elif not when.keys() & {"cron", "every", "repeat"}:
+        raise click.UsageError("say when: one of --cron, --every and --repeat")
+    else:
+        _set(session, name, task, data_of(data, args), when, given)
+
+
+def _set(
+    session: Session, name: str, task: str, text: str, when: dict[str, Any], options: dict[str, Any]
+) -> None:
+    from msgspec.structs import replace
+
+    from ...core.checks import check_new
+
+    with session.open() as queue:
+        new = replace(queue.call(task, **options), data=text)
+        check_new(new)
+        kept = queue.schedule(name, new, **when)
+        now = now_ms(queue)
+    _tell(session, kept, task, now)
+
+
+def _tell(session: Session, kept: "Schedule", task: str, now: int) -> None:
+    from ...core.schedule import upcoming
+    from ..records import moment, schedule_record
+
+    moments = upcoming(kept, now, 3)
+    after = f"next at {moment(moments[0])}" if moments else "paused" if kept.paused else "next after its job"
+    text = f"{kept.name}: {after}"
+    answer(schedule_record(kept, task, moments), text, as_json=session.as_json)
+
+
+def _delete(session: Session, name: str) -> None:
+    with session.existing() as queue:
+        queue.unschedule(name)
+    answer({"name": name, "deleted": True}, f"{name}: deleted", as_json=session.as_json)
+
+
+def _pause(session: Session, name: str, *, on: bool = True) -> None:
+    with session.existing() as queue:
+        kept = queue.pause_schedule(name, on=on)
+    text = "paused" if kept.paused else "goes on"
+    answer({"name": name, "paused": kept.paused}, f"{name}: {text}", as_json=session.as_json)
+
+
+_VERBS: dict[str, Any] = {
+    "delete": _delete,
+    "pause": _pause,
+    "resume": lambda session, name: _pause(session, name, on=False),
+}

@@ -1,0 +1,191 @@
+"""`holdfast show`: everything about a job."""
+
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ...core.counting import counted
+from ...core.durations import iso
+from ..output import clean, emit, painted, say, since, span
+from ..session import Session, now_ms, settings
+from ..words import JobId
+
+if TYPE_CHECKING:
+    from ...core.job import Job
+    from ...queue.queue import Queue
+
+# More than a screen or two of somebody's data is shown to programs only.
+SHOWN_CHARS = 4_000
+SHOWN_CHILDREN = 20
+SHOWN_LINES = 50
+
+# Where an option came from, for people.
+_SOURCES = {
+    "given": "given when it was added",
+    "task": "from its task",
+    "port": "from the job-command port",
+    "default": "default",
+}
+# A label and its text; what has none is not shown.
+Lines = Iterator[tuple[str, str]]
+
+
+@click.command()
+@click.argument("job_id", metavar="ID", type=JobId())
+@settings()
+@click.pass_obj
+def show(session: Session, /, *, job_id: int) -> None:
+    """Show everything about a job.
+
+    Its record, data, result, steps, log, last errors and children.
+    """
+    from ...core.defaults import FOLLOWED, source_of
+    from ...engine import look
+    from ..records import job_record, line_record, outcome_record, plain
+
+    with session.existing() as queue:
+        job = queue.line.committer.engine.read(lambda txn: look.job_to_run(txn, job_id))
+        record = {
+            **job_record(job),
+            "option_sources": {option: source_of(job, option) for option in FOLLOWED},
+            "why": queue.why(job_id),
+            "data": plain(queue.data(job_id)),
+            "result": plain(queue.result(job_id)) if job.has_result and _finished(job) else None,
+            "outcome": outcome_record(job.outcome) if job.outcome else None,
+            "errors": [outcome_record(end) for end in job.errors],
+            "steps": queue.steps(job_id),
+            "log": [line_record(line) for line in queue.log(job_id)],
+        }
+        if session.as_json:
+            emit(record)
+            return
+        now, children = now_ms(queue), _children(queue, job)
+    _show_record(job, record["why"], now)
+    _show_body("data", record["data"])
+    if job.has_result:
+        _show_body("result", record["result"])
+    if record["steps"]:
+        _show_body("steps", record["steps"])
+    _show_log(job, record["log"])
+    _show_errors(job, now)
+    _show_children(job, children, now)
+
+
+def _finished(job: "Job") -> bool:
+    return str(job.ended) == "FINISHED"
+
+
+def _children(queue: "Queue", job: "Job") -> "list[Job]":
+    tally = job.children
+    if not tally.pending + tally.failed + tally.kept:
+        return []
+    return queue.jobs(parent=job.id, limit=SHOWN_CHILDREN)
+
+
+def _show_record(job: "Job", reason: str, now: int) -> None:
+    """The fields that say something, one a line."""
+    click.echo(f"job {job.id}: {clean(job.task)}, {painted(str(job.state))}")
+    say(f"  {reason}\n")
+    lines = {label: text for label, text in (*_where(job), *_times(job, now), *_rules(job)) if text}
+    width = max(map(len, lines))
+    for label, text in lines.items():
+        say(f"  {label:<{width}}  {text}")
+
+
+def _where(job: "Job") -> Lines:
+    from ..records import key_text, then_task
+
+    yield "tenant", job.tenant
+    yield "place", "" if job.place.name in ("DONE", str(job.state)) else job.place.name
+    yield "parent", str(job.parent_id or "")
+    yield "then", f"{then_task(job)}, job {job.then_id}" if job.then else ""
+    yield "schedule", job.schedule
+    yield "domain", key_text(job.domain)
+    yield "unique", key_text(job.unique)
+    yield "owner", f"{job.owner}, claim {job.claim}" if job.owner else ""
+    if job.progress is not None:
+        yield "progress", f"{job.progress.fraction:.0%} {job.progress.note}"
+    if job.cancel_requested:
+        yield "asked to stop", "yes"
+
+
+def _times(job: "Job", now: int) -> Lines:
+    moments = {
+        "added": job.created_at,
+        "due": job.run_at,
+        "started": job.started_at,
+        "ended": job.finished_at,
+    }
+    moments |= {"leased until": job.lease_until, "expires": job.expires_at}
+    for label, at in moments.items():
+        yield label, f"{iso(at)}  ({since(at, now)})" if at else ""
+
+
+def _rules(job: "Job") -> Lines:
+    from ...core.defaults import source_of
+
+    yield "priority", str(job.priority)
+    for label, option, text in _options(job):
+        yield label, f"{text}  ({_SOURCES[source_of(job, option)]})" if text else ""
+
+
+def _options(job: "Job") -> Iterator[tuple[str, str, str]]:
+    """What the task may have a say in: label, option and text; "" where it is not to be shown."""
+    from ...core.defaults import source_of
+
+    yield "attempts", "attempts", f"{job.attempts} of {job.max_attempts or 'any number'}"
+    losses = f"{job.losses} of {job.max_losses or 'any number'}"
+    yield "losses", "losses", losses if job.losses or source_of(job, "losses") != "default" else ""
+    backoff = f"{span(job.backoff.first_ms)} to {span(job.backoff.most_ms)}"
+    yield "backoff", "backoff", backoff if source_of(job, "backoff") != "default" else ""
+    yield "timeout", "timeout", span(job.timeout_ms) if job.timeout_ms else ""
+    after = job.retry_after
+    yield "retry after", "retry_after", after if isinstance(after, str) else span(after) if after else ""
+    yield "repeat", "repeat", job.repeat
+
+
+def _show_body(name: str, value: Any) -> None:
+    text = json.dumps(value, ensure_ascii=False, indent=2)
+    rest = len(text) - SHOWN_CHARS
+    say(f"\n{name}:")
+    say(_indented(text[:SHOWN_CHARS]))
+    if rest > 0:
+        say(f"  … and {counted(rest, 'more character')}; --json shows all")
+
+
+def _show_log(job: "Job", lines: list[dict[str, Any]]) -> None:
+    if not lines:
+        return
+    say(f"\nlog, {counted(job.log_lines, 'line')}:")
+    shown = lines[-SHOWN_LINES:]
+    if len(shown) < job.log_lines:
+        say(f"  … {counted(job.log_lines - len(shown), 'line')} before; --json shows all that are kept")
+    for line in shown:
+        say(f"  {line['at']}  {line['claim']}  {line['text']}")
+
+
+def _show_errors(job: "Job", now: int) -> None:
+    for end in job.errors:
+        say(f"\n{end.code} {since(end.at, now)}, {iso(end.at)}:")
+        say(_indented(end.error or "no word about it"))
+        if end.traceback:
+            say(_indented(end.traceback.rstrip()))
+
+
+def _show_children(job: "Job", children: "list[Job]", now: int) -> None:
+    from .jobs import job_table
+
+    tally = job.children
+    if not children:
+        return
+    tallied = f"{tally.pending:,} pending, {tally.failed:,} failed, {tally.kept:,} finished or cancelled"
+    say(f"\nchildren: {tallied}")
+    job_table(children, now)
+    if tally.pending + tally.failed + tally.kept > len(children):
+        say(f"  … and more: holdfast jobs --parent {job.id}")
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"  {line}" for line in text.splitlines())

@@ -1,0 +1,170 @@
+"""`holdfast top`: a live view of a store. It only reads; a frame costs the same however many jobs there are.
+
+throughput       what the kept counts of ended jobs have grown by since the last frame
+depth            the kept counts of jobs that wait
+first in line    the head of the index that claims go by
+workers          the registry
+running          the first jobs by the end of their leases
+"""
+
+import sys
+from collections import Counter
+from time import sleep
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ...core.durations import iso
+from ..output import NOTHING, clean, cut, emit, since, style_of, terminal
+from ..pauses import pause_text
+from ..session import Session, settings
+from .workers import COLUMNS as WORKER_COLUMNS
+from .workers import row, worker_record
+
+if TYPE_CHECKING:
+    from ...engine.glance import Glance
+    from ...queue.queue import Queue
+
+SHOWN_TASKS, SHOWN_RUNNING, SHOWN_WORKERS = 15, 15, 10
+STATES = ("WAITING", "SCHEDULED", "RUNNING", "PAUSED", "FINISHED", "FAILED")
+
+
+@click.command()
+@click.option("--interval", default="1s", show_default=True, help="How long each frame stands.")
+@click.option("--once", is_flag=True, help="Print one frame and exit.")
+@settings(create=True)
+@click.pass_obj
+def top(session: Session, /, *, interval: str, once: bool) -> None:
+    """Watch a store: throughput, depth, workers and what runs. Ctrl-C ends it."""
+    from ...core.durations import duration_ms
+
+    pause_s = max(duration_ms(interval, name="interval") / 1000, 0.05)
+    with session.existing() as queue:
+        if once or session.as_json or not sys.stdout.isatty():
+            frame = _second(queue, session.tenant, pause_s)
+            if session.as_json:
+                emit(_record(frame))
+            else:
+                _print(frame)
+            return
+        _watch(queue, session.tenant, pause_s)
+
+
+class Frame:
+    """Two looks, and what became between them."""
+
+    def __init__(self, before: "Glance", now: "Glance") -> None:
+        self.now = now
+        seconds = max(now.now_ms - before.now_ms, 1) / 1000
+        # The archive's old end may have been purged meanwhile: then nothing can be told.
+        self.per_s = {state: max(now.ended(state) - before.ended(state), 0) / seconds for state in ENDED}
+        self.added_per_s = max(now.born() - before.born(), 0) / seconds
+
+
+ENDED = ("FINISHED", "FAILED", "CANCELLED")
+
+
+def _second(queue: "Queue", tenant: str, pause_s: float) -> Frame:
+    before = _look(queue, tenant)
+    sleep(pause_s)
+    return Frame(before, _look(queue, tenant))
+
+
+def _look(queue: "Queue", tenant: str) -> "Glance":
+    from ...engine.glance import glance
+
+    return queue.line.committer.engine.read(lambda txn: glance(txn, tenant or None))
+
+
+def _watch(queue: "Queue", tenant: str, pause_s: float) -> None:
+    from rich.live import Live
+
+    before = _look(queue, tenant)
+    with Live(console=terminal(), screen=True, auto_refresh=False) as live:
+        while True:
+            now = _look(queue, tenant)
+            live.update(_drawing(Frame(before, now)), refresh=True)
+            before = now
+            sleep(pause_s)
+
+
+def _print(frame: Frame) -> None:
+    console = terminal()
+    with console.capture() as drawing:
+        console.print(_drawing(frame))
+    click.echo("\n".join(line.rstrip() for line in drawing.get().splitlines()))
+
+
+def _drawing(frame: Frame) -> Any:
+    from rich.console import Group
+    from rich.text import Text
+
+    now = frame.now
+    rates = f"{frame.per_s['FINISHED']:,.1f} finished/s, {frame.per_s['FAILED']:,.1f} failed/s"
+    lines = [f"{iso(now.now_ms)}  {rates}, {frame.added_per_s:,.1f} added/s"]
+    if now.first is not None:
+        lines.append(
+            f"first in line: {now.first.id} {now.first.task}, due {since(now.first.run_at, now.now_ms)}"
+        )
+    lines += [f"paused: {pause_text(one)}" for one in now.pauses]
+    parts: list[Any] = [Text(clean("\n".join(lines))), Text()]
+    parts.append(_grid(("TASK", *STATES), _task_rows(now), right=STATES))
+    workers = [row(worker, now.now_ms) for worker in now.workers[:SHOWN_WORKERS]]
+    parts += [Text(), _grid(WORKER_COLUMNS, workers, "no worker is alive", ("PID", "RUNNING", "DONE"))]
+    running = [_running_row(job, now.now_ms) for job in now.running[:SHOWN_RUNNING]]
+    parts += [Text(), _grid(("ID", "TASK", "STARTED", "CLAIM", "PROGRESS"), running, "nothing runs")]
+    return Group(*parts)
+
+
+def _grid(
+    columns: tuple[str, ...], rows: list[tuple[str, ...]], none: str = "no jobs", right: Any = ()
+) -> Any:
+    from rich.table import Table
+    from rich.text import Text
+
+    if not rows:
+        return Text(none)
+    grid = Table(box=None, pad_edge=False, header_style="bold")
+    for name in columns:
+        grid.add_column(name, justify="right" if name in right else "left", no_wrap=True)
+    for cells in rows:
+        styled = ((clean(cell), style_of(name, cell)) for name, cell in zip(columns, cells, strict=True))
+        grid.add_row(*(Text(cell, style, overflow="ellipsis") for cell, style in styled))
+    return grid
+
+
+def _task_rows(now: "Glance") -> list[tuple[str, ...]]:
+    tasks = sorted(now.tasks.items(), key=lambda item: (-item[1]["WAITING"], -item[1]["RUNNING"], item[0]))
+    rows = [
+        (cut(task), *(_number(counts[state]) for state in STATES)) for task, counts in tasks[:SHOWN_TASKS]
+    ]
+    rest: Counter[str] = Counter()
+    for _, counts in tasks[SHOWN_TASKS:]:
+        rest.update(counts)
+    if rest:
+        rows.append((f"… {len(tasks) - SHOWN_TASKS} more", *(_number(rest[state]) for state in STATES)))
+    return rows
+
+
+def _number(count: int) -> str:
+    return f"{count:,}" if count else NOTHING
+
+
+def _running_row(job: Any, now: int) -> tuple[str, ...]:
+    progress = f"{job.progress.fraction:.0%} {job.progress.note}".strip() if job.progress else ""
+    return str(job.id), job.task, since(job.started_at, now), str(job.claim), cut(progress)
+
+
+def _record(frame: Frame) -> dict[str, Any]:
+    from ..records import job_record
+
+    now = frame.now
+    return {
+        "at": iso(now.now_ms),
+        "per_s": {**{state.lower(): rate for state, rate in frame.per_s.items()}, "added": frame.added_per_s},
+        "tasks": {task: dict(counts) for task, counts in now.tasks.items()},
+        "first_in_line": job_record(now.first) if now.first else None,
+        "paused": [pause_text(one) for one in now.pauses],
+        "workers": [worker_record(worker) for worker in now.workers],
+        "running": [job_record(job) for job in now.running],
+    }

@@ -1,0 +1,175 @@
+"""`holdfast worker`: claims jobs and has them run, in processes of their own."""
+
+import asyncio
+import re
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+from click.core import ParameterSource
+
+from ..session import Session
+
+if TYPE_CHECKING:
+    from ...work.logs import LogOptions
+
+MOST_PROCESSES = 256
+# So often the threads of a supervisor take turns: who has heard from the store must not wait for who counts.
+SWITCH_S = 0.000_5
+
+
+@click.command()
+@click.argument("names", metavar="MODULE:QUEUE...", nargs=-1, required=True)
+@click.option("--store", help="Another store than the one that the queue names; with one queue only.")
+@click.option("--create", is_flag=True, help="Create the store if there is none.")
+@click.option("--tasks", multiple=True, help="Only tasks that match; may be given several times.")
+@click.option(
+    "--processes", default="1", show_default=True, help="Executor processes: N, or MIN..MAX by what waits."
+)
+@click.option(
+    "--shrink-after", default="30s", show_default=True, help="MIN..MAX: how long idle before one goes."
+)
+@click.option(
+    "--threads", type=click.IntRange(1, 256), default=1, show_default=True, help="Functions at once in each."
+)
+@click.option(
+    "--concurrency",
+    type=click.IntRange(1, 10_000),
+    default=100,
+    show_default=True,
+    help="Coroutines at once in each.",
+)
+@click.option("--lease", default="60s", show_default=True, help="How long a claim lasts unless renewed.")
+@click.option(
+    "--wait", default="60s", show_default=True, help="How long to wait at the start for a store that is away."
+)
+@click.option(
+    "--drain-timeout", default="30s", show_default=True, help="How long running jobs may go on at the end."
+)
+@click.option("--tenant", "tenants", multiple=True, help="Jobs of this tenant, or of all: '*'; repeatable.")
+@click.option(
+    "--scheduler", default="fair", show_default=True, help="Whose job is next: fair, first, random, weighted."
+)
+@click.option(
+    "--weight", "weights", multiple=True, metavar="TASK=N", help="A chance for `weighted`; repeatable."
+)
+@click.option("--until-empty", is_flag=True, help="Stop when nothing is left to do.")
+@click.option("--burst-seconds", type=click.FloatRange(0, min_open=True), help="Stop claiming after so long.")
+@click.option("--memory-limit", metavar="SIZE", help="Most memory of an executor, such as 500MB.")
+@click.option("--max-growth", metavar="SIZE", help="A fresh executor when one has grown by so much.")
+@click.option("--max-jobs", type=click.IntRange(1), help="A fresh executor after so many jobs.")
+@click.option("--health-file", metavar="PATH", help="Where to write down how it is, for doctor --worker.")
+@click.option("--reload", is_flag=True, help="For development: fresh executors when your files change.")
+@click.option("-v", "--verbose", count=True, help="Log finished jobs too; -vv: also those that start.")
+@click.option("-q", "--quiet", is_flag=True, help="Log nothing but failures and trouble of the worker.")
+@click.option("--log-format", type=click.Choice(("text", "json")), help="How lines are written.  [text]")
+@click.option("--json", "as_json", is_flag=True, help="The same as --log-format json; errors as JSON, too.")
+@click.pass_context
+def worker(ctx: click.Context, /, names: tuple[str, ...], **said: Any) -> None:
+    """Run the jobs of one or more queues.
+
+    MODULE:QUEUE names a queue by where it is made, such as app:queue for `queue` in app.py. Jobs that fail
+    or are tried again are logged to stderr with their tracebacks. The exit code is 0 when the worker was
+    stopped or is done, also where jobs failed; see `holdfast --help` for the others.
+    """
+    from ...core.counting import counted
+    from ...work.logs import WORKER, configure
+    from ...work.supervisor.supervisor import Supervisor
+
+    options = _options(names, _with_settings(ctx, said))
+    configure(options.log)
+    supervisor = Supervisor(options, WORKER.warning)
+    sys.setswitchinterval(SWITCH_S)
+    asyncio.run(supervisor.run())
+    failed = f", {supervisor.failed:,} failed" if supervisor.failed else ""
+    WORKER.info("done: %s%s", counted(supervisor.done, "job"), failed)
+
+
+def _with_settings(ctx: click.Context, said: dict[str, Any]) -> dict[str, Any]:
+    """What was said after the command, and --store, --tenant and --json where they stand before it.
+
+    HOLDFAST_STORE is not for workers: a queue names its own store.
+    """
+    root = ctx.find_root()
+    session = root.ensure_object(Session)
+    if said["store"] is None and root.get_parameter_source("store") is ParameterSource.COMMANDLINE:
+        said["store"] = session.store
+    if not said["tenants"] and session.tenant:
+        said["tenants"] = (session.tenant,)
+    said["as_json"] = said["as_json"] or session.as_json
+    return said
+
+
+def _log_options(said: dict[str, Any]) -> "LogOptions":
+    from ...core.errors import BadInput
+    from ...work.logs import JSON, TEXT, LogOptions
+
+    if said["quiet"] and said["verbose"]:
+        raise BadInput("quiet", "with verbose", needed="alone: -q or -v")
+    verbosity = -1 if said["quiet"] else min(said["verbose"], 2)
+    return LogOptions(said["log_format"] or (JSON if said["as_json"] else TEXT), verbosity)
+
+
+def _options(names: tuple[str, ...], said: dict[str, Any]) -> Any:
+    from ...core.durations import duration_ms
+    from ...core.errors import BadInput
+    from ...core.sizes import size_bytes
+    from ...work.options import Options
+    from ...work.scheduler import read_weights
+
+    if said["store"] is not None and len(names) > 1:
+        raise BadInput("store", said["store"], needed=f"absent: each of the {len(names)} queues has its own")
+    for name in names:
+        if not name.partition(":")[0]:
+            raise BadInput("queue", name, needed="MODULE:QUEUE, such as app:queue")
+    if len(set(names)) < len(names):
+        raise BadInput("queues", " ".join(names), needed="each named once")
+    least, most = _processes(said["processes"])
+    sizes = {name: said[name] for name in ("memory_limit", "max_growth") if said[name] is not None}
+    return Options(
+        names=names,
+        store=said["store"],
+        create=said["create"],
+        tasks=said["tasks"],
+        processes=least,
+        most_processes=most,
+        shrink_s=duration_ms(said["shrink_after"], name="shrink-after") / 1000,
+        threads=said["threads"],
+        concurrency=said["concurrency"],
+        tenants=said["tenants"],
+        scheduler=said["scheduler"],
+        weights=read_weights(said["weights"]),
+        lease_ms=_lease_ms(said["lease"]),
+        wait_s=duration_ms(said["wait"], name="wait") / 1000,
+        drain_s=duration_ms(said["drain_timeout"], name="drain-timeout") / 1000,
+        until_empty=said["until_empty"],
+        burst_s=said["burst_seconds"] or 0.0,
+        **{name: size_bytes(text, name=name.replace("_", "-")) for name, text in sizes.items()},
+        max_jobs=said["max_jobs"] or 0,
+        health_file=said["health_file"] or "",
+        reload=said["reload"],
+        log=_log_options(said),
+    )
+
+
+def _lease_ms(text: str) -> int:
+    """A lease that claims may have: told at the start, not by the first claim."""
+    from ...core.bounds import MIN_LEASE_MS
+    from ...core.durations import duration_ms
+    from ...core.errors import BadInput
+
+    lease_ms = duration_ms(text, name="lease")
+    if lease_ms < MIN_LEASE_MS:
+        raise BadInput("lease", text, needed=f"at least {MIN_LEASE_MS} ms, such as 30s or 5m")
+    return lease_ms
+
+
+def _processes(text: str) -> tuple[int, int]:
+    """At least and at most so many; 0: no more than the least."""
+    from ...core.errors import BadInput
+
+    match = re.fullmatch(r"([0-9]{1,4})(?:\.\.([0-9]{1,4}))?", text)
+    least, most = (int(match[1]), int(match[2] or 0)) if match else (0, 0)
+    if not 1 <= least <= MOST_PROCESSES or (match and match[2] and not least <= most <= MOST_PROCESSES):
+        raise BadInput("processes", text, needed=f"a number from 1 to {MOST_PROCESSES}, or two such as 1..8")
+    return least, most

@@ -1,0 +1,128 @@
+"""Unique keys in a transaction: who holds them, and who does after what was decided.
+
+On one of several shards a key may be at home in another; see `pointers`.
+"""
+
+from collections.abc import Collection, Iterable
+from typing import NamedTuple, Protocol
+
+from ...core import unique
+from ...core.errors import Refused
+from ...core.job import Job
+from ...core.unique import Unique, UniqueKey
+from ...store.contract import Txn
+from ..site import Site
+from . import pointers
+from .overlay import Overlay
+
+
+class WorkingSet(Protocol):
+    """What is needed of the batch that the keys belong to."""
+
+    txn: Txn
+    now_ms: int
+    site: Site
+
+    def load(self, job_ids: Collection[int]) -> None:
+        """Bring live jobs into the working set."""
+
+    def find(self, job_id: int) -> Job | None:
+        """A live job, or None."""
+
+    def records_of(self, kind: str, names: Collection[str] | None = None) -> dict[str, bytes]:
+        """Small records as they stand now."""
+
+
+class Freed(NamedTuple):
+    """A key that a job of some version no longer holds; `stays`: or only for a while."""
+
+    job_id: int
+    version: int
+    stays: bool
+
+
+class Holders:
+    """The unique keys that one transaction touches. `now` is who holds them as decided so far."""
+
+    def __init__(self, batch: WorkingSet) -> None:
+        self._batch = batch
+        self.now: Overlay[UniqueKey, Unique | None] = Overlay()
+        self._stored: dict[UniqueKey, Unique | None] = {}
+        # Keys at home in another shard that ended jobs have let go, or hold on for a while only.
+        self.freed: dict[UniqueKey, Freed] = {}
+        self._let_go: dict[UniqueKey, Freed] = {}
+
+    def of(self, key: UniqueKey) -> Unique | None:
+        """Who holds a key now; one that ran out, or whose job is gone, is free."""
+        holder = self.here(key)
+        if holder is None:
+            pointers.check(self._batch, key)
+        return holder
+
+    def here(self, key: UniqueKey) -> Unique | None:
+        """Who of this shard's jobs holds a key now."""
+        self._load([key])
+        holder = self.now.get(key)
+        if holder is None or 0 < holder.until_ms <= self._batch.now_ms:
+            return None
+        if not holder.until_ms and self._batch.find(holder.job_id) is None:
+            return None
+        return holder
+
+    def forget(self, key: UniqueKey) -> None:
+        """A job of another shard takes a key that none of this one's holds: what is left of one goes."""
+        self._load([key])
+        if self.now.get(key) is not None:
+            self.now[key] = None
+
+    def followed(self, before: Job | None, after: Job | None) -> None:
+        """A job became another: it takes its key, holds it on for a while, or lets it go."""
+        old = unique.held_after(before) if before else None
+        new = unique.held_after(after) if after else None
+        if old == new:
+            return
+        self._load(held.id for held in (old, new) if held)
+        if old and (new is None or new.id != old.id) and self._is_holder(old):
+            self.now[old.id] = None
+        if old and before:
+            stays = new is not None and new.id == old.id
+            self._let_go[old.id] = Freed(old.job_id, before.version, stays=stays)
+        if new:
+            self._check_free(new)
+            self.now[new.id] = new
+
+    def _load(self, keys: Iterable[UniqueKey]) -> None:
+        unknown = [key for key in keys if key not in self.now]
+        if unknown:
+            held = self._batch.txn.find_unique(unknown)
+            for key in unknown:
+                self.now.kept[key] = self._stored[key] = held.get(key)
+            self._batch.load({holder.job_id for holder in held.values()})
+
+    def _is_holder(self, claimed: Unique) -> bool:
+        holder = self.now.get(claimed.id)
+        return holder is not None and holder.job_id == claimed.job_id
+
+    def _check_free(self, wanted: Unique) -> None:
+        holder = self.of(wanted.id)
+        if holder is not None and holder.job_id != wanted.job_id:
+            raise put_back_refused(wanted.job_id, holder.job_id)
+
+    def write(self) -> None:
+        """Write what was decided."""
+        changed = {key: holder for key, holder in self.now.kept.items() if self._stored[key] != holder}
+        if not changed:
+            return
+        dropped = [key for key, holder in changed.items() if holder is None]
+        self._batch.txn.put_unique([holder for holder in changed.values() if holder])
+        self._batch.txn.drop_unique(dropped)
+        ended = [key for key, holder in changed.items() if holder is None or holder.until_ms]
+        away = pointers.away(self._batch.site, ended)
+        self.freed |= {key: self._let_go[key] for key in away if key in self._let_go}
+        self._stored.update(changed)
+
+
+def put_back_refused(job_id: int, holder_id: int) -> Refused:
+    """What a job hears whose key another has by now."""
+    found = f"without its unique key, which job {holder_id} holds now"
+    return Refused("put back", job_id, found=found, needed="the only one with it")

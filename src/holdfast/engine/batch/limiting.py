@@ -1,0 +1,346 @@
+"""Domains in a transaction: who stands READY, who is HELD, and when the next may start.
+
+    account   at each flush: lanes and running follow the jobs; a newcomer beyond the allowance is HELD
+    spend     at a claim: how many may start now, and what that costs
+    settle    after a flush: READY beyond the allowance is held back, HELD within it is let go, and a
+              held job that outranks the last ready one of its task changes places with it
+    write     once, at the end: the records, the idle ones dropped
+
+A domain without a limit has no record and costs one look-up. Nothing here is needed for the limit to
+hold, which is the claim's affair: it keeps READY short, so that a claim walks over few blocked jobs.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterable
+from typing import Protocol
+
+from msgspec.structs import replace
+
+from ...core import limits, rules
+from ...core.bounds import ALLOWANCE, UPKEEP_JOBS
+from ...core.job import Job, Place
+from ...core.kinds import Names
+from ...core.limits import Domain, DomainCounts, DomainKey, Lane, Limit
+from ...store.contract import Txn
+from ..records import LIMIT, PATTERNS, PAUSE, Pause, name_of, read_limit, read_patterns
+from .overlay import Overlay
+
+STOPPED = Limit(concurrency=0)
+
+
+class WorkingSet(Protocol):
+    """What is needed of the batch that the domains belong to."""
+
+    txn: Txn
+    now_ms: int
+    stored: dict[int, Job]
+    counted: dict[int, Job]
+    jobs: Overlay[int, Job | None]
+    # Whether those who wait should look.
+    woke: bool
+
+    def bring(self, job: Job) -> None:
+        """A job as the store has it, unless the working set has it already."""
+
+    def put(self, after: Job) -> None:
+        """Let a job become `after`."""
+
+    def records_of(self, kind: str, names: Collection[str] | None = None) -> dict[str, bytes]:
+        """Small records as they stand now."""
+
+    def pauses(self) -> set[Pause]:
+        """What claims pass by."""
+
+
+class Domains:
+    """The domains that one transaction touches."""
+
+    def __init__(self, batch: WorkingSet) -> None:
+        self._batch = batch
+        self._stored: dict[DomainKey, Domain | None] = {}
+        self._now: dict[DomainKey, Domain | None] = {}
+        self._limits: dict[DomainKey, Limit | None] = {}
+        # Where one who is held may outrank one that is READY.
+        self._crowded: set[tuple[DomainKey, str]] = set()
+        # Those who were let go in their turn.
+        self._let_go: set[int] = set()
+        # Permits given since the last `account`.
+        self._taken: Counter[DomainKey] = Counter()
+
+    def __bool__(self) -> bool:
+        return bool(self._now)
+
+    def load(self, keys: Collection[DomainKey]) -> None:
+        """Bring domains and their limits into the working set; a limited one gets its record here."""
+        keys = sorted(key for key in set(keys) if key not in self._now)
+        if not keys:
+            return
+        txn = self._batch.txn
+        txn.read_ahead(_governing(keys), keys)
+        self._limits |= find_limits(self._batch, keys)
+        held = txn.domains(keys)
+        for key in keys:
+            self._stored[key] = self._now[key] = held.get(key)
+        self._govern(keys)
+
+    def refresh(self, keys: Collection[DomainKey]) -> None:
+        """Look up the limits of these anew: they have just been changed."""
+        self.load(keys)
+        self._limits |= find_limits(self._batch, keys)
+        self._govern(keys)
+
+    def _govern(self, keys: Collection[DomainKey]) -> None:
+        """Let domains be as their limits have them: with a record, and never asleep for too long.
+
+        What already stands in one that becomes limited is counted, once.
+        """
+        fresh = [key for key in keys if self._now[key] is None and self._limits[key] is not None]
+        counts = self._batch.txn.domain_counts(fresh) if fresh else {}
+        self._now |= {key: self._counted(key, counts.get(key, {})) for key in fresh}
+        for key in keys:
+            if (domain := self._now[key]) is not None:
+                self._now[key] = limits.clamped(self._limits[key], domain, now_ms=self._batch.now_ms)
+
+    def _counted(self, key: DomainKey, counts: DomainCounts) -> Domain:
+        """A domain by what stands in it."""
+        for job_id, job in self._batch.stored.items():
+            # A job claimed in this transaction is RUNNING in the store, and still READY in what
+            # `account` goes from.
+            if (job.tenant, job.domain) == key and (before := self._batch.counted[job_id]).place != job.place:
+                counts[job.task, job.place] -= 1
+                counts[before.task, before.place] = counts.get((before.task, before.place), 0) + 1
+        lanes = {task: Lane() for task, place in counts if place != Place.RUNNING}
+        for (task, place), count in counts.items():
+            if place == Place.READY:
+                lanes[task] = replace(lanes[task], ready=count)
+            elif place == Place.HELD:
+                lanes[task] = replace(lanes[task], held=count)
+        running = sum(count for (_, place), count in counts.items() if place == Place.RUNNING)
+        return Domain(tenant=key[0], name=key[1], version=0, running=running, lanes=_trimmed(lanes))
+
+    def account(self, changed: Iterable[int]) -> None:
+        """Let lanes and running follow the jobs that changed; hold back newcomers beyond the allowance."""
+        batch = self._batch
+        self._taken.clear()
+        moves: list[tuple[Job | None, Job | None, DomainKey]] = []
+        for job_id in changed:
+            before, after = batch.counted.get(job_id), batch.jobs.kept[job_id]
+            if before and after and (before.domain != after.domain or before.tenant != after.tenant):
+                # An id that was given anew in the batch that deleted it: not the same job.
+                moves += [(before, None, (before.tenant, before.domain))] if before.domain is not None else []
+                before = None
+            job = after or before
+            if job is not None and job.domain is not None:
+                moves.append((before, after, (job.tenant, job.domain)))
+        self.load([key for _, _, key in moves])
+        for before, after, key in moves:
+            domain = self._now[key]
+            if domain is None:
+                continue
+            ready = after is not None and after.place == Place.READY
+            stands = self._admitted(domain, before, after) if after is not None and ready else after
+            self._now[key] = _moved(domain, before, stands)
+
+    def _admitted(self, domain: Domain, before: Job | None, job: Job) -> Job:
+        if job.id in self._let_go:
+            # In the place of another, perhaps while there are still more than there should be.
+            return job
+        lane = domain.lanes.get(job.task, Lane())
+        if lane.ready < self.allowance(domain.key) or _stood_ready(before, job):
+            if lane.held:
+                # One of those that are held may come before it.
+                self._crowded.add((domain.key, job.task))
+            return job
+        if lane.last is None or _spot(job) < lane.last:
+            self._crowded.add((domain.key, job.task))
+        job = rules.hold_back(job)
+        self._batch.jobs.kept[job.id] = job
+        return job
+
+    def allowance(self, key: DomainKey) -> int:
+        """How many jobs of each task may stand READY; once the limit is lifted, a window of them."""
+        domain, limit = self._now[key], self._limits[key]
+        assert domain is not None
+        if limit is None:
+            return UPKEEP_JOBS
+        return limits.allowance(limit, domain, now_ms=self._batch.now_ms)
+
+    def start(self, key: DomainKey, wanted: int) -> int:
+        """How many of `wanted` jobs may start now; their allowance is spent. They run from `account` on."""
+        self.load([key])
+        domain, limit = self._now[key], self._limits[key]
+        if domain is None:
+            return wanted
+        now_ms = self._batch.now_ms
+        count = min(wanted, limits.capacity(limit, domain, now_ms=now_ms))
+        self._now[key] = limits.spend(limit, domain, count, now_ms=now_ms)
+        return count
+
+    def take_room(self, key: DomainKey) -> bool:
+        """Whether one more of its jobs may run at once, whatever the rate says; it runs from `account` on."""
+        self.load([key])
+        domain, limit = self._now[key], self._limits[key]
+        if domain is None or limit is None or limit.concurrency is None:
+            return True
+        self._taken[key] += 1
+        return domain.running + self._taken[key] <= limit.concurrency
+
+    def settle(self) -> None:
+        """Put READY and HELD in order in all domains of the working set, after a flush."""
+        for key, domain in list(self._now.items()):
+            for task in list(domain.lanes) if domain is not None else ():
+                self._settle_lane(key, task)
+
+    def _settle_lane(self, key: DomainKey, task: str) -> None:
+        domain = self._now[key]
+        assert domain is not None
+        lane, want = domain.lanes.get(task), self.allowance(key)
+        if lane is None:
+            # Counted anew a moment ago, for another task, and there is nobody left.
+            return
+        moved = 0
+        if lane.ready > want:
+            moved = self._move(key, task, Place.READY, min(lane.ready - want, UPKEEP_JOBS), last=True)
+        elif lane.ready < want and lane.held:
+            moved = self._move(key, task, Place.HELD, min(want - lane.ready, UPKEEP_JOBS), last=False)
+        # Where none may start, those who still stand READY are on their way out, and the first goes last.
+        if (key, task) in self._crowded and (want or lane.ready > moved):
+            self._change_places(key, task, moved)
+
+    def _move(self, key: DomainKey, task: str, place: Place, count: int, *, last: bool) -> int:
+        """Have some of a lane change their place; how many."""
+        rule = rules.hold_back if place == Place.READY else rules.let_go
+        jobs = self._lineup(key, task, place, count, last=last)
+        for job in jobs:
+            self._batch.put(rule(job))
+        if place == Place.HELD:
+            self._let_go |= {job.id for job in jobs}
+        if not jobs and (domain := self._now[key]) is not None:
+            # The lane has fewer than it says: count anew, rather than look for them for ever.
+            counted = self._counted(key, self._batch.txn.domain_counts([key]).get(key, {}))
+            self._now[key] = replace(domain, lanes=counted.lanes, running=counted.running)
+        return len(jobs)
+
+    def _change_places(self, key: DomainKey, task: str, moved: int) -> None:
+        # Those that were just moved still stand where they stood, in the store, before the others.
+        ready = self._lineup(key, task, Place.READY, ALLOWANCE + moved, last=True)
+        held = self._lineup(key, task, Place.HELD, ALLOWANCE + moved, last=False)
+        if ready:
+            self._note_last(key, task, ready[0])
+        for worse, better in zip(ready, held, strict=False):
+            if (better.rank, better.id) >= (worse.rank, worse.id):
+                break
+            self._batch.put(rules.hold_back(worse))
+            self._batch.put(rules.let_go(better))
+            self._let_go.add(better.id)
+
+    def _note_last(self, key: DomainKey, task: str, worst: Job) -> None:
+        """Note the last READY job of a lane; those that become READY from here on are accounted for."""
+        domain = self._now[key]
+        if domain is not None and (lane := domain.lanes.get(task)) is not None:
+            lanes = domain.lanes | {task: replace(lane, last=_spot(worst))}
+            self._now[key] = replace(domain, lanes=lanes)
+
+    def _lineup(self, key: DomainKey, task: str, place: Place, limit: int, *, last: bool) -> list[Job]:
+        jobs = self._batch.txn.lineup(key, task, place, last=last, limit=limit)
+        for job in jobs:
+            self._batch.bring(job)
+        standing = [self._batch.jobs.get(job.id) for job in jobs]
+        return [job for job in standing if job is not None and job.place == place]
+
+    def write(self) -> None:
+        """Write the domains that changed; those with nothing to remember vanish."""
+        swaps, drops = [], []
+        for key, domain in self._now.items():
+            if domain is None:
+                continue
+            stored, limit = self._stored[key], self._limits[key]
+            if limits.is_idle(domain, now_ms=self._batch.now_ms):
+                if stored is not None:
+                    drops.append(stored)
+                continue
+            after = replace(domain, due_ms=self._due(domain, limit))
+            if stored is None or after != stored:
+                swaps.append(replace(after, version=after.version + 1))
+                if after.held and _is_sooner(after, stored):
+                    # Nothing else tells those who wait of it.
+                    self._batch.woke = True
+        if swaps:
+            self._batch.txn.swap_domains(swaps)
+        if drops:
+            self._batch.txn.drop_domains(drops)
+
+    def _due(self, domain: Domain, limit: Limit | None) -> int:
+        now_ms = self._batch.now_ms
+        if not domain.running and not domain.lanes:
+            # Nothing is left but the last start, which counts until the allowance is whole again.
+            return -(-domain.tat_us // 1000)
+        allowance = self.allowance(domain.key)
+        wants = any(lane.held and lane.ready < allowance for lane in domain.lanes.values())
+        if not domain.held or limit is None:
+            return now_ms if wants else 0
+        if limit.concurrency is not None and domain.running >= limit.concurrency:
+            return 0
+        next_ms = limits.next_start_ms(limit, domain, now_ms=now_ms)
+        return next_ms if wants or next_ms > now_ms else 0
+
+
+def _governing(keys: Collection[DomainKey]) -> Names:
+    """The records that `find_limits` asks for."""
+    return {LIMIT: [name_of(*key) for key in keys], PATTERNS: {tenant for tenant, _ in keys}, PAUSE: None}
+
+
+def find_limits(batch: WorkingSet, keys: Collection[DomainKey]) -> dict[DomainKey, Limit | None]:
+    """The limits of domains: of the exact name, else of the longest pattern. Paused: none at all."""
+    exact = batch.records_of(LIMIT, [name_of(*key) for key in keys])
+    patterns = batch.records_of(PATTERNS, {tenant for tenant, _ in keys})
+    paused = batch.pauses()
+    found: dict[DomainKey, Limit | None] = {}
+    for key in keys:
+        tenant, domain = key
+        if (tenant, None, domain) in paused:
+            found[key] = STOPPED
+        elif raw := exact.get(name_of(*key)):
+            found[key] = read_limit(raw)
+        else:
+            raw = patterns.get(tenant)
+            found[key] = limits.find_pattern(read_patterns(raw).limits, domain) if raw else None
+    return found
+
+
+def _is_sooner(after: Domain, before: Domain | None) -> bool:
+    """Whether a domain has a moment, and had none or a later one."""
+    return bool(after.due_ms) and (before is None or not 0 < before.due_ms <= after.due_ms)
+
+
+def _stood_ready(before: Job | None, after: Job) -> bool:
+    return before is not None and before.place == Place.READY and before.task == after.task
+
+
+def _moved(domain: Domain, before: Job | None, after: Job | None) -> Domain:
+    running = (after is not None and after.place == Place.RUNNING) - (
+        before is not None and before.place == Place.RUNNING
+    )
+    lanes = dict(domain.lanes)
+    for job, change in ((before, -1), (after, 1)):
+        if job is not None and job.place in (Place.READY, Place.HELD):
+            lane = lanes.get(job.task, Lane())
+            ready, held = (change, 0) if job.place == Place.READY else (0, change)
+            last = _last(lane, job) if ready > 0 else lane.last
+            lanes[job.task] = Lane(ready=max(lane.ready + ready, 0), held=max(lane.held + held, 0), last=last)
+    return replace(domain, running=max(domain.running + running, 0), lanes=_trimmed(lanes))
+
+
+def _spot(job: Job) -> tuple[int, int]:
+    return job.rank, job.id
+
+
+def _last(lane: Lane, job: Job) -> tuple[int, int] | None:
+    """The last spot of a lane in which one more job is READY."""
+    if not lane.ready:
+        return _spot(job)
+    return None if lane.last is None else max(lane.last, _spot(job))
+
+
+def _trimmed(lanes: dict[str, Lane]) -> dict[str, Lane]:
+    return {task: lane for task, lane in lanes.items() if lane.ready or lane.held}

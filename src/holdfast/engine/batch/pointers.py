@@ -1,0 +1,58 @@
+"""Unique keys whose job lives in another shard than the key's home. See docs/decisions/0010.
+
+The home of a key keeps a pointer to such a job, and the job's own shard the record of who holds the key.
+Whether a pointer still is true can only be told there, which a transaction here cannot wait for: it ends
+in `Elsewhere`, and whoever has all shards goes on.
+"""
+
+from collections.abc import Collection
+from typing import Protocol
+
+from ...core.errors import HoldfastError
+from ...core.slots import slot_of_key
+from ...core.unique import UniqueKey
+from ...store.sharded.keys import Pointer, pointer_name, read_pointer
+from ..records import POINTER
+from ..site import Site
+
+
+class Elsewhere(HoldfastError):
+    """A key that points to a job in another shard. Seen by nobody but the router."""
+
+    code = "ELSEWHERE"
+
+    def __init__(self, key: UniqueKey, job_id: int) -> None:
+        self.key, self.job_id = key, job_id
+        super().__init__(f"a unique key is held, or was, by job {job_id} in another shard")
+
+
+class Noting(Protocol):
+    """What is needed of the batch."""
+
+    site: Site
+
+    def records_of(self, kind: str, names: Collection[str] | None = None) -> dict[str, bytes]:
+        """See `Batch.records_of`."""
+
+
+def find(batch: Noting, key: UniqueKey) -> Pointer | None:
+    """To which job in another shard a key points, where this is its home."""
+    if batch.site.is_alone or not batch.site.has(slot_of_key(key)):
+        return None
+    name = pointer_name(key)
+    raw = batch.records_of(POINTER, [name]).get(name)
+    pointer = read_pointer(raw) if raw else None
+    # Where shards were made fewer it may point to one's neighbour, whose own record is all that counts.
+    return None if pointer is None or batch.site.has(pointer.job_id) else pointer
+
+
+def check(batch: Noting, key: UniqueKey) -> None:
+    """Go on only if the key is not held, as far as can be told from here."""
+    pointer = find(batch, key)
+    if pointer is not None:
+        raise Elsewhere(key, pointer.job_id)
+
+
+def away(site: Site, keys: Collection[UniqueKey]) -> list[UniqueKey]:
+    """Those of the keys that are at home in another shard."""
+    return [] if site.is_alone else [key for key in keys if not site.has(slot_of_key(key))]

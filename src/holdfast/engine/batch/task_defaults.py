@@ -1,0 +1,75 @@
+"""The published defaults of tasks: written by workers, read by those who claim. See docs/decisions/0014."""
+
+from collections.abc import Collection
+from typing import Protocol
+
+import msgspec
+
+from ...core import commands as c
+from ...core.checks import check_name
+from ...core.defaults import NO_DEFAULTS, Defaults, Published, TaskKey
+from ...store.contract import ReadTxn
+from ..records import TASK, name_of, read_task_key
+from .overlay import Overlay
+
+# How long a process goes by what it has read: so much later it follows what another process publishes.
+FRESH_MS = 5_000
+_encode = msgspec.json.Encoder(order="deterministic").encode
+_decode = msgspec.json.Decoder(Defaults).decode
+_NOTHING = _encode(NO_DEFAULTS)
+
+
+class Publishing(Protocol):
+    """What is needed of the batch."""
+
+    published: bool
+    records: Overlay[tuple[str, str], bytes | None]
+
+    def records_of(self, kind: str, names: Collection[str] | None = None) -> dict[str, bytes]:
+        """See `Batch.records_of`."""
+
+
+def publish(batch: Publishing, command: c.Publish) -> None:
+    """Write what has changed of these tasks' defaults; see `Publish`."""
+    for tenant, task, _ in command.tasks:
+        check_name("task", task)
+        if tenant is not None:
+            check_name("tenant", tenant, empty=True)
+    said = {name_of(tenant, task): _encode(defaults) for tenant, task, defaults in command.tasks}
+    known = batch.records_of(TASK, said)
+    for name, raw in said.items():
+        if raw != known.get(name, _NOTHING):
+            batch.records[TASK, name] = None if raw == _NOTHING else raw
+            batch.published = True
+
+
+def read_published(txn: ReadTxn) -> Published:
+    """All published defaults."""
+    return {read_task_key(name): _decode(raw) for name, raw in txn.records(TASK).items()}
+
+
+def unpublished(txn: ReadTxn, tasks: dict[TaskKey, Defaults]) -> dict[TaskKey, Defaults]:
+    """Those of these tasks whose defaults are not as the store has them."""
+    known = read_published(txn)
+    return {key: said for key, said in tasks.items() if said != known.get(key, NO_DEFAULTS)}
+
+
+class KnownDefaults:
+    """The published defaults as an engine has last read them: a claim must not read them each time."""
+
+    def __init__(self) -> None:
+        self._found: Published = {}
+        self._read_ms: int | None = None
+
+    def read(self, txn: ReadTxn, *, keep: bool) -> Published:
+        """Those of now, or of a few seconds ago. Not kept where the transaction itself has changed them."""
+        if keep and self._read_ms is not None and 0 <= txn.now_ms - self._read_ms < FRESH_MS:
+            return self._found
+        found = read_published(txn)
+        if keep:
+            self._found, self._read_ms = found, txn.now_ms
+        return found
+
+    def forget(self) -> None:
+        """They have changed: the next claim reads them."""
+        self._read_ms = None

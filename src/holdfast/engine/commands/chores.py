@@ -1,0 +1,103 @@
+"""Work that may be too much for one transaction: done up to a limit at once, the rest in upkeep.
+
+A parent may have a million children. Its finish releases, or lays to rest, as many as fit; a small
+record remembers that there are more, and upkeep goes on where it ended.
+"""
+
+import msgspec
+from msgspec.structs import replace
+
+from ...core import family
+from ...core.bounds import UPKEEP_JOBS
+from ...core.job import Job, Place, Record, State
+from ..batch.batch import Batch
+from ..records import CHORE, name_of
+
+
+class Chore(Record, frozen=True, kw_only=True):
+    """What is left to do: for a family, children to sweep that were born before a claim of the parent."""
+
+    claim: int = 0
+    after_id: int = 0
+    after: bytes = b""
+
+
+def note(batch: Batch, name: str, chore: Chore | None) -> None:
+    """Remember a chore, or (None) that it is done."""
+    if chore is not None or name in batch.records_of(CHORE, [name]):
+        batch.records[CHORE, name] = msgspec.json.encode(chore) if chore else None
+        batch.wants_upkeep = batch.wants_upkeep or chore is not None
+
+
+def put(batch: Batch, after: Job) -> None:
+    """Let a job become `after`; where it goes to the archive, its ended children go with it."""
+    goes = after.place == Place.DONE and after.ended != State.FAILED
+    batch.put(sweep(batch, after, goes=True) if goes else after)
+
+
+def lose(batch: Batch, after: Job) -> None:
+    """Let a job that was lost, or expired, become `after`; logged after the commit, since no handler will."""
+    before = batch.jobs.get(after.id)
+    put(batch, after)
+    if before is not None:
+        batch.unreported.append((before, after))
+
+
+def release(batch: Batch, parent: Job) -> None:
+    """Queue the children of a parent that has finished its run."""
+    children, more = batch.children(parent.id, Place.PAUSED, UPKEEP_JOBS)
+    for child in children:
+        batch.put(family.released(child, now_ms=batch.now_ms))
+    note(batch, name_of("release", str(parent.id)), Chore() if more else None)
+
+
+def sweep(batch: Batch, parent: Job, *, goes: bool) -> Job:
+    """Archive the ended children that a parent has seen: those of its earlier runs, or all when it goes.
+
+    What is left of its children is told by the parent that is returned.
+    """
+    if not parent.children.kept:
+        return parent
+    return family.seen(parent, _sweep(batch, parent.id, Chore(claim=parent.claim + goes)))
+
+
+def _sweep(batch: Batch, parent_id: int, chore: Chore) -> int:
+    children, more = batch.children(parent_id, Place.DONE, UPKEEP_JOBS, after=chore.after_id)
+    seen = [job for job in children if job.ended != State.FAILED and job.parent_claim < chore.claim]
+    for child in seen:
+        batch.sweep(child)
+    note(batch, name_of("sweep", str(parent_id)), replace(chore, after_id=more) if more else None)
+    return len(seen)
+
+
+def _sweep_on(batch: Batch, parent_id: int, chore: Chore) -> None:
+    count = _sweep(batch, parent_id, chore)
+    if parent := batch.find(parent_id):
+        batch.put(family.seen(parent, count))
+
+
+def touch_domains(batch: Batch, tenant: str, *, after: bytes) -> None:
+    """Have the domains of a tenant looked at anew, because the limit that governs them may have changed."""
+    domains = batch.txn.list_domains(tenant, after=after, limit=UPKEEP_JOBS)
+    batch.domains.refresh([domain.key for domain in domains])
+    more = len(domains) == UPKEEP_JOBS
+    note(batch, name_of("domains", tenant), Chore(after=domains[-1].name) if more else None)
+
+
+def go_on(batch: Batch) -> bool:
+    """Do some of what is left; whether there was anything, so that upkeep comes back at once."""
+    left = batch.records_of(CHORE)
+    for name, raw in sorted(left.items())[:10]:
+        kind, subject = msgspec.json.decode(name, type=tuple[str, str])
+        chore = msgspec.json.decode(raw, type=Chore)
+        if kind == "release":
+            parent = batch.find(int(subject))
+            if parent is not None and parent.place == Place.PAUSED:
+                release(batch, parent)
+            else:
+                note(batch, name, None)
+        elif kind == "sweep":
+            _sweep_on(batch, int(subject), chore)
+        elif kind == "domains":
+            touch_domains(batch, subject, after=chore.after)
+    return bool(left)

@@ -1,0 +1,66 @@
+"""Limits and pauses: what governs claims. They may change at any time, and hold from the next claim on."""
+
+import msgspec
+
+from ...core import commands as c
+from ...core.bounds import DOMAIN_BYTES
+from ...core.checks import check_key, check_name
+from ...core.errors import BadInput, TooLarge
+from ...core.limits import check_limit, is_pattern
+from ..batch.batch import Batch
+from ..records import LIMIT, PATTERNS, PAUSE, Patterns, name_of, read_patterns
+from . import chores
+
+# All patterns of a tenant are looked through for each domain that a claim meets for the first time.
+MAX_PATTERNS = 1_000
+
+
+def set_limit(batch: Batch, command: c.SetLimit) -> None:
+    """Limit a domain, or all that match a pattern; see `SetLimit`."""
+    check_key("domain", command.domain, DOMAIN_BYTES)
+    check_name("tenant", command.tenant, empty=True)
+    if command.limit is not None:
+        check_limit(command.limit)
+    if is_pattern(command.domain):
+        _set_pattern(batch, command)
+        chores.touch_domains(batch, command.tenant, after=b"")
+        return
+    key = (command.tenant, command.domain)
+    raw = None if command.limit is None else msgspec.json.encode(command.limit)
+    batch.records[LIMIT, name_of(*key)] = raw
+    batch.domains.refresh([key])
+
+
+def _set_pattern(batch: Batch, command: c.SetLimit) -> None:
+    raw = batch.records_of(PATTERNS, [command.tenant]).get(command.tenant)
+    patterns = dict(read_patterns(raw).limits) if raw else {}
+    if command.limit is None:
+        patterns.pop(command.domain, None)
+    else:
+        patterns[command.domain] = command.limit
+    if len(patterns) > MAX_PATTERNS:
+        raise TooLarge("patterns", len(patterns), needed=f"at most {MAX_PATTERNS:,} of a tenant")
+    record = Patterns(limits=tuple(sorted(patterns.items(), key=lambda item: item[0])))
+    batch.records[PATTERNS, command.tenant] = msgspec.json.encode(record) if patterns else None
+
+
+def pause(batch: Batch, command: c.Pause) -> None:
+    """Have claims pass something by, or no longer; see `Pause`."""
+    if command.task is None and command.domain is None and command.tenant is None:
+        raise BadInput("pause", None, needed="a task, a tenant or a domain")
+    if command.task is not None and command.domain is not None:
+        raise BadInput("pause", command.task, needed="a task or a domain, not both")
+    if command.task is not None:
+        check_name("task", command.task)
+    if command.tenant is not None:
+        check_name("tenant", command.tenant, empty=True)
+    # A domain belongs to a tenant; any other pause without one is for all of them.
+    tenant = command.tenant if command.domain is None else command.tenant or ""
+    name = name_of(tenant, command.task, command.domain)
+    batch.records[PAUSE, name] = b"{}" if command.on else None
+    batch.forget_pauses()
+    # Lifting a pause lets waiting claims look again.
+    batch.woke = batch.woke or not command.on
+    if command.domain is not None:
+        check_key("domain", command.domain, DOMAIN_BYTES)
+        batch.domains.refresh([(tenant or "", command.domain)])

@@ -1,0 +1,156 @@
+"""The verbs of indexed consumers: progress and logs. What they keep is in docs/decisions/0008."""
+
+from typing import TypeVar
+
+import msgspec
+
+from ...core import commands as c
+from ...core import indexed
+from ...core.bounds import LOG_KEY_BYTES, MAX_INDEX
+from ...core.checks import check_body, check_key, check_name, check_whole
+from ...core.errors import NotFound
+from ...core.indexed import LogMark, Mark
+from ...store.contract import LogRow, ReadTxn
+from ..batch.batch import Batch
+from ..records import LOG, PROGRESS, name_of, read_pair
+
+R = TypeVar("R", Mark, LogMark)
+
+
+def start_progress(batch: Batch, command: c.StartProgress) -> Mark:
+    """Create progress where there is none; see `StartProgress`."""
+    check_name("consumer", command.name)
+    check_name("tenant", command.tenant, empty=True)
+    check_whole("start", command.start, 0, MAX_INDEX)
+    name = name_of(command.tenant, command.name)
+    before = _record(batch, PROGRESS, name, Mark)
+    after = before or Mark(processed=command.start, head=command.start)
+    if command.log:
+        ends = _record(batch, LOG, name_of(command.tenant, command.log), LogMark) or LogMark()
+        indexed.check_reading(command.name, after.processed, command.log, ends)
+    after = msgspec.structs.replace(after, log=command.log)
+    if after != before:
+        batch.records[PROGRESS, name] = msgspec.json.encode(after)
+    return after
+
+
+def move_progress(batch: Batch, command: c.MoveProgress) -> Mark:
+    """Move progress forward; see `MoveProgress`."""
+    name, mark = _mark(batch, command)
+    check_whole("index", command.to, 0, MAX_INDEX)
+    after = indexed.moved(
+        mark,
+        name=command.name,
+        to=command.to,
+        resets=command.resets,
+        seen=command.seen,
+        now_ms=batch.now_ms,
+    )
+    if after is not mark:
+        batch.records[PROGRESS, name] = msgspec.json.encode(after)
+        batch.news = True
+    return after
+
+
+def set_progress(batch: Batch, command: c.SetProgress) -> Mark:
+    """Set progress by hand; see `SetProgress`."""
+    name, mark = _mark(batch, command)
+    check_whole("index", command.to, 0, MAX_INDEX)
+    if mark.log:
+        ends = _record(batch, LOG, name_of(command.tenant, mark.log), LogMark) or LogMark()
+        indexed.check_reading(command.name, command.to, mark.log, ends)
+    after = indexed.set_by_hand(mark, to=command.to)
+    batch.records[PROGRESS, name] = msgspec.json.encode(after)
+    batch.news = True
+    return after
+
+
+def append(batch: Batch, command: c.Append) -> list[tuple[int, bool]]:
+    """Append items to a log; see `Append`."""
+    check_name("log", command.log)
+    check_name("tenant", command.tenant, empty=True)
+    for item in command.items:
+        check_body("item", item.data)
+        if item.key is not None:
+            check_key("key", item.key, LOG_KEY_BYTES)
+    log = name_of(command.tenant, command.log)
+    ends = _record(batch, LOG, log, LogMark) or LogMark()
+    known = batch.appends.known(log, (item.key for item in command.items if item.key is not None))
+    appended, head = [], ends.head
+    for item in command.items:
+        at = None if item.key is None else known.get(item.key)
+        is_new = at is None
+        if at is None:
+            at = head = head + 1
+            batch.appends.add(log, LogRow(at, item.key, item.data))
+            if item.key is not None:
+                known[item.key] = at
+        appended.append((at, is_new))
+    if head > ends.head:
+        batch.records[LOG, log] = msgspec.json.encode(msgspec.structs.replace(ends, head=head))
+        batch.news = True
+    return appended
+
+
+def trim(batch: Batch, command: c.TrimLog) -> int:
+    """Remove what all consumers of a log have passed; see `TrimLog`."""
+    log = name_of(command.tenant, command.log)
+    ends = _record(batch, LOG, log, LogMark)
+    if ends is None:
+        return 0
+    passed = [
+        mark.processed
+        for (tenant, _), mark in marks(batch.records_of(PROGRESS)).items()
+        if tenant == command.tenant and mark.log == command.log
+    ]
+    bounds = passed if command.up_to is None else [*passed, command.up_to]
+    if not bounds:
+        # Nobody reads it, and nobody has said how far.
+        return 0
+    after = indexed.trimmed(ends, up_to=min(bounds), keep_keys=command.keep_keys, limit=command.limit)
+    if after != ends:
+        # What this transaction appended may be among it.
+        batch.appends.write()
+        batch.txn.trim_log(log, after=ends.trimmed, up_to=after.trimmed, keys_up_to=after.keys_from)
+        batch.records[LOG, log] = msgspec.json.encode(after)
+    return after.trimmed - ends.trimmed
+
+
+def marks(records: dict[str, bytes]) -> dict[tuple[str, str], Mark]:
+    """Progress by (tenant, name)."""
+    return {read_pair(name): msgspec.json.decode(raw, type=Mark) for name, raw in records.items()}
+
+
+def mark_of(txn: ReadTxn, tenant: str, name: str) -> Mark | None:
+    """A consumer's progress, or None."""
+    raw = txn.records(PROGRESS, [name_of(tenant, name)]).get(name_of(tenant, name))
+    return msgspec.json.decode(raw, type=Mark) if raw else None
+
+
+def ends_of(txn: ReadTxn, tenant: str, log: str) -> LogMark:
+    """The ends of a log; one that is not there is empty."""
+    raw = txn.records(LOG, [name_of(tenant, log)]).get(name_of(tenant, log))
+    return msgspec.json.decode(raw, type=LogMark) if raw else LogMark()
+
+
+def consumers(txn: ReadTxn, tenant: str) -> dict[str, Mark]:
+    """All consumers of a tenant by name; what reads a log has that log's head."""
+    found = {name: mark for (whose, name), mark in marks(txn.records(PROGRESS)).items() if whose == tenant}
+    heads = {mark.log: ends_of(txn, tenant, mark.log).head for mark in found.values() if mark.log}
+    return {
+        name: msgspec.structs.replace(mark, head=heads[mark.log]) if mark.log else mark
+        for name, mark in sorted(found.items())
+    }
+
+
+def _mark(batch: Batch, command: c.MoveProgress | c.SetProgress) -> tuple[str, Mark]:
+    name = name_of(command.tenant, command.name)
+    mark = _record(batch, PROGRESS, name, Mark)
+    if mark is None:
+        raise NotFound("consumer", command.name)
+    return name, mark
+
+
+def _record(batch: Batch, kind: str, name: str, form: type[R]) -> R | None:
+    raw = batch.records_of(kind, [name]).get(name)
+    return msgspec.json.decode(raw, type=form) if raw else None

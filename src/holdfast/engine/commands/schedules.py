@@ -1,0 +1,195 @@
+"""Schedules in the store: set, changed, paused, fired.
+
+Each firing adds an ordinary job whose id follows from the schedule's number and the moment, and moves
+the schedule on in the same transaction; so however many processes do the upkeep it is added once.
+"""
+
+import msgspec
+from msgspec.structs import replace
+
+from ...core import commands as c
+from ...core import ids
+from ...core import schedule as s
+from ...core.checks import check_new
+from ...core.errors import HoldfastError, NotFound, StoreFull
+from ...core.job import Place, Record
+from ...core.schedule import LastRun, Schedule
+from ...core.slots import slot_of_firing
+from ..batch.batch import Batch
+from ..records import FLOOR, NUMBER, SCHEDULE, name_of
+from . import letters
+
+# A firing that waits for its last job looks again so soon, should nobody tell.
+LOOK_AGAIN_MS = 1_000
+
+
+class Kept(Record, frozen=True, kw_only=True):
+    """A schedule as it is stored, with the job that it adds; bytes cannot be told from text in JSON."""
+
+    schedule: Schedule
+    job: c.NewJob
+    raw: bytes | None = None
+
+    def new_job(self) -> c.NewJob:
+        """The job that it adds, with its data."""
+        return self.job if self.raw is None else replace(self.job, data=self.raw)
+
+
+def read_kept(raw: bytes) -> Kept:
+    """A schedule from its record."""
+    return msgspec.json.decode(raw, type=Kept)
+
+
+def _keep(batch: Batch, kept: Kept) -> None:
+    name = name_of(kept.schedule.tenant, kept.schedule.name)
+    batch.records[SCHEDULE, name] = msgspec.json.encode(kept)
+
+
+def _find(batch: Batch, tenant: str, name: str) -> Kept | None:
+    key = name_of(tenant, name)
+    raw = batch.records_of(SCHEDULE, [key]).get(key)
+    return read_kept(raw) if raw else None
+
+
+def _get(batch: Batch, tenant: str, name: str) -> Kept:
+    kept = _find(batch, tenant, name)
+    if kept is None:
+        raise NotFound("schedule", name)
+    return kept
+
+
+def set_schedule(batch: Batch, command: c.SetSchedule) -> Schedule:
+    """Create or change a schedule; saying the same again changes nothing, so every start may say it."""
+    wanted = command.schedule
+    s.check(wanted)
+    job = replace(command.job, tenant=wanted.tenant, schedule=wanted.name)
+    check_new(job)
+    raw = job.data if isinstance(job.data, bytes) else None
+    kept = Kept(schedule=wanted, job=replace(job, data="{}") if raw is not None else job, raw=raw)
+    before = _find(batch, wanted.tenant, wanted.name)
+    if before is None:
+        begun = replace(wanted, number=_number(batch), created_at=batch.now_ms, last_at=0)
+        kept = replace(kept, schedule=s.started(begun, batch.now_ms))
+    else:
+        kept = replace(kept, schedule=_changed(before.schedule, wanted, batch.now_ms))
+    if kept != before:
+        _keep(batch, kept)
+        batch.woke = batch.wants_upkeep = True
+    return kept.schedule
+
+
+def _changed(before: Schedule, wanted: Schedule, now_ms: int) -> Schedule:
+    """The new definition with the old one's life; new times start anew after now."""
+    life = {
+        "number",
+        "created_at",
+        "next_at",
+        "last_at",
+        "last_id",
+        "fired",
+        "skipped",
+        "paused",
+        "ended",
+        "version",
+    }
+    after = replace(wanted, **{field: getattr(before, field) for field in life})
+    when = ("cron", "every_ms", "repeat", "tz")
+    if all(getattr(before, field) == getattr(wanted, field) for field in when):
+        return after
+    return s.started(replace(after, ended=False), now_ms)
+
+
+def _number(batch: Batch) -> int:
+    """A number that no schedule has, nor had at a moment that is yet to come: its ids would be the same."""
+    taken = {read_kept(raw).schedule.number for raw in batch.records_of(SCHEDULE).values()}
+    # Those of schedules that have moved to another shard, with their numbers.
+    taken |= {int(number) for number in batch.records_of(NUMBER)}
+    floors = {int(number): int(at) for number, at in batch.records_of(FLOOR).items()}
+    free = (n for n in batch.site.schedules if n not in taken and floors.get(n, 0) <= batch.now_ms)
+    number = next(free, None)
+    if number is None:
+        most = len(batch.site.schedules)
+        raise StoreFull(f"there are {most:,} schedules already, and no number for another")
+    return number
+
+
+def delete_schedule(batch: Batch, command: c.DeleteSchedule) -> None:
+    """Remove a schedule; see `DeleteSchedule`."""
+    schedule = _get(batch, command.tenant, command.name).schedule
+    number = str(schedule.number)
+    # Not below what an earlier one of that number left: the clock may yet be set back.
+    floor = max(schedule.last_at, int(batch.records_of(FLOOR, [number]).get(number, b"0")))
+    batch.records[FLOOR, number] = str(floor).encode()
+    batch.records[SCHEDULE, name_of(command.tenant, command.name)] = None
+
+
+def pause_schedule(batch: Batch, command: c.PauseSchedule) -> Schedule:
+    """Stop a schedule from firing, or let it fire again; see `PauseSchedule`."""
+    kept = _get(batch, command.tenant, command.name)
+    schedule = kept.schedule
+    if command.on:
+        schedule = replace(schedule, paused=True)
+    elif schedule.paused:
+        schedule = s.resumed(schedule, now_ms=batch.now_ms, last=_last_run(batch, schedule))
+        batch.woke = batch.wants_upkeep = True
+    if schedule != kept.schedule:
+        _keep(batch, replace(kept, schedule=schedule))
+    return schedule
+
+
+def fire(batch: Batch) -> int | None:
+    """Fire what is due; when to look again, or None."""
+    again: list[int] = []
+    for _, raw in sorted(batch.records_of(SCHEDULE).items()):
+        kept = read_kept(raw)
+        schedule = kept.schedule
+        if schedule.paused or schedule.ended:
+            continue
+        if schedule.next_at > batch.now_ms:
+            again.append(schedule.next_at)
+            continue
+        batch.keep()
+        try:
+            again.append(_fire_one(batch, kept) or 0)
+        except HoldfastError:
+            # One that cannot be fired here (a time zone this machine lacks, a key that another family
+            # holds) must not hold up the others.
+            batch.drop()
+            again.append(batch.now_ms + LOOK_AGAIN_MS)
+    return min((moment for moment in again if moment), default=None)
+
+
+def _fire_one(batch: Batch, kept: Kept) -> int | None:
+    firing = s.fire(kept.schedule, now_ms=batch.now_ms, last=_last_run(batch, kept.schedule))
+    after = _add_firings(batch, kept, firing)
+    if after != kept.schedule:
+        _keep(batch, replace(kept, schedule=after))
+    waits = not (after.ended or firing.again_ms)
+    return batch.now_ms + LOOK_AGAIN_MS if waits else firing.again_ms
+
+
+def _add_firings(batch: Batch, kept: Kept, firing: s.Firing) -> Schedule:
+    after = firing.schedule
+    new = kept.new_job()
+    for moment in firing.moments:
+        slot = slot_of_firing(new, after.name)
+        run_at = moment + s.jitter_of(after, moment) + new.delay_ms
+        job_id = ids.of_schedule(after.number, moment, slot)
+        # A unique job that exists already is what this firing comes to.
+        after = replace(after, last_id=letters.add(batch, replace(new, id=job_id, run_at=run_at, delay_ms=0)))
+    return after
+
+
+def _last_run(batch: Batch, schedule: Schedule) -> LastRun | None:
+    if not schedule.last_id:
+        return None
+    last_id = schedule.last_id
+    if batch.site.has(last_id):
+        job = batch.find(last_id) or batch.txn.archived([last_id]).get(last_id)
+    elif letters.is_sent(batch, last_id):
+        return LastRun(started_ms=0, finished_ms=0, ended=False)
+    else:
+        job = batch.site.look(last_id)
+    if job is None:
+        return None
+    return LastRun(started_ms=job.started_at, finished_ms=job.finished_at, ended=job.place == Place.DONE)

@@ -1,0 +1,239 @@
+"""The verbs: one short function for each command, from a table. Each asks the rules and puts the answer.
+
+A verb raises before it changes anything it could not take back; what it raises fails the command
+alone. Replies are values, or `Ref`, a job as the transaction leaves it.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from msgspec.structs import replace
+
+from ...core import commands as c
+from ...core import family, following, rules
+from ...core.answering import answered
+from ...core.errors import LeaseLost, NotFound
+from ...core.job import Body, Code, Job, Place, State, whole_second
+from ..batch import notes, task_defaults
+from ..batch.batch import Batch
+from . import chores, governing, indexing, keys, letters, schedules, workers
+from .adding import add_all, put
+
+
+class Ref:
+    """A reply: the job as it stands at the end of the transaction."""
+
+    def __init__(self, job_id: int) -> None:
+        self.job_id = job_id
+
+
+def add(batch: Batch, command: c.Add) -> list[int]:
+    """Add jobs; see `Add`."""
+    if command.hold is not None and command.hold.claim is not None:
+        # First: a holder who is late hears that, not that its job is unknown.
+        _held(batch, command.hold, "add a child by")
+    return add_all(batch, command)
+
+
+def _held(batch: Batch, hold: c.Hold, verb: str) -> Job:
+    """The job of a holder whose claim stands."""
+    job = batch.find(hold.job_id)
+    if job is not None and hold.tenant not in (None, job.tenant):
+        raise NotFound("job", hold.job_id)
+    if hold.claim is None and (job is None or batch.goes(job)):
+        # Also where it has ended in this very transaction.
+        raise NotFound("job", hold.job_id)
+    if job is None:
+        old = batch.txn.archived([hold.job_id]).get(hold.job_id)
+        if old is None and hold.job_id <= 0:
+            raise NotFound("job", hold.job_id)
+        found = str(old.state) if old else "gone"
+        raise LeaseLost(verb, hold.job_id, found=found, needed=f"held under claim {hold.claim}")
+    rules.check_hold(job, hold, verb)
+    return job
+
+
+def answer(batch: Batch, command: c.Answer) -> Ref:
+    """Say how a run ended; see `Answer`."""
+    verb = "finish" if command.code == Code.OK else "retry" if command.code != Code.FAILED else "fail"
+    job = _held(batch, command.hold, verb)
+    # What was never said to have started has by now.
+    ran_ms = 0 if command.ran_ms is None and not job.started_at else command.ran_ms
+    job = rules.started(job, now_ms=batch.now_ms, ran_ms=ran_ms)
+    if command.code != Code.FAILED:
+        family.check_child_may_end(job, batch.find(job.parent_id) if job.parent_id else None, verb)
+    if command.lines:
+        job = notes.add_lines(batch, job, command.lines)
+    after = answered(job, command, now_ms=batch.now_ms, dice=batch.dice)
+    if command.code != Code.FAILED:
+        # A finish or retry is the parent's word that it has seen its ended children.
+        # The documents delete them all, also those that were cancelled during this run.
+        goes = after.place == Place.DONE and after.ended != State.FAILED
+        after = chores.sweep(batch, after, goes=goes or job.strict)
+    if command.result is not None:
+        batch.results[job.id] = command.result
+        after = replace(after, has_result=True)
+    put(batch, job, after, command.data)
+    if after.place == Place.PAUSED:
+        chores.release(batch, after)
+    elif command.code == Code.OK and job.then:
+        _follow(batch, job, command.result)
+    return Ref(job.id)
+
+
+def _follow(batch: Batch, job: Job, result: Body | None) -> None:
+    """Add the job that follows, and note its id: where its unique key is held, the holder's."""
+    then_id = letters.add(batch, following.follower(job, result), follows=True)
+    after = batch.find(job.id)
+    if after is not None:
+        batch.put(replace(after, then_id=then_id, followed=True))
+
+
+def release(batch: Batch, command: c.Release) -> Ref:
+    """Give a job back; see `Release`."""
+    job = _held(batch, command.hold, "release")
+    if not command.lost:
+        chores.put(batch, rules.release(job, now_ms=batch.now_ms, delay_ms=command.delay_ms))
+    elif job.place == Place.RUNNING:
+        chores.lose(batch, rules.lost(job, now_ms=batch.now_ms, crowd=command.crowd))
+    return Ref(job.id)
+
+
+def extend(batch: Batch, command: c.Extend) -> Ref:
+    """Move the end of a lease; see `Extend`."""
+    job = _held(batch, command.hold, "extend")
+    after = rules.extend(job, now_ms=batch.now_ms, lease_ms=command.lease_ms, ran_ms=command.ran_ms)
+    lapsed = job.place != Place.RUNNING and job.domain is not None
+    # Its permit may have gone to another job meanwhile.
+    if lapsed and not batch.domains.take_room((job.tenant, job.domain or b"")):
+        raise LeaseLost("extend", job.id, found="lapsed, and its domain full", needed="running")
+    batch.put(after)
+    return Ref(job.id)
+
+
+def report(batch: Batch, command: c.Report) -> Ref:
+    """Write progress; see `Report`."""
+    job = _held(batch, command.hold, "report progress of")
+    batch.put(rules.report(job, fraction=command.fraction, note=command.note))
+    return Ref(job.id)
+
+
+def step(batch: Batch, command: c.Step) -> Ref:
+    """Keep a step's result; see `Step`."""
+    job = _held(batch, command.hold, "keep a step of")
+    put(batch, job, notes.add_step(batch, job, name=command.name, result=command.result), None)
+    return Ref(job.id)
+
+
+def log(batch: Batch, command: c.Log) -> Ref:
+    """Add to a job's log; see `Log`."""
+    job = _held(batch, command.hold, "log for")
+    put(batch, job, notes.add_lines(batch, job, command.lines), None)
+    return Ref(job.id)
+
+
+def update(batch: Batch, command: c.Update) -> Ref:
+    """Change what a job will do; see `Update`."""
+    job = _held(batch, command.hold, "update") if command.hold else batch.get(command.job_id)
+    after = rules.update(
+        job,
+        now_ms=batch.now_ms,
+        priority=command.priority,
+        run_at=command.run_at,
+        repeat=command.repeat,
+        task=command.task,
+    )
+    put(batch, job, after, command.data)
+    return Ref(job.id)
+
+
+def cancel(batch: Batch, command: c.Cancel) -> Ref | Job:
+    """Take a job out of the queue; see `Cancel`. What is over already stays as it is."""
+    job = batch.find(command.job_id)
+    if job is None and (old := batch.txn.archived([command.job_id])):
+        return old[command.job_id]
+    if job is None or not batch.goes(job):
+        job = batch.get(command.job_id)
+    after = rules.cancel(job, now_ms=batch.now_ms, force=command.force)
+    if after is not job:
+        chores.put(batch, after)
+    return Ref(job.id)
+
+
+def requeue(batch: Batch, command: c.Requeue) -> Ref:
+    """Put a job back in the queue; see `Requeue`."""
+    job = batch.get(command.job_id)
+    after = rules.requeue(
+        job, now_ms=batch.now_ms, run_at=command.run_at, task=command.task, forgive=command.forgive
+    )
+    batch.put(after)
+    return Ref(job.id)
+
+
+def requeue_all(batch: Batch, command: c.RequeueAll) -> None:
+    """Put jobs back in the queue; see `RequeueAll`."""
+    batch.load(command.job_ids)
+    for job_id in command.job_ids:
+        job = batch.find(job_id)
+        if job is None or job.tenant != command.tenant or batch.goes(job):
+            continue
+        run_at = whole_second(job.created_at)
+        batch.put(
+            rules.requeue(job, now_ms=batch.now_ms, run_at=run_at, task=command.task, forgive=command.forgive)
+        )
+
+
+def delete(batch: Batch, command: c.Delete) -> None:
+    """Remove all trace of a job; see `Delete`."""
+    job = batch.find(command.job_id)
+    if job is None:
+        old = batch.txn.archived([command.job_id]).get(command.job_id)
+        if old is None:
+            raise NotFound("job", command.job_id)
+        batch.forget(old)
+        return
+    rules.check_delete(job)
+    batch.remove(chores.sweep(batch, job, goes=True))
+
+
+def purge(batch: Batch, command: c.Purge) -> int:
+    """Delete old archived jobs; see `Purge`."""
+    gone = batch.txn.purge(command.before_ms, tenant=command.tenant, limit=command.limit)
+    batch.forgotten(gone)
+    return len(gone)
+
+
+VERBS: dict[type[c.Command], Callable[[Batch, Any], Any]] = {
+    c.Add: add,
+    c.Answer: answer,
+    c.Release: release,
+    c.Extend: extend,
+    c.Report: report,
+    c.Step: step,
+    c.Log: log,
+    c.Update: update,
+    c.Cancel: cancel,
+    c.Requeue: requeue,
+    c.RequeueAll: requeue_all,
+    c.Delete: delete,
+    c.Purge: purge,
+    c.SetLimit: governing.set_limit,
+    c.Pause: governing.pause,
+    c.SetSchedule: schedules.set_schedule,
+    c.DeleteSchedule: schedules.delete_schedule,
+    c.PauseSchedule: schedules.pause_schedule,
+    c.Enlist: workers.enlist,
+    c.Dismiss: workers.dismiss,
+    c.Publish: task_defaults.publish,
+    c.StartProgress: indexing.start_progress,
+    c.MoveProgress: indexing.move_progress,
+    c.SetProgress: indexing.set_progress,
+    c.Append: indexing.append,
+    c.TrimLog: indexing.trim,
+    # Between shards; nobody else says these.
+    keys.TakeKey: keys.take_key,
+    keys.FreeKey: keys.free_key,
+    keys.Hit: keys.hit,
+    letters.Deliver: letters.deliver,
+    letters.Delivered: letters.delivered,
+}

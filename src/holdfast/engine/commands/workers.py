@@ -1,0 +1,51 @@
+"""The registry of workers: who is there, and which tasks they know. See docs/decisions/0006.
+
+A record says what a worker is; whether it lives is told by the store (`present`), which costs no write,
+or, where a store cannot tell, by a moment that the worker moves on.
+"""
+
+import msgspec
+
+from ...core import commands as c
+from ...core.checks import check_name
+from ...core.errors import TooLarge
+from ...core.worker import Worker
+from ...store.contract import ReadTxn
+from ..batch.batch import Batch
+from ..records import WORKER
+
+# The names of its tasks are most of it.
+WORKER_BYTES = 1024 * 1024
+
+
+def enlist(batch: Batch, command: c.Enlist) -> None:
+    """Make a worker known, or say what has changed about it; see `Enlist`."""
+    check_name("worker", command.worker.name)
+    raw = msgspec.json.encode(command.worker)
+    if len(raw) > WORKER_BYTES:
+        raise TooLarge("worker", f"{len(raw):,} bytes", needed=f"at most {WORKER_BYTES:,} bytes")
+    batch.records[WORKER, command.worker.name] = raw
+
+
+def dismiss(batch: Batch, command: c.Dismiss) -> None:
+    """Forget a worker; see `Dismiss`."""
+    if command.name in batch.records_of(WORKER, [command.name]):
+        batch.records[WORKER, command.name] = None
+
+
+def bury(batch: Batch) -> None:
+    """Forget those who are gone without a word."""
+    for name, raw in batch.records_of(WORKER).items():
+        if not is_alive(batch.txn, msgspec.json.decode(raw, type=Worker)):
+            batch.records[WORKER, name] = None
+
+
+def alive(txn: ReadTxn) -> list[Worker]:
+    """All workers that live, the oldest first."""
+    known = (msgspec.json.decode(raw, type=Worker) for raw in txn.records(WORKER).values())
+    return sorted((w for w in known if is_alive(txn, w)), key=lambda w: (w.started_at, w.name))
+
+
+def is_alive(txn: ReadTxn, worker: Worker) -> bool:
+    """Whether a worker is taken for alive."""
+    return txn.now_ms < worker.until_ms if worker.until_ms else txn.present(worker.name)

@@ -1,0 +1,217 @@
+"""A store copied into another: the same walk over every part, as often as it takes.
+
+    source   ├──── page ────┤├──── page ────┤├─ …          by key, in the same order everywhere
+                   │ compared, at each door where some of it belongs, with
+    target   ├──── the same keys ───┤                      what differs is written, what is gone removed
+
+Either store may be several: its doors, each a store by itself. A part knows at which of them a row belongs.
+
+A walk writes only differences, so it needs to remember nothing: after a crash it begins at the beginning, and
+finds most of it done. While the source lives, a walk is out of date when it ends; the last one, over a source
+that stands still, also looks at what it wrote, and ends with a digest of all that it saw on either side.
+
+Every write looks at the notice on the target's door first, in the same transaction: a process that was taken
+for dead, and comes back after another has gone on in its place, writes nothing.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from hashlib import blake2b
+from itertools import groupby
+from typing import Any
+
+import msgspec
+
+from ...core.counting import counted
+from ...core.errors import StoreCorrupt
+from ...store.contract import ReadTxn, Store, Txn
+from .parts import Keys, LogItems, LogKeys, Part, Settled, Tally
+from .pointing import Pointing
+from .small_parts import logs_of, standing
+
+AnyPart = Part[Any, Any]
+Rows = Sequence[Any]
+Check = Callable[[Txn], None]
+# What is told while it goes on: the name of a part, how many rows of it were compared, and how many written.
+Tell = Callable[[str, int, int], None]
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Copier:
+    """Walks over the doors of two stores. `check` refuses to write when a door is no longer ours."""
+
+    def __init__(
+        self, sources: Sequence[Store], targets: Sequence[Store], *, check: Check, batch: int, tell: Tell
+    ) -> None:
+        self._sources, self._targets = sources, targets
+        self._of = len(targets)
+        self._check, self._batch, self._tell = check, batch, tell
+        # How many rows each part has.
+        self.rows: dict[str, int] = {}
+        self._digests = (blake2b(digest_size=16), blake2b(digest_size=16))
+
+    def walk(self, *, deep: bool) -> int:
+        """Bring the target up to date as far as a source that goes on living allows; how much was written.
+
+        `deep`: bodies in the archive are compared as well.
+        """
+        parts = [part for part in self._parts(deep, None) if not part.last_only]
+        return sum(self._part(part, last=False) for part in parts) + self._point(last=False)
+
+    def finish(self, *, deep: bool) -> str:
+        """Make the target just what the source is, which stands still, and prove it; the digest of it all."""
+        self.rows = {}
+        for part in self._parts(deep, Tally()):
+            self._part(part, last=True)
+        self._point(last=True)
+        ours, theirs = (digest.hexdigest() for digest in self._digests)
+        if ours != theirs:
+            raise StoreCorrupt(f"the copy is not what it is a copy of: digest {ours}, found {theirs}")
+        return ours
+
+    def _parts(self, deep: bool, tally: Tally | None) -> list[AnyPart]:
+        logs = {name: ends for door in self._sources for name, ends in door.read(logs_of).items()}
+        pairs = [(LogItems(name, ends), LogKeys(name, ends)) for name, ends in logs.items()]
+        share = len(self._sources)
+        standings = standing(self._of, tally, share=share)
+        settled = Settled(deep=deep, tally=tally, share=share)
+        return [settled, *standings, *(part for pair in pairs for part in pair)]
+
+    def _part(self, part: AnyPart, *, last: bool) -> int:
+        """One part from its first key to its last; how many rows were written."""
+        doors = tuple(part.doors(self._of))
+        for at in doors if part.prepare is not None else ():
+            self._write(at, part.prepare)
+        written = 0
+        for after, ours, up_to in self._pages(part):
+            placed: dict[int, list[Any]] = {at: [] for at in doors}
+            for row in ours:
+                for at in part.at(row, self._of):
+                    placed[at].append(row)
+            changed = sum(
+                self._door(part, at, mine, (after, up_to), last=last) for at, mine in placed.items()
+            )
+            written += changed
+            self.rows[part.name] = self.rows.get(part.name, 0) + len(ours)
+            self._tell(part.name, len(ours), changed)
+        return written
+
+    def _door(self, part: AnyPart, at: int, ours: Rows, stretch: tuple[Any, Any], *, last: bool) -> int:
+        """One stretch of keys at one door of the target; how many rows were written."""
+        theirs = self._between(part, at, *stretch, about=len(ours))
+        changed = self._bring(part, at, ours, theirs, last=last)
+        if last:
+            part.noted(at, ours)
+            found = self._between(part, at, *stretch, about=len(ours)) if changed else theirs
+            self._prove(part, at, ours, found)
+        return changed
+
+    # Reading
+
+    def _pages(self, part: AnyPart) -> Iterator[tuple[Any, Rows, Any]]:
+        """The source's rows: those above one key and up to another (None: the end, where there are none)."""
+        after = part.start
+        while True:
+            ours = self._page(part, after)
+            up_to = part.key(ours[-1]) if ours else None
+            yield after, ours, up_to
+            if not ours:
+                return
+            after = up_to
+
+    def _page(self, part: AnyPart, after: Any) -> Rows:
+        """What all doors of the source have next, each key once."""
+        limit = -(-self._batch // len(self._sources))
+        pages = [door.read(lambda txn: part.given(txn, after, limit)) for door in self._sources]
+        if len(pages) == 1:
+            return pages[0]
+        # Beyond the last key of any page there may be more of that door which was not read.
+        up_to = min((part.key(page[-1]) for page in pages if page), default=None)
+        rows = sorted((row for page in pages for row in page if part.key(row) <= up_to), key=part.key)
+        return [part.joined(list(same)) for _, same in groupby(rows, key=part.key)]
+
+    def _between(self, part: AnyPart, at: int, after: Any, up_to: Any, *, about: int) -> Rows:
+        """What a door of the target has above one key and up to another (None: the end)."""
+        limit = self._batch if up_to is None else min(self._batch, about + 1)
+        found: list[Any] = []
+        while True:
+            page = self._targets[at].read(_page_of(part, after, limit))
+            found += [row for row in page if up_to is None or part.key(row) <= up_to]
+            after = part.key(page[-1]) if page else up_to
+            if not page or (up_to is not None and after >= up_to):
+                return found
+
+    # Writing
+
+    def _bring(self, part: AnyPart, at: int, ours: Rows, theirs: Rows, *, last: bool) -> int:
+        """Write what differs; how many rows that were."""
+        there = {part.key(row): row for row in theirs}
+        same = {part.key(row) for row in ours if _is_same(part, row, there.get(part.key(row)))}
+        new = [row for row in ours if part.key(row) not in same]
+        kept = same | {part.key(row) for row in new}
+        gone = [row for key, row in there.items() if key not in kept]
+        if gone:
+            self._write(at, lambda txn: part.put(txn, [], gone))
+        for door in range(len(self._sources)):
+            left = [row for row in new if part.whence(row, len(self._sources)) == door]
+            while left:
+                left = left[self._replace(part, door, at, left, there, last=last) :]
+        return len(new) + len(gone)
+
+    def _replace(
+        self, part: AnyPart, door: int, at: int, rows: Rows, there: dict[Any, Any], *, last: bool
+    ) -> int:
+        """Write the first of these rows with all that the source's door has of them; how many that were."""
+        whole = self._sources[door].read(lambda txn: part.fill(txn, rows))
+        # What was purged meanwhile has no body any more; the next walk finds it gone.
+        found = [row for row in whole if row is not None]
+        olds = [there[part.key(row)] for row in rows[: len(whole)] if part.key(row) in there]
+        self._write(at, lambda txn: part.put(txn, found, olds))
+        if last:
+            filled = self._targets[at].read(lambda txn: part.fill(txn, found))
+            self._prove(part, at, found, filled, told=False)
+        return len(whole)
+
+    def _write(self, at: int, fn: Callable[[Txn], None]) -> None:
+        def checked(txn: Txn) -> None:
+            self._check(txn)
+            fn(txn)
+
+        self._targets[at].run(checked)
+
+    def _point(self, *, last: bool) -> int:
+        """Where there are several doors, the pointers that follow from the keys; how many were written."""
+        if self._of == 1:
+            return 0
+        pointing = Pointing(self._sources, self._targets, self._write, batch=self._batch, last=last)
+        pages = (ours for _, ours, _ in self._pages(Keys()))
+        written = pointing.bring(pages)
+        self.rows["pointers"] = pointing.count
+        return written
+
+    def _prove(self, part: AnyPart, at: int, ours: Rows, theirs: Rows, *, told: bool = True) -> None:
+        """Refuse what is not the same on both sides; what is goes into the digests."""
+        for digest, rows in zip(self._digests, (ours, theirs), strict=True) if told else ():
+            digest.update(_encode([part.name, at, [part.seen(row) for row in rows]]))
+        for our, their in zip(ours, theirs, strict=False):
+            if not _is_same(part, our, their):
+                raise StoreCorrupt(f"the copy of {part.name} {part.key(our)!r} is not what it is a copy of")
+        if len(ours) != len(theirs):
+            raise StoreCorrupt(
+                f"the copy of {part.name} has {counted(len(theirs), 'row')} where {len(ours):,} were"
+            )
+
+
+def _page_of(part: AnyPart, after: Any, limit: int) -> Callable[[ReadTxn], Rows]:
+    return lambda txn: part.page(txn, after, limit)
+
+
+def _is_same(part: AnyPart, our: Any, their: Any) -> bool:
+    return their is not None and bool(part.seen(our) == part.seen(their))
+
+
+def is_empty(txn: ReadTxn, *, own: frozenset[str] = frozenset()) -> bool:
+    """Whether nothing was ever written to a store, but for records of these kinds."""
+    if any(kind not in own for kind, _, _ in txn.list_records(after=("", ""), limit=2)):
+        return False
+    return not any(part.page(txn, part.start, 1) for part in [Settled(deep=False), *standing()])

@@ -1,0 +1,371 @@
+"""A live queue moved from one store to another, by the contract alone. See docs/decisions/0011.
+
+                    source                                   target
+    begin           COPYING: all goes on                     FILLING: nobody may use it
+    walk            lives                   ── copied ──▶    filled, and brought up to date, several times
+    stop            STOPPED: writes wait
+    finish          stands still            ── copied ──▶    the same, row by row, and proved so
+    hand over       MOVED: every verb says where to
+    open                                                     OPEN: all goes on
+
+Each step down is one transaction in one store, so a crash leaves one of these lines; whoever starts the same
+move again goes on from there, under a `run` of his own, and the one before writes nothing any more. Before
+the hand-over nothing has changed for anybody: `undo` takes the notice down. After it the source is over.
+
+Where a store is several, a step is a transaction at each of its doors, one after the other. The first door of
+the source decides: what is found there holds, and the others are brought to it. Of the target it opens last.
+"""
+
+import secrets
+from collections.abc import Callable, Sequence
+from time import sleep
+from typing import Any, NamedTuple
+
+import msgspec
+from msgspec.structs import replace
+
+from ...core import ids
+from ...core.bounds import PAGE_JOBS, SECOND_MS, SYSID_LEASE_MS
+from ...core.errors import BadInput, HoldfastError, StoreError, Unavailable
+from ...core.job import Job
+from ...core.kinds import SHARD
+from ...core.moving import Notice, Standing, read_notice
+from ...store.common.clock import monotonic_s
+from ...store.contract import JobFilter, ReadTxn, Store, Txn
+from ...store.sharded.shard import MARK
+from ...store.sharded.store import ShardedStore
+from ..records import SYSID
+from ..sysid import Sysid
+from .copying import Copier, Tell, is_empty
+from .parts import Misplaced, check_place
+
+# Walks over a living source: the second finds what the first was too slow for, and compares all bodies; more
+# of them as long as there is much to write, for each is time that the source need not stand still.
+WALKS = (2, 6)
+# By so much two stores' clocks may differ: leases and rates are moments, and go over as they are.
+SKEW_MS = 10 * SECOND_MS
+NAP_S = 0.02
+_UNFINISHED = "one with an unfinished move"
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Summary(NamedTuple):
+    """What was moved: how many rows of each part, how long the source stood still, and a digest of it all."""
+
+    rows: dict[str, int]
+    stopped_s: float
+    digest: str
+
+
+class Move:
+    """One move, from the beginning or from wherever it was left. `here` and `there` are the two addresses."""
+
+    def __init__(
+        self,
+        source: Store,
+        target: Store,
+        *,
+        here: str,
+        there: str,
+        batch: int = PAGE_JOBS,
+        tell: Tell = lambda _part, _rows, _written: None,
+        phase: Callable[[str], None] = lambda _name: None,
+    ) -> None:
+        self._source, self._target = source, target
+        self._sources, self._targets = doors_of(source), doors_of(target)
+        self._here, self._there = here, there
+        self._phase = phase
+        self._run = secrets.token_hex(8)
+        self._token = ""
+        self._copier = Copier(self._sources, self._targets, check=self._check_target, batch=batch, tell=tell)
+        self._stopped_s = 0.0
+
+    def run(self) -> Summary:
+        """Move everything; returns when the target is open."""
+        standing, digest = self.begin(), ""
+        if standing is Standing.COPYING:
+            self._phase("copying")
+            self._walk()
+            standing = Standing.STOPPED
+            self._phase("stopping")
+            self._stop()
+            digest = self._finish(deep=False)
+        elif standing is Standing.STOPPED:
+            digest = self._finish(deep=True)
+        if digest:
+            self._hand_over(digest)
+        self._open()
+        return Summary(self._copier.rows, self._stopped_s, digest or self._found().digest)
+
+    def check(self) -> None:
+        """Refuse what would be refused; nothing is written."""
+        mine = self._sources[0].read(lambda txn: self._begun(txn, token=""))
+        if self._here == self._there:
+            raise self._same()
+        for door in self._targets:
+            door.read(lambda txn: self._filling(txn, mine))
+        self._check_clocks()
+        self._check_places(mine)
+
+    def _same(self) -> BadInput:
+        return BadInput("the store to move to", self._there, needed="another than the one to move from")
+
+    def _check_clocks(self) -> None:
+        ours, theirs = ([door.now_ms() for door in doors] for doors in (self._sources, self._targets))
+        skew_ms = max(max(theirs) - min(ours), min(theirs) - max(ours), key=abs)
+        if abs(skew_ms) > SKEW_MS:
+            raise StoreError(
+                f"the clocks of {self._here} and {self._there} differ by {skew_ms:+,} ms, and may differ by "
+                f"{SKEW_MS:,}: leases and rates would not hold; set one of them right"
+            )
+
+    def _check_places(self, mine: Notice) -> None:
+        """Refuse jobs that have no place where there are more shards; once begun, the walks look for them."""
+        if mine.standing is not Standing.COPYING or len(self._targets) <= len(self._sources):
+            return
+        for door in self._sources:
+            after = 0
+            while jobs := door.read(_jobs_above(after)):
+                for job in jobs:
+                    check_place(job, len(self._targets))
+                after = jobs[-1].id
+
+    # Each of these is one transaction at each door.
+
+    def begin(self) -> Standing:
+        """Put a notice on every door, or find those of the run before; how far that one came."""
+        self._check_clocks()
+        token = secrets.token_hex(8)
+        self._check_places(self._sources[0].read(lambda txn: self._begun(txn, token=token)))
+        before: list[bytes | None] = []
+        filling: list[Store] = []
+        try:
+            mine = self._begin_source(token, before)
+            self._token = mine.token
+            for door in self._targets:
+                door.read(lambda txn: self._filling(txn, mine))
+            for door in self._targets:
+                if door.run(lambda txn: self._begin_target(txn, mine)):
+                    filling.append(door)
+        except HoldfastError:
+            # Nothing was begun, or nothing has come of this run.
+            self._put_back(filling, [None] * len(filling), self._check_target)
+            self._put_back(self._sources, before, self._check_source)
+            raise
+        return mine.standing
+
+    def _begin_source(self, token: str, before: list[bytes | None]) -> Notice:
+        """A notice on every door, as the first of them has it; that of the first."""
+        mine: Notice | None = None
+
+        def fn(txn: Txn) -> tuple[bytes | None, Notice]:
+            notice = self._begun(txn, token=token) if mine is None else self._brought(txn, mine)
+            found = txn.notice()
+            txn.put_notice(_encode(notice))
+            return found, notice
+
+        for door in self._sources:
+            found, notice = door.run(fn)
+            before.append(found)
+            mine = mine or notice
+        assert mine is not None
+        return mine
+
+    def _begin_target(self, txn: Txn, mine: Notice) -> bool:
+        """A notice on a door of the target; whether there was none before."""
+        is_new = txn.notice() is None
+        txn.put_notice(_encode(self._filling(txn, mine)))
+        return is_new
+
+    def _put_back(
+        self, doors: Sequence[Store], before: Sequence[bytes | None], check: Callable[[Txn], Any]
+    ) -> None:
+        def put(notice: bytes | None) -> Callable[[Txn], None]:
+            def fn(txn: Txn) -> None:
+                check(txn)
+                txn.put_notice(notice)
+
+            return fn
+
+        for door, notice in zip(doors, before, strict=False):
+            door.run(put(notice))
+
+    def _stop(self) -> None:
+        self._set(Standing.STOPPED)
+
+    def _hand_over(self, digest: str) -> None:
+        """From here on the source is over: no way leads back."""
+        self._await_clock()
+        self._set(Standing.MOVED, digest)
+        # Those who wait for a job there learn it at once.
+        self._source.notify()
+
+    def _set(self, standing: Standing, digest: str = "") -> None:
+        def fn(txn: Txn) -> None:
+            mine = self._check_source(txn)
+            txn.put_notice(_encode(replace(mine, standing=standing, digest=digest)))
+
+        for door in self._sources:
+            door.run(fn)
+
+    def _open(self) -> None:
+        def fn(txn: Txn) -> None:
+            notice = _notice(txn)
+            if notice is not None and notice.standing is Standing.FILLING:
+                self._check_target(txn)
+                txn.put_notice(_encode(Notice(standing=Standing.OPEN, origin=self._token)))
+
+        for door in reversed(self._targets):
+            door.run(fn)
+        self._target.notify()
+
+    # What they consist of
+
+    def _begun(self, txn: ReadTxn, *, token: str) -> Notice:
+        """The notice of this run for the source, by what stands there."""
+        found = _notice(txn)
+        if len(self._sources) == 1 and (mark := txn.records(SHARD, [MARK]).get(MARK)):
+            needed = f"all shards of the queue: it is {mark.decode().replace('/', ' of ')} of them"
+            raise BadInput("the store to move from", self._here, needed=needed)
+        if found is None or found.standing is Standing.OPEN:
+            origin = found.origin if found else ""
+            return Notice(
+                standing=Standing.COPYING, token=token, run=self._run, other=self._there, origin=origin
+            )
+        if found.standing is Standing.FILLING:
+            raise Unavailable(
+                f"{self._here} is itself being filled from {found.other}: finish that move first"
+            )
+        if found.other != self._there:
+            raise BadInput("the store to move to", self._there, needed=_other_needed(found))
+        return replace(found, run=self._run)
+
+    def _brought(self, txn: ReadTxn, mine: Notice) -> Notice:
+        """The notice of this run for another door of the source than the first, which has decided."""
+        found = _notice(txn)
+        if found is not None and (
+            found.standing is Standing.FILLING
+            or (found.standing is Standing.MOVED and found.token != mine.token)
+        ):
+            raise Unavailable(
+                f"a shard of {self._here} is {found.standing}, by another move with {found.other}"
+            )
+        return replace(mine, origin=found.origin if found else "")
+
+    def _filling(self, txn: ReadTxn, mine: Notice) -> Notice:
+        """The notice of this run for the target, by what stands there."""
+        found = _notice(txn)
+        if found is not None and found.run == self._run and found.standing is not Standing.FILLING:
+            raise self._same()
+        if found is not None and mine.token:
+            if (found.standing, found.token) == (Standing.FILLING, mine.token):
+                return replace(found, run=self._run)
+            if found.origin == mine.token:
+                # It was open already, and may have moved on since.
+                return found
+        own = frozenset({SHARD} if len(self._targets) > 1 else ())
+        if found is not None or not is_empty(txn, own=own):
+            raise BadInput(
+                "the store to move to", self._there, needed="empty, or the same move's, unfinished"
+            )
+        if mine.standing is not Standing.COPYING:
+            raise StoreError(
+                f"{self._there} is empty, although {self._here} was to be moved there: is it gone?"
+            )
+        return Notice(standing=Standing.FILLING, token=mine.token, run=self._run, other=self._here)
+
+    def _walk(self) -> None:
+        fewest, most = WALKS
+        for number in range(1, most + 1):
+            written = self._copier.walk(deep=number == fewest)
+            if number >= fewest and written < PAGE_JOBS:
+                return
+
+    def _finish(self, *, deep: bool) -> str:
+        """The source stands still: copy the rest, and prove that the two are the same."""
+        started_s = monotonic_s()
+        until_ms = max(door.now_ms() for door in self._sources) + SYSID_LEASE_MS
+        for door in self._sources:
+            door.run(lambda txn: self._keep_ticks(txn, until_ms))
+        try:
+            digest = self._copier.finish(deep=deep)
+        except Misplaced:
+            # It came while all was copied; nobody is to wait for its end.
+            self._set(Standing.COPYING)
+            raise
+        self._stopped_s = monotonic_s() - started_s
+        return digest
+
+    def _keep_ticks(self, txn: Txn, until_ms: int) -> None:
+        """Ids that are made inside a database have no number of a process: say from when on they are free."""
+        self._check_source(txn)
+        name = str(ids.PORT_SYSID)
+        raw = txn.records(SYSID, [name]).get(name)
+        if raw is None or msgspec.json.decode(raw, type=Sysid).ids_until_ms < until_ms:
+            freed = Sysid(token="", until_ms=0, ids_until_ms=until_ms)
+            txn.put_records(SYSID, {name: _encode(freed)})
+
+    def _await_clock(self) -> None:
+        """The target's clock must not be behind what the source has written by its own."""
+        until_ms = max(door.now_ms() for door in self._sources)
+        while min(door.now_ms() for door in self._targets) < until_ms:
+            sleep(NAP_S)
+
+    def _check_source(self, txn: ReadTxn) -> Notice:
+        found = _notice(txn)
+        if found is None or found.run != self._run:
+            raise Unavailable(f"the move of {self._here} was taken back, or another process goes on with it")
+        return found
+
+    def _check_target(self, txn: ReadTxn) -> None:
+        found = _notice(txn)
+        if found is None or found.run != self._run:
+            raise Unavailable(f"another process goes on with the move to {self._there}")
+
+    def _found(self) -> Notice:
+        found = self._sources[0].read(_notice)
+        assert found is not None
+        return found
+
+
+def doors_of(store: Store) -> Sequence[Store]:
+    """The stores that a store consists of: several, or itself."""
+    return store.shards if isinstance(store, ShardedStore) else (store,)
+
+
+def undo(source: Store, *, here: str) -> Notice:
+    """Take the notice of an unfinished move down; what it was. The target stays closed for good.
+
+    The first door decides; what a run before has left at the others is taken down too.
+    """
+
+    def fn(txn: Txn) -> Notice | None:
+        found = _notice(txn)
+        if found is not None and found.standing is Standing.MOVED:
+            raise BadInput("the store", f"{here}, which has moved to {found.other}", needed=_UNFINISHED)
+        if found is None or found.standing not in (Standing.COPYING, Standing.STOPPED):
+            return None
+        kept = Notice(standing=Standing.OPEN, origin=found.origin) if found.origin else None
+        txn.put_notice(_encode(kept) if kept else None)
+        return found
+
+    taken = [notice for door in doors_of(source) if (notice := door.run(fn)) is not None]
+    if not taken:
+        raise BadInput("the store", f"{here}, which stays", needed=_UNFINISHED)
+    return taken[0]
+
+
+def _jobs_above(after: int) -> Callable[[ReadTxn], list[Job]]:
+    return lambda txn: txn.jobs(JobFilter(), after=after, limit=PAGE_JOBS)
+
+
+def _notice(txn: ReadTxn) -> Notice | None:
+    raw = txn.notice()
+    return read_notice(raw) if raw else None
+
+
+def _other_needed(found: Notice) -> str:
+    if found.standing is Standing.MOVED:
+        return f"{found.other}, where it has moved to"
+    return f"{found.other}, where an unfinished move leads: finish that, or take it back with --undo"

@@ -1,0 +1,395 @@
+"""The router's ways: each command to its shard, and those that are about several in as many steps.
+
+    one shard     nearly all: the lane does the rest
+    Add           parts by shard; jobs whose unique key lives elsewhere in two steps (`_add_keyed`)
+    Claim         the shards in turn (`tour`)
+    put back      the key first, where it lives elsewhere, then the job
+    to all        pauses, patterns, purging, upkeep
+
+Every step is a transaction of one shard, asked for by `ask`, which returns its reply or raises. What a crash
+leaves between two of them is told in docs/decisions/0010.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from itertools import count
+from time import sleep
+from typing import Any
+
+from msgspec.structs import replace
+
+from ...core import commands as c
+from ...core import unique
+from ...core.errors import HoldfastError, Moved, NotFound, StoreError, Unavailable, Unsettled
+from ...core.job import Job, whole_second
+from ...core.slots import shard_of, slot_of_key, slot_of_worker
+from ...core.unique import UniqueKey
+from ...store.contract import ReadTxn
+from ...store.sharded.shard import Shard
+from ..batch.holders import Freed, put_back_refused
+from ..batch.pointers import Elsewhere
+from ..commands.keys import FreeKey, Hit, NotHeld, TakeKey, key_after, taken
+from ..commands.letters import Deliver, Delivered, read
+from . import places
+from .shared_ids import SharedIds
+from .tour import Tour
+
+# How long an add waits for another add of the same key, between its two steps, all together about a second.
+NAPS_S = (0.002, 0.01, 0.03, 0.1, 0.3, 0.6)
+
+Ask = Callable[[int, c.Command], Any]
+Send = Callable[[int, c.NewJob], int]
+
+
+class Routes:
+    """The ways through the shards of one queue."""
+
+    def __init__(self, shards: Sequence[Shard], ids: SharedIds, ask: Ask) -> None:
+        self._shards, self._ids, self._ask = shards, ids, ask
+        self._turns = count()
+
+    # Where
+
+    def only(self, command: c.Command) -> int | None:
+        """The one shard that a command is about, or None; refused if it would be in two places."""
+        if isinstance(command, c.Add):
+            return self._only_add(command)
+        if isinstance(command, c.Requeue) or getattr(command, "task", None) is not None:
+            return None
+        slot = places.slot_of(command)
+        return None if slot is None else slot % len(self._shards)
+
+    def _only_add(self, command: c.Add) -> int | None:
+        for new in command.jobs:
+            places.check_place(new)
+        found = {self._shard_for(new) for new in command.jobs} - {None}
+        if len(found) > 1 or any(self._in_steps(new) for new in command.jobs):
+            return None
+        return found.pop() if found else self.turn()[0]
+
+    def _in_steps(self, new: c.NewJob) -> bool:
+        """Whether other shards must be asked before a job is added, or whether it is one of them."""
+        away = places.is_away(new, len(self._shards))
+        return away or (new.strict and new.unique is not None and len(self._shards) > 1)
+
+    def _shard_for(self, new: c.NewJob) -> int | None:
+        slot = places.slot_of_new(new)
+        return None if slot is None else slot % len(self._shards)
+
+    def turn(self) -> list[int]:
+        """All shards, from the one whose turn it is; those that are down last."""
+        first, of = next(self._turns), len(self._shards)
+        order = [(first + step) % of for step in range(of)]
+        return sorted(order, key=lambda at: not self._shards[at].is_up)
+
+    def is_free(self, command: c.Command) -> bool:
+        """Whether an add may go to any shard."""
+        return isinstance(command, c.Add) and all(self._shard_for(new) is None for new in command.jobs)
+
+    # What
+
+    def do(self, command: c.Command) -> Any:
+        """The reply to any command."""
+        if isinstance(command, c.Add):
+            return self._add(command)
+        if isinstance(command, c.Claim):
+            return self._claim(command)
+        if isinstance(command, c.Enlist | c.Dismiss):
+            return self._workers(command)
+        if isinstance(command, c.RequeueAll):
+            return self._requeue_all(command)
+        at = self.only(command)
+        if at is not None:
+            return self._settled(at, command)
+        if places.slot_of(command) is not None:
+            return self._put_back(command)
+        return self._all(command)
+
+    def deliver(self, letters: dict[str, bytes]) -> None:
+        """Bring letters to where they belong; what cannot be brought now is brought by upkeep."""
+        for name, raw in letters.items():
+            try:
+                self._deliver(read(raw))
+                self.do(Delivered(name=name))
+            except StoreError:
+                continue
+
+    def _deliver(self, new: c.NewJob) -> None:
+        def send(at: int, job: c.NewJob) -> int:
+            (job_id,) = self._ask(at, Deliver(job=job))
+            return int(job_id)
+
+        if new.unique is not None:
+            self._add_keyed(new, send, follows=True)
+        else:
+            send(shard_of(new.id, len(self._shards)), new)
+
+    def freed(self, keys: dict[UniqueKey, Freed]) -> None:
+        """Drop the pointers to jobs that have let their keys go: tidiness, nothing depends on it."""
+        for key, one in keys.items():
+            try:
+                self.do(FreeKey(key=key, job_id=one.job_id, version=one.version, stays=one.stays))
+            except StoreError:
+                continue
+
+    def _claim(self, command: c.Claim) -> list[c.Claimed]:
+        tour = Tour(command, self.turn())
+        while step := tour.step():
+            try:
+                tour.hear(self._ask(*step))
+            except StoreError as error:
+                tour.hear(error)
+        if isinstance(tour.reply, Exception):
+            raise tour.reply
+        return tour.reply
+
+    def _workers(self, command: c.Enlist | c.Dismiss) -> None:
+        """In the shard of the name, or the next that is there; a worker that goes is gone from all."""
+        name = command.worker.name if isinstance(command, c.Enlist) else command.name
+        first = slot_of_worker(name) % len(self._shards)
+        fault: StoreError | None = None
+        for step in range(len(self._shards)):
+            try:
+                self._ask((first + step) % len(self._shards), command)
+            except StoreError as error:
+                fault = fault or error
+                continue
+            if isinstance(command, c.Enlist):
+                return
+        if fault is not None and isinstance(command, c.Enlist):
+            raise fault
+
+    def _all(self, command: c.Command) -> Any:
+        """Said to every shard; the replies as one."""
+        replies: list[Any] = []
+        faults: list[StoreError] = []
+        for at in range(len(self._shards)):
+            if isinstance(command, c.Purge):
+                command = replace(command, limit=command.limit - (replies[-1] if replies else 0))
+                if command.limit <= 0:
+                    break
+            try:
+                replies.append(self._ask(at, command))
+            except StoreError as error:
+                faults.append(error)
+        if faults and (not replies or not isinstance(command, c.Upkeep)):
+            if not replies:
+                raise faults[0]
+            raise Unavailable(f"done, but not everywhere; say it again when all are there. {faults[0]}")
+        if isinstance(command, c.Purge):
+            return sum(replies)
+        return min((reply for reply in replies if reply is not None), default=None)
+
+    # Adding
+
+    def _add(self, command: c.Add) -> list[int]:
+        if self.is_free(command):
+            return self._add_anywhere(command)
+        at = self.only(command)
+        if at is not None:
+            return self._add_at(at, command)
+        command = replace(command, jobs=tuple(command.every()), more=())
+        made: dict[int, int] = {}
+        for where, those in self._parts(command):
+            part = replace(command, jobs=tuple(command.jobs[one] for one in those))
+            found = self._add_anywhere(part) if where is None else self._add_at(where, part)
+            made |= dict(zip(those, found, strict=True))
+        return [made[one] for one in range(len(command.jobs))]
+
+    def _parts(self, command: c.Add) -> Iterator[tuple[int | None, list[int]]]:
+        """Which jobs go together, and where; None: anywhere. Those for anywhere join others of one place."""
+        groups: dict[int | None, list[int]] = {}
+        for one, new in enumerate(command.jobs):
+            groups.setdefault(self._shard_for(new), []).append(one)
+        if None in groups and len(groups) == 2:
+            (where,) = groups.keys() - {None}
+            groups = {where: sorted(one for those in groups.values() for one in those)}
+        yield from groups.items()
+
+    def _add_anywhere(self, command: c.Add) -> list[int]:
+        """To the shard whose turn it is; to the next, where that turns out to be down."""
+        fault: StoreError | None = None
+        for at in self.turn():
+            try:
+                found: list[int] = self._ask(at, command)
+                return found
+            except Unsettled:
+                raise
+            except StoreError as error:
+                fault = fault or error
+        assert fault is not None
+        raise fault
+
+    def _add_at(self, at: int, command: c.Add) -> list[int]:
+        """As one transaction, unless unique keys are held, or at home, elsewhere: then one by one."""
+        if not any(self._in_steps(new) for new in command.jobs):
+            try:
+                found: list[int] = self._ask(at, command)
+                return found
+            except Elsewhere:
+                pass
+
+        def send(at: int, new: c.NewJob) -> int:
+            (job_id,) = self._ask(at, replace(command, jobs=(new,), more=()))
+            return int(job_id)
+
+        def add(new: c.NewJob) -> int:
+            with suppress(Moved):
+                # Else it is asked for as a whole, wherever that leads: no step of it has added anything.
+                if new.unique is not None:
+                    return self._add_keyed(new, send)
+            return send(at, new)
+
+        return [add(new) for new in command.every()]
+
+    def _add_keyed(self, new: c.NewJob, send: Send, *, follows: bool = False) -> int:
+        """Add a unique job: to the holder of its key, wherever that is, or as the holder."""
+        new = self._as_its_parent(new)
+        key, of = unique.key_of(new), len(self._shards)
+        assert key is not None
+        home, at = slot_of_key(key) % of, self._shard_for(new)
+        assert at is not None
+        if new.id and self._look(new.id, key)[1]:
+            return new.id
+        if new.strict and (other := self._namesake(new, home)):
+            found = self._ask(shard_of(other, of), Hit(job=new, holder=other, follows=follows))
+            if not isinstance(found, NotHeld):
+                return int(found)
+        for nap_s in NAPS_S:
+            if at == home:
+                try:
+                    return send(home, new)
+                except Elsewhere as error:
+                    holder = error.job_id
+            else:
+                new = replace(new, id=new.id or self._make_id(new))
+                holder = self._ask(home, TakeKey(key=key, job_id=new.id))
+                if holder == new.id:
+                    return self._second_step(new, key, send)
+            found = self._ask(shard_of(holder, of), Hit(job=new, holder=holder, follows=follows))
+            if not isinstance(found, NotHeld):
+                return int(found)
+            if not self._ask(home, FreeKey(key=key, job_id=holder, version=found.version)):
+                sleep(nap_s)
+        raise taken(holder)
+
+    def _as_its_parent(self, new: c.NewJob) -> c.NewJob:
+        """A child is mocked if its parent is, which is part of its key."""
+        parent = self._live(new.parent_id) if new.parent_id else None
+        return new if parent is None else replace(new, mock=parent.mock)
+
+    def _live(self, job_id: int) -> Job | None:
+        shard = self._shards[shard_of(job_id, len(self._shards))]
+        return shard.read(lambda txn: txn.load([job_id]).get(job_id))
+
+    def _namesake(self, new: c.NewJob, home: int) -> int | None:
+        """A job of that name away from home: a child, or one renamed. At home it is found in the add."""
+        for at, shard in enumerate(self._shards):
+            # One that is down holds up nobody else's jobs: what it has is not seen.
+            if at != home and shard.is_up:
+                found = shard.read(lambda txn: txn.named(new.tenant, new.task, mock=new.mock))
+                if found:
+                    return found
+        return None
+
+    def _make_id(self, new: c.NewJob) -> int:
+        slot = places.slot_of_new(new)
+        assert slot is not None
+        return self._ids.make(slot, self._shards[slot % len(self._shards)].now_ms())
+
+    def _second_step(self, new: c.NewJob, key: UniqueKey, send: Send) -> int:
+        try:
+            return send(shard_of(new.id, len(self._shards)), new)
+        except Unsettled:
+            # It may be there.
+            raise
+        except HoldfastError:
+            self._give_key_back(key, new.id)
+            raise
+
+    def _give_key_back(self, key: UniqueKey, job_id: int) -> None:
+        try:
+            self.do(FreeKey(key=key, job_id=job_id, given_back=True))
+        except StoreError:
+            # It is free in a minute.
+            pass
+
+    # Keys
+
+    def _settled(self, at: int, command: c.Command) -> Any:
+        """The reply of one shard; a key that points elsewhere is looked into, and perhaps it is free."""
+        for nap_s in NAPS_S:
+            try:
+                return self._ask(at, command)
+            except Elsewhere as error:
+                holder = error.job_id
+                self._is_free(error.key, holder, self._job_id(command), nap_s)
+        raise taken(holder)
+
+    def _put_back(self, command: c.Command) -> Any:
+        """A job that may get a key: where that is at home elsewhere it is taken first."""
+        job_id = self._job_id(command)
+        at = shard_of(job_id, len(self._shards))
+        job = self._live(job_id)
+        key = None if job is None else key_after(job, command)
+        if key is None or slot_of_key(key) % len(self._shards) == at:
+            return self._settled(at, command)
+        assert job is not None
+        take = TakeKey(key=key, job_id=job_id, version=job.version)
+        try:
+            for nap_s in NAPS_S:
+                holder = self.do(take)
+                if holder == job_id:
+                    return self._put_back_at(at, command, key)
+                self._is_free(key, holder, job_id, nap_s)
+        except Moved:
+            return self._ask(at, command)
+        raise taken(holder)
+
+    def _requeue_all(self, command: c.RequeueAll) -> Any:
+        """All or none where they live in one shard, else one by one."""
+        homes = {shard_of(job_id, len(self._shards)) for job_id in command.job_ids}
+        if len(homes) == 1 and (command.task is None or len(self._shards) == 1):
+            return self._ask(homes.pop(), command)
+        how: dict[str, Any] = {"task": command.task, "forgive": command.forgive}
+        for job in filter(None, map(self._live, command.job_ids)):
+            if job.tenant == command.tenant:
+                with suppress(NotFound):
+                    self.do(c.Requeue(job_id=job.id, run_at=whole_second(job.created_at), **how))
+        return None
+
+    def _put_back_at(self, at: int, command: c.Command, key: UniqueKey) -> Any:
+        try:
+            return self._ask(at, command)
+        except Unsettled:
+            raise
+        except HoldfastError:
+            job_id = self._job_id(command)
+            if not self._look(job_id, key)[0]:
+                self._give_key_back(key, job_id)
+            raise
+
+    def _is_free(self, key: UniqueKey, holder: int, job_id: int, nap_s: float) -> None:
+        """Drop a pointer that is out of date; refused where it is not, and another job has the key."""
+        held, version = self._look(holder, key)
+        if held:
+            raise put_back_refused(job_id, holder)
+        if not self.do(FreeKey(key=key, job_id=holder, version=version)):
+            sleep(nap_s)
+
+    def _look(self, job_id: int, key: UniqueKey) -> tuple[bool, int]:
+        """Whether a job holds a key, and its version, 0 if it is not there at all."""
+
+        def see(txn: ReadTxn) -> tuple[bool, int]:
+            live = txn.load([job_id]).get(job_id)
+            holder = txn.find_unique([key]).get(key)
+            job = live or txn.archived([job_id]).get(job_id)
+            version = job.version if job else 0
+            if holder is None or holder.job_id != job_id:
+                return False, version
+            return holder.until_ms > txn.now_ms if holder.until_ms else live is not None, version
+
+        return self._shards[shard_of(job_id, len(self._shards))].read(see)
+
+    def _job_id(self, command: Any) -> int:
+        return int(places.slot_of(command) or 0)

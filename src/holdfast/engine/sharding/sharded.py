@@ -1,0 +1,120 @@
+"""The engine of several shards: an engine for each, and the router above them.
+
+Here one command comes after the other, in the caller's thread; `lanes` has them go side by side.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ...core import commands as c
+from ...core.errors import BadInput, Closed, HoldfastError, StoreError
+from ...core.job import Job
+from ...core.slots import shard_of
+from ...store.contract import ReadTxn
+from ...store.sharded.store import ShardedStore
+from ..done import Done
+from ..engine import Engine
+from ..site import Site
+from .places import slot_of
+from .routes import Routes
+from .shared_ids import SharedIds
+
+
+class ShardedEngine(Engine):
+    """Turns commands into transactions on several stores. What is looked at is looked at over all."""
+
+    def __init__(
+        self, store: ShardedStore, *, retention_ms: int | None = None, dice: Callable[[], float]
+    ) -> None:
+        self._shared = SharedIds(store.shards)
+        super().__init__(store, retention_ms=retention_ms, dice=dice, ids=self._shared)
+        self.sharded = store
+        of = len(store.shards)
+        self.engines = [
+            Engine(
+                shard,
+                retention_ms=retention_ms,
+                dice=dice,
+                site=Site(shard.number, of, self._look),
+                ids=self._shared,
+            )
+            for shard in store.shards
+        ]
+
+        self._routes = self.routes(self._ask)
+        # What the transactions of the command at hand leave.
+        self._steps: list[Done] = []
+
+    def routes(self, ask: Callable[[int, c.Command], Any]) -> Routes:
+        """The ways through these shards, for whoever can ask one of them."""
+        return Routes(self.sharded.shards, self._shared, ask)
+
+    def _look(self, job_id: int) -> Job | None:
+        """A job of any shard, live or archived."""
+
+        def see(txn: ReadTxn) -> Job | None:
+            return txn.load([job_id]).get(job_id) or txn.archived([job_id]).get(job_id)
+
+        return self.sharded.shard_of(job_id).read(see)
+
+    def execute(self, commands: Sequence[c.Command]) -> Done:
+        """Run commands one after the other, each by its shards; what a command raised is its reply."""
+        whole = Done()
+        for command in commands:
+            whole.replies.append(self._outcome(command))
+            while self._steps:
+                done = self._steps.pop(0)
+                self._routes.deliver(done.letters)
+                self._routes.freed(done.freed)
+                _join(whole, done)
+        return whole
+
+    def _ask(self, at: int, command: c.Command) -> Any:
+        done = self.engines[at].execute([command])
+        self._steps.append(done)
+        (reply,) = done.replies
+        if isinstance(reply, Exception):
+            raise reply
+        return reply
+
+    def _outcome(self, command: c.Command) -> Any:
+        try:
+            return self._routes.do(command)
+        except StoreError:
+            raise
+        except HoldfastError as error:
+            return error
+
+    def execute_in(self, connection: Any, command: c.Command) -> Any:
+        """Run one command inside the caller's own transaction, on the shard that it leads to."""
+        slot = None if isinstance(command, c.Add) else slot_of(command)
+        if slot is not None:
+            return self.engines[shard_of(slot, len(self.engines))].execute_in(connection, command)
+        refused: BadInput | None = None
+        for engine in self.engines:
+            try:
+                return engine.execute_in(connection, command)
+            except BadInput as error:
+                if error.name != "connection":
+                    raise
+                refused = refused or error
+        assert refused is not None
+        raise refused
+
+    def close(self) -> None:
+        """Give the sysid back and let go of the stores."""
+        try:
+            self._shared.give_back(self.store)
+        except (StoreError, Closed):
+            # Its shard is down: the number is free again when its lease has run out.
+            pass
+        finally:
+            self.store.close()
+
+
+def _join(whole: Done, done: Done) -> None:
+    whole.woke = whole.woke or done.woke
+    whole.news = whole.news or done.news
+    whole.ended |= done.ended
+    moments = [moment for moment in (whole.next_ms, done.next_ms) if moment is not None]
+    whole.next_ms = min(moments, default=None)

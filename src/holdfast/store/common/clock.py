@@ -1,0 +1,50 @@
+"""The one place that reads a clock. Everything else is told the time."""
+
+import time
+from collections.abc import Callable
+
+from ...core.jump import Jump
+
+# Milliseconds since 1970, UTC. Stores take one, so that tests can move it.
+Clock = Callable[[], int]
+
+
+# What the wall clock may gain on the monotonic one between two readings: it is slewed, not set.
+SLEWED_MS = 2_000
+
+
+def monotonic_s() -> float:
+    """Seconds that only go forward: for time-outs, never for what is stored."""
+    return time.monotonic()
+
+
+class SystemClock:
+    """The wall clock of this machine in milliseconds, which notices that it was set ahead.
+
+    Also a machine that slept: its monotonic clock stood still meanwhile.
+    """
+
+    def __init__(
+        self, wall_ns: Callable[[], int] = time.time_ns, monotonic_ns: Callable[[], int] = time.monotonic_ns
+    ) -> None:
+        self._wall_ns, self._monotonic_ns = wall_ns, monotonic_ns
+        self._ahead_ns = wall_ns() - monotonic_ns()
+        # The last jump that was noticed.
+        self.jump: Jump | None = None
+
+    def __call__(self) -> int:
+        wall_ns = self._wall_ns()
+        ahead_ns = wall_ns - self._monotonic_ns()
+        by_ms, self._ahead_ns = (ahead_ns - self._ahead_ns) // 1_000_000, ahead_ns
+        if by_ms > SLEWED_MS:
+            self.jump = Jump(at_ms=wall_ns // 1_000_000, by_ms=by_ms)
+        return wall_ns // 1_000_000
+
+
+# The clock of this process.
+system_clock = SystemClock()
+
+
+def jump_of(clock: Clock) -> Jump | None:
+    """The last jump of a clock, where it can tell."""
+    return clock.jump if isinstance(clock, SystemClock) else None

@@ -1,0 +1,1 @@
+"""The memory store: dicts under one lock, and the executable specification of the contract."""

@@ -1,0 +1,107 @@
+"""Opening a schema: is it ours, and of a version that we know.
+
+no schema, or an empty one     created: all migrations, in one transaction; with `create=False` StoreMissing
+of this version                used
+older                          SchemaMismatch: `holdfast migrate`, when all processes can be stopped
+newer                          SchemaMismatch: install that version
+somebody else's tables         StoreError: a schema of its own is needed
+"""
+
+from ...core.counting import counted
+from ...core.errors import SchemaMismatch, StoreCorrupt, StoreError, StoreMissing
+from .connection import Link
+from .statements import lock_number, migrations
+from .url import Address
+
+# The oldest that we know, as the server says it.
+OLDEST = 140_000
+
+_SERVER = """SELECT current_setting('server_version_num')::int, current_setting('server_encoding'),
+pg_is_in_recovery()"""
+_TABLES = """SELECT count(*) FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace
+WHERE nspname = %s AND relkind IN ('r', 'p')"""
+_SCHEMA = "SELECT count(*) FROM pg_namespace WHERE nspname = %s"
+
+
+def schema_version(link: Link, schema: str) -> int:
+    """Which version of ours a schema has; 0: none."""
+    # Of the catalogue as it is; `to_regclass` may remember that there was none before we waited.
+    if not link.value(_TABLES + " AND relname = 'version'", (schema,)):
+        return 0
+    rows = link.rows(f'SELECT version FROM "{schema}".version')
+    if len(rows) != 1 or not isinstance(rows[0][0], int) or rows[0][0] < 1:
+        raise StoreCorrupt(
+            f"the schema {schema} is damaged: its table version holds {len(rows)} rows, and must hold one, "
+            "the number of its version; restore a backup"
+        )
+    return int(rows[0][0])
+
+
+def make_ready(link: Link, address: Address, *, create: bool = True) -> None:
+    """See that the schema can be used; create it where there is none. The link is in no transaction."""
+    ((number, encoding, standby),) = link.rows(_SERVER)
+    if number < OLDEST:
+        raise StoreError(f"{address.shown} is PostgreSQL {number // 10_000}, and must be 14 or newer")
+    if encoding != "UTF8":
+        raise StoreError(
+            f"{address.shown} has the encoding {encoding}, and must have UTF8: create another database"
+        )
+    if standby:
+        raise StoreError(f"{address.shown} cannot be written: it is a replica; use the primary")
+    version, known = schema_version(link, address.schema), len(migrations(address.schema))
+    if version == 0 and not create:
+        raise StoreMissing(f"{address.shown}, schema {address.schema}")
+    if version == 0:
+        migrate(link, address)
+    elif version < known:
+        raise SchemaMismatch(
+            f"{address.shown} is of schema version {version}, and this Holdfast needs {known}: stop its "
+            f"processes, then run: holdfast migrate --store {address.shown}"
+        )
+    elif version > known:
+        raise SchemaMismatch(
+            f"{address.shown} was written by a newer Holdfast: it is of schema version {version}, and this "
+            f"one knows up to {known}; install that version, or give this one another schema"
+        )
+
+
+def migrate(link: Link, address: Address) -> list[int]:
+    """Bring a schema up to date, in one transaction; which versions were made."""
+    # Who makes it all may take longer than one who waits for a lock usually does.
+    link.script("BEGIN; SET LOCAL lock_timeout = 0")
+    try:
+        # Others may be at it: whoever comes second finds it done.
+        link.value("SELECT 1 FROM pg_advisory_xact_lock(%s)", (lock_number(address.schema, "migrate"),))
+        version, made = schema_version(link, address.schema), []
+        if version == 0:
+            _begin_schema(link, address)
+        for number, text in enumerate(migrations(address.schema)[version:], start=version + 1):
+            link.script(text)
+            link.change(f'DELETE FROM "{address.schema}".version')
+            link.change(f'INSERT INTO "{address.schema}".version VALUES (%s)', (number,))
+            made.append(number)
+        link.script("COMMIT")
+    except BaseException:
+        if link.is_open:
+            link.script("ROLLBACK")
+        raise
+    return made
+
+
+def _begin_schema(link: Link, address: Address) -> None:
+    if not link.value(_SCHEMA, (address.schema,)):
+        link.script(f'CREATE SCHEMA "{address.schema}"')
+    elif tables := link.value(_TABLES, (address.schema,)):
+        raise StoreError(
+            f"{address.shown}: the schema {address.schema} holds "
+            f"{counted(tables, 'table')} of another program; give the store its own schema: ?schema=NAME"
+        )
+
+
+def script(schema: str) -> str:
+    """All migrations as one text, for people who run them by themselves."""
+    parts = [f'CREATE SCHEMA IF NOT EXISTS "{schema}";']
+    for number, text in enumerate(migrations(schema), start=1):
+        version = f'DELETE FROM "{schema}".version;\nINSERT INTO "{schema}".version VALUES ({number});'
+        parts.append(f"{text.strip()}\n\n{version}")
+    return "BEGIN;\n\n" + "\n\n".join(parts) + "\n\nCOMMIT;\n"

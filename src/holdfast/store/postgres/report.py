@@ -1,0 +1,107 @@
+"""What there is to say about a PostgreSQL store, to people: what is wrong, and what it is like."""
+
+from ...core.counting import counted
+from ..common.clock import system_clock
+from .connection import Link
+from .open import schema_version
+from .statements import migrations
+from .url import Address
+
+MEGABYTE = 1024 * 1024
+# A clock may be off by this much before anybody is told.
+SKEW_MS = 1_000
+# Dead rows are told of when they are so many, and more than the live ones by this factor.
+DEAD_ROWS, DEAD_FACTOR = 100_000, 5
+# A transaction open for so long keeps dead rows from being cleared away.
+LONG_MINUTES = 10
+# So many differences of counts say that nobody folds them.
+MANY_CHANGES = 100_000
+
+# Each setting, what it must be for what was accepted to be kept, and why.
+_SETTINGS = {
+    "fsync": "without it a crash of the server's machine loses jobs, and may damage all",
+    "full_page_writes": "without it a crash of the server's machine may damage tables",
+    "synchronous_commit": "what it accepted last is lost in a crash",
+    "autovacuum": "tables grow without end",
+}
+
+_ORPHANS = """SELECT count(*) FROM "{schema}".{table} AS body
+WHERE NOT EXISTS (SELECT FROM "{schema}".jobs WHERE jobs.id = body.id)
+AND NOT EXISTS (SELECT FROM "{schema}".archive WHERE archive.id = body.id)"""
+
+_BROKEN_INDEXES = """SELECT index.relname FROM pg_index JOIN pg_class AS index ON index.oid = indexrelid
+WHERE index.relnamespace = to_regnamespace(%s) AND NOT (indisvalid AND indisready)"""
+_INDEXES = """SELECT relname FROM pg_class WHERE relnamespace = to_regnamespace(%s) AND relkind = 'i'"""
+_DEAD = """SELECT relname, n_dead_tup FROM pg_stat_user_tables
+WHERE schemaname = %s AND n_dead_tup > %s AND n_dead_tup > %s * n_live_tup"""
+_LONG = """SELECT count(*) FROM pg_stat_activity
+WHERE datname = current_database() AND state <> 'idle' AND xact_start < now() - make_interval(mins => %s)
+AND backend_type = 'client backend' AND pid <> pg_backend_pid()"""
+_SIZE = """SELECT coalesce(sum(pg_total_relation_size(oid)), 0)::bigint FROM pg_class
+WHERE relnamespace = to_regnamespace(%s) AND relkind = 'r'"""
+
+INDEXES = (
+    *("jobs_pkey", "jobs_ready", "jobs_ready_pair", "jobs_scheduled", "jobs_running", "jobs_standing"),
+    *("jobs_domain", "jobs_children", "jobs_expiring", "jobs_schedule", "data_apart_pkey", "results_pkey"),
+    *("archive_pkey", "archive_ended", "uniques_pkey", "uniques_lapsing", "domains_pkey", "domains_due"),
+    *("counts_pkey", "changes_ready", "lanes_pkey", "lanes_turns", "lanes_rests"),
+    *("tenants_pkey", "tenants_turns", "tenants_rests", "records_pkey", "log_items_pkey"),
+    *("log_keys_pkey", "log_places", "commits_pkey"),
+)
+
+
+def complaints(link: Link, address: Address, now_ms: int, *, own: bool) -> list[str]:
+    """What is wrong with a store and what to do about it. `own`: the time is the server's."""
+    where, quoted = address.shown, f'"{address.schema}"'
+    told = []
+    for name, why in _SETTINGS.items():
+        if (value := link.value("SELECT current_setting(%s)", (name,))) == "off":
+            told.append(f"{where} has {name} = {value}: {why}; set it to on")
+    there = {name for (name,) in link.rows(_INDEXES, (quoted,))}
+    for name in (name for name in INDEXES if name not in there):
+        told.append(f"{where} lacks the index {name}; see holdfast migrate --sql for how it is made")
+    for (name,) in link.rows(_BROKEN_INDEXES, (quoted,)):
+        told.append(f"the index {name} of {where} is not valid: REINDEX INDEX CONCURRENTLY {quoted}.{name}")
+    for what, table in (("data", "data_apart"), ("results", "results")):
+        if orphans := link.value(_ORPHANS.format(schema=address.schema, table=table)):
+            told.append(
+                f"{where} keeps the {what} of {counted(orphans, 'deleted job')}, which only takes up space"
+            )
+    if own and abs(skew_ms := system_clock() - now_ms) > SKEW_MS:
+        told.append(f"this machine's clock differs from the server's by {skew_ms:+,} ms; set one of them")
+    return told + _bloat(link, address)
+
+
+def _bloat(link: Link, address: Address) -> list[str]:
+    told = []
+    for name, dead in link.rows(_DEAD, (address.schema, DEAD_ROWS, DEAD_FACTOR)):
+        told.append(
+            f"the table {name} has {dead:,} dead rows: VACUUM it, and see what keeps autovacuum from it"
+        )
+    if count := link.value(_LONG, (LONG_MINUTES,)):
+        told.append(
+            f"{count} transactions have been open for more than {LONG_MINUTES} minutes: they keep dead rows "
+            "from being cleared away, and claims slow; see pg_stat_activity"
+        )
+    if (rows := link.value(f'SELECT count(*) FROM "{address.schema}".changes')) > MANY_CHANGES:
+        told.append(f"{rows:,} differences of counts wait to be folded: is any process writing?")
+    return told
+
+
+def particulars(link: Link, address: Address) -> dict[str, str]:
+    """What a store is like."""
+
+    def setting(name: str) -> str:
+        return str(link.value("SELECT current_setting(%s)", (name,)))
+
+    quoted = f'"{address.schema}"'
+    return {
+        "store": "postgresql",
+        "address": address.shown,
+        "server": setting("server_version"),
+        "schema": f"{schema_version(link, address.schema)} of {len(migrations(address.schema))}",
+        "size": f"{link.value(_SIZE, (quoted,)) / MEGABYTE:,.1f} MB",
+        "fsync": setting("fsync"),
+        "synchronous commit": setting("synchronous_commit"),
+        "notify": "on" if address.notify else "off",
+    }

@@ -1,0 +1,100 @@
+"""The address of a PostgreSQL store: what of it is ours, and how it is shown to people.
+
+    postgresql://user:password@host:port/database?schema=holdfast&notify=off&prepare=off&pool=10&lanes=2
+
+What is not ours goes to libpq as it is (`sslmode`, `connect_timeout`, several hosts, …). The password stands
+in nothing that is shown.
+"""
+
+import re
+from typing import Any, NamedTuple
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
+
+from psycopg import Error
+from psycopg.conninfo import conninfo_to_dict
+
+from ...core.errors import BadInput
+
+SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,39}")
+SCHEMA_NEEDED = "1 to 40 lower-case letters, digits and _, not a digit first"
+FORM = "postgresql://user:password@host:port/database?schema=holdfast, with %40 for @ and so on in its parts"
+OURS = ("schema", "notify", "prepare", "pool", "lanes")
+POOL, MOST_POOL = 10, 1_000
+LANES, MOST_LANES = 2, 16
+# What to do if nothing is said: libpq would wait for ever.
+CONNECT_TIMEOUT_S = 10
+
+
+class Address(NamedTuple):
+    """Where a store is, and how to use it."""
+
+    # For libpq, with the password; never shown.
+    parameters: dict[str, Any]
+    shown: str
+    schema: str = "holdfast"
+    # Whether others are told by LISTEN/NOTIFY; without they find out a moment later.
+    notify: bool = True
+    # Whether statements are prepared; a pooler of transactions may not know them.
+    prepare: bool = True
+    # How many connections at most, and how many commits are under way at once.
+    pool: int = POOL
+    lanes: int = LANES
+
+    def __repr__(self) -> str:
+        return f"Address({self.shown!r})"
+
+
+def parse(url: str) -> Address:
+    """Take an address apart; nothing is asked of the server."""
+    try:
+        ours, parameters = _parts(url)
+    except (Error, ValueError):
+        # What libpq complains about is not told: it may be a part of the password.
+        raise BadInput("store", "postgresql://…", needed=FORM) from None
+    schema = ours.get("schema", "holdfast")
+    if not SCHEMA.fullmatch(schema):
+        raise BadInput("schema", schema, needed=SCHEMA_NEEDED)
+    parameters.setdefault("connect_timeout", CONNECT_TIMEOUT_S)
+    parameters.setdefault("application_name", "holdfast")
+    return Address(
+        parameters=parameters,
+        shown=_shown(parameters, schema),
+        schema=schema,
+        notify=_switch("notify", ours),
+        prepare=_switch("prepare", ours),
+        pool=_number("pool", ours, POOL, 2, MOST_POOL),
+        lanes=_number("lanes", ours, LANES, 1, MOST_LANES),
+    )
+
+
+def _parts(url: str) -> tuple[dict[str, str], dict[str, Any]]:
+    """What is ours, and what is libpq's."""
+    parts = urlsplit(url)
+    asked = parse_qsl(parts.query, keep_blank_values=True)
+    theirs = urlencode([pair for pair in asked if pair[0] not in OURS], quote_via=quote)
+    plain = urlunsplit(("postgresql", parts.netloc, parts.path, theirs, ""))
+    parameters: dict[str, Any] = dict(conninfo_to_dict(plain))
+    if not re.fullmatch(r"[0-9,]*", str(parameters.get("port", ""))):
+        raise ValueError("port")
+    return {name: value for name, value in asked if name in OURS}, parameters
+
+
+def _shown(parameters: dict[str, Any], schema: str) -> str:
+    host, port = str(parameters.get("host") or "localhost"), parameters.get("port")
+    user = f"{parameters['user']}@" if parameters.get("user") else ""
+    where = f"{host}:{port}" if port else host
+    return f"postgresql://{user}{where}/{parameters.get('dbname') or ''}?schema={schema}"
+
+
+def _switch(name: str, ours: dict[str, str]) -> bool:
+    value = ours.get(name, "on")
+    if value not in ("on", "off"):
+        raise BadInput(name, value, needed="on or off")
+    return value == "on"
+
+
+def _number(name: str, ours: dict[str, str], default: int, least: int, most: int) -> int:
+    value = ours.get(name, str(default))
+    if not value.isascii() or not value.isdigit() or not least <= int(value) <= most:
+        raise BadInput(name, value, needed=f"a number from {least} to {most:,}")
+    return int(value)

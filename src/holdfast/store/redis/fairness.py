@@ -1,0 +1,62 @@
+"""Whose turn it is, in Redis: tenants and tasks in sorted sets, which the commit script keeps."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from .. import fairness
+from ..contract import WaitingQuery, is_passed
+from .connection import Words
+from .keys import Keys, joined
+
+Ask = Callable[[Sequence[Words]], list[Any]]
+
+
+class RedisTurns:
+    """The order of service, as a view sees it."""
+
+    def __init__(self, ask: Ask, keys: Keys) -> None:
+        self._ask, self._keys = ask, keys
+
+    # What `fairness.waiting` goes by
+
+    def tenants_by_turn(self, after: fairness.Turn, limit: int) -> list[fairness.Turn]:
+        """The tenants with READY jobs, in order."""
+        served, last = after
+        found: list[fairness.Turn] = []
+        # Of one turn there may be very many: all who were never served.
+        skip = 0
+        while len(found) < limit:
+            words = (self._keys.turn_tenants, max(served, 0), "+inf", "WITHSCORES", "LIMIT", skip, limit)
+            ((*flat,),) = self._ask([(b"ZRANGEBYSCORE", *words)])
+            page = [(int(turn), name.decode()) for name, turn in zip(flat[::2], flat[1::2], strict=True)]
+            found += [turn for turn in page if turn > (served, last)]
+            if len(page) < limit:
+                break
+            skip += limit
+        return found[:limit]
+
+    def turns_of(self, tenants: Sequence[str]) -> list[fairness.Turn]:
+        """Those of these tenants that have READY jobs."""
+        if not tenants:
+            return []
+        scores = self._ask([(b"ZSCORE", self._keys.turn_tenants, tenant) for tenant in tenants])
+        return [(int(float(s)), tenant) for s, tenant in zip(scores, tenants, strict=True) if s is not None]
+
+    def tasks_by_turn(
+        self, tenants: Sequence[str], query: WaitingQuery, *, looked_at: int, limit: int
+    ) -> dict[str, list[tuple[str, int]]]:
+        """Of each tenant the first tasks that are asked for."""
+        rows = self._ask([(b"ZRANGE", self._keys.tasks(tenant), 0, looked_at - 1) for tenant in tenants])
+        free: list[tuple[str, str]] = []
+        for tenant, names in zip(tenants, rows, strict=True):
+            tasks = [name.decode() for name in names]
+            known = [task for task in tasks if query.tasks is None or task in query.tasks]
+            passing = [task for task in known if not is_passed((tenant, task), query.passing)]
+            free += [(tenant, task) for task in passing[:limit]]
+        if not free:
+            return {}
+        (counts,) = self._ask([(b"HMGET", self._keys.ready_counts, *(joined(*pair) for pair in free))])
+        found: dict[str, list[tuple[str, int]]] = {}
+        for (tenant, task), count in zip(free, counts, strict=True):
+            found.setdefault(tenant, []).append((task, int(count or 0)))
+        return found

@@ -1,0 +1,169 @@
+"""Opening a Redis store: is the server one that can be used, and does it keep what is asked of it?"""
+
+from typing import Any, NamedTuple
+
+from redis.exceptions import ResponseError
+
+from ...core.counting import counted
+from ...core.errors import SchemaMismatch, StoreCorrupt, StoreError, StoreMissing
+from ..common.outage import Lost
+from .connection import Link
+from .keys import Keys
+from .url import Address
+
+OLDEST = (6, 2)
+# From here on a replica tells when it has something on its disk.
+WAITAOF = (7, 2)
+# The layout of decision 9.
+VERSION = 1
+
+
+class Server(NamedTuple):
+    """What a server says of itself."""
+
+    version: tuple[int, int]
+    named: str
+    role: str
+    # Which keys it throws away when memory is short; maxmemory 0 has no end.
+    policy: str
+    maxmemory: int
+    used_memory: int
+    aof: bool
+    # None: we are not allowed to ask.
+    appendfsync: str | None
+    saves: str | None
+    replicas: int
+    now_ms: int
+    tick: bytes | None
+
+
+def look(link: Link, keys: Keys) -> Server:
+    """Ask a server for all of that."""
+    sections, (seconds, micros), tick = link.many([(b"INFO",), (b"TIME",), (b"GET", keys.tick)])
+    info = _info(sections)
+    named = info.get("valkey_version") or info.get("redis_version", "0")
+    major, minor, *_ = f"{info.get('redis_version', '0')}.0".split(".")
+    return Server(
+        version=(int(major), int(minor)),
+        named=f"Valkey {named}" if "valkey_version" in info else f"Redis {named}",
+        role=info.get("role", "master"),
+        policy=info.get("maxmemory_policy", "noeviction"),
+        maxmemory=int(info.get("maxmemory", 0)),
+        used_memory=int(info.get("used_memory", 0)),
+        aof=info.get("aof_enabled", "0") == "1",
+        appendfsync=_setting(link, "appendfsync"),
+        saves=_setting(link, "save"),
+        replicas=int(info.get("connected_slaves", 0)),
+        now_ms=int(seconds) * 1000 + int(micros) // 1000,
+        tick=tick,
+    )
+
+
+def open_server(link: Link, keys: Keys, address: Address, *, create: bool, was_open: bool) -> Server:
+    """Look at a server, and see that the store on it can be used.
+
+    One that lost its data while in use is used on.
+    """
+    server = look(link, keys)
+    try:
+        check_server(server, address)
+    except StoreError as error:
+        if was_open:
+            # It could be used before: perhaps a replica is being promoted, or another is on its way.
+            raise Lost(str(error)) from None
+        raise
+    check_layout(link, keys, address, create=create or was_open)
+    return server
+
+
+def _info(reply: Any) -> dict[str, str]:
+    if isinstance(reply, dict):
+        return {str(name): str(value) for name, value in reply.items()}
+    lines = (line.partition(":") for line in bytes(reply).decode(errors="replace").splitlines())
+    return {name: value for name, mark, value in lines if mark}
+
+
+def _setting(link: Link, name: str) -> str | None:
+    try:
+        found = link.call(b"CONFIG", b"GET", name)
+    except ResponseError:
+        return None
+    values = list(found.values()) if isinstance(found, dict) else found[1::2]
+    value = values[0] if values else b""
+    return value.decode() if isinstance(value, bytes) else str(value)
+
+
+def check_server(server: Server, address: Address) -> None:
+    """Refuse a server that cannot be used, or that does not keep what is asked of it."""
+    where = address.shown
+    if server.version < OLDEST:
+        raise StoreError(
+            f"{where} is {server.named}, and must be Redis {OLDEST[0]}.{OLDEST[1]} or later, or Valkey"
+        )
+    if server.role != "master":
+        raise StoreError(f"{where} cannot be written: it is a replica; use the address of the master")
+    if server.policy != "noeviction":
+        raise StoreError(
+            f"{where} has maxmemory-policy {server.policy}, by which jobs are thrown away when memory is "
+            "short; it must be noeviction: CONFIG SET maxmemory-policy noeviction"
+        )
+    if complaint := broken_promise(server, address):
+        raise StoreError(f"{where}: durability={address.durability} cannot be kept: {complaint}")
+
+
+def broken_promise(server: Server, address: Address) -> str:
+    """Which setting must be changed for the durability that was asked for; "": none."""
+    wanted = address.durability
+    if wanted in ("everysec", "always") and not server.aof:
+        return "the server keeps no log; CONFIG SET appendonly yes"
+    if wanted == "everysec" and server.appendfsync == "no":
+        return "it has appendfsync no; CONFIG SET appendfsync everysec"
+    if wanted == "always" and server.appendfsync is None:
+        return "CONFIG GET is not allowed, so nobody can tell; give the user +config|get, or say everysec"
+    if wanted == "always" and server.appendfsync != "always":
+        return f"it has appendfsync {server.appendfsync}; CONFIG SET appendfsync always"
+    if wanted == "replicated" and server.replicas < address.replicas:
+        return (
+            f"it needs {counted(address.replicas, 'replica')}, and {server.replicas} are connected; add some"
+        )
+    return ""
+
+
+def check_layout(link: Link, keys: Keys, address: Address, *, create: bool) -> None:
+    """Mark a new store with the number of its layout; refuse one of a number that we do not know.
+
+    A store exists once it has that mark. Without `create` it must be there.
+    """
+    mark = [(b"SET", keys.version, VERSION, b"NX")] if create else []
+    found = link.many([*mark, (b"GET", keys.version)])[-1]
+    if found is None:
+        raise StoreMissing(f"{address.shown}, prefix {address.prefix}")
+    if not bytes(found).isdigit():
+        raise StoreCorrupt(
+            f"{address.shown} is damaged: {keys.version.decode()} is not the number of a layout; "
+            "restore a backup"
+        )
+    if int(found) != VERSION:
+        raise SchemaMismatch(
+            f"{address.shown} has layout {int(found)}, and this Holdfast knows {VERSION}; use the newer one"
+        )
+
+
+def waiting_words(server: Server, address: Address, timeout_ms: int) -> list[tuple[Any, ...]]:
+    """What is to be said after a commit until replicas have it; nothing where none are asked for.
+
+    A replica that is asked what is on its disk answers before it has synced what came with the question, and
+    then says no more for a second. So it is asked first what it has, and by then it has synced.
+    """
+    if address.durability != "replicated":
+        return []
+    if server.version >= WAITAOF and server.aof:
+        half_ms = timeout_ms // 2
+        return [(b"WAIT", address.replicas, half_ms), (b"WAITAOF", 1, address.replicas, half_ms)]
+    return [(b"WAIT", address.replicas, timeout_ms)]
+
+
+def is_replicated(reply: Any, address: Address) -> bool:
+    """Whether enough replicas have it."""
+    count = reply[1] if isinstance(reply, list) else reply
+    return int(count) >= address.replicas

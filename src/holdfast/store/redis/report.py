@@ -1,0 +1,61 @@
+"""What there is to say about a Redis store, to people: what is wrong, and what it is like."""
+
+from ...core.errors import StoreError
+from ..common.clock import system_clock
+from .connection import Link
+from .keys import Keys
+from .open import Server, check_server, look
+from .url import Address
+
+MEGABYTE = 1024 * 1024
+# A clock may be off by this much before anybody is told.
+SKEW_MS = 1_000
+# Of its memory a server should have this much left.
+LEFT = 0.1
+
+
+def complaints(link: Link, keys: Keys, address: Address, *, own: bool) -> list[str]:
+    """What is wrong with a store and what to do about it. `own`: the time is the server's."""
+    server = look(link, keys)
+    where, told = address.shown, []
+    try:
+        check_server(server, address)
+    except StoreError as error:
+        told.append(str(error))
+    if not address.durability and not server.aof:
+        told.append(
+            f"{where} keeps no log (appendonly no): what it accepted since it was last saved is lost when it "
+            "ends; CONFIG SET appendonly yes, or say durability=memory if that is meant"
+        )
+    if server.maxmemory and server.used_memory > (1 - LEFT) * server.maxmemory:
+        told.append(
+            f"{where} uses {server.used_memory / MEGABYTE:,.0f} of {server.maxmemory / MEGABYTE:,.0f} MB: "
+            "when it is full nothing is accepted any more; raise maxmemory, or purge the archive"
+        )
+    if own and abs(skew_ms := system_clock() - server.now_ms) > SKEW_MS:
+        told.append(f"this machine's clock differs from the server's by {skew_ms:+,} ms; set one of them")
+    return told
+
+
+def particulars(link: Link, keys: Keys, address: Address) -> dict[str, str]:
+    """What a store is like."""
+    server = look(link, keys)
+    live, archived = link.many([(b"HLEN", keys.jobs), (b"HLEN", keys.archive)])
+    return {
+        "store": "redis cluster" if address.cluster else "redis",
+        "address": address.shown,
+        "server": server.named,
+        "memory": f"{server.used_memory / MEGABYTE:,.1f} MB",
+        "live jobs": f"{live:,}",
+        "archived": f"{archived:,}",
+        "durability asked for": address.durability or "none",
+        "log": kept(server),
+        "replicas": str(server.replicas),
+    }
+
+
+def kept(server: Server) -> str:
+    """What the server keeps, and when."""
+    if not server.aof:
+        return "none" if not server.saves else f"none; saved as a whole: {server.saves}"
+    return f"appendfsync {server.appendfsync or 'unknown: CONFIG GET is not allowed'}"

@@ -1,0 +1,258 @@
+"""One of several stores behind a queue: opened when it is first needed, left alone while it is down.
+
+    up ──── a StoreError ────▶ down      whatever is asked of it is refused at once
+     ▲                          │        a thread tries it every second
+     └────── it answers ────────┘
+
+So a shard that is down costs nobody any time but the first who met it.
+"""
+
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from ...core.errors import Closed, Contended, StoreError, StoreMissing, Unavailable, Unsettled
+from ...core.kinds import SHARD
+from ..common.clock import monotonic_s, system_clock
+from ..common.gifts import heed, run_carefully
+from ..contract import ReadTxn, Store, Txn
+
+T = TypeVar("T")
+V = TypeVar("V")
+
+# How often a shard that is down is tried.
+TRIED_EVERY_S = 1.0
+# The record by which a store knows which of how many it is.
+MARK = "which"
+
+
+class Shard:
+    """A store as one of several; itself a store."""
+
+    def __init__(
+        self,
+        number: int,
+        of: int,
+        name: str,
+        open_store: Callable[[], Store],
+        create_store: Callable[[], Store] | None = None,
+        is_any_there: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self.number, self.of, self.name = number, of, name
+        self._open_store, self._create_store = open_store, create_store
+        self._is_any_there = is_any_there
+        self._store: Store | None = None
+        self._is_known = False
+        self._lock = threading.Lock()
+        # Why it is down, if it is.
+        self._fault: StoreError | None = None
+        self._prober: threading.Thread | None = None
+        # What its clock said last, and when that was.
+        self._heard: tuple[int, float] | None = None
+        self._closed = threading.Event()
+
+    @property
+    def is_up(self) -> bool:
+        """Whether it is worth asking."""
+        return self._fault is None
+
+    @property
+    def title(self) -> str:
+        """What it is called, for people."""
+        return f"shard {self.number} of {self.of} ({self.name})"
+
+    def run(self, fn: Callable[[Txn], T]) -> T:
+        """Passed on, while it is up."""
+        return self._guarded(lambda store: store.run(_foreign(fn)))
+
+    def run_carefully(self, fn: Callable[[Txn], T]) -> T:
+        """The same for a batch that is done again."""
+        return self._guarded(lambda store: run_carefully(store, _foreign(fn)))
+
+    def read(self, fn: Callable[[ReadTxn], T]) -> T:
+        """Passed on, while it is up."""
+        return self._guarded(lambda store: store.read(_foreign(fn)))
+
+    def borrow(self, connection: Any, fn: Callable[[Txn], T]) -> T:
+        """Passed on. What is wrong then may be the caller's connection, so it says nothing of the shard."""
+        return self._opened().borrow(connection, fn)
+
+    @property
+    def lends_apart(self) -> bool:
+        """Whether numbers are taken before a caller's transaction is joined: here always."""
+        return True
+
+    def now_ms(self) -> int:
+        """Its clock; while it is down, what that should say by now: whoever waits must not fail for it."""
+        try:
+            now_ms = self._guarded(lambda store: store.now_ms())
+        except StoreError:
+            if self._heard is None:
+                return system_clock()
+            return self._heard[0] + int((monotonic_s() - self._heard[1]) * 1000)
+        self._heard = (now_ms, monotonic_s())
+        return now_ms
+
+    def wait(self, timeout_s: float) -> bool:
+        """Passed on; while it is down nothing of it changes."""
+        if not self.is_up:
+            return self._closed.wait(timeout_s)
+        return self._opened().wait(timeout_s)
+
+    def notify(self, *, ends: bool = False) -> None:
+        """Passed on; a hint that nobody can hear is none."""
+        if self.is_up:
+            self._opened().notify(ends=ends)
+
+    def heed(self, *, ends: bool) -> None:
+        """Passed on, if it is open; one that is opened later hears all until it is told again."""
+        if self._store is not None:
+            heed(self._store, ends=ends)
+
+    def interrupt(self) -> None:
+        """Wake its own `wait`."""
+        if self._store is not None:
+            self._store.interrupt()
+
+    def appear(self, name: str) -> bool:
+        """Passed on, while it is up."""
+        return self._guarded(lambda store: store.appear(name))
+
+    def check(self) -> list[str]:
+        """What is wrong with it; that it is down, if it is."""
+        try:
+            return [f"{self.title}: {text}" for text in self._guarded(lambda store: store.check())]
+        except StoreError as error:
+            return [str(error)]
+
+    def facts(self) -> dict[str, str]:
+        """What there is to say of it."""
+        return self._guarded(lambda store: store.facts())
+
+    def close(self) -> None:
+        """Let go of it, and try it no more."""
+        self._closed.set()
+        if self._prober is not None:
+            self._prober.join()
+        if self._store is not None:
+            self._store.close()
+
+    def _opened(self) -> Store:
+        with self._lock:
+            if self._closed.is_set() and self._store is None:
+                raise Closed("this queue was closed; open another with holdfast.connect")
+            if self._store is None:
+                self._store = self._open_store()
+            return self._store
+
+    def _guarded(self, ask: Callable[[Store], T]) -> T:
+        fault = self._fault
+        if fault is not None:
+            raise self._refusal(fault) from None
+        try:
+            return ask(self._known())
+        except Contended:
+            raise
+        except _Foreign as error:
+            raise error.fault from None
+        except StoreError as error:
+            self._went_down(error)
+            raise self._refusal(error, Unsettled if isinstance(error, Unsettled) else Unavailable) from error
+
+    def _refusal(self, fault: StoreError, kind: type[Unavailable] = Unavailable) -> StoreError:
+        if isinstance(fault, StoreMissing):
+            return StoreMissing(self.title)
+        return kind(f"{self.title} cannot be used: {fault}")
+
+    def _known(self) -> Store:
+        """The store, which is the one that it is taken for."""
+        store = self._opened()
+        if not self._is_known and self.of > 1:
+            try:
+                self._mark(store)
+            except StoreMissing:
+                # The queue is there if any of its shards is: this one has had nothing to keep yet.
+                if self._create_store is None or not self._is_any_there():
+                    raise
+                store = self._created(self._create_store, instead=store)
+                self._mark(store)
+        self._is_known = True
+        return store
+
+    def _created(self, create: Callable[[], Store], *, instead: Store) -> Store:
+        with self._lock:
+            # Another thread may have been here before.
+            if self._store is None or self._store is instead:
+                instead.close()
+                self._store = create()
+            return self._store
+
+    def exists(self) -> bool:
+        """Whether it is there, as far as can be told."""
+        try:
+            self._opened().read(lambda txn: txn.now_ms)
+        except StoreError:
+            return False
+        return True
+
+    def _mark(self, store: Store) -> None:
+        """Have it say which one it is; jobs that lie where nobody looks for them would be lost."""
+        mine = f"{self.number}/{self.of}".encode()
+        found = store.read(lambda txn: txn.records(SHARD, [MARK]).get(MARK))
+        if found is None:
+            found = store.run(lambda txn: _marked(txn, mine))
+        if found != mine:
+            what = "a store of its own" if not found else f"shard {found.decode().replace('/', ' of ')}"
+            raise StoreError(
+                f"{self.name} is {what}, and was opened as shard {self.number} of {self.of}; "
+                "name the same stores, as many and in the same order, as when the queue was made"
+            )
+
+    def _went_down(self, error: StoreError) -> None:
+        with self._lock:
+            if self._fault is None and not self._closed.is_set():
+                self._fault = error
+                self._prober = threading.Thread(target=self._probe, name="holdfast-prober", daemon=True)
+                self._prober.start()
+
+    def _probe(self) -> None:
+        while not self._closed.wait(TRIED_EVERY_S):
+            try:
+                self._known().read(lambda txn: txn.moments())
+            except StoreError as error:
+                self._fault = error
+            except Exception:
+                # It is not for us to tell; the next who asks will be.
+                self._fault = None
+                return
+            else:
+                self._fault = None
+                return
+
+
+class _Foreign(Exception):
+    """What a batch or a view met in another store: no fault of this one."""
+
+    def __init__(self, fault: StoreError) -> None:
+        self.fault = fault
+
+
+def _foreign(fn: Callable[[V], T]) -> Callable[[V], T]:
+    def call(txn: V) -> T:
+        try:
+            return fn(txn)
+        except StoreError as error:
+            raise _Foreign(error) from error
+
+    return call
+
+
+def _marked(txn: Txn, mine: bytes) -> bytes:
+    """The mark of a store, which is set where there is none yet; one with jobs and no mark is another's."""
+    found = txn.records(SHARD, [MARK]).get(MARK)
+    if found is None:
+        if txn.counts():
+            return b""
+        txn.put_records(SHARD, {MARK: mine})
+        found = mine
+    return found

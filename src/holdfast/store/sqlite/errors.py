@@ -1,0 +1,96 @@
+"""What SQLite says, in our words: no exception of a library ever leaves the store."""
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from ...core.errors import BadInput, HoldfastError, StoreCorrupt, StoreError, StoreFull, TooLarge, Unavailable
+from .connection import Driver, Fault
+
+# SQLite's result codes, of which the low byte is the kind.
+BUSY, LOCKED, READONLY, IOERR, CORRUPT, FULL, CANTOPEN, TOOBIG, NOTADB = 5, 6, 8, 10, 11, 13, 14, 18, 26
+IOERR_SHMSIZE = 10 | 19 << 8
+
+
+@contextmanager
+def faults(driver: Driver, path: Path, *, borrowed: bool = False) -> Iterator[None]:
+    """Translate what SQLite says. Around `fn`, not inside, where it could be taken for a broken rule."""
+    try:
+        yield
+    except driver.errors as error:
+        fault = driver.fault(error)
+        raise (told_to_lender(fault, path) if borrowed else None) or told(fault, path) from error
+
+
+@contextmanager
+def system_faults(path: Path) -> Iterator[None]:
+    """Translate what the operating system says about a file."""
+    try:
+        yield
+    except HoldfastError:  # one of them is an OSError too
+        raise
+    except OSError as error:
+        if error.errno in (errno.EACCES, errno.EROFS, errno.EPERM, errno.ENOENT, errno.ENOTDIR):
+            raise cannot_open(path, str(error.strerror)) from error
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise StoreFull(f"{path}: no space left on its disk; make room and try again") from error
+        raise StoreError(f"{path}: {error.strerror or error}") from error
+
+
+def is_busy(driver: Driver, error: Exception) -> bool:
+    """Whether somebody else has the lock."""
+    return driver.fault(error).code & 0xFF in (BUSY, LOCKED)
+
+
+def told(fault: Fault, path: Path) -> HoldfastError:
+    """The error of ours for one of SQLite's: the file, what is wrong with it, and what to do."""
+    kind = fault.code & 0xFF
+    if kind == FULL or fault.code == IOERR_SHMSIZE:
+        return StoreFull(
+            f"{path}: no space left on its disk ({fault.text}); nothing was written, make room and try again"
+        )
+    if kind == NOTADB:
+        return StoreCorrupt(f"{path} is not a SQLite database; give the store a file of its own")
+    if kind == CORRUPT:
+        return StoreCorrupt(
+            f"{path} is damaged ({fault.text}); restore a backup, or try sqlite3's .recover on a copy"
+        )
+    if kind == READONLY:
+        return StoreError(
+            f"{path} cannot be written ({fault.text}); the file and its folder must be writable"
+        )
+    if kind == CANTOPEN:
+        return cannot_open(path, fault.text)
+    if kind in (BUSY, LOCKED):
+        return Unavailable(f"{path} is locked by somebody else ({fault.text}); try again")
+    if kind == TOOBIG:
+        return TooLarge("data", fault.text, needed="smaller")
+    if kind == IOERR:
+        return StoreError(f"{path} cannot be read or written ({fault.text}); look at its disk")
+    return StoreError(f"{path}: SQLite says {fault.text}")
+
+
+def told_to_lender(fault: Fault, path: Path) -> HoldfastError | None:
+    """What a caller's own connection may have wrong with it."""
+    if not fault.code:
+        return BadInput("connection", fault.text, needed="open, and used by one thread at a time")
+    if fault.code & 0xFF in (BUSY, LOCKED):
+        text = "somebody else has written since your transaction began, or is writing"
+        return Unavailable(f"{path}: {text}; roll it back, and begin with BEGIN IMMEDIATE")
+    return None
+
+
+def cannot_open(path: Path, text: str) -> StoreError:
+    """Why a file cannot be opened, as far as that can be seen."""
+    if not os.path.isdir(path.parent):  # noqa: PTH112 - says no, where pathlib raises, to what it may not see
+        return StoreError(f"{path}: there is no folder {path.parent}; create it first")
+    if path.is_dir():
+        return StoreError(f"{path} is a folder, and must be a file")
+    needed = path if path.exists() else path.parent
+    if not os.access(needed, os.W_OK):
+        return StoreError(
+            f"{needed} cannot be written by this user; the file and its folder must be writable"
+        )
+    return StoreError(f"{path} cannot be opened: {text}")

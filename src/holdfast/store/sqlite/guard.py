@@ -1,0 +1,326 @@
+"""One process, one SQLite library: notices a second one, and keeps the file whole until then.
+
+POSIX locks belong to a process and a file. Two copies of SQLite in a process do not see each other's, and
+closing *any* descriptor of a file drops all locks of the process on it:
+
+    db    SHARED, held while a connection is open    without it another process that closes last deletes
+                                                     the log, and commits go on into the deleted file
+    shm   IN USE, held while a connection is open    without it a process that opens truncates the index of
+                                                     the log; whoever closes -shm also drops the write lock
+                                                     of a transaction that is running
+
+Four things together let no acknowledged commit be lost:
+
+    asked      a file that a second library has open is not opened, where that can be known (apsw tells)
+    pinned     both locks are taken once more for the descriptors that SQLite has them by (`F_OFD_SETLK`).
+               Such locks stay until those very descriptors are closed, whatever else the process closes
+    fenced     where a second library is loaded, it cannot open the file during a transaction of ours: that
+               needs SQLite's PENDING byte. It is looked for before: each library opens -shm once
+    checked    before and after each COMMIT: the log is the one that was opened, and IN USE was not dropped,
+               which every library does that closes the file. If it was, this process is refused the file
+
+Linux shows a process its descriptors and their locks in /proc; elsewhere only the log is compared.
+"""
+
+import fcntl
+import os
+import struct
+import sys
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from time import sleep
+from typing import Any
+
+from ...core.errors import StoreError, Unavailable
+from ..common.clock import monotonic_s
+
+# Where SQLite keeps its locks: in the database file PENDING, which is taken for a moment before SHARED, and
+# the range of SHARED; in the -shm file IN USE.
+PENDING_BYTE = 0x40000000
+SHARED_BYTE, SHARED_BYTES = 0x40000002, 510
+IN_USE_BYTE = 128
+# Others hold PENDING for microseconds, unless they are stopped there.
+FENCE_PATIENCE_S = 5.0
+FENCE_PAUSE_S = 0.000_2
+# From a library's first lock on the file to its opening of -shm it takes about 0.1 ms.
+SETTLE_S = 0.001
+# So many looks must agree before a file is not opened: other threads open and close it meanwhile.
+LOOKS = 20
+# A descriptor has at most two locks of SQLite's in the file and nine in -shm, of some 70 bytes each.
+FDINFO_BYTES = 4096
+
+# The Python modules that bring a copy of SQLite.
+LIBRARIES = ("_sqlite3", "apsw", "pysqlite3", "sqlcipher3")
+
+SECOND = "a second SQLite library of this process has the file open"
+DROPPED = "a second SQLite library of this process has dropped the locks of the store's"
+WAY_OUT = "use one SQLite library in a process, and restart this one: see docs/sqlite.md"
+
+Inode = tuple[int, int]
+
+
+class LocksLost(StoreError):
+    """The file can no longer be used safely by this process."""
+
+    def __init__(self, path: Path, what: str, *, committed: bool = False) -> None:
+        done = "whether the last batch was kept is not known" if committed else "nothing was written"
+        super().__init__(f"{path}: {what}; {done}; {WAY_OUT}")
+
+
+class LockGuard:
+    """The locks and the log of one open store. Changed by one thread at a time; any may `check`."""
+
+    def __init__(self, path: Path, module: str) -> None:
+        self._path = path
+        self._log, self._shm = (path.with_name(path.name + end) for end in ("-wal", "-shm"))
+        self._module = module
+        self._others = [name for name in LIBRARIES if name != module]
+        self._inode: Inode = (0, 0)
+        self._log_inode: Inode = (0, 0)
+        self._pins: list[_Pin] = []
+        self._in_use = -1
+        self._known: set[int] = set()
+        self._fenced = False
+
+    def admit(self) -> None:
+        """`LocksLost` if two libraries have had the file open at once in this process."""
+        if what := _spoiled.get((self._path, self._inode)):
+            raise LocksLost(self._path, what)
+
+    def before_open(self) -> None:
+        """`LocksLost` if another library has the file open, or had it beside ours."""
+        self._inode = inode_of(self._path)
+        self.admit()
+        for _ in range(LOOKS):
+            if not self._is_open_elsewhere():
+                return
+            # Perhaps a store of ours, which another thread is just opening or closing.
+            sleep(SETTLE_S)
+        raise LocksLost(self._path, SECOND)
+
+    def _is_open_elsewhere(self) -> bool:
+        """Whether another library has the file open; what is not known now shows later, in `watch`."""
+        if not self._descriptors()[1]:
+            return False
+        return _is_open_in_apsw(inode_of(self._path)) is (self._module != "apsw")
+
+    def watch(self) -> None:
+        """Pin the locks of the connections that were just opened."""
+        self._inode = inode_of(self._path)
+        files, shms = self._descriptors()
+        self._log_inode, self._known = inode_of(self._log), set(files)
+        if len(shms) > 1:
+            raise self._spoil(SECOND)
+        for fds, byte, size in ((files, SHARED_BYTE, SHARED_BYTES), (shms, IN_USE_BYTE, 1)):
+            self._pins += [_Pin(fd, byte, size) for fd in fds if _has_lock(fd, byte)]
+        if shms and _has_lock(shms[0], IN_USE_BYTE):
+            self._in_use = os.open(_info(shms[0]), os.O_RDONLY | os.O_CLOEXEC)
+
+    @contextmanager
+    def fenced(self) -> Iterator[None]:
+        """Keep other libraries out during a transaction; `LocksLost` if one is there.
+
+        Only for whoever has the turn to write: of one store several threads may.
+        """
+        try:
+            self._fence()
+            yield
+        finally:
+            self._unfence()
+
+    def _fence(self) -> None:
+        if not self._pins or not any(name in sys.modules for name in self._others):
+            return
+        until_s = monotonic_s() + FENCE_PATIENCE_S
+        while not _set_lock(self._pins[0].fd, fcntl.F_WRLCK, PENDING_BYTE, 1):
+            if monotonic_s() > until_s:
+                raise Unavailable(
+                    f"{self._path}: another process has been opening it for {FENCE_PATIENCE_S:g} s; try again"
+                )
+            sleep(FENCE_PAUSE_S)
+        self._fenced = True
+        self._look_for_others()
+
+    def _unfence(self) -> None:
+        if self._fenced:
+            _set_lock(self._pins[0].fd, fcntl.F_UNLCK, PENDING_BYTE, 1)
+            self._fenced = False
+
+    def check(self, *, committed: bool = False) -> None:
+        """`StoreError` if the log was replaced, or another library has had the file open."""
+        if inode_of(self._log) != self._log_inode:
+            raise LocksLost(self._path, f"its log {self._log.name} was removed", committed=committed)
+        if self._in_use >= 0 and not _shows_lock(self._in_use, IN_USE_BYTE):
+            raise self._spoil(DROPPED, committed=committed)
+
+    def _look_for_others(self) -> None:
+        if not any(_may_have_files(name) for name in self._others):
+            return
+        files, shms = self._descriptors()
+        if not self._known.issuperset(files):
+            # Perhaps a library that has passed the fence, and has not opened -shm yet.
+            sleep(SETTLE_S)
+            files, shms = self._descriptors()
+        self._known = set(files)
+        if len(shms) > 1:
+            raise self._spoil(SECOND)
+
+    def _descriptors(self) -> tuple[list[int], list[int]]:
+        """Those of this process that lead to the file, and to its -shm."""
+        files, shms = _descriptors(inode_of(self._path), inode_of(self._shm))
+        return files, shms
+
+    def _spoil(self, what: str, *, committed: bool = False) -> LocksLost:
+        _spoiled[self._path, self._inode] = what
+        return LocksLost(self._path, what, committed=committed)
+
+    def release(self) -> None:
+        """Unpin, before the last connection is closed, which then tidies up."""
+        self._unfence()
+        for pin in self._pins:
+            pin.release()
+        self.forget()
+
+    def keep_pinned(self) -> bool:
+        """Before connections are closed whose locks are gone; whether that can be done safely.
+
+        SQLite's request for all of the file fails then: it neither copies a log that may be an old one into
+        the file nor deletes it. And connections of another library keep what our closing drops.
+        """
+        self._unfence()
+        files, shms = self._descriptors()
+        for fds, byte, size in ((files, SHARED_BYTE, SHARED_BYTES), (shms, IN_USE_BYTE, 1)):
+            for fd in fds:
+                _set_lock(fd, fcntl.F_RDLCK, byte, size)
+        pinned = bool(self._pins)
+        self.forget()
+        return pinned
+
+    def forget(self) -> None:
+        """Look no longer; what is pinned stays so."""
+        if self._in_use >= 0:
+            os.close(self._in_use)
+        self._in_use, self._pins, self._fenced = -1, [], False
+
+
+# Files that two libraries have had open at once in this process, and which it shows by.
+_spoiled: dict[tuple[Path, Inode], str] = {}
+
+
+class _Pin:
+    """One lock for a descriptor, which several stores of the file may share."""
+
+    _count: Counter[tuple[Inode, int]] = Counter()
+    _lock = threading.Lock()
+
+    def __init__(self, fd: int, byte: int, size: int) -> None:
+        self.fd, self._byte, self._size = fd, byte, size
+        stat = os.fstat(fd)
+        self._inode = (stat.st_dev, stat.st_ino)
+        with self._lock:
+            self._count[self._inode, fd] += 1
+            _set_lock(fd, fcntl.F_RDLCK, byte, size)
+
+    def release(self) -> None:
+        with self._lock:
+            self._count[self._inode, self.fd] -= 1
+            if self._count[self._inode, self.fd]:
+                return
+            del self._count[self._inode, self.fd]
+            if self.fd in _descriptors(self._inode)[0]:
+                _set_lock(self.fd, fcntl.F_UNLCK, self._byte, self._size)
+
+
+def inode_of(path: Path) -> Inode:
+    """Which file is there; (0, 0): none."""
+    try:
+        found = os.stat(path)  # noqa: PTH116 - twice for each commit
+    except OSError:
+        return (0, 0)
+    return found.st_dev, found.st_ino
+
+
+def _set_lock(fd: int, kind: int, byte: int, size: int) -> bool:
+    """Lock or unlock bytes for a descriptor and not for the process; False if that cannot be."""
+    try:
+        fcntl.fcntl(fd, fcntl.F_OFD_SETLK, struct.pack("hhqqi4x", kind, os.SEEK_SET, byte, size, 0))
+    except (OSError, AttributeError):
+        return False
+    return True
+
+
+def _info(fd: int) -> str:
+    return f"/proc/self/fdinfo/{fd}"
+
+
+def _has_lock(fd: int, byte: int) -> bool:
+    """Whether the process holds a lock on a byte that was taken by way of this descriptor."""
+    try:
+        info = os.open(_info(fd), os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        return _shows_lock(info, byte)
+    finally:
+        os.close(info)
+
+
+def _shows_lock(info: int, byte: int) -> bool:
+    # lock:   1: POSIX  ADVISORY  READ 4711 fe:00:1234 128 128
+    try:
+        text = os.pread(info, FDINFO_BYTES, 0)
+    except OSError:  # the descriptor is closed
+        return False
+    for line in text.splitlines():
+        if line.startswith(b"lock:"):
+            words = line.split()
+            if words[2] == b"POSIX" and int(words[-2]) <= byte <= _last_byte(words[-1]):
+                return True
+    return False
+
+
+def _last_byte(word: bytes) -> int:
+    return sys.maxsize if word == b"EOF" else int(word)
+
+
+def _descriptors(*inodes: Inode) -> list[list[int]]:
+    """The descriptors of this process that lead to each of some files, where they can be listed."""
+    found: dict[Inode, list[int]] = {inode: [] for inode in inodes}
+    try:
+        numbers = [int(name) for name in os.listdir("/proc/self/fd")]  # noqa: PTH208 - names alone
+    except OSError:
+        return [[] for _ in inodes]
+    for fd in numbers:
+        try:
+            stat = os.fstat(fd)
+        except OSError:  # closed since, such as that of the list itself
+            continue
+        if (stat.st_dev, stat.st_ino) in found:
+            found[stat.st_dev, stat.st_ino].append(fd)
+    return [found[inode] for inode in inodes]
+
+
+def _is_open_in_apsw(inode: Inode) -> bool | None:
+    """Whether apsw has connections to a file: only it can tell. None: not while other threads use some."""
+    apsw: Any = sys.modules.get("apsw")
+    if apsw is None:
+        return False
+    is_busy = False
+    for connection in apsw.connections():
+        try:
+            name = connection.filename
+        except apsw.Error:  # in use by another thread, or closed just now
+            is_busy = True
+            continue
+        if name and inode_of(Path(name)) == inode:
+            return True
+    return None if is_busy else False
+
+
+def _may_have_files(library: str) -> bool:
+    """Whether a library may have files open: it is loaded, and, if it can say so, has connections."""
+    module: Any = sys.modules.get(library)
+    return module is not None and bool(getattr(module, "connections", lambda: True)())

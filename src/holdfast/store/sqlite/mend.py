@@ -1,0 +1,85 @@
+"""Mending a SQLite store: jobs whose rows cannot be read any more become jobs that say so."""
+
+from typing import Any
+
+import msgspec
+
+from ...core.damage import UNREADABLE, salvage
+from ...core.job import Job, Place, State
+from ..common.form import encode, rest_of
+from .connection import Link
+
+# So many rows are read at once.
+PAGE_ROWS = 1_000
+
+_COLUMNS = ("place", "rank", "version", "owner", "lease_until", "started_at", "claim")
+_MORE = ("mock", "expires_at", "parent_id", "domain")
+_LIVE = f"""SELECT id, {", ".join(_COLUMNS + _MORE)}, CAST(tenant AS BLOB), CAST(task AS BLOB),
+CAST(schedule AS BLOB), CAST(rest AS BLOB) FROM holdfast_jobs WHERE id > ? ORDER BY id LIMIT {PAGE_ROWS}"""
+_ARCHIVED = f"""SELECT id, finished_at, CAST(tenant AS BLOB), CAST(task AS BLOB), CAST(state AS BLOB),
+CAST(record AS BLOB) FROM holdfast_archive WHERE id > ? ORDER BY id LIMIT {PAGE_ROWS}"""
+_PUT_LIVE = (
+    """UPDATE holdfast_jobs SET place = ?, tenant = ?, task = ?, schedule = ?, rest = ? WHERE id = ?"""
+)
+_PUT_ARCHIVED = "UPDATE holdfast_archive SET tenant = ?, task = ?, state = ?, record = ? WHERE id = ?"
+
+_decode = msgspec.json.Decoder(Job).decode
+
+
+def mend(link: Link) -> int:
+    """Rewrite the rows of jobs that cannot be read; how many. Inside a write transaction."""
+    return _mend(link, _LIVE, _mend_live) + _mend(link, _ARCHIVED, _mend_archived)
+
+
+def _mend(link: Link, select: str, mend_row: Any) -> int:
+    count = after = 0
+    while rows := link.rows(select, (after,)):
+        count += sum(mend_row(link, row) for row in rows)
+        after = rows[-1][0]
+    return count
+
+
+def _mend_live(link: Link, row: tuple[Any, ...]) -> bool:
+    job_id, *columns, tenant, task, schedule, rest = row
+    known = dict(zip(_COLUMNS + _MORE, columns, strict=True))
+    names = {"tenant": tenant, "task": task, "schedule": schedule}
+    if known["place"] in list(Place) and _is_text(*names.values()) and _is_job(rest, job_id):
+        return False
+    is_placed = known["place"] in list(Place)
+    known |= {"place": Place(known["place"]), "mock": bool(known["mock"])} if is_placed else _ENDED
+    known |= {name: value.decode() for name, value in names.items() if _is_text(value)}
+    job = salvage(job_id, rest, **known)
+    link.change(_PUT_LIVE, (int(job.place), job.tenant, job.task, job.schedule, rest_of(job), job_id))
+    return True
+
+
+# A place that there is none of: nobody can have the job.
+_ENDED = {"place": Place.DONE, "ended": State.FAILED, "mock": False}
+
+
+def _mend_archived(link: Link, row: tuple[Any, ...]) -> bool:
+    job_id, finished_at, tenant, task, state, record = row
+    if _is_text(tenant, task, state) and _is_job(record, job_id):
+        return False
+    ended = State.FAILED
+    if _is_text(state) and state.decode() in list(State):
+        ended = State(state.decode())
+    names = {"tenant": tenant, "task": task}
+    known = {name: value.decode() for name, value in names.items() if _is_text(value)}
+    job = salvage(job_id, record, place=Place.DONE, finished_at=finished_at, ended=ended, **known)
+    link.change(_PUT_ARCHIVED, (job.tenant, job.task, ended.value, encode(job).decode(), job_id))
+    return True
+
+
+def _is_text(*values: bytes) -> bool:
+    try:
+        return all(value.decode() is not None for value in values)
+    except UnicodeDecodeError:
+        return False
+
+
+def _is_job(raw: bytes, job_id: int) -> bool:
+    try:
+        return _decode(raw).id == job_id
+    except UNREADABLE:
+        return False

@@ -1,0 +1,64 @@
+"""What there is to say about a SQLite store, to people: what is wrong, and what it is like."""
+
+import os
+from pathlib import Path
+
+from ...core.counting import counted
+from .connection import Driver, Link
+from .notify import Wake
+from .open import schema_version
+from .wal import log_bytes
+
+MEGABYTE = 1024 * 1024
+LARGE_LOG_BYTES = 256 * MEGABYTE
+LITTLE_SPACE_BYTES = 64 * MEGABYTE
+# How many faults of the file are told; the rest would say the same.
+FAULTS_TOLD = 5
+
+_SYNCHRONOUS = {0: "off", 1: "normal", 2: "full", 3: "extra"}
+_ORPHANS = """SELECT count(*) FROM {table} WHERE id NOT IN (SELECT id FROM holdfast_jobs)
+AND id NOT IN (SELECT id FROM holdfast_archive)"""
+
+
+def complaints(link: Link, path: Path, wake: Wake) -> list[str]:
+    """What is wrong with a store and what to do about it."""
+    told = []
+    for (fault,) in link.rows(f"PRAGMA integrity_check({FAULTS_TOLD})"):
+        if fault != "ok":
+            told.append(f"{path} is damaged: {fault}; restore a backup, or try sqlite3's .recover on a copy")
+    if told:
+        return told
+    for what, table in (("data", "holdfast_data"), ("results", "holdfast_results")):
+        if orphans := link.value(_ORPHANS.format(table=table)):
+            told.append(
+                f"{path} keeps the {what} of {counted(orphans, 'deleted job')}, which only takes up space"
+            )
+    if (size := log_bytes(path)) > LARGE_LOG_BYTES:
+        told.append(f"the log {path.name}-wal has {_megabytes(size)}: some process reads without ever ending")
+    space = os.statvfs(path.parent)
+    if (free := space.f_bavail * space.f_frsize) < LITTLE_SPACE_BYTES:
+        told.append(f"the disk of {path} has {_megabytes(free)} left; make room")
+    if stale := wake.stale():
+        told.append(f"removed {len(stale)} sockets of processes that are gone from {wake.folder}")
+    return told
+
+
+def particulars(link: Link, path: Path, driver: Driver) -> dict[str, str]:
+    """What a store is like."""
+    pages, page_bytes = link.value("PRAGMA page_count"), link.value("PRAGMA page_size")
+    return {
+        "store": "sqlite",
+        "path": str(path),
+        "driver": driver.name,
+        "sqlite": driver.version,
+        "schema": str(schema_version(link, path)),
+        "size": _megabytes(pages * page_bytes),
+        "free inside": _megabytes(link.value("PRAGMA freelist_count") * page_bytes),
+        "log": _megabytes(log_bytes(path)),
+        "journal mode": link.value("PRAGMA journal_mode"),
+        "synchronous": _SYNCHRONOUS[link.value("PRAGMA synchronous")],
+    }
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / MEGABYTE:,.1f} MB"

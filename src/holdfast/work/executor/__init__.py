@@ -1,0 +1,1 @@
+"""The executor's process: imports what users wrote and runs it. The supervisor starts it."""

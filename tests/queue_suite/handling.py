@@ -1,0 +1,226 @@
+"""How functions are called: soft limits and batches."""
+
+import asyncio
+import gc
+from collections.abc import Awaitable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any
+
+import pytest
+
+from holdfast.core.errors import BadInput, JobFailed
+from holdfast.queue.answers import Failed, Retry, SoftTimeout
+from holdfast.queue.context import Context
+from holdfast.queue.queue import Queue
+from holdfast.queue.running import SoftLimit
+
+from .tools import take
+
+
+@dataclass
+class Order:
+    """A record of one's own."""
+
+    number: int
+    at: datetime
+
+
+# ── soft limits ──────────────────────────────────────────────────────────────────────────────────
+
+
+def _spin() -> None:
+    while True:
+        pass
+
+
+async def _wait() -> None:
+    await asyncio.Event().wait()
+
+
+def test_a_function_past_its_soft_limit_is_interrupted_and_may_clean_up(queue: Queue) -> None:
+    """What it returns then is its result; uncaught, it is an error like any other."""
+
+    @queue.task(soft_timeout="50ms", timeout="1m")
+    def cleans() -> str:
+        try:
+            _spin()
+        except SoftTimeout:
+            return "cleaned up"
+        return "never"
+
+    @queue.task(soft_timeout="50ms", attempts=1)
+    def heedless() -> None:
+        _spin()
+
+    caught, raised = cleans.add(), heedless.add()
+    for _ in range(2):
+        take(queue).run()
+
+    assert caught.result() == "cleaned up"
+    with pytest.raises(JobFailed, match="SoftTimeout"):
+        raised.result()
+    assert "_spin" in raised.get().errors[0].traceback
+
+
+def test_a_coroutine_past_its_soft_limit_is_cancelled_and_may_clean_up(queue: Queue) -> None:
+    """As by `asyncio.timeout`: cancellation at an `await`, and an error unless it returns something."""
+
+    @queue.task(soft_timeout="50ms")
+    async def cleans() -> Any:
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(_wait())
+        except asyncio.CancelledError:
+            return "cleaned up"
+        return "never"
+
+    @queue.task(soft_timeout="50ms", attempts=1)
+    async def heedless() -> None:
+        await _wait()
+
+    caught, raised = cleans.add(), heedless.add()
+    for _ in range(2):
+        take(queue).run()
+
+    assert queue.result(caught) == "cleaned up"
+    with pytest.raises(JobFailed, match="SoftTimeout"):
+        queue.result(raised)
+
+
+def test_a_soft_limit_never_reaches_what_comes_after(queue: Queue) -> None:
+    """However close to its end the limit comes: no later instruction of the thread is hit."""
+    hits = 0
+    # What others have left behind is not collected meanwhile: a limit that strikes while that is going on is
+    # swallowed there, and told as a warning.
+    gc.collect()
+    gc.disable()
+    try:
+        for n in range(300):
+            try:
+                SoftLimit(queue.line.alarm, 1).run(partial(sum, range(n * 200)))
+            except SoftTimeout:
+                hits += 1
+            # Were one still on its way, it would come here, and fail the test.
+            sum(range(2_000))
+    finally:
+        gc.enable()
+
+    assert hits < 300
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ({"soft_timeout": "2m", "timeout": "1m"}, "soft_timeout.*below the timeout of 1m"),
+        ({"soft_timeout": 0}, "soft_timeout.*above 0"),
+        ({"cancel": "raise"}, "cancel.*no coroutine function"),
+        ({"cancel": "loudly"}, "cancel.*tell or raise"),
+        ({"batch": 0}, "batch.*whole number"),
+        ({"batch": 1_001}, "batch.*whole number"),
+    ],
+)
+def test_handling_that_makes_no_sense_is_refused_where_it_is_written(
+    queue: Queue, options: Any, complaint: str
+) -> None:
+    """By name."""
+
+    def function(items: list[int]) -> None:
+        """Nothing."""
+
+    with pytest.raises(BadInput, match=complaint):
+        queue.task(**options)(function)
+
+
+# ── batches ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_batch_task_takes_items_and_a_claimed_job_is_a_batch_of_one(queue: Queue) -> None:
+    """The data of a job is its item, along the annotation."""
+
+    @queue.task(batch=10)
+    def ship(orders: list[Order]) -> list[Any]:
+        return [order.number for order in orders]
+
+    job = ship.add(Order(3, datetime(2026, 1, 2, tzinfo=UTC)))
+    by_name = queue.add("ship", {"number": 4, "at": "2026-01-02T00:00:00Z"})
+    for _ in range(2):
+        take(queue).run()
+
+    assert queue.data(job) == {"number": 3, "at": "2026-01-02T00:00:00Z"}
+    assert (job.result(), by_name.result()) == (3, 4)
+
+
+@pytest.mark.parametrize("wrong", [{"number": "x"}, [1]])
+def test_an_item_that_does_not_fit_is_refused_in_the_producer_and_fails_alone(
+    queue: Queue, wrong: Any
+) -> None:
+    """Where its task was not known it can be added; then its run is its last."""
+    job = queue.add("ship", wrong)
+
+    @queue.task(batch=10)
+    def ship(orders: list[Order]) -> list[Any]:
+        return [order.number for order in orders]
+
+    with pytest.raises(BadInput, match="item of task ship"):
+        ship.add(wrong)
+    take(queue).run()
+
+    assert "item of task ship" in job.get().reason
+
+
+@pytest.mark.parametrize(
+    ("results", "state"),
+    [([Failed("no")], "FAILED"), ([Retry("1h")], "QUEUED"), ([1, 2], "QUEUED"), ("x", "QUEUED")],
+)
+def test_a_batch_says_how_each_of_its_jobs_ended(queue: Queue, results: Any, state: str) -> None:
+    """A list of as many as there are; anything else is an error."""
+
+    @queue.task(batch=10)
+    def judge(items: list[int]) -> Any:
+        assert items == [1]
+        return results
+
+    job = judge.add(1)
+    take(queue).run()
+
+    assert job.get().state == state
+
+
+def test_a_batch_function_of_the_wrong_form_is_refused_at_the_decorator(queue: Queue) -> None:
+    """It takes one list, and no context: that belongs to one job."""
+
+    def two(a: list[int], b: list[int]) -> None:
+        """Nothing."""
+
+    def scalar(a: int) -> None:
+        """Nothing."""
+
+    def told(ctx: Context, a: list[int]) -> None:
+        """Nothing."""
+
+    for function in (two, scalar, told):
+        with pytest.raises(BadInput, match=f"signature of batch task {function.__name__}"):
+            queue.task(batch=2)(function)  # type: ignore[arg-type]
+
+
+def test_a_batch_function_may_be_a_coroutine(queue: Queue) -> None:
+    """It is awaited."""
+
+    @queue.task(batch=10)
+    async def double(items: list[int]) -> list[int]:
+        await asyncio.sleep(0)
+        return [2 * item for item in items]
+
+    job = double.add(4)
+    take(queue).run()
+
+    assert job.result() == 8
+    # Called, a task is just its function.
+    direct: Awaitable[list[int]] = double.function([1])
+    assert asyncio.run(_awaited(direct)) == [2]
+
+
+async def _awaited(value: Awaitable[list[int]]) -> list[int]:
+    return await value

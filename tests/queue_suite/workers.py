@@ -1,0 +1,92 @@
+"""The registry of workers: who is there, which tasks they know, and what `why` makes of it."""
+
+from typing import Any
+
+import pytest
+
+from holdfast.core import commands as c
+from holdfast.core.errors import TooLarge
+from holdfast.core.worker import Served, Worker
+from holdfast.engine.commands import workers
+from holdfast.queue.queue import Queue
+from holdfast.testing.clock import MovedClock
+
+from .tools import ask, upkeep
+
+
+def _worker(queue: Queue, name: str, *tasks: str, tenant: str | None = "", **fields: Any) -> Worker:
+    """A worker that is there, and has said what it knows."""
+    assert queue.line.committer.engine.store.appear(name)
+    served = (Served(tenant=tenant, tasks=tasks),)
+    worker = Worker(name=name, host="h", pid=1, started_at=1, serves=served, **fields)
+    ask(queue, c.Enlist(worker=worker))
+    return worker
+
+
+def _alive(queue: Queue) -> list[str]:
+    return [worker.name for worker in queue.line.committer.engine.read(workers.alive)]
+
+
+def test_why_tells_how_many_live_workers_know_the_task(queue: Queue) -> None:
+    """None, one, two; of this tenant or of all."""
+    job = queue.add("work")
+    assert "waits for a worker to claim it. No live worker knows the task 'work'." in job.why()
+
+    _worker(queue, "a", "other", "work", tenant="another")
+    _worker(queue, "b", "other")
+    assert "No live worker knows the task 'work'." in job.why()
+    _worker(queue, "c", "other", "work")
+    assert "1 live worker knows its task." in job.why()
+    _worker(queue, "d", "work", tenant=None)
+    assert "2 live workers know its task." in job.why()
+
+    ask(queue, c.Dismiss(name="d"))
+    ask(queue, c.Dismiss(name="d"))
+    assert "1 live worker knows its task." in job.why()
+
+
+def test_a_paused_task_is_told_before_the_workers(queue: Queue) -> None:
+    """What an operator did is the nearer reason."""
+    job = queue.add("work")
+
+    queue.pause("work")
+
+    assert job.why() == "The task 'work' is paused; resume it."
+
+
+def test_what_a_worker_says_again_replaces_what_it_said(queue: Queue) -> None:
+    """There is one record of each."""
+    _worker(queue, "a", "work")
+    _worker(queue, "a", "work", done=7)
+
+    (kept,) = queue.line.committer.engine.read(workers.alive)
+    assert kept.done == 7
+
+
+def test_a_worker_whose_moment_has_passed_is_gone(queue: Queue, clock: MovedClock) -> None:
+    """Where a store cannot tell who is there; upkeep forgets it."""
+    _worker(queue, "a", "work", until_ms=clock() + 1_000)
+    assert _alive(queue) == ["a"]
+
+    clock.advance(1_000)
+
+    assert _alive(queue) == []
+    upkeep(queue)
+    assert queue.line.committer.engine.read(lambda txn: txn.records("worker")) == {}
+
+
+def test_a_worker_that_never_appeared_is_not_there(queue: Queue) -> None:
+    """A record alone is no sign of life."""
+    ask(queue, c.Enlist(worker=Worker(name="ghost", host="h", pid=1, started_at=1)))
+
+    assert _alive(queue) == []
+    upkeep(queue)
+    assert queue.line.committer.engine.read(lambda txn: txn.records("worker")) == {}
+
+
+def test_a_worker_with_too_much_to_say_is_refused(queue: Queue) -> None:
+    """Its record is bounded."""
+    with pytest.raises(TooLarge, match="worker"):
+        _worker(queue, "a", *(f"{n:0200d}" for n in range(6_000)))
+
+    assert _alive(queue) == []

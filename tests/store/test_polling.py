@@ -1,0 +1,64 @@
+"""One who listens looks by itself: soon after news, then less and less often, and never later than said."""
+
+import pytest
+
+from holdfast.store.common import polling
+from holdfast.store.common.polling import Looks
+
+SOON_S, SELDOM_S = 5.0, 30.0
+
+
+class Time:
+    """Seconds that pass when told."""
+
+    def __init__(self):
+        self.now_s = 1_000.0
+
+    def __call__(self):
+        return self.now_s
+
+
+@pytest.fixture
+def time(monkeypatch):
+    time = Time()
+    monkeypatch.setattr(polling, "monotonic_s", time)
+    return time
+
+
+def pauses(when: Looks, time: Time, count: int) -> list[float]:
+    """How long it is until each of the next looks."""
+    found = []
+    for _ in range(count):
+        found.append(when.left_s)
+        time.now_s += when.left_s
+        when.looked()
+    return found
+
+
+def test_looks_are_soon_at_first_and_then_seldom(time):
+    assert pauses(Looks(SOON_S, SELDOM_S), time, 6) == [0.0, 5.0, 10.0, 20.0, 30.0, 30.0]
+
+
+def test_after_news_they_are_soon_again(time):
+    """Also where the news comes just after a look."""
+    when = Looks(SOON_S, SELDOM_S)
+    pauses(when, time, 6)
+
+    when.soon()
+
+    assert pauses(when, time, 4) == [5.0, 5.0, 10.0, 20.0]
+
+
+def test_news_without_end_puts_no_look_off(time):
+    when = Looks(SOON_S, SELDOM_S)
+    when.looked()
+
+    for _ in range(4):
+        time.now_s += 1.0
+        when.soon()
+
+    assert when.left_s == 1.0
+
+
+def test_whoever_cannot_hear_looks_as_often_as_ever(time):
+    assert pauses(Looks(0.25, 0.25), time, 4) == [0.0, 0.25, 0.25, 0.25]
