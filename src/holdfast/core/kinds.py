@@ -1,12 +1,18 @@
-"""The kinds of small records, and how their names are written. Their forms stand with whoever keeps them."""
+"""The tables of rows that a store keeps beside jobs, and how their keys are written.
+
+The form of a value stands with whoever keeps it. A key is text; its parts are written by `name_of`.
+"""
 
 from collections.abc import Collection, Mapping
 
 import msgspec
 
-# Names of small records by their kind; None: all of the kind.
+# Keys of rows by their table; None: all of the table.
 Names = Mapping[str, Collection[str] | None]
 
+# Who holds a unique key, by (tenant, task, key), due when the key lapses; what is kept of a limited domain, by
+# (tenant, domain), due when upkeep should look at it.
+UNIQUE, DOMAIN = "unique", "domain"
 # A limit of one domain, by (tenant, domain); all patterns of a tenant, by tenant.
 LIMIT, PATTERNS = "limit", "patterns"
 # What claims pass by, by (tenant or null, task or null, domain or null).
@@ -22,6 +28,10 @@ STEPS, JOB_LOG = "steps", "job_log"
 CHORE = "chore"
 # How far an indexed consumer has come, and the ends of a log, both by (tenant, name).
 PROGRESS, LOG = "progress", "log"
+# The items of a log by index, and where its keys are, due by index: a table for each log, see `log_table`.
+LOG_ITEMS, LOG_KEYS = "items", "keys"
+# Stores that lock do so in this order: first domains, then unique keys, then all others by name.
+LOCK_ORDER = (DOMAIN, UNIQUE)
 # Of several stores behind one queue: which of them this is; which job in another one holds a key that is at
 # home here, by the key; a job that is on its way to another one, by (slot, job); a number of schedules that
 # is given here, and that one of another store has, which has moved there.
@@ -31,3 +41,8 @@ SHARD, POINTER, LETTER, NUMBER = "shard", "pointer", "letter", "schedule_number"
 def name_of(*parts: str | bytes | None) -> str:
     """A record's name made of parts, reversible whatever the parts contain."""
     return msgspec.json.encode(parts).decode()
+
+
+def log_table(kind: str, log: str) -> str:
+    """The table of a log's items or keys; `log` is the key of the log's row."""
+    return f"{kind} {log}"

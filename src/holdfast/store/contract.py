@@ -1,18 +1,21 @@
 """What a store promises, and what it does not.
 
-`store.run(fn)` calls `fn(txn)` as one atomic batch and may call it again if somebody else was faster,
-so `fn` must have no effect but through `txn`. **Whatever `fn` read stands still until the commit, not
-only what it writes.** When `run` returns, what was written survives the death of the process and of
-the machine, as far as the store's durability setting says.
+`store.run(fn)` calls `fn(txn)` as one atomic batch and may call it again if another batch was faster, so `fn`
+must have no effect but through `txn` and what it returns: a `Changes` and a result. **Whatever `fn` read stands
+still until the commit, not only what it writes.** When `run` returns, what was written survives the death of the
+process and of the machine, as far as the store's durability setting says.
 
-A store keeps jobs in order and decides nothing. `claim` is the one verb by which it changes jobs by
-itself, and then just as `core.rules.claim` would change a plain one.
+    fn reads through txn ──▶ the rules decide ──▶ Changes ──▶ the store commits it, in one way, whatever is in it
 
-Order of locks, for stores that lock: jobs (parents included) by id, then domains by (tenant, name),
-then unique keys, then small records by (kind, name); counts last, by adding only, and turns. Versions: a
-job or domain is replaced by the next version of itself, n by n + 1, or `Conflict` is raised and the whole
-batch is done again. See docs/decisions/0003. A log needs no lock of its own: whoever appends or trims has
-read the log's small record, and writes it.
+A store keeps jobs in order and decides nothing. `claim` is the one verb by which it changes jobs by itself, and
+then just as `core.rules.claim` would change a plain one.
+
+Everything that is no job is a row: a table, a key, bytes, perhaps a moment at which it is due. Unique keys,
+domains, limits, pauses, schedules, workers, sysids, progress, logs and steps are rows (`core.kinds`).
+
+Order of locks, for stores that lock: jobs (parents included) by id, then rows by the order of their tables in
+`core.kinds.LOCK_ORDER` and by key; counts last, by adding only, and turns. Versions: a job is replaced by the next
+version of itself, n by n + 1, or `Conflict` is raised and the whole batch is done again. See docs/decisions/0003.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -22,11 +25,10 @@ from msgspec.structs import replace
 
 from ..core import rank
 from ..core.glob import matches
-from ..core.job import Body, Job, Place, State
+from ..core.job import Body, Job, Place, State, size_of
 from ..core.jump import Jump
 from ..core.kinds import Names
-from ..core.limits import Domain, DomainCounts, DomainKey
-from ..core.unique import Unique, UniqueKey
+from ..core.limits import DomainCounts, DomainKey
 from .common.filters import JobFilter as JobFilter
 
 T = TypeVar("T")
@@ -34,6 +36,10 @@ T = TypeVar("T")
 Passing = tuple[tuple[str | None, str | None], ...]
 # A tenant's task, and how many of its jobs at most.
 Pick = tuple[str, str, int]
+# The table and the key of a row.
+RowKey = tuple[str, str]
+# The key and the value of a row.
+Row = tuple[str, bytes]
 
 
 class CountKey(NamedTuple):
@@ -43,6 +49,56 @@ class CountKey(NamedTuple):
     task: str
     place: Place
     state: State
+
+
+class NewJobs(NamedTuple):
+    """Jobs to add that are as `template` but for their id, their data and its size.
+
+    Most jobs are added by the thousand and alike, and a store may write what they share once.
+    """
+
+    template: Job
+    rows: Sequence[tuple[int, Body]]
+
+    def jobs(self) -> list[tuple[Job, Body]]:
+        """Each job with its data."""
+        template = self.template
+        return [(replace(template, id=id, size=size_of(data)), data) for id, data in self.rows]
+
+
+# `Changes.notice`: leave the notice as it is.
+UNCHANGED = b"\0unchanged"
+# `Changes.wake`: who is to be woken by the commit. Those that wait for a job to end, or for a log, wake for both.
+NOBODY, ENDS, JOBS = "", "ends", "jobs"
+
+
+class Changes(NamedTuple):
+    """All that a batch writes. Each job stands in one list at most, and once."""
+
+    # An id that exists already, archived or not, is a `Conflict`.
+    added: Sequence[NewJobs] = ()
+    # The next version of each, whose number is one above the stored one, or `Conflict`.
+    swapped: Sequence[Job] = ()
+    # To the archive, as their next version.
+    archived: Sequence[Job] = ()
+    # Live jobs as they are stored, or `Conflict`; they go with data and result.
+    removed: Sequence[Job] = ()
+    # Ids of archived jobs that go with data and result; `Conflict` if one is not there.
+    forgotten: Collection[int] = ()
+    # Data to write or replace, and results, by id.
+    data: Mapping[int, Body] = {}
+    results: Mapping[int, Body] = {}
+    # Differences; a count that comes to zero vanishes.
+    counts: Mapping[CountKey, int] = {}
+    # Rows to write; None deletes one. `dues`: at which moment a row is due (`scan`); others are never due.
+    rows: Mapping[RowKey, bytes | None] = {}
+    dues: Mapping[RowKey, int] = {}
+    # What every batch is to see from now on (`ReadTxn.notice`). A batch that has read the old one has committed.
+    notice: bytes | None = UNCHANGED
+    wake: str = NOBODY
+
+
+NOTHING = Changes()
 
 
 class ClaimQuery(NamedTuple):
@@ -70,25 +126,25 @@ class ClaimQuery(NamedTuple):
 
     @property
     def started_at(self) -> int:
-        """The start of the run: now, or 0 where the holder says later when it was."""
+        """The start of the run: now, or 0 where the holder reports it later."""
         return self.now_ms if self.start else 0
 
-    def is_asked(self, tenant: str, task: str) -> bool:
+    def wants(self, tenant: str, task: str) -> bool:
         """Whether jobs of a tenant's task are asked for at all."""
         return (
             self.tenant in (None, tenant)
             and (self.tenants is None or tenant in self.tenants)
             and (self.tasks is None or task in self.tasks)
+            and (self.glob is None or matches(self.glob, task))
             and not is_passed((tenant, task), self.passing)
         )
 
-    def takes(self, job: Job) -> bool:
+    def matches(self, job: Job) -> bool:
         """Whether a READY job is one of them, but for how many there may be."""
         return (
             self.priority in (None, job.priority)
-            and (self.glob is None or matches(self.glob, job.task))
             and (self.mock or not job.mock)
-            and self.is_asked(job.tenant, job.task)
+            and self.wants(job.tenant, job.task)
         )
 
 
@@ -110,24 +166,8 @@ class Waiting(NamedTuple):
 
 
 def is_passed(pair: tuple[str, str], passing: Passing) -> bool:
-    """Whether a tenant's task is passed by."""
+    """Whether claims pass a tenant's task by."""
     return any(tenant in (None, pair[0]) and task in (None, pair[1]) for tenant, task in passing)
-
-
-class Turn(NamedTuple):
-    """When a tenant's task was last served; of the tenant itself where `task` is empty."""
-
-    tenant: str
-    task: str
-    served: int
-
-
-class LogRow(NamedTuple):
-    """An item of a log, where it stands."""
-
-    at: int
-    key: bytes | None
-    body: Body
 
 
 def leased(job: Job, query: ClaimQuery) -> Job:
@@ -179,11 +219,8 @@ class ReadTxn(Protocol):
     ) -> list[Job]:
         """The live children of a job, by id, from the first above `after`."""
 
-    def find_unique(self, keys: Collection[UniqueKey]) -> dict[UniqueKey, Unique]:
-        """Who holds these keys, also where `until_ms` has passed."""
-
     def named(self, tenant: str, task: str, *, mock: bool) -> int | None:
-        """The id of the first live job of that task, by (place, rank, id); quick where there is none.
+        """The id of the first live job of that task, by (place, rank, id); fast where there is none.
 
         In the places where the counts know of one, so not of jobs that this transaction has added.
         """
@@ -194,6 +231,9 @@ class ReadTxn(Protocol):
     def expiring(self, up_to: int, limit: int) -> list[Job]:
         """Jobs that have not started and whose `expires_at` is at most `up_to`, first ones first."""
 
+    def ended(self, before_ms: int, *, tenant: str | None, limit: int) -> list[Job]:
+        """The first archived jobs that ended before a moment, by (finished_at, id)."""
+
     def jobs(self, query: JobFilter, *, after: int, limit: int) -> list[Job]:
         """Jobs that match, by id, from the first above `after`."""
 
@@ -201,25 +241,16 @@ class ReadTxn(Protocol):
         """Whose turn it is: tenants served longest ago first, and of each its tasks served longest ago.
 
         Of many tenants one task each, of few several each, in turn: the first of each tenant, then the
-        second. Who was never served, or not for very many turns, comes first, by name. The cost does
-        not grow with those that wait, so it looks at so many and no more: where all it sees is passed
-        by or not asked for, it is empty although others may wait.
+        second. Who was never served, or not for very many turns, comes first, by name. The cost does not grow
+        with those that wait, so it looks at so many and no more: where all it sees is passed by or not asked
+        for, it is empty although others may wait.
         """
 
-    def lineup(self, key: DomainKey, task: str, place: Place, *, last: bool, limit: int) -> list[Job]:
+    def domain_queue(self, key: DomainKey, task: str, place: Place, *, last: bool, limit: int) -> list[Job]:
         """The first jobs of a task of a domain in a place, by (rank, id), or the last, backwards."""
 
     def domain_counts(self, keys: Collection[DomainKey]) -> dict[DomainKey, DomainCounts]:
         """How many jobs of domains stand READY, HELD and RUNNING, if any; counted, so asked seldom."""
-
-    def domains(self, keys: Collection[DomainKey]) -> dict[DomainKey, Domain]:
-        """What is kept of these domains. What was loaded stands still."""
-
-    def due_domains(self, up_to: int, limit: int) -> list[Domain]:
-        """The domains whose `due_ms` is not 0 and at most `up_to`, first ones first."""
-
-    def list_domains(self, tenant: str, *, after: bytes, limit: int) -> list[Domain]:
-        """What is kept of a tenant's domains, by name, from the first above `after` (b"": all)."""
 
     def counts(self, *, tenant: str | None = None) -> dict[CountKey, int]:
         """How many jobs there are of each kind; kept as they change, never counted."""
@@ -227,146 +258,112 @@ class ReadTxn(Protocol):
     def moments(self) -> Moments:
         """When something becomes true by itself."""
 
-    def records(self, kind: str, names: Collection[str] | None = None) -> dict[str, bytes]:
-        """Small named records of a kind: these names, or all."""
+    def rows(self, table: str, keys: Collection[str] | None = None) -> dict[str, bytes]:
+        """The values of rows by key; without `keys` all of a table, which must be small.
+
+        What was asked for stands still, absence too.
+        """
+
+    def scan(
+        self,
+        table: str,
+        *,
+        after: str = "",
+        prefix: str = "",
+        due_before: int | None = None,
+        limit: int,
+    ) -> list[Row]:
+        """A page of a table: by key, from the first above `after` that begins with `prefix`.
+
+        With `due_before` those whose moment is not later, the first due first. It need not stand still.
+        """
+
+    def tables(self) -> list[str]:
+        """The names of all tables that have rows, for whoever copies a store."""
 
     def present(self, name: str) -> bool:
         """Whether a process that appeared under a name (`Store.appear`) is still there."""
 
-    def read_log(self, log: str, *, after: int, limit: int) -> list[LogRow]:
-        """Items of a log in order, from the first above `after`."""
-
-    def find_in_log(self, log: str, keys: Collection[bytes]) -> dict[bytes, int]:
-        """Where in a log these keys are, or were before their items were trimmed."""
-
     def notice(self) -> bytes | None:
-        """What stands on the store's door (`put_notice`); nobody changes it until the commit.
+        """The notice of a store that is being moved; none is changed until the commit.
 
         Every batch asks, so it must cost next to nothing.
         """
 
-    # Whole listings, for whoever copies a store.
-
-    def list_records(self, *, after: tuple[str, str], limit: int) -> list[tuple[str, str, bytes]]:
-        """All small records, by (kind, name), from the first above `after`; the notice is none of them."""
-
-    def list_unique(self, *, after: UniqueKey, limit: int) -> list[Unique]:
-        """Who holds which key, by key, from the first above `after`."""
-
-    def list_all_domains(self, *, after: DomainKey, limit: int) -> list[Domain]:
-        """What is kept of all domains, by (tenant, name), from the first above `after`."""
-
-    def list_turns(self) -> list[Turn]:
-        """The turns of tenants and of their tasks, all that are remembered, by name."""
-
-    def list_log_keys(self, log: str, *, after: int, limit: int) -> list[tuple[int, bytes]]:
-        """The keys of a log by where they lead, from the first above `after`; trimmed items' keys too."""
-
 
 class Txn(ReadTxn, Protocol):
-    """One atomic batch."""
+    """One atomic batch. Its reads see what it has written."""
 
     # A jump ahead of the clock that this process has noticed, where the clock is its machine's.
     jump: Jump | None
 
-    def insert(self, rows: Sequence[tuple[Job, Body]]) -> set[int]:
-        """Add jobs with their data. Ids that exist already, archived or not, are left alone and returned."""
-
-    def insert_alike(self, template: Job, rows: Sequence[tuple[int, Body]]) -> set[int]:
-        """Add jobs that are as `template` but for their id, their data and its size; otherwise as `insert`.
-
-        Most jobs are added by the thousand and alike, and a store may write what they share once.
-        """
-
-    def swap(self, jobs: Sequence[Job]) -> None:
-        """Replace each job by its next version, whose number is one above the stored one, or `Conflict`."""
-
-    def remove(self, jobs: Sequence[Job]) -> None:
-        """Remove live jobs, which must be as stored (`Conflict`), with data and result."""
-
-    def archive(self, jobs: Sequence[Job], *, keep: bool) -> None:
-        """Move live jobs, as their next version, to the archive; without `keep` they go with their bodies."""
-
-    def forget(self, ids: Collection[int]) -> None:
-        """Remove archived jobs with their bodies."""
-
-    def purge(self, before_ms: int, *, tenant: str | None, limit: int) -> list[Job]:
-        """Remove and return the first archived jobs that ended before a moment."""
-
-    def put_bodies(self, bodies: Mapping[int, Body], *, result: bool = False) -> None:
-        """Write or replace the data of jobs, or their results."""
-
-    def put_unique(self, holders: Sequence[Unique]) -> None:
-        """Let these jobs hold their keys, whoever held them before."""
-
-    def drop_unique(self, keys: Collection[UniqueKey]) -> None:
-        """Set keys free."""
-
-    def lapse_unique(self, up_to: int, limit: int) -> int:
-        """Set free the keys whose `until_ms` is not 0 and at most `up_to`; how many there were."""
+    def read_ahead(self, rows: Names) -> None:
+        """These rows are asked for next: look them up together, where that costs less than one by one."""
 
     def claim(self, query: ClaimQuery) -> list[Job]:
         """Lease the first jobs that match, by (rank, id).
 
-        They become what `leased` says, and are returned as they stood before. No two callers ever get
-        the same job, and the list is in order. It may be shorter than asked, or empty; it never
-        waits (see `Store.wait`). The pairs that it took from have had their turn (`waiting`).
+        They become what `leased` says, and are returned as they stood before. No two callers ever get the
+        same job, and the list is in order. It may be shorter than asked, or empty; it never waits (see
+        `Store.wait`). The pairs that it took from have had their turn (`waiting`).
         """
 
-    def read_ahead(self, records: Names, domains: Collection[DomainKey]) -> None:
-        """These are asked for next: look them up together, where that costs less than one by one."""
+    def write(self, changes: Changes) -> None:
+        """Write what must be there before a claim. What `fn` returns is written last."""
 
-    def swap_domains(self, domains: Sequence[Domain]) -> None:
-        """Add a domain of version 1, or replace one by its next version, or `Conflict`."""
 
-    def drop_domains(self, domains: Sequence[Domain]) -> None:
-        """Forget domains, which must be as stored, or `Conflict`."""
+class Capabilities(NamedTuple):
+    """What stores differ in."""
 
-    def count(self, changes: Mapping[CountKey, int]) -> None:
-        """Add these differences; what comes to zero vanishes."""
+    # How many commits of a process may be under way at once.
+    commits: int = 1
+    # Whether ids are to be taken before a caller's transaction is joined, and not inside it.
+    ids_apart: bool = False
 
-    def put_records(self, kind: str, records: Mapping[str, bytes | None]) -> None:
-        """Write small records of a kind; None deletes one."""
 
-    def append_log(self, log: str, rows: Sequence[LogRow]) -> None:
-        """Write items where none are, or `Conflict`, and let their keys lead to them."""
+class Report(NamedTuple):
+    """What there is to say of a store: version, settings and sizes; and what is wrong and how to mend it."""
 
-    def trim_log(self, log: str, *, after: int, up_to: int, keys_up_to: int) -> None:
-        """Remove the items above `after` and up to an index, and the keys up to another."""
-
-    def put_notice(self, notice: bytes | None) -> None:
-        """Put this on the door. Whoever has read what stood there before has committed by then."""
-
-    def put_turns(self, turns: Sequence[Turn]) -> None:
-        """Let these have been served at these turns."""
+    facts: dict[str, str]
+    complaints: list[str]
 
 
 class Store(Protocol):
     """Where jobs are kept."""
 
-    def run(self, fn: Callable[[Txn], T]) -> T:
-        """Call `fn` as one atomic batch, again if somebody else was faster; durable on return."""
+    @property
+    def capabilities(self) -> Capabilities:
+        """What this store can do; it does not change."""
 
-    def read(self, fn: Callable[[ReadTxn], T]) -> T:
-        """Call `fn` on one consistent view, beside writers."""
+    def run(self, fn: Callable[[Txn], tuple[Changes, T]], *, blind: bool = False) -> T:
+        """Call `fn` as one atomic batch, again if another was faster; durable on return.
 
-    def borrow(self, connection: Any, fn: Callable[[Txn], T]) -> T:
+        `blind`: it most likely reads nothing, and so a store may send it all at once.
+        """
+
+    def read(self, fn: Callable[[ReadTxn], T], *, hint: bool = False) -> T:
+        """Call `fn` on one consistent view, beside writers.
+
+        `hint`: what is seen need not be of one moment.
+        """
+
+    def borrow(self, connection: Any, fn: Callable[[Txn], tuple[Changes, T]]) -> T:
         """Call `fn` inside the caller's own transaction on a connection of this store's library."""
+
+    async def lend(self, connection: Any) -> Any:
+        """Make a connection of asyncio's kind one that `borrow` takes, outside the loop's thread."""
 
     def now_ms(self) -> int:
         """The store's clock, by which all its users agree on leases."""
 
-    def wait(self, timeout_s: float) -> bool:
-        """Sleep until another process may have changed something: a hint, on which nothing depends."""
+    def wait(self, timeout_s: float, *, ends: bool = True) -> bool:
+        """Sleep until another process may have changed something: a hint, on which nothing depends.
 
-    def notify(self, *, ends: bool = False) -> None:
-        """Tell waiting processes that something changed; `ends`: that jobs have ended or logs moved, no more.
-
-        Those who wait for something to claim need not hear that.
+        Without `ends` a commit that brings nothing to claim need not wake it.
         """
 
     def interrupt(self) -> None:
-        """Wake this process's own `wait`."""
+        """Wake this process's own `wait`, or its next one."""
 
     def appear(self, name: str) -> bool:
         """Be seen by all who share the store until it is closed or the process ends, without a write.
@@ -374,11 +371,8 @@ class Store(Protocol):
         Nobody else may ever have that name. False where the store cannot tell who is there.
         """
 
-    def check(self) -> list[str]:
-        """What is wrong with the store and what to do about it, for `doctor`; nothing: an empty list."""
-
-    def facts(self) -> dict[str, str]:
-        """Version, settings and sizes, for people."""
+    def report(self) -> Report:
+        """What there is to say of the store; it is opened for that, and nothing is written."""
 
     def close(self) -> None:
         """Let go of everything; a closed store is not used again."""
