@@ -9,6 +9,8 @@ None of these libraries is needed here: they are known by the names of their mod
 
 from typing import Any
 
+from ...core.errors import BadInput
+
 # SQLAlchemy begins with the first statement what its `commit` will end: without one that would end nothing.
 _BEGIN = "SELECT 1"
 
@@ -45,3 +47,9 @@ def is_of(thing: Any, library: str) -> bool:
 def kind_of(connection: Any) -> str:
     """What somebody brought, for an error."""
     return f"a {type(connection).__module__}.{type(connection).__qualname__}"
+
+
+def nothing_to_lend(connection: Any) -> BadInput:
+    """What `Store.lend` raises where there are no connections of asyncio's kind."""
+    needed = "absent: only PostgreSQL has connections to await; others go to a queue of holdfast.connect"
+    return BadInput("connection", f"a {type(connection).__name__}", needed=needed)

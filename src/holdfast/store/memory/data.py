@@ -1,49 +1,68 @@
-"""What the memory store holds: dicts, and the orders of the live jobs."""
+"""What the memory store holds: dicts, and the indexes by which jobs and rows are found in order."""
 
 from collections.abc import Hashable
+from typing import NamedTuple
 
 from ...core.job import Body, Job, Place
-from ...core.limits import Domain, DomainKey
-from ...core.unique import Unique, UniqueKey
-from ..contract import CountKey
+from ..contract import CountKey, RowKey
 from .fairness import MemoryTurns
-from .logs import LogData
-from .shelf import Shelf
+from .indexed import Entry, IndexedDict, Journal
 
 _EXPIRABLE = (Place.SCHEDULED, Place.READY, Place.HELD, Place.PAUSED)
+# The index of the archive, by the end.
+ENDED = "ended"
+# The index of live jobs that expire.
+EXPIRING = "expiring"
+
+
+class StoredRow(NamedTuple):
+    """The value of a row, and when it is due; None: never."""
+
+    value: bytes
+    due: int | None
 
 
 class Data:
-    """What the store holds. `shelf` has the orders of the live jobs, by what they are ordered for."""
+    """What the store holds."""
 
     def __init__(self) -> None:
-        self.jobs: dict[int, Job] = {}
-        self.archive: dict[int, Job] = {}
-        self.bodies: dict[tuple[int, bool], Body] = {}
-        self.uniques: dict[UniqueKey, Unique] = {}
-        self.domains: dict[DomainKey, Domain] = {}
-        self.counts: dict[CountKey, int] = {}
-        self.turns = MemoryTurns(self.counts)
-        self.records: dict[tuple[str, str], bytes] = {}
-        self.logs = LogData()
-        # What stands on the door, under an empty name.
-        self.notice: dict[str, bytes] = {}
-        self.shelf = Shelf()
-        # Who is there: no part of what is kept.
+        # What the batch that is under way has done; empty between batches.
+        self.journal: Journal = []
+        self.jobs: IndexedDict[int, Job] = IndexedDict(self.journal, _job_entries)
+        self.archive: IndexedDict[int, Job] = IndexedDict(self.journal, _archive_entries)
+        self.data: IndexedDict[int, Body] = IndexedDict(self.journal)
+        self.results: IndexedDict[int, Body] = IndexedDict(self.journal)
+        self.counts: IndexedDict[CountKey, int] = IndexedDict(self.journal)
+        self.rows: IndexedDict[RowKey, StoredRow] = IndexedDict(self.journal, _row_entries)
+        # The notice, under an empty name.
+        self.notice: IndexedDict[str, bytes] = IndexedDict(self.journal)
+        self.turns = MemoryTurns(self.counts, self.journal)
+        # The processes that appeared: no part of what is kept.
         self.here: set[str] = set()
 
 
-def spots_of(job: Job) -> list[tuple[Hashable, tuple[int, int]]]:
-    """Where a live job stands: one entry for each order that it is part of."""
-    spot = (job.rank, job.id)
-    spots: list[tuple[Hashable, tuple[int, int]]] = [(job.place, spot)]
+def _job_entries(job_id: int, job: Job) -> list[tuple[Hashable, Entry]]:
+    entry = (job.rank, job_id)
+    entries: list[tuple[Hashable, Entry]] = [(job.place, entry)]
     if job.place == Place.READY:
-        spots.append(((job.tenant, job.task), spot))
+        entries.append(((job.tenant, job.task), entry))
     if job.domain is not None:
-        spots.append((((job.tenant, job.domain), job.task, job.place), spot))
-        spots.append((("domain", job.tenant, job.domain), (job.id, job.id)))
+        entries.append((((job.tenant, job.domain), job.task, job.place), entry))
+        entries.append((("domain", job.tenant, job.domain), (job_id,)))
     if job.parent_id:
-        spots.append((("parent", job.parent_id), (job.id, job.id)))
+        entries.append((("parent", job.parent_id), (job_id,)))
     if job.expires_at and job.place in _EXPIRABLE:
-        spots.append(("expiring", (job.expires_at, job.id)))
-    return spots
+        entries.append((EXPIRING, (job.expires_at, job_id)))
+    return entries
+
+
+def _archive_entries(job_id: int, job: Job) -> list[tuple[Hashable, Entry]]:
+    return [(ENDED, (job.finished_at, job_id))]
+
+
+def _row_entries(row_key: RowKey, row: StoredRow) -> list[tuple[Hashable, Entry]]:
+    table, key = row_key
+    entries: list[tuple[Hashable, Entry]] = [(("keys", table), (key,))]
+    if row.due is not None:
+        entries.append((("due", table), (row.due, key)))
+    return entries

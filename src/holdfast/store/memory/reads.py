@@ -1,0 +1,138 @@
+"""What can be read of the memory store. See `ReadTxn` for what each verb promises."""
+
+from collections.abc import Collection, Hashable, Iterable
+from itertools import islice, takewhile
+
+from ...core import rank
+from ...core.job import Body, Job, Place, State
+from ...core.kinds import DOMAIN
+from ...core.limits import DomainCounts, DomainKey
+from .. import fairness
+from ..contract import CountKey, JobFilter, Moments, Row, Waiting, WaitingQuery
+from .data import ENDED, EXPIRING, Data
+
+
+class MemoryReads:
+    """One view: nobody else reads or writes meanwhile."""
+
+    def __init__(self, data: Data, now_ms: int) -> None:
+        self.data = data
+        self.now_ms = now_ms
+
+    # Jobs
+
+    def load(self, ids: Collection[int]) -> dict[int, Job]:
+        jobs = self.data.jobs
+        found = {id: jobs[id] for id in ids if id in jobs}
+        parents = {job.parent_id for job in found.values()} & jobs.keys()
+        return found | {id: jobs[id] for id in parents}
+
+    def archived(self, ids: Collection[int]) -> dict[int, Job]:
+        return {id: self.data.archive[id] for id in ids if id in self.data.archive}
+
+    def bodies(self, ids: Collection[int], *, result: bool = False) -> dict[int, Body]:
+        bodies = self.data.results if result else self.data.data
+        return {id: bodies[id] for id in ids if id in bodies}
+
+    def children(
+        self, parent_id: int, *, place: Place | None = None, after: int = 0, limit: int
+    ) -> list[Job]:
+        entries = self.data.jobs.index_from(("parent", parent_id), (after + 1,))
+        jobs = (self.data.jobs[id] for (id,) in entries)
+        return list(islice((job for job in jobs if place in (None, job.place)), limit))
+
+    def named(self, tenant: str, task: str, *, mock: bool) -> int | None:
+        keys = (CountKey(tenant, task, place, state) for place in Place for state in State)
+        places = {key.place for key in keys if key in self.data.counts}
+        jobs = (job for job in self.data.jobs.values() if job.place in places) if places else ()
+        same = ((j.place, j.rank, j.id) for j in jobs if (j.tenant, j.task, j.mock) == (tenant, task, mock))
+        return min(same, default=(0, 0, None))[2]
+
+    def first(self, place: Place, up_to: int, limit: int) -> list[Job]:
+        return self._first(place, up_to, limit)
+
+    def expiring(self, up_to: int, limit: int) -> list[Job]:
+        return self._first(EXPIRING, up_to, limit)
+
+    def _first(self, index: Hashable, up_to: int, limit: int) -> list[Job]:
+        entries = takewhile(lambda entry: entry[0] <= up_to, self.data.jobs.index(index))
+        return [self.data.jobs[id] for _, id in islice(entries, limit)]
+
+    def ended(self, before_ms: int, *, tenant: str | None, limit: int) -> list[Job]:
+        entries = takewhile(lambda entry: entry[0] < before_ms, self.data.archive.index(ENDED))
+        jobs = (self.data.archive[id] for _, id in entries)
+        return list(islice((job for job in jobs if tenant in (None, job.tenant)), limit))
+
+    def jobs(self, query: JobFilter, *, after: int, limit: int) -> list[Job]:
+        jobs = self.data.archive if query.archived else self.data.jobs
+        found = (jobs[id] for id in sorted(id for id in jobs if id > after))
+        return list(islice((job for job in found if query.takes(job)), limit))
+
+    def waiting(self, query: WaitingQuery) -> list[Waiting]:
+        return fairness.waiting(self.data.turns, query)
+
+    def domain_queue(self, key: DomainKey, task: str, place: Place, *, last: bool, limit: int) -> list[Job]:
+        index = self.data.jobs.index((key, task, place))
+        return [self.data.jobs[id] for _, id in islice(reversed(index) if last else index, limit)]
+
+    def domain_counts(self, keys: Collection[DomainKey]) -> dict[DomainKey, DomainCounts]:
+        found: dict[DomainKey, DomainCounts] = {}
+        for key in keys:
+            for (id,) in self.data.jobs.index(("domain", *key)):
+                job = self.data.jobs[id]
+                if job.place in (Place.READY, Place.HELD, Place.RUNNING):
+                    counts = found.setdefault(key, {})
+                    counts[job.task, job.place] = counts.get((job.task, job.place), 0) + 1
+        return found
+
+    def counts(self, *, tenant: str | None = None) -> dict[CountKey, int]:
+        return {key: n for key, n in self.data.counts.items() if tenant in (None, key.tenant)}
+
+    def moments(self) -> Moments:
+        jobs, rows = self.data.jobs, self.data.rows
+        indexes = (
+            jobs.index(Place.SCHEDULED),
+            jobs.index(Place.RUNNING),
+            jobs.index(EXPIRING),
+            rows.index(("due", DOMAIN)),
+        )
+        # A job that runs without a lease has the last rank of all, which is no moment.
+        return Moments(*(index[0][0] if index and index[0][0] < rank.LAST else None for index in indexes))
+
+    # Rows
+
+    def rows(self, table: str, keys: Collection[str] | None = None) -> dict[str, bytes]:
+        rows = self.data.rows
+        if keys is None:
+            keys = [key for (key,) in rows.index(("keys", table))]
+        return {key: rows[table, key].value for key in keys if (table, key) in rows}
+
+    def scan(
+        self,
+        table: str,
+        *,
+        after: str = "",
+        prefix: str = "",
+        due_before: int | None = None,
+        limit: int,
+    ) -> list[Row]:
+        rows = self.data.rows
+        keys: Iterable[str]
+        if due_before is None:
+            entries = rows.index_from(("keys", table), (max(after, prefix),))
+            keys = takewhile(lambda key: key.startswith(prefix), (key for (key,) in entries))
+        else:
+            due = takewhile(lambda entry: entry[0] <= due_before, rows.index(("due", table)))
+            keys = (key for _, key in due if key.startswith(prefix))
+        return [(key, rows[table, key].value) for key in islice((key for key in keys if key > after), limit)]
+
+    def tables(self) -> list[str]:
+        return sorted({table for table, _ in self.data.rows})
+
+    # The store itself
+
+    def present(self, name: str) -> bool:
+        return name in self.data.here
+
+    def notice(self) -> bytes | None:
+        return self.data.notice.get("")

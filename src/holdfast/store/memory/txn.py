@@ -1,0 +1,111 @@
+"""How the memory store writes: the parts of `Changes` one after the other, and claims."""
+
+from collections.abc import Collection, Hashable, Iterable, Mapping
+from itertools import islice
+
+from ...core.errors import Conflict
+from ...core.job import Job, Place
+from ...core.jump import Jump
+from ...core.kinds import Names
+from ..contract import UNCHANGED, Changes, ClaimQuery, CountKey, NewJobs, RowKey, leased
+from .data import Data, StoredRow
+from .reads import MemoryReads
+
+
+class MemoryTxn(MemoryReads):
+    """One batch, under the store's lock. What it does stands in the journal until it commits."""
+
+    def __init__(self, data: Data, now_ms: int, jump: Jump | None) -> None:
+        super().__init__(data, now_ms)
+        self.jump = jump
+
+    def read_ahead(self, rows: Names) -> None:
+        """Nothing: a look-up costs no round trip here."""
+
+    # Claims
+
+    def claim(self, query: ClaimQuery) -> list[Job]:
+        found = self._picked(query) if query.picks else self._matching(Place.READY, query, query.limit)
+        for job in found:
+            self.data.jobs.put(job.id, leased(job, query))
+        if found:
+            self.data.turns.serve(found, query)
+        return found
+
+    def _matching(self, index: Hashable, query: ClaimQuery, limit: int) -> list[Job]:
+        ready = (self.data.jobs[id] for _, id in self.data.jobs.index(index))
+        return list(islice((job for job in ready if query.matches(job)), max(limit, 0)))
+
+    def _picked(self, query: ClaimQuery) -> list[Job]:
+        plain = query._replace(mock=False)
+        jobs = [
+            job for tenant, task, most in query.picks for job in self._matching((tenant, task), plain, most)
+        ]
+        return sorted(jobs, key=lambda job: (job.rank, job.id))[: max(query.limit, 0)]
+
+    # Changes
+
+    def write(self, changes: Changes) -> None:
+        """Write the parts in the order of their fields; a `Conflict` leaves the rest to the roll-back."""
+        for group in changes.added:
+            self._add(group)
+        for job in changes.swapped:
+            self._expect(job.id, job.version - 1)
+            self.data.jobs.put(job.id, job)
+        for job in changes.archived:
+            self._expect(job.id, job.version - 1)
+            self.data.jobs.put(job.id, None)
+            self.data.archive.put(job.id, job)
+        self._remove(changes.removed)
+        self._forget(changes.forgotten)
+        for job_id, body in changes.data.items():
+            self.data.data.put(job_id, body)
+        for job_id, body in changes.results.items():
+            self.data.results.put(job_id, body)
+        if changes.counts:
+            self._count(changes.counts)
+        self._write_rows(changes.rows, changes.dues)
+        if changes.notice != UNCHANGED:
+            self.data.notice.put("", changes.notice)
+
+    def _add(self, group: NewJobs) -> None:
+        for job, data in group.jobs():
+            if job.id in self.data.jobs or job.id in self.data.archive:
+                raise Conflict(f"there is a job {job.id} already")
+            self.data.jobs.put(job.id, job)
+            self.data.data.put(job.id, data)
+
+    def _expect(self, job_id: int, version: int) -> None:
+        stored = self.data.jobs.get(job_id)
+        if stored is None or stored.version != version:
+            raise Conflict(f"job {job_id} is not of version {version}")
+
+    def _remove(self, jobs: Iterable[Job]) -> None:
+        for job in jobs:
+            self._expect(job.id, job.version)
+            self.data.jobs.put(job.id, None)
+            self._drop_bodies(job.id)
+
+    def _forget(self, ids: Collection[int]) -> None:
+        for job_id in ids:
+            if job_id not in self.data.archive:
+                raise Conflict(f"there is no archived job {job_id}")
+            self.data.archive.put(job_id, None)
+            self._drop_bodies(job_id)
+
+    def _drop_bodies(self, job_id: int) -> None:
+        self.data.data.put(job_id, None)
+        self.data.results.put(job_id, None)
+
+    def _count(self, differences: Mapping[CountKey, int]) -> None:
+        counts = self.data.counts
+        for key, difference in differences.items():
+            counts.put(key, (counts.get(key, 0) + difference) or None)
+        # Only then: one of a pair's two READY counts may have gone over into the other.
+        pairs = {(key.tenant, key.task) for key in differences if key.place == Place.READY}
+        self.data.turns.recount(pairs)
+
+    def _write_rows(self, rows: Mapping[RowKey, bytes | None], dues: Mapping[RowKey, int]) -> None:
+        for key, value in rows.items():
+            row = None if value is None else StoredRow(value, dues.get(key))
+            self.data.rows.put(key, row)
