@@ -38,10 +38,10 @@ def test_a_frame_tells_how_fast_jobs_end(shell):
     """From the kept counts, between two looks; elsewhere jobs end meanwhile."""
     with shell.queue() as queue:
         queue.add_many([("work", n) for n in range(50)])
-        before = queue.line.committer.engine.read(lambda txn: glance(txn, None))
+        before = queue.line.committer.read(lambda txn: glance(txn, None))
         for job in queue.claim(limit=50, renew=False):
             job.done()
-        after = queue.line.committer.engine.read(lambda txn: glance(txn, None))
+        after = queue.line.committer.read(lambda txn: glance(txn, None))
 
     assert (before.ended("FINISHED"), after.ended("FINISHED")) == (0, 50)
     assert before.born() == after.born() == 50

@@ -7,7 +7,7 @@ import pytest
 
 from holdfast.core import commands as c
 from holdfast.core.errors import Closed, Unavailable
-from holdfast.engine.alone import may_be_struck
+from holdfast.engine.group import interruptible
 from holdfast.engine.committer import Committer
 from holdfast.engine.engine import Engine
 from holdfast.engine.ticket import Ticket
@@ -59,14 +59,14 @@ def test_a_thread_commits_its_own_add(line, store):
     ids, thread = in_thread(lambda: line.ask(ADD))
 
     assert store.threads[-1] is thread
-    assert list(line.engine.read(lambda txn: txn.load(ids))) == ids
+    assert list(line.read(lambda txn: txn.load(ids))) == ids
 
 
 def test_what_a_signal_or_a_limit_may_break_into_is_left_to_the_committer(line, store):
     def limited():
-        with may_be_struck(), may_be_struck():
+        with interruptible(), interruptible():
             pass
-        with may_be_struck():
+        with interruptible():
             line.ask(ADD)
 
     line.ask(ADD)

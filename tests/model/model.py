@@ -29,7 +29,7 @@ from holdfast.core.limits import Limit
 from holdfast.engine.commands.schedules import read_kept
 from holdfast.engine.done import Done
 from holdfast.engine.engine import check
-from holdfast.engine.opening import open_engine
+from holdfast.engine.connection import open_engine
 from holdfast.engine.records import (
     CHORE,
     LIMIT,

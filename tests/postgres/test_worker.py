@@ -47,7 +47,7 @@ def test_a_worker_with_nothing_to_do_writes_nothing(bench, postgres, schema):
     """It looks around, and that is all."""
     bench.start()
     assert bench.queue.add("double", {"n": 1}).result(wait=60) == 2
-    read = bench.queue.line.committer.engine.read
+    read = bench.queue.line.committer.read
     # It says once more what it has done, and from then on nothing.
     bench.wait_for(lambda: [one.done for one in read(alive)] == [1])
     bench.queue.close()

@@ -30,7 +30,7 @@ def worker_of(make_queue: MakeQueue, name: str = "work", **options: Any) -> Queu
 
 def published(queue: Queue) -> dict[Any, Defaults]:
     """What the store of a queue has."""
-    return queue.line.committer.engine.read(read_published)
+    return queue.line.committer.read(read_published)
 
 
 def test_a_job_that_was_added_where_its_task_is_unknown_follows_its_options(
@@ -205,7 +205,7 @@ def test_it_is_told_where_an_option_comes_from(queue: Queue, make_queue: MakeQue
         found = {option: source_of(job, option) for option in FOLLOWED}
         return {option: source for option, source in found.items() if source != "default"}
 
-    expected = queue.line.committer.engine.read(lambda txn: job_to_run(txn, by_name.id))
+    expected = queue.line.committer.read(lambda txn: job_to_run(txn, by_name.id))
     assert (expected.timeout_ms, sources(expected)) == (10_000, {"attempts": "given", "timeout": "task"})
     first, second = (job.record for job in worker.claim(limit=2, renew=False))
     assert (first.id, second.id) == (by_name.id, by_task.id)

@@ -126,7 +126,7 @@ def test_an_empty_domain_remembers_its_last_start(queue: Queue, clock: MovedCloc
     take(queue).done()
     clock.advance(1_000)
     upkeep(queue)
-    kept = queue.line.committer.engine.read(lambda txn: txn.list_domains("", after=b"", limit=10))
+    kept = queue.line.committer.read(lambda txn: txn.list_domains("", after=b"", limit=10))
     assert kept == []
 
 

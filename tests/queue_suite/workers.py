@@ -16,7 +16,7 @@ from .tools import ask, upkeep
 
 def _worker(queue: Queue, name: str, *tasks: str, tenant: str | None = "", **fields: Any) -> Worker:
     """A worker that is there, and has said what it knows."""
-    assert queue.line.committer.engine.store.appear(name)
+    assert queue.line.committer.appear(name)
     served = (Served(tenant=tenant, tasks=tasks),)
     worker = Worker(name=name, host="h", pid=1, started_at=1, serves=served, **fields)
     ask(queue, c.Enlist(worker=worker))
@@ -24,7 +24,7 @@ def _worker(queue: Queue, name: str, *tasks: str, tenant: str | None = "", **fie
 
 
 def _alive(queue: Queue) -> list[str]:
-    return [worker.name for worker in queue.line.committer.engine.read(workers.alive)]
+    return [worker.name for worker in queue.line.committer.read(workers.alive)]
 
 
 def test_why_tells_how_many_live_workers_know_the_task(queue: Queue) -> None:
@@ -59,7 +59,7 @@ def test_what_a_worker_says_again_replaces_what_it_said(queue: Queue) -> None:
     _worker(queue, "a", "work")
     _worker(queue, "a", "work", done=7)
 
-    (kept,) = queue.line.committer.engine.read(workers.alive)
+    (kept,) = queue.line.committer.read(workers.alive)
     assert kept.done == 7
 
 
@@ -72,7 +72,7 @@ def test_a_worker_whose_moment_has_passed_is_gone(queue: Queue, clock: MovedCloc
 
     assert _alive(queue) == []
     upkeep(queue)
-    assert queue.line.committer.engine.read(lambda txn: txn.records("worker")) == {}
+    assert queue.line.committer.read(lambda txn: txn.records("worker")) == {}
 
 
 def test_a_worker_that_never_appeared_is_not_there(queue: Queue) -> None:
@@ -81,7 +81,7 @@ def test_a_worker_that_never_appeared_is_not_there(queue: Queue) -> None:
 
     assert _alive(queue) == []
     upkeep(queue)
-    assert queue.line.committer.engine.read(lambda txn: txn.records("worker")) == {}
+    assert queue.line.committer.read(lambda txn: txn.records("worker")) == {}
 
 
 def test_a_worker_with_too_much_to_say_is_refused(queue: Queue) -> None:

@@ -219,9 +219,9 @@ def test_a_worker_is_enlisted_where_it_can_be(queue, rack):
         worker = Worker(name=f"w{n}", host="h", pid=n, started_at=n, serves=serves, until_ms=1 << 42)
         queue.line.committer.ask(c.Enlist(worker=worker))
 
-    assert len(queue.line.committer.engine.read(workers.alive)) == 8
+    assert len(queue.line.committer.read(workers.alive)) == 8
     queue.line.committer.ask(c.Dismiss(name="w3"))
-    assert len(queue.line.committer.engine.read(workers.alive)) == 7
+    assert len(queue.line.committer.read(workers.alive)) == 7
 
 
 def test_a_letter_waits_for_its_shard(queue, rack, clock):
@@ -239,4 +239,4 @@ def test_a_letter_waits_for_its_shard(queue, rack, clock):
 
     (job,) = queue.jobs()
     assert (of(job), queue.data(job)) == (DOWN, {"n": 1})
-    until(lambda: not queue.line.committer.engine.read(lambda txn: txn.records("letter")))
+    until(lambda: not queue.line.committer.read(lambda txn: txn.records("letter")))

@@ -90,7 +90,7 @@ class Hammer:
         if not self._late:
             # Nothing to ask a server for, which may be away for the moment.
             return
-        now_ms = self.hand.queue.line.committer.engine.store.now_ms()
+        now_ms = self.hand.queue.line.committer.now_ms()
         due = [job for job in self._late if job.record.lease_until < now_ms]
         for job in due:
             self._late.remove(job)

@@ -13,7 +13,7 @@ def paused(queue: "Queue") -> "list[Pause]":
     """What claims of this tenant pass by."""
     from ..engine import look
 
-    found = queue.line.committer.engine.read(look.pauses)
+    found = queue.line.committer.read(look.pauses)
     return [one for one in found if one[0] in (None, queue.tenant)]
 
 

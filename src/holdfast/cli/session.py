@@ -75,7 +75,7 @@ class Session:
 
 def now_ms(queue: "Queue") -> int:
     """The time by the store's clock."""
-    return queue.line.committer.engine.store.now_ms()
+    return queue.line.committer.now_ms()
 
 
 def _set(ctx: click.Context, param: click.Parameter, value: Any) -> None:

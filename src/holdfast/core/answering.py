@@ -8,20 +8,20 @@ from . import rules
 from .commands import Answer
 from .job import Code, Job
 from .outcome import backoff_ms, outcome
+from .plain import start_of
 
 
 def answered(job: Job, answer: Answer, *, now_ms: int, dice: Callable[[], float]) -> Job:
     """The job as it becomes by an answer; `dice`, in [0, 1), is thrown where a backoff is to be spread."""
-    end = outcome(
-        answer.code,
-        now_ms=now_ms,
-        exit_code=answer.exit_code,
-        error=answer.error,
-        traceback=answer.traceback,
-    )
-    if answer.code == Code.OK:
+    end = outcome(answer.code, now_ms, answer.exit_code, answer.error, answer.traceback)
+    # What was never said to have started has by now.
+    started_at = start_of(job, now_ms=now_ms, ran_ms=answer.ran_ms) or now_ms
+    has_result = job.has_result or answer.result is not None
+    if started_at != job.started_at or has_result != job.has_result:
+        job = replace(job, started_at=started_at, has_result=has_result)
+    if answer.code is Code.OK:
         return rules.finish(job, now_ms=now_ms, end=end, ignore_repeat=answer.ignore_repeat)
-    if answer.code == Code.FAILED:
+    if answer.code is Code.FAILED:
         return rules.fail(job, now_ms=now_ms, end=end)
     delay_ms = answer.delay_ms
     if delay_ms is None:

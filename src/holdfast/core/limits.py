@@ -54,7 +54,6 @@ class Domain(Record, frozen=True, kw_only=True):
 
     tenant: str
     name: bytes
-    version: int = 1
     tat_us: int = 0
     running: int = 0
     lanes: dict[str, Lane] = {}

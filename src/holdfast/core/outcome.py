@@ -23,7 +23,7 @@ def code_of(exit_code: int) -> Code:
     return {1: Code.RETRY, 2: Code.OK, 4: Code.FAILED}.get(exit_code // 100, Code.ERROR)
 
 
-def outcome(code: Code, *, now_ms: int, exit_code: int = 0, error: str = "", traceback: str = "") -> Outcome:
+def outcome(code: Code, now_ms: int, exit_code: int = 0, error: str = "", traceback: str = "") -> Outcome:
     """A run's end, with texts cut to what is kept. Of a traceback the end matters most."""
     if not error and not traceback:
         return _wordless(code, now_ms, exit_code or EXIT_CODES[code])

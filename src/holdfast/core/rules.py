@@ -27,7 +27,7 @@ from .bounds import MAX_TIME_MS, SUSPECT_CROWD
 from .commands import Hold
 from .counting import counted
 from .errors import BadInput, LeaseLost, Refused
-from .job import WAITING, Job, Outcome, Place, Progress, State, whole_second
+from .job import NO_CHILDREN, WAITING, Job, Outcome, Place, Progress, State, whole_second
 from .outcome import noted
 from .plain import start_of
 from .repeat import after_ms, next_run_ms, parse_repeat
@@ -121,8 +121,11 @@ def check_hold(job: Job, hold: Hold, verb: str) -> None:
 
 def finish(job: Job, *, now_ms: int, end: Outcome, ignore_repeat: bool = False) -> Job:
     """A run that went well: wait for the children, run again if it repeats, or be done."""
-    job = noted(job, end)
     outstanding = job.wait_for_failed and job.children.failed
+    if job.children is NO_CHILDREN and not (job.again_at or job.repeat or outstanding):
+        # What most runs come to, in one step: it is the same as below.
+        return _done(job, State.FINISHED, now_ms=now_ms, reason="", outcome=end)
+    job = noted(job, end)
     if job.children.pending or (outstanding and not job.strict):
         slot = {"again_at": job.again_at, "scheduled_at": job.scheduled_at or job.run_at}
         slot["losses"] = 0 if job.strict else job.losses
@@ -377,9 +380,10 @@ def _failed(job: Job, *, now_ms: int, reason: str) -> Job:
     return _done(job, State.FAILED, now_ms=now_ms, reason=reason)
 
 
-def _done(job: Job, ended: State, *, now_ms: int, reason: str) -> Job:
+def _done(job: Job, ended: State, *, now_ms: int, reason: str, **changes: Any) -> Job:
     return replace(
         job,
+        **changes,
         place=Place.DONE,
         rank=now_ms,
         finished_at=now_ms,

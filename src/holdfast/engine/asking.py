@@ -1,43 +1,13 @@
 """How commands are put in, by threads and by coroutines: what one lane of commits and several share."""
 
 import asyncio
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from collections.abc import Sequence
+from typing import Any
 
 from ..core import commands as c
 from ..core.errors import HoldfastError
 from ..store.common.clock import monotonic_s
-from .engine import Engine
 from .ticket import Ticket, deliver
-
-
-class Committing(Protocol):
-    """A way to the store: commands in, replies out."""
-
-    @property
-    def engine(self) -> Engine:
-        """What turns commands into transactions, and looks at the store."""
-
-    def submit(self, ticket: Ticket) -> None:
-        """Put a command in; its ticket will be answered."""
-
-    def submit_all(self, tickets: Sequence[Ticket]) -> None:
-        """Put in many; one that cannot be is answered so."""
-
-    def ask(self, command: c.Command, *, wait_s: float = 0.0) -> Any:
-        """Run a command and wait for its reply in this thread; what it raised is raised here."""
-
-    async def ask_async(self, command: c.Command, *, wait_s: float = 0.0) -> Any:
-        """Run a command and wait for its reply in this event loop; what it raised is raised here."""
-
-    def listen(self, listener: Callable[[], None]) -> None:
-        """Have a function called whenever progress or a log may have moved: a hint."""
-
-    def unlisten(self, listener: Callable[[], None]) -> None:
-        """Undo `listen`."""
-
-    def close(self) -> None:
-        """Commit what was put in, tell those who wait, and let go of the store."""
 
 
 class Asking:

@@ -4,6 +4,7 @@ from typing import Any
 
 from ..core.job import Job
 from ..core.unique import UniqueKey
+from ..store.contract import ENDS, JOBS, NOBODY
 from .batch.holders import Freed
 
 
@@ -19,8 +20,6 @@ class Done:
         self.news = False
         # Defaults of tasks have changed.
         self.published = False
-        # Those who wait are told by the commit itself.
-        self.told = False
         # When something next becomes true by itself; known after claims and upkeep only.
         self.next_ms: int | None = None
         # Jobs on their way to another shard, by the names of their letters.
@@ -36,14 +35,11 @@ class Done:
         self.unreported: list[tuple[Job, Job]] = []
 
     @property
-    def is_news(self) -> bool:
-        """Whether other processes may be waiting for any of it.
+    def wake(self) -> str:
+        """Which other processes may be waiting for any of it.
 
-        Also where more is left to do: who has asked for it may never claim, or be gone the next moment.
+        Also where more is left to do: this process may never claim, or end the next moment.
         """
-        return self.brings or bool(self.ended) or self.news
-
-    @property
-    def brings(self) -> bool:
-        """Whether there may be something to claim, or to do; else it is for who waits for an end or a log."""
-        return self.woke or bool(self.letters) or self.next_upkeep_ms == 0
+        if self.woke or self.letters or self.next_upkeep_ms == 0:
+            return JOBS
+        return ENDS if self.ended or self.news else NOBODY

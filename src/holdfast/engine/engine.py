@@ -1,9 +1,9 @@
 """The engine: a batch of commands becomes one transaction and a list of replies.
 
-    load what the batch touches ─▶ let the rules decide each command ─▶ write once ─▶ claims ─▶ reply
+    load what the batch touches ─▶ let the rules decide each command ─▶ claims ─▶ Changes ─▶ commit ─▶ replies
 
-A command that breaks a rule fails alone. A reply means *durably committed*. Claims come last, after
-upkeep has let what is due be so.
+A command that breaks a rule fails alone. A reply means *durably committed*. Claims come last, after upkeep has
+promoted what is due; only they need a write before the last one, because they must see it.
 """
 
 import asyncio
@@ -13,40 +13,24 @@ from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
-from ..core import checks
+from ..core import checks, rank
 from ..core import commands as c
 from ..core.bounds import DEFAULT_RETENTION_MS
-from ..core.errors import BadInput, Moved, Stopped
+from ..core.errors import Conflict, HoldfastError, Moved, Stopped
+from ..core.job import Place
+from ..core.kinds import DOMAIN, SETTING
 from ..core.moving import check_open
 from ..store.common.clock import monotonic_s
-from ..store.common.gifts import (
-    ADDS,
-    CLAIMS,
-    ENDS,
-    Run,
-    Sought,
-    has_told,
-    lender_of,
-    lends_apart,
-    may_end,
-    peek,
-    quick_run_of,
-    seek_run_of,
-    sight_of,
-)
-from ..store.contract import ReadTxn, Store, Txn
+from ..store.contract import Changes, ReadTxn, Store, Txn
 from . import joblog, upkeep
 from .batch.batch import Batch
 from .batch.task_defaults import KnownDefaults
-from .commands.claims import claim, query_of
-from .commands.deciding import decided
-from .commands.ending import plain_ends
+from .commands.adding import is_free
+from .commands.claims import claim
 from .commands.joining import insert_scheduled
-from .commands.plain import add_plain, plain
-from .commands.verbs import Ref
+from .commands.verbs import VERBS, Ref
 from .done import Done
 from .prospects import Prospects, prospects
-from .records import SETTING
 from .site import ALONE, Site
 from .sysid import IdMaker, IdSource, OutOfNumbers
 
@@ -54,6 +38,7 @@ T = TypeVar("T")
 RETENTION = "retention_ms"
 # How long a batch waits for a store that stands still because it is being moved, and looks how often.
 STOPPED_S, STOPPED_NAP_S = 30.0, 0.05
+CLAIMING = (c.Claim, c.Upkeep)
 
 
 class Engine:
@@ -74,143 +59,99 @@ class Engine:
         self._dice = dice
         self._retention_wanted = retention_ms
         self._retention_ms: int | None = None
-        # When that was last looked up: whoever only adds has no upkeep to go by.
+        # When that was last looked up: a process that only adds has no upkeep to go by.
         self._retention_seen_ms = 0
         self._known = KnownDefaults()
         # When the rest of upkeep is due, at first use at once, and when it was last done.
         self.next_upkeep_ms = self._upkept_ms = 0
 
-    def execute(self, commands: Sequence[c.Command]) -> Done:
-        """Run commands as one transaction; what a command raised is its reply."""
-        return self.execute_by(commands, None)
+    def execute(self, commands: Sequence[c.Command], done: Done | None = None) -> Done:
+        """Run commands as one transaction; what a command raised is its reply.
 
-    def execute_by(self, commands: Sequence[c.Command], by: Run[Done] | None) -> Done:
-        """The same by one of the store's ways; None: by the best for what they are."""
-        attempts = 0
-        maker: IdMaker | None = None
+        `done` is filled as it goes: whoever is interrupted finds there what may have been committed.
+        """
+        done = done or Done()
+        attempts, maker = 0, None
+        claims = any([type(command) in CLAIMING for command in commands])
 
-        def fn(txn: Txn) -> Done:
+        def fn(txn: Txn) -> tuple[Changes, None]:
             nonlocal attempts, maker
-            if by is not None and (sight := sight_of(txn)) is not None:
-                check_open(txn.notice(), writes=False)
-                found = self._hoped(sight, commands)
-                if not found.any and may_end(txn):
-                    maker = self.ids.begin(txn)
-                    return self._hopeless(found, txn.now_ms)
             check_open(txn.notice(), writes=True)
             attempts += 1
-            maker = self.ids.begin(txn, self.site.slots)
-            if adds is not None:
-                return _telling(txn, _add_plain(txn, maker, adds))
+            maker = IdMaker(self.ids, txn, self.site.slots)
+            done.__init__()  # type: ignore[misc]
             # What a holder says it has is believed once: a swap refuses it if it is not so.
-            return _telling(txn, self._transact(txn, maker, commands, ends if attempts == 1 else None))
+            return self._transact(txn, maker, commands, done, claims=claims, trust=attempts == 1), None
 
-        adds = plain(commands) if self._retention_wanted is None else None
-        ends = plain_ends(commands) if adds is None else {}
-        runner = by or self._runner(commands, adds, ends)
-        done = self._numbered(lambda: self._run(fn, runner))
+        while True:
+            try:
+                self._run(fn, blind=not claims and self._is_blind(commands))
+                break
+            except OutOfNumbers as error:
+                self.ids.ahead(self.store, error.held)
         assert maker is not None
         self._committed(done, maker)
         return done
 
-    def _runner(
-        self, commands: Sequence[c.Command], adds: Sequence[c.Add] | None, ends: dict[int, c.Answer]
-    ) -> Run[Done]:
-        """What runs a batch: a store may have a quicker way for its sort."""
-        claims = any(isinstance(command, c.Claim | c.Upkeep) for command in commands)
-        sort = CLAIMS if claims else ENDS if adds is None else ADDS
-        quick: Run[Done] | None = quick_run_of(self.store, sort)
-        if quick is None or not (claims or self._is_blind(adds, only_ends=len(ends) == len(commands))):
-            return self.store.run
-        return quick
-
-    def _is_blind(self, adds: Sequence[c.Add] | None, *, only_ends: bool) -> bool:
+    def _is_blind(self, commands: Sequence[c.Command]) -> bool:
         """Whether a batch most likely reads nothing."""
-        if self.ids.held is None:
+        if self.ids.held is None or self._retention_wanted is not None:
             return False
-        if adds is not None:
-            return self.ids.reaches(sum(command.count for command in adds), self.store.now_ms())
-        # One that finds its retention out of date looks it up, and so is done again.
-        known = self._retention_wanted is None and bool(self._retention_ms)
-        return known and only_ends
-
-    def seeker(self, command: c.Command) -> Run[Done] | None:
-        """What runs the claim of one who waits, and was woken, so that it needs no look before.
-
-        Where there is nothing for him it ends as a look does. None: there is no such way, or not for this.
-        """
-        if not isinstance(command, c.Claim) or not (owner := command.owner or self.ids.number):
-            return None
-        if command.glob or command.priority is not None or command.mock or command.picks:
-            return None
-        if command.tenant is not None and command.tenants is not None:
-            return None
-        return seek_run_of(
-            self.store, Sought(query_of(command, owner=owner, now_ms=0), command.lease_ms or 0)
-        )
+        adds = 0
+        for command in commands:
+            if type(command) is c.Add:
+                if command.hold is not None or not all(map(is_free, command.jobs)):
+                    return False
+                adds += command.count
+            elif type(command) is not c.Answer or command.held is None or self._retention_ms is None:
+                return False
+        return not adds or self.ids.reaches(adds, self.store.now_ms())
 
     def hopes(self, commands: Sequence[c.Command]) -> Prospects:
         """What there is for claims that wait, by a look beside whoever writes."""
-        return self.peek(lambda txn: self._hoped(txn, commands))
-
-    def _hoped(self, txn: ReadTxn, commands: Sequence[c.Command]) -> Prospects:
-        found = prospects(txn, commands, self.site)
+        found = self.read(lambda txn: prospects(txn, commands, self.site), hint=True)
         if found.rest:
             self.next_upkeep_ms = 0
         elif found.rest_ms is not None:
             self.next_upkeep_ms = min(self.next_upkeep_ms, found.rest_ms)
         return found
 
-    def _hopeless(self, found: Prospects, now_ms: int) -> Done:
-        """What becomes of a claim for which there is nothing."""
-        done = Done()
-        done.replies = [[]]
-        done.now_ms, done.next_ms = now_ms, found.next_ms or self.next_upkeep_ms
-        return done
-
-    def _numbered(self, run: Callable[[], T]) -> T:
-        """Run a transaction, again where it needs a number that is not lent in it."""
-        while True:
-            try:
-                return run()
-            except OutOfNumbers as error:
-                self.ids.ahead(self.store, error.held)
-
     def execute_in(self, connection: Any, command: c.Command) -> Any:
-        """Run one command inside the caller's own transaction, which he commits or rolls back."""
+        """Run one command inside the caller's own transaction, which the caller commits or rolls back."""
 
-        def fn(txn: Txn) -> Any:
+        def fn(txn: Txn) -> tuple[Changes, Any]:
             check_open(txn.notice(), writes=True)
-            maker = self.ids.begin(txn, self.site.slots)
+            maker = IdMaker(self.ids, txn, self.site.slots)
             if isinstance(command, c.Add):
-                reply: Any = insert_scheduled(txn, maker, command, self.site)
+                changes, reply = insert_scheduled(txn, maker, command, self.site)
             else:
-                reply = self._transact(txn, maker, [command], None).replies[0]
+                done = Done()
+                changes = self._transact(txn, maker, [command], done, claims=False, trust=False)
+                reply = done.replies[0]
             if maker.held != self.ids.held:
                 # Only the caller's commit makes it ours.
                 self.ids.tentative = maker.held
-            return reply
+            return changes._replace(rows={**changes.rows, **maker.rows}), reply
 
         count = command.count if isinstance(command, c.Add) else 1
-        if lends_apart(self.store) and self.ids.is_low(count, self.store.now_ms()):
+        if self.store.capabilities.ids_apart and self.ids.is_low(count, self.store.now_ms()):
             # Taken inside the caller's transaction the number would be locked for as long as that lasts;
-            # where he has the only lock that there is, it must be.
+            # where the caller has the only lock that there is, it must be.
             self.ids.ahead(self.store, self.ids.held)
-        reply = self._numbered(lambda: self.store.borrow(connection, fn))
+        while True:
+            try:
+                reply = self.store.borrow(connection, fn)
+                break
+            except OutOfNumbers as error:
+                self.ids.ahead(self.store, error.held)
         if isinstance(reply, Exception):
             raise reply
         return reply
 
     async def execute_in_async(self, connection: Any, command: c.Command) -> Any:
         """The same on a connection of asyncio's kind, where the store knows such."""
-        lend = lender_of(self.store)
-        if lend is None:
-            needed = (
-                "absent: only PostgreSQL has connections to await; others go to a queue of holdfast.connect"
-            )
-            raise BadInput("connection", f"a {type(connection).__name__}", needed=needed)
-        link = await lend(connection)
-        work = asyncio.create_task(asyncio.to_thread(self.execute_in, link, command))
+        lent = await self.store.lend(connection)
+        work = asyncio.create_task(asyncio.to_thread(self.execute_in, lent, command))
         try:
             return await asyncio.shield(work)
         except asyncio.CancelledError:
@@ -219,24 +160,30 @@ class Engine:
             work.exception()
             raise
 
-    def read(self, fn: Callable[[ReadTxn], T]) -> T:
-        """Look at the store, beside writers."""
-        return self.store.read(_open_to(fn))
+    def read(self, fn: Callable[[ReadTxn], T], *, hint: bool = False) -> T:
+        """Look at the store, beside writers; see `Store.read`."""
 
-    def peek(self, fn: Callable[[ReadTxn], T]) -> T:
-        """The same for a hint: not all that is seen need be of the same moment."""
-        return peek(self.store, _open_to(fn))
+        def look(txn: ReadTxn) -> T:
+            check_open(txn.notice(), writes=False)
+            return fn(txn)
 
-    def _run(self, fn: Callable[[Txn], T], run: Callable[[Callable[[Txn], T]], T] | None = None) -> T:
+        return self.store.read(look, hint=hint)
+
+    def _run(self, fn: Callable[[Txn], tuple[Changes, None]], *, blind: bool) -> None:
         """Run a batch; a store that stands still is waited for."""
-        until_s = monotonic_s() + STOPPED_S
+        try:
+            self.store.run(fn, blind=blind)
+            return
+        except Stopped:
+            until_s = monotonic_s() + STOPPED_S
         while True:
+            sleep(STOPPED_NAP_S)
             try:
-                return (run or self.store.run)(fn)
+                self.store.run(fn)
+                return
             except Stopped:
                 if monotonic_s() >= until_s:
                     raise
-            sleep(STOPPED_NAP_S)
 
     def close(self) -> None:
         """Give the sysid back and let go of the store; of several shards, whoever has them all does so."""
@@ -251,43 +198,37 @@ class Engine:
             self.store.close()
 
     def _transact(
-        self, txn: Txn, maker: IdMaker, commands: Sequence[c.Command], ends: dict[int, c.Answer] | None
-    ) -> Done:
-        done = Done()
-        done.now_ms = txn.now_ms
-
-        def retention() -> int:
-            done.retention_ms = self._retention(txn)
-            return done.retention_ms
-
-        batch = Batch(txn, maker, site=self.site, retention=retention, dice=self._dice, known=self._known)
+        self,
+        txn: Txn,
+        maker: IdMaker,
+        commands: Sequence[c.Command],
+        done: Done,
+        *,
+        claims: bool,
+        trust: bool,
+    ) -> Changes:
+        batch = Batch(txn, maker, site=self.site, dice=self._dice, known=self._known)
+        batch.retention = lambda: self._retention(batch, done)
+        done.now_ms = batch.now_ms
         if self._retention_wanted is not None:
-            retention()
-        if added := sum(command.count for command in commands if isinstance(command, c.Add)):
-            maker.expect(added)
-        replies = decided(batch, commands, ends)
-        claims = any(isinstance(command, c.Claim | c.Upkeep) for command in commands)
+            assert batch.retention_ms is not None
+        replies = decide(batch, commands, trust=trust)
         if claims:
-            # After the commands: who answers in time is not late because others claim.
+            # After the commands: an answer that came in time is not late because others claim.
             done.next_upkeep_ms = self._upkeep(batch, commands, done)
-        _settled(batch)
-        replies |= _claimed(batch, commands)
+            _claim(batch, commands, replies)
+        batch.settle()
+        changes = batch.finish()
         if claims:
-            _settled(batch)
-        batch.finish()
-        if claims:
-            # Not before the domains are written, which have moments too.
-            done.next_ms = _next_ms(txn, done.next_upkeep_ms)
+            done.next_ms = _next_ms(batch, changes, done.next_upkeep_ms)
         if batch.wants_upkeep:
             done.next_upkeep_ms = 0
-        done.replies = [_reply(batch, replies.get(at)) for at in range(len(commands))]
-        for at, command in enumerate(commands):
-            if isinstance(command, c.Upkeep):
+        _fill(done, batch, replies)
+        for at, command in enumerate(commands) if claims else ():
+            if type(command) is c.Upkeep:
                 done.replies[at] = done.next_ms
-        done.woke, done.ended, done.news = batch.woke, batch.ended, batch.news
-        done.letters, done.freed = batch.letters, batch.holders.freed
-        done.unreported, done.published = batch.unreported, batch.published
-        return done
+        rows = {**changes.rows, **maker.rows} if maker.rows else changes.rows
+        return changes._replace(rows=rows, wake=done.wake)
 
     def _upkeep(self, batch: Batch, commands: Sequence[c.Command], done: Done) -> int:
         upkeep.promote(batch)
@@ -302,17 +243,18 @@ class Engine:
         batch.keep()
         return next_ms
 
-    def _retention(self, txn: Txn) -> int:
-        """How long the archive keeps jobs: what was said last, by anybody, holds for all."""
+    def _retention(self, batch: Batch, done: Done) -> int:
+        """How long the archive keeps jobs: what was said last, by any process, holds for all."""
         known = self._retention_ms if self._retention_wanted is None else None
-        if known is not None and self._is_fresh(txn.now_ms):
+        if known is not None and self._is_fresh(batch.now_ms):
+            done.retention_ms = known
             return known
-        raw = txn.records(SETTING, [RETENTION]).get(RETENTION)
+        raw = batch.txn.rows(SETTING, [RETENTION]).get(RETENTION)
         stored = int(raw) if raw else DEFAULT_RETENTION_MS
-        wanted = self._retention_wanted
-        if wanted is None or wanted == stored:
-            return stored
-        txn.put_records(SETTING, {RETENTION: str(wanted).encode()})
+        wanted = stored if self._retention_wanted is None else self._retention_wanted
+        if wanted != stored:
+            batch.rows.update({(SETTING, RETENTION): str(wanted).encode()})
+        done.retention_ms = wanted
         return wanted
 
     def _is_fresh(self, now_ms: int) -> bool:
@@ -321,8 +263,10 @@ class Engine:
 
     def _committed(self, done: Done, maker: IdMaker) -> None:
         """What a transaction decided for this engine holds only now."""
-        self.ids.adopt(maker)
-        joblog.unreported(done.unreported, now_ms=done.now_ms)
+        if maker.rows:
+            self.ids.adopt(maker)
+        if done.unreported:
+            joblog.unreported(done.unreported, now_ms=done.now_ms)
         if done.retention_ms is not None:
             if self._retention_ms is None or not self._is_fresh(done.now_ms):
                 self._retention_seen_ms = done.now_ms
@@ -333,51 +277,81 @@ class Engine:
             self._upkept_ms = done.upkept_ms
         if done.next_upkeep_ms is not None:
             self.next_upkeep_ms = done.next_upkeep_ms
-        if done.woke or done.ended or done.letters:
+        soon_ms = done.now_ms + upkeep.PERIOD_MS
+        if (done.woke or done.ended or done.letters) and self.next_upkeep_ms > soon_ms:
             # While jobs come and go there is more to tidy away.
-            self.next_upkeep_ms = min(self.next_upkeep_ms, done.now_ms + upkeep.PERIOD_MS)
-        if done.is_news and not done.told:
-            self.store.notify(ends=not done.brings)
+            self.next_upkeep_ms = soon_ms
 
 
-def _open_to(fn: Callable[[ReadTxn], T]) -> Callable[[ReadTxn], T]:
-    def look(txn: ReadTxn) -> T:
-        check_open(txn.notice(), writes=False)
-        return fn(txn)
+def decide(batch: Batch, commands: Sequence[c.Command], *, trust: bool) -> list[Any]:
+    """The replies of the verbs, in order; None for claims, which come later.
 
-    return look
+    `trust`: what a holder says it has is believed.
+    """
+    _preload(batch, commands, trust=trust)
+    replies: list[Any] = []
+    for command in commands:
+        verb = VERBS[type(command)]
+        try:
+            replies.append(None if verb is None else verb(batch, command))
+        except Conflict:
+            raise
+        except HoldfastError as error:
+            if trust and isinstance(command, c.Answer):
+                # It may have been refused for what is no longer so.
+                raise Conflict("look again") from None
+            batch.drop()
+            replies.append(error)
+        else:
+            batch.keep()
+    return replies
 
 
-def _telling(txn: Txn, done: Done) -> Done:
-    """Let the commit tell those who wait, where a store has it do so; else `notify` does."""
-    done.told = done.is_news and has_told(txn, ends=not done.brings)
-    return done
+def _preload(batch: Batch, commands: Sequence[c.Command], *, trust: bool) -> None:
+    """Load what the batch touches in one read."""
+    wanted: set[int] = set()
+    for command in commands:
+        kind = type(command)
+        if kind is c.Answer:
+            held = command.held  # type: ignore[attr-defined]
+            if trust and held is not None and not held.parent_id:
+                batch.bring(held)
+            else:
+                wanted.add(command.hold.job_id)  # type: ignore[attr-defined]
+        elif kind is c.Add:
+            wanted |= {new.parent_id for new in command.jobs if new.parent_id}  # type: ignore[attr-defined]
+        elif hold := getattr(command, "hold", None):
+            wanted.add(hold.job_id)
+        elif job_id := getattr(command, "job_id", 0):
+            wanted.add(job_id)
+    if wanted:
+        batch.load(wanted)
 
 
-def _add_plain(txn: Txn, maker: IdMaker, commands: Sequence[c.Add]) -> Done:
-    done = Done()
-    done.now_ms = txn.now_ms
-    done.replies = add_plain(txn, maker, commands)
-    done.woke = any(isinstance(reply, list) and reply for reply in done.replies)
-    return done
-
-
-def _claimed(batch: Batch, commands: Sequence[c.Command]) -> dict[int, list[c.Claimed]]:
-    """The replies to all claims. Hundreds may wait for the same: once one got nothing, none after it will."""
-    replies: dict[int, list[c.Claimed]] = {}
+def _claim(batch: Batch, commands: Sequence[c.Command], replies: list[Any]) -> None:
+    """Reply to all claims. Hundreds may wait for the same: once one got nothing, none after it will."""
     barren: set[c.Claim] = set()
     for at, command in enumerate(commands):
         if isinstance(command, c.Claim):
             wanted = replace(command, limit=1, lease_ms=None, owner=0)
+            # What another claim has put back, or its domain's spent allowance, counts for this one.
+            batch.settle()
+            batch.flush()
             replies[at] = [] if wanted in barren else claim(batch, command)
             if not replies[at]:
                 barren.add(wanted)
-    return replies
 
 
-def _next_ms(txn: Txn, next_upkeep_ms: int | None) -> int | None:
-    first = txn.moments().first
-    return min((moment for moment in (first, next_upkeep_ms) if moment is not None), default=None)
+def _next_ms(batch: Batch, changes: Changes, next_upkeep_ms: int | None) -> int | None:
+    """When something next becomes true by itself: by what is stored, and by what is about to be."""
+    moments = [batch.txn.moments().first, next_upkeep_ms]
+    moments += [due_ms for (table, _), due_ms in changes.dues.items() if table == DOMAIN]
+    for job in (*changes.swapped, *(new.template for new in changes.added)):
+        if job.place in (Place.SCHEDULED, Place.RUNNING) and job.rank < rank.LAST:
+            moments.append(job.rank)
+        if job.expires_at and job.place is not Place.RUNNING:
+            moments.append(job.expires_at)
+    return min((moment for moment in moments if moment is not None), default=None)
 
 
 def check(command: c.Command) -> None:
@@ -388,13 +362,13 @@ def check(command: c.Command) -> None:
         checks.check_command(command)
 
 
-def _settled(batch: Batch) -> None:
-    batch.flush()
-    if batch.domains:
-        batch.domains.settle()
-        batch.keep()
-        batch.flush()
-
-
-def _reply(batch: Batch, reply: Any) -> Any:
-    return batch.final(reply.job_id) if isinstance(reply, Ref) else reply
+def _fill(done: Done, batch: Batch, replies: list[Any]) -> None:
+    """Note what a transaction leaves. A reply that is a `Ref` is the job as the transaction leaves it."""
+    finals = batch.finals
+    done.replies = [
+        (finals[reply] if reply in finals else batch.jobs.get(reply)) if type(reply) is Ref else reply
+        for reply in replies
+    ]
+    done.woke, done.ended, done.news = batch.woke, batch.ended, batch.news
+    done.letters, done.published, done.unreported = batch.letters, batch.published, batch.unreported
+    done.freed = batch.freed

@@ -15,7 +15,7 @@ from ..core.why import Facts, why
 from ..core.worker import knows
 from ..store.contract import CountKey, JobFilter, ReadTxn, Waiting, WaitingQuery
 from .batch import notes
-from .batch.limiting import STOPPED
+from .batch.limiting import STOPPED, find_domains
 from .batch.task_defaults import read_published
 from .commands.schedules import Kept, read_kept
 from .commands.workers import alive
@@ -84,7 +84,8 @@ def reason(txn: ReadTxn, job_id: int) -> str:
     limit = domain = None
     if found.domain is not None:
         limit = limit_of(txn, found.tenant, found.domain)
-        domain = txn.domains([(found.tenant, found.domain)]).get((found.tenant, found.domain))
+        key = (found.tenant, found.domain)
+        domain = find_domains(txn, [key]).get(key)
     counts = txn.counts(tenant=found.tenant)
     ready = sum(n for k, n in counts.items() if k.place == Place.READY and k.task == found.task)
     facts = Facts(
@@ -117,7 +118,7 @@ def _paused(txn: ReadTxn, found: Job) -> tuple[str, ...]:
 
 def pauses(txn: ReadTxn) -> list[Pause]:
     """What claims pass by."""
-    return [read_pause(name) for name in txn.records(PAUSE)]
+    return [read_pause(name) for name in txn.rows(PAUSE)]
 
 
 def waiting(
@@ -133,30 +134,30 @@ def limit_of(txn: ReadTxn, tenant: str, domain: bytes) -> Limit | None:
     if read_pause(name_of(tenant, None, domain)) in pauses(txn):
         return STOPPED
     name = name_of(tenant, domain)
-    if raw := txn.records(LIMIT, [name]).get(name):
+    if raw := txn.rows(LIMIT, [name]).get(name):
         return read_limit(raw)
-    patterns = txn.records(PATTERNS, [tenant]).get(tenant)
+    patterns = txn.rows(PATTERNS, [tenant]).get(tenant)
     return find_pattern(read_patterns(patterns).limits, domain) if patterns else None
 
 
 def limits(txn: ReadTxn, tenant: str) -> dict[bytes, Limit]:
     """All limits of a tenant, by domain or pattern."""
-    exact = {read_limit_name(name): read_limit(raw) for name, raw in txn.records(LIMIT).items()}
+    exact = {read_limit_name(name): read_limit(raw) for name, raw in txn.rows(LIMIT).items()}
     found = {domain: limit for (whose, domain), limit in exact.items() if whose == tenant}
-    patterns = txn.records(PATTERNS, [tenant]).get(tenant)
+    patterns = txn.rows(PATTERNS, [tenant]).get(tenant)
     return dict(sorted((found | dict(read_patterns(patterns).limits if patterns else ())).items()))
 
 
 def schedules(txn: ReadTxn, tenant: str) -> list[Kept]:
     """All schedules of a tenant, by name, with the jobs that they add."""
-    kept = [read_kept(raw) for raw in txn.records(SCHEDULE).values()]
+    kept = [read_kept(raw) for raw in txn.rows(SCHEDULE).values()]
     mine = [one for one in kept if one.schedule.tenant == tenant]
     return sorted(mine, key=lambda one: one.schedule.name)
 
 
 def schedule(txn: ReadTxn, tenant: str, name: str) -> Schedule | None:
     """One schedule, or None."""
-    raw = txn.records(SCHEDULE, [name_of(tenant, name)]).get(name_of(tenant, name))
+    raw = txn.rows(SCHEDULE, [name_of(tenant, name)]).get(name_of(tenant, name))
     return read_kept(raw).schedule if raw else None
 
 

@@ -12,11 +12,10 @@ from ..core import commands as c
 from ..core import rank
 from ..core.glob import matches
 from ..core.job import Place
-from ..store.common.gifts import ready_pairs_of
-from ..store.contract import ReadTxn, is_passed
+from ..store.contract import ReadTxn
 from . import upkeep
 from .commands.schedules import read_kept
-from .look import pauses, waiting
+from .look import waiting
 from .records import CHORE, LETTER, SCHEDULE
 from .site import ALONE, Site
 
@@ -38,7 +37,7 @@ class Prospects(NamedTuple):
 def prospects(txn: ReadTxn, commands: Sequence[c.Command], site: Site = ALONE) -> Prospects:
     """What there is for these claims."""
     next_ms, rest_ms = txn.moments().first, _rest_at(txn, site)
-    rest = bool(txn.records(CHORE)) or _is_past(rest_ms, txn.now_ms)
+    rest = bool(txn.rows(CHORE)) or _is_past(rest_ms, txn.now_ms)
     found = rest or _is_past(next_ms, txn.now_ms) or _finds(txn, commands)
     return Prospects(found, next_ms, rest_ms, rest)
 
@@ -49,34 +48,14 @@ def _is_past(moment: int | None, now_ms: int) -> bool:
 
 def _finds(txn: ReadTxn, commands: Sequence[c.Command]) -> bool:
     claims = [command for command in commands if isinstance(command, c.Claim)]
-    pairs = _ready_pairs(txn, mock=any(claim.mock for claim in claims))
-    if pairs is not None:
-        return any(_wants(claim, pair) for claim in claims for pair in pairs)
-    return bool(txn.first(Place.READY, rank.LAST, 1)) and any(_has_ready(txn, claim) for claim in claims)
-
-
-def _ready_pairs(txn: ReadTxn, *, mock: bool) -> list[tuple[str, str]] | None:
-    """The tenants' tasks that have READY jobs and are not paused, where a store knows them all by now."""
-    pairs = ready_pairs_of(txn, mock=mock)
-    if not pairs:
-        return pairs
-    passing = tuple((tenant, task) for tenant, task, domain in pauses(txn) if domain is None)
-    return [pair for pair in pairs if not is_passed(pair, passing)]
-
-
-def _wants(claim: c.Claim, pair: tuple[str, str]) -> bool:
-    tenant, task = pair
-    return (
-        (claim.tenant is None or claim.tenant == tenant)
-        and (claim.tenants is None or tenant in claim.tenants)
-        and (claim.tasks is None or task in claim.tasks)
-        and (claim.glob is None or matches(claim.glob, task))
-    )
+    if any(claim.mock for claim in claims):
+        return bool(txn.first(Place.READY, rank.LAST, 1))
+    return any(_has_ready(txn, claim) for claim in claims)
 
 
 def _rest_at(txn: ReadTxn, site: Site) -> int | None:
-    moments = [_fires_at(raw) for raw in txn.records(SCHEDULE).values()]
-    if not site.is_alone and txn.records(LETTER):
+    moments = [_fires_at(raw) for raw in txn.rows(SCHEDULE).values()]
+    if not site.is_alone and txn.rows(LETTER):
         # Whoever wrote it delivers it; should he die first, somebody else does.
         moments.append(txn.now_ms + upkeep.PERIOD_MS)
     return min((moment for moment in moments if moment is not None), default=None)
@@ -90,10 +69,14 @@ def _fires_at(raw: bytes) -> int | None:
 
 
 def _has_ready(txn: ReadTxn, claim: c.Claim) -> bool:
+    """Whether a claim finds something, as far as a look goes: beyond that it may."""
     whose = claim.tenants if claim.tenant is None else (claim.tenant,)
-    if claim.mock or claim.glob is not None:
+    found = waiting(txn, tenants=whose, tasks=claim.tasks, limit=LOOKED_THROUGH)
+    if claim.glob is None and found:
         return True
-    return bool(waiting(txn, tenants=whose, tasks=claim.tasks, limit=LOOKED_THROUGH)) or _is_long(txn)
+    if any(claim.glob is None or matches(claim.glob, one.task) for one in found):
+        return True
+    return len(found) == LOOKED_THROUGH or _is_long(txn)
 
 
 def _is_long(txn: ReadTxn) -> bool:

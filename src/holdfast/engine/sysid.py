@@ -22,7 +22,7 @@ from ..core.errors import StoreFull
 from ..core.job import Record
 from ..core.moving import check_open
 from ..core.slots import slot_for
-from ..store.contract import Store, Txn
+from ..store.contract import NOTHING, Changes, RowKey, Store, Txn
 from .records import SYSID
 
 RENEW_MS = SYSID_LEASE_MS // 3
@@ -94,10 +94,11 @@ class IdSource:
     def _ahead(self, store: Store, numbers: range) -> None:
         makers: list[IdMaker] = []
 
-        def fn(txn: Txn) -> None:
+        def fn(txn: Txn) -> tuple[Changes, None]:
             check_open(txn.notice(), writes=True)
             makers.append(self.begin(txn))
             makers[-1].ahead(numbers)
+            return Changes(rows=makers[-1].rows), None
 
         store.run(fn)
         self.held, self.tentative = makers[-1].held, None
@@ -140,13 +141,14 @@ class IdSource:
             return
         number, mine, floor = str(self.held.number), self.held.lease, self.held.floor
 
-        def give(txn: Txn) -> None:
+        def give(txn: Txn) -> tuple[Changes, None]:
             check_open(txn.notice(), writes=True)
-            raw = txn.records(SYSID, [number]).get(number)
+            raw = txn.rows(SYSID, [number]).get(number)
             if raw and msgspec.json.decode(raw, type=Sysid).token == mine.token:
                 until_ms = max(self.last_ms + 1, ids.time_of(floor))
                 freed = Sysid(token="", until_ms=0, ids_until_ms=until_ms)
-                txn.put_records(SYSID, {number: msgspec.json.encode(freed)})
+                return Changes(rows={(SYSID, number): msgspec.json.encode(freed)}), None
+            return NOTHING, None
 
         store.run(give)
         self.held = None
@@ -159,13 +161,15 @@ class IdMaker:
         self._source, self._txn, self._slots = source, txn, slots
         self.held = source.held or self._confirmed(source.tentative)
         self._ready: Iterator[int] = iter(())
+        # What was taken or renewed, to be written with the rest of the transaction.
+        self.rows: dict[RowKey, bytes | None] = {}
 
     def _confirmed(self, tentative: Held | None) -> Held | None:
         """What was taken inside a caller's transaction, if that transaction can be seen here."""
         if tentative is None:
             return None
         name = str(tentative.number)
-        raw = self._txn.records(SYSID, [name]).get(name)
+        raw = self._txn.rows(SYSID, [name]).get(name)
         mine = raw is not None and msgspec.json.decode(raw, type=Sysid) == tentative.lease
         return tentative if mine else None
 
@@ -226,7 +230,7 @@ class IdMaker:
         """Move the end of our ids on; a number that is no longer ours is replaced by another."""
         now_ms, held = self._txn.now_ms, self.held
         kept = {
-            int(name): msgspec.json.decode(raw, type=Sysid) for name, raw in self._txn.records(SYSID).items()
+            int(name): msgspec.json.decode(raw, type=Sysid) for name, raw in self._txn.rows(SYSID).items()
         }
         if held is None or held.number not in kept or kept[held.number].token != held.lease.token:
             number = _free_number(kept, now_ms, numbers)
@@ -239,7 +243,7 @@ class IdMaker:
             number, floor, token = held.number, held.floor, held.lease.token
         ahead = max(now_ms, self._source.last_ms, ids.time_of(floor))
         lease = Sysid(token=token, until_ms=now_ms + SYSID_LEASE_MS, ids_until_ms=ahead + SYSID_LEASE_MS)
-        self._txn.put_records(SYSID, {str(number): msgspec.json.encode(lease)})
+        self.rows[SYSID, str(number)] = msgspec.json.encode(lease)
         self.held = Held(number, lease, floor)
         return self.held
 

@@ -1,4 +1,4 @@
-"""A ticket: one command on its way, and whoever waits for its reply, a thread or a coroutine."""
+"""A ticket: one command on its way, and the thread or coroutine that waits for its reply."""
 
 import asyncio
 import threading
@@ -7,16 +7,18 @@ from typing import Any
 
 from ..core import commands as c
 
-# A Ctrl-C in the very moment before a thread falls asleep does not wake it: it looks up by itself.
-HEARING_S = 0.5
+# A Ctrl-C in the very moment before a thread falls asleep does not wake it, and a thread that was to wake it may
+# itself be interrupted: it looks by itself after this long.
+LOOK_S = 0.5
+
+# One lock for all tickets: it is held for a few instructions, when one is answered or given up.
+lock = threading.Lock()
 
 
 class Ticket:
     """A command, until when its caller waits for something to happen, and its reply."""
 
     __slots__ = (
-        "_lock",
-        "_signal",
         "abandoned",
         "answered",
         "command",
@@ -24,50 +26,63 @@ class Ticket:
         "future",
         "loop",
         "reply",
+        "signal",
+        "taken",
     )
 
     def __init__(self, command: c.Command, *, deadline_s: float = 0.0) -> None:
-        self.command = command
-        self.deadline_s = deadline_s
+        self.command, self.deadline_s = command, deadline_s
         self.reply: Any = None
-        self.answered = False
-        self.abandoned = False
+        # `taken`: a commit that has it is under way, or was made.
+        self.answered = self.abandoned = self.taken = False
         self.loop: asyncio.AbstractEventLoop | None = None
         self.future: asyncio.Future[Any] | None = None
-        self._lock = threading.Lock()
-        # A lock that the answer releases: the cheapest thing that a thread can wait for.
-        self._signal = threading.Lock()
-        self._signal.acquire()
+        # A lock that `wake` releases: the cheapest thing that a thread can wait for.
+        self.signal = threading.Lock()
+        self.signal.acquire()
 
     def for_loop(self, loop: asyncio.AbstractEventLoop) -> "asyncio.Future[Any]":
         """Let a coroutine wait for it instead of a thread."""
         self.loop, self.future = loop, loop.create_future()
         return self.future
 
+    def wait(self) -> None:
+        """Wait in this thread until the ticket is woken, or a moment has passed."""
+        self.signal.acquire(timeout=LOOK_S)
+
     def take(self) -> Any:
         """Wait for the reply in this thread."""
-        while not self._signal.acquire(timeout=HEARING_S):
-            pass
+        while not self.answered:
+            self.wait()
         return self.reply
+
+    def wake(self) -> None:
+        """Wake the thread that waits: it is answered, or it is this thread's turn to commit."""
+        try:
+            self.signal.release()
+        except RuntimeError:
+            # It was woken already, and has not looked yet.
+            pass
 
     def answer(self, reply: Any) -> bool:
         """Set the reply; False when nobody waits for it any more."""
-        with self._lock:
+        with lock:
             if self.abandoned:
                 return False
             self.reply, self.answered = reply, True
-        self._signal.release()
+        if self.loop is None:
+            self.wake()
         return True
 
     def abandon(self) -> bool:
-        """The caller goes away; False when the reply is already there, and so his to deal with."""
-        with self._lock:
+        """The caller goes away; False when the reply is already there, and so the caller's to deal with."""
+        with lock:
             self.abandoned = not self.answered
             return self.abandoned
 
 
 class Word(Ticket):
-    """A ticket that nobody waits for: a function hears of its reply on a loop, of thousands at once."""
+    """A ticket that nobody waits for: a function gets it back on a loop once it is answered."""
 
     __slots__ = ("heard",)
     # Of all of these alike: nobody waits, or can give up.
@@ -76,9 +91,9 @@ class Word(Ticket):
     def __init__(
         self, command: c.Command, loop: asyncio.AbstractEventLoop, heard: Callable[["Word"], None]
     ) -> None:
-        # Without the locks of one that may be waited for, or given up.
+        # Without the lock of one that may be waited for.
         self.command, self.loop, self.heard = command, loop, heard
-        self.answered = False
+        self.answered = self.taken = False
 
     def answer(self, reply: Any) -> bool:
         """Set the reply."""

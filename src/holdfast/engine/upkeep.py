@@ -16,6 +16,7 @@ from ..core.bounds import UPKEEP_JOBS
 from ..core.job import Job, Place
 from ..core.jump import regranted
 from .batch.batch import Batch
+from .batch.limiting import due_domains
 from .commands import chores, letters, schedules, workers
 
 # How often a process that claims looks at what has no moment of its own: while jobs come and go, and else.
@@ -42,7 +43,7 @@ def promote(batch: Batch) -> None:
         for job in _standing(batch, txn.first(Place.RUNNING, now_ms, UPKEEP_JOBS)):
             _end_lease(batch, job)
     if _is_due(moments.domains, now_ms):
-        batch.domains.load([domain.key for domain in txn.due_domains(now_ms, UPKEEP_JOBS)])
+        batch.domains.load(due_domains(txn, UPKEEP_JOBS))
 
 
 def _end_lease(batch: Batch, job: Job) -> None:
@@ -66,9 +67,9 @@ def rest(batch: Batch) -> int:
     again = schedules.fire(batch)
     busy = chores.go_on(batch)
     workers.bury(batch)
-    busy = batch.txn.lapse_unique(batch.now_ms, UPKEEP_JOBS) == UPKEEP_JOBS or busy
-    old = batch.txn.purge(batch.now_ms - batch.retention_ms, tenant=None, limit=UPKEEP_JOBS)
-    batch.forgotten(old)
+    busy = batch.holders.lapse(UPKEEP_JOBS) == UPKEEP_JOBS or busy
+    old = batch.txn.ended(batch.now_ms - batch.retention_ms, tenant=None, limit=UPKEEP_JOBS)
+    batch.forget(old)
     if busy or len(old) == UPKEEP_JOBS:
         return batch.now_ms
     pause_ms = PERIOD_MS if old or batch.letters else _quiet_ms(batch)

@@ -10,7 +10,7 @@ from ..core.indexed import LogItem, LogMark, Mark, Seen
 from ..engine.commands import indexing
 from ..engine.records import name_of
 from ..queue.asks import Ask, Look, same
-from ..store.contract import LogRow, ReadTxn
+from ..store.contract import ReadTxn
 
 
 class Appended(int):
@@ -97,9 +97,12 @@ def ends(tenant: str, log: str) -> Look[LogMark]:
     return Look(lambda txn: indexing.ends_of(txn, tenant, log))
 
 
-def page(tenant: str, log: str, after: int, limit: int) -> Look[tuple[LogMark, list[LogRow]]]:
+def page(tenant: str, log: str, after: int, limit: int) -> Look[tuple[LogMark, list[indexing.LogRow]]]:
     """Items of a log above an index, and its ends at that moment."""
     name = name_of(tenant, log)
     return Look(
-        lambda txn: (indexing.ends_of(txn, tenant, log), txn.read_log(name, after=after, limit=limit))
+        lambda txn: (
+            indexing.ends_of(txn, tenant, log),
+            indexing.read_log(txn, name, after=after, limit=limit),
+        )
     )

@@ -9,11 +9,11 @@ from ..core.checks import check_name, check_whole
 from ..core.errors import BadInput, NotFound, Trimmed
 from ..core.indexed import LogItem, LogMark
 from ..core.job import size_of
+from ..engine.commands.indexing import LogRow
 from ..queue.aio import AsyncQueue
 from ..queue.asks import Ask, Look
 from ..queue.options import Key
 from ..queue.queue import Queue
-from ..store.contract import LogRow
 from . import asks
 from .asks import Appended
 from .keys import job_id_of, stored_key

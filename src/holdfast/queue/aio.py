@@ -133,7 +133,7 @@ class AsyncQueue(BaseQueue):
         return ask.read(await self.line.committer.ask_async(ask.command, wait_s=ask.wait_s))
 
     async def _look(self, look: Look[T]) -> T:
-        return await asyncio.to_thread(self.line.committer.engine.read, look.read)
+        return await asyncio.to_thread(self.line.committer.read, look.read)
 
     async def add(
         self, task: Any, data: Any = None, *, connection: Any = None, **options: Unpack[JobOptions]

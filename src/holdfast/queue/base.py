@@ -18,7 +18,7 @@ from ..core.job import Body, Job, State
 from ..core.limits import Limit
 from ..core.schedule import Schedule
 from ..engine import look
-from ..engine.opening import open_committer
+from ..engine.connection import open_connection
 from ..engine.ticket import Ticket
 from ..store.contract import JobFilter, ReadTxn, Store
 from . import asks
@@ -41,9 +41,9 @@ LOOK_S = 0.5
 class Line:
     """One process's connection to a store: the committer and the renewer."""
 
-    def __init__(self, store: Store, retention_ms: int | None) -> None:
+    def __init__(self, make_store: Callable[[], Store], retention_ms: int | None) -> None:
         self.pid = os.getpid()
-        self.committer = open_committer(store, retention_ms=retention_ms, dice=random.random)
+        self.committer = open_connection(make_store, retention_ms=retention_ms, dice=random.random)
         self.renewer = Renewer(self.committer)
         self.alarm = Alarm()
 
@@ -60,7 +60,7 @@ class Line:
             if not lease.is_open:
                 return
             bell = self.alarm.after(LOOK_S, look_again)
-            lease.seen(self.committer.engine.read(lambda txn: txn.load([lease.job.id])).get(lease.job.id))
+            lease.seen(self.committer.read(lambda txn: txn.load([lease.job.id])).get(lease.job.id))
 
         bell = self.alarm.after(LOOK_S, look_again)
 
@@ -119,7 +119,7 @@ class BaseQueue:
                 raise Closed("this queue was closed; open another with holdfast.connect")
             if self._line is None or self._line.pid != os.getpid():
                 # After a fork, too: threads and connections stayed behind.
-                self._line = Line(self._make_store(), self._retention_ms)
+                self._line = Line(self._make_store, self._retention_ms)
             return self._line
 
     def _shut(self) -> Line | None:

@@ -10,9 +10,8 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from ..core.errors import BadInput, StoreError
 from ..core.slots import SHARDS
-from ..engine.migrate.following import Following
+from ..engine.connection import StoreMaker
 from ..store.contract import Store
-from ..store.sharded.store import Opener, ShardedStore
 from .addresses import addresses as addresses
 from .addresses import shown_url as shown_url
 from .addresses import with_password
@@ -88,12 +87,12 @@ def store_maker(
     join: bool = True,
     follow: bool = True,
     create: bool = True,
-) -> Callable[[], Store]:
+) -> StoreMaker:
     """What opens the store of an address; the address is checked at once."""
     make = _maker(url, driver, clock, join=join, create=create)
     asked = [_path(one)[1].get("driver") for one in addresses(url) if one.startswith("sqlite://")]
     if not follow or url.startswith("memory://"):
-        return make
+        return StoreMaker(make)
 
     def reopen(address: str) -> Store | None:
         files = store_files(address)
@@ -104,7 +103,7 @@ def store_maker(
         library = driver or next(filter(None, asked), None) if files else None
         return _maker(with_password(address, url), library, clock, join=False, create=False)()
 
-    return lambda: Following(make(), reopen)
+    return StoreMaker(make, reopen)
 
 
 def _maker(
@@ -258,6 +257,8 @@ def _shard_files(folder: Path, count: int) -> list[Path]:
 
 def _sharded(listed: Callable[[bool], list[Named]], *, create: bool) -> Callable[[], Store]:
     """Several stores as one, which `listed` lists: as they may be opened, and as they may be created."""
+    from ..store.sharded.store import Opener, ShardedStore
+
     openers = [
         Opener(name, opened, created)
         for (name, opened), (_, created) in zip(listed(create), listed(True), strict=True)

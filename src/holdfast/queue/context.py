@@ -107,7 +107,7 @@ class Running:
         return self._look(lambda txn: look.steps(txn, self.job_id))
 
     def _look(self, read: Callable[[ReadTxn], T]) -> T:
-        seen: T = self._queue.line.committer.engine.read(read)
+        seen: T = self._queue.line.committer.read(read)
         return seen
 
 

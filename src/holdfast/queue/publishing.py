@@ -10,8 +10,8 @@ from math import inf
 from ..core import commands as c
 from ..core.defaults import Defaults, TaskKey
 from ..core.errors import Unavailable
-from ..engine.asking import Committing
 from ..engine.batch.task_defaults import unpublished
+from ..engine.connection import Connection
 from ..store.common.clock import monotonic_s
 from ..store.contract import ReadTxn
 
@@ -32,20 +32,20 @@ class Publisher:
         """Whether there is anything to publish."""
         return tasks != self._said or monotonic_s() >= self._again_s
 
-    def publish(self, line: Committing, tasks: Tasks) -> None:
+    def publish(self, line: Connection, tasks: Tasks) -> None:
         """Publish those of these defaults that the store has otherwise."""
         try:
-            changed = line.engine.read(lambda txn: self._changed(txn, tasks))
+            changed = line.read(lambda txn: self._changed(txn, tasks))
             if changed:
                 line.ask(_command(changed))
             self._told(tasks, everywhere=True)
         except Unavailable:
             self._told(tasks, everywhere=False)
 
-    async def publish_async(self, line: Committing, tasks: Tasks) -> None:
+    async def publish_async(self, line: Connection, tasks: Tasks) -> None:
         """The same, awaited."""
         try:
-            changed = await asyncio.to_thread(line.engine.read, lambda txn: self._changed(txn, tasks))
+            changed = await asyncio.to_thread(line.read, lambda txn: self._changed(txn, tasks))
             if changed:
                 await line.ask_async(_command(changed))
             self._told(tasks, everywhere=True)

@@ -132,7 +132,7 @@ class Queue(BaseQueue):
         return ask.read(self.line.committer.ask(ask.command, wait_s=ask.wait_s))
 
     def _look(self, look: Look[T]) -> T:
-        return self.line.committer.engine.read(look.read)
+        return self.line.committer.read(look.read)
 
     def add(
         self, task: Any, data: Any = None, *, connection: Any = None, **options: Unpack[JobOptions]

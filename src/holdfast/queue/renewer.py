@@ -10,7 +10,7 @@ import threading
 import weakref
 
 from ..core.errors import HoldfastError, LeaseLost, NotFound
-from ..engine.asking import Committing
+from ..engine.connection import Connection
 from ..engine.ticket import Ticket
 from ..store.common.clock import monotonic_s
 from .lease import Lease
@@ -19,7 +19,7 @@ from .lease import Lease
 class Renewer:
     """Extends leases until they are let go of."""
 
-    def __init__(self, line: Committing) -> None:
+    def __init__(self, line: Connection) -> None:
         self._line = line
         self._due: list[tuple[float, int, weakref.ref[Lease]]] = []
         self._changed = threading.Condition()

@@ -14,7 +14,7 @@ from typing import Any
 
 from ..core.errors import BadInput
 from ..engine import joblog
-from ..engine.alone import may_be_struck
+from ..engine.group import interruptible
 from ..store.common.clock import monotonic_s
 from .alarm import Alarm
 from .answers import Failed, Retry, SoftTimeout
@@ -232,7 +232,7 @@ class SoftLimit:
         bell = self._alarm.after(self._soft_ms / 1000, self._ring)
         try:
             try:
-                with may_be_struck():
+                with interruptible():
                     result = function()
             finally:
                 bell.off()

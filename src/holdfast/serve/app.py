@@ -17,8 +17,7 @@ import msgspec
 
 from ..core import commands as c
 from ..core.errors import BadInput, HoldfastError
-from ..engine.asking import Committing
-from ..engine.opening import open_committer
+from ..engine.connection import Connection, open_connection
 from ..queue.connect import store_maker
 from .bedrock.port import Port
 from .bedrock.server import Server
@@ -92,7 +91,7 @@ class App:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop)
-        committer = open_committer(self._make_store(), dice=random.random)
+        committer = open_connection(self._make_store, dice=random.random)
         try:
             await self._serve(committer, ready)
         finally:
@@ -102,7 +101,7 @@ class App:
         """Begin to stop; what runs comes to its end first."""
         self._stopping.set()
 
-    async def _serve(self, committer: Committing, ready: Callable[[list[str]], None]) -> None:
+    async def _serve(self, committer: Connection, ready: Callable[[list[str]], None]) -> None:
         # The store must be there before anybody is told that it is.
         await committer.ask_async(c.Upkeep())
         options = self._options
@@ -120,7 +119,7 @@ class App:
         upkeep.cancel()
         await server.drain()
 
-    async def _upkeep(self, committer: Committing) -> None:
+    async def _upkeep(self, committer: Connection) -> None:
         while True:
             next_ms: int | None = None
             try:
@@ -129,5 +128,5 @@ class App:
                 self._log(f"upkeep: {error}")
             left_s = MOST_UPKEEP_S
             if next_ms is not None:
-                left_s = (next_ms - committer.engine.store.now_ms()) / 1000
+                left_s = (next_ms - committer.now_ms()) / 1000
             await asyncio.sleep(min(max(left_s, LEAST_UPKEEP_S), MOST_UPKEEP_S))

@@ -319,6 +319,8 @@ class Capabilities(NamedTuple):
     commits: int = 1
     # Whether ids are to be taken before a caller's transaction is joined, and not inside it.
     ids_apart: bool = False
+    # Whether it is several stores, each of which runs its own batches: a `ShardedStore`.
+    is_sharded: bool = False
 
 
 class Report(NamedTuple):

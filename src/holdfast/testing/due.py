@@ -102,17 +102,17 @@ def _settle(queue: Queue) -> None:
     line = queue.line.committer
     for _ in range(MOST_UPKEEP):
         next_ms = line.ask(c.Upkeep())
-        if next_ms is None or next_ms > line.engine.store.now_ms():
+        if next_ms is None or next_ms > line.now_ms():
             return
 
 
 def _next_ms(queue: Queue) -> int | None:
     """The next moment at which something happens."""
-    now_ms = queue.line.committer.engine.store.now_ms()
+    now_ms = queue.line.committer.now_ms()
 
     def read(txn: ReadTxn) -> list[int]:
         firing = [kept.schedule for kept in look.schedules(txn, queue.tenant)]
         at = [one.next_at for one in firing if not one.paused and not one.ended]
         return [moment for moment in (*txn.moments(), *at) if moment is not None and moment > now_ms]
 
-    return min(queue.line.committer.engine.read(read), default=None)
+    return min(queue.line.committer.read(read), default=None)

@@ -262,7 +262,7 @@ class _Crew(Generic[Q, J]):
 
     async def _unfinished(self) -> int:
         look = base.unfinished(self._queue.tenant, self._tasks)
-        return await asyncio.to_thread(self._queue.line.committer.engine.read, look.read)
+        return await asyncio.to_thread(self._queue.line.committer.read, look.read)
 
     def _begin(self) -> None:
         while self._waiting and len(self._running) < self._threads and not self._stopping:

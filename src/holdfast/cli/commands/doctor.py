@@ -54,9 +54,8 @@ def doctor(session: Session, /, *, full: bool, which: str | None) -> None:
         return
     with session.existing() as queue:
         store = queue.line.committer.engine.store
-        facts = store.facts()
         with progress("checking"):
-            complaints = store.check()
+            facts, complaints = store.report()
         if not complaints:
             complaints = [*_clock(queue), *_counts(queue, full=full)]
         notes = _notes(queue) if not complaints else []
@@ -97,11 +96,11 @@ def _clock(queue: "Queue") -> list[str]:
 
 
 def _counts(queue: "Queue", *, full: bool) -> list[str]:
-    kept = queue.line.committer.engine.read(lambda txn: txn.counts())
+    kept = queue.line.committer.read(lambda txn: txn.counts())
     if sum(kept.values()) > COUNTED and not full:
         return []
     with progress("counting", sum(kept.values())) as advance:
-        kept, found = queue.line.committer.engine.read(lambda txn: (txn.counts(), _counted(txn, advance)))
+        kept, found = queue.line.committer.read(lambda txn: (txn.counts(), _counted(txn, advance)))
     return [
         f"the count of {key.task} {key.state} is {kept.get(key, 0):,}, but {found[key]:,} were found; "
         "please report it"

@@ -37,8 +37,10 @@ def limits(session: Session) -> None:
 
 
 def _domains(queue: "Queue", names: list[bytes]) -> "dict[bytes, Domain]":
+    from ...engine.batch.limiting import find_domains
+
     keys = [(queue.tenant, name) for name in names]
-    found = queue.line.committer.engine.read(lambda txn: txn.domains(keys))
+    found = queue.line.committer.read(lambda txn: find_domains(txn, keys))
     return {name: domain for (_tenant, name), domain in found.items()}
 
 

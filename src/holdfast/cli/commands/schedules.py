@@ -32,7 +32,7 @@ def schedules(session: Session, /, *, count: int) -> None:
     from ..records import schedule_record
 
     with session.existing() as queue:
-        found = queue.line.committer.engine.read(lambda txn: look.schedules(txn, queue.tenant))
+        found = queue.line.committer.read(lambda txn: look.schedules(txn, queue.tenant))
         now = now_ms(queue)
     if session.as_json:
         for kept in found:

@@ -46,7 +46,7 @@ def show(session: Session, /, *, job_id: int) -> None:
     from ..records import job_record, line_record, outcome_record, plain
 
     with session.existing() as queue:
-        job = queue.line.committer.engine.read(lambda txn: look.job_to_run(txn, job_id))
+        job = queue.line.committer.read(lambda txn: look.job_to_run(txn, job_id))
         record = {
             **job_record(job),
             "option_sources": {option: source_of(job, option) for option in FOLLOWED},

@@ -73,7 +73,7 @@ def _second(queue: "Queue", tenant: str, pause_s: float) -> Frame:
 def _look(queue: "Queue", tenant: str) -> "Glance":
     from ...engine.glance import glance
 
-    return queue.line.committer.engine.read(lambda txn: glance(txn, tenant or None))
+    return queue.line.committer.read(lambda txn: glance(txn, tenant or None))
 
 
 def _watch(queue: "Queue", tenant: str, pause_s: float) -> None:

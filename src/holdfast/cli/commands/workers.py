@@ -36,7 +36,7 @@ def alive(queue: "Queue") -> "list[Worker]":
     """The workers of a store that are alive."""
     from ...engine.commands.workers import alive
 
-    return queue.line.committer.engine.read(alive)
+    return queue.line.committer.read(alive)
 
 
 def row(worker: "Worker", now: int) -> tuple[str, ...]:

@@ -1,20 +1,19 @@
-"""The working set of one transaction: what was read, what was decided, and one write at the end.
+"""The working set of one transaction: what was read, what was decided, and the `Changes` that follow from it.
 
-Commands decide on the working set (`get`, `put`, `add`); `flush` writes the difference between what
-the store has and what was decided, and derives what follows from it:
+Commands decide on the working set (`get`, `put`, `add`); `flush` and `finish` make of it what the store is to
+write, and derive what follows:
 
     job changed ──▶ its parent's counts, perhaps resumed       (core.family, at once)
-                ──▶ its unique key taken or set free           (core.unique, at once)
-                ──▶ archived, if it ended and nobody needs it  (here, at the flush)
-                ──▶ its domain's lanes and running             (limiting, at the flush)
-                ──▶ the counts                                 (counters, at the flush)
+                ──▶ its unique key taken or set free           (holders, at once)
+                ──▶ archived, if it ended and nobody needs it  (here)
+                ──▶ its domain's lanes and running             (limiting)
+                ──▶ the counts                                 (counters)
 
-A job is written once however often it was decided upon, and its version goes up by one.
+A job is written once however often it was decided upon, and its version goes up by one. What a command has decided
+is taken back if it fails (`drop`): every change of a `Draft` is on a list, by which it is undone.
 """
 
 from collections.abc import Callable, Collection
-from functools import cached_property
-from typing import Any
 
 from msgspec.structs import replace
 
@@ -22,83 +21,105 @@ from ...core import family
 from ...core.commands import NewJob
 from ...core.creating import create
 from ...core.defaults import Published
-from ...core.errors import Conflict, NotFound, Refused
+from ...core.errors import NotFound, Refused
 from ...core.job import Body, Job, Place, State
+from ...core.kinds import LETTER, PAUSE
 from ...core.slots import slot_for
-from ...store.contract import Txn
-from ..records import LETTER, PAUSE, Pause, read_pause
+from ...core.unique import UniqueKey
+from ...store.contract import Changes, NewJobs, RowKey, Txn
+from ..records import Pause, read_pause
 from ..site import ALONE, Site
 from ..sysid import IdMaker
 from . import notes
-from .appends import Appends
 from .births import Births
 from .counters import Counts
-from .holders import Holders
+from .draft import ABSENT, Draft, Undo, take_back
+from .holders import Freed, Holders
 from .limiting import Domains
-from .overlay import Overlay
 from .task_defaults import KnownDefaults
 
 
 class Batch:
-    """One transaction's jobs, before and after."""
+    """One transaction's jobs and rows, before and after."""
 
     def __init__(
         self,
         txn: Txn,
         id_maker: IdMaker,
         *,
-        retention: Callable[[], int],
         dice: Callable[[], float],
         site: Site = ALONE,
         known: KnownDefaults,
     ) -> None:
         self.txn, self.now_ms = txn, txn.now_ms
         self.site, self.ids, self.dice = site, id_maker, dice
-        self._retention, self._known = retention, known
-        self.domains = Domains(self)
+        self._known = known
+        # Looks up how long the archive keeps jobs.
+        self.retention: Callable[[], int] = lambda: 0
         # As the store has them, and as they were last counted; a claim changes one before the other.
         self.stored: dict[int, Job] = {}
         self.counted: dict[int, Job] = {}
-        self.jobs: Overlay[int, Job | None] = Overlay()
-        self.data: Overlay[int, Body] = Overlay()
-        self.results: Overlay[int, Body] = Overlay()
-        self.holders = Holders(self)
-        self.records: Overlay[tuple[str, str], bytes | None] = Overlay()
-        self.appends = Appends(txn)
+        # As they were decided upon; None: gone.
+        self.jobs: Draft[int, Job | None] = Draft()
+        self.data: Draft[int, Body] = Draft()
+        self.results: Draft[int, Body] = Draft()
+        self.rows: Draft[RowKey, bytes | None] = Draft()
+        self.dues: Draft[RowKey, int] = Draft()
         # Children that their parent has seen: they go to the archive while it stays.
-        self.swept: Overlay[int, bool] = Overlay()
-        drafts = (self.jobs, self.swept, self.data, self.results, self.holders.now, self.records)
-        self._overlays: tuple[Overlay[Any, Any], ...] = (*drafts, *self.appends.overlays)
+        self.swept: Draft[int, bool] = Draft()
+        self.undo: Undo = []
+        for draft in (self.jobs, self.data, self.results, self.rows, self.dues, self.swept):
+            draft.undo = self.undo
         self.counts, self.births = Counts(), Births()
+        # Made when a job that has one is met.
+        self._holders: Holders | None = None
+        self._domains: Domains | None = None
         # What others may be waiting for; `news`: progress or a log; `published`: defaults of tasks.
         self.woke = self.wants_upkeep = self.news = self.published = False
         self.ended: set[int] = set()
-        # Each job as it was last written, for replies.
+        # Each job as it was last written, archived and removed ones too.
         self.finals: dict[int, Job] = {}
-        self._removed: set[int] = set()
         # What was decided upon since the last flush, in order; and what goes to other shards.
         self._touched: dict[int, None] = {}
         self.letters: dict[str, bytes] = {}
-        # Jobs that are over without more ado, as they were and as they are, and their results (`ending`).
-        self.over: list[tuple[Job, Job, Body | None]] = []
+        # Archived jobs that go: those yet to be written so, and all.
+        self._forgotten: list[int] = []
+        self._gone: set[int] = set()
+        # Jobs that were lost or expired, before and after: no handler reports these.
+        self.unreported: list[tuple[Job, Job]] = []
         self._pauses: set[Pause] | None = None
-
-    @cached_property
-    def unreported(self) -> list[tuple[Job, Job]]:
-        """Jobs that were lost or expired, before and after: no handler reports these."""
-        return []
+        self._retention_ms: int | None = None
+        self._task_defaults: Published | None = None
 
     # Reading
 
-    @cached_property
+    @property
+    def holders(self) -> Holders:
+        """The unique keys that the transaction touches."""
+        if self._holders is None:
+            self._holders = Holders(self)
+        return self._holders
+
+    @property
+    def domains(self) -> Domains:
+        """The domains that the transaction touches."""
+        if self._domains is None:
+            self._domains = Domains(self)
+        return self._domains
+
+    @property
     def retention_ms(self) -> int:
         """How long the archive keeps jobs; looked up where something goes there, not by every add."""
-        return self._retention()
+        if self._retention_ms is None:
+            self._retention_ms = self.retention()
+        return self._retention_ms
 
-    @cached_property
+    @property
     def task_defaults(self) -> Published:
-        """What tasks say of their jobs; looked up where jobs are claimed."""
-        return self._known.read(self.txn, keep=not self.published)
+        """The published defaults of tasks; looked up where jobs are claimed."""
+        if self._task_defaults is None:
+            self._task_defaults = self._known.read(self.txn, keep=not self.published)
+        return self._task_defaults
 
     def load(self, job_ids: Collection[int]) -> None:
         """Bring live jobs and their parents into the working set."""
@@ -111,14 +132,15 @@ class Batch:
         """A job as the store has it, unless the working set has it already."""
         if job.id not in self.jobs:
             self.stored[job.id] = self.counted[job.id] = job
-            self.jobs.kept[job.id] = job
+            dict.__setitem__(self.jobs, job.id, job)
 
-    def bring_claimed(self, before: Job, leased: Job) -> None:
-        """A job that the store has just leased: what it was, which the rules decide from, and what it is."""
-        self.stored[leased.id] = leased
-        self.counted[leased.id] = before
-        self.jobs.kept[leased.id] = leased
-        self._touched[leased.id] = None
+    def bring_claimed(self, before: list[Job], leased: list[Job]) -> None:
+        """Jobs that the store has just leased: what they were, which the rules decide from, and what they are."""
+        now = {job.id: job for job in leased}
+        self.stored |= now
+        self.counted |= {job.id: job for job in before}
+        self.jobs.update(now)
+        self._touched |= dict.fromkeys(now)
 
     def put_claimed(self, after: Job) -> None:
         """What the rules made of a leased job that is not plain; one that is stands as the store has it."""
@@ -135,7 +157,7 @@ class Batch:
         job = self.find(job_id)
         if job is not None and not self.goes(job):
             return job
-        old = job or self.txn.archived([job_id]).get(job_id)
+        old = job or self.archived(job_id)
         if old is not None:
             raise Refused(
                 "change", job_id, found=f"{old.state} and archived", needed="a job that is not over"
@@ -158,17 +180,19 @@ class Batch:
             return self.data[job_id]
         return self.txn.bodies([job_id]).get(job_id, "{}")
 
-    def records_of(self, kind: str, names: Collection[str] | None = None) -> dict[str, bytes]:
-        """Small records as they stand now, in this transaction too."""
-        found: dict[str, bytes | None] = dict(self.txn.records(kind, names))
-        for overlay in (self.records.kept, self.records.draft):
-            found |= {n: v for (k, n), v in overlay.items() if k == kind and (names is None or n in names)}
-        return {name: value for name, value in found.items() if value is not None}
+    def rows_of(self, table: str, keys: Collection[str] | None = None) -> dict[str, bytes]:
+        """Rows as they stand now, in this transaction too."""
+        found: dict[str, bytes | None] = dict(self.txn.rows(table, keys))
+        if self.rows and keys is None:
+            found |= {key: value for (name, key), value in self.rows.items() if name == table}
+        elif self.rows:
+            found |= {key: self.rows[table, key] for key in keys or () if (table, key) in self.rows}
+        return {key: value for key, value in found.items() if value is not None}
 
     def pauses(self) -> set[Pause]:
         """What claims pass by: (tenant, task, domain), None for any."""
         if self._pauses is None:
-            self._pauses = {read_pause(name) for name in self.records_of(PAUSE)}
+            self._pauses = {read_pause(name) for name in self.rows_of(PAUSE)}
         return self._pauses
 
     def forget_pauses(self) -> None:
@@ -179,16 +203,29 @@ class Batch:
 
     def put(self, after: Job) -> None:
         """Let a job become `after`, and its parent and its unique key what follows."""
-        before = self.jobs.get(after.id)
-        self.jobs[after.id] = after
-        self._touched[after.id] = None
-        self._followed(before, after)
+        job_id, jobs = after.id, self.jobs
+        before = jobs[job_id] if job_id in jobs else None
+        self.undo.append((jobs, job_id, before if before is not None or job_id in jobs else ABSENT))
+        dict.__setitem__(jobs, job_id, after)
+        self._touched[job_id] = None
+        if (
+            after.parent_id
+            or after.unique is not None
+            or after.steps
+            or after.log_lines
+            or before is None
+            or before.steps
+            or before.log_lines
+            or before.unique is not None
+            or before.parent_id
+        ):
+            self._follow(before, after)
 
     def remove(self, job: Job) -> None:
         """Let a live job go without a trace."""
         self.jobs[job.id] = None
         self._touched[job.id] = None
-        self._followed(job, None)
+        self._follow(job, None)
 
     def sweep(self, child: Job) -> None:
         """Let an ended child go to the archive, although its parent stays."""
@@ -197,18 +234,24 @@ class Batch:
         self.jobs[child.id] = replace(child)
         self._touched[child.id] = None
 
-    def forget(self, old: Job) -> None:
-        """Remove an archived job."""
-        self.txn.forget([old.id])
-        self.forgotten([old])
+    def archived(self, job_id: int) -> Job | None:
+        """An archived job, unless this transaction has removed it."""
+        return None if job_id in self._gone else self.txn.archived([job_id]).get(job_id)
 
-    def forgotten(self, gone: list[Job]) -> None:
-        """Archived jobs are gone: they count no more, and have no log."""
+    def forget(self, gone: list[Job]) -> int:
+        """Remove archived jobs, which count no more and have no log; how many there were."""
+        gone = [old for old in gone if old.id not in self._gone]
+        self._gone |= {old.id for old in gone}
+        self._forgotten += [old.id for old in gone]
+        self._uncount(gone)
+        return len(gone)
+
+    def _uncount(self, gone: list[Job]) -> None:
         self.counts.went(gone)
         for old in gone:
             notes.forget(self, old)
 
-    def _followed(self, before: Job | None, after: Job | None) -> None:
+    def _follow(self, before: Job | None, after: Job | None) -> None:
         job = after or before
         assert job is not None
         if job.parent_id and family.tally(before) != family.tally(after):
@@ -231,147 +274,177 @@ class Batch:
     def keep(self) -> None:
         """The command at hand stands."""
         self.births.keep()
-        for overlay in self._overlays:
-            if overlay.draft:
-                overlay.keep()
+        self.undo.clear()
 
     def drop(self) -> None:
         """The command at hand failed: nothing of it remains."""
         self.births.drop()
-        for overlay in self._overlays:
-            overlay.drop()
+        take_back(self.undo)
 
     # Writing
 
     def flush(self) -> None:
-        """Write what was decided since the last flush, with all that follows from it."""
-        stored, counted, kept = self.stored.get, self.counted.get, self.jobs.kept
-        changed = [id for id in self._touched if id in kept and not kept[id] is stored(id) is counted(id)]
-        self._touched.clear()
-        self._write_births()
-        if self.over:
-            self._write_over()
-        if changed:
-            self.domains.account(changed)
+        """Write what was decided so far, because a claim follows that must see it."""
+        if not (self._touched or self.births or self.rows or self._forgotten or self.data or self.results):
+            return
+        changes = self._changes()
+        jobs = changes.added or changes.swapped or changes.archived or changes.removed or changes.forgotten
+        if jobs or changes.rows or changes.data or changes.results:
+            self.txn.write(changes)
+
+    def settle(self) -> None:
+        """Put READY and HELD in order in the domains of the working set."""
+        if self._domains is None and not (self._touched and self._has_domain(list(self._touched))):
+            return
+        self.flush()
+        self.domains.settle()
+        self.keep()
+
+    @property
+    def freed(self) -> dict[UniqueKey, Freed]:
+        """Keys that are at home in another shard, and that ended jobs have let go here."""
+        return {} if self._holders is None else self._holders.freed
+
+    def finish(self) -> Changes:
+        """What is left to write, with the domains and the counts."""
+        changes = self._changes()
+        if self._domains is not None and self._domains.write():
+            rows, dues = {**changes.rows, **self.rows}, {**changes.dues, **self.dues}
+            changes = changes._replace(rows=rows, dues=dues)
+        return changes._replace(counts=self.counts.take())
+
+    def _changes(self) -> Changes:
+        """What was decided since the last time, with all that follows from it."""
+        added = self._take_births()
+        swapped: list[Job] = []
+        removed: list[Job] = []
+        archived: list[Job] = []
+        if self._touched:
+            changed = self._changed()
+            if self._domains is not None or self._has_domain(changed):
+                self.domains.account(changed)
             self._count(changed)
-            self._write_changed(changed)
-        self._write_small()
+            self._sort(changed, added, swapped, removed, archived)
+        if self._holders is not None:
+            self._holders.write()
+        self.letters |= {key: raw for (table, key), raw in self.rows.items() if table == LETTER and raw}
+        changes = Changes(
+            added=added,
+            swapped=swapped,
+            removed=removed,
+            archived=archived,
+            forgotten=self._forgotten,
+            data=dict(self.data),
+            results=dict(self.results),
+            rows=dict(self.rows),
+            dues=dict(self.dues),
+        )
+        self._forgotten = []
+        for draft in (self.data, self.results, self.rows, self.dues):
+            draft.clear()
+        return changes
 
-    def _write_over(self) -> None:
-        before, after, results = zip(*self.over, strict=True)
-        self.over.clear()
-        self.counts.went(before)
-        self.txn.archive(after, keep=self.retention_ms > 0)
-        self.ended.update(job.id for job in after)
-        if self.retention_ms:
-            self.counts.came(after)
-            found = {job.id: body for job, body in zip(after, results, strict=True) if body is not None}
-            if found:
-                self.txn.put_bodies(found, result=True)
+    def _changed(self) -> list[int]:
+        """The jobs that are not as the store has them, or not counted so."""
+        stored, counted, jobs = self.stored, self.counted, self.jobs
+        changed = [
+            id
+            for id in self._touched
+            if id in jobs
+            and not (id in stored and id in counted and jobs[id] is stored[id] is counted[id])
+            and not (jobs[id] is None and id not in stored and id not in counted)
+        ]
+        self._touched.clear()
+        return changed
 
-    def _write_changed(self, changed: list[int]) -> None:
-        stored, kept = self.stored.get, self.jobs.kept
-        inserts, swaps, removed, archived = [], [], [], []
-        for job_id in changed:
-            before, after = stored(job_id), kept[job_id]
-            if before is None and after is not None:
-                inserts.append((after, self.data.kept.pop(job_id, "{}")))
-                before = self.stored[job_id] = after
-            if after is None:
-                self._removed.add(job_id)
-                if before is not None:
-                    removed.append(self.stored.pop(job_id))
-            elif after.place is Place.DONE and self.goes(after):
-                archived.append(replace(after, version=(before or after).version + 1))
-            elif before is not after:
-                swaps.append(replace(after, version=(before or after).version + 1))
-        self._write(inserts, swaps, removed, archived)
+    def _has_domain(self, changed: list[int]) -> bool:
+        jobs, counted = self.jobs, self.counted
+        before = [counted[id] for id in changed if id in counted]
+        after = [job for id in changed if (job := jobs[id]) is not None]
+        return any([job.domain is not None for job in (*before, *after)])
 
-    def _write_births(self) -> None:
-        for group in self.births.take():
-            job = group.template
-            self.counts.came_alike(job, len(group.rows))
+    def _take_births(self) -> list[NewJobs]:
+        groups = self.births.take()
+        for template, rows in groups:
+            self.counts.came_alike(template, len(rows))
             self.woke = True
-            if self.txn.insert_alike(job, group.rows):
-                raise Conflict("an id was taken")
+        return groups
 
-    def _write(
-        self, inserts: list[tuple[Job, Body]], swaps: list[Job], removed: list[Job], archived: list[Job]
+    def _sort(
+        self,
+        changed: list[int],
+        added: list[NewJobs],
+        swapped: list[Job],
+        removed: list[Job],
+        archived: list[Job],
     ) -> None:
-        txn = self.txn
-        if inserts and txn.insert(inserts):
-            # What exists was looked for before: somebody added it meanwhile. Look again.
-            raise Conflict("an id was taken")
-        if swaps:
-            txn.swap(swaps)
-        if removed:
-            txn.remove(removed)
+        """What is to become of each changed job."""
+        stored, jobs = self.stored, self.jobs
+        for job_id in changed:
+            before, after = stored[job_id] if job_id in stored else None, jobs[job_id]
+            if before is None and after is not None:
+                added.append(NewJobs(after, [(job_id, self.data.pop(job_id, "{}"))]))
+                self.finals[job_id] = before = stored[job_id] = after
+            if after is None:
+                self._drop_bodies(job_id)
+                if before is not None:
+                    removed.append(stored.pop(job_id))
+            elif after.place is Place.DONE and self.goes(after):
+                archived.append(replace(after, version=before.version + 1))  # type: ignore[union-attr]
+            elif before is not after:
+                swapped.append(replace(after, version=before.version + 1))  # type: ignore[union-attr]
+        for job in swapped:
+            stored[job.id] = self.counted[job.id] = job
+            dict.__setitem__(jobs, job.id, job)
+        self.finals |= {job.id: job for job in (*swapped, *removed, *archived)}
         if archived:
-            txn.archive(archived, keep=self.retention_ms > 0)
-        self.finals |= {job.id: job for job, _ in inserts} | {
-            job.id: job for job in (*swaps, *removed, *archived)
-        }
-        for job in swaps:
-            self.stored[job.id] = self.jobs.kept[job.id] = self.counted[job.id] = job
-        for job in archived:
-            self.jobs.kept[job.id] = None
-            del self.stored[job.id], self.counted[job.id]
-            if not self.retention_ms:
-                self.forgotten([job])
-                self.records.keep()
-        for bodies, result in ((self.data.kept, False), (self.results.kept, True)):
-            # What went without an archive has no body to keep.
-            kept = {id: body for id, body in bodies.items() if self.retention_ms or self.jobs.kept.get(id)}
-            if kept := {id: body for id, body in kept.items() if id not in self._removed}:
-                txn.put_bodies(kept, result=result)
-            bodies.clear()
+            self._archive(archived, removed)
 
-    def _write_small(self) -> None:
-        self.holders.write()
-        by_kind: dict[str, dict[str, bytes | None]] = {}
-        for (kind, name), value in self.records.kept.items():
-            by_kind.setdefault(kind, {})[name] = value
-        for kind, records in by_kind.items():
-            self.txn.put_records(kind, records)
-        self.letters |= {name: raw for name, raw in by_kind.get(LETTER, {}).items() if raw}
-        self.records.kept.clear()
-        self.appends.write()
+    def _archive(self, archived: list[Job], removed: list[Job]) -> None:
+        for job in archived:
+            dict.__setitem__(self.jobs, job.id, None)
+            if not self.retention_ms:
+                removed.append(self.stored[job.id])
+                self._drop_bodies(job.id)
+            del self.stored[job.id], self.counted[job.id]
+        if not self.retention_ms:
+            self._uncount(archived)
+            archived.clear()
+
+    def _drop_bodies(self, job_id: int) -> None:
+        # What goes has no body to keep.
+        self.data.pop(job_id, None)
+        self.results.pop(job_id, None)
 
     def _count(self, changed: list[int]) -> None:
         """Let the counts follow, and note what others may be waiting for."""
-        counted, kept = self.counted, self.jobs.kept
+        counted, jobs = self.counted, self.jobs
         self.counts.went([counted[id] for id in changed if id in counted])
+        came = []
         for job_id in changed:
-            after = kept[job_id]
+            after = jobs[job_id]
             if after is None:
-                counted.pop(job_id, None)
+                if job_id in counted:
+                    del counted[job_id]
                 self.ended.add(job_id)
                 continue
+            came.append(after)
             counted[job_id] = after
-            if after.place is Place.READY or after.place is Place.SCHEDULED:
+            place = after.place
+            if place is Place.READY or place is Place.SCHEDULED:
                 self.woke = True
-            elif after.place is Place.DONE:
+            elif place is Place.DONE:
                 self.ended.add(job_id)
-            elif after.expires_at and after.place is not Place.RUNNING:
+            elif after.expires_at and place is not Place.RUNNING:
                 # Nobody can have it, but the moment at which it expires is one to wait for.
                 self.woke = True
-        self.counts.came([counted[id] for id in changed if id in counted])
+        self.counts.came(came)
 
     def goes(self, job: Job) -> bool:
         """Whether an ended job leaves the live jobs: FAILED ones stay, and children beside a live parent."""
-        if job.place != Place.DONE or job.ended == State.FAILED:
+        if job.place is not Place.DONE or job.ended is State.FAILED:
             return False
-        if job.id in self.swept:
+        if not job.parent_id or job.id in self.swept:
             return True
-        parent = self.find(job.parent_id) if job.parent_id else None
+        parent = self.find(job.parent_id)
         return parent is None or self.goes(parent)
-
-    def final(self, job_id: int) -> Job | None:
-        """A job as this transaction leaves it, archived and removed ones too."""
-        return self.jobs.get(job_id) or self.finals.get(job_id)
-
-    def finish(self) -> None:
-        """The last writes of the transaction: domains and counts."""
-        self.domains.write()
-        if changes := self.counts.take():
-            self.txn.count(changes)

@@ -3,34 +3,31 @@
 On one of several shards a key may be at home in another; see `pointers`.
 """
 
-from collections.abc import Collection, Iterable
-from typing import NamedTuple, Protocol
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
 
 from ...core import unique
 from ...core.errors import Refused
 from ...core.job import Job
+from ...core.kinds import UNIQUE, name_of
 from ...core.unique import Unique, UniqueKey
-from ...store.contract import Txn
-from ..site import Site
+from ...store.contract import ReadTxn
 from . import pointers
-from .overlay import Overlay
+from .draft import Draft
+
+if TYPE_CHECKING:
+    from .batch import Batch
+
+_encode = msgspec.json.Encoder().encode
+read_unique = msgspec.json.Decoder(Unique).decode
 
 
-class WorkingSet(Protocol):
-    """What is needed of the batch that the keys belong to."""
-
-    txn: Txn
-    now_ms: int
-    site: Site
-
-    def load(self, job_ids: Collection[int]) -> None:
-        """Bring live jobs into the working set."""
-
-    def find(self, job_id: int) -> Job | None:
-        """A live job, or None."""
-
-    def records_of(self, kind: str, names: Collection[str] | None = None) -> dict[str, bytes]:
-        """Small records as they stand now."""
+def find_holders(txn: ReadTxn, keys: Iterable[UniqueKey]) -> dict[UniqueKey, Unique]:
+    """The jobs that hold these keys, also where `until_ms` has passed."""
+    found = map(read_unique, txn.rows(UNIQUE, [name_of(*key) for key in keys]).values())
+    return {holder.id: holder for holder in found}
 
 
 class Freed(NamedTuple):
@@ -44,9 +41,10 @@ class Freed(NamedTuple):
 class Holders:
     """The unique keys that one transaction touches. `now` is who holds them as decided so far."""
 
-    def __init__(self, batch: WorkingSet) -> None:
+    def __init__(self, batch: "Batch") -> None:
         self._batch = batch
-        self.now: Overlay[UniqueKey, Unique | None] = Overlay()
+        self.now: Draft[UniqueKey, Unique | None] = Draft()
+        self.now.undo = batch.undo
         self._stored: dict[UniqueKey, Unique | None] = {}
         # Keys at home in another shard that ended jobs have let go, or hold on for a while only.
         self.freed: dict[UniqueKey, Freed] = {}
@@ -94,9 +92,10 @@ class Holders:
     def _load(self, keys: Iterable[UniqueKey]) -> None:
         unknown = [key for key in keys if key not in self.now]
         if unknown:
-            held = self._batch.txn.find_unique(unknown)
-            for key in unknown:
-                self.now.kept[key] = self._stored[key] = held.get(key)
+            held = find_holders(self._batch.txn, unknown)
+            found = {key: held.get(key) for key in unknown}
+            self.now.update(found)
+            self._stored |= found
             self._batch.load({holder.job_id for holder in held.values()})
 
     def _is_holder(self, claimed: Unique) -> bool:
@@ -108,14 +107,26 @@ class Holders:
         if holder is not None and holder.job_id != wanted.job_id:
             raise put_back_refused(wanted.job_id, holder.job_id)
 
+    def lapse(self, limit: int) -> int:
+        """Set the keys free whose time is over; how many were looked at."""
+        now_ms = self._batch.now_ms
+        page = self._batch.txn.scan(UNIQUE, due_before=now_ms, limit=limit)
+        keys = [read_unique(raw).id for _, raw in page]
+        self._load(keys)
+        for key in keys:
+            holder = self.now.get(key)
+            if holder is not None and 0 < holder.until_ms <= now_ms:
+                self.now[key] = None
+        return len(page)
+
     def write(self) -> None:
-        """Write what was decided."""
-        changed = {key: holder for key, holder in self.now.kept.items() if self._stored[key] != holder}
-        if not changed:
-            return
-        dropped = [key for key, holder in changed.items() if holder is None]
-        self._batch.txn.put_unique([holder for holder in changed.values() if holder])
-        self._batch.txn.drop_unique(dropped)
+        """Let the rows of the batch be as was decided."""
+        changed = {key: holder for key, holder in self.now.items() if self._stored[key] != holder}
+        for key, holder in changed.items():
+            row = (UNIQUE, name_of(*key))
+            self._batch.rows[row] = None if holder is None else _encode(holder)
+            if holder is not None and holder.until_ms:
+                self._batch.dues[row] = holder.until_ms
         ended = [key for key, holder in changed.items() if holder is None or holder.until_ms]
         away = pointers.away(self._batch.site, ended)
         self.freed |= {key: self._let_go[key] for key in away if key in self._let_go}

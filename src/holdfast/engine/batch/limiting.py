@@ -12,50 +12,31 @@ hold, which is the claim's affair: it keeps READY short, so that a claim walks o
 
 from collections import Counter
 from collections.abc import Collection, Iterable
-from typing import Protocol
+from typing import TYPE_CHECKING
 
+import msgspec
 from msgspec.structs import replace
 
 from ...core import limits, rules
 from ...core.bounds import ALLOWANCE, UPKEEP_JOBS
 from ...core.job import Job, Place
-from ...core.kinds import Names
+from ...core.kinds import DOMAIN, Names
 from ...core.limits import Domain, DomainCounts, DomainKey, Lane, Limit
-from ...store.contract import Txn
-from ..records import LIMIT, PATTERNS, PAUSE, Pause, name_of, read_limit, read_patterns
-from .overlay import Overlay
+from ...store.contract import ReadTxn
+from ..records import LIMIT, PATTERNS, PAUSE, name_of, read_limit, read_patterns
+
+if TYPE_CHECKING:
+    from .batch import Batch
 
 STOPPED = Limit(concurrency=0)
-
-
-class WorkingSet(Protocol):
-    """What is needed of the batch that the domains belong to."""
-
-    txn: Txn
-    now_ms: int
-    stored: dict[int, Job]
-    counted: dict[int, Job]
-    jobs: Overlay[int, Job | None]
-    # Whether those who wait should look.
-    woke: bool
-
-    def bring(self, job: Job) -> None:
-        """A job as the store has it, unless the working set has it already."""
-
-    def put(self, after: Job) -> None:
-        """Let a job become `after`."""
-
-    def records_of(self, kind: str, names: Collection[str] | None = None) -> dict[str, bytes]:
-        """Small records as they stand now."""
-
-    def pauses(self) -> set[Pause]:
-        """What claims pass by."""
+_encode = msgspec.json.Encoder().encode
+read_domain = msgspec.json.Decoder(Domain).decode
 
 
 class Domains:
     """The domains that one transaction touches."""
 
-    def __init__(self, batch: WorkingSet) -> None:
+    def __init__(self, batch: "Batch") -> None:
         self._batch = batch
         self._stored: dict[DomainKey, Domain | None] = {}
         self._now: dict[DomainKey, Domain | None] = {}
@@ -76,9 +57,9 @@ class Domains:
         if not keys:
             return
         txn = self._batch.txn
-        txn.read_ahead(_governing(keys), keys)
+        txn.read_ahead(_governing(keys))
         self._limits |= find_limits(self._batch, keys)
-        held = txn.domains(keys)
+        held = find_domains(txn, keys)
         for key in keys:
             self._stored[key] = self._now[key] = held.get(key)
         self._govern(keys)
@@ -116,7 +97,7 @@ class Domains:
             elif place == Place.HELD:
                 lanes[task] = replace(lanes[task], held=count)
         running = sum(count for (_, place), count in counts.items() if place == Place.RUNNING)
-        return Domain(tenant=key[0], name=key[1], version=0, running=running, lanes=_trimmed(lanes))
+        return Domain(tenant=key[0], name=key[1], running=running, lanes=_trimmed(lanes))
 
     def account(self, changed: Iterable[int]) -> None:
         """Let lanes and running follow the jobs that changed; hold back newcomers beyond the allowance."""
@@ -124,7 +105,7 @@ class Domains:
         self._taken.clear()
         moves: list[tuple[Job | None, Job | None, DomainKey]] = []
         for job_id in changed:
-            before, after = batch.counted.get(job_id), batch.jobs.kept[job_id]
+            before, after = batch.counted.get(job_id), batch.jobs[job_id]
             if before and after and (before.domain != after.domain or before.tenant != after.tenant):
                 # An id that was given anew in the batch that deleted it: not the same job.
                 moves += [(before, None, (before.tenant, before.domain))] if before.domain is not None else []
@@ -154,7 +135,7 @@ class Domains:
         if lane.last is None or _spot(job) < lane.last:
             self._crowded.add((domain.key, job.task))
         job = rules.hold_back(job)
-        self._batch.jobs.kept[job.id] = job
+        dict.__setitem__(self._batch.jobs, job.id, job)
         return job
 
     def allowance(self, key: DomainKey) -> int:
@@ -210,7 +191,7 @@ class Domains:
     def _move(self, key: DomainKey, task: str, place: Place, count: int, *, last: bool) -> int:
         """Have some of a lane change their place; how many."""
         rule = rules.hold_back if place == Place.READY else rules.let_go
-        jobs = self._lineup(key, task, place, count, last=last)
+        jobs = self._queue(key, task, place, count, last=last)
         for job in jobs:
             self._batch.put(rule(job))
         if place == Place.HELD:
@@ -223,8 +204,8 @@ class Domains:
 
     def _change_places(self, key: DomainKey, task: str, moved: int) -> None:
         # Those that were just moved still stand where they stood, in the store, before the others.
-        ready = self._lineup(key, task, Place.READY, ALLOWANCE + moved, last=True)
-        held = self._lineup(key, task, Place.HELD, ALLOWANCE + moved, last=False)
+        ready = self._queue(key, task, Place.READY, ALLOWANCE + moved, last=True)
+        held = self._queue(key, task, Place.HELD, ALLOWANCE + moved, last=False)
         if ready:
             self._note_last(key, task, ready[0])
         for worse, better in zip(ready, held, strict=False):
@@ -241,34 +222,34 @@ class Domains:
             lanes = domain.lanes | {task: replace(lane, last=_spot(worst))}
             self._now[key] = replace(domain, lanes=lanes)
 
-    def _lineup(self, key: DomainKey, task: str, place: Place, limit: int, *, last: bool) -> list[Job]:
-        jobs = self._batch.txn.lineup(key, task, place, last=last, limit=limit)
+    def _queue(self, key: DomainKey, task: str, place: Place, limit: int, *, last: bool) -> list[Job]:
+        jobs = self._batch.txn.domain_queue(key, task, place, last=last, limit=limit)
         for job in jobs:
             self._batch.bring(job)
         standing = [self._batch.jobs.get(job.id) for job in jobs]
         return [job for job in standing if job is not None and job.place == place]
 
-    def write(self) -> None:
-        """Write the domains that changed; those with nothing to remember vanish."""
-        swaps, drops = [], []
+    def write(self) -> bool:
+        """Let the rows of the batch be as the domains are, if any has changed; those with nothing to remember go."""
+        batch, wrote = self._batch, False
         for key, domain in self._now.items():
             if domain is None:
                 continue
-            stored, limit = self._stored[key], self._limits[key]
-            if limits.is_idle(domain, now_ms=self._batch.now_ms):
+            stored, limit, row = self._stored[key], self._limits[key], (DOMAIN, name_of(*key))
+            if limits.is_idle(domain, now_ms=batch.now_ms):
                 if stored is not None:
-                    drops.append(stored)
+                    batch.rows[row], wrote = None, True
                 continue
             after = replace(domain, due_ms=self._due(domain, limit))
-            if stored is None or after != stored:
-                swaps.append(replace(after, version=after.version + 1))
-                if after.held and _is_sooner(after, stored):
-                    # Nothing else tells those who wait of it.
-                    self._batch.woke = True
-        if swaps:
-            self._batch.txn.swap_domains(swaps)
-        if drops:
-            self._batch.txn.drop_domains(drops)
+            if after == stored:
+                continue
+            batch.rows[row], wrote = _encode(after), True
+            if after.due_ms:
+                batch.dues[row] = after.due_ms
+            if after.held and _is_sooner(after, stored):
+                # Nothing else tells those who wait of it.
+                batch.woke = True
+        return wrote
 
     def _due(self, domain: Domain, limit: Limit | None) -> int:
         now_ms = self._batch.now_ms
@@ -287,13 +268,32 @@ class Domains:
 
 def _governing(keys: Collection[DomainKey]) -> Names:
     """The records that `find_limits` asks for."""
-    return {LIMIT: [name_of(*key) for key in keys], PATTERNS: {tenant for tenant, _ in keys}, PAUSE: None}
+    names = [name_of(*key) for key in keys]
+    return {DOMAIN: names, LIMIT: names, PATTERNS: {tenant for tenant, _ in keys}, PAUSE: None}
 
 
-def find_limits(batch: WorkingSet, keys: Collection[DomainKey]) -> dict[DomainKey, Limit | None]:
+def find_domains(txn: ReadTxn, keys: Collection[DomainKey]) -> dict[DomainKey, Domain]:
+    """What is kept of these domains."""
+    found = map(read_domain, txn.rows(DOMAIN, [name_of(*key) for key in keys]).values())
+    return {domain.key: domain for domain in found}
+
+
+def due_domains(txn: ReadTxn, limit: int) -> list[DomainKey]:
+    """The domains whose moment has come, first ones first."""
+    return [read_domain(raw).key for _, raw in txn.scan(DOMAIN, due_before=txn.now_ms, limit=limit)]
+
+
+def list_domains(txn: ReadTxn, tenant: str, *, after: bytes, limit: int) -> list[Domain]:
+    """What is kept of a tenant's domains, by the text of their keys, from the first above `after` (b"": all)."""
+    prefix = name_of(tenant, "").removesuffix('""]')
+    above = name_of(tenant, after) if after else ""
+    return [read_domain(raw) for _, raw in txn.scan(DOMAIN, after=above, prefix=prefix, limit=limit)]
+
+
+def find_limits(batch: "Batch", keys: Collection[DomainKey]) -> dict[DomainKey, Limit | None]:
     """The limits of domains: of the exact name, else of the longest pattern. Paused: none at all."""
-    exact = batch.records_of(LIMIT, [name_of(*key) for key in keys])
-    patterns = batch.records_of(PATTERNS, {tenant for tenant, _ in keys})
+    exact = batch.rows_of(LIMIT, [name_of(*key) for key in keys])
+    patterns = batch.rows_of(PATTERNS, {tenant for tenant, _ in keys})
     paused = batch.pauses()
     found: dict[DomainKey, Limit | None] = {}
     for key in keys:

@@ -10,7 +10,7 @@ from ...core.job import Job
 from ...core.notes import Log, Step
 from ...store.contract import ReadTxn
 from ..records import JOB_LOG, STEPS, name_of
-from .overlay import Overlay
+from .draft import Draft
 
 _encode = msgspec.json.Encoder().encode
 _read_step = msgspec.json.Decoder(Step).decode
@@ -21,9 +21,9 @@ class Noting(Protocol):
     """What is needed of the batch."""
 
     now_ms: int
-    records: Overlay[tuple[str, str], bytes | None]
+    rows: Draft[tuple[str, str], bytes | None]
 
-    def records_of(self, kind: str, names: Collection[str] | None = None) -> dict[str, bytes]:
+    def rows_of(self, kind: str, names: Collection[str] | None = None) -> dict[str, bytes]:
         """See `Batch.records_of`."""
 
 
@@ -33,25 +33,25 @@ def add_step(batch: Noting, job: Job, *, name: str, result: str) -> Job:
         # Its data is no longer what this run has: the next one does it all anew.
         return job
     before = step_name(job, job.steps)
-    raw = batch.records_of(STEPS, [before]).get(before)
+    raw = batch.rows_of(STEPS, [before]).get(before)
     after, step = notes.stepped(job, _read_step(raw) if raw else None, name=name, result=result)
-    batch.records[STEPS, step_name(after, after.steps)] = _encode(step)
+    batch.rows[STEPS, step_name(after, after.steps)] = _encode(step)
     return after
 
 
 def add_lines(batch: Noting, job: Job, lines: Iterable[str]) -> Job:
     """Add lines to a job's log; the job that knows of them."""
     name = str(job.id)
-    raw = batch.records_of(JOB_LOG, [name]).get(name) if job.log_lines else None
+    raw = batch.rows_of(JOB_LOG, [name]).get(name) if job.log_lines else None
     after, log = notes.logged(job, _read_log(raw) if raw else Log(), lines, now_ms=batch.now_ms)
-    batch.records[JOB_LOG, name] = _encode(log)
+    batch.rows[JOB_LOG, name] = _encode(log)
     return after
 
 
 def followed(batch: Noting, before: Job, after: Job | None) -> None:
     """What a job no longer has goes: its steps when its work is over, its log with itself."""
     for number in range(after.steps if after else 0, before.steps):
-        batch.records[STEPS, step_name(before, number + 1)] = None
+        batch.rows[STEPS, step_name(before, number + 1)] = None
     if after is None:
         forget(batch, before)
 
@@ -59,7 +59,7 @@ def followed(batch: Noting, before: Job, after: Job | None) -> None:
 def forget(batch: Noting, old: Job) -> None:
     """The log of a job that goes from the archive."""
     if old.log_lines:
-        batch.records[JOB_LOG, str(old.id)] = None
+        batch.rows[JOB_LOG, str(old.id)] = None
 
 
 def step_name(job: Job, number: int) -> str:
@@ -72,7 +72,7 @@ def steps(txn: ReadTxn, job: Job) -> dict[str, str]:
     if not job.steps:
         return {}
     names = [step_name(job, number + 1) for number in range(job.steps)]
-    found = txn.records(STEPS, names)
+    found = txn.rows(STEPS, names)
     done = (_read_step(found[name]) for name in names if name in found)
     return {step.name: step.result for step in done}
 
@@ -80,5 +80,5 @@ def steps(txn: ReadTxn, job: Job) -> dict[str, str]:
 def log(txn: ReadTxn, job: Job) -> Log:
     """The log of a job, live or archived."""
     name = str(job.id)
-    raw = txn.records(JOB_LOG, [name]).get(name) if job.log_lines else None
+    raw = txn.rows(JOB_LOG, [name]).get(name) if job.log_lines else None
     return _read_log(raw) if raw else Log()

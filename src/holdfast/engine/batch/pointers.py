@@ -31,7 +31,7 @@ class Noting(Protocol):
 
     site: Site
 
-    def records_of(self, kind: str, names: Collection[str] | None = None) -> dict[str, bytes]:
+    def rows_of(self, kind: str, names: Collection[str] | None = None) -> dict[str, bytes]:
         """See `Batch.records_of`."""
 
 
@@ -40,7 +40,7 @@ def find(batch: Noting, key: UniqueKey) -> Pointer | None:
     if batch.site.is_alone or not batch.site.has(slot_of_key(key)):
         return None
     name = pointer_name(key)
-    raw = batch.records_of(POINTER, [name]).get(name)
+    raw = batch.rows_of(POINTER, [name]).get(name)
     pointer = read_pointer(raw) if raw else None
     # Where shards were made fewer it may point to one's neighbour, whose own record is all that counts.
     return None if pointer is None or batch.site.has(pointer.job_id) else pointer

@@ -10,7 +10,7 @@ from ...core.checks import check_name
 from ...core.defaults import NO_DEFAULTS, Defaults, Published, TaskKey
 from ...store.contract import ReadTxn
 from ..records import TASK, name_of, read_task_key
-from .overlay import Overlay
+from .draft import Draft
 
 # How long a process goes by what it has read: so much later it follows what another process publishes.
 FRESH_MS = 5_000
@@ -23,9 +23,9 @@ class Publishing(Protocol):
     """What is needed of the batch."""
 
     published: bool
-    records: Overlay[tuple[str, str], bytes | None]
+    rows: Draft[tuple[str, str], bytes | None]
 
-    def records_of(self, kind: str, names: Collection[str] | None = None) -> dict[str, bytes]:
+    def rows_of(self, kind: str, names: Collection[str] | None = None) -> dict[str, bytes]:
         """See `Batch.records_of`."""
 
 
@@ -36,16 +36,16 @@ def publish(batch: Publishing, command: c.Publish) -> None:
         if tenant is not None:
             check_name("tenant", tenant, empty=True)
     said = {name_of(tenant, task): _encode(defaults) for tenant, task, defaults in command.tasks}
-    known = batch.records_of(TASK, said)
+    known = batch.rows_of(TASK, said)
     for name, raw in said.items():
         if raw != known.get(name, _NOTHING):
-            batch.records[TASK, name] = None if raw == _NOTHING else raw
+            batch.rows[TASK, name] = None if raw == _NOTHING else raw
             batch.published = True
 
 
 def read_published(txn: ReadTxn) -> Published:
     """All published defaults."""
-    return {read_task_key(name): _decode(raw) for name, raw in txn.records(TASK).items()}
+    return {read_task_key(name): _decode(raw) for name, raw in txn.rows(TASK).items()}
 
 
 def unpublished(txn: ReadTxn, tasks: dict[TaskKey, Defaults]) -> dict[TaskKey, Defaults]:

@@ -75,7 +75,7 @@ def add_one(
     """
     if is_free(new):
         return _bear(batch, new)
-    if new.id and (batch.find(new.id) or batch.txn.archived([new.id])):
+    if new.id and (batch.find(new.id) or batch.archived(new.id)):
         return new.id
     parent = None
     if new.parent_id:

@@ -11,6 +11,7 @@ from ...core import family
 from ...core.bounds import UPKEEP_JOBS
 from ...core.job import Job, Place, Record, State
 from ..batch.batch import Batch
+from ..batch.limiting import list_domains
 from ..records import CHORE, name_of
 
 
@@ -24,8 +25,8 @@ class Chore(Record, frozen=True, kw_only=True):
 
 def note(batch: Batch, name: str, chore: Chore | None) -> None:
     """Remember a chore, or (None) that it is done."""
-    if chore is not None or name in batch.records_of(CHORE, [name]):
-        batch.records[CHORE, name] = msgspec.json.encode(chore) if chore else None
+    if chore is not None or name in batch.rows_of(CHORE, [name]):
+        batch.rows[CHORE, name] = msgspec.json.encode(chore) if chore else None
         batch.wants_upkeep = batch.wants_upkeep or chore is not None
 
 
@@ -78,7 +79,7 @@ def _sweep_on(batch: Batch, parent_id: int, chore: Chore) -> None:
 
 def touch_domains(batch: Batch, tenant: str, *, after: bytes) -> None:
     """Have the domains of a tenant looked at anew, because the limit that governs them may have changed."""
-    domains = batch.txn.list_domains(tenant, after=after, limit=UPKEEP_JOBS)
+    domains = list_domains(batch.txn, tenant, after=after, limit=UPKEEP_JOBS)
     batch.domains.refresh([domain.key for domain in domains])
     more = len(domains) == UPKEEP_JOBS
     note(batch, name_of("domains", tenant), Chore(after=domains[-1].name) if more else None)
@@ -86,7 +87,7 @@ def touch_domains(batch: Batch, tenant: str, *, after: bytes) -> None:
 
 def go_on(batch: Batch) -> bool:
     """Do some of what is left; whether there was anything, so that upkeep comes back at once."""
-    left = batch.records_of(CHORE)
+    left = batch.rows_of(CHORE)
     for name, raw in sorted(left.items())[:10]:
         kind, subject = msgspec.json.decode(name, type=tuple[str, str])
         chore = msgspec.json.decode(raw, type=Chore)

@@ -27,12 +27,12 @@ def set_limit(batch: Batch, command: c.SetLimit) -> None:
         return
     key = (command.tenant, command.domain)
     raw = None if command.limit is None else msgspec.json.encode(command.limit)
-    batch.records[LIMIT, name_of(*key)] = raw
+    batch.rows[LIMIT, name_of(*key)] = raw
     batch.domains.refresh([key])
 
 
 def _set_pattern(batch: Batch, command: c.SetLimit) -> None:
-    raw = batch.records_of(PATTERNS, [command.tenant]).get(command.tenant)
+    raw = batch.rows_of(PATTERNS, [command.tenant]).get(command.tenant)
     patterns = dict(read_patterns(raw).limits) if raw else {}
     if command.limit is None:
         patterns.pop(command.domain, None)
@@ -41,7 +41,7 @@ def _set_pattern(batch: Batch, command: c.SetLimit) -> None:
     if len(patterns) > MAX_PATTERNS:
         raise TooLarge("patterns", len(patterns), needed=f"at most {MAX_PATTERNS:,} of a tenant")
     record = Patterns(limits=tuple(sorted(patterns.items(), key=lambda item: item[0])))
-    batch.records[PATTERNS, command.tenant] = msgspec.json.encode(record) if patterns else None
+    batch.rows[PATTERNS, command.tenant] = msgspec.json.encode(record) if patterns else None
 
 
 def pause(batch: Batch, command: c.Pause) -> None:
@@ -57,7 +57,7 @@ def pause(batch: Batch, command: c.Pause) -> None:
     # A domain belongs to a tenant; any other pause without one is for all of them.
     tenant = command.tenant if command.domain is None else command.tenant or ""
     name = name_of(tenant, command.task, command.domain)
-    batch.records[PAUSE, name] = b"{}" if command.on else None
+    batch.rows[PAUSE, name] = b"{}" if command.on else None
     batch.forget_pauses()
     # Lifting a pause lets waiting claims look again.
     batch.woke = batch.woke or not command.on

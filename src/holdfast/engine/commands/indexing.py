@@ -1,6 +1,6 @@
 """The verbs of indexed consumers: progress and logs. What they keep is in docs/decisions/0008."""
 
-from typing import TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -10,9 +10,14 @@ from ...core.bounds import LOG_KEY_BYTES, MAX_INDEX
 from ...core.checks import check_body, check_key, check_name, check_whole
 from ...core.errors import NotFound
 from ...core.indexed import LogMark, Mark
-from ...store.contract import LogRow, ReadTxn
+from ...core.job import Body
+from ...core.kinds import LOG_ITEMS, LOG_KEYS, log_table
+from ...store.contract import ReadTxn
 from ..batch.batch import Batch
 from ..records import LOG, PROGRESS, name_of, read_pair
+
+_pack = msgspec.msgpack.Encoder().encode
+_unpack: Any = msgspec.msgpack.Decoder().decode
 
 R = TypeVar("R", Mark, LogMark)
 
@@ -30,7 +35,7 @@ def start_progress(batch: Batch, command: c.StartProgress) -> Mark:
         indexed.check_reading(command.name, after.processed, command.log, ends)
     after = msgspec.structs.replace(after, log=command.log)
     if after != before:
-        batch.records[PROGRESS, name] = msgspec.json.encode(after)
+        batch.rows[PROGRESS, name] = msgspec.json.encode(after)
     return after
 
 
@@ -47,7 +52,7 @@ def move_progress(batch: Batch, command: c.MoveProgress) -> Mark:
         now_ms=batch.now_ms,
     )
     if after is not mark:
-        batch.records[PROGRESS, name] = msgspec.json.encode(after)
+        batch.rows[PROGRESS, name] = msgspec.json.encode(after)
         batch.news = True
     return after
 
@@ -60,7 +65,7 @@ def set_progress(batch: Batch, command: c.SetProgress) -> Mark:
         ends = _record(batch, LOG, name_of(command.tenant, mark.log), LogMark) or LogMark()
         indexed.check_reading(command.name, command.to, mark.log, ends)
     after = indexed.set_by_hand(mark, to=command.to)
-    batch.records[PROGRESS, name] = msgspec.json.encode(after)
+    batch.rows[PROGRESS, name] = msgspec.json.encode(after)
     batch.news = True
     return after
 
@@ -75,19 +80,24 @@ def append(batch: Batch, command: c.Append) -> list[tuple[int, bool]]:
             check_key("key", item.key, LOG_KEY_BYTES)
     log = name_of(command.tenant, command.log)
     ends = _record(batch, LOG, log, LogMark) or LogMark()
-    known = batch.appends.known(log, (item.key for item in command.items if item.key is not None))
+    items, keys = log_table(LOG_ITEMS, log), log_table(LOG_KEYS, log)
+    wanted = {name_of(item.key) for item in command.items if item.key is not None}
+    known = {key: int(raw) for key, raw in batch.rows_of(keys, wanted).items()} if wanted else {}
     appended, head = [], ends.head
     for item in command.items:
-        at = None if item.key is None else known.get(item.key)
+        key = None if item.key is None else name_of(item.key)
+        at = None if key is None else known.get(key)
         is_new = at is None
         if at is None:
             at = head = head + 1
-            batch.appends.add(log, LogRow(at, item.key, item.data))
-            if item.key is not None:
-                known[item.key] = at
+            batch.rows[items, item_key(at)] = _pack((item.key, item.data))
+            if key is not None:
+                known[key] = at
+                batch.rows[keys, key] = b"%d" % at
+                batch.dues[keys, key] = at
         appended.append((at, is_new))
     if head > ends.head:
-        batch.records[LOG, log] = msgspec.json.encode(msgspec.structs.replace(ends, head=head))
+        batch.rows[LOG, log] = msgspec.json.encode(msgspec.structs.replace(ends, head=head))
         batch.news = True
     return appended
 
@@ -100,7 +110,7 @@ def trim(batch: Batch, command: c.TrimLog) -> int:
         return 0
     passed = [
         mark.processed
-        for (tenant, _), mark in marks(batch.records_of(PROGRESS)).items()
+        for (tenant, _), mark in marks(batch.rows_of(PROGRESS)).items()
         if tenant == command.tenant and mark.log == command.log
     ]
     bounds = passed if command.up_to is None else [*passed, command.up_to]
@@ -109,11 +119,37 @@ def trim(batch: Batch, command: c.TrimLog) -> int:
         return 0
     after = indexed.trimmed(ends, up_to=min(bounds), keep_keys=command.keep_keys, limit=command.limit)
     if after != ends:
-        # What this transaction appended may be among it.
-        batch.appends.write()
-        batch.txn.trim_log(log, after=ends.trimmed, up_to=after.trimmed, keys_up_to=after.keys_from)
-        batch.records[LOG, log] = msgspec.json.encode(after)
+        items, keys = log_table(LOG_ITEMS, log), log_table(LOG_KEYS, log)
+        for at in range(ends.trimmed + 1, after.trimmed + 1):
+            batch.rows[items, item_key(at)] = None
+        # What this transaction appended may be among it, and is not scanned.
+        own = [key for (table, key), due in batch.dues.items() if table == keys and due <= after.keys_from]
+        page = batch.txn.scan(keys, due_before=after.keys_from, limit=2 * command.limit)
+        for key in (*own, *(key for key, _ in page)):
+            raw = batch.rows.get((keys, key))
+            if raw is None or int(raw) <= after.keys_from:
+                batch.rows[keys, key] = None
+        batch.rows[LOG, log] = msgspec.json.encode(after)
     return after.trimmed - ends.trimmed
+
+
+class LogRow(NamedTuple):
+    """An item of a log, where it stands."""
+
+    at: int
+    key: bytes | None
+    body: Body
+
+
+def read_log(txn: ReadTxn, log: str, *, after: int, limit: int) -> list[LogRow]:
+    """Items of a log in order, from the first above `after`; `log` is the key of the log's row."""
+    page = txn.scan(log_table(LOG_ITEMS, log), after=item_key(after), limit=limit)
+    return [LogRow(int(key), *_unpack(raw)) for key, raw in page]
+
+
+def item_key(at: int) -> str:
+    """The key of an item: in order as text."""
+    return f"{at:019d}"
 
 
 def marks(records: dict[str, bytes]) -> dict[tuple[str, str], Mark]:
@@ -123,19 +159,19 @@ def marks(records: dict[str, bytes]) -> dict[tuple[str, str], Mark]:
 
 def mark_of(txn: ReadTxn, tenant: str, name: str) -> Mark | None:
     """A consumer's progress, or None."""
-    raw = txn.records(PROGRESS, [name_of(tenant, name)]).get(name_of(tenant, name))
+    raw = txn.rows(PROGRESS, [name_of(tenant, name)]).get(name_of(tenant, name))
     return msgspec.json.decode(raw, type=Mark) if raw else None
 
 
 def ends_of(txn: ReadTxn, tenant: str, log: str) -> LogMark:
     """The ends of a log; one that is not there is empty."""
-    raw = txn.records(LOG, [name_of(tenant, log)]).get(name_of(tenant, log))
+    raw = txn.rows(LOG, [name_of(tenant, log)]).get(name_of(tenant, log))
     return msgspec.json.decode(raw, type=LogMark) if raw else LogMark()
 
 
 def consumers(txn: ReadTxn, tenant: str) -> dict[str, Mark]:
     """All consumers of a tenant by name; what reads a log has that log's head."""
-    found = {name: mark for (whose, name), mark in marks(txn.records(PROGRESS)).items() if whose == tenant}
+    found = {name: mark for (whose, name), mark in marks(txn.rows(PROGRESS)).items() if whose == tenant}
     heads = {mark.log: ends_of(txn, tenant, mark.log).head for mark in found.values() if mark.log}
     return {
         name: msgspec.structs.replace(mark, head=heads[mark.log]) if mark.log else mark
@@ -152,5 +188,5 @@ def _mark(batch: Batch, command: c.MoveProgress | c.SetProgress) -> tuple[str, M
 
 
 def _record(batch: Batch, kind: str, name: str, form: type[R]) -> R | None:
-    raw = batch.records_of(kind, [name]).get(name)
+    raw = batch.rows_of(kind, [name]).get(name)
     return msgspec.json.decode(raw, type=form) if raw else None

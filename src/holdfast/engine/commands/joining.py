@@ -1,25 +1,25 @@
 """Jobs that are added inside a caller's own transaction.
 
 They enter SCHEDULED, due at once or later, and counted as such; promotion does the rest. So the caller's
-transaction, however long it lasts, locks neither a lane nor a domain.
+transaction, however long it lasts, locks neither a pair nor a domain.
 """
 
 from msgspec.structs import replace
 
 from ...core import commands as c
 from ...core.creating import create
-from ...core.errors import BadInput, Conflict
-from ...core.job import Job, Place
+from ...core.errors import BadInput
+from ...core.job import Place
 from ...core.slots import slot_for
-from ...store.contract import Txn
+from ...store.contract import JOBS, Changes, NewJobs, Txn
 from ..batch.counters import Counts
 from ..site import Site
 from ..sysid import IdMaker
 
 
-def insert_scheduled(txn: Txn, maker: IdMaker, command: c.Add, site: Site) -> list[int]:
-    """Insert jobs as SCHEDULED; their ids."""
-    rows = []
+def insert_scheduled(txn: Txn, maker: IdMaker, command: c.Add, site: Site) -> tuple[Changes, list[int]]:
+    """Jobs to insert as SCHEDULED, and their ids."""
+    added = []
     for new in command.every():
         if new.unique is not None or new.parent_id:
             what = "unique" if new.unique is not None else "parent"
@@ -29,14 +29,8 @@ def insert_scheduled(txn: Txn, maker: IdMaker, command: c.Add, site: Site) -> li
             raise BadInput("domain", new.domain, needed="one of the shard that your connection leads to")
         job_id = new.id or maker.make(slot=slot)
         job = create(maker.with_follower(new), job_id=job_id, now_ms=txn.now_ms)
-        rows.append((_scheduled(job), new.data))
-    if txn.insert(rows):
-        raise Conflict("an id was taken")
+        job = replace(job, place=Place.SCHEDULED, rank=job.run_at)
+        added.append(NewJobs(job, [(job_id, new.data)]))
     counts = Counts()
-    counts.came(job for job, _ in rows)
-    txn.count(counts.take())
-    return [job.id for job, _ in rows]
-
-
-def _scheduled(job: Job) -> Job:
-    return replace(job, place=Place.SCHEDULED, rank=job.run_at)
+    counts.came(template for template, _ in added)
+    return Changes(added=added, counts=counts.take(), wake=JOBS), [new.template.id for new in added]

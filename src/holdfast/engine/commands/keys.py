@@ -87,7 +87,7 @@ def take_key(batch: Batch, command: TakeKey) -> int:
         return pointer.job_id
     batch.holders.forget(command.key)
     taken = Pointer(job_id=command.job_id, taken_ms=batch.now_ms, version=command.version)
-    batch.records[POINTER, pointer_name(command.key)] = msgspec.json.encode(taken)
+    batch.rows[POINTER, pointer_name(command.key)] = msgspec.json.encode(taken)
     return command.job_id
 
 
@@ -102,7 +102,7 @@ def free_key(batch: Batch, command: FreeKey) -> bool:
     if not (ended or command.given_back or late):
         return False
     after = msgspec.json.encode(replace(pointer, taken_ms=0)) if command.stays else None
-    batch.records[POINTER, pointer_name(command.key)] = after
+    batch.rows[POINTER, pointer_name(command.key)] = after
     return True
 
 
@@ -120,7 +120,7 @@ def hit(batch: Batch, command: Hit) -> int | NotHeld:
         and unique.key_of(replace(job, unique=command.job.unique)) == key
     ):
         return add_to_namesake(batch, command.job, job)
-    job = job or batch.txn.archived([command.holder]).get(command.holder)
+    job = job or batch.archived(command.holder)
     return NotHeld(version=job.version if job else 0)
 
 

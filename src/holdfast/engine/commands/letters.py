@@ -61,7 +61,7 @@ def _send(batch: Batch, new: c.NewJob) -> int:
     raw = new.data if isinstance(new.data, bytes) else None
     letter = Letter(job=replace(new, data="{}") if raw is not None else new, raw=raw)
     name = name_of(str(batch.site.number), str(new.id))
-    batch.records[LETTER, name] = msgspec.json.encode(letter)
+    batch.rows[LETTER, name] = msgspec.json.encode(letter)
     return new.id
 
 
@@ -74,12 +74,12 @@ def read(raw: bytes) -> c.NewJob:
 def is_sent(batch: Batch, job_id: int) -> bool:
     """Whether a job is still on its way."""
     name = name_of(str(batch.site.number), str(job_id))
-    return name in batch.records_of(LETTER, [name])
+    return name in batch.rows_of(LETTER, [name])
 
 
 def pick_up(batch: Batch) -> None:
     """Have those delivered that are still here."""
-    letters = dict(sorted(batch.records_of(LETTER).items())[:AT_ONCE])
+    letters = dict(sorted(batch.rows_of(LETTER).items())[:AT_ONCE])
     if not batch.site.is_alone:
         batch.letters |= letters
         return
@@ -87,7 +87,7 @@ def pick_up(batch: Batch) -> None:
         batch.keep()
         try:
             add_one(batch, read(raw), follows=True)
-            batch.records[LETTER, name] = None
+            batch.rows[LETTER, name] = None
         except HoldfastError:
             # One that cannot be added must not hold up the others.
             batch.drop()
@@ -100,4 +100,4 @@ def deliver(batch: Batch, command: Deliver) -> list[int]:
 
 def delivered(batch: Batch, command: Delivered) -> None:
     """Remove a letter; see `Delivered`."""
-    batch.records[LETTER, command.name] = None
+    batch.rows[LETTER, command.name] = None

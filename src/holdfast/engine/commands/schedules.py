@@ -42,12 +42,12 @@ def read_kept(raw: bytes) -> Kept:
 
 def _keep(batch: Batch, kept: Kept) -> None:
     name = name_of(kept.schedule.tenant, kept.schedule.name)
-    batch.records[SCHEDULE, name] = msgspec.json.encode(kept)
+    batch.rows[SCHEDULE, name] = msgspec.json.encode(kept)
 
 
 def _find(batch: Batch, tenant: str, name: str) -> Kept | None:
     key = name_of(tenant, name)
-    raw = batch.records_of(SCHEDULE, [key]).get(key)
+    raw = batch.rows_of(SCHEDULE, [key]).get(key)
     return read_kept(raw) if raw else None
 
 
@@ -101,10 +101,10 @@ def _changed(before: Schedule, wanted: Schedule, now_ms: int) -> Schedule:
 
 def _number(batch: Batch) -> int:
     """A number that no schedule has, nor had at a moment that is yet to come: its ids would be the same."""
-    taken = {read_kept(raw).schedule.number for raw in batch.records_of(SCHEDULE).values()}
+    taken = {read_kept(raw).schedule.number for raw in batch.rows_of(SCHEDULE).values()}
     # Those of schedules that have moved to another shard, with their numbers.
-    taken |= {int(number) for number in batch.records_of(NUMBER)}
-    floors = {int(number): int(at) for number, at in batch.records_of(FLOOR).items()}
+    taken |= {int(number) for number in batch.rows_of(NUMBER)}
+    floors = {int(number): int(at) for number, at in batch.rows_of(FLOOR).items()}
     free = (n for n in batch.site.schedules if n not in taken and floors.get(n, 0) <= batch.now_ms)
     number = next(free, None)
     if number is None:
@@ -118,9 +118,9 @@ def delete_schedule(batch: Batch, command: c.DeleteSchedule) -> None:
     schedule = _get(batch, command.tenant, command.name).schedule
     number = str(schedule.number)
     # Not below what an earlier one of that number left: the clock may yet be set back.
-    floor = max(schedule.last_at, int(batch.records_of(FLOOR, [number]).get(number, b"0")))
-    batch.records[FLOOR, number] = str(floor).encode()
-    batch.records[SCHEDULE, name_of(command.tenant, command.name)] = None
+    floor = max(schedule.last_at, int(batch.rows_of(FLOOR, [number]).get(number, b"0")))
+    batch.rows[FLOOR, number] = str(floor).encode()
+    batch.rows[SCHEDULE, name_of(command.tenant, command.name)] = None
 
 
 def pause_schedule(batch: Batch, command: c.PauseSchedule) -> Schedule:
@@ -140,7 +140,7 @@ def pause_schedule(batch: Batch, command: c.PauseSchedule) -> Schedule:
 def fire(batch: Batch) -> int | None:
     """Fire what is due; when to look again, or None."""
     again: list[int] = []
-    for _, raw in sorted(batch.records_of(SCHEDULE).items()):
+    for _, raw in sorted(batch.rows_of(SCHEDULE).items()):
         kept = read_kept(raw)
         schedule = kept.schedule
         if schedule.paused or schedule.ended:
@@ -185,7 +185,7 @@ def _last_run(batch: Batch, schedule: Schedule) -> LastRun | None:
         return None
     last_id = schedule.last_id
     if batch.site.has(last_id):
-        job = batch.find(last_id) or batch.txn.archived([last_id]).get(last_id)
+        job = batch.find(last_id) or batch.archived(last_id)
     elif letters.is_sent(batch, last_id):
         return LastRun(started_ms=0, finished_ms=0, ended=False)
     else:

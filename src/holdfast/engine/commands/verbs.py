@@ -19,12 +19,11 @@ from ..batch.batch import Batch
 from . import chores, governing, indexing, keys, letters, schedules, workers
 from .adding import add_all, put
 
+_VERB_OF = {Code.OK: "finish", Code.FAILED: "fail", Code.RETRY: "retry", Code.ERROR: "retry"}
 
-class Ref:
-    """A reply: the job as it stands at the end of the transaction."""
 
-    def __init__(self, job_id: int) -> None:
-        self.job_id = job_id
+class Ref(int):
+    """A reply, by the id of a job: the job as it stands at the end of the transaction."""
 
 
 def add(batch: Batch, command: c.Add) -> list[int]:
@@ -37,14 +36,18 @@ def add(batch: Batch, command: c.Add) -> list[int]:
 
 def _held(batch: Batch, hold: c.Hold, verb: str) -> Job:
     """The job of a holder whose claim stands."""
-    job = batch.find(hold.job_id)
+    jobs, job_id = batch.jobs, hold.job_id
+    job = jobs[job_id] if job_id in jobs else batch.find(job_id)
+    if job is not None and job.owner and job.owner == hold.owner and job.claim == hold.claim:
+        if hold.tenant is None or hold.tenant == job.tenant:
+            return job
     if job is not None and hold.tenant not in (None, job.tenant):
         raise NotFound("job", hold.job_id)
     if hold.claim is None and (job is None or batch.goes(job)):
         # Also where it has ended in this very transaction.
         raise NotFound("job", hold.job_id)
     if job is None:
-        old = batch.txn.archived([hold.job_id]).get(hold.job_id)
+        old = batch.archived(hold.job_id)
         if old is None and hold.job_id <= 0:
             raise NotFound("job", hold.job_id)
         found = str(old.state) if old else "gone"
@@ -55,28 +58,27 @@ def _held(batch: Batch, hold: c.Hold, verb: str) -> Job:
 
 def answer(batch: Batch, command: c.Answer) -> Ref:
     """Say how a run ended; see `Answer`."""
-    verb = "finish" if command.code == Code.OK else "retry" if command.code != Code.FAILED else "fail"
-    job = _held(batch, command.hold, verb)
-    # What was never said to have started has by now.
-    ran_ms = 0 if command.ran_ms is None and not job.started_at else command.ran_ms
-    job = rules.started(job, now_ms=batch.now_ms, ran_ms=ran_ms)
-    if command.code != Code.FAILED:
-        family.check_child_may_end(job, batch.find(job.parent_id) if job.parent_id else None, verb)
+    code = command.code
+    job = _held(batch, command.hold, _VERB_OF[code])
+    if job.parent_id and code is not Code.FAILED:
+        family.check_child_may_end(job, batch.find(job.parent_id), _VERB_OF[code])
     if command.lines:
         job = notes.add_lines(batch, job, command.lines)
     after = answered(job, command, now_ms=batch.now_ms, dice=batch.dice)
-    if command.code != Code.FAILED:
+    if after.children.kept and code is not Code.FAILED:
         # A finish or retry is the parent's word that it has seen its ended children.
         # The documents delete them all, also those that were cancelled during this run.
         goes = after.place == Place.DONE and after.ended != State.FAILED
         after = chores.sweep(batch, after, goes=goes or job.strict)
     if command.result is not None:
         batch.results[job.id] = command.result
-        after = replace(after, has_result=True)
-    put(batch, job, after, command.data)
-    if after.place == Place.PAUSED:
+    if command.data is None:
+        batch.put(after)
+    else:
+        put(batch, job, after, command.data)
+    if after.place is Place.PAUSED:
         chores.release(batch, after)
-    elif command.code == Code.OK and job.then:
+    elif job.then and code is Code.OK:
         _follow(batch, job, command.result)
     return Ref(job.id)
 
@@ -150,8 +152,8 @@ def update(batch: Batch, command: c.Update) -> Ref:
 def cancel(batch: Batch, command: c.Cancel) -> Ref | Job:
     """Take a job out of the queue; see `Cancel`. What is over already stays as it is."""
     job = batch.find(command.job_id)
-    if job is None and (old := batch.txn.archived([command.job_id])):
-        return old[command.job_id]
+    if job is None and (old := batch.archived(command.job_id)) is not None:
+        return old
     if job is None or not batch.goes(job):
         job = batch.get(command.job_id)
     after = rules.cancel(job, now_ms=batch.now_ms, force=command.force)
@@ -187,10 +189,10 @@ def delete(batch: Batch, command: c.Delete) -> None:
     """Remove all trace of a job; see `Delete`."""
     job = batch.find(command.job_id)
     if job is None:
-        old = batch.txn.archived([command.job_id]).get(command.job_id)
+        old = batch.archived(command.job_id)
         if old is None:
             raise NotFound("job", command.job_id)
-        batch.forget(old)
+        batch.forget([old])
         return
     rules.check_delete(job)
     batch.remove(chores.sweep(batch, job, goes=True))
@@ -198,12 +200,13 @@ def delete(batch: Batch, command: c.Delete) -> None:
 
 def purge(batch: Batch, command: c.Purge) -> int:
     """Delete old archived jobs; see `Purge`."""
-    gone = batch.txn.purge(command.before_ms, tenant=command.tenant, limit=command.limit)
-    batch.forgotten(gone)
-    return len(gone)
+    return batch.forget(batch.txn.ended(command.before_ms, tenant=command.tenant, limit=command.limit))
 
 
-VERBS: dict[type[c.Command], Callable[[Batch, Any], Any]] = {
+# None: claims, which come after all others.
+VERBS: dict[type[c.Command], Callable[[Batch, Any], Any] | None] = {
+    c.Claim: None,
+    c.Upkeep: None,
     c.Add: add,
     c.Answer: answer,
     c.Release: release,

@@ -24,25 +24,25 @@ def enlist(batch: Batch, command: c.Enlist) -> None:
     raw = msgspec.json.encode(command.worker)
     if len(raw) > WORKER_BYTES:
         raise TooLarge("worker", f"{len(raw):,} bytes", needed=f"at most {WORKER_BYTES:,} bytes")
-    batch.records[WORKER, command.worker.name] = raw
+    batch.rows[WORKER, command.worker.name] = raw
 
 
 def dismiss(batch: Batch, command: c.Dismiss) -> None:
     """Forget a worker; see `Dismiss`."""
-    if command.name in batch.records_of(WORKER, [command.name]):
-        batch.records[WORKER, command.name] = None
+    if command.name in batch.rows_of(WORKER, [command.name]):
+        batch.rows[WORKER, command.name] = None
 
 
 def bury(batch: Batch) -> None:
     """Forget those who are gone without a word."""
-    for name, raw in batch.records_of(WORKER).items():
+    for name, raw in batch.rows_of(WORKER).items():
         if not is_alive(batch.txn, msgspec.json.decode(raw, type=Worker)):
-            batch.records[WORKER, name] = None
+            batch.rows[WORKER, name] = None
 
 
 def alive(txn: ReadTxn) -> list[Worker]:
     """All workers that live, the oldest first."""
-    known = (msgspec.json.decode(raw, type=Worker) for raw in txn.records(WORKER).values())
+    known = (msgspec.json.decode(raw, type=Worker) for raw in txn.rows(WORKER).values())
     return sorted((w for w in known if is_alive(txn, w)), key=lambda w: (w.started_at, w.name))
 
 

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import Any
+from typing import Any, Protocol
 
 from ...core import commands as c
 from ...core.errors import Closed, Moved, StoreError, Unsettled
@@ -23,7 +23,7 @@ from ..commands.keys import FreeKey, Hit, TakeKey
 from ..commands.letters import Deliver, Delivered
 from ..committer import Committer
 from ..done import Done
-from ..migrate.trail import Trail
+from ..engine import Engine
 from ..ticket import Ticket, deliver
 from .sharded import ShardedEngine
 from .tour import Tour
@@ -35,6 +35,16 @@ ERRANDS = 8
 OWN = (TakeKey, FreeKey, Hit, Deliver, Delivered)
 
 
+class Trail(Protocol):
+    """What leads on where a store has moved."""
+
+    def take(self, ticket: Ticket, moved: Moved, *, by: Engine) -> bool:
+        """Put a command in anew which an engine has answered `Moved`; False: there is no way."""
+
+    def ask_there(self, command: c.Command, moved: Moved, *, by: Engine) -> Any:
+        """The reply to a command which an engine has answered `Moved`."""
+
+
 class Step(Ticket):
     """A command of an errand, which itself sees to what goes wrong."""
 
@@ -44,7 +54,7 @@ class Step(Ticket):
 class Lanes(Asking):
     """The way to several shards; each has a committer of its own. `trail` leads on where they have moved."""
 
-    def __init__(self, engine: ShardedEngine, trail: Trail | None = None) -> None:
+    def __init__(self, engine: ShardedEngine, trail: "Trail | None" = None) -> None:
         self.engine: ShardedEngine = engine
         self._trail = trail
         self._lanes = [Committer(one, divert=self._divert, after=self._after) for one in self.engine.engines]
@@ -53,13 +63,26 @@ class Lanes(Asking):
         self._closed = False
         self._lock = threading.Lock()
 
+    def ask(self, command: c.Command, *, wait_s: float = 0.0) -> Any:
+        """Run a command and wait for its reply in this thread; what it raised is raised here."""
+        at = self._only(command)
+        return (
+            super().ask(command, wait_s=wait_s) if at is None else self._lanes[at].ask(command, wait_s=wait_s)
+        )
+
+    def _only(self, command: c.Command) -> int | None:
+        """The one lane that a command is for; None: it is for several."""
+        if isinstance(command, c.Claim | c.Enlist | c.Dismiss):
+            return None
+        return self._routes.only(command)
+
     def submit(self, ticket: Ticket) -> None:
         """Put a command in; its ticket will be answered."""
         command = ticket.command
         if isinstance(command, c.Claim):
             Visit(ticket, Tour(command, self._routes.turn()), self._lanes, self, self._follow).go()
             return
-        at = None if isinstance(command, c.Enlist | c.Dismiss) else self._routes.only(command)
+        at = self._only(command)
         if at is not None:
             self._lanes[at].submit(ticket)
         elif not self._send(lambda: self._carry_out(ticket)):

@@ -26,7 +26,7 @@ from ...core.slots import shard_of, slot_of_key, slot_of_worker
 from ...core.unique import UniqueKey
 from ...store.contract import ReadTxn
 from ...store.sharded.shard import Shard
-from ..batch.holders import Freed, put_back_refused
+from ..batch.holders import Freed, find_holders, put_back_refused
 from ..batch.pointers import Elsewhere
 from ..commands.keys import FreeKey, Hit, NotHeld, TakeKey, key_after, taken
 from ..commands.letters import Deliver, Delivered, read
@@ -382,7 +382,7 @@ class Routes:
 
         def see(txn: ReadTxn) -> tuple[bool, int]:
             live = txn.load([job_id]).get(job_id)
-            holder = txn.find_unique([key]).get(key)
+            holder = find_holders(txn, [key]).get(key)
             job = live or txn.archived([job_id]).get(job_id)
             version = job.version if job else 0
             if holder is None or holder.job_id != job_id:

@@ -57,9 +57,9 @@ class ShardedEngine(Engine):
 
         return self.sharded.shard_of(job_id).read(see)
 
-    def execute(self, commands: Sequence[c.Command]) -> Done:
+    def execute(self, commands: Sequence[c.Command], done: Done | None = None) -> Done:
         """Run commands one after the other, each by its shards; what a command raised is its reply."""
-        whole = Done()
+        whole = done or Done()
         for command in commands:
             whole.replies.append(self._outcome(command))
             while self._steps:

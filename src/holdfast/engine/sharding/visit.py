@@ -15,7 +15,7 @@ from ...core import commands as c
 from ...core.errors import HoldfastError, StoreError
 from ...store.common.clock import monotonic_s
 from ..asking import Asking
-from ..ticket import Ticket, deliver
+from ..ticket import Ticket, deliver, lock
 from .tour import Tour
 
 # How long the others wait where a shard is down, before all are asked again: it may be back.
@@ -48,7 +48,7 @@ class Part(Ticket):
 
     def answer(self, reply: Any) -> bool:
         """Hand the reply on; False when nobody wants it."""
-        with self._lock:
+        with lock:
             if self.abandoned:
                 return False
             self.answered = True

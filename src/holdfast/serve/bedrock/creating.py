@@ -18,6 +18,7 @@ from ...core import family, unique
 from ...core.errors import HoldfastError
 from ...core.ids import PORT_SYSID
 from ...core.job import STORED_LOSSES, Job
+from ...engine.batch.holders import find_holders
 from ...store.contract import ReadTxn
 from . import parameters as p
 from . import refusals
@@ -136,7 +137,7 @@ def _same(txn: ReadTxn, new: c.NewJob) -> int:
     key = unique.key_of(new)
     if key is None:
         return 0
-    holder = txn.find_unique([key]).get(key)
+    holder = find_holders(txn, [key]).get(key)
     job_id = holder.job_id if holder else txn.named(new.tenant, new.task, mock=new.mock) or 0
     job = txn.load([job_id]).get(job_id)
     if job is None:

@@ -8,7 +8,7 @@ from ...core import commands as c
 from ...core.errors import HoldfastError
 from ...core.ids import PORT_SYSID
 from ...core.job import Job
-from ...engine.asking import Committing
+from ...engine.connection import Connection
 from ...engine.engine import check
 from ...store.contract import ReadTxn
 from . import parameters as p
@@ -20,7 +20,7 @@ T = TypeVar("T")
 class Port:
     """The way from commands to the store. `lease_ms`: how long claims last that name no time of their own."""
 
-    def __init__(self, committer: Committing, *, tenant: str = "", lease_ms: int | None = None) -> None:
+    def __init__(self, committer: Connection, *, tenant: str = "", lease_ms: int | None = None) -> None:
         self.committer = committer
         self.tenant = tenant
         self.lease_ms = lease_ms
@@ -35,7 +35,7 @@ class Port:
 
     async def read(self, fn: Callable[[ReadTxn], T]) -> T:
         """Look at the store; not in the event loop, where others would wait for it."""
-        return await asyncio.to_thread(self.committer.engine.read, fn)
+        return await asyncio.to_thread(self.committer.read, fn)
 
     def hold(self, job_id: int) -> c.Hold:
         """The port's right to answer for a job, whichever claim it has."""

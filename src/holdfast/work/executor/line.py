@@ -12,8 +12,8 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from ...core import commands as c
+from ...engine.connection import open_engine
 from ...engine.engine import Engine
-from ...engine.opening import open_engine
 from ...queue.alarm import Alarm
 from ...queue.lease import Lease
 from ...store.contract import ReadTxn, Store

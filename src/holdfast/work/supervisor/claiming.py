@@ -24,7 +24,7 @@ from ...core.bounds import CLAIM_JOBS
 from ...core.errors import HoldfastError, StoreFull, Unavailable
 from ...core.job import Job
 from ...engine import look
-from ...engine.asking import Committing
+from ...engine.connection import Connection
 from ...store.contract import Pick, Waiting
 from ..scheduler import Scheduler, choose
 from .pace import Space
@@ -73,7 +73,7 @@ class Wanted(Struct, frozen=True, kw_only=True):
 class Claiming:
     """Claims jobs for the hands of one worker, until it is to stop."""
 
-    def __init__(self, line: Committing, hands: Hands, scheduler: Scheduler, wanted: Wanted) -> None:
+    def __init__(self, line: Connection, hands: Hands, scheduler: Scheduler, wanted: Wanted) -> None:
         self._line, self._hands, self._scheduler, self._wanted = line, hands, scheduler, wanted
         self._told: Counter[tuple[str, str]] = Counter()
         # Then there is nothing to choose.
@@ -173,7 +173,7 @@ class Claiming:
         def read(txn: Any) -> list[Waiting]:
             return look.waiting(txn, tenants=wanted.tenants, tasks=wanted.tasks, limit=limit)
 
-        return await asyncio.to_thread(self._line.engine.read, read)
+        return await asyncio.to_thread(self._line.read, read)
 
     def _tell(self) -> None:
         """Tell the scheduler what has started and stopped since it was last told.

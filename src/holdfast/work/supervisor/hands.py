@@ -77,6 +77,6 @@ async def is_empty(held: Callable[[], Sequence[Held]], sources: Sequence[Source]
     if held():
         return False
     for source in sources:
-        if await asyncio.to_thread(source.line.engine.read, source.unfinished):
+        if await asyncio.to_thread(source.line.read, source.unfinished):
             return False
     return not held()

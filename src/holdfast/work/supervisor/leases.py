@@ -89,7 +89,7 @@ class Leases:
     async def _look_after(self, source: Source, running: list[Held]) -> None:
         ids = [held.job.id for held in running]
         try:
-            now = await asyncio.to_thread(source.line.engine.read, lambda txn: txn.load(ids))
+            now = await asyncio.to_thread(source.line.read, lambda txn: txn.load(ids))
         except HoldfastError as error:
             if len(running) > 1:
                 # One of several shards may be down: each by itself, then.

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from ...core import commands as c
 from ...core.errors import HoldfastError, StoreFull, Unavailable
 from ...core.worker import Worker
-from ...engine.asking import Committing
+from ...engine.connection import Connection
 from ...queue.publishing import Publisher
 from ...store.common.clock import monotonic_s
 from .sources import Sources
@@ -41,8 +41,8 @@ class Registry:
         self._worker = worker
         self._said_s = 0.0
         # The stores that cannot tell who is there.
-        self._blind: list[Committing] = []
-        self._publishers: defaultdict[Committing, Publisher] = defaultdict(Publisher)
+        self._blind: list[Connection] = []
+        self._publishers: defaultdict[Connection, Publisher] = defaultdict(Publisher)
 
     async def enter(self, *, wait_s: float, stopping: asyncio.Event) -> bool:
         """Make this worker known, waiting so long for stores that are away or full; False: it was stopped."""
@@ -66,7 +66,7 @@ class Registry:
     async def _enter_now(self) -> None:
         self._blind = []
         for line in self._sources.lines:
-            seen = await asyncio.to_thread(line.engine.store.appear, self._worker.name)
+            seen = await asyncio.to_thread(line.appear, self._worker.name)
             if not seen:
                 self._blind.append(line)
         await self.say()
@@ -87,8 +87,8 @@ class Registry:
         self._said_s = monotonic_s()
         await asyncio.gather(*(self._say_to(line) for line in self._sources.lines))
 
-    async def _say_to(self, line: Committing) -> None:
-        now_ms = line.engine.store.now_ms()
+    async def _say_to(self, line: Connection) -> None:
+        now_ms = line.now_ms()
         until_ms = now_ms + LIFE_MS if line in self._blind else 0
         serves = self._sources.serves(line)
         worker = replace(self._worker, serves=serves, said_at=now_ms, until_ms=until_ms)

@@ -9,8 +9,7 @@ from ...core.defaults import NO_DEFAULTS, Defaults, TaskKey
 from ...core.errors import AppError, BadInput
 from ...core.worker import Served
 from ...engine import look
-from ...engine.asking import Committing
-from ...engine.opening import open_committer
+from ...engine.connection import Connection, open_connection
 from ...queue.connect import is_shared, shown_url, store_file, store_maker
 from ...store.contract import ReadTxn
 from ..messages import Found
@@ -28,7 +27,7 @@ ALL_TENANTS = "*"
 class Source:
     """One queue: its store, whose jobs (`tenants` None: anybody's), and which tasks this worker runs."""
 
-    def __init__(self, at: int, name: str, tenants: tuple[str, ...] | None, line: Committing) -> None:
+    def __init__(self, at: int, name: str, tenants: tuple[str, ...] | None, line: Connection) -> None:
         self.at, self.name, self.tenants, self.line = at, name, tenants, line
         # The tasks, and the lane of each.
         self.lanes: dict[str, Lane] = {}
@@ -62,7 +61,7 @@ class Sources:
 
     def __init__(self, options: Options, found: Sequence[Found]) -> None:
         self._options = options
-        self._lines: dict[str, Committing] = {}
+        self._lines: dict[str, Connection] = {}
         self._found = [(queue.url, queue.tenant) for queue in found]
         self.all = [
             Source(
@@ -75,20 +74,20 @@ class Sources:
         ]
         self.choose(found)
 
-    def _line(self, url: str) -> Committing:
+    def _line(self, url: str) -> Connection:
         file = store_file(url)
         if not is_shared(url):
             needed = "one that other processes can see; holdfast.work(queue) works it in its own process"
             raise BadInput("store", shown_url(url), needed=needed)
         where = url if file is None else str(Path(file).resolve())
         if where not in self._lines:
-            self._lines[where] = open_committer(
-                store_maker(url, create=self._options.create)(), dice=random.random
+            self._lines[where] = open_connection(
+                store_maker(url, create=self._options.create), dice=random.random
             )
         return self._lines[where]
 
     @property
-    def lines(self) -> list[Committing]:
+    def lines(self) -> list[Connection]:
         """The lanes, one for each store."""
         return list(self._lines.values())
 
@@ -126,7 +125,7 @@ class Sources:
         pairs = zip(self.all, self._found, now, strict=True)
         return [source.name for source, before, after in pairs if before != after]
 
-    def serves(self, line: Committing) -> tuple[Served, ...]:
+    def serves(self, line: Connection) -> tuple[Served, ...]:
         """Whose jobs of which tasks are worked on one store."""
         mine = (source for source in self.all if source.line is line and source.tasks)
         return tuple(
@@ -135,7 +134,7 @@ class Sources:
             for tenant in ((None,) if source.tenants is None else source.tenants)
         )
 
-    def defaults(self, line: Committing) -> dict[TaskKey, Defaults]:
+    def defaults(self, line: Connection) -> dict[TaskKey, Defaults]:
         """What the tasks that are worked on one store say of their jobs."""
         return {
             (tenant, task): said

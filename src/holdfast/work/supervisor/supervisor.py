@@ -223,7 +223,7 @@ class Supervisor:
         return await self.sources.all[at].line.ask_async(command, wait_s=wait_s)
 
     async def _waiting(self) -> int:
-        reads = (asyncio.to_thread(s.line.engine.read, s.waiting) for s in self.sources.all)
+        reads = (asyncio.to_thread(s.line.read, s.waiting) for s in self.sources.all)
         return sum(await asyncio.gather(*reads))
 
     def _counts(self) -> dict[str, int]:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from ...core import commands as c
 from ...core.errors import LeaseLost, NotFound
 from ...core.job import Job
-from ...engine.asking import Committing
+from ...engine.connection import Connection
 from ...store.common.clock import monotonic_s
 from .crew import Crew
 from .member import Held, Member
@@ -36,7 +36,7 @@ class Suspects:
     """The suspects of a worker, waiting and running."""
 
     def __init__(
-        self, crew: Crew, *, executors: int, lease_ms: int, line_of: Callable[[int], Committing]
+        self, crew: Crew, *, executors: int, lease_ms: int, line_of: Callable[[int], Connection]
     ) -> None:
         self._crew, self._most, self._lease_ms, self._line_of = crew, executors, lease_ms, line_of
         self._waiting: list[Held] = []

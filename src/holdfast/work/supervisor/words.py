@@ -6,7 +6,7 @@ from typing import Any
 
 from ...core import commands as c
 from ...core.job import Code, Job, Place, State
-from ...engine.asking import Committing
+from ...engine.connection import Connection
 from ...engine.ticket import Word
 
 # How long a supervisor that stops waits for its last words to be committed.
@@ -18,14 +18,14 @@ class Words:
 
     def __init__(self, log: Callable[[str], None]) -> None:
         self._log = log
-        self._unsaid: dict[Committing, list[Word]] = {}
+        self._unsaid: dict[Connection, list[Word]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._unheard = 0
         self._quiet = asyncio.Event()
         # How many jobs have ended by what was said, and how many of them failed.
         self.done = self.failed = 0
 
-    def say(self, line: Committing, command: c.Answer | c.Release) -> None:
+    def say(self, line: Connection, command: c.Answer | c.Release) -> None:
         """Have a command run, together with all that is said in this turn of the loop."""
         if not self._unsaid:
             self._loop = asyncio.get_running_loop()

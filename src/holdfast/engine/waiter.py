@@ -1,0 +1,250 @@
+"""The waiter: a thread that waits for all who wait, and commits for coroutines.
+
+    claims that found nothing     looked for again when a commit, another process, or a moment may bring a job
+    results not there yet         looked up when a job has ended
+    listeners                     called when progress or a log may have moved
+    tickets of coroutines         committed, with those of threads that wait just then
+
+It runs only while it has something to do. While anybody waits for another process it sleeps in `store.wait`.
+"""
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..core import commands as c
+from ..core.errors import Closed
+from ..store.common.clock import monotonic_s
+from .done import Done
+from .engine import Engine
+from .group import Group, take
+from .look import find_ended
+from .ticket import Ticket
+
+# Clocks may jump, so nobody sleeps longer than this on what a clock said.
+LONGEST_SLEEP_S = 1.0
+# What a server's clock says and what is reckoned of it between may differ by so much.
+CLOCK_SLACK_MS = 1_000
+# What nearly always brings something to claim.
+BRINGING = (c.Add, c.Release, c.Requeue, c.RequeueAll)
+
+Answer = Callable[[Sequence[tuple[Ticket, Any]]], None]
+
+
+class Waiter:
+    """Waits on behalf of the callers of one committer. `answer` gives tickets their replies."""
+
+    def __init__(self, engine: Engine, group: Group, answer: Answer) -> None:
+        self._engine, self._group, self._answer = engine, group, answer
+        self._inbox: deque[Ticket] = deque()
+        self._claims: list[Ticket] = []
+        self._awaits: list[Ticket] = []
+        self._listeners: list[Callable[[], None]] = []
+        # When something next becomes true by itself, as far as is known, and when that was said.
+        self._next_ms: int | None = None
+        self._said_ms = 0
+        # Whether those that wait should look: this process committed something, or another may have.
+        self._look = self._rung = False
+        self._ended: deque[set[int]] = deque()
+        # Whether anybody waits for what a commit may bring; and whether the thread sleeps in `store.wait`.
+        self.is_watching = self._sleeps_in_store = False
+        self._woken = threading.Event()
+        self._closed = False
+        self._thread: threading.Thread | None = None
+        self._lock = threading.Lock()
+
+    def put(self, tickets: Sequence[Ticket]) -> bool:
+        """Have tickets committed, and those that must wait answered later; False when it is closed."""
+        with self._lock:
+            if self._closed:
+                return False
+            self._inbox.extend(tickets)
+            self._begin()
+        self._wake()
+        return True
+
+    def _begin(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._loop, name="holdfast-waiter", daemon=True)
+            self._thread.start()
+
+    def _wake(self) -> None:
+        self._woken.set()
+        if self._sleeps_in_store:
+            self._engine.store.interrupt()
+
+    def keeps(self, ticket: Ticket, reply: Any) -> bool:
+        """Whether a claim found nothing, and its caller has time: then it waits here."""
+        if reply != [] or ticket.deadline_s <= 0 or not isinstance(ticket.command, c.Claim):
+            return False
+        if ticket.deadline_s <= monotonic_s() or self._closed:
+            return False
+        self._claims.append(ticket)
+        return True
+
+    def note(self, done: Done) -> None:
+        """A commit of this process was made: those that wait may find something."""
+        if done.next_ms is not None:
+            self._next_ms, self._said_ms = done.next_ms, done.now_ms
+        if done.news:
+            self._tell()
+        ended = done.ended if self._awaits else None
+        if ended:
+            self._ended.append(ended)
+        if done.woke:
+            self._look = True
+        if (done.woke or ended) and threading.current_thread() is not self._thread:
+            self._wake()
+
+    def listen(self, listener: Callable[[], None]) -> None:
+        """Call a function whenever progress or a log may have moved."""
+        with self._lock:
+            self._listeners = [*self._listeners, listener]
+            if not self._closed:
+                self._begin()
+        self._wake()
+
+    def unlisten(self, listener: Callable[[], None]) -> None:
+        """Undo `listen`."""
+        with self._lock:
+            self._listeners = [one for one in self._listeners if one != listener]
+        self._wake()
+
+    def close(self) -> None:
+        """Commit what was put in, answer those that wait, and end the thread."""
+        with self._lock:
+            self._closed = True
+        self._wake()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _loop(self) -> None:
+        while not self._closed or self._inbox:
+            if not self._inbox:
+                self._sleep()
+            self._woken.clear()
+            self._round(take(self._inbox))
+        late = Closed("this queue was closed while the call waited")
+        self._answer([(ticket, late) for ticket in (*self._claims, *self._awaits)])
+
+    def _sleep(self) -> None:
+        timeout_s = self._sleep_s()
+        if timeout_s == 0:
+            return
+        if timeout_s is None:
+            self._woken.wait()
+            return
+        self._sleeps_in_store = True
+        try:
+            if not self._woken.is_set() and self._engine.store.wait(timeout_s, ends=self._heeds_ends):
+                self._rung = True
+        except Exception:
+            # Whoever looks meets the same, and has somebody to tell. What is in the way may be gone in a moment.
+            self._woken.wait(LONGEST_SLEEP_S)
+            self._rung = True
+        finally:
+            self._sleeps_in_store = False
+
+    @property
+    def _heeds_ends(self) -> bool:
+        return bool(self._awaits or self._listeners)
+
+    def _sleep_s(self) -> float | None:
+        if self._closed or self._look or self._rung or self._ended:
+            return 0.0
+        if not self.is_watching:
+            return None
+        sleep_s = LONGEST_SLEEP_S
+        if waiting := [ticket.deadline_s for ticket in (*self._claims, *self._awaits)]:
+            sleep_s = min(min(waiting) - monotonic_s(), sleep_s)
+        if self._claims and self._next_ms is not None:
+            next_ms = min(self._next_ms, self._engine.next_upkeep_ms)
+            sleep_s = min(sleep_s, (next_ms - self._engine.store.now_ms()) / 1000)
+        return max(sleep_s, 0.0)
+
+    def _round(self, tickets: list[Ticket]) -> None:
+        """Commit what came, and look on behalf of those that wait."""
+        # From here on every commit of this process is noted: what is looked at below is looked at later.
+        self.is_watching = True
+        awaits = [ticket for ticket in tickets if isinstance(ticket.command, c.Await)]
+        writes = [ticket for ticket in tickets if not isinstance(ticket.command, c.Await)]
+        self._claims = [ticket for ticket in self._claims if not ticket.abandoned]
+        self._awaits += awaits
+        look, rung, self._rung = self._look, self._rung, False
+        if look:
+            # Only now: a commit that is noted after this is looked at in the next round.
+            self._look = False
+        brings = any(isinstance(ticket.command, BRINGING) for ticket in writes)
+        if self._claims and (brings or self._is_promising(look=look, rung=rung, busy=bool(writes))):
+            # First come, first served: those who have waited longest are asked first.
+            writes, self._claims = [*self._claims, *writes], []
+        if writes:
+            self._group.commit_all(writes)
+        ended: set[int] = set()
+        while self._ended:
+            ended |= self._ended.popleft()
+        waited_for = {ticket.command.job_id for ticket in self._awaits}  # type: ignore[attr-defined]
+        if awaits or (self._awaits and (rung or ended & waited_for)):
+            self._resolve_awaits()
+        self._expire()
+        if rung:
+            self._tell()
+        self.is_watching = bool(self._claims or self._awaits or self._listeners)
+
+    def _is_promising(self, *, look: bool, rung: bool, busy: bool) -> bool:
+        """Whether those that wait for a job may find one, or something is due that brings one.
+
+        Another process may have committed anything. Before all that wait queue for the write lock, which would
+        cost whoever adds most of its speed, a read beside it tells whether there is anything to claim.
+        """
+        due = self._is_due()
+        if not rung:
+            return look or due
+        if not (busy or look or due):
+            try:
+                found = self._engine.hopes([ticket.command for ticket in self._claims])
+            except Exception:
+                # Whoever writes meets the same, and has somebody to tell.
+                return True
+            if not found.any:
+                self._next_ms = found.next_ms or self._engine.next_upkeep_ms
+                self._said_ms = self._engine.store.now_ms()
+            return found.any
+        # What has no moment of its own may have changed too.
+        self._engine.next_upkeep_ms = 0
+        return True
+
+    def _is_due(self) -> bool:
+        """Whether something has become true by itself; where the clock was set back, that is not known."""
+        if self._next_ms is None:
+            return False
+        now_ms = self._engine.store.now_ms()
+        is_past = now_ms >= min(self._next_ms, self._engine.next_upkeep_ms)
+        return is_past or now_ms < self._said_ms - CLOCK_SLACK_MS
+
+    def _resolve_awaits(self) -> None:
+        tickets = self._awaits
+        wanted = [t.command.job_id for t in tickets if isinstance(t.command, c.Await)]
+        try:
+            found = self._engine.read(lambda txn: find_ended(txn, wanted))
+        except Exception as error:
+            self._awaits = []
+            self._answer([(ticket, error) for ticket in tickets])
+            return
+        self._awaits = [ticket for ticket in tickets if found[ticket.command.job_id] is None]  # type: ignore[attr-defined]
+        self._answer(
+            [(t, found[t.command.job_id]) for t in tickets if found[t.command.job_id] is not None]  # type: ignore[attr-defined]
+        )
+
+    def _expire(self) -> None:
+        now_s = monotonic_s()
+        late = [ticket for ticket in (*self._claims, *self._awaits) if ticket.deadline_s <= now_s]
+        if late:
+            self._claims = [ticket for ticket in self._claims if ticket.deadline_s > now_s]
+            self._awaits = [ticket for ticket in self._awaits if ticket.deadline_s > now_s]
+            self._answer([(t, [] if isinstance(t.command, c.Claim) else None) for t in late])
+
+    def _tell(self) -> None:
+        for listener in self._listeners:
+            listener()
