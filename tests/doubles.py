@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from holdfast.engine.engine import Engine
 from holdfast.queue.base import BaseQueue
 from holdfast.store.common.clock import Clock
-from holdfast.store.contract import ReadTxn, Store, Txn
+from holdfast.store.contract import JOBS, NOBODY, Capabilities, Changes, ReadTxn, Report, Store, Txn
 from holdfast.store.memory.store import MemoryStore
 
 T = TypeVar("T")
@@ -29,29 +29,34 @@ class Passing:
     def __init__(self, store: Store) -> None:
         self.store = store
 
-    def run(self, fn: Callable[[Txn], T]) -> T:
+    @property
+    def capabilities(self) -> Capabilities:
         """Passed on."""
-        return self.store.run(fn)
+        return self.store.capabilities
 
-    def read(self, fn: Callable[[ReadTxn], T]) -> T:
+    def run(self, fn: Callable[[Txn], tuple[Changes, T]], *, blind: bool = False) -> T:
         """Passed on."""
-        return self.store.read(fn)
+        return self.store.run(fn, blind=blind)
 
-    def borrow(self, connection: Any, fn: Callable[[Txn], T]) -> T:
+    def read(self, fn: Callable[[ReadTxn], T], *, hint: bool = False) -> T:
+        """Passed on."""
+        return self.store.read(fn, hint=hint)
+
+    def borrow(self, connection: Any, fn: Callable[[Txn], tuple[Changes, T]]) -> T:
         """Passed on."""
         return self.store.borrow(connection, fn)
+
+    async def lend(self, connection: Any) -> Any:
+        """Passed on."""
+        return await self.store.lend(connection)
 
     def now_ms(self) -> int:
         """Passed on."""
         return self.store.now_ms()
 
-    def wait(self, timeout_s: float) -> bool:
+    def wait(self, timeout_s: float, *, ends: bool = True) -> bool:
         """Passed on."""
-        return self.store.wait(timeout_s)
-
-    def notify(self, *, ends: bool = False) -> None:
-        """Passed on."""
-        self.store.notify(ends=ends)
+        return self.store.wait(timeout_s, ends=ends)
 
     def interrupt(self) -> None:
         """Passed on."""
@@ -61,13 +66,9 @@ class Passing:
         """Be seen by all who share the store."""
         return self.store.appear(name)
 
-    def check(self) -> list[str]:
+    def report(self) -> Report:
         """Passed on."""
-        return self.store.check()
-
-    def facts(self) -> dict[str, str]:
-        """Passed on."""
-        return self.store.facts()
+        return self.store.report()
 
     def close(self) -> None:
         """Passed on."""
@@ -98,18 +99,31 @@ class Door(Passing):
         super().__init__(shared.store)
         self._shared = shared
         self._woken = threading.Event()
+        self.heeds_ends = True
         shared.doors.add(self)
 
-    def wait(self, timeout_s: float) -> bool:
+    def run(self, fn: Callable[[Txn], tuple[Changes, T]], *, blind: bool = False) -> T:
+        """Passed on; then those at the other doors are woken, if the batch says so."""
+        wake = NOBODY
+
+        def noted(txn: Txn) -> tuple[Changes, T]:
+            nonlocal wake
+            changes, result = fn(txn)
+            wake = changes.wake
+            return changes, result
+
+        result = self.store.run(noted, blind=blind)
+        for door in self._shared.doors - {self} if wake else ():
+            if wake == JOBS or door.heeds_ends:
+                door.interrupt()
+        return result
+
+    def wait(self, timeout_s: float, *, ends: bool = True) -> bool:
         """Sleep until somebody at another door changed something, or until interrupted."""
+        self.heeds_ends = ends
         woken = self._woken.wait(timeout_s)
         self._woken.clear()
         return woken
-
-    def notify(self, *, ends: bool = False) -> None:
-        """Wake those at the other doors."""
-        for door in self._shared.doors - {self}:
-            door.interrupt()
 
     def interrupt(self) -> None:
         """Wake whoever waits at this door."""
@@ -165,17 +179,19 @@ class Gated(Passing):
         self._hold, self._out = hold, out
         self._is_new = True
 
-    def run(self, fn: Callable[[Txn], T]) -> T:
+    def run(self, fn: Callable[[Txn], tuple[Changes, T]], *, blind: bool = False) -> T:
         """Passed on; the first time, held up."""
 
-        def held(txn: Txn) -> T:
-            result = fn(txn)
-            if self._is_new:
-                self._is_new = False
-                self._hold()
-            return result
+        def held(txn: Txn) -> tuple[Changes, T]:
+            changes, result = fn(txn)
+            if not self._is_new:
+                return changes, result
+            self._is_new = False
+            txn.write(changes)
+            self._hold()
+            return Changes(wake=changes.wake), result
 
         try:
-            return self.store.run(held)
+            return self.store.run(held, blind=blind and not self._is_new)
         finally:
             self._out.set()

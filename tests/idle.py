@@ -3,9 +3,10 @@
 import time
 from collections.abc import Callable
 
+from holdfast.engine.migrate.trail import Trail
+
 from holdfast.engine import upkeep
 from holdfast.engine.committer import Committer
-from holdfast.engine.migrate.trail import Trail
 from holdfast.queue.queue import Queue
 
 MOST_A_MINUTE = 20

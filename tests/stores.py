@@ -6,15 +6,12 @@ test says so by a mark, `one_shard`, and gets a store whose shards are one.
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from holdfast.store.common.clock import Clock
 from holdfast.store.contract import Store
-from holdfast.store.postgres.store import PostgresStore
-from holdfast.store.redis.store import RedisStore
-from holdfast.store.sharded.store import Opener, ShardedStore
-from holdfast.store.sqlite.store import SqliteStore
 from tests.doubles import SharedMemory
 
 Open = Callable[[], Store]
@@ -28,6 +25,8 @@ def _memory(_request: pytest.FixtureRequest, clock: Clock) -> Open:
 
 def _sqlite(driver: str) -> Callable[[pytest.FixtureRequest, Clock], Open]:
     def make(request: pytest.FixtureRequest, clock: Clock) -> Open:
+        from holdfast.store.sqlite.store import SqliteStore
+
         path = request.getfixturevalue("tmp_path") / f"{driver}.db"
         return lambda: SqliteStore(path, driver=driver, clock=clock)
 
@@ -35,6 +34,8 @@ def _sqlite(driver: str) -> Callable[[pytest.FixtureRequest, Clock], Open]:
 
 
 def _postgres(request: pytest.FixtureRequest, clock: Clock) -> Open:
+    from holdfast.store.postgres.store import PostgresStore
+
     url = request.getfixturevalue("postgres_url")
     return lambda: PostgresStore(url, clock=clock)
 
@@ -44,12 +45,17 @@ def _shards(request: pytest.FixtureRequest) -> int:
 
 
 def _sharded(request: pytest.FixtureRequest, clock: Clock) -> Open:
+    from holdfast.store.sharded.store import ShardedStore
+
     folder: Path = request.getfixturevalue("tmp_path")
     openers = [_file(folder / f"{at}.db", clock) for at in range(_shards(request))]
     return lambda: ShardedStore(openers)
 
 
 def _mixed(request: pytest.FixtureRequest, clock: Clock) -> Open:
+    from holdfast.store.postgres.store import PostgresStore
+    from holdfast.store.sharded.store import Opener, ShardedStore
+
     folder: Path = request.getfixturevalue("tmp_path")
     url = request.getfixturevalue("postgres_url")
     openers = [
@@ -61,12 +67,17 @@ def _mixed(request: pytest.FixtureRequest, clock: Clock) -> Open:
     return lambda: ShardedStore(openers[: _shards(request)])
 
 
-def _file(path: Path, clock: Clock) -> Opener:
+def _file(path: Path, clock: Clock) -> Any:
+    from holdfast.store.sharded.store import Opener
+    from holdfast.store.sqlite.store import SqliteStore
+
     return Opener(path.name, lambda: SqliteStore(path, clock=clock))
 
 
 def _redis(fixture: str) -> Callable[[pytest.FixtureRequest, Clock], Open]:
     def make(request: pytest.FixtureRequest, clock: Clock) -> Open:
+        from holdfast.store.redis.store import RedisStore
+
         url = request.getfixturevalue(fixture).url()
         return lambda: RedisStore(url, clock=clock)
 

@@ -76,7 +76,7 @@ class Shell:
         with self.queue() as queue:
             live, archived = (queue.jobs(archived=archived, limit=1000) for archived in (False, True))
             engine = queue.line.committer.engine
-            pauses = engine.read(lambda txn: txn.records("pause"))
+            pauses = engine.read(lambda txn: txn.rows("pause"))
             return live, archived, queue.counts(), queue.limits(), queue.schedules(), pauses
 
     def queue(self, **options: Any) -> holdfast.Queue:

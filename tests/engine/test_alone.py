@@ -7,9 +7,9 @@ import pytest
 
 from holdfast.core import commands as c
 from holdfast.core.errors import Closed, Unavailable
-from holdfast.engine.group import interruptible
 from holdfast.engine.committer import Committer
 from holdfast.engine.engine import Engine
+from holdfast.engine.group import interruptible
 from holdfast.engine.ticket import Ticket
 from holdfast.store.common.clock import monotonic_s
 from holdfast.store.memory.store import MemoryStore

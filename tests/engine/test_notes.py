@@ -50,7 +50,7 @@ def log_of(rig: Rig, job: Job) -> Log:
 
 def records(rig: Rig) -> int:
     """How many records of steps and logs there are at all."""
-    return rig.read(lambda txn: len(txn.records("steps")) + len(txn.records("job_log")))
+    return rig.read(lambda txn: len(txn.rows("steps")) + len(txn.rows("job_log")))
 
 
 def test_steps_are_kept_through_retries_losses_failure_and_requeue(rig):

@@ -1,10 +1,10 @@
 """A batch of nothing but plain adds has a way of its own, which leaves and answers what the other does."""
 
 import pytest
+from holdfast.engine.commands.plain import plain
 
 from holdfast.core import commands as c
 from holdfast.engine import engine as engines
-from holdfast.engine.commands.plain import plain
 from holdfast.engine.engine import Engine
 from holdfast.store.contract import JobFilter
 from holdfast.store.memory.store import MemoryStore

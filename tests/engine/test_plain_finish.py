@@ -5,12 +5,12 @@ from functools import partial
 from typing import Any, Literal
 
 import pytest
+from holdfast.engine.commands.ending import plain_ends
 from msgspec.structs import replace
 
 from holdfast.core import commands as c
 from holdfast.core.job import Body, Code, Job
 from holdfast.core.schedule import Schedule
-from holdfast.engine.commands.ending import plain_ends
 from holdfast.engine.engine import Engine
 from holdfast.store.contract import JobFilter, ReadTxn
 from holdfast.store.memory.store import MemoryStore

@@ -17,6 +17,7 @@ from holdfast.engine.prospects import prospects
 from holdfast.engine.records import CHORE, LETTER, name_of
 from holdfast.engine.site import Site
 from holdfast.store.common.clock import monotonic_s
+from holdfast.store.contract import Changes
 from holdfast.store.memory.store import MemoryStore
 from holdfast.testing.clock import MovedClock
 from tests.doubles import SharedMemory
@@ -229,7 +230,7 @@ def test_a_letter_that_nobody_has_delivered_is_looked_after_soon(clock):
     store = MemoryStore(clock)
     new = c.NewJob(task="t", id=1)
     letter = msgspec.json.encode(letters.Letter(job=new))
-    store.run(lambda txn: txn.put_records(LETTER, {name_of("0", "1"): letter}))
+    store.run(lambda txn: (Changes(rows={(LETTER, name_of("0", "1")): letter}), None))
     shard = Site(0, 2)
 
     found = store.read(lambda txn: prospects(txn, [CLAIM], shard))
@@ -249,7 +250,7 @@ def test_who_is_told_of_a_job_claims_it_and_leaves_the_rest_of_upkeep(clock, wai
     if chore:
         monkeypatch.setattr(chores, "go_on", lambda _batch: False)
         name = name_of("domains", "")
-        memory.open().run(lambda txn: txn.put_records(CHORE, {name: msgspec.msgpack.encode({})}))
+        memory.open().run(lambda txn: (Changes(rows={(CHORE, name): msgspec.msgpack.encode({})}), None))
     rests = []
     real = upkeep.rest
 

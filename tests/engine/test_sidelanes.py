@@ -1,9 +1,9 @@
 """Which commands may be committed beside others, and which keep their place."""
 
 import pytest
+from holdfast.engine.sidelanes import is_free
 
 from holdfast.core import commands as c
-from holdfast.engine.sidelanes import is_free
 
 HOLD = c.Hold(job_id=1, owner=2, claim=1)
 

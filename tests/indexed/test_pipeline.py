@@ -8,6 +8,7 @@ import pytest
 
 from holdfast.core.errors import BadInput, JobFailed
 from holdfast.indexed import AsyncLog, Log, Progress, Restart, consumers, pipeline, stage
+from holdfast.store.contract import Changes
 from tests.indexed.roles import Block, Chunk, block_at, chain, verified
 from tests.indexed.test_kills import chunk_count, unkilled
 from tests.indexed.tools import PATIENCE_S, Numbers, Until
@@ -66,7 +67,7 @@ def test_a_block_that_is_cut_again_brings_nothing_twice(queue):
             assert line.drain(PATIENCE_S)
         # As after a crash that lost the progress.
         queue.line.committer.engine.store.run(
-            lambda txn: txn.put_records("progress", dict.fromkeys(txn.records("progress")))
+            lambda txn: (Changes(rows={("progress", key): None for key in txn.rows("progress")}), None)
         )
 
     assert chunks.head() == chunk_count(20)

@@ -27,9 +27,9 @@ from holdfast.core.errors import BadInput, HoldfastError
 from holdfast.core.job import Code, Job, Place, State
 from holdfast.core.limits import Limit
 from holdfast.engine.commands.schedules import read_kept
+from holdfast.engine.connection import open_engine
 from holdfast.engine.done import Done
 from holdfast.engine.engine import check
-from holdfast.engine.connection import open_engine
 from holdfast.engine.records import (
     CHORE,
     LIMIT,

@@ -8,9 +8,12 @@ from msgspec.structs import replace
 from holdfast.core import rank
 from holdfast.core.bounds import MAX_TIME_MS
 from holdfast.core.job import Body, Job, Place, Record
+from holdfast.core.kinds import DOMAIN
 from holdfast.core.limits import Domain, DomainKey
 from holdfast.core.unique import Unique, UniqueKey
 from holdfast.engine import records as r
+from holdfast.engine.batch.holders import find_holders
+from holdfast.engine.batch.limiting import list_domains
 from holdfast.engine.sysid import Sysid
 from holdfast.store.contract import CountKey, JobFilter, Moments, ReadTxn, Store, Waiting, WaitingQuery
 
@@ -76,7 +79,7 @@ def look(store: Store, *, ids: set[int], tenants: tuple[str, ...], keys: list[Un
         live = {job.id: job for job in txn.jobs(JobFilter(), after=0, limit=ALL)}
         archived = {job.id: job for job in txn.jobs(JobFilter(archived=True), after=0, limit=ALL)}
         ever = sorted(ids | live.keys() | archived.keys())
-        domains = [d for tenant in tenants for d in txn.list_domains(tenant, after=b"", limit=ALL)]
+        domains = [d for tenant in tenants for d in list_domains(txn, tenant, after=b"", limit=ALL)]
         parents = sorted({job.parent_id for job in live.values() if job.parent_id})
         return View(
             now_ms=txn.now_ms,
@@ -86,7 +89,7 @@ def look(store: Store, *, ids: set[int], tenants: tuple[str, ...], keys: list[Un
             results=txn.bodies(ever, result=True),
             counts=txn.counts(),
             domains={domain.key: domain for domain in domains},
-            uniques=txn.find_unique(keys),
+            uniques=find_holders(txn, keys),
             moments=txn.moments(),
             waiting=txn.waiting(WaitingQuery(limit=ALL)),
             records=_records(txn),
@@ -98,7 +101,7 @@ def look(store: Store, *, ids: set[int], tenants: tuple[str, ...], keys: list[Un
 
 
 def _records(txn: ReadTxn) -> dict[tuple[str, str], bytes]:
-    found = {(kind, name): raw for kind in KINDS for name, raw in txn.records(kind).items()}
+    found = {(kind, name): raw for kind in KINDS for name, raw in txn.rows(kind).items()}
     for key, raw in found.items():
         if key[0] == r.SYSID:
             # The token is drawn by lot; whether there is one is what matters.
@@ -113,11 +116,11 @@ def _orders(txn: ReadTxn, domains: list[Domain]) -> dict[Any, list[Any]]:
         for place in (Place.SCHEDULED, Place.RUNNING)
     }
     orders["expiring"] = [job.id for job in txn.expiring(MAX_TIME_MS, ALL)]
-    orders["due domains"] = [domain.key for domain in txn.due_domains(MAX_TIME_MS, ALL)]
+    orders["due domains"] = [key for key, _ in txn.scan(DOMAIN, due_before=MAX_TIME_MS, limit=ALL)]
     for domain in domains:
         for task in domain.lanes:
             for place in (Place.READY, Place.HELD):
-                jobs = txn.lineup(domain.key, task, place, last=place == Place.READY, limit=ALL)
+                jobs = txn.domain_queue(domain.key, task, place, last=place == Place.READY, limit=ALL)
                 orders[domain.key, task, place] = [job.id for job in jobs]
     return orders
 

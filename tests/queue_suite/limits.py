@@ -8,6 +8,7 @@ import pytest
 from holdfast.core.errors import LeaseLost
 from holdfast.core.job import Place
 from holdfast.core.limits import Limit
+from holdfast.engine.batch.limiting import list_domains
 from holdfast.queue.queue import ClaimedJob, Queue
 from holdfast.testing.clock import MovedClock
 
@@ -343,7 +344,7 @@ def test_a_domain_without_a_limit_costs_nothing(queue: Queue) -> None:
     _filled(queue, 100)
 
     assert len(take_all(queue)) == 100
-    assert queue.line.committer.read(lambda txn: txn.list_domains("", after=b"", limit=10)) == []
+    assert queue.line.committer.read(lambda txn: list_domains(txn, "", after=b"", limit=10)) == []
 
 
 def test_what_waits_behind_its_domain_can_be_changed(queue: Queue, clock: MovedClock) -> None:

@@ -72,7 +72,7 @@ def test_a_worker_whose_moment_has_passed_is_gone(queue: Queue, clock: MovedCloc
 
     assert _alive(queue) == []
     upkeep(queue)
-    assert queue.line.committer.read(lambda txn: txn.records("worker")) == {}
+    assert queue.line.committer.read(lambda txn: txn.rows("worker")) == {}
 
 
 def test_a_worker_that_never_appeared_is_not_there(queue: Queue) -> None:
@@ -81,7 +81,7 @@ def test_a_worker_that_never_appeared_is_not_there(queue: Queue) -> None:
 
     assert _alive(queue) == []
     upkeep(queue)
-    assert queue.line.committer.read(lambda txn: txn.records("worker")) == {}
+    assert queue.line.committer.read(lambda txn: txn.rows("worker")) == {}
 
 
 def test_a_worker_with_too_much_to_say_is_refused(queue: Queue) -> None:

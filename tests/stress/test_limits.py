@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import pytest
 
 import holdfast
+from holdfast.engine.batch.limiting import list_domains
 from holdfast.store.sqlite.store import SqliteStore
 
 from . import checks, ledger, limited
@@ -152,7 +153,7 @@ def _see_them_vanish(path: Any, *, patience_s: float) -> None:
     until = time.monotonic() + patience_s
     with holdfast.connect(str(path)) as queue:
         store = queue.line.committer.engine.store
-        while left := store.read(lambda txn: txn.list_domains("", after=b"", limit=10)):
+        while left := store.read(lambda txn: list_domains(txn, "", after=b"", limit=10)):
             assert queue.next(wait=0.05) is None
             assert time.monotonic() < until, f"still there: {left}"
         assert set(queue.counts()["visit"]) == {"FINISHED"}

@@ -52,7 +52,7 @@ def test_a_worker_that_is_killed_is_no_longer_alive(bench):
 
     assert living(bench) == []
     bench.work()
-    assert bench.queue.line.committer.read(lambda txn: txn.records("worker")) == {}
+    assert bench.queue.line.committer.read(lambda txn: txn.rows("worker")) == {}
 
 
 def test_workers_are_listed(bench):
