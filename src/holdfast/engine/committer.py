@@ -46,7 +46,8 @@ class Committer(Asking):
         """Run a command and wait for its reply in this thread; what it raised is raised here."""
         if self._closed:
             raise _closed()
-        if type(command) is c.Await:
+        if type(command) is c.Await or self._waiter.is_busy:
+            # Also what this thread has put in, and not waited for, comes first.
             reply = self._wait(command, wait_s)
         else:
             group = self._groups[0] if len(self._groups) == 1 else self._group_of(command)

@@ -49,6 +49,8 @@ class Waiter:
         self._ended: deque[set[int]] = deque()
         # Whether anybody waits for what a commit may bring; and whether the thread sleeps in `store.wait`.
         self.is_watching = self._sleeps_in_store = False
+        # Whether it has tickets that were put in, and are not committed yet.
+        self.is_busy = False
         self._woken = threading.Event()
         self._closed = False
         self._thread: threading.Thread | None = None
@@ -60,6 +62,7 @@ class Waiter:
             if self._closed:
                 return False
             self._inbox.extend(tickets)
+            self.is_busy = True
             self._begin()
         self._wake()
         return True
@@ -125,6 +128,8 @@ class Waiter:
                 self._sleep()
             self._woken.clear()
             self._round(take(self._inbox))
+            with self._lock:
+                self.is_busy = bool(self._inbox)
         late = Closed("this queue was closed while the call waited")
         self._answer([(ticket, late) for ticket in (*self._claims, *self._awaits)])
 

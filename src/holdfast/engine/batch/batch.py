@@ -360,7 +360,7 @@ class Batch:
     def _has_domain(self, changed: list[int]) -> bool:
         jobs, counted = self.jobs, self.counted
         before = [counted[id] for id in changed if id in counted]
-        after = [job for id in changed if (job := jobs[id]) is not None]
+        after = [job for id in changed if id in jobs and (job := jobs[id]) is not None]
         return any([job.domain is not None for job in (*before, *after)])
 
     def _take_births(self) -> list[NewJobs]:
