@@ -34,9 +34,8 @@ if TYPE_CHECKING:
     from .queue.connect import connect, connect_async
     from .queue.context import AsyncContext, Context
     from .queue.current import JobLogFilter, current_job_id
-    from .queue.handle import Handle
     from .queue.queue import ClaimedJob, Queue
-    from .queue.task import Task
+    from .queue.task import Handle, Task
     from .work.worker import work, work_async
 
 __version__ = "0.1.0"
@@ -97,7 +96,7 @@ _PLACES = {
     "ClaimedJob": "queue.queue",
     "Context": "queue.context",
     "Failed": "queue.answers",
-    "Handle": "queue.handle",
+    "Handle": "queue.task",
     "Job": "core.job",
     "JobLogFilter": "queue.current",
     "Limit": "core.limits",
