@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from .queue.answers import Failed, Retry, SoftTimeout
     from .queue.connect import connect, connect_async
     from .queue.context import AsyncContext, Context
-    from .queue.current import JobLogFilter, current_job_id
     from .queue.queue import ClaimedJob, Queue
+    from .queue.running import JobLogFilter, current_job_id
     from .queue.task import Handle, Task
     from .work.worker import work, work_async
 
@@ -98,7 +98,7 @@ _PLACES = {
     "Failed": "queue.answers",
     "Handle": "queue.task",
     "Job": "core.job",
-    "JobLogFilter": "queue.current",
+    "JobLogFilter": "queue.running",
     "Limit": "core.limits",
     "Outcome": "core.job",
     "Queue": "queue.queue",
@@ -109,7 +109,7 @@ _PLACES = {
     "Task": "queue.task",
     "connect": "queue.connect",
     "connect_async": "queue.connect",
-    "current_job_id": "queue.current",
+    "current_job_id": "queue.running",
     "work_async": "work.worker",
 }
 

@@ -26,11 +26,11 @@ from .aio_task import AsyncBatched, AsyncDecorator, AsyncHandle, AsyncTask
 from .asks import Ask, Look
 from .base import BaseQueue
 from .claimed import Holding, delay_ms_of
-from .decorators import AsyncTaskOptions, named
+from .definition import AsyncTaskOptions, take_name
 from .options import Duration, FiringOptions, JobOptions, Key, Moment
 
 if TYPE_CHECKING:
-    from .decorators import AnyContext
+    from .context import AnyContext
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -341,7 +341,7 @@ class AsyncQueue(BaseQueue):
 
     def task(self, function: Callable[..., Any] | str | None = None, /, **options: Any) -> Any:
         """Make a function or coroutine function a task of this queue; see `Queue.task`."""
-        function, options = named(function, options, known=AsyncTaskOptions.__annotations__)
+        function, options = take_name(function, options, known=AsyncTaskOptions.__annotations__)
 
         def decorate(function: Callable[..., Any]) -> Any:
             return self._made(AsyncTask, function, options)

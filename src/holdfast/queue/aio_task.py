@@ -10,7 +10,7 @@ from .options import Duration, JobOptions
 from .task import Task, Using
 
 if TYPE_CHECKING:
-    from .decorators import AnyContext
+    from .context import AnyContext
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -25,13 +25,11 @@ from . import asks
 from .addresses import shown_url
 from .alarm import Alarm, Bell
 from .asks import Ask, Look
-from .decorators import split
-from .definition import check_function, check_not_taken
+from .definition import check_function, check_not_taken, split_options
 from .encoding import decode
-from .lease import Lease
+from .lease import Lease, Renewer
 from .options import Duration, JobOptions, job_id, key_bytes, merge, task_name, with_options
 from .publishing import Publisher
-from .renewer import Renewer
 from .task import Task
 
 # How often a process that runs a job itself looks whether it is still wanted.
@@ -200,7 +198,7 @@ class BaseQueue:
 
     def _made(self, kind: Any, function: Callable[..., Any], said: dict[str, Any]) -> Any:
         """A task of this queue, by what its decorator was told."""
-        options, handled = split(dict(said))
+        options, handled = split_options(dict(said))
         name = options.pop("name", None)
         check_function(function, needs_name=name is None)
         jobs = merge({}, cast(JobOptions, options))

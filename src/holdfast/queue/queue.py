@@ -14,12 +14,12 @@ from . import asks, base, running
 from .asks import Ask, Look
 from .base import BaseQueue
 from .claimed import Holding, delay_ms_of
-from .decorators import BatchDecorator, Decorator, TaskOptions, named
+from .definition import TaskOptions, take_name
 from .options import Duration, FiringOptions, JobOptions, Key, Moment
-from .task import Handle, Task
+from .task import BatchDecorator, Decorator, Handle, Task
 
 if TYPE_CHECKING:
-    from .decorators import AnyContext
+    from .context import AnyContext
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -340,7 +340,7 @@ class Queue(BaseQueue):
         part of the job. Besides the options of jobs: `soft_timeout`, `cancel="raise"`, `batch` (see
         docs/handlers.md).
         """
-        function, options = named(function, options, known=TaskOptions.__annotations__)
+        function, options = take_name(function, options, known=TaskOptions.__annotations__)
         when = {word: options.pop(word, None) for word in ("cron", "every", "tz")}
 
         def decorate(function: Callable[..., Any]) -> Task[..., Any]:

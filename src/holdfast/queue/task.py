@@ -9,7 +9,7 @@ when the task is declared. `add` fills in the data:
 
 import functools
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, Unpack, overload
 
 import msgspec
 from msgspec.structs import replace
@@ -21,17 +21,18 @@ from ..core.errors import BadInput
 from ..core.following import NO_ARGUMENTS
 from ..core.job import Body, Job
 from .answers import Failed
-from .definition import definition_of
-from .handling import handling
+from .definition import definition_of, read_handling
 from .options import Duration, JobOptions, defaults_of, given_names, key_bytes, merge, new_job
 from .signature import BatchSignature, Signature
 
 if TYPE_CHECKING:
     from .claimed import Holding
+    from .context import AnyContext
 
 P = ParamSpec("P")
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
+T = TypeVar("T")
 
 
 class HandleQueue(Protocol):
@@ -197,7 +198,7 @@ class Task(Using[P, R]):
         self.definition = definition_of(function)
         self.function = function
         self.options = options
-        self.handling = handling(function, name, handled, options)
+        self.handling = read_handling(function, name, handled, options)
         kind = BatchSignature if self.handling.batch else Signature
         super().__init__(queue, name, kind(name, function), options, {})
         # A task's options are refused where they are written, not at the first call.
@@ -239,3 +240,24 @@ class Task(Using[P, R]):
             name, kind = signature.context
             arguments[name] = kind(job, job._queue)
         return self.function(**arguments)
+
+
+class Decorator(Protocol):
+    """Makes a function a task.
+
+    A context that comes first is dropped from the arguments of `add`; elsewhere it is dropped too, but a type
+    checker cannot see it.
+    """
+
+    @overload
+    def __call__(self, function: "Callable[Concatenate[AnyContext, P], R]", /) -> Task[P, R]: ...
+
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> Task[P, R]: ...
+
+
+class BatchDecorator(Protocol):
+    """Makes a function that takes a list a task whose jobs are the items: `add` takes one of them."""
+
+    def __call__(self, function: Callable[[list[T]], Any], /) -> Task[[T], Any]:
+        """The task."""
