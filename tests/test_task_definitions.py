@@ -9,7 +9,7 @@ import pytest
 
 import holdfast
 from holdfast import AsyncContext, BadInput, Context
-from holdfast.queue.decorators import AsyncTaskOptions, TaskOptions
+from holdfast.queue.definition import AsyncTaskOptions, TaskOptions
 
 
 @pytest.fixture

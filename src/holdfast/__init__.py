@@ -33,10 +33,9 @@ if TYPE_CHECKING:
     from .queue.answers import Failed, Retry, SoftTimeout
     from .queue.connect import connect, connect_async
     from .queue.context import AsyncContext, Context
-    from .queue.current import JobLogFilter, current_job_id
-    from .queue.handle import Handle
     from .queue.queue import ClaimedJob, Queue
-    from .queue.task import Task
+    from .queue.running import JobLogFilter, current_job_id
+    from .queue.task import Handle, Task
     from .work.worker import work, work_async
 
 __version__ = "0.1.0"
@@ -97,9 +96,9 @@ _PLACES = {
     "ClaimedJob": "queue.queue",
     "Context": "queue.context",
     "Failed": "queue.answers",
-    "Handle": "queue.handle",
+    "Handle": "queue.task",
     "Job": "core.job",
-    "JobLogFilter": "queue.current",
+    "JobLogFilter": "queue.running",
     "Limit": "core.limits",
     "Outcome": "core.job",
     "Queue": "queue.queue",
@@ -110,7 +109,7 @@ _PLACES = {
     "Task": "queue.task",
     "connect": "queue.connect",
     "connect_async": "queue.connect",
-    "current_job_id": "queue.current",
+    "current_job_id": "queue.running",
     "work_async": "work.worker",
 }
 

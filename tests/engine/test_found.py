@@ -369,7 +369,7 @@ def test_an_id_given_anew_leaves_the_domain_that_it_was_in(rig):
 
     rig.do(c.Delete(job_id=7), c.Add(jobs=(c.NewJob(task="a", id=7, domain=b"y"),)))
 
-    assert rig.read(lambda txn: txn.domains([("", b"x")])) == {}
+    assert rig.engine.read(lambda txn: txn.domains([("", b"x")])) == {}
 
 
 def test_schedules_that_are_due_at_once_fire_by_name(rig):
@@ -395,6 +395,6 @@ def test_a_follower_whose_key_is_held_by_a_strangers_child_does_not_refuse_the_f
     ended = rig.finish(first, result='{"n":2}')
 
     assert ended.state == State.FINISHED
-    data = rig.read(lambda txn: txn.bodies([child]))[child]
+    data = rig.engine.read(lambda txn: txn.bodies([child]))[child]
     assert data == {"keep": '{"x":1}', "merge": '{"x":1,"n":2}', "replace": '{"n":2}'}[on_conflict]
     assert [job.id for job in rig.live(task="a")] == [child]

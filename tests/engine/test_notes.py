@@ -40,17 +40,17 @@ def log(rig: Rig, job: Job, *lines: str) -> Job:
 
 def steps_of(rig: Rig, job: Job) -> dict[str, str]:
     """What is kept of a job's steps."""
-    return rig.read(lambda txn: look.steps(txn, job.id))
+    return rig.engine.read(lambda txn: look.steps(txn, job.id))
 
 
 def log_of(rig: Rig, job: Job) -> Log:
     """What is kept of a job's log."""
-    return rig.read(lambda txn: look.log(txn, job.id))
+    return rig.engine.read(lambda txn: look.log(txn, job.id))
 
 
 def records(rig: Rig) -> int:
     """How many records of steps and logs there are at all."""
-    return rig.read(lambda txn: len(txn.rows("steps")) + len(txn.rows("job_log")))
+    return rig.engine.read(lambda txn: len(txn.rows("steps")) + len(txn.rows("job_log")))
 
 
 def test_steps_are_kept_through_retries_losses_failure_and_requeue(rig):
@@ -232,4 +232,4 @@ def test_a_follower_that_cannot_be_merged_takes_the_place_of_what_was_there(rig)
 
     assert rig.finish(first, result="1").state == State.FINISHED
 
-    assert rig.read(lambda txn: txn.bodies([holder]))[holder] == "1"
+    assert rig.engine.read(lambda txn: txn.bodies([holder]))[holder] == "1"

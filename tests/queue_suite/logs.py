@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from holdfast.queue.answers import Failed, Retry
-from holdfast.queue.current import JobLogFilter, current_job_id
 from holdfast.queue.queue import Queue
+from holdfast.queue.running import JobLogFilter, current_job_id
 from holdfast.testing.clock import MovedClock
 
 from .fixtures import MakeAsyncQueue, MakeQueue

@@ -10,6 +10,7 @@ import math
 import re
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
+from functools import lru_cache
 
 from . import bounds
 from .errors import BadInput
@@ -57,7 +58,8 @@ def _exact_ms(value: object) -> Fraction | None:
     if isinstance(value, timedelta):
         return Fraction(value // timedelta(microseconds=1), 1000)
     if isinstance(value, str):
-        return _text_ms(value.strip(" "))
+        text = value.strip(" ")
+        return _text_ms(text) if 0 < len(text) <= TEXT_CHARS else None
     return _seconds_ms(value)
 
 
@@ -70,9 +72,8 @@ def _seconds_ms(value: object) -> Fraction | None:
     return None
 
 
+@lru_cache(maxsize=1024)
 def _text_ms(text: str) -> Fraction | None:
-    if not text or len(text) > TEXT_CHARS:
-        return None
     if _SECONDS.fullmatch(text):
         return Fraction(text) * 1000
     match = _PARTS.fullmatch(text)

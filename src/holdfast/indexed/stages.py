@@ -128,7 +128,7 @@ def call_of(one: Stage, pipeline: str, job: IndexedJob[Any]) -> Any:
     options: JobOptions = {"unique": f"{consumer_name(pipeline, one)}/{job.index}"}
     task = one.run if isinstance(one.run, Task) else one.via.tasks.get(one.run)
     if task is not None:
-        return task.prepare((job.item,), {}, options)
+        return task.using(**options).call(job.item)
     return one.via.call(one.run, job.item, **options)
 
 

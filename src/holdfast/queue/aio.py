@@ -16,7 +16,7 @@ from typing import (
 )
 
 from ..core import commands as c
-from ..core.job import Job
+from ..core.job import Body, Job
 from ..core.limits import Limit
 from ..core.notes import Line
 from ..core.schedule import Schedule
@@ -26,11 +26,11 @@ from .aio_task import AsyncBatched, AsyncDecorator, AsyncHandle, AsyncTask
 from .asks import Ask, Look
 from .base import BaseQueue
 from .claimed import Holding, delay_ms_of
-from .decorators import AsyncTaskOptions, named
+from .definition import AsyncTaskOptions, take_name
 from .options import Duration, FiringOptions, JobOptions, Key, Moment
 
 if TYPE_CHECKING:
-    from .decorators import AnyContext
+    from .context import AnyContext
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -142,13 +142,24 @@ class AsyncQueue(BaseQueue):
 
         With `connection`, the job is written inside your own transaction on that connection.
         """
-        new = self._complete(self.call(task, data, **options))
-        (ids,) = [await self._ask(ask, connection) for ask in asks.add([new])]
-        return AsyncHandle(self, ids[0])
+        return await self._add_one(self._new(task, data, options), connection)
 
     async def add_many(self, jobs: Iterable[Any], **options: Unpack[JobOptions]) -> list[AsyncHandle[Any]]:
         """Add prepared calls or (task, data) pairs; all or none of each 10,000."""
-        return [AsyncHandle(self, id) for ask in self._calls(jobs, options) for id in await self._ask(ask)]
+        return await self._add_each(self._each(jobs, options))
+
+    async def _add_one(self, new: c.NewJob, connection: Any = None) -> AsyncHandle[Any]:
+        """Add a job that was checked."""
+        way, command = self.line.committer, c.Add(jobs=(new,))
+        if connection is None:
+            ids = await way.ask_async(command)
+        else:
+            ids = await way.engine.execute_in_async(connection, command)
+        return AsyncHandle(self, ids[0])
+
+    async def _add_each(self, jobs: Iterable[c.NewJob | Body]) -> list[AsyncHandle[Any]]:
+        """Add jobs; data alone is a job like the one before it."""
+        return [AsyncHandle(self, job_id) for ask in asks.add(jobs) for job_id in await self._ask(ask)]
 
     async def next(
         self,
@@ -330,12 +341,10 @@ class AsyncQueue(BaseQueue):
 
     def task(self, function: Callable[..., Any] | str | None = None, /, **options: Any) -> Any:
         """Make a function or coroutine function a task of this queue; see `Queue.task`."""
-        function, options = named(function, options, known=AsyncTaskOptions.__annotations__)
+        function, options = take_name(function, options, known=AsyncTaskOptions.__annotations__)
 
         def decorate(function: Callable[..., Any]) -> Any:
-            task = self._made(AsyncTask, function, options, _no_adder)
-            task.queue = self
-            return task
+            return self._made(AsyncTask, function, options)
 
         return decorate if function is None else decorate(function)
 
@@ -350,7 +359,3 @@ class AsyncQueue(BaseQueue):
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
-
-
-def _no_adder(_calls: Iterable[c.NewJob]) -> list[Any]:
-    raise AssertionError("an asyncio task adds through its queue")

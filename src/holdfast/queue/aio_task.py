@@ -3,26 +3,25 @@
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, Unpack, overload
 
-from ..core.commands import NewJob
+import msgspec
+
 from ..core.job import Job
-from .options import Duration, JobOptions, merge
-from .task import Task
+from .options import Duration, JobOptions
+from .task import Task, Using
 
 if TYPE_CHECKING:
-    from .decorators import AnyContext
+    from .context import AnyContext
 
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
 
 
-class AsyncHandle(Generic[R]):
+class AsyncHandle(msgspec.Struct, Generic[R], frozen=True, eq=False, gc=False):
     """A job that was added. `id` is its number; the rest asks the queue."""
 
-    __slots__ = ("_queue", "id")
-
-    def __init__(self, queue: Any, job_id: int) -> None:
-        self._queue, self.id = queue, job_id
+    _queue: Any
+    id: int
 
     def __repr__(self) -> str:
         return f"<job {self.id}>"
@@ -38,42 +37,29 @@ class AsyncHandle(Generic[R]):
         return job
 
 
-class AsyncUsing(Generic[P, R]):
-    """A task with options for the calls that follow."""
-
-    def __init__(self, task: "AsyncTask[P, R]", options: JobOptions) -> None:
-        self._task, self._options = task, options
-
-    async def add(self, *args: P.args, **kwargs: P.kwargs) -> AsyncHandle[Any]:
-        """Add a job; returns after the commit."""
-        return await self._task.added(self._task.prepare(args, kwargs, self._options))
-
-
-class AsyncTask(Task[P, R]):
-    """A task whose `add` is awaited; its function may be a coroutine or not."""
-
-    # The one that it is of, whose verbs are awaited.
-    queue: Any
-
-    def using(self, **options: Unpack[JobOptions]) -> AsyncUsing[P, R]:  # type: ignore[override]
-        """The same task with other options."""
-        return AsyncUsing(self, merge({}, options))
+class AsyncUsing(Using[P, R]):
+    """A task with options for its calls, whose `add` is awaited."""
 
     async def add(self, *args: P.args, **kwargs: P.kwargs) -> AsyncHandle[Any]:  # type: ignore[override]
         """Add a job; returns after the commit."""
-        return await self.added(self.call(*args, **kwargs))
+        handle: AsyncHandle[Any] = await self._queue._add_one(self._checked(args, kwargs))
+        return handle
 
-    async def added(self, call: NewJob) -> AsyncHandle[Any]:
-        """Add a prepared call."""
-        handles: list[AsyncHandle[Any]] = await self.queue.add_many([call])
-        return handles[0]
+
+class AsyncTask(AsyncUsing[P, R], Task[P, R]):
+    """A task whose `add` is awaited; its function may be a coroutine or not."""
+
+    def using(self, **options: Unpack[JobOptions]) -> AsyncUsing[P, R]:
+        """The same task with other options."""
+        using: AsyncUsing[P, R] = self._using(AsyncUsing, options)
+        return using
 
     async def add_many(  # type: ignore[override]
         self, calls: Iterable[Any], **options: Unpack[JobOptions]
     ) -> list[AsyncHandle[Any]]:
         """Add a job for each tuple, or dict, of arguments; the options are those of each."""
-        calls = [self._spread(arguments, options) for arguments in calls]
-        handles: list[AsyncHandle[Any]] = await self.queue.add_many(calls)
+        using = self.using(**options) if options else self
+        handles: list[AsyncHandle[Any]] = await self._queue._add_each(using._each(calls))
         return handles
 
 

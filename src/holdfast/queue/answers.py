@@ -1,7 +1,28 @@
-"""What a handler may raise or return besides a result, and what is raised in it."""
+"""What a handler may raise or return besides a result, and how what it raised is told."""
 
+import asyncio
+import concurrent.futures
+import importlib
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import TypeVar
+
+from ..core.bounds import ERROR_BYTES
 from ..core.durations import duration_ms
+from ..core.errors import HoldfastError
 from .options import Duration
+
+E = TypeVar("E", bound=BaseException)
+_PACKAGE = Path(__file__).parents[1]
+# What stands between a worker and a handler: its own code, and what runs coroutines, threads and imports.
+_MODULES = (asyncio, concurrent.futures, importlib)
+_BETWEEN = (
+    *(str(_PACKAGE / name) for name in ("queue", "work")),
+    *(str(Path(module.__file__ or "").parent) for module in _MODULES),
+    "<frozen importlib",
+)
 
 
 class Failed(Exception):
@@ -28,3 +49,48 @@ class SoftTimeout(Exception):
 
     def __init__(self, text: str = "it ran past its soft_timeout") -> None:
         super().__init__(text)
+
+
+def described(error: BaseException | str) -> tuple[str, str]:
+    """An error for people: its text, and the end of its traceback."""
+    if isinstance(error, str):
+        return error, ""
+    text = "".join(traceback.format_exception_only(error)).strip()
+    if isinstance(error, Failed):
+        text = str(error) or "failed"
+    if error.__traceback__ is None and error.__cause__ is None:
+        return text, ""
+    return text, "".join(traceback.format_exception(error))[-ERROR_BYTES:]
+
+
+def trimmed(error: E) -> E:
+    """The error, with its frames cut down to the handler's and below, and so those that led to it.
+
+    One that no code of the user's was part of has none left, unless it is a fault of Holdfast's own.
+    """
+    for one in _chain(error):
+        rest = _handlers(one.__traceback__)
+        if rest is not None or isinstance(one, HoldfastError | Failed | ImportError):
+            one.__traceback__ = rest
+    return error
+
+
+def _handlers(trace: TracebackType | None) -> TracebackType | None:
+    while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_BETWEEN):
+        trace = trace.tb_next
+    return trace
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """The error, its causes, and the errors of groups; each once."""
+    seen: set[int] = set()
+    left: list[BaseException | None] = [error]
+    while left:
+        one = left.pop()
+        if one is None or id(one) in seen:
+            continue
+        seen.add(id(one))
+        left += [one.__cause__, one.__context__]
+        if isinstance(one, BaseExceptionGroup):
+            left += one.exceptions
+        yield one

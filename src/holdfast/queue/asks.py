@@ -3,8 +3,10 @@
 An `Ask` is a command with the function that reads its reply; a `Look` only reads the store.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Generic, NamedTuple, TypeVar
+
+from msgspec.structs import replace
 
 from ..core import commands as c
 from ..core.bounds import (
@@ -16,7 +18,8 @@ from ..core.bounds import (
     MIN_LEASE_MS,
     PAGE_JOBS,
 )
-from ..core.checks import check_key, check_new, check_whole
+from ..core.checks import check_body, check_key, check_new, check_whole
+from ..core.creating import alike
 from ..core.durations import duration_ms, moment_ms
 from ..core.errors import BadInput, JobFailed, NotFound, Timeout
 from ..core.job import Body, Job, State
@@ -38,7 +41,6 @@ from .options import (
     rate_per_s,
     task_name,
 )
-from .parcel import Parcel
 
 T = TypeVar("T")
 
@@ -63,27 +65,53 @@ def same(reply: Any) -> Any:
 
 
 def add(calls: Iterable[c.NewJob | Body], hold: c.Hold | None = None) -> list[Ask[list[int]]]:
-    """Add jobs: one ask for each transaction's worth. Data alone is a job like the one before it."""
-    asks: list[Ask[list[int]]] = []
-    parcel = Parcel()
+    """Add jobs: one ask for each transaction's worth.
+
+    Jobs are checked. Data alone, which was checked when it was written, is a job like the one before it.
+    """
+    return [Ask(command, same) for command in _adds(calls, hold)]
+
+
+def _adds(calls: Iterable[c.NewJob | Body], hold: c.Hold | None) -> Iterator[c.Add]:
+    """Commands for all jobs. Of the last in a command that are alike, only the first is a record."""
+    jobs: list[c.NewJob] = []
+    more: list[Body] = []
+    last: c.NewJob | None = None
+    # The last record but for its data; None: no other is like it.
+    said: tuple[Any, ...] | None = None
+    count = size = 0
     for new in calls:
-        parcel.put(new)
-        if parcel.count >= BATCH_JOBS or parcel.size >= BATCH_BYTES:
-            asks.append(_add(parcel, hold))
-    if parcel.count:
-        asks.append(_add(parcel, hold))
-    return asks
+        if isinstance(new, c.NewJob) and (new.id or alike(new) != said):
+            check_new(new)
+            jobs += [replace(jobs[-1], data=data) for data in more]
+            jobs.append(new)
+            more = []
+            last, said, data = new, None if new.id else alike(new), new.data
+        else:
+            data = new.data if isinstance(new, c.NewJob) else new
+            if data is not new:
+                check_body("data", data)
+            if jobs:
+                more.append(data)
+            else:
+                assert last is not None
+                jobs.append(replace(last, data=data))
+        count, size = count + 1, size + len(data)
+        if count >= BATCH_JOBS or size >= BATCH_BYTES:
+            yield c.Add(jobs=tuple(jobs), more=tuple(more), hold=hold)
+            jobs, more, count, size = [], [], 0, 0
+    if count:
+        yield c.Add(jobs=tuple(jobs), more=tuple(more), hold=hold)
 
 
-def _add(parcel: Parcel, hold: c.Hold | None) -> Ask[list[int]]:
-    command = parcel.take(hold)
-    check(command)
-    return Ask(command, same)
+def write(data: Any) -> Body:
+    """Data of a job whose task is not known here."""
+    return encode_data("data", {} if data is None else data)
 
 
 def call(task: str, data: Any, options: JobOptions, *, tenant: str) -> c.NewJob:
     """A job by the name of its task."""
-    return new_job(task, encode_data("data", {} if data is None else data), options, tenant=tenant)
+    return new_job(task, write(data), options, tenant=tenant)
 
 
 def lease_ms_of(lease: Duration) -> int:

@@ -10,7 +10,7 @@ from typing import Any, cast
 from ..core import commands as c
 from ..core import notes
 from ..core.bounds import DEFAULT_LEASE_MS, PAGE_JOBS
-from ..core.checks import check_name, check_whole
+from ..core.checks import check_name, check_new, check_whole
 from ..core.defaults import Defaults, TaskKey
 from ..core.durations import duration_ms
 from ..core.errors import BadInput, Closed, NotFound
@@ -25,13 +25,11 @@ from . import asks
 from .addresses import shown_url
 from .alarm import Alarm, Bell
 from .asks import Ask, Look
-from .decorators import split
-from .definition import check_function, check_not_taken
-from .encoding import decode, encode_data
-from .lease import Lease
+from .definition import check_function, check_not_taken, split_options
+from .encoding import decode
+from .lease import Lease, Renewer
 from .options import Duration, JobOptions, job_id, key_bytes, merge, task_name, with_options
 from .publishing import Publisher
-from .renewer import Renewer
 from .task import Task
 
 # How often a process that runs a job itself looks whether it is still wanted.
@@ -130,45 +128,60 @@ class BaseQueue:
 
     def call(self, task: Any, data: Any = None, **options: Any) -> c.NewJob:
         """A prepared call by name, for `add_many` and `then`; with its task's options, if known here."""
-        name, given = task_name(task), cast(JobOptions, options)
-        known = self.tasks.get(name)
-        if known is not None:
-            return known.prepare_by_name(data, given)
-        return asks.call(name, data, given, tenant=self.tenant)
+        return self._call(task, data, cast(JobOptions, options), complete=False)
 
-    def _complete(self, new: c.NewJob) -> c.NewJob:
-        """A job that may be added: its data, and that of what follows it, fits the tasks known here."""
-        if known := self.tasks.get(new.task):
-            known.signature.decode(new.data)
-        job = new
-        while job.then is not None:
-            if known := self.tasks.get(job.then.task):
-                known.signature.check_follower(job.then.data, job.into)
-            job = job.then
+    def _call(self, task: Any, data: Any, options: JobOptions, *, complete: bool) -> c.NewJob:
+        name = task if type(task) is str and task in self.tasks else task_name(task)
+        known = self.tasks.get(name)
+        if known is None:
+            return asks.call(name, data, options, tenant=self.tenant)
+        using = known.using(**options) if options else known
+        return using.call_by_name(data, complete=complete)
+
+    def _new(self, task: Any, data: Any, options: JobOptions) -> c.NewJob:
+        """A job by its task's name that may be added: its data fits the task, its options were checked."""
+        new = self._call(task, data, options, complete=True)
+        if options:
+            check_new(new)
+        if new.then is not None:
+            self._check_followers(new)
         return new
 
-    def _calls(self, jobs: Iterable[Any], options: JobOptions) -> list[Ask[list[int]]]:
-        return asks.add(self._each(jobs, options))
+    def _complete(self, new: c.NewJob) -> c.NewJob:
+        """A prepared call that may be added: its data and that of its followers fit the tasks known here."""
+        if known := self.tasks.get(new.task):
+            known.signature.decode(new.data)
+        self._check_followers(new)
+        return new
+
+    def _check_followers(self, new: c.NewJob) -> None:
+        """Refuse data of jobs that follow one which the tasks known here would not take."""
+        while new.then is not None:
+            if known := self.tasks.get(new.then.task):
+                known.signature.check_follower(new.then.data, new.into)
+            new = new.then
 
     def _each(self, jobs: Iterable[Any], options: JobOptions) -> Iterator[c.NewJob | Body]:
         """Each as a job; where it is like the one before it, just its data."""
-        last = None
+        last = write = None
         for item in jobs:
-            if last is not None and type(item) is tuple and len(item) == 2 and item[0] == last:
-                yield encode_data("data", {} if item[1] is None else item[1])
+            if write is not None and type(item) is tuple and len(item) == 2 and item[0] == last:
+                yield write(item[1])
+            elif isinstance(item, c.NewJob):
+                last = write = None
+                yield self._complete(with_options(item, options) if options else item)
+            elif isinstance(item, tuple) and len(item) == 2 and isinstance(item[0], str):
+                last, write = item[0], self._writer(item[0])
+                yield self._new(item[0], item[1], options)
             else:
-                yield self._as_call(item, options)
-                # Not where the options follow from the data.
-                last = item[0] if isinstance(item, tuple) and item[0] not in self.tasks else None
+                raise BadInput("job", item, needed="(task, data), or what a task's `call` returns")
 
-    def _as_call(self, item: Any, options: JobOptions) -> c.NewJob:
-        if isinstance(item, c.NewJob):
-            return self._complete(with_options(item, options) if options else item)
-        if isinstance(item, tuple) and len(item) == 2 and isinstance(item[0], str):
-            if options or item[0] in self.tasks:
-                return self._complete(self.call(item[0], item[1], **options))
-            return asks.call(item[0], item[1], options, tenant=self.tenant)
-        raise BadInput("job", item, needed="(task, data), or what a task's `call` returns")
+    def _writer(self, task: str) -> Callable[[Any], Body] | None:
+        """What writes the data of a further job of a task; None: its domain follows from the data."""
+        known = self.tasks.get(task)
+        if known is None:
+            return asks.write
+        return None if known.has_domain_function else known.write_by_name
 
     def _schedule_ask(
         self, name: str, task: Any, data: Any, when: dict[str, Any], options: JobOptions
@@ -178,19 +191,19 @@ class BaseQueue:
                 raise BadInput("task", "a prepared call", needed="without data and options beside it")
             new = task
         elif isinstance(task, Task) and data is None:
-            new = task.prepare((), {}, options)
+            new = task.using(**options).call()
         else:
             new = self.call(task, data, **options)
         return asks.schedule(name, self._complete(new), **when)
 
-    def _made(self, kind: Any, function: Callable[..., Any], said: dict[str, Any], adder: Any) -> Any:
+    def _made(self, kind: Any, function: Callable[..., Any], said: dict[str, Any]) -> Any:
         """A task of this queue, by what its decorator was told."""
-        options, handled = split(dict(said))
+        options, handled = split_options(dict(said))
         name = options.pop("name", None)
         check_function(function, needs_name=name is None)
         jobs = merge({}, cast(JobOptions, options))
         name = function.__name__ if name is None else name
-        task = kind(function, name, jobs, tenant=self.tenant, adder=adder, handled=handled)
+        task = kind(self, function, name, jobs, handled)
         known = self.tasks.get(task.name)
         check_not_taken(task.name, task.definition, known.definition if known else None)
         self.tasks[task.name] = task

@@ -1,25 +1,30 @@
-"""A claimed job: what its holder may say of it, and the lease that stands behind it."""
+"""A claimed job: what its holder may say of it, and its log until that is sent."""
 
-import traceback as traces
-from typing import Any
+import threading
+from typing import Any, Protocol
 
 from msgspec.structs import replace
 
 from ..core import commands as c
-from ..core.bounds import ERROR_BYTES
 from ..core.durations import duration_ms
 from ..core.errors import BadInput, LeaseLost, Refused
 from ..core.job import Body, Code, Job
+from ..core.notes import lines_of
 from ..engine import joblog
 from ..engine.engine import check
 from ..store.common.clock import monotonic_s
 from . import asks
-from .answers import Failed, Retry
+from .alarm import Alarm, Bell
+from .answers import Failed, Retry, described
 from .asks import Ask
 from .encoding import decode, encode, encode_data
 from .lease import Lease
-from .logbook import Logbook
 from .options import Duration
+
+# How long a line may wait for others.
+SENDING_S = 0.5
+# So many lines are sent at once, without waiting.
+FULL_LINES = 500
 
 
 class Holding:
@@ -205,18 +210,58 @@ class Holding:
             self._lease.lose(error)
 
 
-def described(error: BaseException | str) -> tuple[str, str]:
-    """An error for people: its text, and the end of its traceback."""
-    if isinstance(error, str):
-        return error, ""
-    text = "".join(traces.format_exception_only(error)).strip()
-    if isinstance(error, Failed):
-        text = str(error) or "failed"
-    if error.__traceback__ is None and error.__cause__ is None:
-        return text, ""
-    return text, "".join(traces.format_exception(error))[-ERROR_BYTES:]
-
-
 def delay_ms_of(delay: Duration | None) -> int | None:
     """A delay, or None for the backoff."""
     return None if delay is None else duration_ms(delay, name="delay")
+
+
+class Teller(Protocol):
+    """What a logbook needs of a line."""
+
+    alarm: Alarm
+
+    def tell(self, command: c.Command) -> None:
+        """Have a command run, whatever comes of it."""
+
+
+class Logbook:
+    """The lines of one run. Writing never waits for the store."""
+
+    def __init__(self, lease: Lease, line: Teller) -> None:
+        self._lease, self._line = lease, line
+        self._lines: list[str] = []
+        self._lock = threading.Lock()
+        self._bell: Bell | None = None
+
+    def write(self, text: str) -> None:
+        """Add what is said, line by line."""
+        with self._lock:
+            self._lines += lines_of(text)
+            while len(self._lines) >= FULL_LINES:
+                self._send(FULL_LINES)
+            if self._lines and self._bell is None:
+                self._bell = self._line.alarm.after(SENDING_S, self._ring)
+
+    def last(self) -> tuple[str, ...]:
+        """What has not been sent, and from now on is sent with the answer alone."""
+        with self._lock:
+            if self._bell is not None:
+                self._bell.off()
+            return tuple(self._lines)
+
+    def close(self) -> None:
+        """The answer, and the last lines with it, has been given."""
+        with self._lock:
+            self._lines.clear()
+
+    def _ring(self) -> None:
+        with self._lock:
+            # Put off just now: the lines go with the answer.
+            if self._bell is not None and self._bell.ring is not None:
+                self._bell = None
+                self._send(FULL_LINES)
+
+    def _send(self, most: int) -> None:
+        lines, self._lines = tuple(self._lines[:most]), self._lines[most:]
+        if lines and self._lease.is_open:
+            self._line.tell(c.Log(hold=self._lease.hold, lines=lines))

@@ -8,7 +8,7 @@ import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
-from typing import Any, ParamSpec, Protocol, TypeVar, Unpack, get_type_hints, overload
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, Unpack, get_type_hints, overload
 
 import msgspec
 
@@ -189,6 +189,12 @@ class AsyncContext(Running):
                 value = await value
             await self._say(self._keep(name, value))
         return read_step(name, fn, self._kept[name])
+
+
+if TYPE_CHECKING:
+
+    class AnyContext(Context, AsyncContext):  # type: ignore[misc]
+        """Whatever a function wants that has a context: one of them fits."""
 
 
 def read_step(name: str, fn: Callable[..., Any], text: str) -> Any:

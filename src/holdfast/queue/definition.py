@@ -1,4 +1,4 @@
-"""Where a task's function is defined, and whether another definition of the same name may replace it.
+"""What a decorator is told of a task: its function, its options, and how the function is called.
 
 Two functions with one task name are a mistake: jobs of the first would be run by the second. One function
 that is defined again is not. That happens when
@@ -11,11 +11,17 @@ that is defined again is not. That happens when
 
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import CodeType
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, TypedDict
 
+from ..core.bounds import CLAIM_JOBS
+from ..core.checks import check_whole
+from ..core.durations import duration_ms
 from ..core.errors import BadInput
+from .options import Duration, JobOptions, check_options
+
+# Where a function is defined
 
 
 class Definition(NamedTuple):
@@ -78,3 +84,91 @@ def check_not_taken(name: str, new: Definition, known: Definition | None) -> Non
     if known is not None and not new.may_replace(known):
         needed = f"another name: {known.qualname} at {known.place} is that task already"
         raise BadInput("task", name, needed=f"{needed} (this is {new.qualname} at {new.place})")
+
+
+# How a function is called
+
+
+class HandlingOptions(TypedDict, total=False):
+    """What can be said of a task besides the options of its jobs."""
+
+    soft_timeout: Duration | None
+    cancel: Literal["tell", "raise"]
+
+
+class Handling(NamedTuple):
+    """How a task's function is called."""
+
+    # How many jobs one call takes; 0: one job, as arguments.
+    batch: int = 0
+    soft_ms: int = 0
+    # A coroutine whose job is cancelled is cancelled too.
+    raises: bool = False
+    is_coroutine: bool = False
+
+
+def read_handling(
+    function: Callable[..., Any], name: str, said: dict[str, Any], options: JobOptions
+) -> Handling:
+    """How a function is called, by what its decorator was told."""
+    batch, soft, cancel = (said.get(word) for word in ("batch", "soft_timeout", "cancel"))
+    if batch is not None:
+        check_whole("batch", batch, 1, CLAIM_JOBS)
+    is_coroutine = inspect.iscoroutinefunction(function)
+    if cancel not in (None, "tell", "raise"):
+        raise BadInput("cancel", cancel, needed="tell or raise")
+    if cancel == "raise" and not is_coroutine:
+        raise BadInput("cancel", cancel, needed=f"tell: task {name} is no coroutine function")
+    return Handling(
+        batch=batch or 0,
+        soft_ms=0 if soft is None else _soft_ms(soft, options),
+        raises=cancel == "raise",
+        is_coroutine=is_coroutine,
+    )
+
+
+def _soft_ms(soft: Duration, options: JobOptions) -> int:
+    soft_ms = duration_ms(soft, name="soft_timeout")
+    hard = options.get("timeout")
+    if not soft_ms or (hard is not None and soft_ms >= duration_ms(hard, name="timeout")):
+        below = "" if hard is None else f" and below the timeout of {hard}"
+        raise BadInput("soft_timeout", soft, needed=f"above 0{below}")
+    return soft_ms
+
+
+# What a decorator takes
+
+
+class TaskOptions(JobOptions, HandlingOptions, total=False):
+    """Everything that can be said of a task."""
+
+    name: str | None
+    cron: str | None
+    every: Duration | None
+    tz: str | None
+
+
+class AsyncTaskOptions(JobOptions, HandlingOptions, total=False):
+    """Everything that can be said of a task of an `AsyncQueue`."""
+
+    name: str | None
+
+
+def take_name(
+    function: Callable[..., Any] | str | None, options: dict[str, Any], *, known: Iterable[str]
+) -> tuple[Callable[..., Any] | None, dict[str, Any]]:
+    """A decorator's one positional argument, a function or a name, and its options with that name."""
+    check_options(options, known=(*known, "batch"))
+    if not isinstance(function, str):
+        return function, options
+    if options.get("name") is not None:
+        raise BadInput("name", options["name"], needed=f"absent: the task is called {function!r} already")
+    return None, {**options, "name": function}
+
+
+def split_options(options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What a decorator was told: of the jobs, and of how the function is called."""
+    handled = {
+        word: options.pop(word) for word in ("batch", *HandlingOptions.__annotations__) if word in options
+    }
+    return options, handled

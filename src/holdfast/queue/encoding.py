@@ -16,23 +16,22 @@ from ..core.errors import BadInput, TooLarge
 from ..core.job import Body
 
 _BYTES = (bytes, bytearray, memoryview)
-_PLAIN = frozenset({str, int, bool, type(None)})
+PLAIN = frozenset({str, int, bool, type(None)})
 Path = tuple[str | int, ...]
 
 
 def encode(what: str, value: Any) -> Body:
     """Data or a result as it is written: bytes as they are, everything else as JSON."""
-    if isinstance(value, _BYTES):
-        return bytes(value)
+    is_bytes = isinstance(value, _BYTES)
     try:
-        raw = msgspec.json.encode(value)
+        raw = bytes(value) if is_bytes else msgspec.json.encode(value)
     except (TypeError, ValueError, RecursionError, OverflowError) as error:
         raise BadInput(
             what, type(value).__name__, needed=f"bytes, or what can be written as JSON ({error})"
         ) from None
     if len(raw) > DATA_BYTES:
         raise TooLarge(what, f"{len(raw):,} bytes", needed=f"at most {DATA_BYTES:,} bytes")
-    return raw.decode()
+    return raw if is_bytes else raw.decode()
 
 
 def decode(body: Body | None) -> Any:
@@ -44,8 +43,8 @@ def encode_data(what: str, value: Any, read: Callable[[Body], Any] | None = None
     """Data as it is written. `read` decodes it as its task will, and raises where that is not possible."""
     body = encode(what, value)
     try:
-        plain = isinstance(body, bytes) or _is_plain(value)
-        changed = [] if plain else list(_walk(_to_builtins(value)))
+        plain = isinstance(body, bytes) or is_plain(value)
+        changed = [] if plain else changes(value)
     except RecursionError:
         raise BadInput(what, type(value).__name__, needed="nested less deeply") from None
     for path, found in changed:
@@ -57,25 +56,28 @@ def encode_data(what: str, value: Any, read: Callable[[Body], Any] | None = None
     return body
 
 
-def _is_plain(value: Any) -> bool:
+def is_plain(value: Any) -> bool:
     """Whether JSON holds a value as it is. Every job's data passes here, so there is no call for a leaf."""
     kind = type(value)
     if kind is dict:
-        for key, item in value.items():
-            if type(key) is not str or (type(item) not in _PLAIN and not _is_plain(item)):
+        for key in value:
+            if type(key) is not str:
                 return False
-        return True
-    if kind is list or kind is tuple:
-        return all(type(item) in _PLAIN or _is_plain(item) for item in value)
-    return kind in _PLAIN or (kind is float and isfinite(value))
+        value = value.values()
+    elif kind is not list and kind is not tuple:
+        return kind in PLAIN or (kind is float and isfinite(value))
+    for item in value:  # noqa: SIM110, because a generator would be a call for each item
+        if type(item) not in PLAIN and not is_plain(item):
+            return False
+    return True
 
 
-def _to_builtins(value: Any) -> Any:
-    return msgspec.to_builtins(value, builtin_types=_BYTES)
+def changes(value: Any) -> list[tuple[Path, Any]]:
+    """Numbers and bytes that JSON has no form for, each with its path."""
+    return list(_walk(msgspec.to_builtins(value, builtin_types=_BYTES)))
 
 
 def _walk(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
-    """Numbers and bytes that JSON has no form for, each with its path."""
     if isinstance(value, dict):
         for key, item in value.items():
             if isinstance(key, _BYTES):
@@ -90,7 +92,7 @@ def _walk(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
 
 def _check_bytes(what: str, changed: list[tuple[Path, Any]], back: Any) -> None:
     """Refuse bytes that are not bytes in what the task gets."""
-    kept = {path for path, _ in _walk(_to_builtins(back))}
+    kept = {path for path, _ in changes(back)}
     for path, _ in changed:
         if path not in kept:
             needed = "text, such as base64: JSON has no bytes, and no annotation known here says bytes"

@@ -5,7 +5,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, cast, overload
 
 from ..core import commands as c
-from ..core.job import Job
+from ..core.job import Body, Job
 from ..core.limits import Limit
 from ..core.notes import Line
 from ..core.schedule import Schedule
@@ -14,13 +14,12 @@ from . import asks, base, running
 from .asks import Ask, Look
 from .base import BaseQueue
 from .claimed import Holding, delay_ms_of
-from .decorators import BatchDecorator, Decorator, TaskOptions, named
-from .handle import Handle
+from .definition import TaskOptions, take_name
 from .options import Duration, FiringOptions, JobOptions, Key, Moment
-from .task import Task
+from .task import BatchDecorator, Decorator, Handle, Task
 
 if TYPE_CHECKING:
-    from .decorators import AnyContext
+    from .context import AnyContext
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -141,13 +140,21 @@ class Queue(BaseQueue):
 
         With `connection`, the job is written inside your own transaction on that connection.
         """
-        new = self._complete(self.call(task, data, **options))
-        (ids,) = [self._ask(ask, connection) for ask in asks.add([new])]
-        return Handle(self, ids[0])
+        return self._add_one(self._new(task, data, options), connection)
 
     def add_many(self, jobs: Iterable[Any], **options: Unpack[JobOptions]) -> list[Handle[Any]]:
         """Add prepared calls or (task, data) pairs; all or none of each 10,000."""
-        return [Handle(self, id) for ask in self._calls(jobs, options) for id in self._ask(ask)]
+        return self._add_each(self._each(jobs, options))
+
+    def _add_one(self, new: c.NewJob, connection: Any = None) -> Handle[Any]:
+        """Add a job that was checked."""
+        way, command = self.line.committer, c.Add(jobs=(new,))
+        ids = way.ask(command) if connection is None else way.engine.execute_in(connection, command)
+        return Handle(self, ids[0])
+
+    def _add_each(self, jobs: Iterable[c.NewJob | Body]) -> list[Handle[Any]]:
+        """Add jobs; data alone is a job like the one before it."""
+        return [Handle(self, job_id) for ask in asks.add(jobs) for job_id in self._ask(ask)]
 
     def next(
         self,
@@ -333,11 +340,11 @@ class Queue(BaseQueue):
         part of the job. Besides the options of jobs: `soft_timeout`, `cancel="raise"`, `batch` (see
         docs/handlers.md).
         """
-        function, options = named(function, options, known=TaskOptions.__annotations__)
+        function, options = take_name(function, options, known=TaskOptions.__annotations__)
         when = {word: options.pop(word, None) for word in ("cron", "every", "tz")}
 
         def decorate(function: Callable[..., Any]) -> Task[..., Any]:
-            task: Task[..., Any] = self._made(Task, function, options, self.add_many)
+            task: Task[..., Any] = self._made(Task, function, options)
             if when["cron"] is not None or when["every"] is not None:
                 self.schedule(task.name, task, **when)
             return task

@@ -7,22 +7,24 @@ An outcome is a result, or the exception that the handler raised or returned. A 
 import asyncio
 import ctypes
 import inspect
+import logging
 import threading
 from collections.abc import Awaitable, Callable, Sequence
-from contextvars import Token
+from contextvars import ContextVar, Token
 from typing import Any
 
 from ..core.errors import BadInput
+from ..core.job import Job
 from ..engine import joblog
 from ..engine.group import interruptible
 from ..store.common.clock import monotonic_s
 from .alarm import Alarm
-from .answers import Failed, Retry, SoftTimeout
+from .answers import Failed, Retry, SoftTimeout, trimmed
 from .claimed import Holding
-from .current import reset_current, set_current
 from .task import Task
-from .traces import trimmed
 
+# The record of the job, or of a batch of several jobs the name of their task.
+_current: ContextVar[Job | str | None] = ContextVar("holdfast_job", default=None)
 _NOTHING: Any = object()
 Outcomes = list[Any]
 # Has an awaitable done from a thread.
@@ -40,7 +42,7 @@ def run(task: Task[..., Any], jobs: Sequence[Holding], wait_for: Await | None = 
     except Exception as error:
         return [trimmed(error)] * len(jobs)
     finally:
-        reset_current(token)
+        _current.reset(token)
         for unfollow in followed:
             unfollow()
 
@@ -63,7 +65,7 @@ async def run_async(task: Task[..., Any], job: Holding) -> Any:
     except Exception as error:
         return trimmed(error)
     finally:
-        reset_current(token)
+        _current.reset(token)
         unfollow()
 
 
@@ -75,7 +77,7 @@ def begin(jobs: Sequence[Holding]) -> Token[Any]:
     if joblog.LOG.isEnabledFor(joblog.STARTED):
         for job in jobs:
             joblog.started(job.record)
-    return set_current(jobs)
+    return _current.set(jobs[0].record if len(jobs) == 1 else jobs[0].task)
 
 
 def _follow(task: Task[..., Any], job: Holding) -> Callable[[], None]:
@@ -258,3 +260,36 @@ class SoftLimit:
 def _raise_in(thread: int, kind: type[BaseException] | None) -> None:
     what = ctypes.py_object(kind) if kind is not None else None
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), what)
+
+
+# The job that runs, for the lines that it logs
+
+
+def current_job_id() -> int | None:
+    """The id of the job whose handler runs in this context; None outside of one, and in a batch of several.
+
+    It follows the handler into coroutines, `asyncio.create_task` and `asyncio.to_thread`; a thread that
+    the handler starts by itself has none, unless it is run in a copy of the context.
+    """
+    job = _current.get()
+    return job.id if isinstance(job, Job) else None
+
+
+class JobLogFilter(logging.Filter):
+    """Gives each record `job_id`, `task`, `attempt` and `tenant` of the job that runs; None where none does.
+
+    Add it to a handler, so that it sees the records of all loggers. It drops nothing.
+    """
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Set the fields that the record does not have yet."""
+        for name, value in _fields(_current.get()).items():
+            if not hasattr(record, name):
+                setattr(record, name, value)
+        return True
+
+
+def _fields(job: Job | str | None) -> dict[str, object]:
+    if isinstance(job, Job):
+        return {"job_id": job.id, "task": job.task, "attempt": job.attempts + 1, "tenant": job.tenant}
+    return {"job_id": None, "task": job, "attempt": None, "tenant": None}

@@ -2,17 +2,21 @@
 
 import inspect
 from collections.abc import Callable, Container, Iterable
+from functools import cached_property
 from typing import Any, get_args, get_origin, get_type_hints
 
 import msgspec
 
+from ..core.bounds import DATA_BYTES
 from ..core.errors import BadInput
 from ..core.following import NO_ARGUMENTS
 from ..core.job import Body, Job
 from .context import AsyncContext, Context
-from .encoding import decode, encode_data
+from .encoding import PLAIN, changes, decode, encode_data, is_plain
 
 _CONTEXTS = {kind.__name__: kind for kind in (Context, AsyncContext)}
+# From the arguments of a call to its data; None: `Signature.write` is to look at them.
+QuickWrite = Callable[[tuple[Any, ...], dict[str, Any]], str | None]
 
 
 class Signature:
@@ -26,35 +30,27 @@ class Signature:
         self.context = _context(name, function, hints)
         kept = [p for p in signature.parameters.values() if not self.context or p.name != self.context[0]]
         self._signature = signature.replace(parameters=kept)
-        self.extras = False
-        fields: list[Any] = []
-        for parameter in kept:
-            if parameter.kind in (parameter.VAR_POSITIONAL, parameter.POSITIONAL_ONLY):
-                star = "*" if parameter.kind == parameter.VAR_POSITIONAL else ""
-                needed = "a named parameter: arguments travel by name"
-                raise BadInput(
-                    f"parameter {star}{parameter.name} of task {name}",
-                    parameter.kind.description,
-                    needed=needed,
-                )
-            if parameter.kind == parameter.VAR_KEYWORD:
-                self.extras = True
-                continue
-            hint = hints.get(parameter.name, Any)
-            required = parameter.default is parameter.empty
-            fields.append((parameter.name, hint) if required else (parameter.name, hint, msgspec.UNSET))
-        self.whole = len(fields) == 1 and fields[0][1] is Job
-        self.names = [field[0] for field in fields]
-        self._one = fields[0][1] if len(fields) == 1 else None
-        self._required = [field[0] for field in fields if len(field) == 2 and not self.whole]
-        self._decoder = None if self.whole else _decoder(fields, strict=not self.extras)
-        # The same where arguments may still be missing.
-        optional = [(name, kind, msgspec.UNSET) for name, kind, *_ in fields]
-        self._partial = None if self.whole else _decoder(optional, strict=not self.extras)
-        self._only = msgspec.json.Decoder(self._one) if self._one and not self.whole else None
+        named = [p for p in kept if _has_name(name, p)]
+        self.names = [p.name for p in named]
+        self.extras = len(named) < len(kept)
+        self._kinds = [hints.get(p.name, Any) for p in named]
+        self._one = self._kinds[0] if len(named) == 1 else None
+        self.whole = self._one is Job
+        self._required = [p.name for p in named if p.default is p.empty and not self.whole]
+        self._decoder: msgspec.json.Decoder[Any] | None = None
+        self._only: msgspec.json.Decoder[Any] | None = None
+        self.quick_write: QuickWrite = _never
+        if not self.whole:
+            arguments = _arguments(named, self._kinds, strict=not self.extras)
+            self._decoder = msgspec.json.Decoder(arguments)
+            self._only = msgspec.json.Decoder(self._one) if self._one else None
+            if not self.extras:
+                self.quick_write = _compiled(arguments, self._decoder)
 
     def write(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Body:
-        """The arguments of a call as data; what the function would not take is refused."""
+        """The arguments of a call as data; what the function would not take is refused by its name."""
+        if self.whole:
+            return self.encode(args[0] if args else kwargs)
         self._check_names(kwargs)
         try:
             bound = self._signature.bind(*args, **kwargs)
@@ -117,6 +113,16 @@ class Signature:
     def _decode_partial(self, data: Body) -> Any:
         return self._decode_by(self._partial, data)
 
+    @cached_property
+    def _partial(self) -> "msgspec.json.Decoder[Any] | None":
+        """As `_decoder`, where arguments may still be missing."""
+        if self.whole:
+            return None
+        fields = [_optional(name, kind) for name, kind in zip(self.names, self._kinds, strict=True)]
+        return msgspec.json.Decoder(
+            msgspec.defstruct("Arguments", fields, kw_only=True, forbid_unknown_fields=not self.extras)
+        )
+
     def _decode_by(self, decoder: "msgspec.json.Decoder[Any] | None", data: Body) -> Any:
         if decoder is None:
             return decode(data)
@@ -133,7 +139,7 @@ class Signature:
         return msgspec.json.decode(data) | named if self.extras else named
 
     def _is_object(self, data: Body) -> bool:
-        return isinstance(data, str) and (len(self.names) != 1 or data.lstrip().startswith("{"))
+        return type(data) is str and (self._only is None or data[:1] == "{" or data.lstrip()[:1] == "{")
 
     def _check_names(self, given: Iterable[str]) -> None:
         unknown = [name for name in given if name not in self.names]
@@ -163,6 +169,7 @@ class BatchSignature(Signature):
             raise BadInput(f"signature of batch task {name}", found, needed=needed)
         (kind,) = get_args(self._one) or (Any,)
         self._item = msgspec.json.Decoder(kind)
+        self.quick_write = _never
 
     def write(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Body:
         """An item as data."""
@@ -230,12 +237,63 @@ def _context_kind(hint: Any) -> type | None:
     return options[0] if len(options) == 1 and options[0] in (Context, AsyncContext) else None
 
 
-def _decoder(fields: list[Any], *, strict: bool) -> "msgspec.json.Decoder[Any]":
-    kinds = [
-        (name, kind | msgspec.UnsetType, *rest) if rest else (name, kind) for name, kind, *rest in fields
-    ]
-    arguments = msgspec.defstruct("Arguments", kinds, kw_only=True, forbid_unknown_fields=strict)
-    return msgspec.json.Decoder(arguments)
+def _has_name(task: str, parameter: inspect.Parameter) -> bool:
+    """Whether a parameter has arguments of its name: all but `**rest`; one without a name is refused."""
+    if parameter.kind in (parameter.VAR_POSITIONAL, parameter.POSITIONAL_ONLY):
+        star = "*" if parameter.kind == parameter.VAR_POSITIONAL else ""
+        raise BadInput(
+            f"parameter {star}{parameter.name} of task {task}",
+            parameter.kind.description,
+            needed="a named parameter: arguments travel by name",
+        )
+    return parameter.kind != parameter.VAR_KEYWORD
+
+
+def _arguments(
+    parameters: list[inspect.Parameter], kinds: list[Any], *, strict: bool
+) -> type[msgspec.Struct]:
+    """A record type that is made as the function is called: by position, by name, less what has defaults."""
+    by_position: list[Any] = []
+    by_name: list[Any] = []
+    for parameter, kind in zip(parameters, kinds, strict=True):
+        fields = by_name if parameter.kind == parameter.KEYWORD_ONLY else by_position
+        required = parameter.default is parameter.empty
+        fields.append((parameter.name, kind) if required else _optional(parameter.name, kind))
+    bases = (msgspec.defstruct("Named", by_name, kw_only=True, gc=False),) if by_name else None
+    return msgspec.defstruct("Arguments", by_position, bases=bases, forbid_unknown_fields=strict, gc=False)
+
+
+def _optional(name: str, kind: Any) -> tuple[str, Any, Any]:
+    return name, kind | msgspec.UnsetType, msgspec.UNSET
+
+
+def _compiled(arguments: type[msgspec.Struct], decoder: "msgspec.json.Decoder[Any]") -> QuickWrite:
+    """What writes the arguments of most calls: one record, encoded and decoded as the worker will."""
+    encode, decode = msgspec.json.Encoder().encode, decoder.decode
+
+    def quick_write(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
+        try:
+            call = arguments(*args, **kwargs)
+            raw = encode(call)
+            decode(raw)
+            # Most arguments are text and numbers: these are seen without a function call for each.
+            plain = True
+            for value in args:
+                plain = plain and (type(value) in PLAIN or is_plain(value))
+            for name in kwargs:
+                plain = plain and (type(kwargs[name]) in PLAIN or is_plain(kwargs[name]))
+            if len(raw) > DATA_BYTES or not (plain or not changes(call)):
+                return None
+        except Exception:
+            # Whatever it is, `write` meets it too, and says which argument it is about.
+            return None
+        return raw.decode()
+
+    return quick_write
+
+
+def _never(_args: tuple[Any, ...], _kwargs: dict[str, Any]) -> None:
+    """Leave all calls to `write`."""
 
 
 def _hints(function: Callable[..., Any]) -> dict[str, Any]:

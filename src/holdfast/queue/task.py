@@ -1,43 +1,189 @@
-"""Tasks: functions whose calls can be queued. Arguments travel by name, as one JSON object."""
+"""Tasks: functions whose calls can be queued. Arguments travel by name, as one JSON object.
+
+What is the same for all jobs of a task is prepared once: the signature is compiled and the options are read
+when the task is declared. `add` fills in the data:
+
+    arguments ──signature.quick_write──▶ data ──▶ replace(template, data=…) ──▶ Add ──▶ the store
+                     └─ None: `write` does it slowly, or names the argument that is wrong
+"""
 
 import functools
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, Unpack, overload
 
-from ..core.checks import check_name, check_new
+import msgspec
+from msgspec.structs import replace
+
+from ..core.bounds import DOMAIN_BYTES
+from ..core.checks import check_key, check_name, check_new
 from ..core.commands import NewJob
 from ..core.errors import BadInput
 from ..core.following import NO_ARGUMENTS
+from ..core.job import Body, Job
 from .answers import Failed
-from .definition import definition_of
-from .handling import handling
-from .options import JobOptions, defaults_of, key_bytes, merge, new_job
+from .definition import definition_of, read_handling
+from .options import Duration, JobOptions, defaults_of, given_names, key_bytes, merge, new_job
 from .signature import BatchSignature, Signature
 
 if TYPE_CHECKING:
     from .claimed import Holding
-    from .handle import Handle
+    from .context import AnyContext
 
 P = ParamSpec("P")
 R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+T = TypeVar("T")
+
+
+class HandleQueue(Protocol):
+    """What a handle needs of its queue."""
+
+    def result(self, job: Any, wait: Duration | None = None) -> Any:
+        """See `Queue.result`."""
+
+    def get(self, job: Any) -> Job:
+        """See `Queue.get`."""
+
+    def why(self, job: Any) -> str:
+        """See `Queue.why`."""
+
+    def cancel(self, job: Any, *, force: bool = False) -> Job:
+        """See `Queue.cancel`."""
+
+
+class Handle(msgspec.Struct, Generic[R_co], frozen=True, eq=False, gc=False):
+    """A job that was added. `id` is its number; the rest asks the queue."""
+
+    _queue: HandleQueue
+    id: int
+
+    def __repr__(self) -> str:
+        return f"<job {self.id}>"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Handle) and self.id == other.id
+
+    def __hash__(self) -> int:
+        return hash(self.id)
+
+    def result(self, wait: Duration | None = None) -> R_co:
+        """What the task returned; raises `JobFailed`, or `Timeout` when it has not ended within `wait`."""
+        value: Any = self._queue.result(self, wait=wait)
+        return value  # type: ignore[no-any-return]
+
+    def get(self) -> Job:
+        """The job's record."""
+        return self._queue.get(self)
+
+    def why(self) -> str:
+        """Why it is not running."""
+        return self._queue.why(self)
+
+    def cancel(self, *, force: bool = False) -> Job:
+        """Take it out of the queue; see `Queue.cancel`."""
+        return self._queue.cancel(self, force=force)
 
 
 class Using(Generic[P, R]):
-    """A task with options for the calls that follow."""
+    """A task with options for its calls. The options are read once; keep it for many calls."""
 
-    def __init__(self, task: "Task[P, R]", options: JobOptions) -> None:
-        self._task, self._options = task, options
+    def __init__(
+        self, queue: Any, name: str, signature: Signature, options: JobOptions, given: JobOptions
+    ) -> None:
+        self._queue = queue
+        self.name = name
+        self.signature = signature
+        domain = options.get("domain")
+        # The function that makes the domain from the arguments, if there is one.
+        self._domain = domain if callable(domain) else None
+        fixed = JobOptions(**options)
+        if self._domain is not None:
+            del fixed["domain"]
+        # The job, but for its data.
+        self._template = new_job(name, NO_ARGUMENTS, fixed, tenant=queue.tenant, given=given)
+        # At the first `add`: a prepared call may get further options, from `add_many`.
+        self._is_checked = False
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> NewJob:
         """A prepared call, for `add_many` and `then`."""
-        return self._task.prepare(args, kwargs, self._options)
+        return self._fill(args, kwargs)
 
-    def add(self, *args: P.args, **kwargs: P.kwargs) -> "Handle[R]":
+    def add(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
         """Add a job; returns after the commit."""
-        return self._task.adder([self.call(*args, **kwargs)])[0]
+        handle: Handle[R] = self._queue._add_one(self._checked(args, kwargs))
+        return handle
+
+    def call_by_name(self, data: Any, *, complete: bool) -> NewJob:
+        """A prepared call with this data; unless it must be complete, arguments may be missing."""
+        body = self.write_by_name(data, complete=complete)
+        if self._domain is None:
+            return replace(self._template, data=body)
+        is_item = isinstance(self.signature, BatchSignature) or not isinstance(data, dict)
+        if data is not None and is_item:
+            return self._with_domain(body, (data,), {})
+        named = data or {}
+        # A domain that is a function of the arguments needs them all.
+        lacks_some = self.signature.missing(named)
+        return replace(self._template, data=body) if lacks_some else self._with_domain(body, (), named)
+
+    def write_by_name(self, data: Any, *, complete: bool = True) -> Body:
+        """The data of a call by name, checked against the signature."""
+        body: Body | None = self.signature.quick_write((), data) if type(data) is dict else None
+        if body is None:
+            body = NO_ARGUMENTS if data is None else self.signature.encode(data)
+            if complete:
+                self.signature.decode(body)
+        return body
+
+    @property
+    def has_domain_function(self) -> bool:
+        """Whether a job's domain follows from its arguments."""
+        return self._domain is not None
+
+    def _each(self, calls: Iterable[Any]) -> Iterator[NewJob | Body]:
+        """A job for each tuple, or dict, of arguments; where it is like the one before it, just its data."""
+        is_first = True
+        for arguments in calls:
+            if isinstance(arguments, tuple):
+                args, kwargs = arguments, {}
+            elif isinstance(arguments, dict):
+                args, kwargs = (), arguments
+            else:
+                raise BadInput(f"arguments of task {self.name}", arguments, needed="a tuple or a dict")
+            if is_first or self._domain is not None:
+                is_first = False
+                yield self._checked(args, kwargs)
+            else:
+                yield self.signature.quick_write(args, kwargs) or self.signature.write(args, kwargs)
+
+    def _checked(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> NewJob:
+        """The job that a call becomes, when it is added."""
+        new = self._fill(args, kwargs)
+        if not self._is_checked:
+            check_new(new)
+            self._is_checked = True
+        if new.then is not None:
+            # Tasks may have been declared since the last one was added.
+            self._queue._check_followers(new)
+        return new
+
+    def _fill(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> NewJob:
+        data = self.signature.quick_write(args, kwargs) or self.signature.write(args, kwargs)
+        if self._domain is None:
+            return replace(self._template, data=data)
+        return self._with_domain(data, args, kwargs)
+
+    def _with_domain(self, data: Body, args: tuple[Any, ...], kwargs: dict[str, Any]) -> NewJob:
+        assert self._domain is not None
+        found = self._domain(*args, **kwargs)
+        if found is None:
+            return replace(self._template, data=data)
+        domain = key_bytes("domain", found)
+        check_key("domain", domain, DOMAIN_BYTES)
+        return replace(self._template, data=data, domain=domain)
 
 
-class Task(Generic[P, R]):
+class Task(Using[P, R]):
     """A function that can be called, and whose calls can be queued.
 
     `function` is the function itself: where a context is injected, or a batch taken, its arguments are
@@ -45,29 +191,20 @@ class Task(Generic[P, R]):
     """
 
     def __init__(
-        self,
-        function: Callable[..., R],
-        name: str,
-        options: JobOptions,
-        *,
-        tenant: str,
-        adder: Callable[[Iterable[NewJob]], "list[Handle[Any]]"],
-        handled: dict[str, Any] | None = None,
+        self, queue: Any, function: Callable[..., R], name: str, options: JobOptions, handled: dict[str, Any]
     ) -> None:
         check_name("task", name)
         functools.update_wrapper(self, function)
         self.definition = definition_of(function)
-        self.name = name
         self.function = function
         self.options = options
-        self.adder = adder
-        self.handling = handling(function, name, handled or {}, options)
-        self.signature = BatchSignature(name, function) if self.handling.batch else Signature(name, function)
-        self._tenant = tenant
+        self.handling = read_handling(function, name, handled, options)
+        kind = BatchSignature if self.handling.batch else Signature
+        super().__init__(queue, name, kind(name, function), options, {})
         # A task's options are refused where they are written, not at the first call.
-        plain = new_job(name, "{}", _without_domain(options), tenant=tenant)
-        check_new(plain)
-        self.defaults = defaults_of(plain)
+        check_new(self._template)
+        self._is_checked = True
+        self.defaults = defaults_of(replace(self._template, given=given_names(options)))
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.function(*args, **kwargs)
@@ -77,53 +214,19 @@ class Task(Generic[P, R]):
 
     def using(self, **options: Unpack[JobOptions]) -> Using[P, R]:
         """The same task with other options: `resize.using(delay="30s").add("a.png")`."""
-        return Using(self, merge({}, options))
+        using: Using[P, R] = self._using(Using, options)
+        return using
 
-    def call(self, *args: P.args, **kwargs: P.kwargs) -> NewJob:
-        """A prepared call, for `add_many` and `then`."""
-        return self.prepare(args, kwargs, {})
-
-    def add(self, *args: P.args, **kwargs: P.kwargs) -> "Handle[R]":
-        """Add a job; returns after the commit."""
-        return self.adder([self.call(*args, **kwargs)])[0]
+    def _using(self, kind: Any, options: JobOptions) -> Any:
+        return kind(self._queue, self.name, self.signature, merge(self.options, options), options)
 
     def add_many(
         self, calls: Iterable[tuple[Any, ...] | dict[str, Any]], **options: Unpack[JobOptions]
-    ) -> "list[Handle[R]]":
+    ) -> list[Handle[R]]:
         """Add a job for each tuple, or dict, of arguments; the options are those of each."""
-        return self.adder(self._spread(arguments, options) for arguments in calls)
-
-    def _spread(self, arguments: tuple[Any, ...] | dict[str, Any], options: JobOptions) -> NewJob:
-        if isinstance(arguments, dict):
-            return self.prepare((), arguments, options)
-        if isinstance(arguments, tuple):
-            return self.prepare(arguments, {}, options)
-        raise BadInput(f"arguments of task {self.name}", arguments, needed="a tuple or a dict")
-
-    def prepare(self, args: tuple[Any, ...], kwargs: dict[str, Any], given: JobOptions) -> NewJob:
-        """The job that a call becomes; `given` are the options of the call, on top of the task's."""
-        if self.signature.whole:
-            data = self.signature.encode(args[0] if args else kwargs)
-        else:
-            data = self.signature.write(args, kwargs)
-        options = _with_domain(merge(self.options, given), args, kwargs)
-        return new_job(self.name, data, options, tenant=self._tenant, given=given)
-
-    def prepare_by_name(self, data: Any, given: JobOptions) -> NewJob:
-        """The job that a call with this data becomes. Missing arguments are refused when it is added."""
-        body = NO_ARGUMENTS if data is None else self.signature.encode(data)
-        chosen = merge(self.options, given)
-        args: tuple[Any, ...] = ()
-        named: dict[str, Any] = {}
-        if data is None or (isinstance(data, dict) and not self.handling.batch):
-            named = data or {}
-            if self.signature.missing(named):
-                # A domain that is a function of the arguments needs them all.
-                chosen = _without_domain(chosen)
-        else:
-            args = (data,)
-        chosen = _with_domain(chosen, args, named)
-        return new_job(self.name, body, chosen, tenant=self._tenant, given=given)
+        using = self.using(**options) if options else self
+        handles: list[Handle[R]] = self._queue._add_each(using._each(calls))
+        return handles
 
     def run(self, job: "Holding") -> Any:
         """Call the function with a claimed job's data; its result, or what it raises."""
@@ -139,19 +242,22 @@ class Task(Generic[P, R]):
         return self.function(**arguments)
 
 
-def _with_domain(options: JobOptions, args: tuple[Any, ...], kwargs: dict[str, Any]) -> JobOptions:
-    domain = options.get("domain")
-    if not callable(domain):
-        return options
-    chosen = domain(*args, **kwargs)
-    options = _without_domain(options)
-    if chosen is not None:
-        options["domain"] = key_bytes("domain", chosen)
-    return options
+class Decorator(Protocol):
+    """Makes a function a task.
+
+    A context that comes first is dropped from the arguments of `add`; elsewhere it is dropped too, but a type
+    checker cannot see it.
+    """
+
+    @overload
+    def __call__(self, function: "Callable[Concatenate[AnyContext, P], R]", /) -> Task[P, R]: ...
+
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> Task[P, R]: ...
 
 
-def _without_domain(options: JobOptions) -> JobOptions:
-    rest = JobOptions(**options)
-    if callable(rest.get("domain")):
-        del rest["domain"]
-    return rest
+class BatchDecorator(Protocol):
+    """Makes a function that takes a list a task whose jobs are the items: `add` takes one of them."""
+
+    def __call__(self, function: Callable[[list[T]], Any], /) -> Task[[T], Any]:
+        """The task."""

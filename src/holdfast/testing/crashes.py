@@ -23,8 +23,8 @@ from ..core import commands as c
 from ..core.errors import BadInput
 from ..core.job import Job, State
 from ..queue.connect import store_maker
-from ..queue.handle import Handle
 from ..queue.queue import Queue
+from ..queue.task import Handle
 from .clock import Clock
 from .due import run_due
 from .places import placed

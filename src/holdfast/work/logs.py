@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from ..core.durations import iso
-from ..queue.current import JobLogFilter
+from ..queue.running import JobLogFilter
 
 TEXT, JSON = "text", "json"
 FORMATS = (TEXT, JSON)

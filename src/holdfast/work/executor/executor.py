@@ -27,12 +27,12 @@ from msgspec.structs import replace
 from ...core import commands as c
 from ...core.errors import BadInput, HoldfastError, NotFound
 from ...queue.aio import AsyncClaimedJob, AsyncQueue
+from ...queue.answers import trimmed
 from ...queue.base import BaseQueue
 from ...queue.claimed import Holding
 from ...queue.queue import ClaimedJob
 from ...queue.running import as_error, run, run_async
 from ...queue.task import Task
-from ...queue.traces import trimmed
 from ...store.common.clock import monotonic_s
 from ..files import project_files
 from ..logs import configure_executor

@@ -1,0 +1,102 @@
+"""The compiled way to write the arguments of a call: the same as the slow one, or left to it."""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import Enum
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from holdfast import BadInput, Context
+from holdfast.queue.signature import BatchSignature, Signature
+
+
+class Colour(Enum):
+    RED = "red"
+
+
+@dataclass
+class Size:
+    width: int
+    raw: bytes = b""
+
+
+@dataclass
+class Point:
+    x: int
+
+
+def bare(a, b=1): ...
+def typed(a: str, b: int | None = None, *, c: float | None = None): ...
+def named(*, b: bytes, a: list[int] | None = None): ...
+def held(a: int, ctx: Context, b: Size | None = None): ...
+def rest(a: Any = None, **more: Any): ...
+def nothing(): ...
+
+
+SIGNATURES = [
+    Signature(function.__name__, function) for function in (bare, typed, named, held, rest, nothing)
+]
+leaves = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(2**70), 2**70),
+    st.floats(),
+    st.text(st.characters(exclude_categories=())),
+    st.binary(),
+    st.sampled_from([Colour.RED, Size(1), Size(2, b"\xff"), datetime(2026, 1, 1, tzinfo=UTC), object(), {1}]),
+)
+values = st.recursive(
+    leaves,
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3),
+        st.tuples(inner),
+        st.dictionaries(
+            st.one_of(st.text(max_size=2), st.integers(), st.binary(max_size=1)), inner, max_size=2
+        ),
+    ),
+    max_leaves=5,
+)
+plain = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(-(2**63), 2**63), st.text("aé\n")),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("ab"), inner, max_size=3),
+)
+
+
+@given(
+    st.sampled_from(SIGNATURES),
+    st.lists(values, max_size=3).map(tuple),
+    st.dictionaries(st.sampled_from(["a", "b", "c", "ctx", "other"]), values, max_size=3),
+)
+@example(SIGNATURES[1], ("a", None), {"c": float("nan")})
+@example(SIGNATURES[1], (b"a",), {})
+@example(SIGNATURES[1], ("x" * 2**24,), {})
+def test_what_is_written_quickly_is_written_as_the_slow_way_does(signature, args, kwargs):
+    """And what that refuses is never written."""
+    try:
+        slow = signature.write(args, kwargs)
+    except BadInput:
+        slow = None
+
+    assert signature.quick_write(args, kwargs) in (None, slow)
+
+
+@given(plain, st.dictionaries(st.just("b"), plain))
+def test_plain_arguments_are_written_quickly(a, kwargs):
+    assert SIGNATURES[0].quick_write((a,), kwargs) is not None
+
+
+@pytest.mark.parametrize("value", [Colour.RED, Point(3), datetime(2026, 1, 1, tzinfo=UTC)], ids=str)
+def test_records_and_times_are_written_quickly_too(value):
+    assert SIGNATURES[0].quick_write((value,), {}) is not None
+
+
+def test_arguments_that_are_no_record_are_left_to_the_slow_way():
+    """Any names, and the items of a batch."""
+
+    def batch(items: list[int]): ...
+
+    assert SIGNATURES[4].quick_write((1,), {"b": 2}) is None
+    assert BatchSignature("batch", batch).quick_write((1,), {}) is None
