@@ -19,5 +19,5 @@ def test_a_claim_whose_caller_went_away_takes_nothing():
     (job_id,) = committer.ask(c.Add(jobs=(c.NewJob(task="work"),)))
     committer.ask(c.Upkeep())
 
-    assert committer.read(lambda txn: txn.load([job_id]))[job_id].claim == 0
+    assert committer.engine.read(lambda txn: txn.load([job_id]))[job_id].claim == 0
     committer.close()

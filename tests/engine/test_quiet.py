@@ -17,7 +17,7 @@ from holdfast.engine.prospects import prospects
 from holdfast.engine.records import CHORE, LETTER, name_of
 from holdfast.engine.site import Site
 from holdfast.store.common.clock import monotonic_s
-from holdfast.store.contract import Changes
+from holdfast.store.contract import JOBS, Changes
 from holdfast.store.memory.store import MemoryStore
 from holdfast.testing.clock import MovedClock
 from tests.doubles import SharedMemory
@@ -130,7 +130,7 @@ class Waiting:
         self._task = task
         self._thread = threading.Thread(target=self._wait)
         self._thread.start()
-        self.until(lambda: self.line._claims)
+        self.until(lambda: self.line._waiter._claims)
 
     def _wait(self):
         command = c.Claim(limit=1, lease_ms=MINUTE_MS, tenant="", tasks=(self._task,))
@@ -155,7 +155,7 @@ def test_who_waits_looks_anew_when_the_clock_was_set_back(clock, waiting):
     waiter = waiting(memory.open())
 
     clock.advance(-HOUR_MS)
-    waiter.until(lambda: waiter.line._said_ms < START_MS - HOUR_MS // 2)
+    waiter.until(lambda: waiter.line._waiter._said_ms < START_MS - HOUR_MS // 2)
     # By the clock of now it may start a second later.
     clock.advance(2_000)
 
@@ -181,6 +181,22 @@ def test_the_moment_of_a_domain_is_known_when_a_claim_has_found_nothing(clock):
     assert done.next_ms == clock() + 1_000
 
 
+def wakes(store, monkeypatch):
+    """Who is woken by the batches to come."""
+    told, run = [], store.run
+
+    def noted(fn, *, blind=False):
+        def call(txn):
+            changes, result = fn(txn)
+            told.append(changes.wake)
+            return changes, result
+
+        return run(call, blind=blind)
+
+    monkeypatch.setattr(store, "run", noted)
+    return told
+
+
 @pytest.mark.parametrize("what", ["a held job", "one that expires", "a higher rate"])
 def test_moments_that_arise_are_told_to_others(clock, monkeypatch, what):
     """Nobody can claim anything for it, but those who wait must know until when."""
@@ -193,8 +209,7 @@ def test_moments_that_arise_are_told_to_others(clock, monkeypatch, what):
     (claimed,) = engine.execute([CLAIM]).replies[0]
     if what == "one that expires":
         engine.execute([c.Add(jobs=(new,))])
-    told = []
-    monkeypatch.setattr(store, "notify", lambda *, ends: told.append(ends))
+    told = wakes(store, monkeypatch)
 
     if what == "a higher rate":
         engine.execute([c.SetLimit(domain=b"d", limit=Limit(rate=1))])
@@ -202,7 +217,7 @@ def test_moments_that_arise_are_told_to_others(clock, monkeypatch, what):
         expires_at = START_MS + MINUTE_MS if what == "one that expires" else 0
         engine.execute([c.Add(jobs=(c.NewJob(task="t", domain=b"d", expires_at=expires_at),))])
 
-    assert told == [False]
+    assert told == [JOBS]
     assert claimed.job.domain == b"d"
 
 
@@ -214,14 +229,13 @@ def test_what_is_left_to_do_is_told_to_others(clock, monkeypatch):
     engine.execute([c.SetLimit(domain=b"d*", limit=Limit(concurrency=2))])
     engine.execute([c.Add(jobs=tuple(c.NewJob(task="t", domain=b"d%d" % n) for n in range(5)))])
     engine.execute([c.Upkeep()])
-    told = []
-    monkeypatch.setattr(store, "notify", lambda *, ends: told.append(ends))
+    told = wakes(store, monkeypatch)
 
     # Nothing becomes ready by it, nothing ends.
     done = engine.execute([c.SetLimit(domain=b"d*", limit=Limit(concurrency=1))])
 
     assert (done.woke, done.ended, done.news) == (False, set(), False)
-    assert told == [False]
+    assert told == [JOBS]
     assert engine.next_upkeep_ms == 0
 
 

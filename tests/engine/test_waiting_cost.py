@@ -11,7 +11,7 @@ from holdfast.engine import upkeep
 from holdfast.engine.committer import Committer
 from holdfast.queue.queue import Queue
 from holdfast.store.common.clock import monotonic_s
-from holdfast.store.contract import ReadTxn, Store, Txn
+from holdfast.store.contract import Changes, ReadTxn, Store, Txn
 from holdfast.store.sqlite.store import SqliteStore
 from tests.doubles import Passing
 
@@ -27,15 +27,15 @@ class Counted(Passing):
         self.writes = 0
         self.looked = threading.Semaphore(0)
 
-    def run(self, fn: Callable[[Txn], T]) -> T:
+    def run(self, fn: Callable[[Txn], tuple[Changes, T]], *, blind: bool = False) -> T:
         """One more."""
         self.writes += 1
-        return super().run(fn)
+        return super().run(fn, blind=blind)
 
-    def read(self, fn: Callable[[ReadTxn], T]) -> T:
+    def read(self, fn: Callable[[ReadTxn], T], *, hint: bool = False) -> T:
         """A look."""
         try:
-            return super().read(fn)
+            return super().read(fn, hint=hint)
         finally:
             self.looked.release()
 
@@ -51,9 +51,9 @@ class Waiter:
         self._thread.start()
         # Until it waits: its first claim has found nothing.
         until_s = monotonic_s() + PATIENCE_S
-        committer = self.queue.line.committer
+        committer = self.queue.line.committer._way
         assert isinstance(committer, Committer)
-        while not committer._claims:
+        while not committer._waiter._claims:
             assert monotonic_s() < until_s
 
     def _wait(self, task: str) -> None:
