@@ -96,6 +96,8 @@ STORES: dict[str, Callable[[pytest.FixtureRequest, Clock], Open]] = {
 }
 # One of each kind, for what stands on queues, which the suite of queues has tried on every store.
 ONE_OF_EACH = [kind for kind in STORES if kind not in ("apsw", "mixed")]
+# Several stores as one: for queues. Each of them is a store by itself, which keeps the contract.
+SHARDED = ["sharded", "mixed"]
 # What takes long to start: for the suite of stores, and for parts of others by name.
 EVERY = STORES | {"cluster": _redis("redis_cluster")}
 

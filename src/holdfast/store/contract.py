@@ -73,7 +73,10 @@ NOBODY, ENDS, JOBS = "", "ends", "jobs"
 
 
 class Changes(NamedTuple):
-    """All that a batch writes. Each job stands in one list at most, and once."""
+    """All that a batch writes, in this order. Each job stands in one list at most, and once.
+
+    But one that is added may be archived or removed as well: it was added and ended in one batch.
+    """
 
     # An id that exists already, archived or not, is a `Conflict`.
     added: Sequence[NewJobs] = ()

@@ -1,17 +1,36 @@
-"""What a batch as a whole promises: all or nothing, again after a `Conflict`, one view, one clock."""
+"""What a batch as a whole promises: all or nothing, again after a `Conflict`, what it read stands still."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from ...core.errors import Conflict, Unavailable
 from ...core.job import Place, State
-from ...core.limits import Domain
-from ...core.unique import Unique
-from ...store.contract import ClaimQuery, CountKey, JobFilter, ReadTxn, Store, Txn, WaitingQuery
+from ...core.kinds import DOMAIN
+from ...store.contract import (
+    NOTHING,
+    Changes,
+    CountKey,
+    JobFilter,
+    ReadTxn,
+    Store,
+    Txn,
+    WaitingQuery,
+)
 from ..clock import MovedClock
-from .making import NOW_MS, a_job, add, claim, ended, following, ids, live, race
+from .making import (
+    a_job,
+    a_query,
+    add,
+    commit,
+    ended,
+    following,
+    ids,
+    live,
+    look,
+    new_jobs,
+    refuse,
+)
 
 
 class Oops(Exception):
@@ -28,34 +47,42 @@ def everything(txn: ReadTxn) -> list[Any]:
         txn.bodies(job_ids, result=True),
         txn.counts(),
         txn.waiting(WaitingQuery(limit=100)),
-        txn.list_domains("", after=b"", limit=100),
-        txn.records("k"),
+        {table: txn.scan(table, limit=1000) for table in txn.tables()},
+        txn.scan(DOMAIN, due_before=1 << 52, limit=1000),
         txn.moments(),
-        txn.find_unique([("", "t", b"u")]),
+        txn.notice(),
     ]
 
 
-def test_a_batch_that_raises_leaves_no_trace(store: Store) -> None:
-    """Whatever it did before: every verb that writes, on what was there and on what was new."""
-    gone, kept, archived = add(store, a_job(1), a_job(2, priority=100), a_job(3))
-    store.run(lambda txn: txn.archive([ended(archived)], keep=True))
-    store.run(lambda txn: txn.swap_domains([Domain(tenant="", name=b"d", due_ms=5)]))
+@pytest.mark.parametrize("middle", [True, False])
+def test_a_batch_that_raises_leaves_no_trace(store: Store, middle: bool) -> None:
+    """Whatever it did before: every part of `Changes`, on what was there and on what was new."""
+    gone, kept, archived, removed = add(store, a_job(1), a_job(2, priority=100), a_job(3), a_job(4))
+    commit(store, archived=[ended(archived)], rows={(DOMAIN, "d"): b"1"}, dues={(DOMAIN, "d"): 5})
     before = store.read(everything)
+    changes = Changes(
+        added=new_jobs([a_job(9)]),
+        swapped=[following(kept, place=Place.PAUSED, rank=0)],
+        archived=[ended(gone)],
+        removed=[removed],
+        forgotten=[archived.id],
+        data={2: '"new"'},
+        results={2: b"new"},
+        counts={CountKey("", "t", Place.READY, State.QUEUED): -2},
+        rows={(DOMAIN, "d"): b"2", (DOMAIN, "e"): b"1", ("k", "a"): b"1"},
+        dues={(DOMAIN, "e"): 3},
+        notice=b"x",
+    )
 
-    def fn(txn: Txn) -> None:
-        txn.insert([(a_job(9), "{}")])
-        txn.claim(ClaimQuery(owner=1, now_ms=NOW_MS, limit=1))
-        txn.swap([following(kept, place=Place.PAUSED, rank=0)])
-        txn.archive([ended(following(gone))], keep=True)
-        txn.forget([archived.id])
-        txn.put_bodies({2: b"new"}, result=True)
-        txn.put_unique([Unique(tenant="", task="t", key=b"u", job_id=2)])
-        txn.swap_domains([Domain(tenant="", name=b"d", version=2), Domain(tenant="", name=b"e")])
-        txn.count({CountKey("", "t", Place.READY, State.QUEUED): -2})
-        txn.put_records("k", {"a": b"1"})
-        raise Oops
+    def fn(txn: Txn) -> tuple[Changes, None]:
+        if middle:
+            txn.write(changes)
+            txn.claim(a_query(limit=1))
+            raise Oops
+        # The last part cannot be: none of the others is either.
+        return changes._replace(swapped=[*changes.swapped, a_job(404, version=2)]), None
 
-    with pytest.raises(Oops):
+    with pytest.raises(Oops if middle else Unavailable):
         store.run(fn)
 
     assert store.read(everything) == before
@@ -65,20 +92,34 @@ def test_a_batch_is_done_again_after_a_conflict(store: Store) -> None:
     """From the beginning: nothing of the first time is left."""
     tries = []
 
-    def fn(txn: Txn) -> str:
-        tries.append(txn.insert([(a_job(1), "{}")]))
+    def fn(txn: Txn) -> tuple[Changes, str]:
+        tries.append(txn.load([1]))
+        txn.write(Changes(added=new_jobs([a_job(1)])))
         if len(tries) == 1:
-            raise Conflict("somebody else was faster")
-        return "done"
+            raise Conflict("another batch was faster")
+        return Changes(rows={("k", "a"): b"1"}), "done"
 
     assert store.run(fn) == "done"
-    assert tries == [set(), set()]
+    assert tries == [{}, {}]
+    assert store.read(lambda txn: (ids(txn.load([1]).values()), txn.rows("k"))) == ([1], {"a": b"1"})
 
 
 def test_a_batch_is_not_done_again_for_ever(store: Store) -> None:
     """One whose expectation never comes true ends in an error."""
+    refuse(store, Changes(swapped=[a_job(404, version=2)]))
+
+
+def test_a_batch_that_writes_nothing_may_look(store: Store) -> None:
+    """And one that says that it will not look may do so all the same."""
+    add(store, a_job(1))
+
+    assert look(store, lambda txn: ids(txn.load([1]).values())) == [1]
+    assert store.run(lambda txn: (NOTHING, ids(txn.load([1]).values())), blind=True) == [1]
+    store.run(lambda _txn: (Changes(added=new_jobs([a_job(2)])), None), blind=True)
+    never = Changes(added=new_jobs([a_job(3)]), swapped=[a_job(404, version=2)])
     with pytest.raises(Unavailable):
-        store.run(lambda txn: txn.swap([a_job(404, version=2)]))
+        store.run(lambda _txn: (never, None), blind=True)
+    assert store.read(lambda txn: ids(txn.first(Place.READY, 1 << 53, 9)), hint=True) == [1, 2]
 
 
 def test_a_batch_and_a_view_are_told_the_time_of_the_store(store: Store, clock: MovedClock) -> None:
@@ -86,76 +127,60 @@ def test_a_batch_and_a_view_are_told_the_time_of_the_store(store: Store, clock: 
     for step_ms in (0, 1_000, -5_000):
         clock.advance(step_ms)
 
-        assert store.run(lambda txn: txn.now_ms) == clock()
+        assert look(store, lambda txn: txn.now_ms) == clock()
         assert store.read(lambda txn: txn.now_ms) == clock()
         assert store.now_ms() == clock()
 
 
 def test_a_batch_sees_what_it_has_written(store: Store) -> None:
-    """Before anybody else does."""
+    """In what it reads and in what it claims, before anybody else does; what it returns is written last."""
+    old, gone = add(store, a_job(1, place=Place.PAUSED), a_job(2, place=Place.PAUSED))
+    child = a_job(3, parent_id=1, priority=900)
+    written = Changes(
+        added=new_jobs([child, a_job(4)], '"new"'),
+        swapped=[following(old, place=Place.READY, rank=child.rank - 1)],
+        archived=[ended(gone)],
+        data={1: '"newer"'},
+        results={2: "2"},
+        counts={CountKey("x", "t", Place.HELD, State.QUEUED): 5},
+    )
 
-    def fn(txn: Txn) -> list[int]:
-        txn.insert([(a_job(1), "{}")])
-        txn.claim(ClaimQuery(owner=1, now_ms=NOW_MS, limit=5))
-        return ids(txn.first(Place.RUNNING, 1 << 60, 10))
+    def fn(txn: Txn) -> tuple[Changes, list[Any]]:
+        txn.write(written)
+        seen: list[Any] = [
+            sorted(txn.load([1, 2, 3])),
+            list(txn.archived([1, 2])),
+            txn.bodies([1, 2, 3]),
+            txn.bodies([1, 2, 3], result=True),
+            ids(txn.children(1, limit=9)),
+            ids(txn.first(Place.READY, 1 << 53, 9)),
+            txn.counts(tenant="x"),
+        ]
+        (first, second) = txn.claim(a_query(limit=2))
+        seen += [ids([first, second]), ids(txn.first(Place.RUNNING, 1 << 60, 9))]
+        return Changes(swapped=[following(following(first), place=Place.PAUSED, rank=0)]), seen
 
-    assert store.run(fn) == [1]
+    assert store.run(fn) == [
+        [1, 3],
+        [2],
+        {1: '"newer"', 2: "{}", 3: '"new"'},
+        {2: "2"},
+        [3],
+        [1, 3, 4],
+        {CountKey("x", "t", Place.HELD, State.QUEUED): 5},
+        [1, 3],
+        [1, 3],
+    ]
+    places = {1: Place.PAUSED, 3: Place.RUNNING, 4: Place.READY}
+    assert {id: job.place for id, job in live(store, 1, 2, 3, 4).items()} == places
 
 
-def test_a_view_stands_still(store: Store) -> None:
-    """What is read twice is the same twice, and what was committed before is in it."""
+def test_a_view_stands_still(store: Store, another: Store) -> None:
+    """What is read twice is the same twice, and what was committed before, here or elsewhere, is in it."""
     add(store, a_job(1))
+    add(another, a_job(2))
 
     first, second = store.read(lambda txn: (everything(txn), everything(txn)))
 
     assert first == second
-    assert ids(first[0]) == [1]
-
-
-def test_a_job_is_never_claimed_twice(store: Store) -> None:
-    """Ten callers race for a hundred jobs; together they get each exactly once."""
-    added = add(store, *(a_job(n) for n in range(1, 101)))
-
-    batches = race([lambda n=n: claim(store, owner=n, limit=12) for n in range(1, 11)])  # type: ignore[misc]
-
-    assert sorted(job.id for batch in batches for job in batch) == ids(added)
-
-
-def test_of_two_who_replace_the_same_version_one_is_refused(store: Store) -> None:
-    """And what the other wrote stands."""
-    (job,) = add(store, a_job(1))
-    store.run(lambda txn: txn.swap([following(job, reason="first")]))
-
-    with pytest.raises(Unavailable):
-        store.run(lambda txn: txn.swap([following(job, reason="second")]))
-
-    assert live(store, 1)[1].reason == "first"
-
-
-def test_an_interrupted_wait_ends(store: Store) -> None:
-    """Also when the interruption came first; and one that nobody ends goes on until its time is over."""
-    store.interrupt()
-    assert store.wait(60)
-
-    calls: list[Callable[[], object]] = [lambda: store.wait(60), store.interrupt]
-    assert race(calls) == [True, None]
-
-    assert not store.wait(0.01)
-    store.notify()
-
-
-def test_there_is_something_to_say_about_a_store(store: Store) -> None:
-    """A store that was just made has nothing wrong with it."""
-    add(store, a_job(1))
-
-    assert store.check() == []
-    assert store.facts()["store"]
-    assert all(isinstance(text, str) for text in store.facts().values())
-
-
-def test_a_store_may_be_closed_twice(store: Store) -> None:
-    """The second time nothing happens."""
-    add(store, a_job(1))
-
-    store.close()
-    store.close()
+    assert ids(first[0]) == [1, 2]

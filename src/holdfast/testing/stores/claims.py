@@ -8,10 +8,9 @@ from msgspec.structs import replace
 from ...core import rank
 from ...core.job import Place
 from ...store.contract import Store
-from .making import NOW_MS, a_job, add, claim, following, ids, live
+from .making import NOW_MS, a_job, add, claim, commit, following, ids, live
 
 
-@pytest.mark.one_shard
 def test_a_claim_takes_the_first_by_rank_then_id(store: Store) -> None:
     """Higher priority, then older; as many as asked for, and only what is READY."""
     add(store, a_job(1), a_job(2, priority=900), a_job(3, run_at=NOW_MS - 1), a_job(4))
@@ -49,7 +48,7 @@ def test_what_was_claimed_can_be_replaced_as_returned(store: Store) -> None:
     add(store, a_job(1))
     (claimed,) = claim(store)
 
-    store.run(lambda txn: txn.swap([following(claimed, reason="x")]))
+    commit(store, swapped=[following(claimed, reason="x")])
 
     assert live(store, 1) == {1: following(claimed, reason="x")}
 
@@ -103,7 +102,6 @@ QUERIES: list[tuple[dict[str, Any], list[int]]] = [
 
 
 @pytest.mark.parametrize(("asked", "found"), QUERIES, ids=str)
-@pytest.mark.one_shard
 def test_a_claim_takes_only_what_matches(store: Store, asked: dict[str, Any], found: list[int]) -> None:
     """By tenant, tasks, priority, mocked or not, passing by what is paused; in order, cut where asked."""
     add(store, *JOBS)
@@ -114,7 +112,6 @@ def test_a_claim_takes_only_what_matches(store: Store, asked: dict[str, Any], fo
 
 
 @pytest.mark.parametrize("tenants", [1, 3, 300])
-@pytest.mark.one_shard
 def test_a_claim_of_many_tasks_is_in_order(store: Store, tenants: int) -> None:
     """However many tenants and tasks there are, and however many are paused."""
     many = [a_job(n, tenant=str(n % tenants), task=str(n % 700)) for n in range(1, 1401)]
@@ -141,7 +138,6 @@ SPREADS = {
 
 @pytest.mark.parametrize("spread", SPREADS, ids=lambda name: name.replace(" ", "-"))
 @pytest.mark.parametrize("before", [0, 2_000])
-@pytest.mark.one_shard
 def test_a_claim_by_pattern_finds_the_first_whatever_stands_before_them(
     store: Store, spread: str, before: int
 ) -> None:
@@ -160,7 +156,6 @@ def test_a_claim_by_pattern_finds_the_first_whatever_stands_before_them(
     assert ids(claim(store, glob="www-prod/*", tenant="", limit=5_000)) == expected
 
 
-@pytest.mark.one_shard
 def test_a_job_is_found_by_its_name_wherever_it_stands(store: Store) -> None:
     """Mocked ones by themselves, of one tenant, and nothing of what is archived."""
     places = [*Place]
@@ -168,7 +163,7 @@ def test_a_job_is_found_by_its_name_wherever_it_stands(store: Store) -> None:
     add(store, a_job(50, task="m", mock=True), a_job(51, task="o", tenant="other"))
     gone = a_job(52, task="gone", place=Place.DONE)
     add(store, gone)
-    store.run(lambda txn: txn.archive([following(gone)], keep=True))
+    commit(store, archived=[following(gone)])
 
     def named(task: str, tenant: str = "", *, mock: bool = False) -> int | None:
         return store.read(lambda txn: txn.named(tenant, task, mock=mock))

@@ -4,21 +4,27 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
+import pytest
 from msgspec.structs import replace
 
 from ...core import rank
-from ...core.job import Body, Job, Place, State
-from ...store.contract import ClaimQuery, CountKey, Store, leased
+from ...core.errors import Unavailable
+from ...core.job import Body, Job, Place, State, size_of
+from ...store.contract import NOTHING, Changes, ClaimQuery, CountKey, NewJobs, ReadTxn, Store, Txn, leased
 
 T = TypeVar("T")
 
 NOW_MS = 1_760_000_000_000
+DATA = "{}"
+# How long a batch is kept open for another one to come. Where a store has one writer the other never comes,
+# so this is waited for in full.
+PATIENCE_S = 0.2
 
 
 def a_job(job_id: int, **fields: Any) -> Job:
     """A job, READY unless told otherwise, whose rank is what its place asks for."""
     usual: dict[str, Any] = {"task": "t", "place": Place.READY, "priority": 500, "run_at": NOW_MS}
-    fields = usual | fields
+    fields = usual | {"size": size_of(DATA)} | fields
     place, run_at = fields["place"], fields["run_at"]
     ranks = {
         Place.SCHEDULED: run_at,
@@ -30,15 +36,34 @@ def a_job(job_id: int, **fields: Any) -> Job:
     return Job(**{"id": job_id, "rank": standing} | fields)
 
 
-def add(store: Store, *jobs: Job, data: Body = "{}") -> list[Job]:
-    """Insert jobs and count them, as the engine does."""
+def new_jobs(jobs: Iterable[Job], data: Body = DATA) -> list[NewJobs]:
+    """What adds these jobs, those alike together."""
+    groups: dict[Job, list[tuple[int, Body]]] = {}
+    for job in jobs:
+        groups.setdefault(replace(job, id=0, size=0), []).append((job.id, data))
+    return [NewJobs(template, rows) for template, rows in groups.items()]
 
-    def fn(txn: Any) -> None:
-        assert txn.insert([(job, data) for job in jobs]) == set()
-        txn.count(tally(jobs))
 
-    store.run(fn)
-    return list(jobs)
+def commit(store: Store, **changes: Any) -> None:
+    """A batch that writes these `Changes`, having read nothing."""
+    store.run(lambda _txn: (Changes(**changes), None))
+
+
+def refuse(store: Store, changes: Changes) -> None:
+    """A batch that must end in an error, as what it expects is never there."""
+    with pytest.raises(Unavailable):
+        store.run(lambda _txn: (changes, None))
+
+
+def look(store: Store, fn: Callable[[Txn], T]) -> T:
+    """What a batch sees that writes nothing."""
+    return store.run(lambda txn: (NOTHING, fn(txn)))
+
+
+def add(store: Store, *jobs: Job, data: Body = DATA) -> list[Job]:
+    """Add jobs and count them, as the engine does."""
+    commit(store, added=new_jobs(jobs, data), counts=tally(jobs))
+    return [replace(job, size=size_of(data)) for job in jobs]
 
 
 def tally(jobs: Iterable[Job], by: int = 1) -> dict[CountKey, int]:
@@ -52,8 +77,13 @@ def tally(jobs: Iterable[Job], by: int = 1) -> dict[CountKey, int]:
 
 def claim(store: Store, **fields: Any) -> list[Job]:
     """Claim as owner 7 for a minute from NOW_MS, or as told."""
-    query = ClaimQuery(**{"owner": 7, "now_ms": NOW_MS, "limit": 10, "lease_until": NOW_MS + 60_000} | fields)
-    return [leased(job, query) for job in store.run(lambda txn: txn.claim(query))]
+    query = a_query(**fields)
+    return [leased(job, query) for job in look(store, lambda txn: txn.claim(query))]
+
+
+def a_query(**fields: Any) -> ClaimQuery:
+    """A claim of owner 7 for a minute from NOW_MS, or as told."""
+    return ClaimQuery(**{"owner": 7, "now_ms": NOW_MS, "limit": 10, "lease_until": NOW_MS + 60_000} | fields)
 
 
 def following(job: Job, **changes: Any) -> Job:
@@ -76,6 +106,20 @@ def live(store: Store, *job_ids: int) -> dict[int, Job]:
     return store.read(lambda txn: txn.load(job_ids))
 
 
+def bodies(store: Store, *job_ids: int) -> tuple[dict[int, Body], dict[int, Body]]:
+    """The data and the results of these jobs."""
+    return store.read(lambda txn: (txn.bodies(job_ids), txn.bodies(job_ids, result=True)))
+
+
+def keys(store: Store, table: str, **asked: Any) -> list[str]:
+    """The keys of a page of a table."""
+
+    def fn(txn: ReadTxn) -> list[str]:
+        return [key for key, _ in txn.scan(table, **({"limit": 100} | asked))]
+
+    return store.read(fn)
+
+
 def race(calls: Sequence[Callable[[], T]]) -> list[T]:
     """Let all calls go at the same moment, each in a thread of its own; what they return."""
     start, results = threading.Barrier(len(calls)), dict[int, T]()
@@ -90,3 +134,11 @@ def race(calls: Sequence[Callable[[], T]]) -> list[T]:
     for thread in threads:
         thread.join()
     return [results[n] for n in range(len(calls))]
+
+
+def meet(barrier: threading.Barrier) -> None:
+    """Wait for the other one, where it can come."""
+    try:
+        barrier.wait(PATIENCE_S)
+    except threading.BrokenBarrierError:
+        return

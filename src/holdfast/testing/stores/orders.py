@@ -6,9 +6,9 @@ import pytest
 
 from ...core import rank
 from ...core.job import Job, Place, State
-from ...core.limits import Domain
+from ...core.kinds import DOMAIN
 from ...store.contract import CountKey, JobFilter, Moments, Store
-from .making import a_job, add, ended, ids
+from .making import a_job, add, commit, ended, ids
 
 READY_QUEUED = CountKey("", "t", Place.READY, State.QUEUED)
 
@@ -80,7 +80,6 @@ FILTERS: list[tuple[dict[str, Any], list[int]]] = [
 
 
 @pytest.mark.parametrize(("asked", "found"), FILTERS, ids=str)
-@pytest.mark.one_shard
 def test_a_listing_has_what_matches(store: Store, asked: dict[str, Any], found: list[int]) -> None:
     """By id, and page by page the same."""
     add(store, *LISTED)
@@ -97,14 +96,13 @@ def test_a_listing_has_what_matches(store: Store, asked: dict[str, Any], found: 
     assert pages == found
 
 
-@pytest.mark.one_shard
 def test_a_listing_of_the_archive_has_what_matches(store: Store) -> None:
     """It is a listing of its own: nothing of it among the live ones, nothing live in it."""
     jobs = add(
         store, a_job(1, domain=b"\x00d", tenant="a"), a_job(2, parent_id=9), a_job(3, schedule="s"), a_job(4)
     )
     done = [ended(job, State.CANCELLED if job.id == 2 else State.FINISHED) for job in jobs[:3]]
-    store.run(lambda txn: txn.archive(done, keep=True))
+    commit(store, archived=done)
     asked: list[tuple[dict[str, Any], list[int]]] = [
         ({}, [1, 2, 3]),
         ({"tenant": "a"}, [1]),
@@ -128,8 +126,7 @@ def test_a_listing_of_the_archive_has_what_matches(store: Store) -> None:
     assert store.read(lambda txn: ids(txn.jobs(JobFilter(archived=True), after=1, limit=1))) == [2]
 
 
-@pytest.mark.one_shard
-def test_a_lineup_is_one_task_of_one_domain_in_one_place(store: Store) -> None:
+def test_the_queue_of_a_domain_is_one_task_of_one_domain_in_one_place(store: Store) -> None:
     """The first by (rank, id), or the last, backwards; names may hold any byte."""
     name = b"\x00/" + b"\xff" * 1022
     stand = {1: 30, 2: 10, 3: 20, 4: 10}
@@ -141,15 +138,16 @@ def test_a_lineup_is_one_task_of_one_domain_in_one_place(store: Store) -> None:
         a_job(8, place=Place.HELD, domain=name, tenant="x"),
     )
 
-    def lineup(last: bool, limit: int) -> list[int]:
-        return store.read(lambda txn: ids(txn.lineup(("", name), "t", Place.HELD, last=last, limit=limit)))
+    def queue(last: bool, limit: int) -> list[int]:
+        return store.read(
+            lambda txn: ids(txn.domain_queue(("", name), "t", Place.HELD, last=last, limit=limit))
+        )
 
-    assert lineup(last=False, limit=9) == [2, 4, 3, 1]
-    assert lineup(last=False, limit=1) == [2]
-    assert lineup(last=True, limit=3) == [1, 3, 4]
+    assert queue(last=False, limit=9) == [2, 4, 3, 1]
+    assert queue(last=False, limit=1) == [2]
+    assert queue(last=True, limit=3) == [1, 3, 4]
 
 
-@pytest.mark.one_shard
 def test_the_jobs_of_a_domain_are_counted_by_task_and_place(store: Store) -> None:
     """READY, HELD and RUNNING ones, of that tenant."""
     places = [Place.READY, Place.READY, Place.HELD, Place.RUNNING, Place.SCHEDULED, Place.PAUSED, Place.DONE]
@@ -172,13 +170,13 @@ def test_the_jobs_of_a_domain_are_counted_by_task_and_place(store: Store) -> Non
 def test_counts_are_kept_as_told(store: Store) -> None:
     """Differences are added; what comes to zero vanishes; a tenant sees its own."""
     other = CountKey("x", "t", Place.DONE, State.FAILED)
-    store.run(lambda txn: txn.count({READY_QUEUED: 3, other: 1}))
-    store.run(lambda txn: txn.count({READY_QUEUED: -1}))
+    commit(store, counts={READY_QUEUED: 3, other: 1})
+    commit(store, counts={READY_QUEUED: -1})
 
     assert store.read(lambda txn: txn.counts()) == {READY_QUEUED: 2, other: 1}
     assert store.read(lambda txn: txn.counts(tenant="x")) == {other: 1}
 
-    store.run(lambda txn: txn.count({READY_QUEUED: -2, other: 0}))
+    commit(store, counts={READY_QUEUED: -2, other: 0})
     assert store.read(lambda txn: txn.counts()) == {other: 1}
 
 
@@ -190,11 +188,16 @@ def test_moments_are_the_first_of_their_kind(store: Store) -> None:
 
     scheduled = [a_job(n, place=Place.SCHEDULED, run_at=20 - n, expires_at=40 - n) for n in (11, 12)]
     add(store, *scheduled, a_job(13, place=Place.RUNNING, lease_until=7))
-    store.run(lambda txn: txn.swap_domains([Domain(tenant="", name=b"d", due_ms=5)]))
-    store.run(lambda txn: txn.swap_domains([Domain(tenant="", name=b"e")]))
+    rows = {(DOMAIN, "d"): b"1", (DOMAIN, "e"): b"1", ("k", "d"): b"1"}
+    commit(store, rows=rows, dues={(DOMAIN, "d"): 5, ("k", "d"): 2})
 
     assert store.read(lambda txn: txn.moments()) == Moments(scheduled=8, running=7, expiring=28, domains=5)
     assert store.read(lambda txn: txn.moments().first) == 5
+
+    commit(store, rows={(DOMAIN, "d"): b"2"}, dues={(DOMAIN, "d"): 6})
+    assert store.read(lambda txn: txn.moments().domains) == 6
+    commit(store, rows={(DOMAIN, "d"): b"2"})
+    assert store.read(lambda txn: txn.moments().domains) is None
 
 
 def test_ranks_and_times_may_be_as_large_as_they_get(store: Store) -> None:

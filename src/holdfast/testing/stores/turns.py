@@ -6,24 +6,23 @@ import pytest
 
 from ...core.job import Place, State
 from ...store import fairness
-from ...store.contract import ClaimQuery, CountKey, Store, Waiting, WaitingQuery
-from .making import NOW_MS, a_job, add, claim, ids, tally
+from ...store.contract import NOTHING, Changes, CountKey, Store, Txn, Waiting, WaitingQuery
+from .making import NOW_MS, a_job, a_query, add, claim, commit, ids, new_jobs, tally
 
 
 def waiting(store: Store, limit: int = 9, **asked: Any) -> list[tuple[str, str]]:
     """Whose turn it is, by name."""
-    return [lane[:2] for lane in store.read(lambda txn: txn.waiting(WaitingQuery(limit=limit, **asked)))]
+    return [pair[:2] for pair in store.read(lambda txn: txn.waiting(WaitingQuery(limit=limit, **asked)))]
 
 
 def take(store: Store, **asked: Any) -> list[int]:
     """Claim and count, as the engine does."""
     jobs = claim(store, **asked)
     ready = [a_job(job.id, tenant=job.tenant, task=job.task) for job in jobs]
-    store.run(lambda txn: txn.count(tally(ready, by=-1)))
+    commit(store, counts=tally(ready, by=-1))
     return ids(jobs)
 
 
-@pytest.mark.one_shard
 def test_who_was_served_longest_ago_comes_first(store: Store) -> None:
     """Those never served first of all, by name; by the order of claims, not by the clock."""
     for n, task in enumerate("dcba", start=1):
@@ -36,7 +35,6 @@ def test_who_was_served_longest_ago_comes_first(store: Store) -> None:
     assert waiting(store, limit=2) == [("", "b"), ("", "d")]
 
 
-@pytest.mark.one_shard
 def test_tenants_come_before_tasks(store: Store) -> None:
     """A tenant with many tasks has its turn as often as one with one."""
     jobs = [("a", "x"), ("a", "y"), ("a", "z"), ("b", "x"), ("c", "x"), ("c", "y")]
@@ -51,15 +49,15 @@ def test_tenants_come_before_tasks(store: Store) -> None:
     assert waiting(store) == [("b", "x"), ("c", "x"), ("a", "y"), ("c", "y"), ("a", "z"), ("a", "x")]
 
 
-@pytest.mark.one_shard
 def test_what_a_batch_adds_and_claims_at_once_has_the_next_turn(store: Store) -> None:
     """Also where nothing else is ready that the claim could have looked at."""
     add(store, a_job(1, task="x"))
     take(store, tasks=("x",))
 
-    def fn(txn: Any) -> None:
-        txn.insert([(a_job(2, task="a"), "{}")])
-        txn.claim(ClaimQuery(owner=1, now_ms=NOW_MS, limit=1))
+    def fn(txn: Txn) -> tuple[Changes, None]:
+        txn.write(Changes(added=new_jobs([a_job(2, task="a")])))
+        txn.claim(a_query(limit=1))
+        return NOTHING, None
 
     store.run(fn)
     add(store, a_job(3, task="a"), a_job(4, task="x"))
@@ -74,7 +72,6 @@ def test_how_many_are_ready_is_told(store: Store) -> None:
     assert store.read(lambda txn: txn.waiting(WaitingQuery(limit=9))) == [Waiting("", "t", 3)]
 
 
-@pytest.mark.one_shard
 def test_of_one_claim_who_got_fewer_comes_first_the_next_time(store: Store) -> None:
     """So that what is left over goes round."""
     add(store, *(a_job(n, tenant="abc"[n % 3], task="t") for n in range(30)))
@@ -86,7 +83,6 @@ def test_of_one_claim_who_got_fewer_comes_first_the_next_time(store: Store) -> N
     assert waiting(store) == [("c", "t"), ("a", "t"), ("b", "t")]
 
 
-@pytest.mark.one_shard
 def test_who_has_just_one_job_each_time_does_not_come_first_each_time(store: Store) -> None:
     """Its turn is remembered while it has none; and one of its counts may become the other."""
     add(store, *(a_job(n, task="many") for n in range(1, 5)), a_job(5, task="one"))
@@ -98,11 +94,10 @@ def test_who_has_just_one_job_each_time_does_not_come_first_each_time(store: Sto
 
     take(store, tasks=("many",), limit=1)
     lapsed = CountKey("", "one", Place.READY, State.RUNQUEUED)
-    store.run(lambda txn: txn.count({lapsed._replace(state=State.QUEUED): -1, lapsed: 1}))
+    commit(store, counts={lapsed._replace(state=State.QUEUED): -1, lapsed: 1})
     assert waiting(store) == [("", "one"), ("", "many")]
 
 
-@pytest.mark.one_shard
 def test_who_was_not_served_for_very_many_turns_is_forgotten(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -124,7 +119,7 @@ def test_who_was_not_served_for_very_many_turns_is_forgotten(
     assert waiting(store) == [("old", "t"), ("many", "t"), ("young", "old"), ("young", "young")]
 
 
-LANES = [("a", "x"), ("a", "y"), ("b", "x"), ("b", "z"), ("c", "y")]
+PAIRS = [("a", "x"), ("a", "y"), ("b", "x"), ("b", "z"), ("c", "y")]
 ASKED: list[tuple[dict[str, Any], list[tuple[str, str]]]] = [
     ({}, [("a", "x"), ("b", "x"), ("c", "y"), ("a", "y"), ("b", "z")]),
     ({"tenants": ("b",)}, [("b", "x"), ("b", "z")]),
@@ -150,7 +145,7 @@ def test_only_who_is_asked_for_is_found(
     store: Store, asked: dict[str, Any], found: list[tuple[str, str]]
 ) -> None:
     """By tenants and tasks, passing by what is paused."""
-    add(store, *(a_job(n, tenant=tenant, task=task) for n, (tenant, task) in enumerate(LANES, start=1)))
+    add(store, *(a_job(n, tenant=tenant, task=task) for n, (tenant, task) in enumerate(PAIRS, start=1)))
 
     assert waiting(store, **asked) == found
 
@@ -184,7 +179,6 @@ PICKS: list[tuple[dict[str, Any], list[int]]] = [
 
 
 @pytest.mark.parametrize(("asked", "found"), PICKS, ids=str)
-@pytest.mark.one_shard
 def test_a_claim_of_picks_takes_the_first_of_each(
     store: Store, asked: dict[str, Any], found: list[int]
 ) -> None:
@@ -203,7 +197,6 @@ def test_a_claim_of_picks_takes_the_first_of_each(
     assert ids(claim(store, **asked)) == found
 
 
-@pytest.mark.one_shard
 def test_picks_may_be_very_many(store: Store) -> None:
     """And want different numbers."""
     add(store, *(a_job(n, tenant=str(n % 300), task="t") for n in range(1, 1201)))

@@ -1,0 +1,97 @@
+"""The store itself: waiting and waking, who is there, what there is to say, closing."""
+
+import asyncio
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from ...core.errors import BadInput
+from ...store.contract import (
+    ENDS,
+    JOBS,
+    NOTHING,
+    Capabilities,
+    Store,
+)
+from .making import (
+    NOW_MS,
+    a_job,
+    add,
+    commit,
+    look,
+    race,
+)
+
+# Longer than anything takes that works, on a busy machine.
+PATIENT_S = 60.0
+
+
+def test_an_interrupted_wait_ends(store: Store) -> None:
+    """Also when the interruption came first; and one that nobody ends goes on until its time is over."""
+    store.interrupt()
+    assert store.wait(PATIENT_S)
+
+    calls: list[Callable[[], object]] = [lambda: store.wait(PATIENT_S), store.interrupt]
+    assert race(calls) == [True, None]
+
+    assert not store.wait(0.01)
+    assert not store.wait(0.01, ends=False)
+
+
+@pytest.mark.parametrize(("wake", "ends"), [(JOBS, True), (JOBS, False), (ENDS, True)])
+def test_a_commit_wakes_those_that_wait_elsewhere(
+    store: Store, another: Store, wake: str, ends: bool
+) -> None:
+    """For jobs to claim, or for what has ended too; here again and again, so that none comes too early."""
+    commit(another, rows={("k", "a"): b"1"})
+    woken: list[bool] = []
+    waiter = threading.Thread(target=lambda: woken.append(another.wait(PATIENT_S, ends=ends)))
+    waiter.start()
+    n = 0
+    while waiter.is_alive():
+        n += 1
+        commit(store, rows={("k", "n"): b"%d" % n}, wake=wake)
+        waiter.join(0.05)
+
+    assert woken == [True]
+    assert n < 20 * PATIENT_S / 2
+
+
+def test_who_has_appeared_is_present_until_it_closes(store: Store, another: Store) -> None:
+    """Where a store can tell; nobody is there under a name that was never said."""
+    can_tell = store.appear("somebody")
+
+    assert not another.read(lambda txn: txn.present("nobody"))
+    assert another.read(lambda txn: txn.present("somebody")) == can_tell
+    assert look(another, lambda txn: txn.present("somebody")) == can_tell
+
+
+def test_there_is_something_to_say_about_a_store(store: Store) -> None:
+    """A store that was just made has nothing wrong with it, and what it can do does not change."""
+    assert isinstance(store.capabilities, Capabilities)
+    assert store.capabilities == store.capabilities
+    assert store.capabilities.commits >= 1
+    add(store, a_job(1))
+
+    facts, complaints = store.report()
+
+    assert complaints == []
+    assert facts["store"]
+    assert all(isinstance(text, str) for text in facts.values())
+
+
+def test_what_is_no_connection_is_refused(store: Store) -> None:
+    """To be borrowed, and to be lent to a loop."""
+    with pytest.raises(BadInput):
+        store.borrow(object(), lambda _txn: (NOTHING, None))
+    with pytest.raises(BadInput):
+        asyncio.run(store.lend(object()))
+
+
+def test_a_store_may_be_closed_twice(store: Store) -> None:
+    """The second time nothing happens."""
+    add(store, a_job(1, started_at=NOW_MS))
+
+    store.close()
+    store.close()
