@@ -88,7 +88,7 @@ class SharedMemory:
         if self._pid != os.getpid():
             # A forked child has a copy of its own, whose lock a thread of the parent may have held.
             self._pid = os.getpid()
-            self.store._lock = threading.RLock()
+            self.store._lock = threading.Lock()
         return Door(self)
 
 
