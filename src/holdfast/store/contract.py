@@ -1,21 +1,22 @@
 """What a store promises, and what it does not.
 
 `store.run(fn)` calls `fn(txn)` as one atomic batch and may call it again if another batch was faster, so `fn`
-must have no effect but through `txn` and what it returns: a `Changes` and a result. **Whatever `fn` read stands
-still until the commit, not only what it writes.** When `run` returns, what was written survives the death of the
-process and of the machine, as far as the store's durability setting says.
+must have no effect but through `txn` and what it returns: a `Changes` and a result. **Whatever `fn` read
+stands still until the commit, not only what it writes.** When `run` returns, what was written survives the
+death of the process and of the machine, as far as the store's durability setting says.
 
-    fn reads through txn ──▶ the rules decide ──▶ Changes ──▶ the store commits it, in one way, whatever is in it
+    fn reads through txn ──▶ the rules decide ──▶ Changes ──▶ the store commits it in one way
 
-A store keeps jobs in order and decides nothing. `claim` is the one verb by which it changes jobs by itself, and
-then just as `core.rules.claim` would change a plain one.
+A store keeps jobs in order and decides nothing. `claim` is the one verb by which it changes jobs by itself,
+and then just as `core.rules.claim` would change a plain one.
 
 Everything that is no job is a row: a table, a key, bytes, perhaps a moment at which it is due. Unique keys,
 domains, limits, pauses, schedules, workers, sysids, progress, logs and steps are rows (`core.kinds`).
 
 Order of locks, for stores that lock: jobs (parents included) by id, then rows by the order of their tables in
-`core.kinds.LOCK_ORDER` and by key; counts last, by adding only, and turns. Versions: a job is replaced by the next
-version of itself, n by n + 1, or `Conflict` is raised and the whole batch is done again. See docs/decisions/0003.
+`core.kinds.LOCK_ORDER` and by key; counts last, by adding only, and turns. Versions: a job is replaced by the
+next version of itself, n by n + 1, or `Conflict` is raised and the whole batch is done again. See
+docs/decisions/0003.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -68,7 +69,8 @@ class NewJobs(NamedTuple):
 
 # `Changes.notice`: leave the notice as it is.
 UNCHANGED = b"\0unchanged"
-# `Changes.wake`: who is to be woken by the commit. Those that wait for a job to end, or for a log, wake for both.
+# `Changes.wake`: who is to be woken by the commit. Those that wait for a job to end, or for a log, wake for
+# both.
 NOBODY, ENDS, JOBS = "", "ends", "jobs"
 
 
@@ -96,7 +98,8 @@ class Changes(NamedTuple):
     # Rows to write; None deletes one. `dues`: at which moment a row is due (`scan`); others are never due.
     rows: Mapping[RowKey, bytes | None] = {}
     dues: Mapping[RowKey, int] = {}
-    # What every batch is to see from now on (`ReadTxn.notice`). A batch that has read the old one has committed.
+    # What every batch is to see from now on (`ReadTxn.notice`). A batch that has read the old one has
+    # committed.
     notice: bytes | None = UNCHANGED
     wake: str = NOBODY
 
