@@ -1,6 +1,7 @@
 """How a job begins: from what was asked for to the record as it first stands."""
 
 from collections.abc import Callable
+from functools import lru_cache
 from operator import attrgetter
 from typing import Any
 
@@ -24,14 +25,29 @@ alike: Callable[[NewJob], tuple[Any, ...]] = attrgetter(
 def create(new: NewJob, *, job_id: int, now_ms: int) -> Job:
     """A job as it first stands: due at once, or at its time."""
     run_at = new.run_at or now_ms + new.delay_ms
-    priority = DEFAULT_PRIORITY if new.priority is None else new.priority
-    return Job(
+    expires_at = new.expires_at or (now_ms + new.expires_in_ms if new.expires_in_ms else 0)
+    base, waits = _prototype(replace(new, data="", id=0)), run_at > now_ms
+    return replace(
+        base,
         id=job_id,
+        created_at=now_ms,
+        run_at=run_at,
+        expires_at=expires_at,
+        size=size_of(new.data),
+        place=Place.SCHEDULED if waits else Place.READY,
+        rank=run_at if waits else rank.ready(base.priority, run_at),
+        then_id=new.then.id if new.then else 0,
+    )
+
+
+@lru_cache(maxsize=1024)
+def _prototype(new: NewJob) -> Job:
+    """What does not depend on the moment, nor on the data: the same for most jobs of a task."""
+    return Job(
+        id=0,
         task=new.task,
         tenant=new.tenant,
-        priority=priority,
-        created_at=now_ms,
-        expires_at=new.expires_at or (now_ms + new.expires_in_ms if new.expires_in_ms else 0),
+        priority=DEFAULT_PRIORITY if new.priority is None else new.priority,
         max_attempts=new.max_attempts,
         max_losses=new.max_losses,
         backoff=new.backoff,
@@ -44,14 +60,9 @@ def create(new: NewJob, *, job_id: int, now_ms: int) -> Job:
         schedule=new.schedule,
         then=msgspec.json.encode(replace(new.then, id=0)).decode() if new.then else "",
         into=new.into,
-        then_id=new.then.id if new.then else 0,
         parent_id=new.parent_id,
         wait_for_failed=new.wait_for_failed,
         mock=new.mock,
         strict=new.strict,
         given=kept_names(new.given),
-        size=size_of(new.data),
-        run_at=run_at,
-        place=Place.SCHEDULED if run_at > now_ms else Place.READY,
-        rank=run_at if run_at > now_ms else rank.ready(priority, run_at),
     )

@@ -65,7 +65,7 @@ def unpack(job_id: int) -> Parts:
 
 def tick_at(time_ms: int) -> int:
     """The first tick of a moment."""
-    return max(time_ms - EPOCH_MS, 0) << SEQUENCE_BITS
+    return (time_ms - EPOCH_MS if time_ms > EPOCH_MS else 0) << SEQUENCE_BITS
 
 
 def time_of(tick: int) -> int:
@@ -75,7 +75,8 @@ def time_of(tick: int) -> int:
 
 def next_ticks(last: int, count: int, *, now_ms: int) -> range:
     """The next ticks after `last`, not before the clock: strictly increasing whatever the clock does."""
-    start = max(last + 1, tick_at(now_ms))
+    first = tick_at(now_ms)
+    start = first if first > last else last + 1
     return range(start, start + count)
 
 

@@ -37,7 +37,7 @@ class Unreadable(bytes):
 
 def size_of(body: Body) -> int:
     """How many bytes a body has when it is written."""
-    return len(body) if isinstance(body, bytes) or body.isascii() else len(body.encode())
+    return len(body) if body.isascii() or isinstance(body, bytes) else len(body.encode())
 
 
 def whole_second(at_ms: int) -> int:

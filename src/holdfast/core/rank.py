@@ -15,7 +15,9 @@ LAST = (1 << 53) - 1
 
 def ready(priority: int, due_ms: int) -> int:
     """The rank of a job that may run: smaller is sooner."""
-    return (MAX_PRIORITY - priority) << TIME_MS_BITS | min(max(due_ms, 0), MAX_TIME_MS)
+    if not 0 <= due_ms <= MAX_TIME_MS:
+        due_ms = 0 if due_ms < 0 else MAX_TIME_MS
+    return (MAX_PRIORITY - priority) << TIME_MS_BITS | due_ms
 
 
 def lease(lease_until_ms: int) -> int:

@@ -4,7 +4,6 @@ from typing import Any
 
 from ..core.job import Job
 from ..core.unique import UniqueKey
-from ..store.contract import ENDS, JOBS, NOBODY
 from .batch.holders import Freed
 
 
@@ -33,13 +32,3 @@ class Done:
         self.now_ms = 0
         # Jobs that were lost or expired, before and after.
         self.unreported: list[tuple[Job, Job]] = []
-
-    @property
-    def wake(self) -> str:
-        """Which other processes may be waiting for any of it.
-
-        Also where more is left to do: this process may never claim, or end the next moment.
-        """
-        if self.woke or self.letters or self.next_upkeep_ms == 0:
-            return JOBS
-        return ENDS if self.ended or self.news else NOBODY

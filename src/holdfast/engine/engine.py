@@ -70,25 +70,35 @@ class Engine:
 
         `done` is filled as it goes: whoever is interrupted finds there what may have been committed.
         """
-        done = done or Done()
-        attempts, maker = 0, None
-        claims = any([type(command) in CLAIMING for command in commands])
+        done = Done() if done is None else done
+        attempts, maker, claims = 0, None, False
+        for command in commands:
+            claims = claims or type(command) in CLAIMING
 
         def fn(txn: Txn) -> tuple[Changes, None]:
             nonlocal attempts, maker
-            check_open(txn.notice(), writes=True)
+            if (notice := txn.notice()) is not None:
+                check_open(notice, writes=True)
+            if attempts:
+                done.__init__()  # type: ignore[misc]
             attempts += 1
             maker = IdMaker(self.ids, txn, self.site.slots)
-            done.__init__()  # type: ignore[misc]
             # What a holder says it has is believed once: a swap refuses it if it is not so.
             return self._transact(txn, maker, commands, done, claims=claims, trust=attempts == 1), None
 
+        blind, until_s = not claims and self._is_blind(commands), 0.0
         while True:
             try:
-                self._run(fn, blind=not claims and self._is_blind(commands))
+                self.store.run(fn, blind=blind)
                 break
             except OutOfNumbers as error:
                 self.ids.ahead(self.store, error.held)
+            except Stopped:
+                # A store that stands still because it is being moved is waited for.
+                until_s = until_s or monotonic_s() + STOPPED_S
+                if monotonic_s() >= until_s:
+                    raise
+                sleep(STOPPED_NAP_S)
         assert maker is not None
         self._committed(done, maker)
         return done
@@ -97,15 +107,16 @@ class Engine:
         """Whether a batch most likely reads nothing."""
         if self.ids.held is None or self._retention_wanted is not None:
             return False
-        adds = 0
         for command in commands:
             if type(command) is c.Add:
-                if command.hold is not None or not all(map(is_free, command.jobs)):
+                if command.hold is not None:
                     return False
-                adds += command.count
+                for new in command.jobs:
+                    if not is_free(new):
+                        return False
             elif type(command) is not c.Answer or command.held is None or self._retention_ms is None:
                 return False
-        return not adds or self.ids.reaches(adds, self.store.now_ms())
+        return True
 
     def hopes(self, commands: Sequence[c.Command]) -> Prospects:
         """What there is for claims that wait, by a look beside whoever writes."""
@@ -131,7 +142,7 @@ class Engine:
             if maker.held != self.ids.held:
                 # Only the caller's commit makes it ours.
                 self.ids.tentative = maker.held
-            return changes._replace(rows={**changes.rows, **maker.rows}), reply
+            return changes, reply
 
         count = command.count if isinstance(command, c.Add) else 1
         if self.store.capabilities.ids_apart and self.ids.is_low(count, self.store.now_ms()):
@@ -169,22 +180,6 @@ class Engine:
 
         return self.store.read(look, hint=hint)
 
-    def _run(self, fn: Callable[[Txn], tuple[Changes, None]], *, blind: bool) -> None:
-        """Run a batch; a store that stands still is waited for."""
-        try:
-            self.store.run(fn, blind=blind)
-            return
-        except Stopped:
-            until_s = monotonic_s() + STOPPED_S
-        while True:
-            sleep(STOPPED_NAP_S)
-            try:
-                self.store.run(fn)
-                return
-            except Stopped:
-                if monotonic_s() >= until_s:
-                    raise
-
     def close(self) -> None:
         """Give the sysid back and let go of the store; of several shards, whoever has them all does so."""
         if not self.site.is_alone:
@@ -218,7 +213,7 @@ class Engine:
             done.next_upkeep_ms = self._upkeep(batch, commands, done)
             _claim(batch, commands, replies)
         batch.settle()
-        changes = batch.finish()
+        changes = batch.finish(more=done.next_upkeep_ms == 0)
         if claims:
             done.next_ms = _next_ms(batch, changes, done.next_upkeep_ms)
         if batch.wants_upkeep:
@@ -227,8 +222,7 @@ class Engine:
         for at, command in enumerate(commands) if claims else ():
             if type(command) is c.Upkeep:
                 done.replies[at] = done.next_ms
-        rows = {**changes.rows, **maker.rows} if maker.rows else changes.rows
-        return changes._replace(rows=rows, wake=done.wake)
+        return changes
 
     def _upkeep(self, batch: Batch, commands: Sequence[c.Command], done: Done) -> int:
         upkeep.promote(batch)
@@ -319,7 +313,9 @@ def _preload(batch: Batch, commands: Sequence[c.Command], *, trust: bool) -> Non
             else:
                 wanted.add(command.hold.job_id)  # type: ignore[attr-defined]
         elif kind is c.Add:
-            wanted |= {new.parent_id for new in command.jobs if new.parent_id}  # type: ignore[attr-defined]
+            for new in command.jobs:  # type: ignore[attr-defined]
+                if new.parent_id:
+                    wanted.add(new.parent_id)
         elif hold := getattr(command, "hold", None):
             wanted.add(hold.job_id)
         elif job_id := getattr(command, "job_id", 0):
@@ -365,10 +361,11 @@ def check(command: c.Command) -> None:
 def _fill(done: Done, batch: Batch, replies: list[Any]) -> None:
     """Note what a transaction leaves. A reply that is a `Ref` is the job as the transaction leaves it."""
     finals = batch.finals
-    done.replies = [
-        (finals[reply] if reply in finals else batch.jobs.get(reply)) if type(reply) is Ref else reply
-        for reply in replies
-    ]
+    for at, reply in enumerate(replies):
+        if type(reply) is Ref:
+            replies[at] = finals[reply] if reply in finals else batch.jobs.get(reply)
+    done.replies = replies
     done.woke, done.ended, done.news = batch.woke, batch.ended, batch.news
     done.letters, done.published, done.unreported = batch.letters, batch.published, batch.unreported
-    done.freed = batch.freed
+    if batch.site is not ALONE:
+        done.freed = batch.freed

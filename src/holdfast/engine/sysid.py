@@ -8,8 +8,6 @@ clocks, crashes and expiry do; the lease (`until_ms`) only decides when a number
 
 import secrets
 import threading
-from collections.abc import Iterator
-from itertools import islice
 from typing import NamedTuple
 
 import msgspec
@@ -40,11 +38,12 @@ class Sysid(Record, frozen=True, kw_only=True):
 
 
 class Held(NamedTuple):
-    """A number, what the store says of it, and the tick from which on its ids are ours to make."""
+    """A number, what the store says of it, and between which ticks its ids are ours to make."""
 
     number: int
     lease: Sysid
     floor: int
+    end: int
 
 
 class OutOfNumbers(Exception):
@@ -110,7 +109,8 @@ class IdSource:
     def next_ticks(self, count: int, now_ms: int, floor: int) -> range:
         """The next ticks of this process: never the same one twice, also after a transaction that failed."""
         with self._lock:
-            ticks = ids.next_ticks(max(self._last, floor - 1), count, now_ms=now_ms)
+            last = self._last if self._last >= floor else floor - 1
+            ticks = ids.next_ticks(last, count, now_ms=now_ms)
             self._last = ticks[-1]
             return ticks
 
@@ -126,14 +126,6 @@ class IdSource:
             return True
         last_ms = max(now_ms, self.last_ms) + count // ids.SEQUENCES
         return last_ms > held.lease.ids_until_ms - RENEW_MS
-
-    def reaches(self, count: int, now_ms: int) -> bool:
-        """Whether so many more ids can be made without asking anybody."""
-        held = self.held
-        if held is None:
-            return False
-        from_ms = max(now_ms, self.last_ms, ids.time_of(held.floor))
-        return from_ms + count // ids.SEQUENCES + 1 < held.lease.ids_until_ms
 
     def give_back(self, store: Store) -> None:
         """Free the number for others, who start after the last id that was made."""
@@ -160,7 +152,6 @@ class IdMaker:
     def __init__(self, source: IdSource, txn: Txn, slots: range = SLOTS) -> None:
         self._source, self._txn, self._slots = source, txn, slots
         self.held = source.held or self._confirmed(source.tentative)
-        self._ready: Iterator[int] = iter(())
         # What was taken or renewed, to be written with the rest of the transaction.
         self.rows: dict[RowKey, bytes | None] = {}
 
@@ -185,34 +176,23 @@ class IdMaker:
             held = self._renew()
         return held.number
 
-    def expect(self, count: int) -> None:
-        """So many ids will be asked for: have them at hand, and the right to use them."""
-        held = self.held
-        ticks = self._source.next_ticks(count, self._txn.now_ms, held.floor if held else 0)
-        if held is None or ticks[-1] >= ids.tick_at(held.lease.ids_until_ms):
-            held = self._renew()
-            ticks = self._source.next_ticks(count, self._txn.now_ms, held.floor)
-        self._ready = iter(ids.pack_all(ticks, held.number, self._slots))
-
     def ahead(self, numbers: range = NUMBERS) -> None:
         """Take or renew the number now, whether it is time or not; one of these, if it is another."""
         self._take(numbers)
 
     def make(self, *, slot: int | None) -> int:
         """An id that was never made before."""
-        made = next(self._ready, None)
-        if made is None:
-            self.expect(1)
-            made = next(self._ready)
+        (made,) = self.make_many(1)
         return made if slot is None else ids.moved(made, slot)
 
     def make_many(self, count: int) -> list[int]:
         """Ids that were never made before, for jobs that may live anywhere."""
-        made = list(islice(self._ready, count))
-        if len(made) < count:
-            self.expect(count - len(made))
-            made += self._ready
-        return made
+        held = self.held
+        ticks = self._source.next_ticks(count, self._txn.now_ms, held.floor if held else 0)
+        if held is None or ticks[-1] >= held.end:
+            held = self._renew()
+            ticks = self._source.next_ticks(count, self._txn.now_ms, held.floor)
+        return ids.pack_all(ticks, held.number, self._slots)
 
     def with_follower(self, new: NewJob) -> NewJob:
         """A new job whose follower, if it has one, has an id."""
@@ -237,14 +217,12 @@ class IdMaker:
             taken = kept.get(number)
             floor = ids.tick_at(taken.ids_until_ms) if taken else 0
             token = secrets.token_hex(8)
-            # Those at hand are another's: nobody may make them any more.
-            self._ready = iter(())
         else:
             number, floor, token = held.number, held.floor, held.lease.token
         ahead = max(now_ms, self._source.last_ms, ids.time_of(floor))
         lease = Sysid(token=token, until_ms=now_ms + SYSID_LEASE_MS, ids_until_ms=ahead + SYSID_LEASE_MS)
         self.rows[SYSID, str(number)] = msgspec.json.encode(lease)
-        self.held = Held(number, lease, floor)
+        self.held = Held(number, lease, floor, ids.tick_at(lease.ids_until_ms))
         return self.held
 
 

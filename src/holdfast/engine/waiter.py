@@ -81,7 +81,7 @@ class Waiter:
         """Whether a claim found nothing, and its caller has time: then it waits here."""
         if reply != [] or ticket.deadline_s <= 0 or not isinstance(ticket.command, c.Claim):
             return False
-        if ticket.deadline_s <= monotonic_s() or self._closed:
+        if ticket.deadline_s <= monotonic_s():
             return False
         self._claims.append(ticket)
         return True

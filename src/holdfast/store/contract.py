@@ -22,6 +22,7 @@ docs/decisions/0003.
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar
 
+import msgspec
 from msgspec.structs import replace
 
 from ..core import rank
@@ -74,11 +75,8 @@ UNCHANGED = b"\0unchanged"
 NOBODY, ENDS, JOBS = "", "ends", "jobs"
 
 
-class Changes(NamedTuple):
-    """All that a batch writes, in this order. Each job stands in one list at most, and once.
-
-    But one that is added may be archived or removed as well: it was added and ended in one batch.
-    """
+class Changes(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """All that a batch writes, in this order. A job comes once, or is added and then archived or removed."""
 
     # An id that exists already, archived or not, is a `Conflict`.
     added: Sequence[NewJobs] = ()

@@ -26,7 +26,7 @@ from ...core.job import Body, Job, Place, State
 from ...core.kinds import LETTER, PAUSE
 from ...core.slots import slot_for
 from ...core.unique import UniqueKey
-from ...store.contract import Changes, NewJobs, RowKey, Txn
+from ...store.contract import ENDS, JOBS, Changes, NewJobs, RowKey, Txn
 from ..records import Pause, read_pause
 from ..site import ALONE, Site
 from ..sysid import IdMaker
@@ -61,15 +61,18 @@ class Batch:
         self.counted: dict[int, Job] = {}
         # As they were decided upon; None: gone.
         self.jobs: Draft[int, Job | None] = Draft()
-        self.data: Draft[int, Body] = Draft()
-        self.results: Draft[int, Body] = Draft()
-        self.rows: Draft[RowKey, bytes | None] = Draft()
-        self.dues: Draft[RowKey, int] = Draft()
+        self.data: Draft[int, Body]
+        self.results: Draft[int, Body]
+        self.rows: Draft[RowKey, bytes | None]
+        self.dues: Draft[RowKey, int]
+        # Archived jobs that go: those yet to be written so, and all.
+        self._forgotten: list[int]
+        self._gone: set[int] = set()
         # Children that their parent has seen: they go to the archive while it stays.
         self.swept: Draft[int, bool] = Draft()
         self.undo: Undo = []
-        for draft in (self.jobs, self.data, self.results, self.rows, self.dues, self.swept):
-            draft.undo = self.undo
+        self.jobs.undo = self.swept.undo = self.undo
+        self._begin_drafts()
         self.counts, self.births = Counts(), Births()
         # Made when a job that has one is met.
         self._holders: Holders | None = None
@@ -82,9 +85,6 @@ class Batch:
         # What was decided upon since the last flush, in order; and what goes to other shards.
         self._touched: dict[int, None] = {}
         self.letters: dict[str, bytes] = {}
-        # Archived jobs that go: those yet to be written so, and all.
-        self._forgotten: list[int] = []
-        self._gone: set[int] = set()
         # Jobs that were lost or expired, before and after: no handler reports these.
         self.unreported: list[tuple[Job, Job]] = []
         self._pauses: set[Pause] | None = None
@@ -273,8 +273,9 @@ class Batch:
 
     def keep(self) -> None:
         """The command at hand stands."""
-        self.births.keep()
-        self.undo.clear()
+        self.births.kept = self.births.size
+        if self.undo:
+            self.undo.clear()
 
     def drop(self) -> None:
         """The command at hand failed: nothing of it remains."""
@@ -285,7 +286,7 @@ class Batch:
 
     def flush(self) -> None:
         """Write what was decided so far, because a claim follows that must see it."""
-        if not (self._touched or self.births or self.rows or self._forgotten or self.data or self.results):
+        if not (self._touched or self.births.size[0] or self.rows or self._forgotten or self.data or self.results):
             return
         changes = self._changes()
         jobs = changes.added or changes.swapped or changes.archived or changes.removed or changes.forgotten
@@ -305,17 +306,16 @@ class Batch:
         """Keys that are at home in another shard, and that ended jobs have let go here."""
         return {} if self._holders is None else self._holders.freed
 
-    def finish(self) -> Changes:
-        """What is left to write, with the domains and the counts."""
-        changes = self._changes()
-        if self._domains is not None and self._domains.write():
-            rows, dues = {**changes.rows, **self.rows}, {**changes.dues, **self.dues}
-            changes = changes._replace(rows=rows, dues=dues)
-        return changes._replace(counts=self.counts.take())
+    def finish(self, *, more: bool = False) -> Changes:
+        """What is left to write, with the domains, the counts and the sysid; `more`: work is left for upkeep."""
+        changes = self._changes(last=True)
+        if self.woke or self.letters or self.wants_upkeep or more:
+            return replace(changes, wake=JOBS)
+        return replace(changes, wake=ENDS) if self.ended or self.news else changes
 
-    def _changes(self) -> Changes:
+    def _changes(self, *, last: bool = False) -> Changes:
         """What was decided since the last time, with all that follows from it."""
-        added = self._take_births()
+        added = self._take_births() if self.births.size[0] else []
         swapped: list[Job] = []
         removed: list[Job] = []
         archived: list[Job] = []
@@ -327,22 +327,31 @@ class Batch:
             self._sort(changed, added, swapped, removed, archived)
         if self._holders is not None:
             self._holders.write()
-        self.letters |= {key: raw for (table, key), raw in self.rows.items() if table == LETTER and raw}
-        changes = Changes(
+        if last and self._domains is not None:
+            self._domains.write()
+        if last and self.ids.rows:
+            self.rows.update(self.ids.rows)
+        if self.rows:
+            self.letters |= {key: raw for (table, key), raw in self.rows.items() if table == LETTER and raw}
+        data, results, rows, dues, forgotten = self.data, self.results, self.rows, self.dues, self._forgotten
+        # The store has these from here on.
+        self._begin_drafts()
+        return Changes(
             added=added,
             swapped=swapped,
             removed=removed,
             archived=archived,
-            forgotten=self._forgotten,
-            data=dict(self.data),
-            results=dict(self.results),
-            rows=dict(self.rows),
-            dues=dict(self.dues),
+            forgotten=forgotten,
+            data=data,
+            results=results,
+            rows=rows,
+            dues=dues,
+            counts=self.counts.take() if last else {},
         )
-        self._forgotten = []
-        for draft in (self.data, self.results, self.rows, self.dues):
-            draft.clear()
-        return changes
+
+    def _begin_drafts(self) -> None:
+        self.data, self.results, self.rows, self.dues, self._forgotten = Draft(), Draft(), Draft(), Draft(), []
+        self.data.undo = self.results.undo = self.rows.undo = self.dues.undo = self.undo
 
     def _changed(self) -> list[int]:
         """The jobs that are not as the store has them, or not counted so."""

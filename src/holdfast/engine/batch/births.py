@@ -4,7 +4,7 @@ Nobody knows the id of such a job before the reply: it needs no place in the wor
 adding thousands would cost. Those that are alike are written together.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from typing import Any
 
 from ...core import creating
@@ -20,33 +20,28 @@ class Births:
         self._groups: list[NewJobs] = []
         self._rows: list[tuple[int, Body]] = []
         self._alike: tuple[Any, ...] | None = None
-        # How much of it stands: so many groups, and so many rows of the last of them.
-        self._kept = (0, 0)
-
-    def __bool__(self) -> bool:
-        return bool(self._groups)
+        # How many groups there are, and rows of the last; and how much of it stands.
+        self.size = self.kept = (0, 0)
 
     def add(self, new: NewJob, *, job_id: int, now_ms: int) -> None:
         """Let a job be born."""
-        alike = creating.alike(new)
-        if alike != self._alike:
-            self._alike, self._rows = alike, []
-            template = creating.create(new, job_id=job_id, now_ms=now_ms)
-            self._groups.append(NewJobs(template, self._rows))
-        self._rows.append((job_id, new.data))
+        alike, (groups, rows) = creating.alike(new), self.size
+        if alike == self._alike:
+            self._rows.append((job_id, new.data))
+            self.size = (groups, rows + 1)
+            return
+        self._alike, self._rows = alike, [(job_id, new.data)]
+        self._groups.append(NewJobs(creating.create(new, job_id=job_id, now_ms=now_ms), self._rows))
+        self.size = (groups + 1, 1)
 
-    def add_more(self, rows: Iterable[tuple[int, Body]]) -> None:
+    def add_more(self, rows: Collection[tuple[int, Body]]) -> None:
         """Let jobs be born that are as the last one."""
         self._rows.extend(rows)
-
-    def keep(self) -> None:
-        """The command at hand stands."""
-        if self._groups:
-            self._kept = (len(self._groups), len(self._rows))
+        self.size = (self.size[0], len(self._rows))
 
     def drop(self) -> None:
         """The command at hand failed."""
-        groups, rows = self._kept
+        groups, rows = self.size = self.kept
         del self._groups[groups:]
         self._alike = None
         if self._groups:
@@ -55,5 +50,6 @@ class Births:
 
     def take(self) -> list[NewJobs]:
         """All that are to be written now."""
-        groups, self._groups, self._alike, self._kept = self._groups, [], None, (0, 0)
+        groups, self._groups, self._alike = self._groups, [], None
+        self.size = self.kept = (0, 0)
         return groups

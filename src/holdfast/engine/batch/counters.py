@@ -2,13 +2,14 @@
 
 from collections import Counter
 from collections.abc import Iterable
+from functools import lru_cache
 from operator import attrgetter
+from typing import Any
 
 from ...core.job import Job
 from ...store.contract import CountKey
 
-# What a job is counted by, and what its state follows from. States are looked up at the end, once for each
-# kind that there was: jobs are counted by the thousand.
+# What a job is counted by, and what its state follows from.
 _FIELDS = ("tenant", "task", "place", "ended", "retry_after", "lapsed")
 _kind = attrgetter(*_FIELDS)
 
@@ -17,31 +18,37 @@ class Counts:
     """What one transaction changes in the counts."""
 
     def __init__(self) -> None:
-        self._came: Counter[tuple[object, ...]] = Counter()
-        self._went: Counter[tuple[object, ...]] = Counter()
+        self._changes: dict[tuple[Any, ...], int] = {}
 
     def came(self, jobs: Iterable[Job]) -> None:
         """Jobs that are there from now on, as they are now."""
-        self._came.update(map(_kind, jobs))
+        self._add(jobs, 1)
 
     def came_alike(self, job: Job, count: int) -> None:
         """So many jobs that are counted as this one."""
-        self._came[_kind(job)] += count
+        kind, changes = _kind(job), self._changes
+        changes[kind] = changes[kind] + count if kind in changes else count
 
     def went(self, jobs: Iterable[Job]) -> None:
         """Jobs that are there no more, as they were."""
-        self._went.update(map(_kind, jobs))
+        self._add(jobs, -1)
+
+    def _add(self, jobs: Iterable[Job], sign: int) -> None:
+        changes = self._changes
+        for kind, count in Counter(map(_kind, jobs)).items():
+            changes[kind] = changes.get(kind, 0) + sign * count
 
     def take(self) -> dict[CountKey, int]:
         """The differences, less those that came to nothing; and begin anew."""
-        changes: Counter[CountKey] = Counter()
-        for counts, sign in ((self._came, 1), (self._went, -1)):
-            for kind, count in counts.items():
-                changes[_key(kind)] += sign * count
-            counts.clear()
-        return {key: change for key, change in changes.items() if change}
+        sums: dict[CountKey, int] = {}
+        for kind, count in self._changes.items():
+            key = _key(kind)
+            sums[key] = sums[key] + count if key in sums else count
+        self._changes = {}
+        return sums if 0 not in sums.values() else {key: count for key, count in sums.items() if count}
 
 
-def _key(kind: tuple[object, ...]) -> CountKey:
-    job = Job(id=0, **dict(zip(_FIELDS, kind, strict=True)))  # type: ignore[arg-type]
+@lru_cache(maxsize=4096)
+def _key(kind: tuple[Any, ...]) -> CountKey:
+    job = Job(id=0, **dict(zip(_FIELDS, kind, strict=True)))
     return CountKey(job.tenant, job.task, job.place, job.state)

@@ -229,27 +229,26 @@ class Domains:
         standing = [self._batch.jobs.get(job.id) for job in jobs]
         return [job for job in standing if job is not None and job.place == place]
 
-    def write(self) -> bool:
-        """Let the rows of the batch be as the domains are, if any has changed; those with nothing to remember go."""
-        batch, wrote = self._batch, False
+    def write(self) -> None:
+        """Let the rows of the batch be as the domains are; those with nothing to remember go."""
+        batch = self._batch
         for key, domain in self._now.items():
             if domain is None:
                 continue
             stored, limit, row = self._stored[key], self._limits[key], (DOMAIN, name_of(*key))
             if limits.is_idle(domain, now_ms=batch.now_ms):
                 if stored is not None:
-                    batch.rows[row], wrote = None, True
+                    batch.rows[row] = None
                 continue
             after = replace(domain, due_ms=self._due(domain, limit))
             if after == stored:
                 continue
-            batch.rows[row], wrote = _encode(after), True
+            batch.rows[row] = _encode(after)
             if after.due_ms:
                 batch.dues[row] = after.due_ms
             if after.held and _is_sooner(after, stored):
                 # Nothing else tells those who wait of it.
                 batch.woke = True
-        return wrote
 
     def _due(self, domain: Domain, limit: Limit | None) -> int:
         now_ms = self._batch.now_ms

@@ -17,12 +17,15 @@ CHILD_DOMAIN = "its parent's, or absent: a child lives in its parent's shard, an
 def add_all(batch: Batch, command: c.Add) -> list[int]:
     """Add jobs; their ids in order."""
     jobs, hold = command.jobs, command.hold
-    if any(new.strict and new.unique is not None for new in jobs):
-        return _add_named(batch, command.every(), hold)
+    for new in jobs:
+        if new.strict and new.unique is not None:
+            return _add_named(batch, command.every(), hold)
     if command.more and not is_free(jobs[-1]):
         return [add_one(batch, new, hold) for new in command.every()]
-    ids = [_bear(batch, new) if is_free(new) else add_one(batch, new, hold) for new in jobs]
-    return ids + _bear_more(batch, command.more)
+    ids = []
+    for new in jobs:
+        ids.append(add_one(batch, new, hold))
+    return ids + _bear_more(batch, command.more) if command.more else ids
 
 
 def _add_named(batch: Batch, jobs: Iterable[c.NewJob], hold: c.Hold | None) -> list[int]:
@@ -61,7 +64,7 @@ def _bear(batch: Batch, new: c.NewJob) -> int:
 def _bear_more(batch: Batch, bodies: Sequence[Body]) -> list[int]:
     """Jobs that are as the one that was just born."""
     ids = batch.ids.make_many(len(bodies))
-    batch.births.add_more(zip(ids, bodies, strict=True))
+    batch.births.add_more(list(zip(ids, bodies, strict=True)))
     return ids
 
 

@@ -33,4 +33,5 @@ def insert_scheduled(txn: Txn, maker: IdMaker, command: c.Add, site: Site) -> tu
         added.append(NewJobs(job, [(job_id, new.data)]))
     counts = Counts()
     counts.came(template for template, _ in added)
-    return Changes(added=added, counts=counts.take(), wake=JOBS), [new.template.id for new in added]
+    changes = Changes(added=added, counts=counts.take(), rows=maker.rows, wake=JOBS)
+    return changes, [new.template.id for new in added]
