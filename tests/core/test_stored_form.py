@@ -171,7 +171,6 @@ def test_small_records_are_written_in_these_forms():
             Domain(
                 tenant="n",
                 name=b"d",
-                version=2,
                 tat_us=3,
                 running=4,
                 lanes={"t": Lane(ready=5, held=6, last=(8, 9))},
@@ -188,7 +187,7 @@ def test_small_records_are_written_in_these_forms():
     ]
 
     assert texts == [
-        '{"tenant":"n","name":"ZA==","version":2,"tat_us":3,"running":4,"lanes":{"t":{"ready":5,"held":6,"last":[8,9]}},"due_ms":7}',
+        '{"tenant":"n","name":"ZA==","tat_us":3,"running":4,"lanes":{"t":{"ready":5,"held":6,"last":[8,9]}},"due_ms":7}',
         '{"rate":1.5,"burst":2,"concurrency":3}',
         '{"limits":[["Kg==",{"rate":1.0}]]}',
         '{"tenant":"n","task":"t","key":"aw==","job_id":1,"until_ms":2}',

@@ -15,7 +15,9 @@ def answered(job: Job, answer: Answer, *, now_ms: int, dice: Callable[[], float]
     """The job as it becomes by an answer; `dice`, in [0, 1), is thrown where a backoff is to be spread."""
     end = outcome(answer.code, now_ms, answer.exit_code, answer.error, answer.traceback)
     # What was never said to have started has by now.
-    started_at = start_of(job, now_ms=now_ms, ran_ms=answer.ran_ms) or now_ms
+    started_at = job.started_at or now_ms
+    if answer.ran_ms is not None:
+        started_at = start_of(job, now_ms=now_ms, ran_ms=answer.ran_ms) or now_ms
     has_result = job.has_result or answer.result is not None
     if started_at != job.started_at or has_result != job.has_result:
         job = replace(job, started_at=started_at, has_result=has_result)

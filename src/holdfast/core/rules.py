@@ -38,6 +38,18 @@ DAMAGED = "damaged: its record cannot be read any more, and is kept as it was fo
 DAMAGED_DATA = "damaged: its data cannot be read any more, and are kept as they were found"
 
 
+# What a job that has ended is, whichever it was before; but for the moment, and steps, which go.
+_OVER: dict[str, Any] = {
+    "place": Place.DONE,
+    "owner": 0,
+    "lease_until": 0,
+    "lapsed": False,
+    "progress": None,
+    "again_at": 0,
+}
+_FINISHED = _OVER | {"ended": State.FINISHED, "reason": "", "steps": 0}
+
+
 def repeat_text(text: str, *, strict: bool) -> str:
     """A repeat as it is kept: in its one form, or, to the letter of the documents, as it was given."""
     if not text:
@@ -123,8 +135,8 @@ def finish(job: Job, *, now_ms: int, end: Outcome, ignore_repeat: bool = False) 
     """A run that went well: wait for the children, run again if it repeats, or be done."""
     outstanding = job.wait_for_failed and job.children.failed
     if job.children is NO_CHILDREN and not (job.again_at or job.repeat or outstanding):
-        # What most runs come to, in one step: it is the same as below.
-        return _done(job, State.FINISHED, now_ms=now_ms, reason="", outcome=end)
+        # What most runs come to, in one step: the same as below.
+        return replace(job, outcome=end, finished_at=now_ms, rank=now_ms, **_FINISHED)
     job = noted(job, end)
     if job.children.pending or (outstanding and not job.strict):
         slot = {"again_at": job.again_at, "scheduled_at": job.scheduled_at or job.run_at}
@@ -380,20 +392,14 @@ def _failed(job: Job, *, now_ms: int, reason: str) -> Job:
     return _done(job, State.FAILED, now_ms=now_ms, reason=reason)
 
 
-def _done(job: Job, ended: State, *, now_ms: int, reason: str, **changes: Any) -> Job:
+def _done(job: Job, ended: State, *, now_ms: int, reason: str) -> Job:
     return replace(
         job,
-        **changes,
-        place=Place.DONE,
         rank=now_ms,
         finished_at=now_ms,
         ended=ended,
         reason=reason,
-        owner=0,
-        lease_until=0,
-        lapsed=False,
-        progress=None,
-        again_at=0,
+        **_OVER,
         # What FAILED may be requeued, and goes on where it was.
         steps=job.steps if ended == State.FAILED else 0,
     )

@@ -17,7 +17,7 @@ from ..core import checks, rank
 from ..core import commands as c
 from ..core.bounds import DEFAULT_RETENTION_MS
 from ..core.errors import Conflict, HoldfastError, Moved, Stopped
-from ..core.job import Place
+from ..core.job import Job, Place
 from ..core.kinds import DOMAIN, SETTING
 from ..core.moving import check_open
 from ..store.common.clock import monotonic_s
@@ -283,11 +283,14 @@ def decide(batch: Batch, commands: Sequence[c.Command], *, trust: bool) -> list[
     `trust`: what a holder says it has is believed.
     """
     _preload(batch, commands, trust=trust)
-    replies: list[Any] = []
-    for command in commands:
+    replies: list[Any] = [None] * len(commands)
+    births, undo = batch.births, batch.undo
+    for at, command in enumerate(commands):
         verb = VERBS[type(command)]
+        if verb is None:
+            continue
         try:
-            replies.append(None if verb is None else verb(batch, command))
+            replies[at] = verb(batch, command)
         except Conflict:
             raise
         except HoldfastError as error:
@@ -295,21 +298,24 @@ def decide(batch: Batch, commands: Sequence[c.Command], *, trust: bool) -> list[
                 # It may have been refused for what is no longer so.
                 raise Conflict("look again") from None
             batch.drop()
-            replies.append(error)
-        else:
-            batch.keep()
+            replies[at] = error
+        # The command stands: `batch.keep`, without a call for each.
+        births.kept = births.size
+        if undo:
+            undo.clear()
     return replies
 
 
 def _preload(batch: Batch, commands: Sequence[c.Command], *, trust: bool) -> None:
     """Load what the batch touches in one read."""
     wanted: set[int] = set()
+    brought: dict[int, Job] = {}
     for command in commands:
         kind = type(command)
         if kind is c.Answer:
             held = command.held  # type: ignore[attr-defined]
             if trust and held is not None and not held.parent_id:
-                batch.bring(held)
+                brought[held.id] = held
             else:
                 wanted.add(command.hold.job_id)  # type: ignore[attr-defined]
         elif kind is c.Add:
@@ -320,6 +326,8 @@ def _preload(batch: Batch, commands: Sequence[c.Command], *, trust: bool) -> Non
             wanted.add(hold.job_id)
         elif job_id := getattr(command, "job_id", 0):
             wanted.add(job_id)
+    if brought:
+        batch.bring_all(brought)
     if wanted:
         batch.load(wanted)
 

@@ -19,7 +19,7 @@ next version of itself, n by n + 1, or `Conflict` is raised and the whole batch 
 docs/decisions/0003.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import msgspec
@@ -174,18 +174,27 @@ def is_passed(pair: tuple[str, str], passing: Passing) -> bool:
     return any(tenant in (None, pair[0]) and task in (None, pair[1]) for tenant, task in passing)
 
 
+def leased_all(jobs: Iterable[Job], query: ClaimQuery) -> list[Job]:
+    """What a claim makes of jobs: just what `core.rules.claim` makes of plain ones."""
+    until, end, started_at, owner = query.lease_until, rank.lease(query.lease_until), query.started_at, query.owner
+    return [
+        replace(
+            job,
+            place=Place.RUNNING,
+            rank=end,
+            owner=owner,
+            lease_until=until,
+            started_at=started_at,
+            claim=job.claim + 1,
+            version=job.version + 1,
+        )
+        for job in jobs
+    ]
+
+
 def leased(job: Job, query: ClaimQuery) -> Job:
-    """What a claim makes of a job: just what `core.rules.claim` makes of a plain one."""
-    return replace(
-        job,
-        place=Place.RUNNING,
-        rank=rank.lease(query.lease_until),
-        owner=query.owner,
-        lease_until=query.lease_until,
-        started_at=query.started_at,
-        claim=job.claim + 1,
-        version=job.version + 1,
-    )
+    """The same of one job."""
+    return leased_all([job], query)[0]
 
 
 class Moments(NamedTuple):

@@ -134,6 +134,12 @@ class Batch:
             self.stored[job.id] = self.counted[job.id] = job
             dict.__setitem__(self.jobs, job.id, job)
 
+    def bring_all(self, jobs: dict[int, Job]) -> None:
+        """Jobs as the store has them, of which the working set has none yet."""
+        self.stored |= jobs
+        self.counted |= jobs
+        self.jobs.update(jobs)
+
     def bring_claimed(self, before: list[Job], leased: list[Job]) -> None:
         """Jobs that the store has just leased: what they were, which the rules decide from, and what they are."""
         now = {job.id: job for job in leased}
@@ -398,7 +404,11 @@ class Batch:
                 self._drop_bodies(job_id)
                 if before is not None:
                     removed.append(stored.pop(job_id))
-            elif after.place is Place.DONE and self.goes(after):
+            elif (
+                after.place is Place.DONE
+                and after.ended is not State.FAILED
+                and (not after.parent_id or self.goes(after))
+            ):
                 archived.append(replace(after, version=before.version + 1))  # type: ignore[union-attr]
             elif before is not after:
                 swapped.append(replace(after, version=before.version + 1))  # type: ignore[union-attr]
@@ -410,11 +420,12 @@ class Batch:
             self._archive(archived, removed)
 
     def _archive(self, archived: list[Job], removed: list[Job]) -> None:
-        for job in archived:
-            dict.__setitem__(self.jobs, job.id, None)
-            if not self.retention_ms:
+        self.jobs.update(dict.fromkeys([job.id for job in archived]))
+        if not self.retention_ms:
+            for job in archived:
                 removed.append(self.stored[job.id])
                 self._drop_bodies(job.id)
+        for job in archived:
             del self.stored[job.id], self.counted[job.id]
         if not self.retention_ms:
             self._uncount(archived)
@@ -427,27 +438,22 @@ class Batch:
 
     def _count(self, changed: list[int]) -> None:
         """Let the counts follow, and note what others may be waiting for."""
-        counted, jobs = self.counted, self.jobs
+        counted, jobs, woke = self.counted, self.jobs, self.woke
         self.counts.went([counted[id] for id in changed if id in counted])
-        came = []
-        for job_id in changed:
-            after = jobs[job_id]
-            if after is None:
-                if job_id in counted:
-                    del counted[job_id]
+        came = {id: after for id in changed if (after := jobs[id]) is not None}
+        self.counts.came(came.values())
+        counted |= came
+        if len(came) < len(changed):
+            for job_id in [id for id in changed if id not in came]:
+                counted.pop(job_id, None)
                 self.ended.add(job_id)
-                continue
-            came.append(after)
-            counted[job_id] = after
+        self.ended |= {id for id, after in came.items() if after.place is Place.DONE}
+        for after in came.values():
             place = after.place
-            if place is Place.READY or place is Place.SCHEDULED:
-                self.woke = True
-            elif place is Place.DONE:
-                self.ended.add(job_id)
-            elif after.expires_at and place is not Place.RUNNING:
-                # Nobody can have it, but the moment at which it expires is one to wait for.
-                self.woke = True
-        self.counts.came(came)
+            # Or the moment at which it expires is one to wait for, though nobody can have it.
+            woke = woke or place is Place.READY or place is Place.SCHEDULED
+            woke = woke or bool(after.expires_at and place is not Place.RUNNING and place is not Place.DONE)
+        self.woke = woke
 
     def goes(self, job: Job) -> bool:
         """Whether an ended job leaves the live jobs: FAILED ones stay, and children beside a live parent."""

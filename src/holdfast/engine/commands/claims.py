@@ -14,7 +14,7 @@ from ...core.job import Job, Place, Unreadable
 from ...core.limits import DomainKey
 from ...core.plain import starts_plainly
 from ...store.common.picks import picks_left
-from ...store.contract import ClaimQuery, leased
+from ...store.contract import ClaimQuery, leased_all
 from ..batch.batch import Batch
 
 # Each round that meets a spent domain clears it out of the way. So many jobs are looked at in one
@@ -27,7 +27,7 @@ def claim(batch: Batch, command: c.Claim) -> list[c.Claimed]:
     while True:
         started, last_runs = _started(batch, command)
         bodies = batch.txn.bodies([job.id for job in started]) if started else {}
-        damaged = [job for job in started if isinstance(bodies.get(job.id), Unreadable)]
+        damaged = [job for job in started if job.id in bodies and type(bodies[job.id]) is Unreadable]
         for job in damaged:
             batch.put(rules.set_aside(batch.jobs[job.id] or job, now_ms=batch.now_ms))
         batch.keep()
@@ -78,7 +78,7 @@ def _round(batch: Batch, command: c.Claim, limit: int, started: list[Job], last_
     # Only now: a process that finds nothing, and waits, must not write to keep its number.
     owner = command.owner or batch.ids.owner()
     last_runs |= {job.id: job.started_at for job in jobs}
-    now = [leased(job, query) for job in jobs]
+    now = leased_all(jobs, query)
     batch.bring_claimed(jobs, now)
     size = command.taken_bytes + sum([job.size for job in (*started, *jobs)])
     filled = _filled(batch, command, jobs)
