@@ -27,7 +27,7 @@ class Breakable(Passing):
         if self._number in self._rack.pulled:
             raise Unavailable("no route to its host")
 
-    def run(self, fn):
+    def run(self, fn, *, blind=False):
         """As the store does, if it can be reached, before the batch and when it is to be committed."""
         self._meet()
 
@@ -36,12 +36,12 @@ class Breakable(Passing):
             self._meet()
             return result
 
-        return self.store.run(guarded)
+        return self.store.run(guarded, blind=blind)
 
-    def read(self, fn):
+    def read(self, fn, *, hint=False):
         """As the store does, if it can be reached."""
         self._meet()
-        return self.store.read(fn)
+        return self.store.read(fn, hint=hint)
 
     def now_ms(self):
         """As the store does, if it can be reached."""

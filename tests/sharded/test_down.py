@@ -120,9 +120,10 @@ def test_sums_and_lists_are_not_told_by_halves(queue, rack, jobs):
             verb()
     engine = queue.line.committer.engine
     assert engine.read(lambda txn: txn.moments()).first is None
-    assert len(engine.read(lambda txn: txn.records("pause"))) == 1
-    assert [text for text in engine.store.check() if f"shard {DOWN}" in text]
-    assert f"{DOWN}: down" in engine.store.facts()
+    assert len(engine.read(lambda txn: txn.rows("pause"))) == 1
+    facts, found = engine.store.report()
+    assert [text for text in found if f"shard {DOWN}" in text]
+    assert f"{DOWN}: down" in facts
 
 
 def test_what_must_be_said_to_all_says_where_it_was_not(queue, rack, jobs):
@@ -157,7 +158,7 @@ def test_a_claim_that_waits_is_served_by_one_that_comes_back_meanwhile(queue, ma
     monkeypatch.setattr(visit, "AGAIN_S", 0.05)
     rack.pulled.add(DOWN)
     with waiting(lambda: queue.next(wait=LONG_S, renew=False)) as found:
-        until(lambda: any(lane._claims for lane in queue.line.committer._lanes))
+        until(lambda: any(lane._waiter._claims for lane in queue.line.committer._way._lanes))
         back(queue, rack)
         job = make_queue().add("work", domain=domain_in(DOWN))
     assert found.result().id == job.id
@@ -167,13 +168,13 @@ def test_a_lane_in_which_somebody_waits_outlives_its_shard(queue, make_queue, ra
     """It wakes for what is due there, finds its shard gone, and is there when that is back."""
     queue.add("work", domain=domain_in(DOWN), delay="1h")
     with waiting(lambda: queue.next(wait=LONG_S, renew=False)) as found:
-        until(lambda: all(lane._claims for lane in queue.line.committer._lanes))
+        until(lambda: all(lane._waiter._claims for lane in queue.line.committer._way._lanes))
         rack.pulled.add(DOWN)
         with pytest.raises(holdfast.Unavailable):
             queue.counts()
         # Its lane is woken, and looks at the clock.
-        queue.line.committer._lanes[DOWN].listen(print)
-        queue.line.committer._lanes[DOWN].unlisten(print)
+        queue.line.committer._way._lanes[DOWN].listen(print)
+        queue.line.committer._way._lanes[DOWN].unlisten(print)
         other = make_queue().add("work", domain=domain_in(0))
     assert found.result().id == other.id
 
@@ -239,4 +240,4 @@ def test_a_letter_waits_for_its_shard(queue, rack, clock):
 
     (job,) = queue.jobs()
     assert (of(job), queue.data(job)) == (DOWN, {"n": 1})
-    until(lambda: not queue.line.committer.read(lambda txn: txn.records("letter")))
+    until(lambda: not queue.line.committer.read(lambda txn: txn.rows("letter")))

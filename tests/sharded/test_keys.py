@@ -22,7 +22,7 @@ HELD = ("", "work", b"real:" + KEY)
 
 def pointers(queue):
     """How many keys point to another shard."""
-    return len(queue.line.committer.read(lambda txn: txn.records(POINTER)))
+    return len(queue.line.committer.read(lambda txn: txn.rows(POINTER)))
 
 
 def crash_between(queue):

@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-from functools import partial
 
 import pytest
 
@@ -10,17 +9,13 @@ import holdfast
 from holdfast.core import commands as c
 from holdfast.core import ids
 from holdfast.core.job import State
+from holdfast.core.kinds import LOG_ITEMS, LOG_KEYS, log_table
 from holdfast.core.slots import SHARDS as COUNTS
-from holdfast.core.slots import shard_of, slot_for, slot_of_record
+from holdfast.core.slots import shard_of, slot_for, slot_of_record, slot_of_table
 from holdfast.engine.records import name_of
 from holdfast.queue.aio import AsyncQueue
-from holdfast.queue.queue import Queue
-from holdfast.store.contract import JobFilter
-from holdfast.store.memory.store import MemoryStore
-from holdfast.store.sharded.store import Opener, ShardedStore
-from holdfast.testing.stores.making import tally
 from tests.doubles import Gated, engines
-from tests.queue_suite.tools import complaints, live, take, take_all, until
+from tests.queue_suite.tools import complaints, take, take_all, until
 from tests.sharded.conftest import SHARDS
 from tests.sharded.places import domain_in, key_in, of
 
@@ -173,60 +168,6 @@ def test_a_claim_that_is_given_up_between_two_shards_gives_back_what_it_has(rack
     assert asyncio.run(story()) == [State.QUEUED] * SHARDS
 
 
-def test_ids_survive_another_number_of_shards(clock):
-    """A queue of four is copied to one, two and eight stores, job by job: all is where it is looked for."""
-    old = ShardedStore([Opener(str(n), lambda: MemoryStore(clock)) for n in range(4)])
-    kept = []
-    with Queue(lambda: old, url="four") as queue:
-        queue.limit("d", concurrency=1)
-        queue.add_many([("work", n) for n in range(20)])
-        jobs = [queue.add("work", n, domain=f"d{n}", unique=f"k{n}") for n in range(20)]
-        queue.add("parent", priority=900)
-        take(queue, "parent").add("child")
-        kept = [(job, queue.data(job)) for job in live(queue)]
-        for count in (1, 2, 8):
-            new = ShardedStore([Opener(str(n), lambda: MemoryStore(clock)) for n in range(count)])
-            copy(old, new)
-            with Queue(partial(_same, new), url="copied") as moved:
-                assert [(job, moved.data(job)) for job in live(moved)] == kept
-                assert moved.add("work", unique="k7", domain="d7").id == jobs[7].id
-                assert complaints(moved) == []
-                for job in take_all(moved, limit=5):
-                    job.done()
-                assert moved.counts()["work"]["FINISHED"] == 40
-
-
-def _same(store):
-    return store
-
-
-def copy(old, new):
-    """Copy jobs, keys and limits, by the contract."""
-
-    def see(txn):
-        jobs = txn.jobs(JobFilter(), after=0, limit=1_000)
-        keys = [(job.tenant, job.task, b"real:" + job.unique) for job in jobs if job.unique is not None]
-        bodies = txn.bodies([job.id for job in jobs])
-        return jobs, bodies, txn.find_unique(keys), txn.records("limit"), txn.records("sysid")
-
-    jobs, bodies, holders, limits, sysids = old.read(see)
-
-    def write(txn):
-        assert txn.insert([(job, bodies[job.id]) for job in jobs]) == set()
-        txn.put_unique(list(holders.values()))
-        txn.put_records("limit", limits)
-        txn.put_records("sysid", sysids)
-
-    new.run(write)
-    for shard in new.shards:
-        shard.run(count)
-
-
-def count(txn):
-    """Count what there is, as a copy must, shard by shard."""
-    txn.count(tally(txn.jobs(JobFilter(), after=0, limit=1_000)))
-
-
 @pytest.mark.parametrize("shards", COUNTS)
 def test_each_slot_is_in_one_shard(shards):
     """And all shards have as many."""
@@ -244,3 +185,6 @@ def test_records_live_with_what_they_are_about():
     assert slot_of_record("pause", name_of("a", None, b"d")) == ids.slot_of("a", b"d")
     assert slot_of_record("pause", name_of("a", "t", None)) is None
     assert slot_of_record("progress", name_of("a", "p")) == slot_of_record("log", name_of("a", "l"))
+    assert slot_of_record("domain", name_of("a", b"d")) == ids.slot_of("a", b"d")
+    for table in (log_table(LOG_ITEMS, name_of("a", "l")), log_table(LOG_KEYS, name_of("a", "l"))):
+        assert slot_of_record(table, "7") == slot_of_table(table) == slot_of_record("log", name_of("a", "l"))

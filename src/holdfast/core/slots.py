@@ -1,4 +1,4 @@
-"""Where things live: the slot of a job, of a key, of a small record. See docs/decisions/0010.
+"""Where things live: the slot of a job, of a key, of a row. See docs/decisions/0010.
 
 A slot is one of 64, and shard = slot mod N. A store alone has all of them.
 """
@@ -66,10 +66,19 @@ def slot_of_worker(name: str) -> int:
     return ids.slot_of("", name)
 
 
-def slot_of_record(kind: str, name: str) -> int | None:
-    """Where a small record is kept; None: in every shard."""
-    find = _RECORDS.get(kind)
-    return ids.slot_of("", kind, name) if find is None else find(name)
+def slot_of_record(table: str, key: str) -> int | None:
+    """Where a row is kept; None: in every shard. A unique key lives with its job: here is its home."""
+    find = _RECORDS.get(table)
+    if find is not None:
+        return find(key)
+    slot = slot_of_table(table)
+    return ids.slot_of("", table, key) if slot is None else slot
+
+
+def slot_of_table(table: str) -> int | None:
+    """Where all rows of a table are kept; None: each where it belongs."""
+    kind, _, log = table.partition(" ")
+    return slot_of_record(k.LOG, log) if kind in (k.LOG_ITEMS, k.LOG_KEYS) else None
 
 
 def _everywhere(_name: str) -> None:
@@ -102,7 +111,7 @@ def _by(read: Any, find: Callable[..., int]) -> Callable[[str], int]:
 
 
 _RECORDS: dict[str, Callable[[str], int | None]] = {
-    k.LIMIT: _by(tuple[str, bytes], ids.slot_of),
+    **dict.fromkeys((k.DOMAIN, k.LIMIT), _by(tuple[str, bytes], ids.slot_of)),
     k.PATTERNS: _everywhere,
     k.SETTING: _everywhere,
     k.SHARD: _everywhere,
@@ -119,5 +128,5 @@ _RECORDS: dict[str, Callable[[str], int | None]] = {
     k.PROGRESS: _by(tuple[str, str], lambda tenant, _: slot_of_indexed(tenant)),
     k.LOG: _by(tuple[str, str], lambda tenant, _: slot_of_indexed(tenant)),
     k.WORKER: slot_of_worker,
-    k.POINTER: _by(tuple[str, str, bytes], lambda *key: slot_of_key(key)),
+    **dict.fromkeys((k.UNIQUE, k.POINTER), _by(tuple[str, str, bytes], lambda *key: slot_of_key(key))),
 }

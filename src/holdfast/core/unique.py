@@ -32,6 +32,9 @@ class Unique(Record, frozen=True, kw_only=True):
         return self.tenant, self.task, self.key
 
 
+read_unique = msgspec.json.Decoder(Unique).decode
+
+
 def key_of(job: Job | NewJob) -> UniqueKey | None:
     """The key that a job holds. Mocked jobs have keys of their own."""
     if job.unique is None:

@@ -8,19 +8,17 @@ that are there.
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from heapq import merge
-from itertools import islice, zip_longest
+from itertools import groupby, islice, zip_longest
 from typing import Any, TypeVar
 
 from ...core import ids, kinds
 from ...core.errors import StoreError
 from ...core.job import Body, Job, Place
-from ...core.jump import Jump
-from ...core.limits import Domain, DomainCounts, DomainKey
-from ...core.slots import shard_of, slot_of_key, slot_of_record
-from ...core.unique import Unique, UniqueKey
-from ..contract import CountKey, JobFilter, LogRow, Moments, ReadTxn, Turn, Waiting, WaitingQuery
-from . import lists as sharded_lists
-from .keys import pointed
+from ...core.limits import DomainCounts, DomainKey
+from ...core.slots import shard_of, slot_of_record, slot_of_table
+from ...core.unique import read_unique
+from ..contract import CountKey, JobFilter, Moments, ReadTxn, Row, Waiting, WaitingQuery
+from .keys import holding, pointed
 
 T = TypeVar("T")
 V = TypeVar("V")
@@ -39,9 +37,6 @@ class Wanted(Exception):
 class ShardedReads(ReadTxn):
     """What can be read. `views` are the shards that were opened, `missing` those that cannot be."""
 
-    # Each shard has its own.
-    jump: Jump | None = None
-
     def __init__(self, shards: int, views: Mapping[int, ReadTxn], missing: Missing) -> None:
         self._shards, self._views, self._missing = shards, views, missing
 
@@ -50,13 +45,12 @@ class ShardedReads(ReadTxn):
         """The clock of the first that is open, or can be."""
         for shard in range(self._shards):
             if shard not in self._missing and (shard in self._views or not self._views):
-                now_ms: int = self._in(shard).now_ms
-                return now_ms
+                return self._in(shard).now_ms
         raise next(iter(self._missing.values()))
 
     # Which shard
 
-    def _in(self, shard: int) -> Any:
+    def _in(self, shard: int) -> ReadTxn:
         """The view of one shard."""
         if shard in self._missing:
             raise self._missing[shard]
@@ -64,17 +58,17 @@ class ShardedReads(ReadTxn):
             raise Wanted([shard])
         return self._views[shard]
 
-    def _of(self, slot: int) -> Any:
+    def _of(self, slot: int) -> ReadTxn:
         return self._in(slot % self._shards)
 
-    def _all(self) -> list[Any]:
+    def _all(self) -> list[ReadTxn]:
         """The views of all shards, or the first fault of one that is not there."""
         there = self._there()
         if self._missing:
             raise next(iter(self._missing.values()))
         return there
 
-    def _there(self) -> list[Any]:
+    def _there(self) -> list[ReadTxn]:
         """The views of all shards that are there, at least one."""
         if missing := set(range(self._shards)) - self._views.keys() - self._missing.keys():
             raise Wanted(missing)
@@ -82,12 +76,12 @@ class ShardedReads(ReadTxn):
             raise next(iter(self._missing.values()))
         return [self._views[shard] for shard in sorted(self._views)]
 
-    def _by_id(self, job_ids: Iterable[int]) -> Iterator[tuple[Any, list[int]]]:
+    def _by_id(self, job_ids: Iterable[int]) -> Iterator[tuple[ReadTxn, list[int]]]:
         groups = grouped(job_ids, lambda job_id: shard_of(job_id, self._shards))
         self._want(groups)
         return ((self._in(shard), those) for shard, those in groups.items())
 
-    def _by_domain(self, keys: Collection[DomainKey]) -> Iterator[tuple[Any, list[DomainKey]]]:
+    def _by_domain(self, keys: Collection[DomainKey]) -> Iterator[tuple[ReadTxn, list[DomainKey]]]:
         groups = grouped(keys, lambda key: ids.slot_of(*key) % self._shards)
         self._want(groups)
         return ((self._in(shard), those) for shard, those in groups.items())
@@ -114,25 +108,7 @@ class ShardedReads(ReadTxn):
         self, parent_id: int, *, place: Place | None = None, after: int = 0, limit: int
     ) -> list[Job]:
         view = self._in(shard_of(parent_id, self._shards))
-        found: list[Job] = view.children(parent_id, place=place, after=after, limit=limit)
-        return found
-
-    def find_unique(self, keys: Collection[UniqueKey]) -> dict[UniqueKey, Unique]:
-        """At the key's home, or where that points to."""
-        found: dict[UniqueKey, Unique] = {}
-        homes = grouped(keys, lambda key: slot_of_key(key) % self._shards)
-        self._want(homes)
-        for shard, those in homes.items():
-            view = self._in(shard)
-            held = view.find_unique(those)
-            away = pointed(view, [key for key in those if key not in held])
-            self._want(shard_of(job_id, self._shards) for job_id in away.values())
-            for key, job_id in away.items():
-                there = self._in(shard_of(job_id, self._shards)).find_unique([key]).get(key)
-                if there is not None and there.job_id == job_id:
-                    held[key] = there
-            found |= held
-        return found
+        return view.children(parent_id, place=place, after=after, limit=limit)
 
     def named(self, tenant: str, task: str, *, mock: bool) -> int | None:
         found = [view.named(tenant, task, mock=mock) for view in self._all()]
@@ -148,6 +124,10 @@ class ShardedReads(ReadTxn):
         lists = [view.expiring(up_to, limit) for view in self._all()]
         return _merged(lists, lambda job: (job.expires_at, job.id), limit)
 
+    def ended(self, before_ms: int, *, tenant: str | None, limit: int) -> list[Job]:
+        lists = [view.ended(before_ms, tenant=tenant, limit=limit) for view in self._all()]
+        return _merged(lists, lambda job: (job.finished_at, job.id), limit)
+
     def jobs(self, query: JobFilter, *, after: int, limit: int) -> list[Job]:
         # A family is in one place; so is looked through what is there, whatever else is down.
         whole = not query.parent_id
@@ -156,31 +136,20 @@ class ShardedReads(ReadTxn):
 
     def waiting(self, query: WaitingQuery) -> list[Waiting]:
         """One of each shard's line in turn; a pair that waits in several is one."""
-        rows = zip_longest(*(view.waiting(query) for view in self._there()))
+        lines = zip_longest(*(view.waiting(query) for view in self._there()))
         ready: dict[tuple[str, str], int] = {}
-        for lane in (lane for row in rows for lane in row if lane is not None):
-            ready[lane[:2]] = ready.get(lane[:2], 0) + lane.ready
+        for one in (one for line in lines for one in line if one is not None):
+            ready[one[:2]] = ready.get(one[:2], 0) + one.ready
         return [Waiting(*pair, count) for pair, count in islice(ready.items(), max(query.limit, 0))]
 
     # Domains, counts and moments
 
-    def lineup(self, key: DomainKey, task: str, place: Place, *, last: bool, limit: int) -> list[Job]:
-        found: list[Job] = self._of(ids.slot_of(*key)).lineup(key, task, place, last=last, limit=limit)
-        return found
+    def domain_queue(self, key: DomainKey, task: str, place: Place, *, last: bool, limit: int) -> list[Job]:
+        view = self._of(ids.slot_of(*key))
+        return view.domain_queue(key, task, place, last=last, limit=limit)
 
     def domain_counts(self, keys: Collection[DomainKey]) -> dict[DomainKey, DomainCounts]:
         return _joined(view.domain_counts(those) for view, those in self._by_domain(keys))
-
-    def domains(self, keys: Collection[DomainKey]) -> dict[DomainKey, Domain]:
-        return _joined(view.domains(those) for view, those in self._by_domain(keys))
-
-    def due_domains(self, up_to: int, limit: int) -> list[Domain]:
-        lists = [view.due_domains(up_to, limit) for view in self._all()]
-        return _merged(lists, lambda domain: (domain.due_ms, domain.key), limit)
-
-    def list_domains(self, tenant: str, *, after: bytes, limit: int) -> list[Domain]:
-        lists = [view.list_domains(tenant, after=after, limit=limit) for view in self._all()]
-        return _merged(lists, lambda domain: domain.name, limit)
 
     def counts(self, *, tenant: str | None = None) -> dict[CountKey, int]:
         sums: dict[CountKey, int] = {}
@@ -193,57 +162,69 @@ class ShardedReads(ReadTxn):
         kinds = zip(*(view.moments() for view in self._there()), strict=True)
         return Moments(*(min((m for m in kind if m is not None), default=None) for kind in kinds))
 
-    # Small records and logs
+    # Rows
 
-    def records(self, kind: str, names: Collection[str] | None = None) -> dict[str, bytes]:
-        if names is None:
-            views = self._there() if kind in LENIENT else self._all()
-            return _joined(view.records(kind) for view in views)
+    def rows(self, table: str, keys: Collection[str] | None = None) -> dict[str, bytes]:
+        if keys is None:
+            views = self._there() if table in LENIENT else self._all()
+            return _joined(view.rows(table) for view in views)
+        if table == kinds.UNIQUE:
+            return self._held(keys)
         found: dict[str, bytes] = {}
-        for slot, those in grouped(names, lambda name: slot_of_record(kind, name)).items():
+        for slot, those in grouped(keys, lambda key: slot_of_record(table, key)).items():
             view = self._there()[0] if slot is None else self._of(slot)
-            found |= view.records(kind, those)
+            found |= view.rows(table, those)
         return found
+
+    def _held(self, names: Collection[str]) -> dict[str, bytes]:
+        """Unique keys: at the home of each, or where that points to."""
+        found: dict[str, bytes] = {}
+        homes = grouped(names, lambda name: (slot_of_record(kinds.UNIQUE, name) or 0) % self._shards)
+        self._want(homes)
+        for shard, those in homes.items():
+            view = self._in(shard)
+            found |= view.rows(kinds.UNIQUE, those)
+            away = pointed(view, [name for name in those if name not in found])
+            self._want(shard_of(job_id, self._shards) for job_id in away.values())
+            for name, job_id in away.items():
+                raw = self._in(shard_of(job_id, self._shards)).rows(kinds.UNIQUE, [name]).get(name)
+                if raw is not None and read_unique(raw).job_id == job_id:
+                    found[name] = raw
+        return found
+
+    def scan(
+        self,
+        table: str,
+        *,
+        after: str = "",
+        prefix: str = "",
+        due_before: int | None = None,
+        limit: int,
+    ) -> list[Row]:
+        """By key; what is due is in order within each shard."""
+        slot = slot_of_table(table)
+        views = self._all() if slot is None else [self._of(slot)]
+        pages = [
+            view.scan(table, after=after, prefix=prefix, due_before=due_before, limit=limit) for view in views
+        ]
+        if due_before is not None:
+            return [row for page in pages for row in page][: max(limit, 0)]
+        # What every shard has comes once.
+        same = groupby(merge(*pages, key=_key), key=_key)
+        return [_chosen(table, list(rows)) for _, rows in islice(same, max(limit, 0))]
+
+    def tables(self) -> list[str]:
+        return sorted({table for view in self._all() for table in view.tables()})
+
+    # The shards themselves
 
     def present(self, name: str) -> bool:
         return any(view.present(name) for view in self._there())
 
-    def _log(self, log: str) -> Any:
-        slot = slot_of_record(kinds.LOG, log)
-        assert slot is not None
-        return self._of(slot)
-
-    def read_log(self, log: str, *, after: int, limit: int) -> list[LogRow]:
-        rows: list[LogRow] = self._log(log).read_log(log, after=after, limit=limit)
-        return rows
-
-    def find_in_log(self, log: str, keys: Collection[bytes]) -> dict[bytes, int]:
-        found: dict[bytes, int] = self._log(log).find_in_log(log, keys)
-        return found
-
-    # For whoever copies a queue
-
     def notice(self) -> bytes | None:
         """That of the first shard that is there: it is put up there first, and decides for all."""
         first = next((at for at in range(self._shards) if at not in self._missing), 0)
-        notice: bytes | None = self._in(first).notice()
-        return notice
-
-    def list_records(self, *, after: tuple[str, str], limit: int) -> list[sharded_lists.Record]:
-        return sharded_lists.records(self._all(), after=after, limit=limit)
-
-    def list_unique(self, *, after: UniqueKey, limit: int) -> list[Unique]:
-        return sharded_lists.uniques(self._all(), after=after, limit=limit)
-
-    def list_all_domains(self, *, after: DomainKey, limit: int) -> list[Domain]:
-        return sharded_lists.domains(self._all(), after=after, limit=limit)
-
-    def list_turns(self) -> list[Turn]:
-        return sharded_lists.turns(self._all())
-
-    def list_log_keys(self, log: str, *, after: int, limit: int) -> list[tuple[int, bytes]]:
-        rows: list[tuple[int, bytes]] = self._log(log).list_log_keys(log, after=after, limit=limit)
-        return rows
+        return self._in(first).notice()
 
 
 def grouped(items: Iterable[T], find: Callable[[T], V]) -> dict[V, list[T]]:
@@ -252,6 +233,18 @@ def grouped(items: Iterable[T], find: Callable[[T], V]) -> dict[V, list[T]]:
     for item in items:
         groups.setdefault(find(item), []).append(item)
     return groups
+
+
+def _key(row: Row) -> str:
+    return row[0]
+
+
+def _chosen(table: str, rows: list[Row]) -> Row:
+    """One of those that shards have; a unique key may have run out in one, and be another's by now."""
+    if table != kinds.UNIQUE or len(rows) == 1:
+        return rows[0]
+    held = {read_unique(raw): (key, raw) for key, raw in rows}
+    return held[holding(held)]
 
 
 def _joined(parts: Iterable[dict[Any, Any]]) -> dict[Any, Any]:

@@ -14,20 +14,23 @@ from typing import Any, TypeVar
 from ...core.errors import Closed, Contended, StoreError, StoreMissing, Unavailable, Unsettled
 from ...core.kinds import SHARD
 from ..common.clock import monotonic_s, system_clock
-from ..common.gifts import heed, run_carefully
-from ..contract import ReadTxn, Store, Txn
+from ..contract import NOTHING, Capabilities, Changes, ReadTxn, Report, Store, Txn
 
 T = TypeVar("T")
 V = TypeVar("V")
 
 # How often a shard that is down is tried.
 TRIED_EVERY_S = 1.0
-# The record by which a store knows which of how many it is.
+# The row by which a store knows which of how many it is.
 MARK = "which"
 
 
 class Shard:
     """A store as one of several; itself a store."""
+
+    # What the store can do turns out when it is opened. Numbers are taken before a caller's transaction is
+    # joined: another shard may lend them.
+    capabilities = Capabilities(ids_apart=True)
 
     def __init__(
         self,
@@ -61,26 +64,21 @@ class Shard:
         """What it is called, for people."""
         return f"shard {self.number} of {self.of} ({self.name})"
 
-    def run(self, fn: Callable[[Txn], T]) -> T:
+    def run(self, fn: Callable[[Txn], tuple[Changes, T]], *, blind: bool = False) -> T:
         """Passed on, while it is up."""
-        return self._guarded(lambda store: store.run(_foreign(fn)))
+        return self._guarded(lambda store: store.run(_foreign(fn), blind=blind))
 
-    def run_carefully(self, fn: Callable[[Txn], T]) -> T:
-        """The same for a batch that is done again."""
-        return self._guarded(lambda store: run_carefully(store, _foreign(fn)))
-
-    def read(self, fn: Callable[[ReadTxn], T]) -> T:
+    def read(self, fn: Callable[[ReadTxn], T], *, hint: bool = False) -> T:
         """Passed on, while it is up."""
-        return self._guarded(lambda store: store.read(_foreign(fn)))
+        return self._guarded(lambda store: store.read(_foreign(fn), hint=hint))
 
-    def borrow(self, connection: Any, fn: Callable[[Txn], T]) -> T:
+    def borrow(self, connection: Any, fn: Callable[[Txn], tuple[Changes, T]]) -> T:
         """Passed on. What is wrong then may be the caller's connection, so it says nothing of the shard."""
         return self._opened().borrow(connection, fn)
 
-    @property
-    def lends_apart(self) -> bool:
-        """Whether numbers are taken before a caller's transaction is joined: here always."""
-        return True
+    async def lend(self, connection: Any) -> Any:
+        """Passed on, as `borrow`."""
+        return await self._opened().lend(connection)
 
     def now_ms(self) -> int:
         """Its clock; while it is down, what that should say by now: whoever waits must not fail for it."""
@@ -93,21 +91,11 @@ class Shard:
         self._heard = (now_ms, monotonic_s())
         return now_ms
 
-    def wait(self, timeout_s: float) -> bool:
+    def wait(self, timeout_s: float, *, ends: bool = True) -> bool:
         """Passed on; while it is down nothing of it changes."""
         if not self.is_up:
             return self._closed.wait(timeout_s)
-        return self._opened().wait(timeout_s)
-
-    def notify(self, *, ends: bool = False) -> None:
-        """Passed on; a hint that nobody can hear is none."""
-        if self.is_up:
-            self._opened().notify(ends=ends)
-
-    def heed(self, *, ends: bool) -> None:
-        """Passed on, if it is open; one that is opened later hears all until it is told again."""
-        if self._store is not None:
-            heed(self._store, ends=ends)
+        return self._opened().wait(timeout_s, ends=ends)
 
     def interrupt(self) -> None:
         """Wake its own `wait`."""
@@ -118,16 +106,10 @@ class Shard:
         """Passed on, while it is up."""
         return self._guarded(lambda store: store.appear(name))
 
-    def check(self) -> list[str]:
-        """What is wrong with it; that it is down, if it is."""
-        try:
-            return [f"{self.title}: {text}" for text in self._guarded(lambda store: store.check())]
-        except StoreError as error:
-            return [str(error)]
-
-    def facts(self) -> dict[str, str]:
+    def report(self) -> Report:
         """What there is to say of it."""
-        return self._guarded(lambda store: store.facts())
+        facts, complaints = self._guarded(lambda store: store.report())
+        return Report(facts, [f"{self.title}: {text}" for text in complaints])
 
     def close(self) -> None:
         """Let go of it, and try it no more."""
@@ -198,7 +180,7 @@ class Shard:
     def _mark(self, store: Store) -> None:
         """Have it say which one it is; jobs that lie where nobody looks for them would be lost."""
         mine = f"{self.number}/{self.of}".encode()
-        found = store.read(lambda txn: txn.records(SHARD, [MARK]).get(MARK))
+        found = store.read(lambda txn: txn.rows(SHARD, [MARK]).get(MARK))
         if found is None:
             found = store.run(lambda txn: _marked(txn, mine))
         if found != mine:
@@ -247,12 +229,11 @@ def _foreign(fn: Callable[[V], T]) -> Callable[[V], T]:
     return call
 
 
-def _marked(txn: Txn, mine: bytes) -> bytes:
+def _marked(txn: Txn, mine: bytes) -> tuple[Changes, bytes]:
     """The mark of a store, which is set where there is none yet; one with jobs and no mark is another's."""
-    found = txn.records(SHARD, [MARK]).get(MARK)
-    if found is None:
-        if txn.counts():
-            return b""
-        txn.put_records(SHARD, {MARK: mine})
-        found = mine
-    return found
+    found = txn.rows(SHARD, [MARK]).get(MARK)
+    if found is not None:
+        return NOTHING, found
+    if txn.counts():
+        return NOTHING, b""
+    return Changes(rows={(SHARD, MARK): mine}), mine
