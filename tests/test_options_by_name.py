@@ -4,6 +4,7 @@ import sqlite3
 from contextlib import closing
 
 import pytest
+from msgspec.structs import asdict
 
 import holdfast
 
@@ -102,3 +103,74 @@ def test_a_job_of_ones_own_transaction_has_a_follower_with_an_id(tmp_path):
         job.done(2)
 
         assert queue.data(then_id) == {"a": 1, "b": 2}
+
+
+# ── options that were read once ──────────────────────────────────────────────────────────────────
+
+
+def test_options_that_are_kept_make_the_same_jobs_as_fresh_ones(queue):
+    @queue.task(attempts=5, timeout="2m", domain=lambda path: path)
+    def fetch(path: str) -> None: ...
+
+    kept = fetch.using(priority=900, at_most_once=True, expires="1h")
+    jobs = [kept.add("a"), kept.add("a"), fetch.using(priority=900, at_most_once=True, expires="1h").add("a")]
+
+    names = {"id", "created_at", "run_at", "rank", "expires_at"}
+    first, *others = ({k: v for k, v in asdict(job.get()).items() if k not in names} for job in jobs)
+    assert others == [first, first]
+    assert (first["max_attempts"], first["domain"], first["given"]) == (
+        1,
+        b"a",
+        ("attempts", "expires", "losses"),
+    )
+
+
+def test_many_calls_of_a_task_are_the_jobs_that_single_calls_are(queue):
+    @queue.task(attempts=5, priority=900)
+    def resize(path: str, width: int = 100) -> None: ...
+
+    one = resize.using(timeout="1m").add("b.png", 50)
+    many = resize.add_many([("a.png",), {"path": "b.png", "width": 50}], timeout="1m")
+
+    assert same(queue, many[1], one)
+    assert [queue.data(job) for job in many] == [{"path": "a.png"}, {"path": "b.png", "width": 50}]
+
+
+def test_a_domain_that_its_function_makes_is_checked_for_each_job(queue):
+    @queue.task(domain=lambda path: path)
+    def fetch(path: str) -> None: ...
+
+    fetch.add("short")
+    for add in (lambda: fetch.add("x" * 1_025), lambda: fetch.add_many([("a",), ("x" * 1_025,)])):
+        with pytest.raises(holdfast.TooLarge, match="domain"):
+            add()
+    assert queue.counts() == {"fetch": {"QUEUED": 1}}
+
+
+def test_a_prepared_call_may_get_the_rest_of_its_options_when_it_is_added(queue):
+    """So `using` refuses what is not whole only where it adds."""
+
+    @queue.task
+    def work() -> None: ...
+
+    held = work.using(unique_for="1h")
+    (job,) = queue.add_many([held.call()], unique="key")
+
+    assert (queue.get(job).unique, queue.get(job).unique_for_ms) == (b"key", 3_600_000)
+    for _ in range(2):
+        with pytest.raises(holdfast.BadInput, match="unique_for"):
+            held.add()
+
+
+def test_a_follower_that_is_declared_later_is_checked_from_then_on(queue):
+    @queue.task(then=("shout", {"text": 7}))
+    def greet() -> None: ...
+
+    greet.add()
+
+    @queue.task
+    def shout(text: str) -> None: ...
+
+    for add in (greet.add, lambda: greet.add_many([()]), lambda: queue.add("greet")):
+        with pytest.raises(holdfast.BadInput, match="task shout"):
+            add()
