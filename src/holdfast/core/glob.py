@@ -69,18 +69,22 @@ def matches(pattern: str, name: str) -> bool:
 
 
 def span(pattern: str) -> tuple[str, str | None]:
-    """The first name that may match, and the first above all that may; None: there is no such.
+    """The first name that may match, and the first above all that may; None: there is no such."""
+    end = next((at for at, char in enumerate(pattern) if char in WILD), len(pattern))
+    return pattern[:end], first_above(pattern[:end])
+
+
+def first_above(prefix: str) -> str | None:
+    """The first text above all that begin with a prefix; None: there is no such.
 
     In the order of code points, which is that of UTF-8.
     """
-    end = next((at for at, char in enumerate(pattern) if char in WILD), len(pattern))
-    prefix = pattern[:end]
     for at in range(len(prefix) - 1, -1, -1):
         if prefix[at] != "\U0010ffff":
             following = ord(prefix[at]) + 1
             # Surrogates are no characters.
-            return prefix, prefix[:at] + chr(0xE000 if following == 0xD800 else following)
-    return prefix, None
+            return prefix[:at] + chr(0xE000 if following == 0xD800 else following)
+    return None
 
 
 @lru_cache(maxsize=1024)

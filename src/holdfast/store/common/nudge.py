@@ -1,6 +1,6 @@
-"""What wakes a thread that sleeps in `select`, from any other: an event, and a pipe to sleep at.
+"""What wakes a thread that sleeps in `select`, from any other thread: a flag, and a pipe to sleep at.
 
-A nudge that comes while nobody sleeps counts for the next who would.
+A nudge that comes while no thread sleeps counts for the next that would.
 """
 
 import os
@@ -11,24 +11,20 @@ class Nudge:
     """For one sleeper at a time."""
 
     def __init__(self) -> None:
-        self._given = threading.Event()
+        # Whether one has come that nobody has taken.
+        self.is_given = False
         self._lock = threading.Lock()
         self._pipe: tuple[int, int] | None = None
 
     def give(self) -> None:
-        """Wake whoever sleeps, or will."""
-        self._given.set()
+        """Wake the thread that sleeps, or will."""
+        self.is_given = True
         with self._lock:
             if self._pipe is not None:
                 try:
                     os.write(self._pipe[1], b"!")
                 except BlockingIOError:
                     pass
-
-    @property
-    def is_given(self) -> bool:
-        """Whether one has come that nobody has taken."""
-        return self._given.is_set()
 
     def fileno(self) -> int:
         """What `select` waits for."""
@@ -40,8 +36,8 @@ class Nudge:
             return self._pipe[0]
 
     def take(self) -> None:
-        """It was heard."""
-        self._given.clear()
+        """It was noticed."""
+        self.is_given = False
         try:
             os.read(self.fileno(), 4096)
         except BlockingIOError:
@@ -52,7 +48,7 @@ class Nudge:
         self._lock, self._pipe = threading.Lock(), None
 
     def close(self) -> None:
-        """Let go; nobody sleeps any more."""
+        """Let go; no thread sleeps any more."""
         with self._lock:
             for fd in self._pipe or ():
                 os.close(fd)

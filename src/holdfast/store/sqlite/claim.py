@@ -1,78 +1,73 @@
 """How a claim finds its jobs without walking over those that it may not have.
 
-Usually by pairs: which (tenant, task) pairs have READY jobs is one look into an index for each, what
-is paused or not asked for is taken away, and the indexes of those that remain are merged by rank. Only
-where there are very many pairs, or mocked jobs are wanted, are all READY jobs gone through. A claim that
-picks its pairs looks at these and at nothing else.
+    all              nothing is asked for, and nothing paused: the READY jobs by rank
+    by picks         the first of each pair that is picked
+    by pairs         the indexes of the (tenant, task) pairs with READY jobs that are wanted, merged by rank
+    by rank          where there are too many of these: the READY jobs one after the other, others passed by
+    by name          for a pattern that few of the first by rank match: all jobs whose names begin as it does
+
+Each of the last three costs little where the others do not: by pairs whatever stands before, by rank where
+many match, by name where few names begin like that.
 """
 
-from collections import defaultdict
-from heapq import merge
-from itertools import islice
+from collections.abc import Iterable
+from operator import attrgetter
 
 import msgspec
 
 from ...core import rank
 from ...core.bounds import MAX_TIME_MS
-from ..contract import ClaimQuery, is_passed
-from .connection import Link
-from .statements import SQL, in_rows, listed
+from ...core.glob import span
+from ...core.job import Job
+from ..contract import ClaimQuery
+from .connection import Connection
+from .statements import JOBS, PAIRS, PAIRS_OF_TENANT, cut, listed, ready_of_pairs, ready_of_picks
 
-# Beyond this many pairs a claim goes through the READY jobs instead of through the pairs.
+# So many pairs are merged at most, and so many by one statement.
 MOST_PAIRS = 256
-# So many pairs are merged by one statement.
 PAIRS_AT_ONCE = 64
+# So many pairs are looked at, whether they are wanted or not.
+PAIRS_LOOKED_AT = 4_096
+# So many jobs are looked at by rank before those whose names begin as a pattern does.
+FIRST_ROWS = 1_000
+_ALL_ROWS = -1
+# Above all text, as every BLOB is.
+_ABOVE = b""
 
 Pair = tuple[str, str]
 
-_SPOTS = msgspec.json.Decoder(list[tuple[int, int]])
-_PICKED = msgspec.json.Decoder(list[tuple[int, list[tuple[int, int]]]])
-_PAIRS = msgspec.json.Decoder(list[Pair])
-_NAMES = msgspec.json.Decoder(list[str])
+_decode_jobs = msgspec.json.Decoder(list[Job]).decode
+_decode_pairs = msgspec.json.Decoder(tuple[int, list[Pair]]).decode
+_order = attrgetter("rank", "id")
 
 
-def pick(link: Link, query: ClaimQuery) -> list[int]:
-    """The ids of the first READY jobs that match, by (rank, id)."""
+def find_ready(connection: Connection, query: ClaimQuery, written: Iterable[Pair] = ()) -> list[Job]:
+    """The first READY jobs that match, by (rank, id).
+
+    `written`: pairs to which the batch has added READY jobs that are not counted yet.
+    """
     if query.limit < 1:
         return []
-    low, high = _ranks(query.priority)
     if query.picks:
-        return _picked(link, query, low, high)
-    if query.tenant is None and query.tenants is None and query.tasks is None and not query.passing:
-        return _ids(_spots(link, SQL["ready"], low, high, int(query.mock), query.limit))
-    pairs = None if query.mock else _pairs(link, query)
-    if pairs is None:
-        return _ids(_scanned(link, query, low, high))
-    parts = []
-    for at in range(0, len(pairs), PAIRS_AT_ONCE):
-        some = pairs[at : at + PAIRS_AT_ONCE]
-        values = [value for pair in some for value in (*pair, low, high)]
-        parts.append(_spots(link, _merged(len(some)), *values, query.limit))
-    return _ids(list(islice(merge(*parts), query.limit)))
+        return _find_picks(connection, query)
+    if (query.tenant, query.tenants, query.tasks, query.glob, query.passing) == (None, None, None, None, ()):
+        return _jobs(connection, JOBS["ready"], *_ranks(query.priority), int(query.mock), query.limit)
+    by_name = query.glob is not None and query.tasks is None
+    if by_name and len(found := _find_by_rank(connection, query, FIRST_ROWS)) == query.limit:
+        return found
+    pairs = _wanted_pairs(connection, query, written)
+    if pairs is not None:
+        return _find_pairs(connection, query, pairs)
+    first, above = span(query.glob or "")
+    if first and query.tenant is not None:
+        names = (query.tenant, first, _ABOVE if above is None else above)
+        return _jobs(connection, JOBS["ready_by_name"], *_wanted(query), *_limits(query), *names)
+    return _find_by_rank(connection, query, _ALL_ROWS)
 
 
-def _picked(link: Link, query: ClaimQuery, low: int, high: int) -> list[int]:
-    """Those of the picked pairs: one statement for all that want about as many."""
-    groups: defaultdict[int, list[tuple[int, str, str]]] = defaultdict(list)
-    for n, (tenant, task, most) in enumerate(query.picks):
-        if most > 0 and query.is_asked(tenant, task):
-            groups[most.bit_length()].append((n, tenant, task))
-    spots: list[tuple[int, int]] = []
-    for rows in groups.values():
-        most = max(query.picks[n][2] for n, _, _ in rows)
-        for sql, values in in_rows("ready_of_picks", rows):
-            for n, found in _PICKED.decode(link.value(sql, (low, high, most, *values))):
-                spots += found[: query.picks[n][2]]
-    return _ids(sorted(spots)[: query.limit])
-
-
-def _ids(spots: list[tuple[int, int]]) -> list[int]:
-    return [job_id for _, job_id in spots]
-
-
-def _spots(link: Link, select: str, *values: int | str | None) -> list[tuple[int, int]]:
-    answer = link.value(SQL["pick"].replace("{picked}", select), values)
-    return _SPOTS.decode(answer) if answer is not None else []
+def _jobs(connection: Connection, sql: str, *values: object) -> list[Job]:
+    answer = connection.value(sql, values)
+    return _decode_jobs(answer) if answer is not None else []
 
 
 def _ranks(priority: int | None) -> tuple[int, int]:
@@ -82,42 +77,71 @@ def _ranks(priority: int | None) -> tuple[int, int]:
     return rank.ready(priority, 0), rank.ready(priority, MAX_TIME_MS)
 
 
-def _merged(count: int) -> str:
-    return " UNION ALL ".join([SQL["ready_of_pair"]] * count) + " ORDER BY rank, id LIMIT ?"
+def _find_picks(connection: Connection, query: ClaimQuery) -> list[Job]:
+    low, high = _ranks(query.priority)
+    arms = [
+        (0, tenant, task, low, high, min(most, query.limit))
+        for tenant, task, most in query.picks
+        if most > 0 and query.wants(tenant, task)
+    ]
+    found: list[Job] = []
+    for size, values in cut(arms, PAIRS_AT_ONCE):
+        found += _jobs(connection, ready_of_picks(size), *values)
+    found.sort(key=_order)
+    return found[: query.limit]
 
 
-def _pairs(link: Link, query: ClaimQuery) -> list[Pair] | None:
-    """The pairs that may have matching jobs; None: too many to go by."""
-    if query.tasks is None:
-        answer = link.value(SQL["pairs"], (query.tenant or "", query.tenant, MOST_PAIRS + 1))
-        pairs = _PAIRS.decode(answer) if answer is not None else []
-    else:
-        tenants = _tenants(link, query)
-        if len(tenants) * len(query.tasks) > MOST_PAIRS and len(tenants) > 1:
-            return None
-        pairs = [(tenant, task) for tenant in tenants for task in dict.fromkeys(query.tasks)]
-    if query.tasks is None and len(pairs) > MOST_PAIRS:
-        return None
-    if query.tenants is not None:
-        pairs = [pair for pair in pairs if pair[0] in query.tenants]
-    return [pair for pair in pairs if not is_passed(pair, query.passing)]
+def _find_pairs(connection: Connection, query: ClaimQuery, pairs: list[Pair]) -> list[Job]:
+    low, high = _ranks(query.priority)
+    arms = [
+        (mock, tenant, task, low, high) for tenant, task in pairs for mock in ((0, 1) if query.mock else (0,))
+    ]
+    found: list[Job] = []
+    for at in range(0, len(arms), PAIRS_AT_ONCE):
+        some = arms[at : at + PAIRS_AT_ONCE]
+        values = [value for arm in some for value in arm]
+        found += _jobs(connection, ready_of_pairs(len(some)), *values, query.limit)
+    if len(arms) > PAIRS_AT_ONCE:
+        found.sort(key=_order)
+    return found[: query.limit]
 
 
-def _asked(query: ClaimQuery) -> list[str] | None:
+def _find_by_rank(connection: Connection, query: ClaimQuery, rows: int) -> list[Job]:
+    return _jobs(connection, JOBS["ready_by_rank"], *_wanted(query), *_limits(query), rows)
+
+
+def _wanted(query: ClaimQuery) -> tuple[str | None, ...]:
+    """What `is_wanted` takes."""
+    tenants, tasks = _tenants(query), query.tasks
+    return (
+        None if tenants is None else listed(tenants),
+        None if tasks is None else listed(tasks),
+        query.glob,
+        listed(query.passing),
+    )
+
+
+def _limits(query: ClaimQuery) -> tuple[int, ...]:
+    return (*_ranks(query.priority), int(query.mock), query.limit)
+
+
+def _tenants(query: ClaimQuery) -> list[str] | None:
     """The tenants that are asked for; None: any."""
     if query.tenant is None:
-        return None if query.tenants is None else list(dict.fromkeys(query.tenants))
+        return None if query.tenants is None else [*dict.fromkeys(query.tenants)]
     return [query.tenant] if query.tenants is None or query.tenant in query.tenants else []
 
 
-def _tenants(link: Link, query: ClaimQuery) -> list[str]:
-    if (asked := _asked(query)) is not None:
-        return asked
-    answer = link.value(SQL["tenants"], (MOST_PAIRS + 1,))
-    return _NAMES.decode(answer) if answer is not None else []
-
-
-def _scanned(link: Link, query: ClaimQuery, low: int, high: int) -> list[tuple[int, int]]:
-    asked = [None if names is None else listed(names) for names in (_asked(query), query.tasks)]
-    values = (low, high, int(query.mock), *asked, listed(query.passing), query.limit)
-    return _spots(link, SQL["ready_filtered"], *values)
+def _wanted_pairs(connection: Connection, query: ClaimQuery, written: Iterable[Pair]) -> list[Pair] | None:
+    """The pairs that may have matching jobs; None: too many to go by."""
+    tenants = _tenants(query)
+    if tenants is not None and query.tasks is not None and len(tenants) * len(query.tasks) <= MOST_PAIRS:
+        named = [(tenant, task) for tenant in tenants for task in dict.fromkeys(query.tasks)]
+        return [pair for pair in named if query.wants(*pair)]
+    values = [*_wanted(query), PAIRS_LOOKED_AT + 1]
+    if query.tenant is None:
+        looked_at, pairs = _decode_pairs(connection.value(PAIRS, values))
+    else:
+        looked_at, pairs = _decode_pairs(connection.value(PAIRS_OF_TENANT, [*values, query.tenant]))
+    pairs = [*dict.fromkeys([*pairs, *(pair for pair in written if query.wants(*pair))])]
+    return pairs if looked_at <= PAIRS_LOOKED_AT and len(pairs) <= MOST_PAIRS else None

@@ -1,10 +1,15 @@
-"""What the store needs of a SQLite library. A `Link` is one connection, and the same few verbs for either.
+"""What the store needs of a SQLite library: connections, with the same few verbs for either, and its errors.
 
 A process must use one library for a file, never two: copies of SQLite in one process do not see, and drop,
-each other's locks (`guard.py`).
+each other's locks (`guard.py`). Only the one that was chosen is imported.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
+
+from ...core.errors import BadInput, StoreError
+
+DEFAULT_DRIVER = "stdlib"
 
 # How many prepared statements a connection keeps: all that there are, in all their sizes.
 STATEMENTS_KEPT = 256
@@ -16,8 +21,12 @@ STABLE_PLANS = 1007
 Values = list[Any] | tuple[Any, ...]
 
 
-class Link(Protocol):
+class Connection(Protocol):
     """One connection. Not for two threads at once."""
+
+    # Runs a statement; what it returns has `fetchall`. The library's own function, so that an interrupt comes
+    # before or after it, and never in between.
+    execute: Callable[..., Any]
 
     def value(self, sql: str, values: Values = ()) -> Any:
         """The first column of the first row, or None."""
@@ -26,7 +35,7 @@ class Link(Protocol):
         """All rows."""
 
     def change(self, sql: str, values: Values = ()) -> int:
-        """Run a statement; how many rows it changed."""
+        """Run a statement; how many rows it changed, not counting those that triggers changed."""
 
     def give_back(self, pages: int) -> None:
         """Cut so many empty pages off the file."""
@@ -57,10 +66,10 @@ class Driver(Protocol):
     # What a caller's connection must be, for whoever brings another.
     wanted: str
 
-    def open(self, path: str) -> Link:
+    def open(self, path: str) -> Connection:
         """A new connection to a file, which is created if it is not there."""
 
-    def lent(self, connection: Any) -> Link | None:
+    def wrap(self, connection: Any) -> Connection | None:
         """A caller's own connection, whatever its tracers and factories; None: it is not of this library."""
 
     def begin_as_library(self, connection: Any) -> None:
@@ -68,3 +77,20 @@ class Driver(Protocol):
 
     def fault(self, error: Exception) -> Fault:
         """What went wrong."""
+
+
+def driver_named(name: str) -> Driver:
+    """The driver that a URL or an argument names; `StoreError` if its library is not installed."""
+    if name == DEFAULT_DRIVER:
+        from .driver_stdlib import StdlibDriver
+
+        return StdlibDriver()
+    if name != "apsw":
+        raise BadInput("driver", name, needed="stdlib or apsw")
+    try:
+        from .driver_apsw import ApswDriver
+    except ImportError as error:
+        if (error.name or "").partition(".")[0] != "apsw":
+            raise
+        raise StoreError("driver=apsw needs apsw: pip install 'holdfast[apsw]'") from None
+    return ApswDriver()

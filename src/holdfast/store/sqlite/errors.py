@@ -6,12 +6,22 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ...core.errors import BadInput, HoldfastError, StoreCorrupt, StoreError, StoreFull, TooLarge, Unavailable
+from ...core.errors import (
+    BadInput,
+    Conflict,
+    HoldfastError,
+    StoreCorrupt,
+    StoreError,
+    StoreFull,
+    TooLarge,
+    Unavailable,
+)
 from .connection import Driver, Fault
 
 # SQLite's result codes, of which the low byte is the kind.
 BUSY, LOCKED, READONLY, IOERR, CORRUPT, FULL, CANTOPEN, TOOBIG, NOTADB = 5, 6, 8, 10, 11, 13, 14, 18, 26
 IOERR_SHMSIZE = 10 | 19 << 8
+CONSTRAINT_PRIMARYKEY, CONSTRAINT_ROWID = 19 | 6 << 8, 19 | 10 << 8
 
 
 @contextmanager
@@ -20,8 +30,7 @@ def faults(driver: Driver, path: Path, *, borrowed: bool = False) -> Iterator[No
     try:
         yield
     except driver.errors as error:
-        fault = driver.fault(error)
-        raise (told_to_lender(fault, path) if borrowed else None) or told(fault, path) from error
+        raise translated(driver, error, path, borrowed=borrowed) from error
 
 
 @contextmanager
@@ -39,13 +48,21 @@ def system_faults(path: Path) -> Iterator[None]:
         raise StoreError(f"{path}: {error.strerror or error}") from error
 
 
+def translated(driver: Driver, error: Exception, path: Path, *, borrowed: bool = False) -> Exception:
+    """The error of ours for one of SQLite's; `Conflict` for a job that exists already."""
+    fault = driver.fault(error)
+    if fault.code in (CONSTRAINT_PRIMARYKEY, CONSTRAINT_ROWID):
+        return Conflict(f"{path}: there is such a job already")
+    return (_told_to_lender(fault, path) if borrowed else None) or _told(fault, path)
+
+
 def is_busy(driver: Driver, error: Exception) -> bool:
     """Whether somebody else has the lock."""
     return driver.fault(error).code & 0xFF in (BUSY, LOCKED)
 
 
-def told(fault: Fault, path: Path) -> HoldfastError:
-    """The error of ours for one of SQLite's: the file, what is wrong with it, and what to do."""
+def _told(fault: Fault, path: Path) -> HoldfastError:
+    """The file, what is wrong with it, and what to do."""
     kind = fault.code & 0xFF
     if kind == FULL or fault.code == IOERR_SHMSIZE:
         return StoreFull(
@@ -72,7 +89,7 @@ def told(fault: Fault, path: Path) -> HoldfastError:
     return StoreError(f"{path}: SQLite says {fault.text}")
 
 
-def told_to_lender(fault: Fault, path: Path) -> HoldfastError | None:
+def _told_to_lender(fault: Fault, path: Path) -> HoldfastError | None:
     """What a caller's own connection may have wrong with it."""
     if not fault.code:
         return BadInput("connection", fault.text, needed="open, and used by one thread at a time")

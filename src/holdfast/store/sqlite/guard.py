@@ -17,7 +17,8 @@ Four things together let no acknowledged commit be lost:
     fenced     where a second library is loaded, it cannot open the file during a transaction of ours: that
                needs SQLite's PENDING byte. It is looked for before: each library opens -shm once
     checked    before and after each COMMIT: the log is the one that was opened, and IN USE was not dropped,
-               which every library does that closes the file. If it was, this process is refused the file
+               which every library does that closes the file. If it was, this process is refused the file.
+               What /proc shows of the locks is parsed only where it was not seen before
 
 Linux shows a process its descriptors and their locks in /proc; elsewhere only the log is compared.
 """
@@ -28,8 +29,7 @@ import struct
 import sys
 import threading
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
+from os import pread, stat
 from pathlib import Path
 from time import sleep
 from typing import Any
@@ -51,6 +51,8 @@ SETTLE_S = 0.001
 LOOKS = 20
 # A descriptor has at most two locks of SQLite's in the file and nine in -shm, of some 70 bytes each.
 FDINFO_BYTES = 4096
+# So many texts of /proc that show IN USE are remembered: with the locks of a writer and some readers.
+TEXTS_KEPT = 64
 
 # The Python modules that bring a copy of SQLite.
 LIBRARIES = ("_sqlite3", "apsw", "pysqlite3", "sqlcipher3")
@@ -60,6 +62,14 @@ DROPPED = "a second SQLite library of this process has dropped the locks of the 
 WAY_OUT = "use one SQLite library in a process, and restart this one: see docs/sqlite.md"
 
 Inode = tuple[int, int]
+
+
+def _lock_record(kind: int, byte: int, size: int) -> bytes:
+    return struct.pack("hhqqi4x", kind, os.SEEK_SET, byte, size, 0)
+
+
+# What lets go of PENDING.
+UNFENCE = _lock_record(fcntl.F_UNLCK, PENDING_BYTE, 1)
 
 
 class LocksLost(StoreError):
@@ -76,14 +86,18 @@ class LockGuard:
     def __init__(self, path: Path, module: str) -> None:
         self._path = path
         self._log, self._shm = (path.with_name(path.name + end) for end in ("-wal", "-shm"))
+        self._log_name = str(self._log)
         self._module = module
-        self._others = [name for name in LIBRARIES if name != module]
+        self._others = tuple(name for name in LIBRARIES if name != module)
         self._inode: Inode = (0, 0)
         self._log_inode: Inode = (0, 0)
         self._pins: list[_Pin] = []
+        # What shows the locks of the descriptor that has IN USE, and texts of it in which the lock stands.
         self._in_use = -1
+        self._good: set[bytes] = set()
         self._known: set[int] = set()
-        self._fenced = False
+        # The descriptor by which other libraries are kept out at the moment.
+        self.fence_fd = -1
 
     def admit(self) -> None:
         """`LocksLost` if two libraries have had the file open at once in this process."""
@@ -109,6 +123,7 @@ class LockGuard:
 
     def watch(self) -> None:
         """Pin the locks of the connections that were just opened."""
+        self.release()
         self._inode = inode_of(self._path)
         files, shms = self._descriptors()
         self._log_inode, self._known = inode_of(self._log), set(files)
@@ -119,42 +134,57 @@ class LockGuard:
         if shms and _has_lock(shms[0], IN_USE_BYTE):
             self._in_use = os.open(_info(shms[0]), os.O_RDONLY | os.O_CLOEXEC)
 
-    @contextmanager
-    def fenced(self) -> Iterator[None]:
-        """Keep other libraries out during a transaction; `LocksLost` if one is there.
+    def fence(self) -> None:
+        """Keep other libraries out until `unfence`; `LocksLost` if one is there.
 
-        Only for whoever has the turn to write: of one store several threads may.
+        Only for the thread that has the turn to write: of one store several may.
         """
-        try:
-            self._fence()
-            yield
-        finally:
-            self._unfence()
+        for name in self._others:
+            if name in sys.modules and self._pins:
+                self._take_fence(self._pins[0].fd)
+                return
 
-    def _fence(self) -> None:
-        if not self._pins or not any(name in sys.modules for name in self._others):
-            return
+    def _take_fence(self, fd: int) -> None:
         until_s = monotonic_s() + FENCE_PATIENCE_S
-        while not _set_lock(self._pins[0].fd, fcntl.F_WRLCK, PENDING_BYTE, 1):
+        # Before it is taken: an interrupt may come right after.
+        self.fence_fd = fd
+        while not _set_lock(fd, fcntl.F_WRLCK, PENDING_BYTE, 1):
             if monotonic_s() > until_s:
+                self.fence_fd = -1
                 raise Unavailable(
                     f"{self._path}: another process has been opening it for {FENCE_PATIENCE_S:g} s; try again"
                 )
             sleep(FENCE_PAUSE_S)
-        self._fenced = True
         self._look_for_others()
 
-    def _unfence(self) -> None:
-        if self._fenced:
-            _set_lock(self._pins[0].fd, fcntl.F_UNLCK, PENDING_BYTE, 1)
-            self._fenced = False
+    def unfence(self) -> None:
+        """Let other libraries open the file again."""
+        if self.fence_fd >= 0:
+            fcntl.fcntl(self.fence_fd, fcntl.F_OFD_SETLK, UNFENCE)
+            self.fence_fd = -1
 
     def check(self, *, committed: bool = False) -> None:
         """`StoreError` if the log was replaced, or another library has had the file open."""
-        if inode_of(self._log) != self._log_inode:
+        try:
+            found = stat(self._log_name)  # noqa: PTH116 - twice for each commit
+            is_log = (found.st_dev, found.st_ino) == self._log_inode
+        except OSError:
+            is_log = False
+        if not is_log:
             raise LocksLost(self._path, f"its log {self._log.name} was removed", committed=committed)
-        if self._in_use >= 0 and not _shows_lock(self._in_use, IN_USE_BYTE):
+        if self._in_use < 0:
+            return
+        try:
+            text = pread(self._in_use, FDINFO_BYTES, 0)
+        except OSError:  # the descriptor is closed
+            text = b""
+        if text in self._good:
+            return
+        if not _shows_lock(text, IN_USE_BYTE):
             raise self._spoil(DROPPED, committed=committed)
+        if len(self._good) >= TEXTS_KEPT:
+            self._good.clear()
+        self._good.add(text)
 
     def _look_for_others(self) -> None:
         if not any(_may_have_files(name) for name in self._others):
@@ -179,9 +209,9 @@ class LockGuard:
 
     def release(self) -> None:
         """Unpin, before the last connection is closed, which then tidies up."""
-        self._unfence()
-        for pin in self._pins:
-            pin.release()
+        self.unfence()
+        while self._pins:
+            self._pins.pop().release()
         self.forget()
 
     def keep_pinned(self) -> bool:
@@ -190,7 +220,7 @@ class LockGuard:
         SQLite's request for all of the file fails then: it neither copies a log that may be an old one into
         the file nor deletes it. And connections of another library keep what our closing drops.
         """
-        self._unfence()
+        self.unfence()
         files, shms = self._descriptors()
         for fds, byte, size in ((files, SHARED_BYTE, SHARED_BYTES), (shms, IN_USE_BYTE, 1)):
             for fd in fds:
@@ -203,7 +233,9 @@ class LockGuard:
         """Look no longer; what is pinned stays so."""
         if self._in_use >= 0:
             os.close(self._in_use)
-        self._in_use, self._pins, self._fenced = -1, [], False
+        self._in_use, self.fence_fd = -1, -1
+        self._pins = []
+        self._good.clear()
 
 
 # Files that two libraries have had open at once in this process, and which it shows by.
@@ -237,7 +269,7 @@ class _Pin:
 def inode_of(path: Path) -> Inode:
     """Which file is there; (0, 0): none."""
     try:
-        found = os.stat(path)  # noqa: PTH116 - twice for each commit
+        found = stat(path)  # noqa: PTH116 - for each commit
     except OSError:
         return (0, 0)
     return found.st_dev, found.st_ino
@@ -246,7 +278,7 @@ def inode_of(path: Path) -> Inode:
 def _set_lock(fd: int, kind: int, byte: int, size: int) -> bool:
     """Lock or unlock bytes for a descriptor and not for the process; False if that cannot be."""
     try:
-        fcntl.fcntl(fd, fcntl.F_OFD_SETLK, struct.pack("hhqqi4x", kind, os.SEEK_SET, byte, size, 0))
+        fcntl.fcntl(fd, fcntl.F_OFD_SETLK, _lock_record(kind, byte, size))
     except (OSError, AttributeError):
         return False
     return True
@@ -263,17 +295,15 @@ def _has_lock(fd: int, byte: int) -> bool:
     except OSError:
         return False
     try:
-        return _shows_lock(info, byte)
+        return _shows_lock(os.pread(info, FDINFO_BYTES, 0), byte)
+    except OSError:  # the descriptor was closed
+        return False
     finally:
         os.close(info)
 
 
-def _shows_lock(info: int, byte: int) -> bool:
+def _shows_lock(text: bytes, byte: int) -> bool:
     # lock:   1: POSIX  ADVISORY  READ 4711 fe:00:1234 128 128
-    try:
-        text = os.pread(info, FDINFO_BYTES, 0)
-    except OSError:  # the descriptor is closed
-        return False
     for line in text.splitlines():
         if line.startswith(b"lock:"):
             words = line.split()

@@ -14,7 +14,7 @@ from time import sleep
 
 from ...core.errors import Unavailable, WouldBlock
 from ..common.clock import monotonic_s
-from .connection import Driver, Link
+from .connection import Connection, Driver
 from .errors import is_busy, system_faults
 
 # How long a transaction of this very process may stand in our way before we say so: it may be that of
@@ -29,92 +29,103 @@ WRITE_LOCK_BYTE = 120
 _OPEN_FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
 
 
+# How `flock` is asked for our turn, if nobody has it.
+NOW = fcntl.LOCK_EX | fcntl.LOCK_NB
+
+
 class WriteQueue:
-    """The lock between processes. Taken and given back by one thread at a time."""
+    """The lock between processes. Taken and given back by one thread at a time.
+
+    An interrupt may come between any two steps: whoever has taken it, or tried to, gives it back in a
+    `finally`, by `flock(queue.fd, LOCK_UN)` where it must not fail to.
+    """
 
     def __init__(self, path: Path, patience_s: float) -> None:
         self.path = path.with_name(path.name + "-lock")
         self.patience_s = patience_s
-        self._fd = -1
+        self.fd = -1
+
+    def open(self) -> None:
+        """Open the side file, if it is not open."""
+        if self.fd < 0:
+            with system_faults(self.path):
+                self.fd = os.open(self.path, _OPEN_FLAGS, 0o666)
 
     def take(self) -> None:
         """Wait for our turn, but not for ever: `Unavailable`."""
-        if self.try_take():
-            return
-        with system_faults(self.path):
-            fd = _Waiter(self.path).wait(self.patience_s)
-        if fd < 0:
-            raise Unavailable(
-                f"{self.path} has been locked for {self.patience_s:g} s: another process is writing and does "
-                "not end; see who holds it with lslocks, and try again"
-            )
-        self.close()
-        self._fd = fd
+        if not self.try_take():
+            self.wait()
 
     def try_take(self) -> bool:
         """Take our turn if nobody has it, or not for long."""
-        with system_faults(self.path):
-            if self._fd < 0:
-                self._fd = os.open(self.path, _OPEN_FLAGS, 0o666)
-            for _ in range(QUICK_LOOKS):
-                if _tried(self._fd):
-                    return True
+        self.open()
+        for _ in range(QUICK_LOOKS):
+            try:
+                fcntl.flock(self.fd, NOW)
+                return True
+            except BlockingIOError:
                 sleep(QUICK_S)
         return False
+
+    def wait(self) -> None:
+        """Wait in the kernel's queue."""
+        with system_faults(self.path):
+            waiter = _Waiter(self.path)
+        try:
+            if waiter.wait(self.patience_s):
+                # The thread closes what it then has.
+                self.fd, waiter.fd = waiter.fd, self.fd
+                return
+        finally:
+            waiter.left.release()
+        raise Unavailable(
+            f"{self.path} has been locked for {self.patience_s:g} s: another process is writing and does "
+            "not end; see who holds it with lslocks, and try again"
+        )
 
     def give(self) -> None:
         """Let the next one write."""
         # Said aloud: closing the file would not be enough while a forked child has it open too.
-        if self._fd >= 0:
-            fcntl.flock(self._fd, fcntl.LOCK_UN)
+        if self.fd >= 0:
+            fcntl.flock(self.fd, fcntl.LOCK_UN)
 
     def close(self) -> None:
         """Let go of the side file, which stays: to delete it would split the queue."""
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
 
 
 class _Waiter:
-    """A thread that waits where waiting cannot be given up: with its own hold on the file."""
+    """A thread that waits where waiting cannot be given up: with its own hold on the file.
+
+    In the end it closes the file that it has then: another one, where its own was taken from it.
+    """
 
     def __init__(self, path: Path) -> None:
-        self._fd = os.open(path, _OPEN_FLAGS, 0o666)
-        self._lock = threading.Lock()
-        self._given_up = False
-        self._taken = threading.Event()
+        self._taken, self.left = threading.Lock(), threading.Lock()
+        self._taken.acquire()
+        self.left.acquire()
+        self.fd = os.open(path, _OPEN_FLAGS, 0o666)
+
+    def wait(self, patience_s: float) -> bool:
+        """Whether the file is locked; if not in time, the thread lets go as soon as it gets it."""
         threading.Thread(target=self._run, name="holdfast-queue", daemon=True).start()
+        return self._taken.acquire(timeout=patience_s)
 
     def _run(self) -> None:
-        fcntl.flock(self._fd, fcntl.LOCK_EX)
-        with self._lock:
-            if self._given_up:
-                os.close(self._fd)
-            self._taken.set()
-
-    def wait(self, patience_s: float) -> int:
-        """The file, locked, or -1: then the thread lets go as soon as it gets it."""
-        try:
-            self._taken.wait(patience_s)
-        except BaseException:  # such as Ctrl-C: nobody will come for the lock
-            self._give_up()
-            raise
-        return self._fd if self._taken.is_set() else self._give_up()
-
-    def _give_up(self) -> int:
-        with self._lock:
-            self._given_up = True
-            if self._taken.is_set():
-                os.close(self._fd)
-            return -1
+        fcntl.flock(self.fd, fcntl.LOCK_EX)
+        self._taken.release()
+        self.left.acquire()
+        os.close(self.fd)
 
 
-def begin(driver: Driver, link: Link, path: Path, patience_s: float) -> None:
+def begin(driver: Driver, connection: Connection, path: Path, patience_s: float) -> None:
     """Open a write transaction, waiting for those who do not queue."""
     started, pause_s, own_since = monotonic_s(), 0.000_5, 0.0
     while True:
         try:
-            link.change("BEGIN IMMEDIATE")
+            connection.execute("BEGIN IMMEDIATE")
             return
         except driver.errors as error:
             if not is_busy(driver, error):
@@ -150,11 +161,3 @@ def holds_write_lock(path: Path) -> bool:
             if first <= WRITE_LOCK_BYTE and (last == "EOF" or int(last) >= WRITE_LOCK_BYTE):
                 return True
     return False
-
-
-def _tried(fd: int) -> bool:
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True

@@ -6,13 +6,13 @@ import msgspec
 
 from ...core.damage import UNREADABLE, salvage
 from ...core.job import Job, Place, State
-from ..common.form import encode, rest_of
-from .connection import Link
+from .connection import Connection
+from .txn import rest_of
 
 # So many rows are read at once.
 PAGE_ROWS = 1_000
 
-_COLUMNS = ("place", "rank", "version", "owner", "lease_until", "started_at", "claim")
+_COLUMNS = ("place", "rank", "version", "owner", "lease_until", "started_at", "claim", "size")
 _MORE = ("mock", "expires_at", "parent_id", "domain")
 _LIVE = f"""SELECT id, {", ".join(_COLUMNS + _MORE)}, CAST(tenant AS BLOB), CAST(task AS BLOB),
 CAST(schedule AS BLOB), CAST(rest AS BLOB) FROM holdfast_jobs WHERE id > ? ORDER BY id LIMIT {PAGE_ROWS}"""
@@ -23,33 +23,38 @@ _PUT_LIVE = (
 )
 _PUT_ARCHIVED = "UPDATE holdfast_archive SET tenant = ?, task = ?, state = ?, record = ? WHERE id = ?"
 
+_encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Job).decode
 
 
-def mend(link: Link) -> int:
+def mend(connection: Connection) -> int:
     """Rewrite the rows of jobs that cannot be read; how many. Inside a write transaction."""
-    return _mend(link, _LIVE, _mend_live) + _mend(link, _ARCHIVED, _mend_archived)
+    return _mend(connection, _LIVE, _mend_live) + _mend(connection, _ARCHIVED, _mend_archived)
 
 
-def _mend(link: Link, select: str, mend_row: Any) -> int:
+def _mend(connection: Connection, select: str, mend_row: Any) -> int:
     count = after = 0
-    while rows := link.rows(select, (after,)):
-        count += sum(mend_row(link, row) for row in rows)
+    while rows := connection.rows(select, (after,)):
+        count += sum(mend_row(connection, row) for row in rows)
         after = rows[-1][0]
     return count
 
 
-def _mend_live(link: Link, row: tuple[Any, ...]) -> bool:
+def _mend_live(connection: Connection, row: tuple[Any, ...]) -> bool:
     job_id, *columns, tenant, task, schedule, rest = row
     known = dict(zip(_COLUMNS + _MORE, columns, strict=True))
     names = {"tenant": tenant, "task": task, "schedule": schedule}
-    if known["place"] in list(Place) and _is_text(*names.values()) and _is_job(rest, job_id):
+    if (
+        known["place"] in list(Place)
+        and _is_text(*names.values())
+        and _is_job(b'{"id":%d,%b' % (job_id, rest[1:]), job_id)
+    ):
         return False
     is_placed = known["place"] in list(Place)
     known |= {"place": Place(known["place"]), "mock": bool(known["mock"])} if is_placed else _ENDED
     known |= {name: value.decode() for name, value in names.items() if _is_text(value)}
     job = salvage(job_id, rest, **known)
-    link.change(_PUT_LIVE, (int(job.place), job.tenant, job.task, job.schedule, rest_of(job), job_id))
+    connection.change(_PUT_LIVE, (int(job.place), job.tenant, job.task, job.schedule, rest_of(job), job_id))
     return True
 
 
@@ -57,7 +62,7 @@ def _mend_live(link: Link, row: tuple[Any, ...]) -> bool:
 _ENDED = {"place": Place.DONE, "ended": State.FAILED, "mock": False}
 
 
-def _mend_archived(link: Link, row: tuple[Any, ...]) -> bool:
+def _mend_archived(connection: Connection, row: tuple[Any, ...]) -> bool:
     job_id, finished_at, tenant, task, state, record = row
     if _is_text(tenant, task, state) and _is_job(record, job_id):
         return False
@@ -67,7 +72,7 @@ def _mend_archived(link: Link, row: tuple[Any, ...]) -> bool:
     names = {"tenant": tenant, "task": task}
     known = {name: value.decode() for name, value in names.items() if _is_text(value)}
     job = salvage(job_id, record, place=Place.DONE, finished_at=finished_at, ended=ended, **known)
-    link.change(_PUT_ARCHIVED, (job.tenant, job.task, ended.value, encode(job).decode(), job_id))
+    connection.change(_PUT_ARCHIVED, (job.tenant, job.task, ended.value, _encode(job).decode(), job_id))
     return True
 
 

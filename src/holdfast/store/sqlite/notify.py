@@ -1,8 +1,8 @@
 """How processes that share a file wake each other: a Unix socket for each that waits.
 
-The sockets lie in a folder beside the file, `NAME-wake/`. Telling is one datagram of one byte to each
-of them, and nothing at all where nobody waits. It is a hint: whoever misses it finds out by itself a
-moment later, from the file.
+The sockets lie in a folder beside the file, `NAME-wake/`. A notification is one datagram of one byte to each
+of them, and nothing at all where no process waits. It is a hint: a process that misses it finds out a moment
+later, from the file.
 
 The folder is there while a process waits, and the last store to close removes it. A process that is killed
 leaves its socket behind until another store sends to it or closes.
@@ -14,6 +14,7 @@ import select
 import socket
 import threading
 from itertools import count
+from os import stat
 from pathlib import Path
 from typing import Any
 
@@ -26,70 +27,74 @@ ADDRESS_BYTES = 107
 # without showing.
 SETTLED_MS = 100
 
-# What is said: that there may be something to claim, or only that something has ended or a log has moved.
-WORK, END = b"!", b"."
+# What is sent: that there may be something to claim, or only that something has ended or a log has grown.
+_JOBS, _ENDS = b"!", b"."
 
 _numbers = count()
 
 
-class Wake:
-    """One store's ear and mouth."""
+class SqliteNotifier:
+    """One store's sockets: one to be woken by, and one to wake others."""
 
     def __init__(self, path: Path) -> None:
         self.folder = path.with_name(path.name + "-wake")
-        self._name = f"{os.getpid()}-{next(_numbers)}"
-        self._ear: socket.socket | None = None
-        self._mouth: socket.socket | None = None
-        self._deaf = False
+        self._folder_name = str(self.folder)
+        self.name = f"{os.getpid()}-{next(_numbers)}"
+        self._receiver: socket.socket | None = None
+        self._sender: socket.socket | None = None
+        self._cannot_receive = False
         self._folder_fd = -1
         self._nudge = Nudge()
         self._lock = threading.Lock()
         self._waiting = threading.Lock()
-        self._listing: tuple[int, list[str]] = (-1, [])
-        # Whether to wake for ends alone.
-        self.heeds_ends = True
+        # When the folder had last changed, and the sockets of others that were in it then: name and address.
+        self._listing: tuple[int, list[tuple[str, str]]] = (-1, [])
 
-    def wait(self, timeout_s: float) -> bool:
-        """Sleep until told, interrupted or out of time; True unless it is the last."""
-        if not self._waiting.acquire(timeout=max(timeout_s, 0.0)):
-            return False
-        try:
-            return self._wait(timeout_s)
-        finally:
-            self._waiting.release()
+    def wait(self, timeout_s: float, *, ends: bool = True) -> bool:
+        """Sleep until notified, interrupted or out of time; True unless it is the last.
 
-    def _wait(self, timeout_s: float) -> bool:
-        ear, until_s = self._opened(), monotonic_s() + timeout_s
-        watched: list[Any] = [self._nudge, ear] if ear is not None else [self._nudge]
-        while not self._nudge.is_given:
-            ready, _, _ = select.select(watched, [], [], max(until_s - monotonic_s(), 0.0))
-            if not ready:
-                return False
-            if self._nudge not in ready and self._heard(ear):
-                return True
-        self._nudge.take()
-        self._heard(ear)
-        return True
+        Without `ends` a notification that only something has ended is passed over.
+        """
+        with self._waiting:
+            receiver, until_s = self._opened(), monotonic_s() + timeout_s
+            watched: list[Any] = [self._nudge, receiver] if receiver is not None else [self._nudge]
+            while not self._nudge.is_given:
+                ready, _, _ = select.select(watched, [], [], max(until_s - monotonic_s(), 0.0))
+                if not ready:
+                    return False
+                if self._nudge not in ready and self._is_notified(receiver, ends):
+                    return True
+            self._nudge.take()
+            self._is_notified(receiver, ends)
+            return True
 
     def interrupt(self) -> None:
         """Wake our own `wait`, or the next one."""
         self._nudge.give()
 
-    def tell(self, *, ends: bool = False) -> None:
-        """Wake all others that wait; `ends`: only those that heed ends."""
-        for name in self._others():
+    def notify(self, *, ends: bool) -> None:
+        """Wake all others that wait; `ends`: only those that wait for ends too."""
+        try:
+            changed_ns = stat(self._folder_name).st_mtime_ns  # noqa: PTH116 - for each commit
+        except OSError:  # nobody waits
+            return
+        if changed_ns != self._listing[0]:
+            others = [(name, self._address(name)) for name in self._names() if name != self.name]
+            settled = system_clock() - changed_ns // 1_000_000 > SETTLED_MS
+            self._listing = (changed_ns if settled else -1, others)
+        for name, address in self._listing[1]:
             with self._lock:
-                if self._mouth is None:
-                    self._mouth = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-                    self._mouth.setblocking(False)
-                self._send(self._mouth, name, END if ends else WORK)
+                if self._sender is None:
+                    self._sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+                    self._sender.setblocking(False)
+                self._send(self._sender, name, address, _ENDS if ends else _JOBS)
 
-    def stale(self) -> list[str]:
+    def remove_stale(self) -> list[str]:
         """Remove the sockets of processes that are gone, and say which they were."""
-        before = self._names()
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as mouth:
-            mouth.setblocking(False)
-            return [name for name in before if name != self._name and not self._send(mouth, name)]
+        others = [name for name in self._names() if name != self.name]
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+            sender.setblocking(False)
+            return [name for name in others if not self._send(sender, name, self._address(name), _JOBS)]
 
     def close(self) -> None:
         """Stop listening, once nobody waits any more."""
@@ -100,18 +105,18 @@ class Wake:
 
     def abandon(self) -> None:
         """Close what is open, in a forked child: the socket's name is still its parent's."""
-        for end in (self._ear, self._mouth):
+        for end in (self._receiver, self._sender):
             if end is not None:
                 end.close()
         self._nudge.close()
         self._forget_folder()
-        self._ear = self._mouth = None
+        self._receiver = self._sender = None
 
     def _tidy(self) -> None:
         """Remove our socket and those of dead processes, and then the folder, unless others listen there."""
         try:
             for name in self._names():
-                if name == self._name or self._is_dead(name):
+                if name == self.name or self._is_dead(name):
                     (self.folder / name).unlink(missing_ok=True)
             self.folder.rmdir()
         except OSError:  # there is none, or another process listens there
@@ -130,24 +135,24 @@ class Wake:
 
     def _opened(self) -> socket.socket | None:
         with self._lock:
-            if self._ear is None and not self._deaf:
-                self._ear = self._bound()
-                self._deaf = self._ear is None
-            return self._ear
+            if self._receiver is None and not self._cannot_receive:
+                self._receiver = self._bound()
+                self._cannot_receive = self._receiver is None
+            return self._receiver
 
     def _bound(self) -> socket.socket | None:
-        ear = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        ear.setblocking(False)
+        receiver = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        receiver.setblocking(False)
         for _ in range(3):  # the folder may be tidied away between the two steps
             try:
                 self.folder.mkdir(exist_ok=True)
-                ear.bind(self._address(self._name))
-                return ear
+                receiver.bind(self._address(self.name))
+                return receiver
             except FileNotFoundError:
                 self._forget_folder()
             except OSError:
                 break
-        ear.close()
+        receiver.close()
         return None
 
     def _address(self, name: str) -> str:
@@ -158,15 +163,15 @@ class Wake:
             self._folder_fd = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         return f"/proc/self/fd/{self._folder_fd}/{name}"
 
-    def _heard(self, ear: socket.socket | None) -> bool:
-        """Take in what was said; whether any of it is heeded."""
-        words = set()
+    def _is_notified(self, receiver: socket.socket | None, ends: bool) -> bool:
+        """Take what was sent; whether any of it is a reason to wake."""
+        sent = set()
         try:
-            while ear is not None:
-                words.add(ear.recv(1))
+            while receiver is not None:
+                sent.add(receiver.recv(1))
         except BlockingIOError:
             pass
-        return bool(words if self.heeds_ends else words - {END})
+        return bool(sent if ends else sent - {_ENDS})
 
     def _names(self) -> list[str]:
         try:
@@ -174,21 +179,10 @@ class Wake:
         except OSError:
             return []
 
-    def _others(self) -> list[str]:
-        try:
-            changed_ns = self.folder.stat().st_mtime_ns
-        except OSError:
-            return []
-        if changed_ns != self._listing[0]:
-            names = [name for name in self._names() if name != self._name]
-            settled = system_clock() - changed_ns // 1_000_000 > SETTLED_MS
-            self._listing = (changed_ns if settled else -1, names)
-        return self._listing[1]
-
-    def _send(self, mouth: socket.socket, name: str, word: bytes = WORK) -> bool:
+    def _send(self, sender: socket.socket, name: str, address: str, byte: bytes) -> bool:
         """Send a byte; False, and the socket removed, where nobody is behind it any more."""
         try:
-            mouth.sendto(word, self._address(name))
+            sender.sendto(byte, address)
         except ConnectionRefusedError:
             (self.folder / name).unlink(missing_ok=True)
             return False
@@ -201,6 +195,7 @@ class Wake:
 
     def _forget_folder(self) -> None:
         # It may have been tidied away and made anew, under the same name but another number.
+        self._listing = (-1, [])
         if self._folder_fd >= 0:
             os.close(self._folder_fd)
             self._folder_fd = -1

@@ -14,7 +14,7 @@ The version stands in a table of ours: the numbers in the file's header are the 
 from pathlib import Path
 
 from ...core.errors import SchemaMismatch, StoreCorrupt, StoreError, StoreMissing
-from .connection import Driver, Link
+from .connection import Connection, Driver
 from .errors import cannot_open, system_faults
 from .lock import WriteQueue, begin
 from .statements import migrations
@@ -27,7 +27,7 @@ PATIENT_MS = 5_000
 LOG_KEPT_BYTES = 32 * 1024 * 1024
 
 
-def open_writer(driver: Driver, path: Path, queue: WriteQueue, *, join: bool, create: bool) -> Link:
+def open_writer(driver: Driver, path: Path, queue: WriteQueue, *, join: bool, create: bool) -> Connection:
     """A connection that writes; the store is created or brought up to date first.
 
     `join`: also in a database that holds tables of somebody else. Without `create` a store must be there.
@@ -37,25 +37,25 @@ def open_writer(driver: Driver, path: Path, queue: WriteQueue, *, join: bool, cr
             raise StoreMissing(path)
         if not path.parent.is_dir() or path.is_dir():
             raise cannot_open(path, "no such file")
-    link = driver.open(str(path))
+    connection = driver.open(str(path))
     try:
-        link.rows(f"PRAGMA busy_timeout = {PATIENT_MS}")
-        version = _version(link, path, join=join)
+        connection.rows(f"PRAGMA busy_timeout = {PATIENT_MS}")
+        version = _version(connection, path, join=join)
         if not version and not create:
             raise StoreMissing(path)
         if version < len(migrations()):
-            queue.take()
             try:
-                _migrate(driver, link, path, queue.patience_s, join=join)
+                queue.take()
+                _migrate(driver, connection, path, queue.patience_s, join=join)
             finally:
                 queue.give()
-        _settle(link, path, WRITER_CACHE_KB)
+        _settle(connection, path, WRITER_CACHE_KB)
         # From here on `begin` does the waiting.
-        link.rows("PRAGMA busy_timeout = 20")
+        connection.rows("PRAGMA busy_timeout = 20")
     except BaseException:
-        link.close()
+        connection.close()
         raise
-    return link
+    return connection
 
 
 def _has_bytes(path: Path) -> bool:
@@ -66,38 +66,38 @@ def _has_bytes(path: Path) -> bool:
         return False
 
 
-def open_reader(driver: Driver, path: Path) -> Link:
+def open_reader(driver: Driver, path: Path) -> Connection:
     """A connection that cannot write."""
-    link = driver.open(str(path))
+    connection = driver.open(str(path))
     try:
-        link.rows(f"PRAGMA busy_timeout = {PATIENT_MS}")
-        _settle(link, path, READER_CACHE_KB)
-        link.rows("PRAGMA query_only = 1")
+        connection.rows(f"PRAGMA busy_timeout = {PATIENT_MS}")
+        _settle(connection, path, READER_CACHE_KB)
+        connection.rows("PRAGMA query_only = 1")
     except BaseException:
-        link.close()
+        connection.close()
         raise
-    return link
+    return connection
 
 
-def _settle(link: Link, path: Path, cache_kb: int) -> None:
-    mode = link.value("PRAGMA journal_mode")
+def _settle(connection: Connection, path: Path, cache_kb: int) -> None:
+    mode = connection.value("PRAGMA journal_mode")
     if mode != "wal":
         raise StoreError(f"{path} is in journal mode {mode}, and must be in wal: its disk may not allow that")
     # A commit is on the disk when it returns.
-    link.rows("PRAGMA synchronous = FULL")
+    connection.rows("PRAGMA synchronous = FULL")
     # Checkpoints are made beside the commits, not by them: see `wal.py`.
-    link.rows("PRAGMA wal_autocheckpoint = 0")
-    link.rows(f"PRAGMA journal_size_limit = {LOG_KEPT_BYTES}")
-    link.rows(f"PRAGMA cache_size = -{cache_kb}")
+    connection.rows("PRAGMA wal_autocheckpoint = 0")
+    connection.rows(f"PRAGMA journal_size_limit = {LOG_KEPT_BYTES}")
+    connection.rows(f"PRAGMA cache_size = -{cache_kb}")
     # Whoever shares the file may want them; our tables have none, and no surprise is wanted.
-    link.rows("PRAGMA foreign_keys = 0")
+    connection.rows("PRAGMA foreign_keys = 0")
 
 
-def schema_version(link: Link, path: Path) -> int:
+def schema_version(connection: Connection, path: Path) -> int:
     """Which version of ours is in the file; 0: none."""
-    if not link.value("SELECT count(*) FROM sqlite_schema WHERE name = 'holdfast_schema'"):
+    if not connection.value("SELECT count(*) FROM sqlite_schema WHERE name = 'holdfast_schema'"):
         return 0
-    rows = link.rows("SELECT * FROM holdfast_schema")
+    rows = connection.rows("SELECT * FROM holdfast_schema")
     if len(rows) != 1 or not isinstance(rows[0][0], int) or rows[0][0] < 1:
         raise StoreCorrupt(
             f"{path} is damaged: its table holdfast_schema holds {len(rows)} rows, and must hold one, "
@@ -106,11 +106,11 @@ def schema_version(link: Link, path: Path) -> int:
     return int(rows[0][0])
 
 
-def _version(link: Link, path: Path, *, join: bool) -> int:
+def _version(connection: Connection, path: Path, *, join: bool) -> int:
     # In one transaction: somebody else may just be creating the store.
-    link.change("BEGIN")
-    version, tables = schema_version(link, path), link.value("SELECT count(*) FROM sqlite_schema")
-    link.change("COMMIT")
+    connection.change("BEGIN")
+    version, tables = schema_version(connection, path), connection.value("SELECT count(*) FROM sqlite_schema")
+    connection.change("COMMIT")
     if tables and not version and not join:
         raise StoreCorrupt(f"{path} is the database of another program, and no store is in it")
     known = len(migrations())
@@ -122,21 +122,21 @@ def _version(link: Link, path: Path, *, join: bool) -> int:
     return version
 
 
-def _migrate(driver: Driver, link: Link, path: Path, patience_s: float, *, join: bool) -> None:
-    version = _version(link, path, join=join)
+def _migrate(driver: Driver, connection: Connection, path: Path, patience_s: float, *, join: bool) -> None:
+    version = _version(connection, path, join=join)
     if not version:
         # The first only before there are tables; neither is possible inside a transaction.
-        link.rows("PRAGMA auto_vacuum = INCREMENTAL")
-        link.rows("PRAGMA journal_mode = WAL")
-    begin(driver, link, path, patience_s)
+        connection.rows("PRAGMA auto_vacuum = INCREMENTAL")
+        connection.rows("PRAGMA journal_mode = WAL")
+    begin(driver, connection, path, patience_s)
     try:
         for number, statements in enumerate(migrations()[version:], start=version + 1):
             for statement in statements:
-                link.change(statement)
-            link.change("DELETE FROM holdfast_schema")
-            link.change("INSERT INTO holdfast_schema VALUES (?)", (number,))
-        link.change("COMMIT")
+                connection.change(statement)
+            connection.change("DELETE FROM holdfast_schema")
+            connection.change("INSERT INTO holdfast_schema VALUES (?)", (number,))
+        connection.change("COMMIT")
     except BaseException:
-        if link.in_transaction:
-            link.change("ROLLBACK")
+        if connection.in_transaction:
+            connection.change("ROLLBACK")
         raise

@@ -8,29 +8,32 @@ import msgspec
 
 from ...core import rank
 from ...core.damage import UNREADABLE
+from ...core.glob import first_above
 from ...core.job import Body, Job, Place, State, Unreadable
-from ...core.jump import Jump
-from ...core.limits import Domain, DomainCounts, DomainKey
-from ...core.unique import Unique, UniqueKey
+from ...core.limits import DomainCounts, DomainKey
 from .. import fairness
-from ..contract import CountKey, JobFilter, LogRow, Moments, Waiting, WaitingQuery
-from .connection import Link
-from .lists import SqliteLists, Told, as_bytes
+from ..contract import CountKey, JobFilter, Moments, Row, Waiting, WaitingQuery
+from .connection import Connection
 from .presence import Presence
-from .statements import JOBS, SQL, as_jobs, children, in_rows, listed, waiting_tasks
+from .statements import JOBS, ROWS, SQL, as_jobs, children, cut, listed, sized, waiting_tasks
 
-_JOBS = msgspec.json.Decoder(list[Job])
-_BODIES = msgspec.json.Decoder(list[tuple[int, Told]])
-_RECORDS = msgspec.json.Decoder(list[tuple[str, Told]])
-_LOG = msgspec.json.Decoder(list[tuple[int, str | None, Told]])
-_PLACED = msgspec.json.Decoder(list[tuple[int, int]])
-_DOMAINS = msgspec.json.Decoder(list[Domain])
-_UNIQUES = msgspec.json.Decoder(list[tuple[int, int, int]])
-_TURNS = msgspec.json.Decoder(list[tuple[int, str]])
-_TASKS = msgspec.json.Decoder(list[tuple[str, list[tuple[str, int]]]])
-_COUNTS = msgspec.json.Decoder(list[tuple[str, str, Place, State, int]])
-_DOMAIN_COUNTS = msgspec.json.Decoder(list[tuple[int, str, Place, int]])
-_MOMENTS = msgspec.json.Decoder(tuple[int | None, int | None, int | None, int | None])
+# Text as it is; bytes as hexadecimal text in a list, which nothing else ever is.
+Told = str | list[str]
+
+_decode_jobs = msgspec.json.Decoder(list[Job]).decode
+_decode_bodies = msgspec.json.Decoder(list[tuple[int, Told]]).decode
+_decode_rows = msgspec.json.Decoder(list[tuple[str, Told]]).decode
+_decode_names = msgspec.json.Decoder(list[str]).decode
+_decode_turns = msgspec.json.Decoder(list[tuple[int, str]]).decode
+_decode_tasks = msgspec.json.Decoder(list[tuple[str, list[tuple[str, int]]]]).decode
+_decode_counts = msgspec.json.Decoder(list[tuple[str, str, Place, State, int]]).decode
+_decode_domain_counts = msgspec.json.Decoder(list[tuple[int, str, Place, int]]).decode
+_decode_moments = msgspec.json.Decoder(tuple[int | None, int | None, int | None, int | None]).decode
+
+_NONE = b"[]"
+# Above all text, as every BLOB is.
+_ABOVE = b""
+_NOTICE = SQL["notice"]
 
 # Of a damaged record nothing is asked: SQLite would refuse the whole listing.
 _IF_JSON = "CASE WHEN json_valid(record) THEN record ->>"
@@ -53,19 +56,19 @@ _SMALL_STATES = (State.RUNNING, State.PAUSED, State.FINISHED, State.FAILED, Stat
 _SMALL_PLACES = (Place.RUNNING, Place.PAUSED, Place.DONE)
 
 
-class SqliteReads(SqliteLists):
+class SqliteReads:
     """A view of the store; see `ReadTxn` for what each verb promises."""
 
-    jump: Jump | None = None
-
-    def __init__(self, link: Link, now_ms: int, presence: Presence | None = None) -> None:
-        self.link = link
+    def __init__(self, connection: Connection, now_ms: int, presence: Presence) -> None:
+        self.connection = connection
         self.now_ms = now_ms
         self._presence = presence
 
+    # Jobs
+
     def _jobs(self, sql: str, *values: Any) -> list[Job]:
-        answer = self.link.value(sql, values)
-        return _JOBS.decode(answer) if answer is not None else []
+        answer = self.connection.value(sql, values)
+        return _decode_jobs(answer) if answer is not None else []
 
     def _by_id(self, ids: Collection[int]) -> dict[int, Job]:
         return {job.id: job for job in self._jobs(JOBS["load"], listed(ids))}
@@ -86,14 +89,16 @@ class SqliteReads(SqliteLists):
         """The data of jobs, or their results."""
         if not ids:
             return {}
-        answer = self.link.value(SQL["results" if result else "data"], (listed(ids),))
-        if answer is None:
-            return {}
+        text = listed(ids)
+        answer = self.connection.value(SQL["results" if result else "data"], (text,))
         try:
-            return {id: _untold(told) for id, told in _BODIES.decode(answer)}
+            return {
+                id: told if type(told) is str else bytes.fromhex(told[0])
+                for id, told in _decode_bodies(answer or _NONE)
+            }
         except UNREADABLE:
-            name = "raw_results" if result else "raw_data"
-            return {id: _body(sort, raw) for id, sort, raw in self.link.rows(SQL[name], (listed(ids),))}
+            raw = self.connection.rows(SQL["raw_results" if result else "raw_data"], (text,))
+            return {id: _body(kind, body) for id, kind, body in raw}
 
     def children(
         self, parent_id: int, *, place: Place | None = None, after: int = 0, limit: int
@@ -102,22 +107,12 @@ class SqliteReads(SqliteLists):
         places = [int(one) for one in ((place,) if place is not None else Place)]
         return self._jobs(children(*places), parent_id, after, limit)
 
-    def find_unique(self, keys: Collection[UniqueKey]) -> dict[UniqueKey, Unique]:
-        """Who holds these keys."""
-        wanted, found = list(keys), {}
-        for sql, values in in_rows("find_unique", [(n, *key) for n, key in enumerate(wanted)]):
-            answer = self.link.value(sql, values)
-            for n, job_id, until_ms in _UNIQUES.decode(answer) if answer is not None else ():
-                tenant, task, key = wanted[n]
-                found[wanted[n]] = Unique(tenant=tenant, task=task, key=key, job_id=job_id, until_ms=until_ms)
-        return found
-
     def named(self, tenant: str, task: str, *, mock: bool) -> int | None:
         """A live job of a task, looked for where the counts say that one stands."""
-        for (place,) in self.link.rows(SQL["places_of_task"], (tenant, task)):
-            sql = "named_ready" if place == Place.READY and not mock else "named"
-            values = (tenant, task) if sql == "named_ready" else (tenant, task, place, int(mock))
-            found: int | None = self.link.value(SQL[sql], values)
+        for (place,) in self.connection.rows(SQL["places_of_task"], (tenant, task)):
+            is_ready = place == Place.READY
+            values = (tenant, task, int(mock)) if is_ready else (tenant, task, place, int(mock))
+            found: int | None = self.connection.value(SQL["named_ready" if is_ready else "named"], values)
             if found is not None:
                 return found
         return None
@@ -130,15 +125,46 @@ class SqliteReads(SqliteLists):
         """Jobs that wait and whose `expires_at` has come."""
         return self._jobs(JOBS["expiring"], up_to, limit)
 
+    def ended(self, before_ms: int, *, tenant: str | None, limit: int) -> list[Job]:
+        """The first archived jobs that ended before a moment."""
+        return self._jobs(SQL["ended"], before_ms, tenant, limit)
+
     def jobs(self, query: JobFilter, *, after: int, limit: int) -> list[Job]:
         """Jobs that match, by id."""
         if query.archived and query.place not in (None, Place.DONE):
             return []
-        conditions, values = _conditions(query)
-        select = (
-            SQL["list_archived"] if query.archived else as_jobs(SQL["list"]).replace("{index}", _index(query))
+        sql, values = _listing(query)
+        return self._jobs(sql, after, *values, limit)
+
+    def domain_queue(self, key: DomainKey, task: str, place: Place, *, last: bool, limit: int) -> list[Job]:
+        """The first or last jobs of one task of a domain in a place."""
+        return self._jobs(
+            JOBS["domain_queue_last" if last else "domain_queue"], *key, task, int(place), limit
         )
-        return self._jobs(select.replace("{conditions}", conditions), after, *values, limit)
+
+    def domain_counts(self, keys: Collection[DomainKey]) -> dict[DomainKey, DomainCounts]:
+        """How many jobs of these domains stand READY, HELD and RUNNING."""
+        wanted = [*keys]
+        found: dict[DomainKey, DomainCounts] = {}
+        for size, values in cut([(n, *key) for n, key in enumerate(wanted)]):
+            answer = self.connection.value(sized("domain_counts", size, 3), values)
+            for n, task, place, count in _decode_domain_counts(answer or _NONE):
+                found.setdefault(wanted[n], {})[task, place] = count
+        return found
+
+    def counts(self, *, tenant: str | None = None) -> dict[CountKey, int]:
+        """How many jobs there are of each kind."""
+        name, values = ("counts", ()) if tenant is None else ("counts_of_tenant", (tenant,))
+        found = _decode_counts(self.connection.value(SQL[name], values) or _NONE)
+        return {CountKey(tenant, task, place, state): n for tenant, task, place, state, n in found}
+
+    def moments(self) -> Moments:
+        """When something becomes true by itself."""
+        found = _decode_moments(self.connection.value(SQL["moments"]))
+        # A job that runs without a lease has the last rank of all, which is no moment.
+        return Moments(*(moment if moment is None or moment < rank.LAST else None for moment in found))
+
+    # Whose turn it is
 
     def waiting(self, query: WaitingQuery) -> list[Waiting]:
         """Whose turn it is."""
@@ -146,114 +172,73 @@ class SqliteReads(SqliteLists):
 
     def tenants_by_turn(self, after: fairness.Turn, limit: int) -> list[fairness.Turn]:
         """The tenants with READY jobs, in order."""
-        answer = self.link.value(SQL["tenants_by_turn"], (*after, limit))
-        return _TURNS.decode(answer) if answer is not None else []
+        return _decode_turns(self.connection.value(SQL["tenants_by_turn"], (*after, limit)) or _NONE)
 
     def turns_of(self, tenants: Sequence[str]) -> list[fairness.Turn]:
         """Those of these tenants that have READY jobs."""
-        answer = self.link.value(SQL["turns_of"], (listed(tenants),))
-        return _TURNS.decode(answer) if answer is not None else []
+        return _decode_turns(self.connection.value(SQL["turns_of_tenants"], (listed(tenants),)) or _NONE)
 
     def tasks_by_turn(
         self, tenants: Sequence[str], query: WaitingQuery, *, looked_at: int, limit: int
     ) -> dict[str, list[tuple[str, int]]]:
         """Of each tenant the first tasks that are asked for."""
-        tasks = None if query.tasks is None else listed(query.tasks)
-        passing = listed(query.passing) if query.passing else None
-        sql, values = (
-            waiting_tasks(tasks is not None, passing is not None),
-            [listed(tenants), looked_at, limit],
-        )
-        answer = self.link.value(sql, [*values, *(text for text in (tasks, passing) if text is not None)])
-        return dict(_TASKS.decode(answer)) if answer is not None else {}
+        values: list[Any] = [listed(tenants), looked_at, limit]
+        if query.tasks is not None:
+            values.append(listed(query.tasks))
+        if query.passing:
+            values.append(listed(query.passing))
+        sql = waiting_tasks(query.tasks is not None, bool(query.passing))
+        return dict(_decode_tasks(self.connection.value(sql, values) or _NONE))
 
-    def lineup(self, key: DomainKey, task: str, place: Place, *, last: bool, limit: int) -> list[Job]:
-        """The first or last jobs of one task of a domain in a place."""
-        return self._jobs(JOBS["lineup_last" if last else "lineup"], *key, task, int(place), limit)
+    # Rows
 
-    def domain_counts(self, keys: Collection[DomainKey]) -> dict[DomainKey, DomainCounts]:
-        """How many jobs of these domains stand READY, HELD and RUNNING."""
-        wanted = list(keys)
-        found: dict[DomainKey, DomainCounts] = {}
-        for sql, values in in_rows("domain_counts", [(n, *key) for n, key in enumerate(wanted)]):
-            answer = self.link.value(sql, values)
-            for n, task, place, count in _DOMAIN_COUNTS.decode(answer) if answer is not None else ():
-                found.setdefault(wanted[n], {})[task, place] = count
-        return found
-
-    def domains(self, keys: Collection[DomainKey]) -> dict[DomainKey, Domain]:
-        """What is kept of these domains."""
-        found: dict[DomainKey, Domain] = {}
-        for sql, values in in_rows("domains", list(keys)):
-            answer = self.link.value(sql, values)
-            found |= {
-                domain.key: domain for domain in (_DOMAINS.decode(answer) if answer is not None else ())
-            }
-        return found
-
-    def due_domains(self, up_to: int, limit: int) -> list[Domain]:
-        """The domains whose moment has come."""
-        answer = self.link.value(SQL["due_domains"], (up_to, limit))
-        return _DOMAINS.decode(answer) if answer is not None else []
-
-    def list_domains(self, tenant: str, *, after: bytes, limit: int) -> list[Domain]:
-        """What is kept of a tenant's domains, by name."""
-        answer = self.link.value(SQL["list_domains"], (tenant, after, limit))
-        return _DOMAINS.decode(answer) if answer is not None else []
-
-    def counts(self, *, tenant: str | None = None) -> dict[CountKey, int]:
-        """How many jobs there are of each kind."""
-        name, values = ("counts", ()) if tenant is None else ("counts_of_tenant", (tenant,))
-        answer = self.link.value(SQL[name], values)
-        found = _COUNTS.decode(answer) if answer is not None else []
-        return {CountKey(tenant, task, place, state): n for tenant, task, place, state, n in found}
-
-    def moments(self) -> Moments:
-        """When something becomes true by itself."""
-        return Moments(
-            *(
-                m if m is None or m < rank.LAST else None
-                for m in _MOMENTS.decode(self.link.value(SQL["moments"]))
-            )
-        )
-
-    def records(self, kind: str, names: Collection[str] | None = None) -> dict[str, bytes]:
-        """Small named records."""
-        if names is None:
-            answer = self.link.value(SQL["records"], (kind,))
-        else:
-            answer = self.link.value(SQL["records_named"], (kind, listed(names))) if names else None
-        return {name: as_bytes(told) for name, told in _RECORDS.decode(answer)} if answer is not None else {}
-
-    def present(self, name: str) -> bool:
-        """Whether somebody is there under a name."""
-        return self._presence is not None and self._presence.sees(name)
-
-    def read_log(self, log: str, *, after: int, limit: int) -> list[LogRow]:
-        """Items of a log in order."""
-        answer = self.link.value(SQL["read_log"], (log, after, limit))
+    def _rows(self, name: str, *values: Any) -> list[Row]:
         return [
-            LogRow(index, None if key is None else bytes.fromhex(key), _untold(told))
-            for index, key, told in (_LOG.decode(answer) if answer is not None else ())
+            (key, told.encode() if type(told) is str else bytes.fromhex(told[0]))
+            for key, told in _decode_rows(self.connection.value(ROWS[name], values) or _NONE)
         ]
 
-    def find_in_log(self, log: str, keys: Collection[bytes]) -> dict[bytes, int]:
-        """Where in a log these keys are."""
-        wanted, found = list(keys), {}
-        for sql, values in in_rows("find_in_log", [(n, log, key) for n, key in enumerate(wanted)]):
-            answer = self.link.value(sql, values)
-            for n, index in _PLACED.decode(answer) if answer is not None else ():
-                found[wanted[n]] = index
-        return found
+    def rows(self, table: str, keys: Collection[str] | None = None) -> dict[str, bytes]:
+        """The values of rows."""
+        if keys is None:
+            return dict(self._rows("table", table))
+        return dict(self._rows("rows", table, listed(keys))) if keys else {}
+
+    def scan(
+        self,
+        table: str,
+        *,
+        after: str = "",
+        prefix: str = "",
+        due_before: int | None = None,
+        limit: int,
+    ) -> list[Row]:
+        """A page of a table, by key or by when rows are due."""
+        above = first_above(prefix)
+        end = _ABOVE if above is None else above
+        if due_before is None:
+            return self._rows("scan", table, max(after, prefix), after, end, limit)
+        return self._rows("scan_due", table, due_before, after, prefix, end, limit)
+
+    def tables(self) -> list[str]:
+        """The tables that have rows."""
+        return _decode_names(self.connection.value(SQL["tables"]) or _NONE)
+
+    # The store itself
+
+    def present(self, name: str) -> bool:
+        """Whether a process is there under a name."""
+        return self._presence.sees(name)
+
+    def notice(self) -> bytes | None:
+        """The notice of a store that is being moved."""
+        found = self.connection.execute(_NOTICE).fetchall()
+        return found[0][0] if found else None
 
 
-def _untold(told: Told) -> Body:
-    return told if isinstance(told, str) else bytes.fromhex(told[0])
-
-
-def _body(sort: str, raw: bytes) -> Body:
+def _body(kind: str, raw: bytes) -> Body:
     """A body that was read by itself, since one of them cannot be read with others."""
-    if sort != "text":
+    if kind != "text":
         return raw
     try:
         return raw.decode()
@@ -261,27 +246,39 @@ def _body(sort: str, raw: bytes) -> Body:
         return Unreadable(raw)
 
 
-def _conditions(query: JobFilter) -> tuple[str, list[Any]]:
-    """What a listing asks for, after the first condition, `id > ?`."""
+def _listing(query: JobFilter) -> tuple[str, list[Any]]:
+    """The statement for a listing, and its values: those between the id to begin after and the limit."""
     if query.archived:
-        domain = None if query.domain is None else b64encode(query.domain).decode()
-        asked: list[tuple[str, Any]] = [
-            ("state = ?", query.state),
-            (f"{_IF_JSON} 'domain' END = ?", domain),
-            (f"coalesce({_IF_JSON} 'parent_id' END, 0) = ?", query.parent_id),
-            (f"coalesce({_IF_JSON} 'schedule' END, '') = ?", query.schedule),
-        ]
+        asked = _asked_of_archive(query)
+        sql = SQL["list_archived"]
     else:
-        asked = [
-            ("place = ?", query.place if query.place is None else int(query.place)),
-            ("domain = ?", query.domain),
-            ("parent_id = ?" + (" AND parent_id > 0" if query.parent_id else ""), query.parent_id),
-            ("schedule = ?" + (" AND schedule <> ''" if query.schedule else ""), query.schedule),
-        ]
+        asked = _asked_of_live(query)
+        sql = as_jobs(SQL["list"]).replace("{index}", _index(query))
     asked += [("tenant = ?", query.tenant), ("task = ?", query.task)]
-    chosen = [(sql, value) for sql, value in asked if value is not None]
-    fixed = [_STATES[query.state]] if query.state is not None and not query.archived else []
-    return " AND ".join(["id > ?", *(sql for sql, _ in chosen), *fixed]), [value for _, value in chosen]
+    chosen = [(condition, value) for condition, value in asked if value is not None]
+    conditions = ["id > ?", *(condition for condition, _ in chosen)]
+    if query.state is not None and not query.archived:
+        conditions.append(_STATES[query.state])
+    return sql.replace("{conditions}", " AND ".join(conditions)), [value for _, value in chosen]
+
+
+def _asked_of_archive(query: JobFilter) -> list[tuple[str, Any]]:
+    domain = None if query.domain is None else b64encode(query.domain).decode()
+    return [
+        ("state = ?", None if query.state is None else str(query.state)),
+        (f"{_IF_JSON} 'domain' END = ?", domain),
+        (f"coalesce({_IF_JSON} 'parent_id' END, 0) = ?", query.parent_id),
+        (f"coalesce({_IF_JSON} 'schedule' END, '') = ?", query.schedule),
+    ]
+
+
+def _asked_of_live(query: JobFilter) -> list[tuple[str, Any]]:
+    return [
+        ("place = ?", None if query.place is None else int(query.place)),
+        ("domain = ?", query.domain),
+        ("parent_id = ?" + (" AND parent_id > 0" if query.parent_id else ""), query.parent_id),
+        ("schedule = ?" + (" AND schedule <> ''" if query.schedule else ""), query.schedule),
+    ]
 
 
 def _index(query: JobFilter) -> str:

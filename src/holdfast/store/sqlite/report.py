@@ -4,8 +4,9 @@ import os
 from pathlib import Path
 
 from ...core.counting import counted
-from .connection import Driver, Link
-from .notify import Wake
+from ..contract import Report
+from .connection import Connection, Driver
+from .notify import SqliteNotifier
 from .open import schema_version
 from .wal import log_bytes
 
@@ -20,16 +21,22 @@ _ORPHANS = """SELECT count(*) FROM {table} WHERE id NOT IN (SELECT id FROM holdf
 AND id NOT IN (SELECT id FROM holdfast_archive)"""
 
 
-def complaints(link: Link, path: Path, wake: Wake) -> list[str]:
+def report_on(connection: Connection, path: Path, driver: Driver, notifier: SqliteNotifier) -> Report:
+    """See `Store.report`."""
+    complaints = _complaints(connection, path, notifier)
+    return Report(_facts(connection, path, driver), complaints)
+
+
+def _complaints(connection: Connection, path: Path, notifier: SqliteNotifier) -> list[str]:
     """What is wrong with a store and what to do about it."""
     told = []
-    for (fault,) in link.rows(f"PRAGMA integrity_check({FAULTS_TOLD})"):
+    for (fault,) in connection.rows(f"PRAGMA integrity_check({FAULTS_TOLD})"):
         if fault != "ok":
             told.append(f"{path} is damaged: {fault}; restore a backup, or try sqlite3's .recover on a copy")
     if told:
         return told
     for what, table in (("data", "holdfast_data"), ("results", "holdfast_results")):
-        if orphans := link.value(_ORPHANS.format(table=table)):
+        if orphans := connection.value(_ORPHANS.format(table=table)):
             told.append(
                 f"{path} keeps the {what} of {counted(orphans, 'deleted job')}, which only takes up space"
             )
@@ -38,25 +45,25 @@ def complaints(link: Link, path: Path, wake: Wake) -> list[str]:
     space = os.statvfs(path.parent)
     if (free := space.f_bavail * space.f_frsize) < LITTLE_SPACE_BYTES:
         told.append(f"the disk of {path} has {_megabytes(free)} left; make room")
-    if stale := wake.stale():
-        told.append(f"removed {len(stale)} sockets of processes that are gone from {wake.folder}")
+    if stale := notifier.remove_stale():
+        told.append(f"removed {len(stale)} sockets of processes that are gone from {notifier.folder}")
     return told
 
 
-def particulars(link: Link, path: Path, driver: Driver) -> dict[str, str]:
+def _facts(connection: Connection, path: Path, driver: Driver) -> dict[str, str]:
     """What a store is like."""
-    pages, page_bytes = link.value("PRAGMA page_count"), link.value("PRAGMA page_size")
+    pages, page_bytes = connection.value("PRAGMA page_count"), connection.value("PRAGMA page_size")
     return {
         "store": "sqlite",
         "path": str(path),
         "driver": driver.name,
         "sqlite": driver.version,
-        "schema": str(schema_version(link, path)),
+        "schema": str(schema_version(connection, path)),
         "size": _megabytes(pages * page_bytes),
-        "free inside": _megabytes(link.value("PRAGMA freelist_count") * page_bytes),
+        "free inside": _megabytes(connection.value("PRAGMA freelist_count") * page_bytes),
         "log": _megabytes(log_bytes(path)),
-        "journal mode": link.value("PRAGMA journal_mode"),
-        "synchronous": _SYNCHRONOUS[link.value("PRAGMA synchronous")],
+        "journal mode": connection.value("PRAGMA journal_mode"),
+        "synchronous": _SYNCHRONOUS[connection.value("PRAGMA synchronous")],
     }
 
 

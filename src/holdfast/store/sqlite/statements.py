@@ -7,9 +7,10 @@ carries bytes.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 from importlib.resources import files
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -17,11 +18,16 @@ import msgspec
 # Statements grow with this, and beyond it nothing gets faster.
 ROWS_AT_ONCE = 128
 
-# The columns that `as_jobs` needs: what a claim changes, and the rest.
-HOT = "place, rank, version, owner, lease_until, started_at, claim, rest"
+# The columns that `as_jobs` needs: those that are not in the rest, and the rest.
+HOT = "id, place, rank, version, owner, lease_until, started_at, claim, size, rest"
 
 _NAME = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)
 _COMMENT = re.compile(r"^--.*\n?", re.MULTILINE)
+# Statements inside a trigger are indented.
+_BETWEEN_STATEMENTS = re.compile(r";\n+(?! |END)")
+_PART = re.compile(r"\{(ready_of_pair|is_wanted)\}")
+
+_encode = msgspec.json.Encoder().encode
 
 
 def _load() -> dict[str, str]:
@@ -31,24 +37,19 @@ def _load() -> dict[str, str]:
         pieces = _NAME.split(text)[1:]
         for name, body in zip(pieces[::2], pieces[1::2], strict=True):
             named[name] = _COMMENT.sub("", body).strip().replace("{hot}", HOT)
-    return named
+    return {name: _PART.sub(lambda part: named[part[1]], sql) for name, sql in named.items()}
 
 
 SQL = _load()
 
 
 def migrations() -> list[list[str]]:
-    """The statements of each migration: the first of them leads to version 1, the next to 2.
-
-    They are counted by the number in their name. One that is not there has no statements.
-    """
+    """The statements of each migration: the first of them leads to version 1, the next to 2."""
     folder = files(__package__).joinpath("migrations")
-    texts = {int(entry.name[:4]): entry for entry in folder.iterdir() if entry.name.endswith(".sql")}
-    return [_statements(texts[n].read_text("utf-8")) if n in texts else [] for n in range(1, max(texts) + 1)]
-
-
-def _statements(text: str) -> list[str]:
-    return [part.strip() for part in _COMMENT.sub("", text).split(";\n") if part.strip()]
+    texts = {
+        entry.name: entry.read_text("utf-8") for entry in folder.iterdir() if entry.name.endswith(".sql")
+    }
+    return [_BETWEEN_STATEMENTS.split(_COMMENT.sub("", texts[name]).strip()) for name in sorted(texts)]
 
 
 def as_jobs(select: str) -> str:
@@ -56,10 +57,13 @@ def as_jobs(select: str) -> str:
     return SQL["as_jobs"].replace("{jobs}", select)
 
 
-JOBS = {name: as_jobs(SQL[name]) for name in ("load", "first", "expiring", "lineup", "lineup_last")}
-
-
-TURN_OF = SQL["turn_of"].replace("{last_turn}", SQL["last_turn"])
+_OF_JOBS = ("load", "first", "expiring", "domain_queue", "domain_queue_last")
+JOBS = {name: as_jobs(SQL[name]) for name in (*_OF_JOBS, "ready", "ready_by_rank", "ready_by_name")}
+ROWS = {
+    name: SQL["as_rows"].replace("{selected}", SQL[name]) for name in ("rows", "table", "scan", "scan_due")
+}
+PAIRS = SQL["pairs"].replace("{of_tenant}", "")
+PAIRS_OF_TENANT = SQL["pairs"].replace("{of_tenant}", "AND tenant = ?6")
 
 
 @cache
@@ -67,6 +71,18 @@ def children(*places: int) -> str:
     """The children of a parent that stand in these places, by id, whole records."""
     parts = [SQL["children"].replace("{place}", str(place)) for place in places]
     return as_jobs(" UNION ALL ".join(parts) + " ORDER BY id LIMIT ?3")
+
+
+@cache
+def ready_of_pairs(count: int) -> str:
+    """The first READY jobs of so many pairs, merged by (rank, id), whole records."""
+    return as_jobs(" UNION ALL ".join([SQL["ready_of_pair"]] * count) + " ORDER BY rank, id LIMIT ?")
+
+
+@cache
+def ready_of_picks(count: int) -> str:
+    """The first READY jobs of each of so many pairs, one pair after the other, whole records."""
+    return as_jobs(" UNION ALL ".join([SQL["ready_of_pick"]] * count))
 
 
 @cache
@@ -85,16 +101,19 @@ def sized(name: str, count: int, width: int) -> str:
     return SQL[name].replace("{rows}", ",".join([row] * count))
 
 
-def in_rows(name: str, rows: Sequence[Sequence[Any]]) -> Iterator[tuple[str, list[Any]]]:
-    """The statements that together take all rows, each with its values."""
-    at = 0
-    while left := len(rows) - at:
-        size = min(1 << left.bit_length() - 1, ROWS_AT_ONCE)
-        values = [value for row in rows[at : at + size] for value in row]
-        yield sized(name, size, len(rows[at])), values
+def cut(rows: Sequence[Sequence[Any]], most: int = ROWS_AT_ONCE) -> list[tuple[int, list[Any]]]:
+    """The rows in parts of a power of two, at most so many: the number of rows and all their values."""
+    count = len(rows)
+    if count == 1:
+        return [(1, [*rows[0]])]
+    parts, at = [], 0
+    while at < count:
+        size = min(1 << (count - at).bit_length() - 1, most)
+        parts.append((size, [*chain.from_iterable(rows[at : at + size])]))
         at += size
+    return parts
 
 
 def listed(values: Iterable[object]) -> str:
     """Ids or names as the JSON array that `json_each` takes."""
-    return msgspec.json.encode(list(values)).decode()
+    return _encode([*values]).decode()

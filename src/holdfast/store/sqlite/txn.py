@@ -1,10 +1,9 @@
-"""One atomic batch on the SQLite store: what can be written.
+"""One atomic batch on the SQLite store: how `Changes` are written, and claims.
 
 No rule is here. A statement takes a whole batch, and where versions must agree it says so in its WHERE:
 that it changed as many rows as were given is the proof that all were as expected.
 """
 
-from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -13,242 +12,195 @@ from msgspec.structs import replace
 
 from ...core import rank
 from ...core.errors import Conflict
-from ...core.job import Body, Job, Place
+from ...core.job import Job, Place, State
+from ...core.jump import Jump
 from ...core.kinds import Names
-from ...core.limits import Domain, DomainKey
-from ...core.unique import Unique, UniqueKey
-from .. import fairness as order
-from ..common.form import encode, rest_maker, rest_of
-from ..contract import ClaimQuery, CountKey, LogRow, Turn
-from .claim import pick
-from .connection import Link
-from .glob import pick_matching
-from .marks import Marks
+from .. import fairness
+from ..contract import UNCHANGED, Changes, ClaimQuery, CountKey, NewJobs, RowKey
+from .claim import find_ready
+from .connection import Connection
 from .presence import Presence
 from .reads import SqliteReads
-from .statements import JOBS, SQL, TURN_OF, in_rows, listed
+from .statements import SQL, cut, listed, sized
+
+# What stands in columns and not in `rest`, where it would be out of date after a claim, or differ between
+# jobs that are added alike. At its default it is not written; but for the id, which has none.
+_IN_COLUMNS: dict[str, Any] = {
+    "id": 0,
+    "place": Place.SCHEDULED,
+    "rank": 0,
+    "version": 1,
+    "owner": 0,
+    "lease_until": 0,
+    "started_at": 0,
+    "claim": 0,
+    "size": 0,
+}
+_ID = len('{"id":0,')
+
+_encode = msgspec.json.Encoder().encode
+_decode_turns = msgspec.json.Decoder(tuple[int, int | None, int | None]).decode
 
 
 class SqliteTxn(SqliteReads):
-    """A batch; see `Txn` for what each verb promises. A job or domain comes once in a call."""
+    """A batch; see `Txn` for what each verb promises."""
 
     def __init__(
-        self, link: Link, now_ms: int, presence: Presence | None = None, marks: Marks | None = None
+        self, connection: Connection, now_ms: int, presence: Presence, jump: Jump | None = None
     ) -> None:
-        super().__init__(link, now_ms, presence)
-        self._marks = Marks() if marks is None else marks
+        self.connection = connection
+        self.now_ms = now_ms
+        self._presence = presence
+        self.jump = jump
         # About how many rows were written.
         self.changed = 0
+        # What was written in the middle of the batch: its jobs are not counted yet.
+        self._written: list[Changes] = []
 
-    def _write(self, name: str, rows: Sequence[Sequence[Any]]) -> int:
-        changed = sum(self.link.change(sql, values) for sql, values in in_rows(name, rows))
-        self.changed += changed
-        return changed
+    def read_ahead(self, rows: Names) -> None:
+        """Nothing: a look-up costs no round trip here."""
 
-    def insert(self, rows: Sequence[tuple[Job, Body]]) -> set[int]:
-        """Add jobs with their data; those that exist are left alone and returned."""
-        fresh, known = self._fresh([job.id for job, _ in rows])
-        rows = [row for row, is_fresh in zip(rows, fresh, strict=True) if is_fresh]
-        self._write("insert_jobs", [_row(job) for job, _ in rows])
-        if self._marks:
-            self._marks.note(job for job, _ in rows)
-        self._write("put_data", [(job.id, data) for job, data in rows])
-        return known
-
-    def insert_alike(self, template: Job, rows: Sequence[tuple[int, Body]]) -> set[int]:
-        """Add jobs that are as `template`: what they share is bound once for each statement."""
-        fresh, known = self._fresh([id for id, _ in rows])
-        rows = rows if not known else [row for row, is_fresh in zip(rows, fresh, strict=True) if is_fresh]
-        shared = list(_row(template)[1:-1])
-        rest = rest_maker(template)
-        for sql, values in in_rows("insert_alike", [(id, rest(id, data)) for id, data in rows]):
-            self.changed += self.link.change(sql, shared + values)
-        if self._marks and rows:
-            self._marks.note([replace(template, id=min(id for id, _ in rows))])
-        self._write("put_data", rows)
-        return known
-
-    def _fresh(self, ids: list[int]) -> tuple[list[bool], set[int]]:
-        """Of each id whether it is to be added, and those that exist already or come twice."""
-        # New ids are nearly always above all others; only where not is each one looked up.
-        if not ids or (len(set(ids)) == len(ids) and min(ids) > self.link.value(SQL["newest"])):
-            return [True] * len(ids), set()
-        known, seen, fresh = self._stored(ids), set[int](), []
-        for id in ids:
-            fresh.append(id not in known and id not in seen)
-            seen.add(id)
-            if not fresh[-1]:
-                known.add(id)
-        return fresh, known
-
-    def _stored(self, ids: Collection[int]) -> set[int]:
-        answer = self.link.value(SQL["known"], (listed(ids),))
-        return set(msgspec.json.decode(answer, type=list[int])) if answer is not None else set()
-
-    def swap(self, jobs: Sequence[Job]) -> None:
-        """Replace each job by its next version."""
-        if self._write("swap", [_row(job) for job in jobs]) != len(jobs):
-            raise Conflict(f"not all of {len(jobs)} jobs are of the version before")
-        if self._marks:
-            self._marks.note(jobs)
-
-    def _delete(self, expected: Sequence[tuple[int, int]]) -> None:
-        # By version: of those there are one or two in a batch, and a list of ids is what SQLite is
-        # quickest with.
-        by_version: defaultdict[int, list[int]] = defaultdict(list)
-        for job_id, version in expected:
-            by_version[version].append(job_id)
-        for version, ids in by_version.items():
-            if self.link.change(SQL["delete_jobs"], (listed(ids), version)) != len(ids):
-                raise Conflict(f"not all of {len(ids)} jobs are of version {version}")
-
-    def remove(self, jobs: Sequence[Job]) -> None:
-        """Remove live jobs with data and result."""
-        self._delete([(job.id, job.version) for job in jobs])
-        self._drop_bodies([job.id for job in jobs])
-
-    def archive(self, jobs: Sequence[Job], *, keep: bool) -> None:
-        """Move live jobs, as their next version, to the archive, or away."""
-        self._delete([(job.id, job.version - 1) for job in jobs])
-        if not keep:
-            self._drop_bodies([job.id for job in jobs])
-            return
-        rows = [(j.id, j.finished_at, j.tenant, j.task, j.state.value, encode(j).decode()) for j in jobs]
-        self._write("insert_archive", rows)
-
-    def _drop_bodies(self, ids: Collection[int]) -> None:
-        if ids:
-            self.link.change(SQL["delete_data"], (listed(ids),))
-            self.link.change(SQL["delete_results"], (listed(ids),))
-
-    def forget(self, ids: Collection[int]) -> None:
-        """Remove archived jobs with their bodies."""
-        if ids:
-            self.link.change(SQL["delete_archive"], (listed(ids),))
-            self._drop_bodies(ids)
-
-    def purge(self, before_ms: int, *, tenant: str | None, limit: int) -> list[Job]:
-        """Remove and return the first archived jobs that ended before a moment."""
-        old = self._jobs(SQL["ended_before"], before_ms, tenant, limit)
-        self.forget([job.id for job in old])
-        return old
-
-    def put_bodies(self, bodies: Mapping[int, Body], *, result: bool = False) -> None:
-        """Write or replace data or results."""
-        self._write("put_results" if result else "put_data", list(bodies.items()))
-
-    def put_unique(self, holders: Sequence[Unique]) -> None:
-        """Let these jobs hold their keys."""
-        self._write("put_unique", [(*holder.id, holder.job_id, holder.until_ms) for holder in holders])
-
-    def drop_unique(self, keys: Collection[UniqueKey]) -> None:
-        """Set keys free."""
-        self._write("drop_unique", list(keys))
-
-    def lapse_unique(self, up_to: int, limit: int) -> int:
-        """Set free the keys whose time is over."""
-        return self.link.change(SQL["lapse_unique"], (up_to, limit))
+    # Claims
 
     def claim(self, query: ClaimQuery) -> list[Job]:
         """Lease the first jobs that match."""
-        by_glob = query.glob is not None
-        ids = pick_matching(self.link, query, self._marks) if by_glob else pick(self.link, query)
-        if not ids:
+        jobs = find_ready(self.connection, query, self._written_pairs())
+        if not jobs:
             return []
-        until, text = query.lease_until, listed(ids)
-        found = {job.id: job for job in self._jobs(JOBS["load"], text)}
-        self.link.change(SQL["claim"], (rank.lease(until), query.owner, until, query.started_at, text))
-        jobs = [found[job_id] for job_id in ids]
+        until, ids = query.lease_until, listed([job.id for job in jobs])
+        values = (rank.lease(until), query.owner, until, query.started_at, ids)
+        self.changed += self.connection.change(SQL["claim"], values)
         self._serve(jobs, query)
         return jobs
 
+    def _written_pairs(self) -> set[fairness.Pair]:
+        jobs = [job for changes in self._written for job in changes.swapped]
+        jobs += [group.template for changes in self._written for group in changes.added]
+        return {(job.tenant, job.task) for job in jobs if job.place == Place.READY}
+
     def _serve(self, jobs: Sequence[Job], query: ClaimQuery) -> None:
-        if (last := self._last_turn({(job.tenant, job.task) for job in jobs})) is None:
+        """The pairs and tenants of these jobs have had their turn."""
+        pairs = {(job.tenant, job.task) for job in jobs}
+        last, *own = _decode_turns(self.connection.value(SQL["turns_of"], next(iter(pairs))))
+        if len(pairs) == 1 and last and own == [last, last]:
             return
-        served = order.served(jobs, query, last)
-        self._write("serve_lanes", [(*pair, 0, turn) for pair, turn in served.lanes.items()])
-        self._write("serve_tenants", [(tenant, 0, turn) for tenant, turn in served.tenants.items()])
-        if order.is_sweep(last, newest := last + len(served.lanes)):
-            for name in ("forget_lanes", "forget_tenants"):
-                self.link.change(SQL[name], (newest - order.REMEMBERED, order.SWEPT_AT_ONCE))
+        served = fairness.served(jobs, query, last)
+        self._put("serve_pairs", [(*pair, 0, turn) for pair, turn in served.lanes.items()])
+        self._put("serve_tenants", [(tenant, 0, turn) for tenant, turn in served.tenants.items()])
+        if fairness.is_sweep(last, newest := last + len(served.lanes)):
+            for name in ("forget_pairs", "forget_tenants"):
+                self.connection.execute(SQL[name], (newest - fairness.REMEMBERED, fairness.SWEPT_AT_ONCE))
 
-    def _last_turn(self, pairs: set[order.Pair]) -> int | None:
-        """The number of the newest turn; None if it was that of the only pair: then nothing changes."""
-        if len(pairs) > 1:
-            last: int = self.link.value(SQL["last_turn"])
-            return last
-        last, *own = msgspec.json.decode(self.link.value(TURN_OF, next(iter(pairs))))
-        return None if own == [last, last] and last else last
+    # Changes
 
-    def read_ahead(self, records: Names, domains: Collection[DomainKey]) -> None:
-        """Nothing: a look-up costs no round trip here."""
+    def write(self, changes: Changes) -> None:
+        """Write what must be there before a claim."""
+        self._written.append(changes)
+        self.write_last(changes)
 
-    def swap_domains(self, domains: Sequence[Domain]) -> None:
-        """Add domains of version 1, replace others by their next version."""
-        rows = [(d.tenant, d.name, d.version, d.due_ms, encode(d).decode()) for d in domains]
-        changed = self._write("insert_domains", [row for row in rows if row[2] == 1])
-        changed += self._write("swap_domains", [row for row in rows if row[2] != 1])
-        if changed != len(rows):
-            raise Conflict(f"not all of {len(rows)} domains are of the version before")
+    def write_last(self, changes: Changes) -> None:
+        """Write the parts in the order of their fields; no claim follows."""
+        for group in changes.added:
+            self._add(group)
+        if swapped := changes.swapped:
+            if self._put("swap_jobs", [_row(job) for job in swapped]) != len(swapped):
+                raise Conflict(f"not all of {len(swapped)} jobs are of the version before")
+        if changes.archived:
+            self._archive(changes.archived)
+        if removed := changes.removed:
+            self._delete(removed, since=0)
+            self._delete_bodies([job.id for job in removed])
+        if changes.forgotten:
+            self._forget(changes.forgotten)
+        if changes.data:
+            self._put("put_data", [*changes.data.items()])
+        if changes.results:
+            self._put("put_results", [*changes.results.items()])
+        if changes.counts:
+            self._count(changes.counts)
+        if changes.rows:
+            self._put_rows(changes.rows, changes.dues)
+        if changes.notice != UNCHANGED:
+            self._put_rows({("", ""): changes.notice}, {})
 
-    def drop_domains(self, domains: Sequence[Domain]) -> None:
-        """Forget domains."""
-        if self._write("drop_domains", [(d.tenant, d.name, d.version) for d in domains]) != len(domains):
-            raise Conflict(f"not all of {len(domains)} domains are of their version")
+    def _put(self, name: str, rows: Sequence[Sequence[Any]]) -> int:
+        """Run a statement for all rows; how many it changed."""
+        width = len(rows[0]) if rows else 0
+        changed = sum(
+            [self.connection.change(sized(name, size, width), values) for size, values in cut(rows)]
+        )
+        self.changed += changed
+        return changed
 
-    def count(self, changes: Mapping[CountKey, int]) -> None:
-        """Add these differences; what comes to zero vanishes."""
-        rows = [(k.tenant, k.task, int(k.place), k.state.value, n) for k, n in changes.items()]
-        self._write("count", [row for row in rows if row[4]])
-        if any(row[4] < 0 for row in rows):
-            self.link.change(SQL["drop_zero_counts"])
-        ready = [
-            (key.tenant, key.task, change) for key, change in changes.items() if key.place == Place.READY
+    def _add(self, group: NewJobs) -> None:
+        """Insert jobs that are alike, and their data. What they share is bound once for each statement."""
+        template, rows = group
+        _, _, *shared = _row(template)
+        change = self.connection.change
+        for size, values in cut(rows):
+            if change(sized("add_jobs", size, 2), shared + values) != size:
+                raise Conflict(f"not all of {size} jobs are new")
+            change(sized("put_data", size, 2), values)
+            self.changed += 2 * size
+
+    def _archive(self, jobs: Sequence[Job]) -> None:
+        self._delete(jobs, since=1)
+        finished = State.FINISHED
+        records = map(bytes.decode, map(_encode, jobs))
+        rows = [
+            (job.id, job.finished_at, job.tenant, job.task, str(job.ended or finished), record)
+            for job, record in zip(jobs, records, strict=True)
         ]
-        filled = [(tenant, task, 1, 0) for tenant, task, change in ready if change > 0]
-        # Of tenants only where a task of theirs has become ready, or has ceased to be.
-        if self._write("fill_lanes", filled):
-            self._write("fill_tenants", [(tenant, 1, 0) for tenant in {row[0] for row in filled}])
-        emptied = [(tenant, task) for tenant, task, change in ready if change <= 0]
-        if self._write("rest_lanes", emptied):
-            self._write("rest_tenants", [(tenant,) for tenant in {row[0] for row in emptied}])
+        self._put("archive_jobs", rows)
 
-    def put_records(self, kind: str, records: Mapping[str, bytes | None]) -> None:
-        """Write small records; None deletes one."""
-        kept = [(kind, name, _text_or_bytes(value)) for name, value in records.items() if value is not None]
-        self._write("put_records", kept)
-        gone = [name for name, value in records.items() if value is None]
-        if gone:
-            self.link.change(SQL["drop_records"], (kind, listed(gone)))
+    def _delete(self, jobs: Sequence[Job], *, since: int) -> None:
+        """Delete live jobs whose version is so much below that of these."""
+        # By version: of those there are few in a batch, and a list of ids is what SQLite is quickest with.
+        for version in {job.version for job in jobs}:
+            ids = [job.id for job in jobs if job.version == version]
+            if self.connection.change(SQL["delete_jobs"], (listed(ids), version - since)) != len(ids):
+                raise Conflict(f"not all of {len(ids)} jobs are of version {version - since}")
+            self.changed += len(ids)
 
-    def append_log(self, log: str, rows: Sequence[LogRow]) -> None:
-        """Write items of a log and their keys."""
-        if self._write("append_log", [(log, *row) for row in rows]) != len(rows):
-            raise Conflict(f"not all of {len(rows)} indexes of the log {log} are free")
-        self._write("put_log_keys", [(log, row.key, row.at) for row in rows if row.key is not None])
+    def _forget(self, ids: Collection[int]) -> None:
+        if self.connection.change(SQL["delete_archived"], (listed(ids),)) != len(ids):
+            raise Conflict(f"not all of {len(ids)} jobs are in the archive")
+        self._delete_bodies(ids)
 
-    def trim_log(self, log: str, *, after: int, up_to: int, keys_up_to: int) -> None:
-        """Remove items of a log, and old keys."""
-        self.changed += self.link.change(SQL["trim_log"], (log, after, up_to))
-        if keys_up_to > 0:
-            self.changed += self.link.change(SQL["trim_log_keys"], (log, keys_up_to))
+    def _delete_bodies(self, ids: Collection[int]) -> None:
+        text = listed(ids)
+        for name in ("delete_data", "delete_results"):
+            self.changed += self.connection.change(SQL[name], (text,))
 
-    def put_notice(self, notice: bytes | None) -> None:
-        """Put this on the door: the record without a kind and a name."""
-        self.put_records("", {"": notice})
+    def _count(self, counts: Mapping[CountKey, int]) -> None:
+        # Plain numbers and text: libraries convert others slowly.
+        rows = [
+            (tenant, task, int(place), str(state), difference)
+            for (tenant, task, place, state), difference in counts.items()
+            if difference
+        ]
+        if rows:
+            self._put("count", rows)
 
-    def put_turns(self, turns: Sequence[Turn]) -> None:
-        """Let these have been served at these turns."""
-        self._write("serve_lanes", [(turn.tenant, turn.task, 0, turn.served) for turn in turns if turn.task])
-        self._write("serve_tenants", [(turn.tenant, 0, turn.served) for turn in turns if not turn.task])
+    def _put_rows(self, rows: Mapping[RowKey, bytes | None], dues: Mapping[RowKey, int]) -> None:
+        kept, gone = [], dict[str, list[str]]()
+        for row, value in rows.items():
+            table, key = row
+            if value is None:
+                gone.setdefault(table, []).append(key)
+            else:
+                kept.append((table, key, dues.get(row), _text_or_bytes(value)))
+        if kept:
+            self._put("put_rows", kept)
+        for table, keys in gone.items():
+            self.changed += self.connection.change(SQL["delete_rows"], (table, listed(keys)))
 
 
 def _row(job: Job) -> tuple[Any, ...]:
-    """A job in the order of the columns. Plain numbers: one library converts others slowly."""
+    """A job in the order of the columns. Plain numbers: libraries convert others slowly."""
     return (
         job.id,
-        job.tenant,
-        job.task,
+        job.size,
         int(job.place),
         job.rank,
         job.version,
@@ -256,6 +208,8 @@ def _row(job: Job) -> tuple[Any, ...]:
         job.lease_until,
         job.started_at,
         job.claim,
+        job.tenant,
+        job.task,
         1 if job.mock else 0,
         job.expires_at,
         job.parent_id,
@@ -263,6 +217,11 @@ def _row(job: Job) -> tuple[Any, ...]:
         job.schedule,
         rest_of(job),
     )
+
+
+def rest_of(job: Job) -> str:
+    """The JSON of a job without what stands in columns."""
+    return "{" + _encode(replace(job, **_IN_COLUMNS)).decode()[_ID:]
 
 
 def _text_or_bytes(value: bytes) -> str | bytes:

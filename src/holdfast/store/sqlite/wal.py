@@ -8,9 +8,10 @@ same queue, and a caller's own transaction for SQLite's write lock. So the WAL-r
 
 import threading
 from pathlib import Path
+from queue import SimpleQueue
 
 from ...core.errors import HoldfastError, Unavailable, WouldBlock
-from .connection import Driver, Link
+from .connection import Connection, Driver
 from .errors import faults
 from .guard import LockGuard
 from .lock import WriteQueue, begin
@@ -35,8 +36,8 @@ class Checkpointer:
     def __init__(self, driver: Driver, path: Path, guard: LockGuard) -> None:
         self._driver, self._path, self._guard = driver, path, guard
         self._pages = 0
-        self._due = threading.Event()
-        self._stopped = False
+        # True: copy. False: end. Unlike an event it cannot be left locked by an interrupt.
+        self._orders: SimpleQueue[bool] = SimpleQueue()
         self._thread: threading.Thread | None = None
 
     def opened(self) -> None:
@@ -49,16 +50,16 @@ class Checkpointer:
         if self._pages < COPY_PAGES:
             return
         self._pages = 0
-        self._due.set()
+        self._orders.put(True)
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="holdfast-checkpoint", daemon=True)
             self._thread.start()
 
     def stop(self) -> None:
         """Wait for the thread to end."""
-        self._stopped = True
-        self._due.set()
-        if self._thread is not None:
+        self._orders.put(False)
+        # One that was interrupted as it was started may not have been.
+        if self._thread is not None and self._thread.ident is not None:
             self._thread.join()
 
     def _run(self) -> None:
@@ -71,36 +72,36 @@ class Checkpointer:
 
     def _work(self) -> None:
         # A connection in a write transaction cannot copy: one holds writers off, and the other copies.
-        holder, link = (open_reader(self._driver, self._path) for _ in range(2))
+        holder, connection = (open_reader(self._driver, self._path) for _ in range(2))
         queue = WriteQueue(self._path, PATIENCE_S)
         try:
-            for one in (holder, link):
+            for one in (holder, connection):
                 one.rows("PRAGMA query_only = 0")
-            while self._due.wait() and not self._stopped:
-                self._due.clear()
+            while self._orders.get():
                 try:
-                    self._copy_in_turn(queue, holder, link)
+                    self._copy_in_turn(queue, holder, connection)
                 except (Unavailable, WouldBlock):
                     continue
         finally:
             queue.close()
             holder.close()
-            link.close()
+            connection.close()
 
-    def _copy_in_turn(self, queue: WriteQueue, holder: Link, link: Link) -> None:
+    def _copy_in_turn(self, queue: WriteQueue, holder: Connection, connection: Connection) -> None:
         try:
             queue.take()
-            with self._guard.fenced():
-                begin(self._driver, holder, self._path, PATIENCE_S)
-                # A log that is no longer the file's own must not be copied into it.
-                self._guard.check()
-                link.rows("PRAGMA wal_checkpoint(PASSIVE)")
-                holder.change("ROLLBACK")
-                if _is_mostly_empty(link):
-                    link.give_back(PAGES_GIVEN_BACK)
+            self._guard.fence()
+            begin(self._driver, holder, self._path, PATIENCE_S)
+            # A log that is no longer the file's own must not be copied into it.
+            self._guard.check()
+            connection.rows("PRAGMA wal_checkpoint(PASSIVE)")
+            holder.execute("ROLLBACK")
+            if _is_mostly_empty(connection):
+                connection.give_back(PAGES_GIVEN_BACK)
         finally:
             if holder.in_transaction:
-                holder.change("ROLLBACK")
+                holder.execute("ROLLBACK")
+            self._guard.unfence()
             queue.give()
 
 
@@ -112,11 +113,11 @@ def log_bytes(path: Path) -> int:
         return 0
 
 
-def copy_all(link: Link) -> None:
+def copy_all(connection: Connection) -> None:
     """Copy everything and empty the log, if nobody is in the way."""
-    link.rows("PRAGMA wal_checkpoint(TRUNCATE)")
+    connection.rows("PRAGMA wal_checkpoint(TRUNCATE)")
 
 
-def _is_mostly_empty(link: Link) -> bool:
-    empty = int(link.value("PRAGMA freelist_count"))
-    return empty > EMPTY_PAGES and empty * 2 > link.value("PRAGMA page_count")
+def _is_mostly_empty(connection: Connection) -> bool:
+    empty = int(connection.value("PRAGMA freelist_count"))
+    return empty > EMPTY_PAGES and empty * 2 > connection.value("PRAGMA page_count")

@@ -1,112 +1,82 @@
--- How a claim finds its jobs: the (rank, id) of the first that match, in order; and whose turn it was.
---
--- By pairs: the index of each (tenant, task) is walked only as far as it is needed, all of them
--- merged by rank. By scan: the READY jobs one after the other, passing by what does not match.
+-- How a claim finds its jobs, in order: {hot} is what `as_jobs` makes whole records of. And whose turn it was.
 
--- name: pick
-SELECT CAST('[' || group_concat('[' || rank || ',' || id || ']') || ']' AS BLOB) FROM ({picked})
-
--- name: ready_of_pair
-SELECT rank, id FROM holdfast_jobs INDEXED BY holdfast_ready
-WHERE place = 2 AND mock = 0 AND tenant = ? AND task = ? AND rank BETWEEN ? AND ?
-
--- The first jobs of each of several pairs, as many of each.
--- name: ready_of_picks
-SELECT CAST('[' || group_concat('[' || picked.column1 || ',[' || coalesce((
-    SELECT group_concat('[' || rank || ',' || id || ']') FROM (
-        SELECT rank, id FROM holdfast_jobs INDEXED BY holdfast_ready
-        WHERE place = 2 AND mock = 0 AND tenant = picked.column2 AND task = picked.column3
-            AND rank BETWEEN ? AND ? ORDER BY rank, id LIMIT ?
-    )
-), '') || ']]') || ']' AS BLOB) FROM (VALUES {rows}) AS picked
-
+-- All READY jobs.
 -- name: ready
-SELECT rank, id FROM holdfast_jobs INDEXED BY holdfast_place
+SELECT {hot} FROM holdfast_jobs INDEXED BY holdfast_place
 WHERE place = 2 AND rank BETWEEN ? AND ? AND mock <= ? ORDER BY rank, id LIMIT ?
 
--- name: ready_filtered
-SELECT rank, id FROM holdfast_jobs INDEXED BY holdfast_place
-WHERE place = 2 AND rank BETWEEN ?1 AND ?2 AND mock <= ?3
-    AND (?4 IS NULL OR tenant IN (SELECT value FROM json_each(?4)))
-    AND (?5 IS NULL OR task IN (SELECT value FROM json_each(?5)))
-    AND NOT EXISTS (
-        SELECT 1 FROM json_each(?6) AS passed
+-- Those of one pair; several are merged by rank, each index walked only as far as it is needed.
+-- name: ready_of_pair
+SELECT {hot} FROM holdfast_jobs INDEXED BY holdfast_ready
+WHERE place = 2 AND mock = ? AND tenant = ? AND task = ? AND rank BETWEEN ? AND ?
+
+-- Those of one pair, at most so many.
+-- name: ready_of_pick
+SELECT * FROM ({ready_of_pair} ORDER BY rank, id LIMIT ?)
+
+-- What a job must fulfil: ?1 and ?2 are tenants and tasks, ?3 a pattern, NULL for any, ?4 the pairs to pass by.
+-- name: is_wanted
+(?1 IS NULL OR tenant IN (SELECT value FROM json_each(?1))) AND (?2 IS NULL OR task IN (SELECT value FROM json_each(?2)))
+    AND (?3 IS NULL OR task GLOB ?3) AND (?4 = '[]' OR NOT EXISTS (
+        SELECT 1 FROM json_each(?4) AS passed
         WHERE (passed.value ->> 0 IS NULL OR passed.value ->> 0 = tenant)
             AND (passed.value ->> 1 IS NULL OR passed.value ->> 1 = task)
-    )
-ORDER BY rank, id LIMIT ?7
+    ))
 
--- The pairs that have READY jobs: one look into the index for each, however many jobs it has.
+-- Of the first so many READY jobs those that are wanted.
+-- name: ready_by_rank
+SELECT {hot} FROM (
+    SELECT id AS found FROM (
+        SELECT rank, id, tenant, task, mock FROM holdfast_jobs INDEXED BY holdfast_place
+        WHERE place = 2 AND rank BETWEEN ?5 AND ?6 ORDER BY rank, id LIMIT ?9
+    ) WHERE mock <= ?7 AND {is_wanted} LIMIT ?8
+) CROSS JOIN holdfast_jobs ON id = found
+
+-- Of all READY jobs of a tenant whose names are within a range those that are wanted.
+-- name: ready_by_name
+SELECT {hot} FROM (
+    SELECT id AS found FROM holdfast_jobs INDEXED BY holdfast_ready
+    WHERE place = 2 AND tenant = ?9 AND task >= ?10 AND task < ?11
+        AND rank BETWEEN ?5 AND ?6 AND mock <= ?7 AND {is_wanted}
+    ORDER BY rank, id LIMIT ?8
+) CROSS JOIN holdfast_jobs ON id = found
+
+-- Of the first so many pairs that have READY jobs, of all or of one tenant, those that are wanted; and how many
+-- were looked at.
 -- name: pairs
-WITH RECURSIVE pair (tenant, task) AS (
-    SELECT tenant, task FROM (
-        SELECT tenant, task FROM holdfast_jobs INDEXED BY holdfast_ready
-        WHERE place = 2 AND mock = 0 AND tenant >= ?1 ORDER BY tenant, task LIMIT 1
-    )
-    UNION ALL
-    SELECT following.tenant, following.task FROM pair CROSS JOIN holdfast_jobs AS following
-    ON following.id = coalesce(
-        (SELECT id FROM holdfast_jobs INDEXED BY holdfast_ready
-         WHERE place = 2 AND mock = 0 AND tenant = pair.tenant AND task > pair.task
-         ORDER BY task, rank, id LIMIT 1),
-        (SELECT id FROM holdfast_jobs INDEXED BY holdfast_ready
-         WHERE place = 2 AND mock = 0 AND tenant > pair.tenant
-         ORDER BY tenant, task, rank, id LIMIT 1)
-    )
-    WHERE ?2 IS NULL OR pair.tenant = ?2
-    LIMIT ?3
-)
-SELECT CAST('[' || group_concat(json_array(tenant, task)) || ']' AS BLOB) FROM pair
-WHERE ?2 IS NULL OR tenant = ?2
-
--- name: tenants
-WITH RECURSIVE present (tenant) AS (
-    SELECT tenant FROM (
-        SELECT tenant FROM holdfast_jobs INDEXED BY holdfast_ready
-        WHERE place = 2 AND mock = 0 ORDER BY tenant LIMIT 1
-    )
-    UNION ALL
-    SELECT following.tenant FROM present CROSS JOIN holdfast_jobs AS following
-    ON following.id = (
-        SELECT id FROM holdfast_jobs INDEXED BY holdfast_ready
-        WHERE place = 2 AND mock = 0 AND tenant > present.tenant
-        ORDER BY tenant, task, rank, id LIMIT 1
-    )
-    LIMIT ?
-)
-SELECT CAST('[' || group_concat(json_quote(tenant)) || ']' AS BLOB) FROM present
+SELECT CAST('[' || count(*) || ',['
+    || coalesce(group_concat(json_array(tenant, task)) FILTER (WHERE {is_wanted}), '') || ']]' AS BLOB)
+FROM (SELECT tenant, task FROM holdfast_pairs INDEXED BY holdfast_pair_turns WHERE ready = 1 {of_tenant} LIMIT ?5)
 
 -- name: claim
 UPDATE holdfast_jobs
 SET place = 4, rank = ?, owner = ?, lease_until = ?, started_at = ?, claim = claim + 1, version = version + 1
 WHERE id IN (SELECT value FROM json_each(?))
 
--- name: last_turn
-SELECT max(
-    coalesce((SELECT served FROM holdfast_tenants INDEXED BY holdfast_tenant_turns
-              WHERE ready = 1 ORDER BY served DESC LIMIT 1), 0),
-    coalesce((SELECT served FROM holdfast_tenants INDEXED BY holdfast_tenant_rests
-              WHERE ready = 0 ORDER BY served DESC LIMIT 1), 0)
-)
-
--- name: turn_of
+-- The last turn of all, of a tenant, and of one of its tasks.
+-- name: turns_of
 SELECT CAST(json_array(
-    ({last_turn}),
+    max(
+        coalesce((SELECT served FROM holdfast_tenants INDEXED BY holdfast_tenant_turns
+                  WHERE ready = 1 ORDER BY served DESC LIMIT 1), 0),
+        coalesce((SELECT served FROM holdfast_tenants INDEXED BY holdfast_tenant_rests
+                  WHERE ready = 0 ORDER BY served DESC LIMIT 1), 0)
+    ),
     (SELECT served FROM holdfast_tenants WHERE tenant = ?1),
-    (SELECT served FROM holdfast_lanes WHERE tenant = ?1 AND task = ?2)
+    (SELECT served FROM holdfast_pairs WHERE tenant = ?1 AND task = ?2)
 ) AS BLOB)
 
--- name: serve_lanes
-INSERT INTO holdfast_lanes (tenant, task, ready, served) VALUES {rows}
+-- name: serve_pairs
+INSERT INTO holdfast_pairs (tenant, task, ready, served) VALUES {rows}
 ON CONFLICT (tenant, task) DO UPDATE SET served = excluded.served
 
 -- name: serve_tenants
 INSERT INTO holdfast_tenants (tenant, ready, served) VALUES {rows}
 ON CONFLICT (tenant) DO UPDATE SET served = excluded.served
 
--- name: forget_lanes
-DELETE FROM holdfast_lanes WHERE (tenant, task) IN (
-    SELECT tenant, task FROM holdfast_lanes INDEXED BY holdfast_lane_rests
+-- name: forget_pairs
+DELETE FROM holdfast_pairs WHERE (tenant, task) IN (
+    SELECT tenant, task FROM holdfast_pairs INDEXED BY holdfast_pair_rests
     WHERE ready = 0 AND served < ? ORDER BY served, tenant, task LIMIT ?
 )
 
@@ -115,52 +85,3 @@ DELETE FROM holdfast_tenants WHERE tenant IN (
     SELECT tenant FROM holdfast_tenants INDEXED BY holdfast_tenant_rests
     WHERE ready = 0 AND served < ? ORDER BY served, tenant LIMIT ?
 )
-
--- By pattern, see glob.py: so many of the first READY jobs, those of them that match.
--- name: ready_matching
-SELECT rank, id FROM (
-    SELECT rank, id, tenant, task, mock FROM holdfast_jobs INDEXED BY holdfast_place
-    WHERE place = 2 AND (rank, id) >= (?1, ?2) AND rank <= ?3 ORDER BY rank, id LIMIT ?4
-)
-WHERE mock <= ?5 AND (?6 IS NULL OR tenant = ?6) AND task GLOB ?7
-    AND (?8 = '[]' OR NOT EXISTS (
-        SELECT 1 FROM json_each(?8) AS passed
-        WHERE (passed.value ->> 0 IS NULL OR passed.value ->> 0 = tenant)
-            AND (passed.value ->> 1 IS NULL OR passed.value ->> 1 = task)
-    ))
-LIMIT ?9
-
--- The names within a range that have READY jobs, and the first of these, one look into the index for each.
--- name: names_within
-WITH RECURSIVE name (task, rank, id) AS (
-    SELECT task, rank, id FROM (
-        SELECT task, rank, id FROM holdfast_jobs INDEXED BY holdfast_ready
-        WHERE place = 2 AND mock = 0 AND tenant = ?1 AND task >= ?2 AND task < ?3
-        ORDER BY task, rank, id LIMIT 1
-    )
-    UNION ALL
-    SELECT following.task, following.rank, following.id FROM name CROSS JOIN holdfast_jobs AS following
-    ON following.id = (
-        SELECT id FROM holdfast_jobs INDEXED BY holdfast_ready
-        WHERE place = 2 AND mock = 0 AND tenant = ?1 AND task > name.task AND task < ?3
-        ORDER BY task, rank, id LIMIT 1
-    )
-    LIMIT ?4
-)
-SELECT CAST('[' || group_concat(json_array(rank, id, task, task GLOB ?5)) || ']' AS BLOB) FROM name
-
--- name: more_within
-SELECT 1 FROM holdfast_jobs INDEXED BY holdfast_ready
-WHERE place = 2 AND mock = 0 AND tenant = ? AND task >= ? AND task < ?
-ORDER BY task, rank, id LIMIT 1 OFFSET ?
-
--- name: ready_within
-SELECT rank, id FROM holdfast_jobs INDEXED BY holdfast_ready
-WHERE place = 2 AND mock = 0 AND tenant = ?1 AND task >= ?2 AND task < ?3
-    AND rank BETWEEN ?4 AND ?5 AND task GLOB ?6
-    AND (?7 = '[]' OR NOT EXISTS (
-        SELECT 1 FROM json_each(?7) AS passed
-        WHERE (passed.value ->> 0 IS NULL OR passed.value ->> 0 = tenant)
-            AND (passed.value ->> 1 IS NULL OR passed.value ->> 1 = task)
-    ))
-ORDER BY rank, id LIMIT ?8

@@ -4,38 +4,45 @@ from typing import Any
 
 import apsw
 
-from .connection import STABLE_PLANS, STATEMENTS_KEPT, Fault, Link, Values
+from .connection import STABLE_PLANS, STATEMENTS_KEPT, Connection, Fault, Values
 
 
-class _ApswLink:
+class ApswConnection:
+    """One connection, by a cursor of our own: None is "no tracer", where the connection may have one."""
+
     def __init__(self, connection: apsw.Connection) -> None:
         self.connection = connection
-        # A cursor of our own making: None is "no tracer", where the connection may have one.
         self._cursor = apsw.Cursor(connection)
         self._cursor.exec_trace = self._cursor.row_trace = None
         if hasattr(self._cursor, "convert_binding"):
             self._cursor.convert_binding = None
+        self.execute = self._cursor.execute
 
     def value(self, sql: str, values: Values = ()) -> Any:
-        rows = self._cursor.execute(sql, values).fetchall()
+        """See `Connection`."""
+        rows = self.execute(sql, values).fetchall()
         return rows[0][0] if rows else None
 
     def rows(self, sql: str, values: Values = ()) -> list[tuple[Any, ...]]:
-        return self._cursor.execute(sql, values).fetchall()
+        """See `Connection`."""
+        return self.execute(sql, values).fetchall()
 
     def change(self, sql: str, values: Values = ()) -> int:
-        before = self.connection.total_changes()
-        self._cursor.execute(sql, values).fetchall()
-        return self.connection.total_changes() - before
+        """See `Connection`."""
+        self.execute(sql, values)
+        return self.connection.changes()
 
     def give_back(self, pages: int) -> None:
-        self._cursor.execute(f"PRAGMA incremental_vacuum({pages})").fetchall()
+        """See `Connection`."""
+        self.execute(f"PRAGMA incremental_vacuum({pages})").fetchall()
 
     @property
     def in_transaction(self) -> bool:
+        """See `Connection`."""
         return self.connection.in_transaction
 
     def close(self) -> None:
+        """See `Connection`."""
         self._cursor.close(True)
         self.connection.close(True)
 
@@ -51,20 +58,20 @@ class ApswDriver:
         "drop each other's locks; open it without driver= to share connections of sqlite3"
     )
 
-    def open(self, path: str) -> Link:
-        """A new connection."""
+    def open(self, path: str) -> Connection:
+        """See `Driver`."""
         flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
         connection = apsw.Connection(path, flags, statementcachesize=STATEMENTS_KEPT)
         connection.config(STABLE_PLANS, 1)
-        return _ApswLink(connection)
+        return ApswConnection(connection)
 
-    def lent(self, connection: Any) -> Link | None:
-        """A caller's connection."""
-        return _ApswLink(connection) if isinstance(connection, apsw.Connection) else None
+    def wrap(self, connection: Any) -> Connection | None:
+        """See `Driver`."""
+        return ApswConnection(connection) if isinstance(connection, apsw.Connection) else None
 
     def begin_as_library(self, connection: Any) -> None:
         """apsw begins nothing by itself."""
 
     def fault(self, error: Exception) -> Fault:
-        """What went wrong."""
+        """See `Driver`."""
         return Fault(getattr(error, "extendedresult", 0), str(error))

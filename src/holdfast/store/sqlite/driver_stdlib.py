@@ -4,39 +4,46 @@ import sqlite3
 from typing import Any
 
 from ...core.errors import StoreError
-from .connection import STABLE_PLANS, STATEMENTS_KEPT, Fault, Link, Values
+from .connection import STABLE_PLANS, STATEMENTS_KEPT, Connection, Fault, Values
 
 # `->>` came with it; STRICT tables and RETURNING are older.
 OLDEST = (3, 38, 0)
 
 
-class _StdlibLink:
+class StdlibConnection:
+    """One connection, by a cursor of our own: the connection may have a row factory."""
+
     def __init__(self, connection: sqlite3.Connection) -> None:
         self.connection = connection
         self._cursor = sqlite3.Cursor(connection)
         self._cursor.row_factory = None
+        self.execute = self._cursor.execute
 
     def value(self, sql: str, values: Values = ()) -> Any:
-        rows = self._cursor.execute(sql, values).fetchall()
+        """See `Connection`."""
+        rows = self.execute(sql, values).fetchall()
         return rows[0][0] if rows else None
 
     def rows(self, sql: str, values: Values = ()) -> list[tuple[Any, ...]]:
-        return self._cursor.execute(sql, values).fetchall()
+        """See `Connection`."""
+        return self.execute(sql, values).fetchall()
 
     def change(self, sql: str, values: Values = ()) -> int:
-        before = self.connection.total_changes
-        self._cursor.execute(sql, values).fetchall()
-        return self.connection.total_changes - before
+        """See `Connection`."""
+        return self.execute(sql, values).rowcount
 
     def give_back(self, pages: int) -> None:
+        """See `Connection`."""
         # A step per page, of which `execute` takes one: there is no column to fetch.
         self._cursor.executescript(f"PRAGMA incremental_vacuum({pages})")
 
     @property
     def in_transaction(self) -> bool:
+        """See `Connection`."""
         return self.connection.in_transaction
 
     def close(self) -> None:
+        """See `Connection`."""
         self._cursor.close()
         self.connection.close()
 
@@ -52,7 +59,7 @@ class StdlibDriver:
         "drop each other's locks; open it with ?driver=apsw to share connections of apsw"
     )
 
-    def open(self, path: str) -> Link:
+    def open(self, path: str) -> Connection:
         """A new connection, whose transactions are begun and ended by nobody but us."""
         if sqlite3.sqlite_version_info < OLDEST:
             needed = ".".join(map(str, OLDEST))
@@ -65,11 +72,11 @@ class StdlibDriver:
         )
         if hasattr(connection, "setconfig"):  # from Python 3.12 on
             connection.setconfig(STABLE_PLANS, True)
-        return _StdlibLink(connection)
+        return StdlibConnection(connection)
 
-    def lent(self, connection: Any) -> Link | None:
-        """A caller's connection."""
-        return _StdlibLink(connection) if isinstance(connection, sqlite3.Connection) else None
+    def wrap(self, connection: Any) -> Connection | None:
+        """See `Driver`."""
+        return StdlibConnection(connection) if isinstance(connection, sqlite3.Connection) else None
 
     def begin_as_library(self, connection: Any) -> None:
         """Unless told otherwise, `sqlite3` begins a transaction before an INSERT: ours count as such."""
@@ -78,5 +85,5 @@ class StdlibDriver:
             sqlite3.Cursor(connection).execute(f"BEGIN {connection.isolation_level}")
 
     def fault(self, error: Exception) -> Fault:
-        """What went wrong."""
+        """See `Driver`."""
         return Fault(getattr(error, "sqlite_errorcode", 0), str(error))

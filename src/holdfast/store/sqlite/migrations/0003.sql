@@ -1,2 +1,0 @@
--- No table changes. A job's record has two more fields, `steps` and `log_lines`, which an older program would
--- drop when it rewrites the record: the new number keeps it away.
