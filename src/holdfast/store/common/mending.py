@@ -23,7 +23,12 @@ def mended(call: Callable[[], T], mend: Callable[[], int], where: object) -> T:
             return call()
         except UNREADABLE as error:
             fault = error
-    raise StoreCorrupt(
+    raise beyond_repair(where, fault) from fault
+
+
+def beyond_repair(where: object, fault: Exception) -> StoreCorrupt:
+    """What is raised where there was nothing to mend."""
+    return StoreCorrupt(
         f"{where} is damaged: a record that is not a job's cannot be read ({fault.__class__.__name__}); "
         "restore a backup"
-    ) from fault
+    )

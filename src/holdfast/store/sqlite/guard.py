@@ -29,6 +29,7 @@ import struct
 import sys
 import threading
 from collections import Counter
+from collections.abc import Callable
 from os import pread, stat
 from pathlib import Path
 from time import sleep
@@ -88,13 +89,15 @@ class LockGuard:
         self._log, self._shm = (path.with_name(path.name + end) for end in ("-wal", "-shm"))
         self._log_name = str(self._log)
         self._module = module
-        self._others = tuple(name for name in LIBRARIES if name != module)
+        # The modules that would bring another library.
+        self.others = tuple(name for name in LIBRARIES if name != module)
         self._inode: Inode = (0, 0)
         self._log_inode: Inode = (0, 0)
         self._pins: list[_Pin] = []
-        # What shows the locks of the descriptor that has IN USE, and texts of it in which the lock stands.
+        # What shows the locks of the descriptor that has IN USE, and texts of it in which the lock stands;
+        # where it cannot be looked at, the text is empty.
         self._in_use = -1
-        self._good: set[bytes] = set()
+        self._good = {b""}
         self._known: set[int] = set()
         # The descriptor by which other libraries are kept out at the moment.
         self.fence_fd = -1
@@ -133,21 +136,18 @@ class LockGuard:
             self._pins += [_Pin(fd, byte, size) for fd in fds if _has_lock(fd, byte)]
         if shms and _has_lock(shms[0], IN_USE_BYTE):
             self._in_use = os.open(_info(shms[0]), os.O_RDONLY | os.O_CLOEXEC)
+            self._good = set()
 
     def fence(self) -> None:
-        """Keep other libraries out until `unfence`; `LocksLost` if one is there.
+        """Keep `others` out until `unfence`, for where one is loaded; `LocksLost` if it has the file open.
 
         Only for the thread that has the turn to write: of one store several may.
         """
-        for name in self._others:
-            if name in sys.modules and self._pins:
-                self._take_fence(self._pins[0].fd)
-                return
-
-    def _take_fence(self, fd: int) -> None:
+        if not self._pins:
+            return
         until_s = monotonic_s() + FENCE_PATIENCE_S
         # Before it is taken: an interrupt may come right after.
-        self.fence_fd = fd
+        self.fence_fd = fd = self._pins[0].fd
         while not _set_lock(fd, fcntl.F_WRLCK, PENDING_BYTE, 1):
             if monotonic_s() > until_s:
                 self.fence_fd = -1
@@ -163,23 +163,26 @@ class LockGuard:
             fcntl.fcntl(self.fence_fd, fcntl.F_OFD_SETLK, UNFENCE)
             self.fence_fd = -1
 
+    def commit(self, execute: Callable[[str], object]) -> None:
+        """COMMIT, and `check` before and after it: in full only where something is not as it was before."""
+        for is_committed in (False, True):
+            try:
+                log = stat(self._log_name)  # noqa: PTH116 - twice for each commit
+                text = pread(self._in_use, FDINFO_BYTES, 0) if self._in_use >= 0 else b""
+                if text not in self._good or (log.st_dev, log.st_ino) != self._log_inode:
+                    self.check(committed=is_committed)
+            except OSError:  # the log was removed, or the descriptor is closed
+                self.check(committed=is_committed)
+            if not is_committed:
+                execute("COMMIT")
+
     def check(self, *, committed: bool = False) -> None:
         """`StoreError` if the log was replaced, or another library has had the file open."""
-        try:
-            found = stat(self._log_name)  # noqa: PTH116 - twice for each commit
-            is_log = (found.st_dev, found.st_ino) == self._log_inode
-        except OSError:
-            is_log = False
-        if not is_log:
+        if inode_of(self._log) != self._log_inode:
             raise LocksLost(self._path, f"its log {self._log.name} was removed", committed=committed)
         if self._in_use < 0:
             return
-        try:
-            text = pread(self._in_use, FDINFO_BYTES, 0)
-        except OSError:  # the descriptor is closed
-            text = b""
-        if text in self._good:
-            return
+        text = _read(self._in_use)
         if not _shows_lock(text, IN_USE_BYTE):
             raise self._spoil(DROPPED, committed=committed)
         if len(self._good) >= TEXTS_KEPT:
@@ -187,7 +190,7 @@ class LockGuard:
         self._good.add(text)
 
     def _look_for_others(self) -> None:
-        if not any(_may_have_files(name) for name in self._others):
+        if not any(_may_have_files(name) for name in self.others):
             return
         files, shms = self._descriptors()
         if not self._known.issuperset(files):
@@ -233,9 +236,8 @@ class LockGuard:
         """Look no longer; what is pinned stays so."""
         if self._in_use >= 0:
             os.close(self._in_use)
-        self._in_use, self.fence_fd = -1, -1
+        self._in_use, self.fence_fd, self._good = -1, -1, {b""}
         self._pins = []
-        self._good.clear()
 
 
 # Files that two libraries have had open at once in this process, and which it shows by.
@@ -295,11 +297,16 @@ def _has_lock(fd: int, byte: int) -> bool:
     except OSError:
         return False
     try:
-        return _shows_lock(os.pread(info, FDINFO_BYTES, 0), byte)
-    except OSError:  # the descriptor was closed
-        return False
+        return _shows_lock(_read(info), byte)
     finally:
         os.close(info)
+
+
+def _read(info: int) -> bytes:
+    try:
+        return pread(info, FDINFO_BYTES, 0)
+    except OSError:  # the descriptor is closed
+        return b""
 
 
 def _shows_lock(text: bytes, byte: int) -> bool:

@@ -7,7 +7,7 @@ import msgspec
 from ...core.damage import UNREADABLE, salvage
 from ...core.job import Job, Place, State
 from .connection import Connection
-from .txn import rest_of
+from .txn import row_of
 
 # So many rows are read at once.
 PAGE_ROWS = 1_000
@@ -54,7 +54,9 @@ def _mend_live(connection: Connection, row: tuple[Any, ...]) -> bool:
     known |= {"place": Place(known["place"]), "mock": bool(known["mock"])} if is_placed else _ENDED
     known |= {name: value.decode() for name, value in names.items() if _is_text(value)}
     job = salvage(job_id, rest, **known)
-    connection.change(_PUT_LIVE, (int(job.place), job.tenant, job.task, job.schedule, rest_of(job), job_id))
+    connection.change(
+        _PUT_LIVE, (int(job.place), job.tenant, job.task, job.schedule, row_of(job)[-1], job_id)
+    )
     return True
 
 

@@ -31,6 +31,7 @@ class Pool:
         self, path: Path, driver: Driver, patience_s: float, *, join: bool = True, create: bool = True
     ) -> None:
         self.path, self.driver, self.patience_s = path, driver, patience_s
+        self._name = str(path)
         self._join, self._create = join, create
         self.lock = threading.RLock()
         # Held while a reader begins, and during a fork.
@@ -62,7 +63,7 @@ class Pool:
         if self.writer is None:
             return self._open()
         try:
-            found = os.stat(self.path)  # noqa: PTH116 - for each batch
+            found = os.stat(self._name)  # noqa: PTH116 - for each batch
             if (found.st_dev, found.st_ino) == self._inode:
                 return self.writer
         except FileNotFoundError:

@@ -104,8 +104,6 @@ def sized(name: str, count: int, width: int) -> str:
 def cut(rows: Sequence[Sequence[Any]], most: int = ROWS_AT_ONCE) -> list[tuple[int, list[Any]]]:
     """The rows in parts of a power of two, at most so many: the number of rows and all their values."""
     count = len(rows)
-    if count == 1:
-        return [(1, [*rows[0]])]
     parts, at = [], 0
     while at < count:
         size = min(1 << (count - at).bit_length() - 1, most)

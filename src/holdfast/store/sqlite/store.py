@@ -16,13 +16,14 @@ from collections.abc import Callable
 from fcntl import LOCK_UN, flock
 from functools import partial
 from pathlib import Path
+from sys import modules
 from typing import Any, TypeVar
 
 from ...core.damage import UNREADABLE
 from ...core.errors import BadInput, Conflict, Contended, HoldfastError, WouldBlock
 from ..common.clock import Clock, SystemClock, monotonic_s, system_clock
 from ..common.lending import driver_of, kind_of, nothing_to_lend
-from ..common.mending import mended
+from ..common.mending import beyond_repair, mended
 from ..contract import ENDS, NOBODY, NOTHING, Capabilities, Changes, ReadTxn, Report, Txn
 from .connection import DEFAULT_DRIVER, Connection, driver_named
 from .errors import faults, translated
@@ -78,33 +79,34 @@ class SqliteStore:
 
     def run(self, fn: Fn[T], *, blind: bool = False) -> T:
         """Call `fn` as one transaction, which is on the disk when this returns."""
-        try:
-            changes, result = self._commit(fn)
-        except UNREADABLE:
-            changes, result = mended(lambda: self._commit(fn), self._mend, self.path)
+        with self._pool.lock:
+            for _ in range(TRIES):
+                try:
+                    changes, result = self._attempt(fn)
+                    break
+                except Conflict:
+                    continue
+                except UNREADABLE as error:
+                    if not self._mend():
+                        raise beyond_repair(self.path, error) from error
+                except self._driver.errors as error:
+                    fault = translated(self._driver, error, self.path)
+                    if not isinstance(fault, Conflict):
+                        raise fault from error
+            else:
+                raise Contended(
+                    f"{self.path}: a batch was done {TRIES} times, and each time something had changed"
+                )
         if changes.wake != NOBODY:
             self._notifier.notify(ends=changes.wake == ENDS)
         return result
 
     def _mend(self) -> int:
-        return self._commit(lambda txn: (NOTHING, mend(txn.connection)))[1]
-
-    def _commit(self, fn: Callable[[SqliteTxn], tuple[Changes, T]]) -> tuple[Changes, T]:
-        """Call `fn` as one transaction, again after a `Conflict`; what it has written, and its result."""
-        with self._pool.lock:
-            for _ in range(TRIES):
-                try:
-                    return self._attempt(fn)
-                except Conflict:
-                    continue
-                except self._driver.errors as error:
-                    fault = translated(self._driver, error, self.path)
-                    if not isinstance(fault, Conflict):
-                        raise fault from error
-        raise Contended(f"{self.path}: a batch was done {TRIES} times, and each time something had changed")
+        with self._pool.lock, faults(self._driver, self.path):
+            return self._attempt(lambda txn: (NOTHING, mend(txn.connection)))[1]
 
     def _attempt(self, fn: Callable[[SqliteTxn], tuple[Changes, T]]) -> tuple[Changes, T]:
-        """Call `fn` as one transaction, in its turn among the writers.
+        """Call `fn` as one transaction, in its turn among the writers; what it wrote, and its result.
 
         In the main thread an interrupt may come after any call. What must not be left out is a library's own
         function, called straight from a `finally`: an interrupt comes after it, not before.
@@ -120,7 +122,9 @@ class SqliteStore:
                 flock(queue.fd, NOW)
             except BlockingIOError:
                 queue.take()
-            guard.fence()
+            for library in guard.others:
+                if library in modules:
+                    guard.fence()
             return self._transact(connection, fn)
         finally:
             self._in_batch = False
@@ -146,9 +150,7 @@ class SqliteStore:
             txn = SqliteTxn(connection, now_ms, self._presence, None if clock is None else clock.jump)
             changes, result = fn(txn)
             txn.write_last(changes)
-            pool.guard.check()
-            execute("COMMIT")
-            pool.guard.check(committed=True)
+            pool.guard.commit(execute)
             is_over = True
             pool.checkpointer.written(txn.changed)
             return changes, result

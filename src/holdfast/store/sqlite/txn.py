@@ -102,9 +102,8 @@ class SqliteTxn(SqliteReads):
         """Write the parts in the order of their fields; no claim follows."""
         for group in changes.added:
             self._add(group)
-        if swapped := changes.swapped:
-            if self._put("swap_jobs", [_row(job) for job in swapped]) != len(swapped):
-                raise Conflict(f"not all of {len(swapped)} jobs are of the version before")
+        if changes.swapped:
+            self._swap(changes.swapped)
         if changes.archived:
             self._archive(changes.archived)
         if removed := changes.removed:
@@ -125,23 +124,25 @@ class SqliteTxn(SqliteReads):
 
     def _put(self, name: str, rows: Sequence[Sequence[Any]]) -> int:
         """Run a statement for all rows; how many it changed."""
-        width = len(rows[0]) if rows else 0
-        changed = sum(
-            [self.connection.change(sized(name, size, width), values) for size, values in cut(rows)]
-        )
+        changed = 0
+        for size, values in cut(rows):
+            changed += self.connection.change(sized(name, size, len(rows[0])), values)
         self.changed += changed
         return changed
 
     def _add(self, group: NewJobs) -> None:
         """Insert jobs that are alike, and their data. What they share is bound once for each statement."""
         template, rows = group
-        _, _, *shared = _row(template)
-        change = self.connection.change
-        for size, values in cut(rows):
-            if change(sized("add_jobs", size, 2), shared + values) != size:
+        _, _, *shared = row_of(template)
+        for size, values in ((1, rows[0]),) if len(rows) == 1 else cut(rows):
+            if self.connection.change(sized("add_jobs", size, 2), (*shared, *values)) != size:
                 raise Conflict(f"not all of {size} jobs are new")
-            change(sized("put_data", size, 2), values)
+            self.connection.execute(sized("put_data", size, 2), values)
             self.changed += 2 * size
+
+    def _swap(self, jobs: Sequence[Job]) -> None:
+        if self._put("swap_jobs", [row_of(job) for job in jobs]) != len(jobs):
+            raise Conflict(f"not all of {len(jobs)} jobs are of the version before")
 
     def _archive(self, jobs: Sequence[Job]) -> None:
         self._delete(jobs, since=1)
@@ -173,14 +174,12 @@ class SqliteTxn(SqliteReads):
             self.changed += self.connection.change(SQL[name], (text,))
 
     def _count(self, counts: Mapping[CountKey, int]) -> None:
-        # Plain numbers and text: libraries convert others slowly.
-        rows = [
-            (tenant, task, int(place), str(state), difference)
-            for (tenant, task, place, state), difference in counts.items()
-            if difference
-        ]
-        if rows:
-            self._put("count", rows)
+        rows: list[tuple[Any, ...]] = []
+        for (tenant, task, place, state), difference in counts.items():
+            if difference:
+                rows += ((tenant, task, int(place), str(state), difference),)
+        for size, values in ((1, rows[0]),) if len(rows) == 1 else cut(rows):
+            self.connection.execute(sized("count", size, 5), values)
 
     def _put_rows(self, rows: Mapping[RowKey, bytes | None], dues: Mapping[RowKey, int]) -> None:
         kept, gone = [], dict[str, list[str]]()
@@ -196,7 +195,7 @@ class SqliteTxn(SqliteReads):
             self.changed += self.connection.change(SQL["delete_rows"], (table, listed(keys)))
 
 
-def _row(job: Job) -> tuple[Any, ...]:
+def row_of(job: Job) -> tuple[Any, ...]:
     """A job in the order of the columns. Plain numbers: libraries convert others slowly."""
     return (
         job.id,
@@ -215,13 +214,8 @@ def _row(job: Job) -> tuple[Any, ...]:
         job.parent_id,
         job.domain,
         job.schedule,
-        rest_of(job),
+        "{" + str(_encode(replace(job, **_IN_COLUMNS)), "utf-8")[_ID:],
     )
-
-
-def rest_of(job: Job) -> str:
-    """The JSON of a job without what stands in columns."""
-    return "{" + _encode(replace(job, **_IN_COLUMNS)).decode()[_ID:]
 
 
 def _text_or_bytes(value: bytes) -> str | bytes:

@@ -9,6 +9,7 @@ same queue, and a caller's own transaction for SQLite's write lock. So the WAL-r
 import threading
 from pathlib import Path
 from queue import SimpleQueue
+from sys import modules
 
 from ...core.errors import HoldfastError, Unavailable, WouldBlock
 from .connection import Connection, Driver
@@ -90,7 +91,9 @@ class Checkpointer:
     def _copy_in_turn(self, queue: WriteQueue, holder: Connection, connection: Connection) -> None:
         try:
             queue.take()
-            self._guard.fence()
+            for library in self._guard.others:
+                if library in modules:
+                    self._guard.fence()
             begin(self._driver, holder, self._path, PATIENCE_S)
             # A log that is no longer the file's own must not be copied into it.
             self._guard.check()

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from ...core.errors import Conflict, Unavailable
 from ...core.job import Place, State
@@ -80,7 +81,7 @@ def test_a_batch_that_raises_leaves_no_trace(store: Store, middle: bool) -> None
             txn.claim(a_query(limit=1))
             raise Oops
         # The last part cannot be: none of the others is either.
-        return changes._replace(swapped=[*changes.swapped, a_job(404, version=2)]), None
+        return replace(changes, swapped=[*changes.swapped, a_job(404, version=2)]), None
 
     with pytest.raises(Oops if middle else Unavailable):
         store.run(fn)
