@@ -227,7 +227,7 @@ def limit_of(view: View, key: DomainKey, *, pauses: bool = True) -> Limit | None
         return Limit(concurrency=0)
     if raw := view.records.get((LIMIT, name_of(tenant, domain))):
         return read_limit(raw)
-    raw = view.records.get((PATTERNS, tenant))
+    raw = view.records.get((PATTERNS, name_of(tenant)))
     return find_pattern(read_patterns(raw).limits, domain) if raw else None
 
 

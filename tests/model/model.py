@@ -328,6 +328,6 @@ def _lifted(view: View) -> list[c.Command]:
 
 def _limits(view: View, tenant: str) -> list[tuple[bytes, Limit]]:
     own = [(domain, view.records.get((LIMIT, name_of(tenant, domain)))) for domain in m.DOMAINS]
-    patterns = view.records.get((PATTERNS, tenant))
+    patterns = view.records.get((PATTERNS, name_of(tenant)))
     found = [(domain, read_limit(raw)) for domain, raw in own if raw]
     return found + (list(read_patterns(patterns).limits) if patterns else [])

@@ -7,13 +7,16 @@ import pytest
 from holdfast.core import commands as c
 from holdfast.core.errors import Moved, Stopped
 from holdfast.core.indexed import LogItem
+from holdfast.core.kinds import DOMAIN, LOG_ITEMS, LOG_KEYS, UNIQUE, log_table, name_of
 from holdfast.core.moving import Standing
-from holdfast.engine.migrate import parts
+from holdfast.engine.migrate import parts, rows
 from tests.moving.filled import check_same, fill, make_queue, seen, standing_of
+
+LOG = name_of("", "events")
 
 
 def test_everything_is_there_as_it_was(two, opened):
-    """Jobs, bodies, claims, leases, domains, keys, records, logs, counts, turns, and all orders."""
+    """Jobs, bodies, claims, leases, domains, keys, limits, logs, counts, and all orders."""
     queue = opened(make_queue(two.open_source))
     fill(queue)
     source, target = opened(two.open_source()), opened(two.open_target())
@@ -21,7 +24,9 @@ def test_everything_is_there_as_it_was(two, opened):
     summary = two.move(source, target).run()
 
     check_same(target, source)
-    assert all(rows for name, rows in seen(target).items() if name not in ("letters", "numbers"))
+    assert all(seen(target).values())
+    tables = (DOMAIN, UNIQUE, "limit", "patterns", log_table(LOG_ITEMS, LOG), log_table(LOG_KEYS, LOG))
+    assert all(summary.rows[table] for table in tables)
     assert summary.rows["jobs"] > 15
     assert summary.rows["archive"] >= 3
     assert (standing_of(source), standing_of(target)) == (Standing.MOVED, Standing.OPEN)
@@ -163,17 +168,23 @@ def test_a_writer_that_waits_is_answered_at_the_end(files, opened):
 
 
 def test_large_bodies_are_copied_a_few_at_a_time(files, opened, monkeypatch):
-    """A transaction's worth, however many jobs a page has."""
-    monkeypatch.setattr(parts, "CLAIM_BYTES", 1_000)
-    monkeypatch.setattr(parts, "BODIES_AT_ONCE", 1)
+    """A transaction's worth, however many jobs a page has; the items of a log too."""
+    for module in (parts, rows):
+        monkeypatch.setattr(module, "CLAIM_BYTES", 1_000)
+        monkeypatch.setattr(module, "BODIES_AT_ONCE", 1)
     queue = opened(make_queue(files.open_source))
     for n in range(10):
         queue.add("big", "x" * 400 + str(n))
         queue.add("done", "y" * 400)
+        queue.line.committer.ask(c.Append(log="large", items=(LogItem(data="z" * 400),)))
     for job in queue.claim(["done"], limit=10, renew=False):
         job.done("z" * 400)
     source, target = opened(files.open_source()), opened(files.open_target())
+    pages: list[tuple[str, int]] = []
 
-    files.move(source, target, batch=100).run()
+    files.move(source, target, batch=100, tell=lambda part, count, _: pages.append((part, count))).run()
 
     check_same(target, source)
+    large = ("jobs", log_table(LOG_ITEMS, name_of("", "large")))
+    assert {part for part, _ in pages} >= {*large}
+    assert max(count for part, count in pages if part in large) <= 3

@@ -9,7 +9,7 @@ import pytest
 from holdfast.core.moving import Standing
 from holdfast.engine.migrate.move import Move
 from holdfast.queue.queue import Queue
-from holdfast.store.contract import Store, Txn
+from holdfast.store.contract import Changes, Store, Txn
 from holdfast.store.sharded.store import Opener, ShardedStore
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.testing.clock import MovedClock
@@ -31,7 +31,7 @@ class Deadly(Passing):
         super().__init__(store)
         self.lives, self.commits = lives, commits
 
-    def run(self, fn: Callable[[Txn], T]) -> T:
+    def run(self, fn: Callable[[Txn], tuple[Changes, T]], *, blind: bool = False) -> T:
         """Passed on, as long as there is life."""
         self.lives[0] -= 1
         if self.lives[0] < 0:

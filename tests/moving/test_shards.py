@@ -13,9 +13,9 @@ from holdfast.core import commands as c
 from holdfast.core import ids
 from holdfast.core.errors import Moved
 from holdfast.core.job import Job
-from holdfast.core.kinds import CHORE, FLOOR, LETTER, NUMBER, POINTER, SCHEDULE, WORKER, name_of
+from holdfast.core.kinds import CHORE, FLOOR, LETTER, NUMBER, POINTER, SCHEDULE, UNIQUE, WORKER, name_of
 from holdfast.core.slots import slot_of_key, slot_of_schedule
-from holdfast.core.unique import Unique
+from holdfast.core.unique import Unique, read_unique
 from holdfast.core.worker import Worker
 from holdfast.engine.commands.chores import Chore
 from holdfast.engine.commands.keys import TakeKey
@@ -25,7 +25,7 @@ from holdfast.engine.migrate.move import doors_of
 from holdfast.engine.sharding.routes import Routes
 from holdfast.queue.connect import store_maker
 from holdfast.queue.queue import Queue
-from holdfast.store.contract import JobFilter, ReadTxn, Store
+from holdfast.store.contract import Changes, JobFilter, ReadTxn, Store
 from holdfast.testing.clock import MovedClock
 from tests.moving.conftest import shards
 from tests.moving.filled import Two, check_same, fill, make_queue
@@ -58,7 +58,7 @@ def moved(two: Two, opened: Callable[[Any], Any]) -> tuple[Queue, Store]:
 
 def records(store: Store, kind: str) -> dict[str, bytes]:
     """All of a kind, in any shard."""
-    return store.read(lambda txn: txn.records(kind))
+    return store.read(lambda txn: txn.rows(kind))
 
 
 @pairs((4, 1), (4, 2), (4, 8), (8, 4))
@@ -132,7 +132,7 @@ def test_a_key_between_its_two_steps_is_free_there(two, opened):
     kept = [queue.add("work", unique=f"k{n}", domain=f"d{n}") for n in range(8)]
     half = [("", "work", b"real:half%d" % n) for n in range(8)]
     for key in half:
-        queue.line.committer._ask(
+        queue.line.committer._way._ask(
             slot_of_key(key) % len(doors_of(two.open_source())), TakeKey(key=key, job_id=1)
         )
     assert len(records(two.open_source(), POINTER)) > 8
@@ -189,14 +189,15 @@ def test_what_several_shards_say_of_one_thing_is_one(two, opened):
         values = {FLOOR: str(100 + (at + 1) % 4).encode(), WORKER: msgspec.json.encode(worker)}
         chore = msgspec.json.encode(Chore(after=b"%d" % ((at + 3) % 4)))
 
-        def write(txn: Any, at: int = at, values: dict[str, bytes] = values, chore: bytes = chore) -> None:
-            txn.put_records(FLOOR, {"7": values[FLOOR]})
-            txn.put_records(WORKER, {"w": values[WORKER]})
-            txn.put_records(CHORE, {name_of("domains", ""): chore})
-            if at != home:
-                txn.put_unique([run_out])
+        written = {
+            (FLOOR, "7"): values[FLOOR],
+            (WORKER, "w"): values[WORKER],
+            (CHORE, name_of("domains", "")): chore,
+        }
+        if at != home:
+            written[UNIQUE, name_of(*key)] = msgspec.json.encode(run_out)
 
-        shard.run(write)
+        shard.run(lambda _txn, rows=written: (Changes(rows=rows), None))
     target = opened(two.open_target())
 
     two.move(source, target).run()
@@ -205,7 +206,8 @@ def test_what_several_shards_say_of_one_thing_is_one(two, opened):
     assert msgspec.json.decode(records(target, WORKER)["w"], type=Worker).said_at == 3
     (chore,) = {*records(target, CHORE).values()}
     assert msgspec.json.decode(chore, type=Chore).after == b"0"
-    assert target.read(lambda txn: txn.find_unique([key]))[key].job_id == held.id
+    found = target.read(lambda txn: txn.rows(UNIQUE, [name_of(*key)]))[name_of(*key)]
+    assert read_unique(found).job_id == held.id
 
 
 @pairs((1, 4))

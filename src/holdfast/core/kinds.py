@@ -1,6 +1,7 @@
 """The tables of rows that a store keeps beside jobs, and how their keys are written.
 
-The form of a value stands with whoever keeps it. A key is text; its parts are written by `name_of`.
+The form of a value stands with whoever keeps it. A key is text, and never empty; its parts are written by
+`name_of`.
 """
 
 from collections.abc import Collection, Mapping
@@ -10,10 +11,10 @@ import msgspec
 # Keys of rows by their table; None: all of the table.
 Names = Mapping[str, Collection[str] | None]
 
-# Who holds a unique key, by (tenant, task, key), due when the key lapses; what is kept of a limited domain, by
-# (tenant, domain), due when upkeep should look at it.
+# Who holds a unique key, by (tenant, task, key), due when the key lapses; what is kept of a limited domain,
+# by (tenant, domain), due when upkeep should look at it.
 UNIQUE, DOMAIN = "unique", "domain"
-# A limit of one domain, by (tenant, domain); all patterns of a tenant, by tenant.
+# A limit of one domain, by (tenant, domain); all patterns of a tenant, by (tenant,).
 LIMIT, PATTERNS = "limit", "patterns"
 # What claims pass by, by (tenant or null, task or null, domain or null).
 PAUSE = "pause"

@@ -136,7 +136,7 @@ def limit_of(txn: ReadTxn, tenant: str, domain: bytes) -> Limit | None:
     name = name_of(tenant, domain)
     if raw := txn.rows(LIMIT, [name]).get(name):
         return read_limit(raw)
-    patterns = txn.rows(PATTERNS, [tenant]).get(tenant)
+    patterns = txn.rows(PATTERNS, [name_of(tenant)]).get(name_of(tenant))
     return find_pattern(read_patterns(patterns).limits, domain) if patterns else None
 
 
@@ -144,7 +144,7 @@ def limits(txn: ReadTxn, tenant: str) -> dict[bytes, Limit]:
     """All limits of a tenant, by domain or pattern."""
     exact = {read_limit_name(name): read_limit(raw) for name, raw in txn.rows(LIMIT).items()}
     found = {domain: limit for (whose, domain), limit in exact.items() if whose == tenant}
-    patterns = txn.rows(PATTERNS, [tenant]).get(tenant)
+    patterns = txn.rows(PATTERNS, [name_of(tenant)]).get(name_of(tenant))
     return dict(sorted((found | dict(read_patterns(patterns).limits if patterns else ())).items()))
 
 

@@ -268,7 +268,7 @@ class Domains:
 def _governing(keys: Collection[DomainKey]) -> Names:
     """The records that `find_limits` asks for."""
     names = [name_of(*key) for key in keys]
-    return {DOMAIN: names, LIMIT: names, PATTERNS: {tenant for tenant, _ in keys}, PAUSE: None}
+    return {DOMAIN: names, LIMIT: names, PATTERNS: {name_of(tenant) for tenant, _ in keys}, PAUSE: None}
 
 
 def find_domains(txn: ReadTxn, keys: Collection[DomainKey]) -> dict[DomainKey, Domain]:
@@ -283,7 +283,7 @@ def due_domains(txn: ReadTxn, limit: int) -> list[DomainKey]:
 
 
 def list_domains(txn: ReadTxn, tenant: str, *, after: bytes, limit: int) -> list[Domain]:
-    """What is kept of a tenant's domains, by the text of their keys, from the first above `after` (b"": all)."""
+    """What is kept of a tenant's domains, by the text of their keys, above `after` (b"": all)."""
     prefix = name_of(tenant, "").removesuffix('""]')
     above = name_of(tenant, after) if after else ""
     return [read_domain(raw) for _, raw in txn.scan(DOMAIN, after=above, prefix=prefix, limit=limit)]
@@ -292,7 +292,7 @@ def list_domains(txn: ReadTxn, tenant: str, *, after: bytes, limit: int) -> list
 def find_limits(batch: "Batch", keys: Collection[DomainKey]) -> dict[DomainKey, Limit | None]:
     """The limits of domains: of the exact name, else of the longest pattern. Paused: none at all."""
     exact = batch.rows_of(LIMIT, [name_of(*key) for key in keys])
-    patterns = batch.rows_of(PATTERNS, {tenant for tenant, _ in keys})
+    patterns = batch.rows_of(PATTERNS, {name_of(tenant) for tenant, _ in keys})
     paused = batch.pauses()
     found: dict[DomainKey, Limit | None] = {}
     for key in keys:
@@ -302,7 +302,7 @@ def find_limits(batch: "Batch", keys: Collection[DomainKey]) -> dict[DomainKey, 
         elif raw := exact.get(name_of(*key)):
             found[key] = read_limit(raw)
         else:
-            raw = patterns.get(tenant)
+            raw = patterns.get(name_of(tenant))
             found[key] = limits.find_pattern(read_patterns(raw).limits, domain) if raw else None
     return found
 

@@ -32,7 +32,8 @@ def set_limit(batch: Batch, command: c.SetLimit) -> None:
 
 
 def _set_pattern(batch: Batch, command: c.SetLimit) -> None:
-    raw = batch.rows_of(PATTERNS, [command.tenant]).get(command.tenant)
+    name = name_of(command.tenant)
+    raw = batch.rows_of(PATTERNS, [name]).get(name)
     patterns = dict(read_patterns(raw).limits) if raw else {}
     if command.limit is None:
         patterns.pop(command.domain, None)
@@ -41,7 +42,7 @@ def _set_pattern(batch: Batch, command: c.SetLimit) -> None:
     if len(patterns) > MAX_PATTERNS:
         raise TooLarge("patterns", len(patterns), needed=f"at most {MAX_PATTERNS:,} of a tenant")
     record = Patterns(limits=tuple(sorted(patterns.items(), key=lambda item: item[0])))
-    batch.rows[PATTERNS, command.tenant] = msgspec.json.encode(record) if patterns else None
+    batch.rows[PATTERNS, name] = msgspec.json.encode(record) if patterns else None
 
 
 def pause(batch: Batch, command: c.Pause) -> None:

@@ -23,10 +23,9 @@ import msgspec
 
 from ...core.counting import counted
 from ...core.errors import StoreCorrupt
-from ...store.contract import ReadTxn, Store, Txn
-from .parts import Keys, LogItems, LogKeys, Part, Settled, Tally
-from .pointing import Pointing
-from .small_parts import logs_of, standing
+from ...store.contract import Changes, JobFilter, ReadTxn, Store, Txn
+from .parts import Counts, DoorCounts, Live, Part, Settled, Tally
+from .rows import row_parts
 
 AnyPart = Part[Any, Any]
 Rows = Sequence[Any]
@@ -56,32 +55,33 @@ class Copier:
         `deep`: bodies in the archive are compared as well.
         """
         parts = [part for part in self._parts(deep, None) if not part.last_only]
-        return sum(self._part(part, last=False) for part in parts) + self._point(last=False)
+        return sum(self._part(part, last=False) for part in parts)
 
     def finish(self, *, deep: bool) -> str:
         """Make the target just what the source is, which stands still, and prove it; the digest of it all."""
         self.rows = {}
         for part in self._parts(deep, Tally()):
             self._part(part, last=True)
-        self._point(last=True)
         ours, theirs = (digest.hexdigest() for digest in self._digests)
         if ours != theirs:
             raise StoreCorrupt(f"the copy is not what it is a copy of: digest {ours}, found {theirs}")
         return ours
 
-    def _parts(self, deep: bool, tally: Tally | None) -> list[AnyPart]:
-        logs = {name: ends for door in self._sources for name, ends in door.read(logs_of).items()}
-        pairs = [(LogItems(name, ends), LogKeys(name, ends)) for name, ends in logs.items()]
+    def _parts(self, deep: bool, tally: Tally | None) -> Iterator[AnyPart]:
         share = len(self._sources)
-        standings = standing(self._of, tally, share=share)
-        settled = Settled(deep=deep, tally=tally, share=share)
-        return [settled, *standings, *(part for pair in pairs for part in pair)]
+        yield Settled(deep=deep, tally=tally, share=share)
+        yield Live(deep=True, tally=tally, share=share)
+        # Also those that only the target has by now.
+        doors = (*self._sources, *self._targets)
+        yield from row_parts((table for door in doors for table in door.read(_tables)), self._of)
+        if self._of == 1 or tally is None:
+            yield Counts()
+        else:
+            yield from (DoorCounts(tally, door) for door in range(self._of))
 
     def _part(self, part: AnyPart, *, last: bool) -> int:
         """One part from its first key to its last; how many rows were written."""
         doors = tuple(part.doors(self._of))
-        for at in doors if part.prepare is not None else ():
-            self._write(at, part.prepare)
         written = 0
         for after, ours, up_to in self._pages(part):
             placed: dict[int, list[Any]] = {at: [] for at in doors}
@@ -172,22 +172,12 @@ class Copier:
             self._prove(part, at, found, filled, told=False)
         return len(whole)
 
-    def _write(self, at: int, fn: Callable[[Txn], None]) -> None:
-        def checked(txn: Txn) -> None:
+    def _write(self, at: int, fn: Callable[[Txn], Changes]) -> None:
+        def checked(txn: Txn) -> tuple[Changes, None]:
             self._check(txn)
-            fn(txn)
+            return fn(txn), None
 
         self._targets[at].run(checked)
-
-    def _point(self, *, last: bool) -> int:
-        """Where there are several doors, the pointers that follow from the keys; how many were written."""
-        if self._of == 1:
-            return 0
-        pointing = Pointing(self._sources, self._targets, self._write, batch=self._batch, last=last)
-        pages = (ours for _, ours, _ in self._pages(Keys()))
-        written = pointing.bring(pages)
-        self.rows["pointers"] = pointing.count
-        return written
 
     def _prove(self, part: AnyPart, at: int, ours: Rows, theirs: Rows, *, told: bool = True) -> None:
         """Refuse what is not the same on both sides; what is goes into the digests."""
@@ -210,8 +200,11 @@ def _is_same(part: AnyPart, our: Any, their: Any) -> bool:
     return their is not None and bool(part.seen(our) == part.seen(their))
 
 
+def _tables(txn: ReadTxn) -> list[str]:
+    return txn.tables()
+
+
 def is_empty(txn: ReadTxn, *, own: frozenset[str] = frozenset()) -> bool:
-    """Whether nothing was ever written to a store, but for records of these kinds."""
-    if any(kind not in own for kind, _, _ in txn.list_records(after=("", ""), limit=2)):
-        return False
-    return not any(part.page(txn, part.start, 1) for part in [Settled(deep=False), *standing()])
+    """Whether nothing was ever written to a store, but for rows of these tables."""
+    jobs = (txn.jobs(JobFilter(archived=archived), after=0, limit=1) for archived in (False, True))
+    return not (set(txn.tables()) - own or any(jobs) or txn.counts())

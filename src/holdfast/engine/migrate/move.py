@@ -31,7 +31,7 @@ from ...core.job import Job
 from ...core.kinds import SHARD
 from ...core.moving import Notice, Standing, read_notice
 from ...store.common.clock import monotonic_s
-from ...store.contract import JobFilter, ReadTxn, Store, Txn
+from ...store.contract import JOBS, NOBODY, NOTHING, Changes, JobFilter, ReadTxn, Store, Txn
 from ...store.sharded.shard import MARK
 from ...store.sharded.store import ShardedStore
 from ..records import SYSID
@@ -72,7 +72,6 @@ class Move:
         tell: Tell = lambda _part, _rows, _written: None,
         phase: Callable[[str], None] = lambda _name: None,
     ) -> None:
-        self._source, self._target = source, target
         self._sources, self._targets = doors_of(source), doors_of(target)
         self._here, self._there = here, there
         self._phase = phase
@@ -159,11 +158,9 @@ class Move:
         """A notice on every door, as the first of them has it; that of the first."""
         mine: Notice | None = None
 
-        def fn(txn: Txn) -> tuple[bytes | None, Notice]:
+        def fn(txn: Txn) -> tuple[Changes, tuple[bytes | None, Notice]]:
             notice = self._begun(txn, token=token) if mine is None else self._brought(txn, mine)
-            found = txn.notice()
-            txn.put_notice(_encode(notice))
-            return found, notice
+            return _saying(notice), (txn.notice(), notice)
 
         for door in self._sources:
             found, notice = door.run(fn)
@@ -172,19 +169,17 @@ class Move:
         assert mine is not None
         return mine
 
-    def _begin_target(self, txn: Txn, mine: Notice) -> bool:
+    def _begin_target(self, txn: Txn, mine: Notice) -> tuple[Changes, bool]:
         """A notice on a door of the target; whether there was none before."""
-        is_new = txn.notice() is None
-        txn.put_notice(_encode(self._filling(txn, mine)))
-        return is_new
+        return _saying(self._filling(txn, mine)), txn.notice() is None
 
     def _put_back(
         self, doors: Sequence[Store], before: Sequence[bytes | None], check: Callable[[Txn], Any]
     ) -> None:
-        def put(notice: bytes | None) -> Callable[[Txn], None]:
-            def fn(txn: Txn) -> None:
+        def put(notice: bytes | None) -> Callable[[Txn], tuple[Changes, None]]:
+            def fn(txn: Txn) -> tuple[Changes, None]:
                 check(txn)
-                txn.put_notice(notice)
+                return Changes(notice=notice), None
 
             return fn
 
@@ -197,35 +192,34 @@ class Move:
     def _hand_over(self, digest: str) -> None:
         """From here on the source is over: no way leads back."""
         self._await_clock()
-        self._set(Standing.MOVED, digest)
         # Those who wait for a job there learn it at once.
-        self._source.notify()
+        self._set(Standing.MOVED, digest, wake=JOBS)
 
-    def _set(self, standing: Standing, digest: str = "") -> None:
-        def fn(txn: Txn) -> None:
+    def _set(self, standing: Standing, digest: str = "", *, wake: str = NOBODY) -> None:
+        def fn(txn: Txn) -> tuple[Changes, None]:
             mine = self._check_source(txn)
-            txn.put_notice(_encode(replace(mine, standing=standing, digest=digest)))
+            return _saying(replace(mine, standing=standing, digest=digest), wake=wake), None
 
         for door in self._sources:
             door.run(fn)
 
     def _open(self) -> None:
-        def fn(txn: Txn) -> None:
+        def fn(txn: Txn) -> tuple[Changes, None]:
             notice = _notice(txn)
-            if notice is not None and notice.standing is Standing.FILLING:
-                self._check_target(txn)
-                txn.put_notice(_encode(Notice(standing=Standing.OPEN, origin=self._token)))
+            if notice is None or notice.standing is not Standing.FILLING:
+                return NOTHING, None
+            self._check_target(txn)
+            return _saying(Notice(standing=Standing.OPEN, origin=self._token), wake=JOBS), None
 
         for door in reversed(self._targets):
             door.run(fn)
-        self._target.notify()
 
     # What they consist of
 
     def _begun(self, txn: ReadTxn, *, token: str) -> Notice:
         """The notice of this run for the source, by what stands there."""
         found = _notice(txn)
-        if len(self._sources) == 1 and (mark := txn.records(SHARD, [MARK]).get(MARK)):
+        if len(self._sources) == 1 and (mark := txn.rows(SHARD, [MARK]).get(MARK)):
             needed = f"all shards of the queue: it is {mark.decode().replace('/', ' of ')} of them"
             raise BadInput("the store to move from", self._here, needed=needed)
         if found is None or found.standing is Standing.OPEN:
@@ -297,14 +291,15 @@ class Move:
         self._stopped_s = monotonic_s() - started_s
         return digest
 
-    def _keep_ticks(self, txn: Txn, until_ms: int) -> None:
+    def _keep_ticks(self, txn: Txn, until_ms: int) -> tuple[Changes, None]:
         """Ids that are made inside a database have no number of a process: say from when on they are free."""
         self._check_source(txn)
         name = str(ids.PORT_SYSID)
-        raw = txn.records(SYSID, [name]).get(name)
-        if raw is None or msgspec.json.decode(raw, type=Sysid).ids_until_ms < until_ms:
-            freed = Sysid(token="", until_ms=0, ids_until_ms=until_ms)
-            txn.put_records(SYSID, {name: _encode(freed)})
+        raw = txn.rows(SYSID, [name]).get(name)
+        if raw is not None and msgspec.json.decode(raw, type=Sysid).ids_until_ms >= until_ms:
+            return NOTHING, None
+        freed = Sysid(token="", until_ms=0, ids_until_ms=until_ms)
+        return Changes(rows={(SYSID, name): _encode(freed)}), None
 
     def _await_clock(self) -> None:
         """The target's clock must not be behind what the source has written by its own."""
@@ -340,15 +335,14 @@ def undo(source: Store, *, here: str) -> Notice:
     The first door decides; what a run before has left at the others is taken down too.
     """
 
-    def fn(txn: Txn) -> Notice | None:
+    def fn(txn: Txn) -> tuple[Changes, Notice | None]:
         found = _notice(txn)
         if found is not None and found.standing is Standing.MOVED:
             raise BadInput("the store", f"{here}, which has moved to {found.other}", needed=_UNFINISHED)
         if found is None or found.standing not in (Standing.COPYING, Standing.STOPPED):
-            return None
+            return NOTHING, None
         kept = Notice(standing=Standing.OPEN, origin=found.origin) if found.origin else None
-        txn.put_notice(_encode(kept) if kept else None)
-        return found
+        return _saying(kept), found
 
     taken = [notice for door in doors_of(source) if (notice := door.run(fn)) is not None]
     if not taken:
@@ -363,6 +357,10 @@ def _jobs_above(after: int) -> Callable[[ReadTxn], list[Job]]:
 def _notice(txn: ReadTxn) -> Notice | None:
     raw = txn.notice()
     return read_notice(raw) if raw else None
+
+
+def _saying(notice: Notice | None, *, wake: str = NOBODY) -> Changes:
+    return Changes(notice=_encode(notice) if notice else None, wake=wake)
 
 
 def _other_needed(found: Notice) -> str:

@@ -1,15 +1,13 @@
 """What a store consists of, part by part: how each is listed, compared and written, by the contract alone.
 
-    archive   jobs that have ended, with data and result         counts    how many of each kind there are
-    jobs      live jobs, with data and result                    turns     who was served when
-    records   all small records: sysids, schedules, limits …     logs      items, and where keys lead
-    unique    who holds which key
-    domains   what is kept of limited domains
+    archive   jobs that have ended, with data and result
+    jobs      live jobs, with data and result
+    counts    how many of each kind there are
+    rows      a part for each table (`rows`)
 
 A part is listed by its key, in the same order by every store. Nothing is translated: what goes in is what
-came out, with ids, versions, claims and leases as they are. Only a domain's version begins anew, which nobody
-sees. Where a store is several, a row belongs at one of its doors, or at all of them: there the verbs look for
-it. Here are jobs, keys, domains and logs; the small ones are in `small_parts`.
+came out, with ids, versions, claims and leases as they are. Where a store is several, a row belongs at one of
+its doors, or at all of them: there the verbs look for it.
 """
 
 from collections import Counter
@@ -20,15 +18,10 @@ from msgspec.structs import replace
 
 from ...core import ids
 from ...core.bounds import CLAIM_BYTES
-from ...core.errors import BadInput, Conflict
-from ...core.indexed import LogMark
+from ...core.errors import BadInput
 from ...core.job import Body, Job
-from ...core.limits import Domain, DomainKey
-from ...core.slots import shard_of, slot_of_record
-from ...core.unique import Unique, UniqueKey
-from ...store.contract import CountKey, JobFilter, LogRow, ReadTxn, Txn
-from ...store.sharded.lists import holding
-from ..records import LOG
+from ...core.slots import shard_of
+from ...store.contract import Changes, CountKey, JobFilter, NewJobs, ReadTxn, Txn
 
 K = TypeVar("K")
 R = TypeVar("R")
@@ -49,8 +42,6 @@ class Part(Generic[K, R]):
     name: str
     start: K
     last_only = False
-    # What is to be written before anything of the part is compared.
-    prepare: Any = None
 
     def page(self, txn: ReadTxn, after: K, limit: int) -> list[R]:
         """Rows by key, from the first above `after`; fewer than `limit` says nothing, none is the end."""
@@ -91,8 +82,8 @@ class Part(Generic[K, R]):
         """The first of these rows with all that belongs to them; None where one is gone."""
         return rows
 
-    def put(self, txn: Txn, rows: Sequence[R], olds: Sequence[R]) -> None:
-        """Remove the old ones, and write these."""
+    def put(self, txn: Txn, rows: Sequence[R], olds: Sequence[R]) -> Changes:
+        """What removes the old ones, and writes these."""
         raise NotImplementedError
 
 
@@ -146,12 +137,11 @@ class Live(_JobPart):
         check_place(row.job, of)
         return super().at(row, of)
 
-    def put(self, txn: Txn, rows: Sequence[Whole], olds: Sequence[Whole]) -> None:
+    def put(self, txn: Txn, rows: Sequence[Whole], olds: Sequence[Whole]) -> Changes:
         """One whose id was in the archive has been deleted there and added anew."""
-        txn.remove([row.job for row in olds])
-        ids = [row.job.id for row in rows]
-        txn.forget(txn.archived(ids))
-        _insert(txn, rows, version=0)
+        forgotten = txn.archived([row.job.id for row in rows])
+        txn.write(Changes(removed=[row.job for row in olds], forgotten=forgotten))
+        return _adding(rows, version=0)
 
 
 class Settled(_JobPart):
@@ -160,14 +150,12 @@ class Settled(_JobPart):
     name = "archive"
     archived = True
 
-    def put(self, txn: Txn, rows: Sequence[Whole], olds: Sequence[Whole]) -> None:
+    def put(self, txn: Txn, rows: Sequence[Whole], olds: Sequence[Whole]) -> Changes:
         """They go in one version earlier, and to the archive in the same transaction."""
-        txn.forget([row.job.id for row in olds])
-        ids = [row.job.id for row in rows]
-        live = txn.load(ids)
-        txn.remove([live[id] for id in ids if id in live])
-        _insert(txn, rows, version=-1)
-        txn.archive([row.job for row in rows], keep=True)
+        there, wanted = txn.load([row.job.id for row in rows]), {row.job.id for row in rows}
+        live = [job for id, job in there.items() if id in wanted]
+        txn.write(Changes(removed=live, forgotten=[row.job.id for row in olds]))
+        return replace(_adding(rows, version=-1), archived=[row.job for row in rows])
 
 
 def _with_bodies(txn: ReadTxn, jobs: Sequence[Job], share: int = 1) -> list[Whole]:
@@ -186,127 +174,66 @@ def _with_bodies(txn: ReadTxn, jobs: Sequence[Job], share: int = 1) -> list[Whol
     return found
 
 
-def _insert(txn: Txn, rows: Sequence[Whole], *, version: int) -> None:
-    jobs = [
-        (
-            replace(row.job, version=row.job.version + version) if version else row.job,
-            "" if row.data is None else row.data,
-        )
-        for row in rows
-    ]
-    if txn.insert(jobs):
-        raise Conflict("an id was taken")
-    if results := {row.job.id: row.result for row in rows if row.result is not None}:
-        txn.put_bodies(results, result=True)
+def _adding(rows: Sequence[Whole], *, version: int) -> Changes:
+    alike: dict[Job, list[tuple[int, Body]]] = {}
+    for job, data, _ in rows:
+        template = replace(job, id=0, size=0, version=job.version + version)
+        alike.setdefault(template, []).append((job.id, "" if data is None else data))
+    results = {job.id: result for job, _, result in rows if result is not None}
+    return Changes(added=[NewJobs(*group) for group in alike.items()], results=results)
 
 
-class Keys(Part[UniqueKey, Unique]):
-    """Who holds which unique key."""
+class Counted(NamedTuple):
+    """How many jobs of a kind there are, at a door of several."""
 
-    name = "unique keys"
-    start = ("", "", b"")
-
-    def page(self, txn: ReadTxn, after: UniqueKey, limit: int) -> list[Unique]:
-        return txn.list_unique(after=after, limit=limit)
-
-    def key(self, row: Unique) -> UniqueKey:
-        return row.id
-
-    def at(self, row: Unique, of: int) -> Iterable[int]:
-        return (shard_of(row.job_id, of),)
-
-    def joined(self, rows: Sequence[Unique]) -> Unique:
-        return holding(rows)
-
-    def put(self, txn: Txn, rows: Sequence[Unique], olds: Sequence[Unique]) -> None:
-        txn.drop_unique({row.id for row in olds} - {row.id for row in rows})
-        txn.put_unique(rows)
+    kind: CountKey
+    number: int
+    door: int = 0
 
 
-class Domains(Part[DomainKey, Domain]):
-    """What is kept of limited domains."""
+class Counts(Part[tuple[Any, ...], Counted]):
+    """How many jobs there are of each kind."""
 
-    name = "domains"
-    start = ("", b"")
+    name = "counts"
+    start = ()
+    last_only = True
 
-    def page(self, txn: ReadTxn, after: DomainKey, limit: int) -> list[Domain]:
-        return txn.list_all_domains(after=after, limit=limit)
+    def page(self, txn: ReadTxn, after: tuple[Any, ...], limit: int) -> list[Counted]:
+        return sorted(Counted(*item) for item in txn.counts().items() if item[0] > after)[:limit]
 
-    def key(self, row: Domain) -> DomainKey:
-        return row.key
+    def key(self, row: Counted) -> tuple[Any, ...]:
+        return row.kind
 
-    def at(self, row: Domain, of: int) -> Iterable[int]:
-        return (ids.slot_of(*row.key) % of,)
+    def seen(self, row: Counted) -> Any:
+        return row[:2]
 
-    def seen(self, row: Domain) -> Domain:
-        return replace(row, version=1)
+    def at(self, row: Counted, of: int) -> Iterable[int]:
+        return (row.door,)
 
-    def put(self, txn: Txn, rows: Sequence[Domain], olds: Sequence[Domain]) -> None:
-        txn.drop_domains(olds)
-        txn.swap_domains([replace(row, version=1) for row in rows])
+    def joined(self, rows: Sequence[Counted]) -> Counted:
+        return rows[0]._replace(number=sum(row.number for row in rows))
+
+    def put(self, txn: Txn, rows: Sequence[Counted], olds: Sequence[Counted]) -> Changes:
+        counts = Counter({row.kind: row.number for row in rows})
+        counts.subtract({row.kind: row.number for row in olds})
+        return Changes(counts=counts)
 
 
-class LogItems(Part[int, LogRow]):
-    """The items of one log."""
+class DoorCounts(Counts):
+    """The same at one door of several, by what was counted there: a sum does not tell what is where."""
 
-    def __init__(self, log: str, ends: LogMark) -> None:
-        self.name, self.start = f"log {log}", ends.trimmed
-        self._log = log
-        # What the source has trimmed since the last walk.
-        self.prepare = lambda txn: txn.trim_log(log, after=0, up_to=ends.trimmed, keys_up_to=ends.keys_from)
+    def __init__(self, tally: Tally, door: int) -> None:
+        self._tally, self._door = tally, door
 
-    def page(self, txn: ReadTxn, after: int, limit: int) -> list[LogRow]:
-        found: list[LogRow] = []
-        size = 0
-        while len(found) < limit and size < CLAIM_BYTES:
-            last = found[-1].at if found else after
-            rows = txn.read_log(self._log, after=last, limit=min(BODIES_AT_ONCE, limit - len(found)))
-            if not rows:
-                break
-            found += rows
-            size += sum(len(row.body) for row in rows)
-        return found
-
-    def key(self, row: LogRow) -> int:
-        return row.at
-
-    def at(self, row: LogRow, of: int) -> Iterable[int]:
-        return self.doors(of)
+    def given(self, txn: ReadTxn, after: tuple[Any, ...], limit: int) -> list[Counted]:
+        mine = ((kind, number) for (door, kind), number in self._tally.items() if door == self._door)
+        return sorted(Counted(kind, number, self._door) for kind, number in mine if kind > after)[:limit]
 
     def doors(self, of: int) -> Iterable[int]:
-        return (_slot_of_log(self._log) % of,)
+        return (self._door,)
 
-    def put(self, txn: Txn, rows: Sequence[LogRow], olds: Sequence[LogRow]) -> None:
-        for row in olds:
-            txn.trim_log(self._log, after=row.at - 1, up_to=row.at, keys_up_to=0)
-        txn.append_log(self._log, rows)
-
-
-class LogKeys(Part[int, tuple[int, bytes]]):
-    """The keys of one log whose items are trimmed: those of the others come with their items."""
-
-    def __init__(self, log: str, ends: LogMark) -> None:
-        self.name, self.start = f"keys of log {log}", ends.keys_from
-        self._log, self._trimmed = log, ends.trimmed
-
-    def page(self, txn: ReadTxn, after: int, limit: int) -> list[tuple[int, bytes]]:
-        rows = txn.list_log_keys(self._log, after=after, limit=limit)
-        return [row for row in rows if row[0] <= self._trimmed]
-
-    def key(self, row: tuple[int, bytes]) -> int:
-        return row[0]
-
-    def at(self, row: tuple[int, bytes], of: int) -> Iterable[int]:
-        return self.doors(of)
-
-    def doors(self, of: int) -> Iterable[int]:
-        return (_slot_of_log(self._log) % of,)
-
-    def put(self, txn: Txn, rows: Sequence[tuple[int, bytes]], olds: Sequence[tuple[int, bytes]]) -> None:
-        """An item that comes and goes leaves its key."""
-        for at, key in rows:
-            txn.append_log(self._log, [LogRow(at, key, "")])
-            txn.trim_log(self._log, after=at - 1, up_to=at, keys_up_to=0)
+    def joined(self, rows: Sequence[Counted]) -> Counted:
+        return rows[0]
 
 
 def check_place(job: Job, of: int) -> None:
@@ -322,9 +249,3 @@ def check_place(job: Job, of: int) -> None:
             f"one of the same shard, where there are {of}: let the two end first, or move to fewer shards"
         )
         raise Misplaced(f"the parent of job {job.id}", job.parent_id, needed=needed)
-
-
-def _slot_of_log(log: str) -> int:
-    slot = slot_of_record(LOG, log)
-    assert slot is not None
-    return slot

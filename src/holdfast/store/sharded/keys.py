@@ -1,6 +1,6 @@
 """Pointers: at the home of a unique key, which job in another shard holds it. See docs/decisions/0010."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 
 import msgspec
 
@@ -34,6 +34,9 @@ def pointed(txn: ReadTxn, names: Collection[str]) -> dict[str, int]:
     return {name: read_pointer(raw).job_id for name, raw in found.items()}
 
 
-def holding(holders: Iterable[Unique]) -> Unique:
-    """Of those that hold one key, each in its shard, the one that does so now, or else the longest."""
-    return max(holders, key=lambda one: (not one.until_ms, one.until_ms, one.job_id))
+def held_until(holder: Unique) -> tuple[bool, int, int]:
+    """By this the holder of a key is the greatest of all that hold it, each in its shard.
+
+    The one that holds it now, or else the longest: the others have run out, and were not yet tidied up.
+    """
+    return not holder.until_ms, holder.until_ms, holder.job_id

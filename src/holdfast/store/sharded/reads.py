@@ -18,7 +18,7 @@ from ...core.limits import DomainCounts, DomainKey
 from ...core.slots import shard_of, slot_of_record, slot_of_table
 from ...core.unique import read_unique
 from ..contract import CountKey, JobFilter, Moments, ReadTxn, Row, Waiting, WaitingQuery
-from .keys import holding, pointed
+from .keys import held_until, pointed
 
 T = TypeVar("T")
 V = TypeVar("V")
@@ -240,11 +240,8 @@ def _key(row: Row) -> str:
 
 
 def _chosen(table: str, rows: list[Row]) -> Row:
-    """One of those that shards have; a unique key may have run out in one, and be another's by now."""
-    if table != kinds.UNIQUE or len(rows) == 1:
-        return rows[0]
-    held = {read_unique(raw): (key, raw) for key, raw in rows}
-    return held[holding(held)]
+    """One of those that shards have of one key."""
+    return max(rows, key=lambda row: held_until(read_unique(row[1]))) if table == kinds.UNIQUE else rows[0]
 
 
 def _joined(parts: Iterable[dict[Any, Any]]) -> dict[Any, Any]:
