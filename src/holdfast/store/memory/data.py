@@ -6,7 +6,7 @@ from typing import NamedTuple
 from ...core.job import Body, Job, Place
 from ..contract import CountKey, RowKey
 from .fairness import MemoryTurns
-from .indexed import Entry, IndexedDict, Journal
+from .indexed import Entry, IndexedDict, Journal, JournalledDict
 
 _EXPIRABLE = (Place.SCHEDULED, Place.READY, Place.HELD, Place.PAUSED)
 # The index of the archive, by the end.
@@ -30,12 +30,12 @@ class Data:
         self.journal: Journal = []
         self.jobs: IndexedDict[int, Job] = IndexedDict(self.journal, _job_entries)
         self.archive: IndexedDict[int, Job] = IndexedDict(self.journal, _archive_entries)
-        self.data: IndexedDict[int, Body] = IndexedDict(self.journal)
-        self.results: IndexedDict[int, Body] = IndexedDict(self.journal)
-        self.counts: IndexedDict[CountKey, int] = IndexedDict(self.journal)
+        self.data: JournalledDict[int, Body] = JournalledDict(self.journal)
+        self.results: JournalledDict[int, Body] = JournalledDict(self.journal)
+        self.counts: JournalledDict[CountKey, int] = JournalledDict(self.journal)
         self.rows: IndexedDict[RowKey, StoredRow] = IndexedDict(self.journal, _row_entries)
         # The notice, under an empty name.
-        self.notice: IndexedDict[str, bytes] = IndexedDict(self.journal)
+        self.notice: JournalledDict[str, bytes] = JournalledDict(self.journal)
         self.turns = MemoryTurns(self.counts, self.journal)
         # The processes that appeared: no part of what is kept.
         self.here: set[str] = set()

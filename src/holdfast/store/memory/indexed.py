@@ -1,42 +1,91 @@
-"""A dict whose values also stand in sorted indexes, and whose changes can be rolled back.
+"""Dicts whose changes can be rolled back, and whose values may stand in sorted indexes.
 
-    put ──▶ how to undo it is written in the journal ──▶ indexes ──▶ dict
+    put ──▶ what it was is written in the journal ──▶ indexes ──▶ dict
 
-An interrupt may strike between any two of these steps. So each of them can be repeated, and undone where it
-was not done: rolling back twice, or from the middle, ends in the same.
+An interrupt may strike between any two of these steps, and while they are undone. So whatever is undone may
+have been done in part, or not at all, or may be undone already: it ends in the same.
 """
 
-from bisect import bisect_left
+from bisect import bisect_left, insort
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Any, TypeVar
 
 K = TypeVar("K")
 V = TypeVar("V")
-# How to undo what was done since the last commit, the last of it last.
-Journal = list[Callable[[], None]]
+# What was done since the last commit, the last of it last: the dict, the key, what became of it, what it was.
+Journal = list[tuple["JournalledDict[Any, Any]", Any, Any, Any]]
 # What an index is sorted by; it ends in the key, so that no two are equal.
 Entry = tuple[Any, ...]
 
 
-class IndexedDict(dict[K, V]):
+class JournalledDict(dict[K, V]):
     """Values by key. `put` is the only way to change them."""
 
-    def __init__(
-        self,
-        journal: Journal,
-        entries_of: Callable[[K, V], Iterable[tuple[Hashable, Entry]]] | None = None,
-    ) -> None:
+    def __init__(self, journal: Journal) -> None:
         super().__init__()
         self._journal = journal
-        # The indexes that a value stands in, and its entry there.
+
+    def put(self, key: K, value: V | None) -> None:
+        """Set a value; None removes it."""
+        self._journal.append((self, key, value, self.get(key)))
+        if value is None:
+            self.pop(key, None)
+        else:
+            self[key] = value
+
+    def restore(self, key: K, after: V | None, before: V | None) -> None:
+        """Undo a `put`."""
+        if before is None:
+            self.pop(key, None)
+        else:
+            self[key] = before
+
+
+class IndexedDict(JournalledDict[K, V]):
+    """The same with indexes: `entries_of` says in which a value stands, and by which entry."""
+
+    def __init__(
+        self, journal: Journal, entries_of: Callable[[K, V], Iterable[tuple[Hashable, Entry]]]
+    ) -> None:
+        super().__init__(journal)
         self._entries_of = entries_of
         self._indexes: dict[Hashable, list[Entry]] = {}
 
     def put(self, key: K, value: V | None) -> None:
         """Set a value; None removes it."""
-        before = self.get(key)
-        self._journal.append(lambda: self._replace(key, value, before))
-        self._replace(key, before, value)
+        before, indexes = self.get(key), self._indexes
+        self._journal.append((self, key, value, before))
+        if before is not None:
+            self._drop(key, before)
+        if value is None:
+            self.pop(key, None)
+            return
+        for name, entry in self._entries_of(key, value):
+            if name in indexes:
+                insort(indexes[name], entry)
+            else:
+                indexes[name] = [entry]
+        self[key] = value
+
+    def restore(self, key: K, after: V | None, before: V | None) -> None:
+        """Undo a `put`."""
+        if after is not None:
+            self._drop(key, after)
+        if before is not None:
+            self._drop(key, before)
+            for name, entry in self._entries_of(key, before):
+                insort(self._indexes.setdefault(name, []), entry)
+        super().restore(key, after, before)
+
+    def _drop(self, key: K, value: V) -> None:
+        """Take a value out of the indexes that it stands in."""
+        for name, entry in self._entries_of(key, value):
+            index = self._indexes.get(name, [])
+            at = bisect_left(index, entry)
+            if index[at : at + 1] == [entry]:
+                del index[at]
+            if not index:
+                self._indexes.pop(name, None)
 
     def index(self, name: Hashable) -> list[Entry]:
         """The entries of an index, in order; not to be changed."""
@@ -47,35 +96,10 @@ class IndexedDict(dict[K, V]):
         index = self.index(name)
         return (index[at] for at in range(bisect_left(index, entry), len(index)))
 
-    def _replace(self, key: K, before: V | None, after: V | None) -> None:
-        entries_of = self._entries_of
-        if entries_of is not None:
-            for name, entry in entries_of(key, before) if before is not None else ():
-                self._drop(name, entry)
-            for name, entry in entries_of(key, after) if after is not None else ():
-                self._add(name, entry)
-        if after is None:
-            self.pop(key, None)
-        else:
-            self[key] = after
-
-    def _add(self, name: Hashable, entry: Entry) -> None:
-        index = self._indexes.setdefault(name, [])
-        at = bisect_left(index, entry)
-        if index[at : at + 1] != [entry]:
-            index.insert(at, entry)
-
-    def _drop(self, name: Hashable, entry: Entry) -> None:
-        index = self._indexes.get(name, [])
-        at = bisect_left(index, entry)
-        if index[at : at + 1] == [entry]:
-            del index[at]
-        if not index:
-            self._indexes.pop(name, None)
-
 
 def roll_back(journal: Journal) -> None:
     """Undo all that stands in a journal."""
     while journal:
-        journal[-1]()
+        table, key, after, before = journal[-1]
+        table.restore(key, after, before)
         journal.pop()

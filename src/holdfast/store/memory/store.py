@@ -42,12 +42,13 @@ class MemoryStore:
     def run(self, fn: Callable[[Txn], tuple[Changes, T]], *, blind: bool = False) -> T:
         """Call `fn` under the lock; what it raises rolls back what it did, and a `Conflict` does it again."""
         with self._lock:
-            data = self._data
+            data, clock = self._data, self._clock
             for _ in range(TRIES):
-                # Also what an interrupt has left that struck while another batch was rolled back.
-                roll_back(data.journal)
+                if data.journal:
+                    # Also what an interrupt has left that struck while another batch was rolled back.
+                    roll_back(data.journal)
                 try:
-                    txn = MemoryTxn(data, self._clock(), jump_of(self._clock))
+                    txn = MemoryTxn(data, clock(), jump_of(clock))
                     changes, result = fn(txn)
                     txn.write(changes)
                 except Conflict:

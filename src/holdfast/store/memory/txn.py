@@ -1,13 +1,13 @@
 """How the memory store writes: the parts of `Changes` one after the other, and claims."""
 
-from collections.abc import Collection, Hashable, Iterable, Mapping
+from collections.abc import Hashable, Mapping
 from itertools import islice
 
 from ...core.errors import Conflict
 from ...core.job import Job, Place
 from ...core.jump import Jump
 from ...core.kinds import Names
-from ..contract import UNCHANGED, Changes, ClaimQuery, CountKey, NewJobs, RowKey, leased
+from ..contract import UNCHANGED, Changes, ClaimQuery, CountKey, NewJobs, leased_all
 from .data import Data, StoredRow
 from .reads import MemoryReads
 
@@ -16,8 +16,7 @@ class MemoryTxn(MemoryReads):
     """One batch, under the store's lock. What it does stands in the journal until it commits."""
 
     def __init__(self, data: Data, now_ms: int, jump: Jump | None) -> None:
-        super().__init__(data, now_ms)
-        self.jump = jump
+        self.data, self.now_ms, self.jump = data, now_ms, jump
 
     def read_ahead(self, rows: Names) -> None:
         """Nothing: a look-up costs no round trip here."""
@@ -26,8 +25,8 @@ class MemoryTxn(MemoryReads):
 
     def claim(self, query: ClaimQuery) -> list[Job]:
         found = self._picked(query) if query.picks else self._matching(Place.READY, query, query.limit)
-        for job in found:
-            self.data.jobs.put(job.id, leased(job, query))
+        for job in leased_all(found, query):
+            self.data.jobs.put(job.id, job)
         if found:
             self.data.turns.serve(found, query)
         return found
@@ -56,15 +55,22 @@ class MemoryTxn(MemoryReads):
             self._expect(job.id, job.version - 1)
             self.data.jobs.put(job.id, None)
             self.data.archive.put(job.id, job)
-        self._remove(changes.removed)
-        self._forget(changes.forgotten)
-        for job_id, body in changes.data.items():
-            self.data.data.put(job_id, body)
-        for job_id, body in changes.results.items():
-            self.data.results.put(job_id, body)
+        for job in changes.removed:
+            self._expect(job.id, job.version)
+            self.data.jobs.put(job.id, None)
+            self._drop_bodies(job.id)
+        for job_id in changes.forgotten:
+            self._forget(job_id)
+        for job_id in changes.data:
+            self.data.data.put(job_id, changes.data[job_id])
+        for job_id in changes.results:
+            self.data.results.put(job_id, changes.results[job_id])
         if changes.counts:
             self._count(changes.counts)
-        self._write_rows(changes.rows, changes.dues)
+        for key in changes.rows:
+            value = changes.rows[key]
+            row = None if value is None else StoredRow(value, changes.dues.get(key))
+            self.data.rows.put(key, row)
         if changes.notice != UNCHANGED:
             self.data.notice.put("", changes.notice)
 
@@ -80,32 +86,23 @@ class MemoryTxn(MemoryReads):
         if stored is None or stored.version != version:
             raise Conflict(f"job {job_id} is not of version {version}")
 
-    def _remove(self, jobs: Iterable[Job]) -> None:
-        for job in jobs:
-            self._expect(job.id, job.version)
-            self.data.jobs.put(job.id, None)
-            self._drop_bodies(job.id)
-
-    def _forget(self, ids: Collection[int]) -> None:
-        for job_id in ids:
-            if job_id not in self.data.archive:
-                raise Conflict(f"there is no archived job {job_id}")
-            self.data.archive.put(job_id, None)
-            self._drop_bodies(job_id)
+    def _forget(self, job_id: int) -> None:
+        if job_id not in self.data.archive:
+            raise Conflict(f"there is no archived job {job_id}")
+        self.data.archive.put(job_id, None)
+        self._drop_bodies(job_id)
 
     def _drop_bodies(self, job_id: int) -> None:
         self.data.data.put(job_id, None)
         self.data.results.put(job_id, None)
 
     def _count(self, differences: Mapping[CountKey, int]) -> None:
-        counts = self.data.counts
+        counts, pairs = self.data.counts, []
         for key, difference in differences.items():
-            counts.put(key, (counts.get(key, 0) + difference) or None)
+            before = counts.get(key, 0)
+            counts.put(key, (before + difference) or None)
+            if key.place is Place.READY and (not before or not before + difference):
+                pairs.append((key.tenant, key.task))
         # Only then: one of a pair's two READY counts may have gone over into the other.
-        pairs = {(key.tenant, key.task) for key in differences if key.place == Place.READY}
-        self.data.turns.recount(pairs)
-
-    def _write_rows(self, rows: Mapping[RowKey, bytes | None], dues: Mapping[RowKey, int]) -> None:
-        for key, value in rows.items():
-            row = None if value is None else StoredRow(value, dues.get(key))
-            self.data.rows.put(key, row)
+        if pairs:
+            self.data.turns.recount(pairs)
