@@ -17,16 +17,15 @@ from .rules import repeat_text
 
 # All that is said of a new job but its id and data: two of which it is the same become, in one
 # transaction, jobs that are alike but for those. `insert_alike` of stores rests on it.
-alike: Callable[[NewJob], tuple[Any, ...]] = attrgetter(
-    *(name for name in NewJob.__struct_fields__ if name not in ("data", "id"))
-)
+_ALIKE = tuple(name for name in NewJob.__struct_fields__ if name not in ("data", "id"))
+alike: Callable[[NewJob], tuple[Any, ...]] = attrgetter(*_ALIKE)
 
 
-def create(new: NewJob, *, job_id: int, now_ms: int) -> Job:
-    """A job as it first stands: due at once, or at its time."""
+def create(new: NewJob, *, job_id: int, now_ms: int, kind: tuple[Any, ...] = ()) -> Job:
+    """A job as it first stands: due at once, or at its time. `kind`: what `alike` says of it, if that is known."""
     run_at = new.run_at or now_ms + new.delay_ms
     expires_at = new.expires_at or (now_ms + new.expires_in_ms if new.expires_in_ms else 0)
-    base, waits = _prototype(replace(new, data="", id=0)), run_at > now_ms
+    base, waits = _prototype(kind or alike(new)), run_at > now_ms
     return replace(
         base,
         id=job_id,
@@ -41,8 +40,9 @@ def create(new: NewJob, *, job_id: int, now_ms: int) -> Job:
 
 
 @lru_cache(maxsize=1024)
-def _prototype(new: NewJob) -> Job:
+def _prototype(kind: tuple[Any, ...]) -> Job:
     """What does not depend on the moment, nor on the data: the same for most jobs of a task."""
+    new = NewJob(**dict(zip(_ALIKE, kind, strict=True)))
     return Job(
         id=0,
         task=new.task,

@@ -39,6 +39,8 @@ class Committer(Asking):
         self.engine = engine
         self._divert, self._after = divert, after
         self._groups = [Group(self._commit) for _ in range(engine.store.capabilities.commits)]
+        # Where there is only one.
+        self._group = self._groups[0] if len(self._groups) == 1 else None
         self._waiter = Waiter(engine, self._groups[0], self._answer)
         self._closed = False
 
@@ -50,7 +52,7 @@ class Committer(Asking):
             # Also what this thread has put in, and not waited for, comes first.
             reply = self._wait(command, wait_s)
         else:
-            group = self._groups[0] if len(self._groups) == 1 else self._group_of(command)
+            group = self._group or self._group_of(command)
             if may_be_interrupted():
                 reply = self._commit_alone(group, command)
             else:
@@ -59,7 +61,7 @@ class Committer(Asking):
                 reply = ticket.reply
             if reply == [] and wait_s > 0 and type(command) is c.Claim:
                 reply = self._wait(command, wait_s)
-        if isinstance(reply, BaseException):
+        if type(reply) is not list and isinstance(reply, BaseException):
             raise reply
         return reply
 
@@ -100,7 +102,8 @@ class Committer(Asking):
         finally:
             if group.waiting:
                 group.wake_next()
-        self._note(done)
+        if self._after is not None or self._waiter.is_watching:
+            self._note(done)
         if self._divert is not None and isinstance(reply, Exception):
             ticket = Ticket(command)
             return self._take(ticket) if self._divert(ticket, reply) else reply

@@ -54,6 +54,7 @@ class Engine:
         ids: IdSource | None = None,
     ) -> None:
         self.store = store
+        self._is_remote = store.capabilities.is_remote
         self.site = site
         self.ids = ids or IdSource()
         self._dice = dice
@@ -86,7 +87,7 @@ class Engine:
             # What a holder says it has is believed once: a swap refuses it if it is not so.
             return self._transact(txn, maker, commands, done, claims=claims, trust=attempts == 1), None
 
-        blind, until_s = not claims and self._is_blind(commands), 0.0
+        blind, until_s = self._is_remote and not claims and self._is_blind(commands), 0.0
         while True:
             try:
                 self.store.run(fn, blind=blind)
@@ -212,7 +213,8 @@ class Engine:
             # After the commands: an answer that came in time is not late because others claim.
             done.next_upkeep_ms = self._upkeep(batch, commands, done)
             _claim(batch, commands, replies)
-        batch.settle()
+        if batch.touched or batch.is_limited:
+            batch.settle()
         changes = batch.finish(more=done.next_upkeep_ms == 0)
         if claims:
             done.next_ms = _next_ms(batch, changes, done.next_upkeep_ms)

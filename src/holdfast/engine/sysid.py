@@ -114,6 +114,14 @@ class IdSource:
             self._last = ticks[-1]
             return ticks
 
+    def next_tick(self, now_ms: int, floor: int) -> int:
+        """The next tick alone; see `next_ticks`."""
+        first = (now_ms - ids.EPOCH_MS) << ids.SEQUENCE_BITS
+        with self._lock:
+            last = self._last if self._last >= floor else floor - 1
+            self._last = first if first > last else last + 1
+            return self._last
+
     @property
     def last_ms(self) -> int:
         """The moment of the last id made."""
@@ -151,6 +159,7 @@ class IdMaker:
 
     def __init__(self, source: IdSource, txn: Txn, slots: range = SLOTS) -> None:
         self._source, self._txn, self._slots = source, txn, slots
+        self._count = len(slots)
         self.held = source.held or self._confirmed(source.tentative)
         # What was taken or renewed, to be written with the rest of the transaction.
         self.rows: dict[RowKey, bytes | None] = {}
@@ -182,8 +191,13 @@ class IdMaker:
 
     def make(self, *, slot: int | None) -> int:
         """An id that was never made before."""
-        (made,) = self.make_many(1)
-        return made if slot is None else ids.moved(made, slot)
+        held = self.held
+        tick = self._source.next_tick(self._txn.now_ms, held.floor if held else 0)
+        if held is None or tick >= held.end:
+            held = self._renew()
+            tick = self._source.next_tick(self._txn.now_ms, held.floor)
+        slots = self._slots
+        return ids.pack(tick, held.number, slots.start + tick % self._count * slots.step if slot is None else slot)
 
     def make_many(self, count: int) -> list[int]:
         """Ids that were never made before, for jobs that may live anywhere."""

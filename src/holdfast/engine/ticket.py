@@ -15,6 +15,14 @@ LOOK_S = 0.5
 lock = threading.Lock()
 
 
+def wake(signal: threading.Lock) -> None:
+    """Wake the thread that sleeps by acquiring a lock; one that was woken already, and has not looked yet, stays so."""
+    try:
+        signal.release()
+    except RuntimeError:
+        pass
+
+
 class Ticket:
     """A command, until when its caller waits for something to happen, and its reply."""
 
@@ -58,11 +66,7 @@ class Ticket:
 
     def wake(self) -> None:
         """Wake the thread that waits: it is answered, or it is this thread's turn to commit."""
-        try:
-            self.signal.release()
-        except RuntimeError:
-            # It was woken already, and has not looked yet.
-            pass
+        wake(self.signal)
 
     def answer(self, reply: Any) -> bool:
         """Set the reply; False when nobody waits for it any more."""

@@ -20,7 +20,7 @@ from .done import Done
 from .engine import Engine
 from .group import Group, take
 from .look import find_ended
-from .ticket import Ticket
+from .ticket import Ticket, wake
 
 # Clocks may jump, so nobody sleeps longer than this on what a clock said.
 LONGEST_SLEEP_S = 1.0
@@ -51,7 +51,10 @@ class Waiter:
         self.is_watching = self._sleeps_in_store = False
         # Whether it has tickets that were put in, and are not committed yet.
         self.is_busy = False
-        self._woken = threading.Event()
+        # What the thread sleeps on. Not an `Event`: an interrupt in the middle of its `set` would leave it locked.
+        self._signal = threading.Lock()
+        self._signal.acquire()
+        self._is_woken = False
         self._closed = False
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
@@ -73,7 +76,8 @@ class Waiter:
             self._thread.start()
 
     def _wake(self) -> None:
-        self._woken.set()
+        self._is_woken = True
+        wake(self._signal)
         if self._sleeps_in_store:
             self._engine.store.interrupt()
 
@@ -126,7 +130,7 @@ class Waiter:
         while not self._closed or self._inbox:
             if not self._inbox:
                 self._sleep()
-            self._woken.clear()
+            self._is_woken = False
             self._round(take(self._inbox))
             with self._lock:
                 self.is_busy = bool(self._inbox)
@@ -138,15 +142,15 @@ class Waiter:
         if timeout_s == 0:
             return
         if timeout_s is None:
-            self._woken.wait()
+            self._signal.acquire()
             return
         self._sleeps_in_store = True
         try:
-            if not self._woken.is_set() and self._engine.store.wait(timeout_s, ends=self._heeds_ends):
+            if not self._is_woken and self._engine.store.wait(timeout_s, ends=self._heeds_ends):
                 self._rung = True
         except Exception:
             # Whoever looks meets the same, and has somebody to tell. What is in the way may be gone in a moment.
-            self._woken.wait(LONGEST_SLEEP_S)
+            self._signal.acquire(timeout=LONGEST_SLEEP_S)
             self._rung = True
         finally:
             self._sleeps_in_store = False

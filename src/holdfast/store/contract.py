@@ -330,6 +330,8 @@ class Capabilities(NamedTuple):
 
     # How many commits of a process may be under way at once.
     commits: int = 1
+    # Whether it is worth saying of a batch that it is `blind`: each question costs a round trip.
+    is_remote: bool = False
     # Whether ids are to be taken before a caller's transaction is joined, and not inside it.
     ids_apart: bool = False
     # Whether it is several stores, each of which runs its own batches: a `ShardedStore`.

@@ -26,7 +26,7 @@ from ...core.job import Body, Job, Place, State
 from ...core.kinds import LETTER, PAUSE
 from ...core.slots import slot_for
 from ...core.unique import UniqueKey
-from ...store.contract import ENDS, JOBS, Changes, NewJobs, RowKey, Txn
+from ...store.contract import ENDS, JOBS, NOBODY, Changes, NewJobs, RowKey, Txn
 from ..records import Pause, read_pause
 from ..site import ALONE, Site
 from ..sysid import IdMaker
@@ -83,7 +83,7 @@ class Batch:
         # Each job as it was last written, archived and removed ones too.
         self.finals: dict[int, Job] = {}
         # What was decided upon since the last flush, in order; and what goes to other shards.
-        self._touched: dict[int, None] = {}
+        self.touched: dict[int, None] = {}
         self.letters: dict[str, bytes] = {}
         # Jobs that were lost or expired, before and after: no handler reports these.
         self.unreported: list[tuple[Job, Job]] = []
@@ -146,7 +146,7 @@ class Batch:
         self.stored |= now
         self.counted |= {job.id: job for job in before}
         self.jobs.update(now)
-        self._touched |= dict.fromkeys(now)
+        self.touched |= dict.fromkeys(now)
 
     def put_claimed(self, after: Job) -> None:
         """What the rules made of a leased job that is not plain; one that is stands as the store has it."""
@@ -213,7 +213,7 @@ class Batch:
         before = jobs[job_id] if job_id in jobs else None
         self.undo.append((jobs, job_id, before if before is not None or job_id in jobs else ABSENT))
         dict.__setitem__(jobs, job_id, after)
-        self._touched[job_id] = None
+        self.touched[job_id] = None
         if (
             after.parent_id
             or after.unique is not None
@@ -230,7 +230,7 @@ class Batch:
     def remove(self, job: Job) -> None:
         """Let a live job go without a trace."""
         self.jobs[job.id] = None
-        self._touched[job.id] = None
+        self.touched[job.id] = None
         self._follow(job, None)
 
     def sweep(self, child: Job) -> None:
@@ -238,7 +238,7 @@ class Batch:
         self.swept[child.id] = True
         # A record of its own: what is as it was stored is not written.
         self.jobs[child.id] = replace(child)
-        self._touched[child.id] = None
+        self.touched[child.id] = None
 
     def archived(self, job_id: int) -> Job | None:
         """An archived job, unless this transaction has removed it."""
@@ -292,7 +292,7 @@ class Batch:
 
     def flush(self) -> None:
         """Write what was decided so far, because a claim follows that must see it."""
-        if not (self._touched or self.births.size[0] or self.rows or self._forgotten or self.data or self.results):
+        if not (self.touched or self.births.size[0] or self.rows or self._forgotten or self.data or self.results):
             return
         changes = self._changes()
         jobs = changes.added or changes.swapped or changes.archived or changes.removed or changes.forgotten
@@ -301,11 +301,16 @@ class Batch:
 
     def settle(self) -> None:
         """Put READY and HELD in order in the domains of the working set."""
-        if self._domains is None and not (self._touched and self._has_domain(list(self._touched))):
+        if self._domains is None and not (self.touched and self._has_domain(list(self.touched))):
             return
         self.flush()
         self.domains.settle()
         self.keep()
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether the transaction touches any domain."""
+        return self._domains is not None
 
     @property
     def freed(self) -> dict[UniqueKey, Freed]:
@@ -314,18 +319,20 @@ class Batch:
 
     def finish(self, *, more: bool = False) -> Changes:
         """What is left to write, with the domains, the counts and the sysid; `more`: work is left for upkeep."""
-        changes = self._changes(last=True)
-        if self.woke or self.letters or self.wants_upkeep or more:
-            return replace(changes, wake=JOBS)
-        return replace(changes, wake=ENDS) if self.ended or self.news else changes
+        self.wants_upkeep = self.wants_upkeep or more
+        return self._changes(last=True)
 
     def _changes(self, *, last: bool = False) -> Changes:
         """What was decided since the last time, with all that follows from it."""
-        added = self._take_births() if self.births.size[0] else []
+        added: list[NewJobs] = []
+        if self.births.size[0]:
+            added, self.woke = self.births.take(), True
+            for group in added:
+                self.counts.came_alike(*group)
         swapped: list[Job] = []
         removed: list[Job] = []
         archived: list[Job] = []
-        if self._touched:
+        if self.touched:
             changed = self._changed()
             if self._domains is not None or self._has_domain(changed):
                 self.domains.account(changed)
@@ -340,8 +347,14 @@ class Batch:
         if self.rows:
             self.letters |= {key: raw for (table, key), raw in self.rows.items() if table == LETTER and raw}
         data, results, rows, dues, forgotten = self.data, self.results, self.rows, self.dues, self._forgotten
-        # The store has these from here on.
-        self._begin_drafts()
+        wake = NOBODY
+        if not last:
+            # The store has these from here on.
+            self._begin_drafts()
+        elif self.woke or self.letters or self.wants_upkeep:
+            wake = JOBS
+        elif self.ended or self.news:
+            wake = ENDS
         return Changes(
             added=added,
             swapped=swapped,
@@ -353,6 +366,7 @@ class Batch:
             rows=rows,
             dues=dues,
             counts=self.counts.take() if last else {},
+            wake=wake,
         )
 
     def _begin_drafts(self) -> None:
@@ -364,12 +378,12 @@ class Batch:
         stored, counted, jobs = self.stored, self.counted, self.jobs
         changed = [
             id
-            for id in self._touched
+            for id in self.touched
             if id in jobs
             and not (id in stored and id in counted and jobs[id] is stored[id] is counted[id])
             and not (jobs[id] is None and id not in stored and id not in counted)
         ]
-        self._touched.clear()
+        self.touched.clear()
         return changed
 
     def _has_domain(self, changed: list[int]) -> bool:
@@ -377,13 +391,6 @@ class Batch:
         before = [counted[id] for id in changed if id in counted]
         after = [job for id in changed if id in jobs and (job := jobs[id]) is not None]
         return any([job.domain is not None for job in (*before, *after)])
-
-    def _take_births(self) -> list[NewJobs]:
-        groups = self.births.take()
-        for template, rows in groups:
-            self.counts.came_alike(template, len(rows))
-            self.woke = True
-        return groups
 
     def _sort(
         self,

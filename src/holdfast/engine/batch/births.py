@@ -31,7 +31,7 @@ class Births:
             self.size = (groups, rows + 1)
             return
         self._alike, self._rows = alike, [(job_id, new.data)]
-        self._groups.append(NewJobs(creating.create(new, job_id=job_id, now_ms=now_ms), self._rows))
+        self._groups.append(NewJobs(creating.create(new, job_id=job_id, now_ms=now_ms, kind=alike), self._rows))
         self.size = (groups + 1, 1)
 
     def add_more(self, rows: Collection[tuple[int, Body]]) -> None:

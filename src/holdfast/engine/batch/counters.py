@@ -1,7 +1,7 @@
 """Counts that are kept, not counted: what a change of a job adds to which."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sized
 from functools import lru_cache
 from operator import attrgetter
 from typing import Any
@@ -24,10 +24,10 @@ class Counts:
         """Jobs that are there from now on, as they are now."""
         self._add(jobs, 1)
 
-    def came_alike(self, job: Job, count: int) -> None:
-        """So many jobs that are counted as this one."""
+    def came_alike(self, job: Job, rows: Sized) -> None:
+        """As many jobs as there are rows, which are counted as this one."""
         kind, changes = _kind(job), self._changes
-        changes[kind] = changes[kind] + count if kind in changes else count
+        changes[kind] = changes[kind] + len(rows) if kind in changes else len(rows)
 
     def went(self, jobs: Iterable[Job]) -> None:
         """Jobs that are there no more, as they were."""
@@ -41,11 +41,15 @@ class Counts:
     def take(self) -> dict[CountKey, int]:
         """The differences, less those that came to nothing; and begin anew."""
         sums: dict[CountKey, int] = {}
-        for kind, count in self._changes.items():
-            key = _key(kind)
-            sums[key] = sums[key] + count if key in sums else count
+        for kind in self._changes:
+            key, count = _key(kind), self._changes[kind]
+            count = sums[key] + count if key in sums else count
+            if count:
+                sums[key] = count
+            elif key in sums:
+                del sums[key]
         self._changes = {}
-        return sums if 0 not in sums.values() else {key: count for key, count in sums.items() if count}
+        return sums
 
 
 @lru_cache(maxsize=4096)

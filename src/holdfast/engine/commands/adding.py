@@ -5,8 +5,8 @@ from collections.abc import Iterable, Sequence
 from msgspec.structs import replace
 
 from ...core import commands as c
-from ...core import family, unique
-from ...core.errors import BadInput, NotFound, Refused
+from ...core import family, rules, unique
+from ...core.errors import BadInput, LeaseLost, NotFound, Refused
 from ...core.job import Body, Job, size_of
 from ...core.unique import Unique
 from ..batch.batch import Batch
@@ -14,9 +14,34 @@ from ..batch.batch import Batch
 CHILD_DOMAIN = "its parent's, or absent: a child lives in its parent's shard, and a job in its domain's"
 
 
+def held(batch: Batch, hold: c.Hold, verb: str) -> Job:
+    """The job of a holder whose claim stands."""
+    jobs, job_id = batch.jobs, hold.job_id
+    job = jobs[job_id] if job_id in jobs else batch.find(job_id)
+    if job is not None and job.owner and job.owner == hold.owner and job.claim == hold.claim:
+        if hold.tenant is None or hold.tenant == job.tenant:
+            return job
+    if job is not None and hold.tenant not in (None, job.tenant):
+        raise NotFound("job", hold.job_id)
+    if hold.claim is None and (job is None or batch.goes(job)):
+        # Also where it has ended in this very transaction.
+        raise NotFound("job", hold.job_id)
+    if job is None:
+        old = batch.archived(hold.job_id)
+        if old is None and hold.job_id <= 0:
+            raise NotFound("job", hold.job_id)
+        found = str(old.state) if old else "gone"
+        raise LeaseLost(verb, hold.job_id, found=found, needed=f"held under claim {hold.claim}")
+    rules.check_hold(job, hold, verb)
+    return job
+
+
 def add_all(batch: Batch, command: c.Add) -> list[int]:
     """Add jobs; their ids in order."""
     jobs, hold = command.jobs, command.hold
+    if hold is not None and hold.claim is not None:
+        # First: a holder who is late hears that, not that its job is unknown.
+        held(batch, hold, "add a child by")
     for new in jobs:
         if new.strict and new.unique is not None:
             return _add_named(batch, command.every(), hold)

@@ -17,7 +17,7 @@ from ...core.job import Body, Code, Job, Place, State, whole_second
 from ..batch import notes, task_defaults
 from ..batch.batch import Batch
 from . import chores, governing, indexing, keys, letters, schedules, workers
-from .adding import add_all, put
+from .adding import add_all, held, put
 
 _VERB_OF = {Code.OK: "finish", Code.FAILED: "fail", Code.RETRY: "retry", Code.ERROR: "retry"}
 
@@ -26,40 +26,10 @@ class Ref(int):
     """A reply, by the id of a job: the job as it stands at the end of the transaction."""
 
 
-def add(batch: Batch, command: c.Add) -> list[int]:
-    """Add jobs; see `Add`."""
-    if command.hold is not None and command.hold.claim is not None:
-        # First: a holder who is late hears that, not that its job is unknown.
-        _held(batch, command.hold, "add a child by")
-    return add_all(batch, command)
-
-
-def _held(batch: Batch, hold: c.Hold, verb: str) -> Job:
-    """The job of a holder whose claim stands."""
-    jobs, job_id = batch.jobs, hold.job_id
-    job = jobs[job_id] if job_id in jobs else batch.find(job_id)
-    if job is not None and job.owner and job.owner == hold.owner and job.claim == hold.claim:
-        if hold.tenant is None or hold.tenant == job.tenant:
-            return job
-    if job is not None and hold.tenant not in (None, job.tenant):
-        raise NotFound("job", hold.job_id)
-    if hold.claim is None and (job is None or batch.goes(job)):
-        # Also where it has ended in this very transaction.
-        raise NotFound("job", hold.job_id)
-    if job is None:
-        old = batch.archived(hold.job_id)
-        if old is None and hold.job_id <= 0:
-            raise NotFound("job", hold.job_id)
-        found = str(old.state) if old else "gone"
-        raise LeaseLost(verb, hold.job_id, found=found, needed=f"held under claim {hold.claim}")
-    rules.check_hold(job, hold, verb)
-    return job
-
-
 def answer(batch: Batch, command: c.Answer) -> Ref:
     """Say how a run ended; see `Answer`."""
     code = command.code
-    job = _held(batch, command.hold, _VERB_OF[code])
+    job = held(batch, command.hold, _VERB_OF[code])
     if job.parent_id and code is not Code.FAILED:
         family.check_child_may_end(job, batch.find(job.parent_id), _VERB_OF[code])
     if command.lines:
@@ -93,7 +63,7 @@ def _follow(batch: Batch, job: Job, result: Body | None) -> None:
 
 def release(batch: Batch, command: c.Release) -> Ref:
     """Give a job back; see `Release`."""
-    job = _held(batch, command.hold, "release")
+    job = held(batch, command.hold, "release")
     if not command.lost:
         chores.put(batch, rules.release(job, now_ms=batch.now_ms, delay_ms=command.delay_ms))
     elif job.place == Place.RUNNING:
@@ -103,7 +73,7 @@ def release(batch: Batch, command: c.Release) -> Ref:
 
 def extend(batch: Batch, command: c.Extend) -> Ref:
     """Move the end of a lease; see `Extend`."""
-    job = _held(batch, command.hold, "extend")
+    job = held(batch, command.hold, "extend")
     after = rules.extend(job, now_ms=batch.now_ms, lease_ms=command.lease_ms, ran_ms=command.ran_ms)
     lapsed = job.place != Place.RUNNING and job.domain is not None
     # Its permit may have gone to another job meanwhile.
@@ -115,28 +85,28 @@ def extend(batch: Batch, command: c.Extend) -> Ref:
 
 def report(batch: Batch, command: c.Report) -> Ref:
     """Write progress; see `Report`."""
-    job = _held(batch, command.hold, "report progress of")
+    job = held(batch, command.hold, "report progress of")
     batch.put(rules.report(job, fraction=command.fraction, note=command.note))
     return Ref(job.id)
 
 
 def step(batch: Batch, command: c.Step) -> Ref:
     """Keep a step's result; see `Step`."""
-    job = _held(batch, command.hold, "keep a step of")
+    job = held(batch, command.hold, "keep a step of")
     put(batch, job, notes.add_step(batch, job, name=command.name, result=command.result), None)
     return Ref(job.id)
 
 
 def log(batch: Batch, command: c.Log) -> Ref:
     """Add to a job's log; see `Log`."""
-    job = _held(batch, command.hold, "log for")
+    job = held(batch, command.hold, "log for")
     put(batch, job, notes.add_lines(batch, job, command.lines), None)
     return Ref(job.id)
 
 
 def update(batch: Batch, command: c.Update) -> Ref:
     """Change what a job will do; see `Update`."""
-    job = _held(batch, command.hold, "update") if command.hold else batch.get(command.job_id)
+    job = held(batch, command.hold, "update") if command.hold else batch.get(command.job_id)
     after = rules.update(
         job,
         now_ms=batch.now_ms,
@@ -207,7 +177,7 @@ def purge(batch: Batch, command: c.Purge) -> int:
 VERBS: dict[type[c.Command], Callable[[Batch, Any], Any] | None] = {
     c.Claim: None,
     c.Upkeep: None,
-    c.Add: add,
+    c.Add: add_all,
     c.Answer: answer,
     c.Release: release,
     c.Extend: extend,

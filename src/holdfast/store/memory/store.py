@@ -36,7 +36,9 @@ class MemoryStore:
     def __init__(self, clock: Clock = system_clock) -> None:
         self._clock = clock
         self._lock = threading.Lock()
-        self._woken = threading.Event()
+        # Released by `interrupt`.
+        self._signal = threading.Lock()
+        self._signal.acquire()
         self._data = Data()
 
     def run(self, fn: Callable[[Txn], tuple[Changes, T]], *, blind: bool = False) -> T:
@@ -81,13 +83,15 @@ class MemoryStore:
 
     def wait(self, timeout_s: float, *, ends: bool = True) -> bool:
         """No other process can change anything, so `Changes.wake` wakes nobody: sleep until interrupted."""
-        woken = self._woken.wait(timeout_s)
-        self._woken.clear()
-        return woken
+        return self._signal.acquire(timeout=timeout_s)
 
     def interrupt(self) -> None:
         """Wake `wait`."""
-        self._woken.set()
+        try:
+            self._signal.release()
+        except RuntimeError:
+            # Nobody has waited since the last time.
+            pass
 
     def appear(self, name: str) -> bool:
         """Be seen in this process, which is all that there is."""
