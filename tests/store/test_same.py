@@ -4,6 +4,7 @@ Below the engine, so that also what it never asks for is compared: `tests/model/
 """
 
 import random
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -13,14 +14,16 @@ from holdfast.core import rank
 from holdfast.core.errors import Unavailable
 from holdfast.core.job import Job, Place, State
 from holdfast.core.kinds import DOMAIN
-from holdfast.store.contract import NOTHING, Changes, ClaimQuery, CountKey, JobFilter, NewJobs, WaitingQuery
+from holdfast.store.contract import NOTHING, Changes, ClaimQuery, JobFilter, NewJobs, WaitingQuery
 from holdfast.store.memory.store import MemoryStore
 from holdfast.testing.clock import MovedClock
+from holdfast.testing.stores.making import tally
 from tests.stores import SHARDED, STORES, opener
 
 START_MS = 1_760_000_000_000
 TENANTS, TASKS, DOMAINS = ["", "a", "b"], ["t", "u", "v", "w"], [None, None, b"", b"\x00/", b"d" * 600]
-TABLES, KEYS = ["k", DOMAIN, "\u00e9"], ["a", "a%", "ab", "a\x00", "b", "\u00e9", "\U0001f980"]
+TABLES, KEYS = ["k", DOMAIN, "\u00e9"], ["a", "a%", "ab", "a\x01", "b", "\u00e9", "\U0001f980"]
+EVERYTHING = range(60)
 WAITING = [
     WaitingQuery(limit=99),
     WaitingQuery(limit=2),
@@ -162,26 +165,6 @@ def _picks(dice):
     return tuple((*pair, dice.random.randrange(4)) for pair in pairs)
 
 
-def count(dice):
-    changes = {
-        CountKey(dice.pick(TENANTS), dice.pick(TASKS), place, state): dice.random.randrange(1, 3)
-        for place, state in (
-            (Place.READY, State.QUEUED),
-            (Place.READY, State.RUNQUEUED),
-            (Place.DONE, State.FAILED),
-        )
-    }
-    if dice.random.random() < 0.5:
-        return lambda txn: Changes(counts=changes)
-
-    def fn(txn):
-        # Never below zero: the engine counts what there is.
-        there = txn.counts()
-        return Changes(counts={key: -min(n, there.get(key, 0)) for key, n in changes.items()})
-
-    return fn
-
-
 def rows(dice):
     table, keys = dice.pick(TABLES), dice.random.sample(KEYS, 3)
     values = [dice.pick([None, b"", b"1", b"\x00\xff"]) for _ in keys]
@@ -213,7 +196,6 @@ STEPS = [
     forget,
     purge,
     *(claim, claim),
-    count,
     *(rows, rows),
     bodies,
 ]
@@ -221,7 +203,6 @@ STEPS = [
 
 def look(txn):
     """All that can be seen."""
-    everything = range(60)
     filters = [
         *(JobFilter(state=state) for state in State),
         *(JobFilter(place=place, tenant="a") for place in Place),
@@ -233,9 +214,9 @@ def look(txn):
     ]
     return {
         "jobs": [txn.jobs(query, after=3, limit=20) for query in filters],
-        "load": txn.load(list(everything)),
-        "archived": txn.archived(list(everything)),
-        "bodies": [txn.bodies(list(everything), result=result) for result in (False, True)],
+        "load": txn.load(EVERYTHING),
+        "archived": txn.archived(EVERYTHING),
+        "bodies": [txn.bodies(EVERYTHING, result=result) for result in (False, True)],
         "children": [txn.children(1, place=place, after=2, limit=9) for place in (None, *Place)],
         "first": [txn.first(place, rank.LAST, 9) for place in Place],
         "expiring": txn.expiring(START_MS + 3, 9),
@@ -258,21 +239,30 @@ def look(txn):
 
 
 def outcome(store, batch):
-    """What a batch claims, or that it cannot be done. All but the last step is written in the middle."""
+    """What a batch claims, or that it cannot be done. Each step is written at once, and counted last."""
 
     def fn(txn):
-        claimed, last = [], NOTHING
+        before, claimed = tallied(txn), []
         for step in batch:
-            txn.write(last)
             done = step(txn)
-            last = NOTHING if isinstance(done, list) else done
-            claimed.append(done if isinstance(done, list) else None)
-        return last, claimed
+            if isinstance(done, list):
+                claimed.append(done)
+            else:
+                txn.write(done)
+        counts = tallied(txn)
+        counts.subtract(before)
+        return Changes(counts=counts), claimed
 
     try:
         return store.run(fn)
     except Unavailable:
         return "conflict"
+
+
+def tallied(txn):
+    """How many jobs there are of each kind, as the engine counts them."""
+    jobs = [*txn.load(EVERYTHING).values(), *txn.archived(EVERYTHING).values()]
+    return Counter(tally(jobs))
 
 
 @pytest.mark.parametrize("kind", [kind for kind in STORES if kind not in ("memory", *SHARDED)])

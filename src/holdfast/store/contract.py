@@ -176,7 +176,12 @@ def is_passed(pair: tuple[str, str], passing: Passing) -> bool:
 
 def leased_all(jobs: Iterable[Job], query: ClaimQuery) -> list[Job]:
     """What a claim makes of jobs: just what `core.rules.claim` makes of plain ones."""
-    until, end, started_at, owner = query.lease_until, rank.lease(query.lease_until), query.started_at, query.owner
+    until, end, started_at, owner = (
+        query.lease_until,
+        rank.lease(query.lease_until),
+        query.started_at,
+        query.owner,
+    )
     return [
         replace(
             job,
@@ -316,9 +321,10 @@ class Txn(ReadTxn, Protocol):
     def claim(self, query: ClaimQuery) -> list[Job]:
         """Lease the first jobs that match, by (rank, id).
 
-        They become what `leased` says, and are returned as they stood before. No two callers ever get the
-        same job, and the list is in order. It may be shorter than asked, or empty; it never waits (see
-        `Store.wait`). The pairs that it took from have had their turn (`waiting`).
+        Of READY jobs that are counted, and of those that this batch has written. They become what `leased`
+        says, and are returned as they stood before. No two callers ever get the same job, and the list is in
+        order. It may be shorter than asked, or empty; it never waits (see `Store.wait`). The pairs that it
+        took from have had their turn (`waiting`).
         """
 
     def write(self, changes: Changes) -> None:

