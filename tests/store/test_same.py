@@ -184,7 +184,12 @@ def rows(dice):
 def bodies(dice):
     ids = [dice.random.randrange(60) for _ in range(3)]
     part, body = dice.pick(["data", "results"]), dice.pick([b"\xff", '"x"'])
-    return lambda txn: Changes(**{part: {id: body for id in txn.load(ids) if id in ids}})
+
+    def fn(txn):
+        written = {id: body for id in txn.load(ids) if id in ids}
+        return Changes(data=written) if part == "data" else Changes(results=written)
+
+    return fn
 
 
 STEPS = [

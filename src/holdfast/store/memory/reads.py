@@ -8,12 +8,14 @@ from ...core.job import Body, Job, Place, State
 from ...core.kinds import DOMAIN
 from ...core.limits import DomainCounts, DomainKey
 from .. import fairness
-from ..contract import CountKey, JobFilter, Moments, Row, Waiting, WaitingQuery
+from ..contract import CountKey, JobFilter, Moments, ReadTxn, Row, Waiting, WaitingQuery
 from .data import ENDED, EXPIRING, Data
 
 
-class MemoryReads:
+class MemoryReads(ReadTxn):
     """One view: nobody else reads or writes meanwhile."""
+
+    now_ms: int = 0
 
     def __init__(self, data: Data, now_ms: int) -> None:
         self.data = data

@@ -7,12 +7,12 @@ from ...core.errors import Conflict
 from ...core.job import Job, Place
 from ...core.jump import Jump
 from ...core.kinds import Names
-from ..contract import UNCHANGED, Changes, ClaimQuery, CountKey, NewJobs, leased_all
+from ..contract import UNCHANGED, Changes, ClaimQuery, CountKey, NewJobs, Txn, leased_all
 from .data import Data, StoredRow
 from .reads import MemoryReads
 
 
-class MemoryTxn(MemoryReads):
+class MemoryTxn(MemoryReads, Txn):
     """One batch, under the store's lock. What it does stands in the journal until it commits."""
 
     def __init__(self, data: Data, now_ms: int, jump: Jump | None) -> None:
