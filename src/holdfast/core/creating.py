@@ -22,7 +22,7 @@ alike: Callable[[NewJob], tuple[Any, ...]] = attrgetter(*_ALIKE)
 
 
 def create(new: NewJob, *, job_id: int, now_ms: int, kind: tuple[Any, ...] = ()) -> Job:
-    """A job as it first stands: due at once, or at its time. `kind`: what `alike` says of it, if that is known."""
+    """A job as it first stands: due at once, or at its time. `kind`: what `alike` says of it, if known."""
     run_at = new.run_at or now_ms + new.delay_ms
     expires_at = new.expires_at or (now_ms + new.expires_in_ms if new.expires_in_ms else 0)
     base, waits = _prototype(kind or alike(new)), run_at > now_ms

@@ -1,11 +1,11 @@
-"""The committer: commands in, replies out, by group commit (`group`); what has to wait waits elsewhere (`waiter`).
+"""The committer: commands in, replies out, by group commit (`group`); who has to wait does so in `waiter`.
 
     thread      ask ──▶ a group ──▶ one transaction for all that came ──▶ its reply
                          claim that found nothing, and has time ──┐
     coroutine   ask_async ────────────────────────────────────────┴─▶ the waiter's thread ──▶ the first group
 
-Where a store can have several commits under way there are several groups. The verbs of a job's holder go to the
-group of that job, so that none overtakes another; an add or a claim goes to one that is free.
+Where a store can have several commits under way there are several groups. The verbs of a job's holder go to
+the group of that job, so that none overtakes another; an add or a claim goes to one that is free.
 """
 
 from collections.abc import Callable, Sequence

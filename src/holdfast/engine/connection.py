@@ -1,12 +1,12 @@
 """The connection to a store: commands in, replies out; reopened where the store has moved.
 
-    ask ──▶ the committer of a store, or the lanes of several ──Moved──▶ open the address that the notice names
-                                                                          it bears the move's token: ask there
+    ask ──▶ the committer of a store, or the lanes of several ──Moved──▶ open the address in the notice
+                                                                          has the move's token: ask there
                                                                           no, or it is not there: Moved
 
-Nothing can be written to a store that has moved, so whatever is asked again was not done. The process keeps its
-number, its claims and its ids, which have moved too. The address in a notice has no password: one's own is used for
-the same user on the same server, and never sent anywhere else.
+Nothing can be written to a store that has moved, so whatever is asked again was not done. The process keeps
+its number, its claims and its ids, which have moved too. The address in a notice has no password: one's own
+is used for the same user on the same server, and never sent anywhere else.
 """
 
 import logging
@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 from time import sleep
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, Union, cast
+from typing import TYPE_CHECKING, Any, TypeVar, Union, cast
 
 from ..core import commands as c
 from ..core.errors import Closed, HoldfastError, Moved
@@ -42,15 +42,18 @@ log = logging.getLogger("holdfast")
 Way = Union[Committer, "Lanes"]
 
 
-class StoreMaker(NamedTuple):
-    """Opens the store of an address, and (`reopen`) the one of another address that it has moved to, if it is there."""
+class StoreMaker:
+    """Opens the store of an address.
 
-    make: Callable[[], Store]
-    reopen: Reopen | None = None
+    `reopen` opens the store of another address, that this one has moved to; None: it is not there.
+    """
+
+    def __init__(self, make: Callable[[], Store], reopen: Reopen | None = None) -> None:
+        self._make, self.reopen = make, reopen
 
     def __call__(self) -> Store:
         """The store of the address."""
-        return self.make()
+        return self._make()
 
 
 class Connection(Asking):

@@ -19,13 +19,12 @@ from ..core import commands as c
 from ..core.bounds import BATCH_BYTES, BATCH_JOBS
 from .ticket import Ticket
 
-_struck: set[int] = set()
-_main = threading.main_thread().ident
+# The threads in which an exception may be raised at any step: the main thread first.
+_struck: list[int | None] = [threading.main_thread().ident]
 
 
 def _note_main() -> None:
-    global _main
-    _main = threading.main_thread().ident
+    _struck[:] = [threading.main_thread().ident]
 
 
 os.register_at_fork(after_in_child=_note_main)
@@ -33,8 +32,7 @@ os.register_at_fork(after_in_child=_note_main)
 
 def may_be_interrupted() -> bool:
     """Whether an exception may be raised in this thread at any step."""
-    thread = threading.get_ident()
-    return thread == _main or thread in _struck
+    return threading.get_ident() in _struck
 
 
 @contextmanager
@@ -43,11 +41,12 @@ def interruptible() -> Iterator[None]:
     thread = threading.get_ident()
     outermost = thread not in _struck
     try:
-        _struck.add(thread)
+        if outermost:
+            _struck.append(thread)
         yield
     finally:
         if outermost:
-            _struck.discard(thread)
+            _struck.remove(thread)
 
 
 def load_of(command: c.Command) -> tuple[int, int]:

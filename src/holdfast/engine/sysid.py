@@ -196,8 +196,9 @@ class IdMaker:
         if held is None or tick >= held.end:
             held = self._renew()
             tick = self._source.next_tick(self._txn.now_ms, held.floor)
-        slots = self._slots
-        return ids.pack(tick, held.number, slots.start + tick % self._count * slots.step if slot is None else slot)
+        if slot is None:
+            slot = self._slots.start + tick % self._count * self._slots.step
+        return ids.pack(tick, held.number, slot)
 
     def make_many(self, count: int) -> list[int]:
         """Ids that were never made before, for jobs that may live anywhere."""

@@ -7,8 +7,8 @@ from typing import Any
 
 from ..core import commands as c
 
-# A Ctrl-C in the very moment before a thread falls asleep does not wake it, and a thread that was to wake it may
-# itself be interrupted: it looks by itself after this long.
+# A Ctrl-C in the very moment before a thread falls asleep does not wake it, and a thread that was to wake it
+# may itself be interrupted: it looks by itself after this long.
 LOOK_S = 0.5
 
 # One lock for all tickets: it is held for a few instructions, when one is answered or given up.
@@ -16,7 +16,7 @@ lock = threading.Lock()
 
 
 def wake(signal: threading.Lock) -> None:
-    """Wake the thread that sleeps by acquiring a lock; one that was woken already, and has not looked yet, stays so."""
+    """Wake the thread that sleeps by acquiring a lock, or have it not fall asleep."""
     try:
         signal.release()
     except RuntimeError:

@@ -51,7 +51,7 @@ class Waiter:
         self.is_watching = self._sleeps_in_store = False
         # Whether it has tickets that were put in, and are not committed yet.
         self.is_busy = False
-        # What the thread sleeps on. Not an `Event`: an interrupt in the middle of its `set` would leave it locked.
+        # What the thread sleeps on. Not an `Event`: an interrupt in its `set` would leave it locked.
         self._signal = threading.Lock()
         self._signal.acquire()
         self._is_woken = False
@@ -149,7 +149,7 @@ class Waiter:
             if not self._is_woken and self._engine.store.wait(timeout_s, ends=self._heeds_ends):
                 self._rung = True
         except Exception:
-            # Whoever looks meets the same, and has somebody to tell. What is in the way may be gone in a moment.
+            # The next verb meets the same, and has a caller to tell. It may be gone in a moment.
             self._signal.acquire(timeout=LONGEST_SLEEP_S)
             self._rung = True
         finally:
@@ -204,8 +204,8 @@ class Waiter:
     def _is_promising(self, *, look: bool, rung: bool, busy: bool) -> bool:
         """Whether those that wait for a job may find one, or something is due that brings one.
 
-        Another process may have committed anything. Before all that wait queue for the write lock, which would
-        cost whoever adds most of its speed, a read beside it tells whether there is anything to claim.
+        Another process may have committed anything. Before all that wait queue for the write lock, which
+        would cost those that add most of their speed, a read beside it tells whether there is a job to claim.
         """
         due = self._is_due()
         if not rung:

@@ -9,8 +9,8 @@ write, and derive what follows:
                 ──▶ its domain's lanes and running             (limiting)
                 ──▶ the counts                                 (counters)
 
-A job is written once however often it was decided upon, and its version goes up by one. What a command has decided
-is taken back if it fails (`drop`): every change of a `Draft` is on a list, by which it is undone.
+A job is written once however often it was decided upon, and its version goes up by one. What a command has
+decided is taken back if it fails (`drop`): every change of a `Draft` is on a list, by which it is undone.
 """
 
 from collections.abc import Callable, Collection
@@ -141,7 +141,7 @@ class Batch:
         self.jobs.update(jobs)
 
     def bring_claimed(self, before: list[Job], leased: list[Job]) -> None:
-        """Jobs that the store has just leased: what they were, which the rules decide from, and what they are."""
+        """Jobs that the store has just leased: as they were, which the rules decide from, and as they are."""
         now = {job.id: job for job in leased}
         self.stored |= now
         self.counted |= {job.id: job for job in before}
@@ -210,7 +210,7 @@ class Batch:
     def put(self, after: Job) -> None:
         """Let a job become `after`, and its parent and its unique key what follows."""
         job_id, jobs = after.id, self.jobs
-        before = jobs[job_id] if job_id in jobs else None
+        before = jobs[job_id] if job_id in jobs else None  # noqa: SIM401 - a call less
         self.undo.append((jobs, job_id, before if before is not None or job_id in jobs else ABSENT))
         dict.__setitem__(jobs, job_id, after)
         self.touched[job_id] = None
@@ -292,7 +292,9 @@ class Batch:
 
     def flush(self) -> None:
         """Write what was decided so far, because a claim follows that must see it."""
-        if not (self.touched or self.births.size[0] or self.rows or self._forgotten or self.data or self.results):
+        if not (
+            self.touched or self.births.size[0] or self.rows or self._forgotten or self.data or self.results
+        ):
             return
         changes = self._changes()
         jobs = changes.added or changes.swapped or changes.archived or changes.removed or changes.forgotten
@@ -318,7 +320,7 @@ class Batch:
         return {} if self._holders is None else self._holders.freed
 
     def finish(self, *, more: bool = False) -> Changes:
-        """What is left to write, with the domains, the counts and the sysid; `more`: work is left for upkeep."""
+        """What is left to write, with domains, counts and the sysid; `more`: work is left for upkeep."""
         self.wants_upkeep = self.wants_upkeep or more
         return self._changes(last=True)
 
@@ -370,7 +372,13 @@ class Batch:
         )
 
     def _begin_drafts(self) -> None:
-        self.data, self.results, self.rows, self.dues, self._forgotten = Draft(), Draft(), Draft(), Draft(), []
+        self.data, self.results, self.rows, self.dues, self._forgotten = (
+            Draft(),
+            Draft(),
+            Draft(),
+            Draft(),
+            [],
+        )
         self.data.undo = self.results.undo = self.rows.undo = self.dues.undo = self.undo
 
     def _changed(self) -> list[int]:
@@ -390,7 +398,7 @@ class Batch:
         jobs, counted = self.jobs, self.counted
         before = [counted[id] for id in changed if id in counted]
         after = [job for id in changed if id in jobs and (job := jobs[id]) is not None]
-        return any([job.domain is not None for job in (*before, *after)])
+        return any([job.domain is not None for job in (*before, *after)])  # noqa: C419 - a call for each less
 
     def _sort(
         self,
@@ -403,7 +411,8 @@ class Batch:
         """What is to become of each changed job."""
         stored, jobs = self.stored, self.jobs
         for job_id in changed:
-            before, after = stored[job_id] if job_id in stored else None, jobs[job_id]
+            before = stored[job_id] if job_id in stored else None  # noqa: SIM401 - a call less
+            after = jobs[job_id]
             if before is None and after is not None:
                 added.append(NewJobs(after, [(job_id, self.data.pop(job_id, "{}"))]))
                 self.finals[job_id] = before = stored[job_id] = after

@@ -1,7 +1,7 @@
 """Jobs that nothing else depends on, on their way into the store.
 
-Nobody knows the id of such a job before the reply: it needs no place in the working set, which is most of what
-adding thousands would cost. Those that are alike are written together.
+Nobody knows the id of such a job before the reply: it needs no place in the working set, which is most of
+what adding thousands would cost. Those that are alike are written together.
 """
 
 from collections.abc import Collection
@@ -31,7 +31,8 @@ class Births:
             self.size = (groups, rows + 1)
             return
         self._alike, self._rows = alike, [(job_id, new.data)]
-        self._groups.append(NewJobs(creating.create(new, job_id=job_id, now_ms=now_ms, kind=alike), self._rows))
+        template = creating.create(new, job_id=job_id, now_ms=now_ms, kind=alike)
+        self._groups.append(NewJobs(template, self._rows))
         self.size = (groups + 1, 1)
 
     def add_more(self, rows: Collection[tuple[int, Body]]) -> None:

@@ -18,8 +18,8 @@ def held(batch: Batch, hold: c.Hold, verb: str) -> Job:
     """The job of a holder whose claim stands."""
     jobs, job_id = batch.jobs, hold.job_id
     job = jobs[job_id] if job_id in jobs else batch.find(job_id)
-    if job is not None and job.owner and job.owner == hold.owner and job.claim == hold.claim:
-        if hold.tenant is None or hold.tenant == job.tenant:
+    if job is not None and job.owner and (job.owner, job.claim) == (hold.owner, hold.claim):  # noqa: SIM102 - shorter
+        if hold.tenant in (None, job.tenant):
             return job
     if job is not None and hold.tenant not in (None, job.tenant):
         raise NotFound("job", hold.job_id)

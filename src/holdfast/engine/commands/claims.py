@@ -1,8 +1,8 @@
 """Claims: what the store leased is looked at by the rules before anyone hears of it.
 
-The store takes the first READY jobs; of these the domains let start as many as they may, and the rest goes back
-behind them. Then it takes more, until enough was found or nothing is left to take. Where a claim picks its pairs,
-what was held back is made up for from the same pair.
+The store takes the first READY jobs; of these the domains let start as many as they may, and the rest goes
+back behind them. Then it takes more, until enough was found or nothing is left to take. Where a claim picks
+its pairs, what was held back is made up for from the same pair.
 """
 
 from collections import Counter
@@ -35,9 +35,7 @@ def claim(batch: Batch, command: c.Claim) -> list[c.Claimed]:
             # As they are by now: a parent that was started may have lost a child that expired.
             jobs = [batch.jobs[job.id] for job in started if job not in damaged]
             return [
-                c.Claimed(
-                    job=job, data=bodies[job.id] if job.id in bodies else "{}", last_run=last_runs[job.id]
-                )
+                c.Claimed(job=job, data=bodies.get(job.id, "{}"), last_run=last_runs[job.id])
                 for job in jobs
                 if job is not None
             ]
@@ -83,7 +81,7 @@ def _round(batch: Batch, command: c.Claim, limit: int, started: list[Job], last_
     size = command.taken_bytes + sum([job.size for job in (*started, *jobs)])
     filled = _filled(batch, command, jobs)
     odd = owner != query.owner or size > CLAIM_BYTES or bool(filled)
-    if not odd and all([job.domain is None and starts_plainly(job) for job in jobs]):
+    if not odd and all([job.domain is None and starts_plainly(job) for job in jobs]):  # noqa: C419 - a call for each less
         # They stand as the store has leased them: there is nothing to decide.
         started += now
         # Where a store has found fewer than were asked for there are hardly any more.
