@@ -142,6 +142,8 @@ def alarm():
     signal.signal(signal.SIGALRM, before)
 
 
+# What strikes inside a callback of the collector is swallowed there.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_an_interrupt_at_any_step_leaves_the_queue_usable_and_no_job_claimed(alarm):
     """A claim that was struck before its caller got the job gives it back."""
     line = Committer(Engine(MemoryStore(), dice=lambda: 0.5))
