@@ -3,8 +3,6 @@
 import time
 from collections.abc import Callable
 
-from holdfast.engine.migrate.trail import Trail
-
 from holdfast.engine import upkeep
 from holdfast.engine.committer import Committer
 from holdfast.queue.queue import Queue
@@ -29,8 +27,7 @@ def is_quiet(asked: Callable[[], int], most: float) -> bool:
 
 def waits(queue: Queue) -> bool:
     """Whether a claim of a queue waits, and listens."""
-    trail = queue.line.committer
-    assert isinstance(trail, Trail)
-    committer = trail._at_hand()
+    committer = queue.line.committer._way
     assert isinstance(committer, Committer)
-    return bool(committer._claims) and committer._watcher._thread is not None
+    waiter = committer._waiter
+    return bool(waiter._claims) and waiter._sleeps_in_store

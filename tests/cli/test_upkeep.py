@@ -9,6 +9,7 @@ from click.shell_completion import ShellComplete
 from holdfast.cli.app import COMMANDS, app
 from holdfast.cli.exits import MEANINGS
 from holdfast.store.common.clock import system_clock
+from holdfast.store.contract import Changes
 
 
 def test_old_jobs_are_purged(shell):
@@ -69,7 +70,7 @@ def test_a_wrong_count_is_found(shell):
     with shell.queue() as queue:
         store = queue.line.committer.engine.store
         key = next(iter(store.read(lambda txn: txn.counts())))
-        store.run(lambda txn: txn.count({key: 41}))
+        store.run(lambda txn: (Changes(counts={key: 41}), None))
 
     said = shell.run("doctor")
 

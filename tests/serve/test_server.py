@@ -24,8 +24,9 @@ PATIENT = {"Connection": "wait", "timeout": "60000"}
 def claims_waiting(served):
     """How many claims wait for something to come."""
     # On shards a claim waits in every lane.
-    lanes = getattr(served.committer, "_lanes", [served.committer])
-    return min(sum(not ticket.abandoned for ticket in lane._claims) for lane in lanes)
+    way = served.committer._way
+    lanes = getattr(way, "_lanes", [way])
+    return min(sum(not ticket.abandoned for ticket in lane._waiter._claims) for lane in lanes)
 
 
 # ── waiting ──────────────────────────────────────────────────────────────────────────────────────
