@@ -11,9 +11,9 @@ def commits(served):
     """A list that grows by the number of commands of each commit."""
     found, execute = [], served.committer.engine.execute
 
-    def counted(commands):
+    def counted(commands, done=None):
         found.append(len(commands))
-        return execute(commands)
+        return execute(commands, done)
 
     served.committer.engine.execute = counted
     return found
