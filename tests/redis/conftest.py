@@ -3,6 +3,7 @@
 import pytest
 
 import holdfast
+from holdfast.store.redis.connection import Connection
 from holdfast.store.redis.store import RedisStore
 from tests.queue_suite.tools import complaints, upkeep
 from tests.redis_servers import redis_or_skip
@@ -34,3 +35,18 @@ def server(request):
         yield server
     finally:
         server.close()
+
+
+@pytest.fixture
+def messages(monkeypatch):
+    """The messages that this process has sent: of each the commands, and the replies to them."""
+    sent = []
+    exchange = Connection.exchange
+
+    def noting(connection, commands):
+        replies = exchange(connection, commands)
+        sent.append((commands, replies))
+        return replies
+
+    monkeypatch.setattr(Connection, "exchange", noting)
+    return sent

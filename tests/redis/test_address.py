@@ -10,7 +10,9 @@ import pytest
 import holdfast
 from holdfast.core.errors import BadInput, SchemaMismatch, StoreError, StoreFull, Unavailable
 from holdfast.queue.connect import shown_url
-from holdfast.store.redis.open import Server, check_server, look
+from holdfast.store.redis.connection import server_of
+from holdfast.store.redis.keys import Keys
+from holdfast.store.redis.open import check_server, look
 from holdfast.store.redis.store import RedisStore
 from holdfast.store.redis.url import parse
 from holdfast.testing.stores.making import a_job, add
@@ -138,7 +140,7 @@ def test_a_promise_that_the_server_cannot_keep_is_refused(server):
     for durability in ("memory", "everysec", "always", ""):
         store = RedisStore(server.url(durability=durability))
         add(store, a_job(1))
-        assert store.check() == []
+        assert store.report().complaints == []
         store.close()
 
 
@@ -204,11 +206,14 @@ def test_a_disk_that_cannot_be_written_is_told(server, tmp_path):
 def test_an_old_server_and_a_newer_layout_are_refused(store, redis_server):
     """By their numbers."""
     add(store, a_job(1))
-    found: Server = look(store._link, store._keys)
+    keys = Keys(store.address.prefix)
+    connections = server_of(store.address, keys.base)
+    found = look(connections, keys)
+    connections.close()
     with pytest.raises(StoreError, match=r"must be Redis 6\.2 or later"):
         check_server(found._replace(version=(6, 0)), store.address)
     with redis_server.client() as client:
-        client.set(store._keys.version, 2)
+        client.set(keys.version, 2)
 
     with pytest.raises(SchemaMismatch, match="layout 2"):
         add(RedisStore(redis_server.url(store.address.prefix)), a_job(2))
@@ -233,7 +238,7 @@ def test_the_doctor_looks_at_a_store(redis_url, queue):
 
 def test_without_the_library_the_line_that_installs_it_is_told():
     """By `connect`."""
-    code = "import sys; sys.modules['redis'] = None; import holdfast; holdfast.connect('redis://localhost')"
+    code = "import sys; sys.modules['hiredis'] = None; import holdfast; holdfast.connect('redis://localhost')"
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, env={"PYTHONPATH": str(SRC)})
 

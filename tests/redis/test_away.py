@@ -71,7 +71,7 @@ def test_what_waiting_cannot_mend_is_told_at_once(server, heard):
         assert not isinstance(told.value, holdfast.Unavailable)
     server.kill()
     store = RedisStore(server.url())
-    assert "cannot be reached" in store.check()[0]
+    assert "cannot be reached" in store.report().complaints[0]
     store.close()
     assert heard.lines == []
 

@@ -10,8 +10,13 @@ import pytest
 
 import holdfast
 from holdfast.cli.bench.raw_redis import RedisSide
+from holdfast.store.contract import JOBS
 from holdfast.store.redis import notify as redis_wake
+from holdfast.store.redis.connection import server_of
+from holdfast.store.redis.keys import Keys
 from holdfast.store.redis.store import RedisStore
+from holdfast.store.redis.url import parse
+from holdfast.testing.stores.making import commit
 from tests.idle import MOST_A_MINUTE, SECONDS, SETTLED_S, WAITS, is_quiet
 from tests.queue_suite.tools import until, waiting
 from tests.work.conftest import Bench
@@ -69,21 +74,21 @@ def test_a_line_that_is_lost_is_news(redis_server, redis_url, no_looks, store):
         pass
     other = RedisStore(redis_url)
     other.read(lambda txn: None)
-    other.notify()
+    commit(other, rows={("k", "a"): b"1"}, wake=JOBS)
     assert store.wait(60.0)
     other.close()
 
 
 def test_the_bench_counts_what_the_users_of_a_store_ask(redis_server, redis_url):
     """Whoever names none of its keys is none of them, nor is what a script calls."""
-    store, side = RedisStore(redis_url), RedisSide(redis_url)
-    link, keys = store._link, store._keys
-    link.call(b"GET", keys.tick)
+    side, keys = RedisSide(redis_url), Keys(parse(redis_url).prefix)
+    server = server_of(parse(redis_url), keys.base)
+    server.call(b"GET", keys.tick)
 
     def ask():
         with redis_server.client() as other:
             for _ in range(5):
-                link.many([(b"TIME",), (b"EVAL", "return redis.call('GET', KEYS[1])", 1, keys.tick)])
+                server.many([(b"TIME",), (b"EVAL", "return redis.call('GET', KEYS[1])", 1, keys.tick)])
                 other.get("something else")
 
     def is_watched():
@@ -95,4 +100,4 @@ def test_the_bench_counts_what_the_users_of_a_store_ask(redis_server, redis_url)
         ask()
 
     assert counted.result() == 10
-    store.close()
+    server.close()

@@ -4,10 +4,10 @@ import signal
 import time
 
 import pytest
-import redis
 
 from holdfast.core.errors import Unavailable
 from holdfast.store.redis import store as store_module
+from holdfast.store.redis.connection import Connection
 from holdfast.store.redis.store import RedisStore
 from holdfast.testing.stores.making import a_job, add
 from tests.programs import or_skip
@@ -132,7 +132,7 @@ def test_without_a_log_of_the_master_memory_is_enough(server, replica, store):
 
 def test_a_commit_whose_reply_was_lost_waits_for_the_replicas_too(replica, store, monkeypatch):
     """That it was done is found out by looking; that the replica has it is waited for as ever."""
-    lose_the_next_reply(store, monkeypatch)
+    lose_the_next_reply(monkeypatch)
 
     add(store, a_job(2))
 
@@ -141,7 +141,7 @@ def test_a_commit_whose_reply_was_lost_waits_for_the_replicas_too(replica, store
 
 def test_a_commit_whose_reply_was_lost_and_that_no_replica_has_is_told(replica, store, monkeypatch, hurried):
     """It was done, and may be lost with the master."""
-    lose_the_next_reply(store, monkeypatch)
+    lose_the_next_reply(monkeypatch)
     assert replica.process is not None
     replica.process.send_signal(signal.SIGSTOP)
 
@@ -154,15 +154,14 @@ def test_a_commit_whose_reply_was_lost_and_that_no_replica_has_is_told(replica, 
     assert all_ids(store) == [1, 2]
 
 
-def lose_the_next_reply(store, monkeypatch):
+def lose_the_next_reply(monkeypatch):
     """The next commit is done, and its connection breaks before anybody hears of it."""
-    many = store._link.many
-    cut: list[object] = []
+    exchange, cut = Connection.exchange, []
 
-    def broken(commands):
+    def broken(connection, commands):
         if cut or commands[-1][0] != b"WAIT":
-            return many(commands)
-        cut.extend(many(commands[:-1]))
-        raise redis.ConnectionError("cut")
+            return exchange(connection, commands)
+        cut.extend(exchange(connection, commands[:-1]))
+        raise ConnectionResetError("cut")
 
-    monkeypatch.setattr(store._link, "many", broken)
+    monkeypatch.setattr(Connection, "exchange", broken)

@@ -1,10 +1,9 @@
-"""How often the server is asked: round trips of the common verbs, and what an idle process costs."""
+"""How often the server is asked: messages of the common verbs, and what an idle process costs."""
 
 import os
 import random
 import subprocess
 import sys
-from contextlib import contextmanager
 
 import msgspec
 import pytest
@@ -14,11 +13,11 @@ from holdfast.core.errors import Moved
 from holdfast.core.job import State
 from holdfast.core.moving import Notice, Standing
 from holdfast.engine.engine import Engine
-from holdfast.engine.prospects import prospects
 from holdfast.store.contract import JobFilter
-from holdfast.store.redis import view as redis_view
-from holdfast.store.redis.reads import ROSTER
+from holdfast.store.redis import reads as redis_reads
+from holdfast.store.redis.reads import FEW_PAIRS
 from holdfast.store.redis.store import RedisStore
+from holdfast.testing.stores.making import commit
 from tests.store.helpers import SRC
 
 ADD = c.Add(jobs=(c.NewJob(task="t", data="{}"),))
@@ -31,61 +30,9 @@ def engine(redis_url):
     store = RedisStore(redis_url)
     engine = Engine(store, dice=random.random)
     engine.execute([ADD])
-    finish(engine)
+    engine.execute([finish(engine)])
     yield engine
     store.close()
-
-
-def finish(engine):
-    """Claim a job, and finish it."""
-    (claimed,) = engine.execute([CLAIM]).replies[0]
-    return c.Answer(hold=c.hold_of(claimed.job), held=claimed.job, result="1")
-
-
-@contextmanager
-def trips(engine):
-    """How many round trips, and how many commands in them."""
-    counted: list[int] = []
-    many = engine.store._link.many
-
-    def counting(commands):
-        counted.append(len(commands))
-        return many(commands)
-
-    engine.store._link.many = counting
-    yield counted
-    del engine.store._link.many
-
-
-def test_the_common_verbs_take_few_round_trips(engine):
-    """An add and a finish one, a claim three."""
-    with trips(engine) as add:
-        engine.execute([ADD])
-    with trips(engine) as claim:
-        answer = finish(engine)
-    with trips(engine) as answering:
-        engine.execute([answer])
-
-    assert (len(add), len(claim), len(answering)) == (1, 3, 1)
-
-
-def test_an_idle_process_asks_for_one_number(engine):
-    """Each time that it comes by, while nobody commits; and sees at once when somebody has."""
-    engine.execute([finish_all(engine)])
-    engine.store._calm._wrote_s = 0.0
-    engine.execute([CLAIM])
-
-    with trips(engine) as rounds:
-        for _ in range(3):
-            assert engine.execute([CLAIM, c.Upkeep()]).replies[0] == []
-    assert rounds == [1, 1, 1]
-
-    other = RedisStore(
-        f"redis://127.0.0.1:{engine.store.address.hosts[0][1]}/0?prefix={engine.store.address.prefix}"
-    )
-    Engine(other, dice=random.random).execute([ADD])
-    other.close()
-    assert len(engine.execute([CLAIM]).replies[0]) == 1
 
 
 @pytest.fixture
@@ -96,51 +43,72 @@ def other(redis_url):
     store.close()
 
 
-def hopes(engine, claim):
-    """Whether one who waits with a claim, and was told of a commit, will claim."""
-    return engine.read(lambda txn: prospects(txn, [claim])).any
+def finish(engine):
+    """Claim a job; what finishes it."""
+    (claimed,) = engine.execute([CLAIM]).replies[0]
+    return c.Answer(hold=c.hold_of(claimed.job), held=claimed.job, result="1")
 
 
-def test_one_who_was_told_looks_in_one_round_trip_and_claims_in_three(engine, other):
-    """With all of upkeep, which goes by what was seen."""
+def count(messages, call):
+    """How many messages a call sends, and what it returns."""
+    before = len(messages)
+    result = call()
+    return len(messages) - before, result
+
+
+def test_the_common_verbs_take_few_messages(engine, messages):
+    """An add and a finish one, a claim three."""
+    adding, _ = count(messages, lambda: engine.execute([ADD]))
+    claiming, answer = count(messages, lambda: finish(engine))
+    answering, _ = count(messages, lambda: engine.execute([answer]))
+
+    assert (adding, claiming, answering) == (1, 3, 1)
+
+
+@pytest.mark.parametrize("claim", [CLAIM, c.Claim(tasks=("t", "u")), c.Claim(glob="t*"), c.Claim()], ids=str)
+def test_however_a_claim_chooses_it_takes_three_messages(engine, messages, claim):
+    """By name, by a pattern or not at all; and one where nothing is READY."""
+    nothing, _ = count(messages, lambda: engine.execute([claim]))
+    engine.execute([ADD])
+    claiming, done = count(messages, lambda: engine.execute([claim]))
+
+    assert len(done.replies[0]) == 1
+    assert (nothing, claiming) == (1, 3)
+
+
+def test_a_thousand_jobs_are_added_claimed_and_finished_by_as_few(engine, messages):
+    """What is in them grows, not how many there are."""
+    many = c.Add(jobs=(c.NewJob(task="t", data="{}"),) * 1_000)
+    adding, _ = count(messages, lambda: engine.execute([many]))
+    claiming, done = count(messages, lambda: engine.execute([c.Claim(limit=1_000, lease_ms=60_000)]))
+    answers = [c.Answer(hold=c.hold_of(one.job), held=one.job, result="1") for one in done.replies[0]]
+    answering, _ = count(messages, lambda: engine.execute(answers))
+
+    assert len(answers) == 1_000
+    assert (adding, claiming, answering) == (1, 3, 1)
+
+
+def test_a_process_that_was_woken_looks_in_one_message_and_claims_in_three(engine, other, messages):
+    """What it looks at is all that claims and upkeep go by."""
     other.execute([ADD])
-    with trips(engine) as looking:
-        assert hopes(engine, CLAIM)
-    engine.next_upkeep_ms = 0
-    with trips(engine) as claiming:
-        (claimed,) = engine.execute([CLAIM]).replies
+    looking, hopes = count(messages, lambda: engine.hopes([CLAIM]))
+    claiming, done = count(messages, lambda: engine.execute([CLAIM]))
 
-    assert len(claimed) == 1
-    assert (len(looking), len(claiming)) == (1, 3)
-
-
-@pytest.mark.parametrize("together", [False, True], ids=["alone", "with something to write"])
-def test_what_was_seen_holds_until_somebody_commits(engine, other, together):
-    """Then it is looked for anew: here a job that was not there before."""
-    other.execute([ADD])
-    answer = finish(other)
-    if not together:
-        other.execute([answer])
-    assert not hopes(engine, CLAIM)
-    assert engine.store._calm.is_fresh
-    other.execute([ADD])
-
-    assert len(engine.execute([answer, CLAIM] if together else [CLAIM]).replies[-1]) == 1
+    assert hopes.any
+    assert len(done.replies[0]) == 1
+    assert (looking, claiming) == (1, 3)
 
 
 def put_notice(engine, **fields):
-    """Have this stand on the door, or nothing."""
-    notice = msgspec.json.encode(Notice(**fields)) if fields else None
-    engine.store.run(lambda txn: txn.put_notice(notice))
+    """Put up a notice, or take it down."""
+    commit(engine.store, notice=msgspec.json.encode(Notice(**fields)) if fields else None)
 
 
-def test_a_view_looks_at_the_door_along_with_its_first_question(engine, other):
-    """It goes by what it saw there last until then, and is begun anew where that is no longer so."""
+def test_a_view_looks_at_the_notice_along_with_its_first_question(engine, other, messages):
+    """It goes by what it saw last until then, and is begun anew where that is no longer so."""
 
     def look():
-        with trips(engine) as rounds:
-            engine.read(lambda txn: txn.load([1]))
-        return len(rounds)
+        return count(messages, lambda: engine.read(lambda txn: txn.load([1])))[0]
 
     assert look() == 1
     put_notice(other, standing=Standing.OPEN, origin="a move")
@@ -154,7 +122,7 @@ def test_a_view_looks_at_the_door_along_with_its_first_question(engine, other):
 
 
 @pytest.mark.parametrize("asks", [True, False], ids=["asks", "asks nothing"])
-def test_a_view_never_ends_without_a_look_at_the_door(engine, other, asks):
+def test_a_view_never_ends_without_a_look_at_the_notice(engine, other, asks):
     """Nor does one that would ask for nothing else."""
     put_notice(other, standing=Standing.MOVED, other="elsewhere")
 
@@ -174,21 +142,15 @@ FOR_WHOM = {
 }
 
 
-@pytest.mark.parametrize("roster", [ROSTER, 0], ids=["few queues", "many queues"])
+@pytest.mark.parametrize("few", [FEW_PAIRS, 0], ids=["few pairs", "many pairs"])
 @pytest.mark.parametrize("whose", FOR_WHOM)
-def test_one_who_waits_is_given_hope_by_what_is_for_him(engine, other, whose, roster, monkeypatch):
-    """Where queues are too many to be seen at once it is looked for, and a pattern always has hope."""
-    monkeypatch.setattr(redis_view, "ROSTER", roster)
+def test_a_process_that_waits_is_given_hope_by_what_is_for_it(engine, other, whose, few, monkeypatch):
+    """Where pairs are too many to be read at once, those that are asked for are looked up."""
+    monkeypatch.setattr(redis_reads, "FEW_PAIRS", few)
     claim, hope = FOR_WHOM[whose]
     other.execute([ADD, c.Add(jobs=(c.NewJob(task="paused"),)), c.Pause(tenant="", task="paused")])
 
-    assert hopes(engine, claim) == (hope or (claim.glob is not None and not roster))
-
-
-def finish_all(engine):
-    """What finishes the one job that there is."""
-    engine.execute([ADD])
-    return finish(engine)
+    assert engine.hopes([claim]).any == hope
 
 
 def test_workers_and_the_bench_run_on_a_server(redis_server):
@@ -220,23 +182,8 @@ def test_workers_and_the_bench_run_on_a_server(redis_server):
         assert client.keys("*bench-*") == []
 
 
-def replied(store, call):
-    """How many names and records the server sends for what a call asks."""
-    many, counts = store._link.many, []
-
-    def counting(commands):
-        replies = many(commands)
-        counts.append(sum(map(_items, replies)))
-        return replies
-
-    store._link.many = counting
-    try:
-        return call(), sum(counts)
-    finally:
-        store._link.many = many
-
-
 def _items(reply):
+    """How many names and records are in a reply."""
     return sum(map(_items, reply)) if isinstance(reply, list) else 1
 
 
@@ -255,7 +202,7 @@ def _items(reply):
     ],
     ids=str,
 )
-def test_a_listing_fetches_about_as_many_records_as_it_lists(redis_url, query, most):
+def test_a_listing_fetches_about_as_many_records_as_it_lists(redis_url, messages, query, most):
     """Of 4,000 jobs, 900 of which are running."""
     store = RedisStore(redis_url)
     engine = Engine(store, dice=random.random)
@@ -267,8 +214,9 @@ def test_a_listing_fetches_about_as_many_records_as_it_lists(redis_url, query, m
     after = engine.read(lambda txn: txn.jobs(JobFilter(task="r"), after=0, limit=900))[-1].id
     after = 0 if query.state is State.RUNNING else after
 
-    jobs, items = replied(store, lambda: engine.read(lambda txn: txn.jobs(query, after=after, limit=100)))
+    before = len(messages)
+    jobs = engine.read(lambda txn: txn.jobs(query, after=after, limit=100))
 
     assert len(jobs) == 100
-    assert items <= most + 20
+    assert sum(_items(replies) for _, replies in messages[before:]) <= most + 20
     store.close()

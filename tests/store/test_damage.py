@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, contextmanager
 
 import pytest
 
@@ -10,7 +10,8 @@ import holdfast
 from holdfast.core.job import Unreadable
 from holdfast.queue.queue import Queue
 from holdfast.store.contract import JobFilter
-from holdfast.store.redis.keys import STAMP_BYTES, member
+from holdfast.store.redis.connection import server_of
+from holdfast.store.redis.keys import STAMP_BYTES, Keys, member
 from holdfast.testing.clock import MovedClock
 from tests.queue_suite.fixtures import START_MS
 from tests.queue_suite.tools import upkeep
@@ -98,21 +99,26 @@ class RedisDamager(Damager):
     """The keys of a prefix."""
 
     def _write(self, store, table, job_id, raw):
-        store.run(lambda txn: None)
-        link, keys = store._link, store._keys
-        key = getattr(keys, table)
-        before = link.call(b"HGET", key, member(job_id))
-        assert before is not None
-        head = b"s" if table in ("data", "results") else before[:STAMP_BYTES]
-        link.call(b"HSET", key, member(job_id), head + raw)
+        with self._server(store) as (server, keys):
+            key = getattr(keys, table)
+            before = server.call(b"HGET", key, member(job_id))
+            assert before is not None
+            head = b"s" if table in ("data", "results") else before[:STAMP_BYTES]
+            server.call(b"HSET", key, member(job_id), head + raw)
 
     def schema(self, store, numbers):
         """Let these be the versions of the store; what they were."""
-        store.run(lambda txn: None)
-        link, key = store._link, store._keys.version
-        before = link.call(b"GET", key)
-        link.call(b"SET", key, b" ".join(b"%d" % number for number in numbers))
+        with self._server(store) as (server, keys):
+            before = server.call(b"GET", keys.version)
+            server.call(b"SET", keys.version, b" ".join(b"%d" % number for number in numbers))
         return [int(before)] if before.isdigit() else []
+
+    @contextmanager
+    def _server(self, store):
+        store.read(lambda txn: None)
+        keys = Keys(store.address.prefix)
+        with closing(server_of(store.address, keys.base)) as server:
+            yield server, keys
 
 
 DAMAGERS: dict[str, Callable] = {

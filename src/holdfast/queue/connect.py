@@ -291,9 +291,9 @@ def _redis(url: str, options: dict[str, Any]) -> Callable[[], Store]:
         from ..store.redis.store import RedisStore
         from ..store.redis.url import parse
     except ImportError as error:
-        if (error.name or "").partition(".")[0] not in ("redis", "hiredis"):
+        if error.name != "hiredis":
             raise
-        raise StoreError("Redis needs redis-py: pip install 'holdfast[redis]'") from None
+        raise StoreError("Redis needs hiredis: pip install 'holdfast[redis]'") from None
     # Whatever is wrong with the address is told now.
     address = parse(url)
     if address.shards == 1:

@@ -106,8 +106,8 @@ def served(jobs: Sequence[Job], query: ClaimQuery, last: int) -> Served:
 
     Who got fewer has the earlier turn, and so comes first the next time; then who was picked first.
     """
-    of_lane = Counter((job.tenant, job.task) for job in jobs)
-    of_tenant = Counter(job.tenant for job in jobs)
+    of_lane = Counter([(job.tenant, job.task) for job in jobs])
+    of_tenant = Counter([job.tenant for job in jobs])
     # Counters remember the order in which they were filled.
     picked = dict.fromkeys((*((tenant, task) for tenant, task, _ in query.picks), *of_lane))
     spot = {pair: n for n, pair in enumerate(picked)}

@@ -6,13 +6,14 @@ trip, packed and parsed by hiredis. The server is the one that was named, with t
 
 import re
 import secrets
+import select
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from ...core.errors import BadInput
 from ...store.common.clock import monotonic_s
-from ...store.redis.connection import Link, link_to
+from ...store.redis.connection import Server, server_of
 from ...store.redis.keys import Keys
 from ...store.redis.open import look
 from ...store.redis.report import kept
@@ -27,25 +28,25 @@ WHOSE = re.compile(rb"\[\d+ (\S+:\d+)\]")
 class RedisRaw:
     """Two lists."""
 
-    def __init__(self, link: Link, base: bytes) -> None:
-        self._link = link
+    def __init__(self, server: Server, base: bytes) -> None:
+        self._server = server
         self._waiting, self._running = base + b"waiting", base + b"running"
 
     def insert(self, first: int, count: int, by: int, data: str) -> None:
         """Push jobs, so many in a round trip."""
         for start in range(first, first + count, by):
             jobs = [b"%d %s" % (n, data.encode()) for n in range(start, start + by)]
-            self._link.many([(b"LPUSH", self._waiting, job) for job in jobs])
+            self._server.many([(b"LPUSH", self._waiting, job) for job in jobs])
 
     def drain(self, by: int) -> int:
         """Move all jobs to those in process and remove them, two round trips for each batch; how many."""
         total = 0
         while True:
-            moved = self._link.many([(b"RPOPLPUSH", self._waiting, self._running)] * by)
+            moved = self._server.many([(b"RPOPLPUSH", self._waiting, self._running)] * by)
             jobs = [job for job in moved if job is not None]
             if not jobs:
                 return total
-            self._link.many([(b"LREM", self._running, -1, job) for job in jobs])
+            self._server.many([(b"LREM", self._running, -1, job) for job in jobs])
             total += len(jobs)
 
 
@@ -60,9 +61,9 @@ class RedisSide:
 
     def settings(self) -> str:
         """The server, and what it was told."""
-        with self._linked(self._address) as (link, keys):
-            server = look(link, keys)
-        return f"{server.named}, log: {kept(server)}, archive on, 100 bytes of data"
+        with self._server(self._address) as (server, keys):
+            info = look(server, keys)
+        return f"{info.named}, log: {kept(info)}, archive on, 100 bytes of data"
 
     @contextmanager
     def store(self) -> Iterator[str]:
@@ -74,18 +75,18 @@ class RedisSide:
         try:
             yield url
         finally:
-            with self._linked(parse(url)) as (link, keys):
-                _swept(link, keys.base)
+            with self._server(parse(url)) as (server, keys):
+                _swept(server, keys.base)
 
     @contextmanager
     def raw(self) -> Iterator[RedisRaw]:
         """Bare lists beside it."""
         address = self._address._replace(prefix=f"bench-raw-{secrets.token_hex(6)}")
-        with self._linked(address) as (link, keys):
+        with self._server(address) as (server, keys):
             try:
-                yield RedisRaw(link, keys.base)
+                yield RedisRaw(server, keys.base)
             finally:
-                _swept(link, keys.base)
+                _swept(server, keys.base)
 
     def slow(self) -> AbstractContextManager[None] | None:
         """Nobody stands between a server and its disk."""
@@ -93,42 +94,41 @@ class RedisSide:
 
     def written(self, url: str) -> object:
         """The number of its last commit."""
-        with self._linked(parse(url)) as (link, keys):
-            return link.call(b"GET", keys.tick)
+        with self._server(parse(url)) as (server, keys):
+            return server.call(b"GET", keys.tick)
 
     def questions(self, url: str, seconds: float) -> int:
         """How many commands the users of a store send in a while: whoever names one of its keys meanwhile."""
         until_s, lines = monotonic_s() + seconds, []
-        with self._linked(parse(url)) as (link, keys):
-            connection = link.server().connection_pool.get_connection()
+        with self._server(parse(url)) as (server, keys):
+            connection = server.open()
             try:
-                connection.send_command(b"MONITOR")
-                connection.read_response()
+                connection.exchange([(b"MONITOR",)])
                 while (left_s := until_s - monotonic_s()) > 0:
-                    if connection.can_read(left_s):
-                        lines.append(connection.read_response())
+                    if select.select([connection.socket], [], [], left_s)[0]:
+                        lines += connection.pushed()
             finally:
-                connection.disconnect()
+                connection.close()
         told = [(found[1], line) for line in lines if (found := WHOSE.search(line))]
         users = {whose for whose, line in told if keys.base in line}
         return sum(whose in users for whose, _ in told)
 
     @contextmanager
-    def _linked(self, address: Address) -> Iterator[tuple[Link, Keys]]:
+    def _server(self, address: Address) -> Iterator[tuple[Server, Keys]]:
         keys = Keys(address.prefix)
-        link = link_to(address, keys.base)
+        server = server_of(address, keys.base)
         try:
-            yield link, keys
+            yield server, keys
         finally:
-            link.close()
+            server.close()
 
 
-def _swept(link: Link, base: bytes) -> None:
+def _swept(server: Server, base: bytes) -> None:
     """Remove all keys that begin so."""
     cursor: Any = b"0"
     while True:
-        cursor, found = link.call(b"SCAN", cursor, b"MATCH", base + b"*", b"COUNT", SWEPT)
+        cursor, found = server.call(b"SCAN", cursor, b"MATCH", base + b"*", b"COUNT", SWEPT)
         if found:
-            link.many([(b"UNLINK", key) for key in found])
+            server.many([(b"UNLINK", key) for key in found])
         if cursor == b"0":
             return

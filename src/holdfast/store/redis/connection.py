@@ -1,267 +1,347 @@
-"""How the Redis store speaks to its server: words in, replies out, one round trip for many.
+"""How the Redis store speaks to its server: commands in, replies out, one round trip for many.
 
-    Link      one server
-    Clustered the node of a cluster that has the store's slot. All keys of a store are in one slot, so of the
-              client of clusters only its map is used: where the slot is, and where it has moved to.
+    Connection   a socket to one server, and a session: the numbers of the commits that were sent by it
+    Server       the connections to a server that are not in use
+    Cluster      the same for the node of a cluster that has the store's slot, wherever that moves. All keys
+                 of a store are in one slot, so nothing else of a cluster matters here
 
-A script is called by its hash, and sent whole to a server that does not know it: a new one, or one that was
-told SCRIPT FLUSH.
+hiredis packs commands and parses replies. A script is called by its hash, and sent whole to a server that
+does not know it: a new one, or one that was told SCRIPT FLUSH. An interrupt may strike at any step: a
+connection whose replies were not all read is closed, never used again.
 """
 
 import hashlib
 import os
+import secrets
+import socket
+from binascii import crc_hqx
 from collections.abc import Sequence
 from importlib.resources import files
 from time import sleep
 from typing import Any
 
-import redis
-from redis.backoff import NoBackoff
-from redis.cluster import ClusterNode, RedisCluster
-from redis.exceptions import (
-    AskError,
-    MovedError,
-    NoScriptError,
-    RedisClusterException,
-    RedisError,
-    ResponseError,
-    TryAgainError,
-)
-from redis.retry import Retry
+import hiredis
 
+from ..common.keepalive import keep_lively
+from .errors import FAULTS, ReplyError
 from .url import Address
-
-try:
-    import hiredis
-except ImportError:
-    hiredis = None  # type: ignore[assignment]
 
 # A server that does not answer for so long is taken for gone.
 ANSWER_S, CONNECT_S = 20.0, 10.0
 # How often a slot that moves is followed before the caller is told.
 REDIRECTS = 16
 NAP_S = 0.02
+RECEIVED_BYTES = 1 << 16
+SLOTS = 16_384
 
-Words = Sequence[Any]
+Command = Sequence[Any]
+
+# Grows when this process is forked off another: connections of the parent are not ours to use.
+_forks: list[None] = []
+os.register_at_fork(after_in_child=lambda: _forks.append(None))
 
 
 class Script:
-    """A Lua script of ours."""
+    """A Lua script of ours, of one or more files."""
 
-    def __init__(self, name: str) -> None:
-        self.text = files(__package__).joinpath("lua", f"{name}.lua").read_bytes()
+    def __init__(self, *names: str) -> None:
+        folder = files(__package__).joinpath("lua")
+        self.text = b"\n".join([folder.joinpath(f"{name}.lua").read_bytes() for name in names])
         self.sha = hashlib.sha1(self.text, usedforsecurity=False).hexdigest().encode()
 
-    def words(self, keys: Sequence[bytes], *values: Any) -> tuple[Any, ...]:
+    def command(self, keys: Sequence[bytes], *words: Any) -> Command:
         """The command that runs it."""
-        return (b"EVALSHA", self.sha, len(keys), *keys, *values)
+        return (b"EVALSHA", self.sha, len(keys), *keys, *words)
 
 
-COMMIT, CLAIM, TAKE = Script("commit"), Script("claim"), Script("take")
-GIVE_BACK, PAGE, SETTLE = Script("give_back"), Script("page"), Script("settle")
-MEND = Script("mend")
-SCRIPTS = {script.sha: script for script in (COMMIT, CLAIM, TAKE, GIVE_BACK, PAGE, SETTLE, MEND)}
+COMMIT, SETTLE = Script("pairs", "commit"), Script("settle")
+CLAIM, GIVE_BACK = Script("claim"), Script("pairs", "give_back")
+PAGE, MEND = Script("page"), Script("mend")
+SCRIPTS = {script.sha: script for script in (COMMIT, SETTLE, CLAIM, GIVE_BACK, PAGE, MEND)}
 
 
-class Link:
-    """A server, and connections to it that are used by one caller at a time."""
+class Session:
+    """By what it is known whether a commit whose reply was lost was done.
+
+    The commits of a session follow each other, and each has a number. The script writes the number with the
+    rest, and refuses a commit whose number does not follow the last one. So a commit is done once however
+    often it is sent, and one that is still on its way when its session is cut off is never done.
+    """
+
+    def __init__(self) -> None:
+        self.name = secrets.token_hex(8).encode()
+        # Of the last commit that was sent, and of the last that was done: b"" before the first.
+        self.number = 0
+        self.done = b""
+
+
+class Connection:
+    """A socket to a server, for one caller at a time."""
+
+    def __init__(self, address: Address, node: tuple[str, int], epoch: object) -> None:
+        # Of which connections it is one: those of another epoch are not used any more.
+        self.epoch: object | None = epoch
+        self.session = Session()
+        self._reader = hiredis.Reader(replyError=ReplyError)
+        self.socket = socket.create_connection(node, CONNECT_S)
+        try:
+            self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            keep_lively(self.socket.fileno())
+            if address.tls:
+                self.socket = _wrap(self.socket, address, node[0])
+            self.socket.settimeout(ANSWER_S)
+            self._introduce(address)
+        except BaseException:
+            self.close()
+            raise
+
+    def _introduce(self, address: Address) -> None:
+        commands: list[Command] = []
+        if address.password is not None:
+            commands.append((b"AUTH", *([address.user] if address.user else []), address.password))
+        if address.db:
+            commands.append((b"SELECT", address.db))
+        for reply in self.exchange(commands) if commands else []:
+            if isinstance(reply, ReplyError):
+                raise reply
+
+    def exchange(self, commands: Sequence[Command]) -> list[Any]:
+        """The replies to commands, errors among them."""
+        if len(commands) == 1:
+            self.socket.sendall(hiredis.pack_command(tuple(commands[0])))
+        else:
+            self.socket.sendall(b"".join([hiredis.pack_command(tuple(words)) for words in commands]))
+        reader, replies, left = self._reader, [], len(commands)
+        while True:
+            reader.feed(self._received())
+            while (reply := reader.gets()) is not False:
+                replies.append(reply)
+                left -= 1
+            if not left:
+                return replies
+
+    def _received(self) -> bytes:
+        data = self.socket.recv(RECEIVED_BYTES)
+        if not data:
+            raise ConnectionResetError("the server closed the connection")
+        return data
+
+    def pushed(self) -> list[Any]:
+        """What the server has sent by itself, where `select` says that it has."""
+        self.socket.settimeout(0.0)
+        try:
+            while True:
+                self._reader.feed(self._received())
+        except (BlockingIOError, OSError) as error:
+            # Also a TLS socket's way to say that there is no more.
+            if not isinstance(error, BlockingIOError) and type(error).__name__ != "SSLWantReadError":
+                raise
+        replies = []
+        while (reply := self._reader.gets()) is not False:
+            replies.append(reply)
+        return replies
+
+    def close(self) -> None:
+        """Close the socket; it is not used again."""
+        self.epoch = None
+        self.socket.close()
+
+    def __del__(self) -> None:
+        # Also where an interrupt struck before anybody could close it.
+        if hasattr(self, "socket"):
+            self.socket.close()
+
+
+def _wrap(plain: socket.socket, address: Address, host: str) -> socket.socket:
+    import ssl
+
+    named = dict(address.tls_files)
+    context = ssl.create_default_context(cafile=named.get("ssl_ca_certs"))
+    if "ssl_certfile" in named:
+        context.load_cert_chain(named["ssl_certfile"], named.get("ssl_keyfile"))
+    return context.wrap_socket(plain, server_hostname=host)
+
+
+class Server:
+    """A server, and the connections to it that are not in use."""
+
+    # Whether the address is known to lead somewhere, although the server may not answer just now.
+    is_found = False
 
     def __init__(self, address: Address) -> None:
         self._address = address
-        self._client: Any = None
-        # Connections that nobody uses just now, and whose they are.
-        self._free: list[Any] = []
-        self._free_of: tuple[Any, int] | None = None
+        self._free: list[Connection] = []
+        self._epoch, self._forks = object(), len(_forks)
 
-    @property
-    def is_found(self) -> bool:
-        """Whether the address is known to lead somewhere, although our server may not answer just now."""
-        return False
+    def take(self) -> Connection:
+        """A connection to send commands by, which is to be given back."""
+        if self._forks != len(_forks):
+            # These are the parent's.
+            self.drop()
+            self._forks = len(_forks)
+        try:
+            return self._free.pop()
+        except IndexError:
+            return self.open()
 
-    def _options(self) -> dict[str, Any]:
-        address = self._address
-        options: dict[str, Any] = {
-            "username": address.user,
-            "password": address.password,
-            "socket_timeout": ANSWER_S,
-            "socket_connect_timeout": CONNECT_S,
-            "socket_keepalive": True,
-            "protocol": 2,
-            # Never by itself: a commit that was sent may have been done.
-            "retry": Retry(NoBackoff(), 0),
-        }
-        return options | ({"ssl": True, **dict(address.tls_files)} if address.tls else {})
+    def open(self) -> Connection:
+        """A new connection, of the caller's own."""
+        return Connection(self._address, self.node(), self._epoch)
 
-    def server(self) -> Any:
-        """The client of the server that has the store."""
-        if self._client is None:
-            host, port = self._address.hosts[0]
-            self._client = redis.Redis(host=host, port=port, db=self._address.db, **self._options())
-        return self._client
+    def node(self) -> tuple[str, int]:
+        """Where the store is."""
+        return self._address.hosts[0]
+
+    def give(self, connection: Connection) -> None:
+        """Take a connection back, unless it is closed or leads to another server by now."""
+        if connection.epoch is self._epoch:
+            self._free.append(connection)
+        else:
+            connection.close()
 
     def call(self, *words: Any) -> Any:
         """One command, one reply."""
         return self.many([words])[0]
 
-    def many(self, commands: Sequence[Words]) -> list[Any]:
+    def many(self, commands: Sequence[Command]) -> list[Any]:
         """Several commands in one round trip; the first error is raised. Not atomic."""
-        replies = self._sent(self.server(), commands)
-        if any(isinstance(reply, NoScriptError) for reply in replies):
-            # Those that were done may be done again: only the last may change what others see.
-            replies = self._sent(self.server(), [_whole(words) for words in commands])
+        connection = self.take()
+        try:
+            return self.send(connection, commands)
+        finally:
+            self.give(connection)
+
+    def send(self, connection: Connection, commands: Sequence[Command]) -> list[Any]:
+        """The same by a connection that was taken; it is closed where not all replies were read."""
+        try:
+            replies = connection.exchange(commands)
+        except BaseException:
+            connection.close()
+            raise
         for reply in replies:
-            if isinstance(reply, Exception):
-                raise reply
+            if reply.__class__ is ReplyError:
+                if not str(reply).startswith("NOSCRIPT"):
+                    raise reply
+                # Those that were done may be done again: only the last may change what others see.
+                return self.send(connection, [_whole(words) for words in commands])
         return replies
 
-    def _sent(self, client: Any, commands: Sequence[Words], *, asking: bool = False) -> list[Any]:
-        """The replies to commands, errors among them."""
-        if asking:
-            commands = [words for one in commands for words in ((b"ASKING",), one)]
-        connection = self._taken(client.connection_pool)
-        try:
-            # Not by the client's own verbs: half of the time of a small command goes by inside them.
-            connection.send_packed_command(_packed(connection, commands))
-            replies = [_reply(connection) for _ in commands]
-        except BaseException:
-            # What was not read of its replies must not be taken for those of another.
-            connection.disconnect()
-            raise
-        finally:
-            self._given(client.connection_pool, connection)
-        return replies[1::2] if asking else replies
-
-    def _taken(self, pool: Any) -> Any:
-        """A connection for one round trip. The pool would look each time whether it still stands."""
-        if self._free_of != (pool, os.getpid()):
-            # Another node's, or those of a parent: left where they are.
-            self._free, self._free_of = [], (pool, os.getpid())
-        try:
-            return self._free.pop()
-        except IndexError:
-            return pool.get_connection()
-
-    def _given(self, pool: Any, connection: Any) -> None:
-        if self._free_of == (pool, os.getpid()):
-            self._free.append(connection)
-        else:
-            pool.release(connection)
-
     def drop(self) -> None:
-        """Forget connections that may lead nowhere."""
-        for connection in self._free:
-            connection.disconnect()
-        if self._client is not None:
-            self._client.connection_pool.disconnect(inuse_connections=False)
+        """Close all connections: the server may be another, or gone."""
+        self._epoch, free, self._free = object(), self._free, []
+        for connection in free:
+            connection.close()
 
-    def close(self) -> None:
-        """Let go of all connections."""
-        client, self._client = self._client, None
-        if client is not None:
-            client.close()
-            client.connection_pool.disconnect()
+    # Nothing else is held.
+    close = drop
 
 
-class Clustered(Link):
-    """The node of a cluster that has our slot, wherever that is."""
+class Cluster(Server):
+    """The node of a cluster that has the store's slot."""
 
     def __init__(self, address: Address, key: bytes) -> None:
         super().__init__(address)
-        self._key = key
-        self._cluster: Any = None
+        self._slot = crc_hqx(key.partition(b"{")[2].partition(b"}")[0], 0) % SLOTS
+        self._node: tuple[str, int] | None = None
+        # All that were heard of: those of the address may be gone.
+        self._known = list(address.hosts)
 
-    @property
-    def is_found(self) -> bool:
-        """Whether there is a cluster: then the node that has our slot will be there."""
-        return self._cluster is not None
+    def node(self) -> tuple[str, int]:
+        """The node that has our slot, by the word of any other."""
+        fault: Exception | None = None
+        for node in list(self._known) if self._node is None else ():
+            try:
+                self._node = self._ask(node)
+                self.is_found = True
+                break
+            except FAULTS as error:
+                fault = error
+        if self._node is None:
+            raise fault or ReplyError("CLUSTERDOWN no node has the slot of the store")
+        return self._node
 
-    def server(self) -> Any:
-        """The client of the node that has our slot."""
-        if self._client is None:
-            if self._cluster is None:
-                nodes = [
-                    ClusterNode(host, port)  # type: ignore[no-untyped-call]
-                    for host, port in self._address.hosts
-                ]
-                self._cluster = RedisCluster(startup_nodes=nodes, **self._options())
-            node = self._cluster.get_node_from_key(self._key.decode())
-            if node is None:
-                raise RedisClusterException("CLUSTERDOWN no node has the slot of the store")
-            self._client = self._cluster.get_redis_connection(node)
-        return self._client
+    def _ask(self, node: tuple[str, int]) -> tuple[str, int] | None:
+        """The node that has our slot, as another one sees it."""
+        connection = Connection(self._address, node, self._epoch)
+        try:
+            (ranges,) = connection.exchange([(b"CLUSTER", b"SLOTS")])
+        finally:
+            connection.close()
+        if isinstance(ranges, ReplyError):
+            raise ranges
+        found, owner = [], None
+        for first, last, *nodes in ranges:
+            # A node that does not know its own name leaves it empty.
+            named = [((host or b"").decode() or node[0], port) for host, port, *_ in nodes]
+            found += named
+            if first <= self._slot <= last:
+                owner = named[0]
+        self._known = list(dict.fromkeys([*found, *self._address.hosts]))
+        return owner
 
-    def many(self, commands: Sequence[Words]) -> list[Any]:
-        """Several commands in one round trip, wherever the slot has gone."""
+    def send(self, connection: Connection, commands: Sequence[Command]) -> list[Any]:
+        """Send commands wherever the slot has gone."""
+        first = connection
         for _ in range(REDIRECTS):
             try:
-                return super().many(commands)
-            except MovedError:
-                self.drop()
-            except TryAgainError:
-                # On its way: some of its keys are here, some there.
-                sleep(NAP_S)
-            except AskError as error:
-                try:
-                    return self._asked(error, commands)
-                except (MovedError, AskError, TryAgainError):
+                return super().send(connection, commands)
+            except ReplyError as error:
+                word, _, told = str(error).partition(" ")
+                if word == "MOVED":
+                    self.drop()
+                    self._node = _node(told)
+                elif word == "ASK":
+                    try:
+                        return self._ask_next(_node(told), commands)
+                    except ReplyError as next_error:
+                        if not str(next_error).startswith(("MOVED", "ASK", "TRYAGAIN")):
+                            raise
                     sleep(NAP_S)
-        raise RedisClusterException("TRYAGAIN the slot of the store is being moved")
+                elif word == "TRYAGAIN":
+                    # The slot is on its way: some of its keys are here, some there.
+                    sleep(NAP_S)
+                else:
+                    raise
+            finally:
+                if connection is not first:
+                    self.give(connection)
+            connection = self.take()
+        raise ReplyError("TRYAGAIN the slot of the store is being moved")
 
-    def _asked(self, error: AskError, commands: Sequence[Words]) -> list[Any]:
-        """Ask the node that the slot is moving to."""
-        client = redis.Redis(host=error.host, port=error.port, **self._options())
+    def _ask_next(self, node: tuple[str, int], commands: Sequence[Command]) -> list[Any]:
+        """Send commands to the node that the slot is moving to."""
+        connection = Connection(self._address, node, self._epoch)
         try:
-            replies = self._sent(client, [_whole(words) for words in commands], asking=True)
+            asked = [words for one in commands for words in ((b"ASKING",), _whole(one))]
+            replies = connection.exchange(asked)[1::2]
         finally:
-            client.close()
+            connection.close()
         for reply in replies:
-            if isinstance(reply, Exception):
+            if isinstance(reply, ReplyError):
                 raise reply
         return replies
 
     def drop(self) -> None:
-        """Look anew who has the slot."""
-        self._client = None
-        if self._cluster is not None:
-            try:
-                self._cluster.nodes_manager.initialize()
-            except (RedisError, RedisClusterException):
-                # Nobody is there; the next time from the addresses that were given.
-                self._cluster.close()
-                self._cluster = None
+        """Close all connections, and ask anew which node has the slot."""
+        super().drop()
+        self._node = None
 
-    def close(self) -> None:
-        """Let go of all connections."""
-        self._client = None
-        cluster, self._cluster = self._cluster, None
-        if cluster is not None:
-            cluster.close()
-            for node in cluster.get_nodes():
-                if node.redis_connection is not None:
-                    node.redis_connection.connection_pool.disconnect()
+    close = drop
 
 
-def _packed(connection: Any, commands: Sequence[Words]) -> Any:
-    if hiredis is None:
-        return connection.pack_commands(commands)
-    # All in one: the connection would send each by itself.
-    return [b"".join([hiredis.pack_command(tuple(words)) for words in commands])]
+def _node(told: str) -> tuple[str, int]:
+    """The node of a redirection: "3999 127.0.0.1:6381"."""
+    host, _, port = told.rpartition(" ")[2].rpartition(":")
+    return host, int(port)
 
 
-def _reply(connection: Any) -> Any:
-    try:
-        return connection.read_response()
-    except ResponseError as error:
-        return error
-
-
-def _whole(words: Words) -> Words:
+def _whole(words: Command) -> Command:
     """The command with the script in it, where it runs one."""
     if words[0] != b"EVALSHA":
         return words
     return (b"EVAL", SCRIPTS[words[1]].text, *words[2:])
 
 
-def link_to(address: Address, key: bytes) -> Link:
-    """The link of an address; nothing is opened."""
-    return Clustered(address, key) if address.cluster else Link(address)
+def server_of(address: Address, key: bytes) -> Server:
+    """The server of an address; nothing is opened."""
+    return Cluster(address, key) if address.cluster else Server(address)

@@ -1,36 +1,30 @@
-"""What Redis says, in our words: no exception of the library ever leaves the store.
+"""What Redis says, in our words: no exception of a connection ever leaves the store.
 
 the connection is gone      refused, cut, loading, no master yet, a cluster that is down      Lost
 no such host                the name of the address does not exist                            UnknownHost
 anything else               as it is: wrong password, read-only, full, no right               StoreError…
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
-from redis import exceptions as e
+import hiredis
 
 from ...core.errors import HoldfastError, StoreError, StoreFull
 from ..common.outage import UNKNOWN_HOST, Lost, UnknownHost
 from .url import Address
 
-# All that the library, and what is beneath it, may raise.
-FAULTS = (e.RedisError, e.RedisClusterException, OSError)
-# What a server says that will be back: by the class that the client gives it, and by its first word.
-LOST = (
-    *(e.ConnectionError, e.TimeoutError, e.ClusterDownError, e.MasterDownError, e.TryAgainError),
-    *(e.MovedError, e.AskError, e.RedisClusterException, OSError),
+
+class ReplyError(Exception):
+    """What the server replied instead of an answer."""
+
+
+# All that a connection may raise. None of it is shown along with an error of ours: it may tell what was sent.
+FAULTS = (ReplyError, hiredis.HiredisError, OSError)
+# The first words of what a server replies that will be back, or that has given the store to another.
+AWAY = (
+    *("LOADING", "BUSY", "NOREPLICAS", "UNBLOCKED", "MASTERDOWN"),
+    *("TRYAGAIN", "CLUSTERDOWN", "MOVED", "ASK"),
 )
-AWAY = ("LOADING", "BUSY", "NOREPLICAS", "UNBLOCKED", "TRYAGAIN", "CLUSTERDOWN")
-
-
-@contextmanager
-def faults(address: Address) -> Iterator[None]:
-    """Translate what Redis says. Its own error is not shown along: it may tell what was sent."""
-    try:
-        yield
-    except FAULTS as error:
-        raise told(error, address) from None
 
 
 def told(error: Exception, address: Address) -> Exception:
@@ -46,9 +40,7 @@ def told(error: Exception, address: Address) -> Exception:
 
 def is_lost(error: Exception) -> bool:
     """Whether it is the connection, or the server behind it, that failed."""
-    if isinstance(error, e.AuthenticationError | e.AuthorizationError):
-        return False
-    return isinstance(error, LOST) or said(error).startswith(AWAY)
+    return not isinstance(error, ReplyError) or said(error).startswith(AWAY)
 
 
 def said(error: Exception) -> str:
@@ -92,7 +84,7 @@ def _disk(where: str, text: str) -> HoldfastError:
     )
 
 
-# By the words that they begin with; the client gives some of them a class, and takes the word away.
+# By words in them.
 _TOLD: tuple[tuple[tuple[str, ...], Callable[[str, str], HoldfastError]], ...] = (
     (UNKNOWN_HOST, _unknown_host),
     (("WRONGPASS", "NOAUTH", "invalid username-password", "invalid password", "AUTH "), _refused),

@@ -5,10 +5,10 @@ from typing import Any
 
 from .. import fairness
 from ..contract import WaitingQuery, is_passed
-from .connection import Words
-from .keys import Keys, joined
+from .connection import Command
+from .keys import Keys, Pair
 
-Ask = Callable[[Sequence[Words]], list[Any]]
+Ask = Callable[[Sequence[Command]], list[Any]]
 
 
 class RedisTurns:
@@ -47,7 +47,7 @@ class RedisTurns:
     ) -> dict[str, list[tuple[str, int]]]:
         """Of each tenant the first tasks that are asked for."""
         rows = self._ask([(b"ZRANGE", self._keys.tasks(tenant), 0, looked_at - 1) for tenant in tenants])
-        free: list[tuple[str, str]] = []
+        free: list[Pair] = []
         for tenant, names in zip(tenants, rows, strict=True):
             tasks = [name.decode() for name in names]
             known = [task for task in tasks if query.tasks is None or task in query.tasks]
@@ -55,8 +55,11 @@ class RedisTurns:
             free += [(tenant, task) for task in passing[:limit]]
         if not free:
             return {}
-        (counts,) = self._ask([(b"HMGET", self._keys.ready_counts, *(joined(*pair) for pair in free))])
+        queues = [self._keys.queue(*pair, mock=mock) for pair in free for mock in (False, True)]
+        sizes = self._ask([(b"ZCARD", queue) for queue in queues])
         found: dict[str, list[tuple[str, int]]] = {}
-        for (tenant, task), count in zip(free, counts, strict=True):
-            found.setdefault(tenant, []).append((task, int(count or 0)))
+        for (tenant, task), plain, mock in zip(free, sizes[::2], sizes[1::2], strict=True):
+            if plain + mock:
+                # Else a claim has just taken them all.
+                found.setdefault(tenant, []).append((task, plain + mock))
         return found

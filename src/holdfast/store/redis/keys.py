@@ -1,38 +1,45 @@
-"""What everything is called in Redis, and where a job stands there. See docs/decisions/0009.
+"""What everything is called in Redis, how it is written there, and in which orders a job stands.
 
-    {hf:NAME:0}:jobs                  hash    id ▸ stamp, record           :archive the same
-    {hf:NAME:0}:data                  hash    id ▸ sort, body              :results the same
-    {hf:NAME:0}:job_queue_<task>      sorted  READY jobs of a task by rank
-    {hf:NAME:0}:in_process_queue      sorted  RUNNING jobs by the end of their lease
-    …
+    {hf:NAME:0}:jobs                hash    id ▸ stamp, record           :archive the same
+    {hf:NAME:0}:data                hash    id ▸ letter, body            :results the same
+    {hf:NAME:0}:job_queue_TASK      sorted  READY jobs of a task by rank
+    {hf:NAME:0}:in_process_queue    sorted  RUNNING jobs by the end of their lease
+    {hf:NAME:0}:rows:TABLE          hash    key ▸ stamp, value
+    …                               docs/decisions/0009 has them all
 
-All keys of a store have one tag, and so one slot of a cluster. An id is written with 19 digits: where scores
-are equal a sorted set goes by the text. A **stamp** is the mark of the commit that wrote a record last.
+All keys of a store have one hash tag, and so one slot of a cluster. An id is written with 19 digits: where
+scores are equal a sorted set goes by the text. A **stamp** begins with the time of the batch that wrote the
+value, and is different for each commit.
 """
 
+import os
+from collections.abc import Sequence
+from typing import NamedTuple
 from urllib.parse import quote
 
 import msgspec
 
-from ...core.job import Body, Job, Place, Unreadable
-from ...core.limits import Domain, DomainKey
-from ...core.unique import Unique, UniqueKey
+from ...core.job import Body, Job, Place, State, Unreadable
+from ...core.kinds import name_of
+from ...core.limits import DomainKey
 from ..contract import CountKey
 
-STAMP_BYTES = 12
-# A domain also has the moment of its writer, so that nobody goes by an earlier one.
-MOMENT_BYTES = 14
-# A body above this has a key of its own, written before the record that it belongs to.
+STAMP_BYTES, _TIME_BYTES = 12, 6
+# A larger body is kept apart, where claims do not touch it.
 INLINE_BYTES = 16 * 1024
-# What stands for it among the others.
+# What stands among the other bodies for one that is kept apart.
 LARGE = b"L"
-# The names of so many queues are remembered: every job is asked for its own several times.
-QUEUES = 10_000
-# More than anything has.
-ALL = 1 << 40
+# So many names and ways are remembered: every job asks for its own.
+REMEMBERED = 10_000
+# What of a job is its score in an order.
+ZERO, RANK, EXPIRY = range(3)
+
+Pair = tuple[str, str]
+# What decides in which orders a job stands: place, tenant, task, mock, domain, parent, whether it expires.
+Kind = tuple[Place, str, str, bool, bytes | None, int, bool]
 
 _EXPIRABLE = (Place.SCHEDULED, Place.READY, Place.HELD, Place.PAUSED)
-_ROWS = {
+_PLACES = {
     Place.SCHEDULED: b"scheduled",
     Place.READY: b"ready",
     Place.HELD: b"held",
@@ -40,13 +47,27 @@ _ROWS = {
     Place.PAUSED: b"paused",
     Place.DONE: b"done",
 }
-_encode = msgspec.json.Encoder().encode
-_job = msgspec.json.Decoder(Job).decode
-_domain = msgspec.json.Decoder(Domain).decode
-_item = msgspec.msgpack.Decoder(tuple[bytes | None, bytes, bytes]).decode
-pack = msgspec.msgpack.Encoder().encode
+encode_job = msgspec.json.Encoder().encode
+_decode_job = msgspec.json.Decoder(Job).decode
+_decode_jobs = msgspec.json.Decoder(list[Job]).decode
 
-Spots = dict[bytes, int]
+
+class PairKeys(NamedTuple):
+    """The queues of a tenant's task, the tasks of its tenant, and its names as the scripts take them."""
+
+    queue: bytes
+    mock_queue: bytes
+    tasks: bytes
+    names: tuple[bytes, bytes, bytes]
+
+
+class Way(NamedTuple):
+    """What jobs of one kind leave and enter when they become another, and whose READY jobs change by it."""
+
+    leave: tuple[bytes, ...]
+    # An order, and which score.
+    enter: tuple[tuple[bytes, int], ...]
+    pairs: tuple[PairKeys, ...]
 
 
 class Keys:
@@ -54,19 +75,25 @@ class Keys:
 
     def __init__(self, prefix: str, shard: int = 0) -> None:
         self.base = b"{hf:%s:%d}:" % (prefix.encode(), shard)
-        self.channel = self.base + b"news"
         for name in _FIXED:
             setattr(self, name, self.base + name.encode())
+        self.places = {place: self.base + name for place, name in _PLACES.items()}
+        self.commits = self.base + b"commit:"
+        # What commit.lua knows by its position, after the session; then what most plans name.
+        turns = (self.turn, self.pairs, self.turn_tenants, self.rest_tenants, self.rest_pairs)
+        named = (self.jobs, self.archive, self.data, self.ids, self.counts, self.ready, self.in_process_queue)
+        self.of_every_plan = (self.tick, self.versions, *turns, self.notice, *named)
+        self.positions = {key: at for at, key in enumerate(self.of_every_plan, start=2)}
         self._queues: dict[tuple[str, str, bool], bytes] = {}
-        self.rows = {place: self.base + name for place, name in _ROWS.items()}
-        # What commit.lua knows by its place, after the lane of the one who commits.
-        turns = (self.ready_counts, self.turn_tenants, self.rest_tenants, self.rest_lanes)
-        self.of_every_plan = (self.tick, *turns, self.jobs, self.archive, self.data)
+        self._ways: dict[tuple[Kind | None, Kind | None], Way] = {}
+        self._fields: dict[CountKey, bytes] = {}
 
     jobs: bytes
     archive: bytes
     data: bytes
     results: bytes
+    large_data: bytes
+    large_results: bytes
     ids: bytes
     archive_ids: bytes
     archive_ends: bytes
@@ -74,23 +101,17 @@ class Keys:
     ready_mock: bytes
     in_process_queue: bytes
     expiring: bytes
-    unique: bytes
-    unique_lapses: bytes
-    domains: bytes
-    domain_names: bytes
-    domains_due: bytes
     counts: bytes
-    ready_counts: bytes
-    lane_counts: bytes
-    lanes: bytes
-    tenant_counts: bytes
-    tenants: bytes
+    pairs: bytes
+    turn: bytes
     turn_tenants: bytes
     rest_tenants: bytes
-    rest_lanes: bytes
-    kinds: bytes
+    rest_pairs: bytes
+    versions: bytes
     tick: bytes
     version: bytes
+    news: bytes
+    notice: bytes
 
     def queue(self, tenant: str, task: str, *, mock: bool = False) -> bytes:
         """The READY jobs of a tenant's task by rank: a worker queue."""
@@ -98,85 +119,110 @@ class Keys:
         if found is None:
             name = f"{'mock' if mock else 'job'}_queue_{task}"
             found = self.base + (f"tenant:{quote(tenant, safe='')}:{name}" if tenant else name).encode()
-            if len(self._queues) >= QUEUES:
+            if len(self._queues) >= REMEMBERED:
                 self._queues = {}
             self._queues[tenant, task, mock] = found
         return found
 
-    def everyone(self, *, mock: bool) -> bytes:
+    def all_ready(self, *, mock: bool) -> bytes:
         """All READY jobs by rank; mocked ones apart."""
         return self.ready_mock if mock else self.ready
 
-    def line(self, key: DomainKey, task: str, place: Place) -> bytes:
-        """The jobs of a task of a domain in a place."""
-        return (
-            self.base
-            + f"line:{int(place)}:{quote(key[0], safe='')}:{quote(task, safe='')}:".encode()
-            + key[1]
-        )
+    def domain(self, name: str) -> bytes:
+        """All live jobs of a domain by id; `name` is the key of the domain's row."""
+        return self.base + b"domain:" + name.encode()
 
-    def domain(self, key: DomainKey) -> bytes:
-        """All live jobs of a domain by id."""
-        return self.base + f"domain:{quote(key[0], safe='')}:".encode() + key[1]
+    def domain_queue(self, key: DomainKey, task: str, place: Place) -> bytes:
+        """The jobs of a task of a domain in a place by rank."""
+        return self.base + f"domain_queue:{int(place)}:{name_of(key[0], task, key[1])}".encode()
 
     def children(self, parent_id: int, place: Place) -> bytes:
-        """The live children of a job in a place, by id."""
+        """The live children of a job in a place by id."""
         return self.base + b"children:%d:%d" % (parent_id, place)
 
-    def body(self, job_id: int, *, result: bool) -> bytes:
-        """A body too large to lie with the others."""
-        return self.base + (b"result:%d" if result else b"data:%d") % job_id
+    def rows(self, table: str) -> bytes:
+        """The rows of a table by key."""
+        return self.base + b"rows:" + table.encode()
 
-    def bodies(self, *, result: bool) -> bytes:
-        """All other bodies."""
-        return self.results if result else self.data
+    def row_keys(self, table: str) -> bytes:
+        """The keys of a table in order."""
+        return self.base + b"row_keys:" + table.encode()
 
-    def stage(self, stamp: bytes, number: int) -> bytes:
-        """Where such a body lies until its record is written."""
-        return self.base + b"stage:%s:%d" % (stamp, number)
+    def due_rows(self, table: str) -> bytes:
+        """The keys of rows that have a moment, by it."""
+        return self.base + b"due_rows:" + table.encode()
 
-    def records(self, kind: str) -> bytes:
-        """Small records of a kind."""
-        return self.base + b"records:" + kind.encode()
+    def pair(self, pair: Pair) -> PairKeys:
+        """What is kept of a tenant's task."""
+        tenant, task = pair
+        queues = self.queue(tenant, task), self.queue(tenant, task, mock=True)
+        return PairKeys(*queues, self.tasks(tenant), (pair_name(pair), tenant.encode(), task.encode()))
 
     def tasks(self, tenant: str) -> bytes:
         """The tasks of a tenant that have READY jobs, by their turn."""
         return self.base + b"tasks:" + tenant.encode()
 
-    def lane(self, name: str) -> bytes:
-        """The last commit of one who commits."""
-        return self.base + b"commit:" + name.encode()
-
     def here(self, name: str) -> bytes:
-        """Somebody who is there."""
+        """A process that is there."""
         return self.base + b"here:" + name.encode()
 
-    def log(self, part: str, log: str) -> bytes:
-        """Of a log: the order of its `items`, their `bodies`, its `keys`, or the `order` of these."""
-        return self.base + f"log:{part}:{log}".encode()
+    def orders(self, kind: Kind) -> dict[bytes, int]:
+        """The orders that live jobs of a kind stand in, and which score each goes by."""
+        place, tenant, task, mock, domain, parent_id, expires = kind
+        is_ready = place is Place.READY
+        orders = {self.ids: ZERO, self.all_ready(mock=mock) if is_ready else self.places[place]: RANK}
+        if is_ready:
+            orders[self.queue(tenant, task, mock=mock)] = RANK
+        if domain is not None:
+            orders[self.domain_queue((tenant, domain), task, place)] = RANK
+            orders[self.domain(name_of(tenant, domain))] = ZERO
+        if parent_id:
+            orders[self.children(parent_id, place)] = ZERO
+        if expires and place in _EXPIRABLE:
+            orders[self.expiring] = EXPIRY
+        return orders
 
-    def spots(self, job: Job) -> Spots:
-        """Where a live job stands: one score in each order that it is part of."""
-        place = job.place
-        ready = place is Place.READY
-        spots: Spots = {
-            self.ids: 0,
-            self.everyone(mock=job.mock) if ready else self.rows[place]: job.rank,
-        }
-        if ready:
-            spots[self.queue(job.tenant, job.task, mock=job.mock)] = job.rank
-        if job.domain is not None:
-            key = (job.tenant, job.domain)
-            spots[self.line(key, job.task, place)] = job.rank
-            spots[self.domain(key)] = 0
-        if job.parent_id:
-            spots[self.children(job.parent_id, place)] = 0
-        if job.expires_at and place in _EXPIRABLE:
-            spots[self.expiring] = job.expires_at
-        return spots
+    def scores(self, job: Job) -> dict[bytes, int]:
+        """The score of a live job in each order that it stands in."""
+        scores = (0, job.rank, job.expires_at)
+        return {key: scores[by] for key, by in self.orders(kind_of(job)).items()}
+
+    def way(self, before: Kind | None, after: Kind | None) -> Way:
+        """How jobs go from one kind to another; None: from or to nowhere."""
+        if (before, after) not in self._ways:
+            if len(self._ways) >= REMEMBERED:
+                self._ways = {}
+            self._ways[before, after] = self._new_way(before, after)
+        return self._ways[before, after]
+
+    def _new_way(self, before: Kind | None, after: Kind | None) -> Way:
+        old = self.orders(before) if before is not None else {}
+        new = self.orders(after) if after is not None else {}
+        leave = [key for key in old if key not in new]
+        ready = [kind for kind in (before, after) if kind is not None and kind[0] is Place.READY]
+        if before in ready and self.in_process_queue not in new:
+            # Another claim may have taken it just now: its commit will find that the record has changed.
+            leave.append(self.in_process_queue)
+        enter = tuple((key, by) for key, by in new.items() if key not in old or by != ZERO)
+        pairs = dict.fromkeys((kind[1], kind[2]) for kind in ready)
+        return Way(tuple(leave), enter, tuple(map(self.pair, pairs)))
+
+    def count_field(self, key: CountKey) -> bytes:
+        """What is counted, as a field of the hash of counts."""
+        if key not in self._fields:
+            if len(self._fields) >= REMEMBERED:
+                self._fields = {}
+            tenant, task, place, state = key
+            self._fields[key] = f"{tenant}\0{task}\0{int(place)}\0{state.value}".encode()
+        return self._fields[key]
 
 
 _FIXED = tuple(name for name, kind in Keys.__annotations__.items() if kind is bytes)
+
+
+def kind_of(job: Job) -> Kind:
+    """What decides in which orders a job stands."""
+    return (job.place, job.tenant, job.task, job.mock, job.domain, job.parent_id, job.expires_at > 0)
 
 
 def member(job_id: int) -> bytes:
@@ -184,24 +230,44 @@ def member(job_id: int) -> bytes:
     return b"%019d" % job_id
 
 
-def write_job(stamp: bytes, job: Job) -> bytes:
-    """A record as it is kept."""
-    return stamp + _encode(job)
+def pair_name(pair: Pair) -> bytes:
+    """A tenant's task as a member; no name contains NUL."""
+    return f"{pair[0]}\0{pair[1]}".encode()
+
+
+def pair_of(name: bytes) -> Pair:
+    """A tenant's task from its name."""
+    tenant, _, task = name.decode().partition("\0")
+    return tenant, task
+
+
+def count_key(field: bytes) -> CountKey:
+    """What a field of the hash of counts stands for."""
+    tenant, task, place, state = field.decode().split("\0")
+    return CountKey(tenant, task, Place(int(place)), State(state))
+
+
+def new_stamp(at_ms: int) -> bytes:
+    """The stamp of a commit whose batch went by this time."""
+    return at_ms.to_bytes(_TIME_BYTES, "big") + os.urandom(STAMP_BYTES - _TIME_BYTES)
+
+
+def written_at(raw: bytes) -> int:
+    """The time that the batch went by which wrote a value."""
+    return int.from_bytes(raw[:_TIME_BYTES], "big")
 
 
 def read_job(raw: bytes) -> Job:
     """A record as it was kept."""
-    return _job(raw[STAMP_BYTES:])
+    return _decode_job(raw[STAMP_BYTES:])
 
 
-def write_domain(stamp: bytes, at_ms: int, domain: Domain) -> bytes:
-    """A domain as it is kept, with the moment of its writer."""
-    return stamp + b"%0*d" % (MOMENT_BYTES, at_ms) + _encode(domain)
-
-
-def read_domain(raw: bytes) -> tuple[int, Domain]:
-    """A domain as it was kept, and the moment of its writer."""
-    return int(raw[STAMP_BYTES : STAMP_BYTES + MOMENT_BYTES]), _domain(raw[STAMP_BYTES + MOMENT_BYTES :])
+def read_jobs(raws: Sequence[bytes]) -> list[Job]:
+    """Many records as they were kept, decoded at once: a call for each would cost as much again."""
+    jobs = _decode_jobs(b"[%s]" % b",".join([raw[STAMP_BYTES:] for raw in raws]))
+    if len(jobs) != len(raws):
+        raise msgspec.DecodeError("a record is not one job")
+    return jobs
 
 
 def write_body(body: Body) -> bytes:
@@ -219,33 +285,9 @@ def read_body(raw: bytes) -> Body:
         return Unreadable(raw[1:])
 
 
-def write_item(key: bytes | None, body: Body) -> bytes:
-    """An item of a log."""
-    return pack((key, *((b"s", body.encode()) if isinstance(body, str) else (b"b", body))))
-
-
-def read_item(raw: bytes) -> tuple[bytes | None, Body]:
-    """An item of a log: its key and its body."""
-    key, sort, body = _item(raw)
-    return key, body.decode() if sort == b"s" else body
-
-
-def joined(*parts: str | bytes | int) -> bytes:
-    """A name made of parts. All but the last are without NUL, so none can be mistaken; in their order."""
-    return b"\0".join(part if isinstance(part, bytes) else str(part).encode() for part in parts)
-
-
-def count_field(key: CountKey) -> bytes:
-    """What is counted, as a field."""
-    return joined(key.tenant, key.task, int(key.place), key.state.value)
-
-
-def write_unique(holder: Unique) -> bytes:
-    """Who holds a key."""
-    return b"%d %d" % (holder.job_id, holder.until_ms)
-
-
-def read_unique(key: UniqueKey, raw: bytes) -> Unique:
-    """Who holds a key."""
-    job_id, until_ms = raw.split()
-    return Unique(tenant=key[0], task=key[1], key=key[2], job_id=int(job_id), until_ms=int(until_ms))
+def read_bodies(raws: dict[int, bytes]) -> dict[int, Body]:
+    """Many bodies by id."""
+    try:
+        return {id: raw[1:].decode() if raw[:1] == b"s" else read_body(raw) for id, raw in raws.items()}
+    except UnicodeDecodeError:
+        return {id: read_body(raw) for id, raw in raws.items()}

@@ -2,12 +2,11 @@
 
 from typing import Any, NamedTuple
 
-from redis.exceptions import ResponseError
-
 from ...core.counting import counted
 from ...core.errors import SchemaMismatch, StoreCorrupt, StoreError, StoreMissing
 from ..common.outage import Lost
-from .connection import Link
+from .connection import Command, Server
+from .errors import ReplyError
 from .keys import Keys
 from .url import Address
 
@@ -18,7 +17,7 @@ WAITAOF = (7, 2)
 VERSION = 1
 
 
-class Server(NamedTuple):
+class ServerInfo(NamedTuple):
     """What a server says of itself."""
 
     version: tuple[int, int]
@@ -37,13 +36,13 @@ class Server(NamedTuple):
     tick: bytes | None
 
 
-def look(link: Link, keys: Keys) -> Server:
+def look(connections: Server, keys: Keys) -> ServerInfo:
     """Ask a server for all of that."""
-    sections, (seconds, micros), tick = link.many([(b"INFO",), (b"TIME",), (b"GET", keys.tick)])
+    sections, (seconds, micros), tick = connections.many([(b"INFO",), (b"TIME",), (b"GET", keys.tick)])
     info = _info(sections)
     named = info.get("valkey_version") or info.get("redis_version", "0")
     major, minor, *_ = f"{info.get('redis_version', '0')}.0".split(".")
-    return Server(
+    return ServerInfo(
         version=(int(major), int(minor)),
         named=f"Valkey {named}" if "valkey_version" in info else f"Redis {named}",
         role=info.get("role", "master"),
@@ -51,20 +50,22 @@ def look(link: Link, keys: Keys) -> Server:
         maxmemory=int(info.get("maxmemory", 0)),
         used_memory=int(info.get("used_memory", 0)),
         aof=info.get("aof_enabled", "0") == "1",
-        appendfsync=_setting(link, "appendfsync"),
-        saves=_setting(link, "save"),
+        appendfsync=_setting(connections, "appendfsync"),
+        saves=_setting(connections, "save"),
         replicas=int(info.get("connected_slaves", 0)),
         now_ms=int(seconds) * 1000 + int(micros) // 1000,
         tick=tick,
     )
 
 
-def open_server(link: Link, keys: Keys, address: Address, *, create: bool, was_open: bool) -> Server:
+def open_server(
+    connections: Server, keys: Keys, address: Address, *, create: bool, was_open: bool
+) -> ServerInfo:
     """Look at a server, and see that the store on it can be used.
 
     One that lost its data while in use is used on.
     """
-    server = look(link, keys)
+    server = look(connections, keys)
     try:
         check_server(server, address)
     except StoreError as error:
@@ -72,28 +73,24 @@ def open_server(link: Link, keys: Keys, address: Address, *, create: bool, was_o
             # It could be used before: perhaps a replica is being promoted, or another is on its way.
             raise Lost(str(error)) from None
         raise
-    check_layout(link, keys, address, create=create or was_open)
+    check_layout(connections, keys, address, create=create or was_open)
     return server
 
 
 def _info(reply: Any) -> dict[str, str]:
-    if isinstance(reply, dict):
-        return {str(name): str(value) for name, value in reply.items()}
     lines = (line.partition(":") for line in bytes(reply).decode(errors="replace").splitlines())
     return {name: value for name, mark, value in lines if mark}
 
 
-def _setting(link: Link, name: str) -> str | None:
+def _setting(connections: Server, name: str) -> str | None:
     try:
-        found = link.call(b"CONFIG", b"GET", name)
-    except ResponseError:
+        found = connections.call(b"CONFIG", b"GET", name)
+    except ReplyError:
         return None
-    values = list(found.values()) if isinstance(found, dict) else found[1::2]
-    value = values[0] if values else b""
-    return value.decode() if isinstance(value, bytes) else str(value)
+    return found[1].decode() if found else ""
 
 
-def check_server(server: Server, address: Address) -> None:
+def check_server(server: ServerInfo, address: Address) -> None:
     """Refuse a server that cannot be used, or that does not keep what is asked of it."""
     where = address.shown
     if server.version < OLDEST:
@@ -111,7 +108,7 @@ def check_server(server: Server, address: Address) -> None:
         raise StoreError(f"{where}: durability={address.durability} cannot be kept: {complaint}")
 
 
-def broken_promise(server: Server, address: Address) -> str:
+def broken_promise(server: ServerInfo, address: Address) -> str:
     """Which setting must be changed for the durability that was asked for; "": none."""
     wanted = address.durability
     if wanted in ("everysec", "always") and not server.aof:
@@ -129,13 +126,13 @@ def broken_promise(server: Server, address: Address) -> str:
     return ""
 
 
-def check_layout(link: Link, keys: Keys, address: Address, *, create: bool) -> None:
+def check_layout(connections: Server, keys: Keys, address: Address, *, create: bool) -> None:
     """Mark a new store with the number of its layout; refuse one of a number that we do not know.
 
     A store exists once it has that mark. Without `create` it must be there.
     """
     mark = [(b"SET", keys.version, VERSION, b"NX")] if create else []
-    found = link.many([*mark, (b"GET", keys.version)])[-1]
+    found = connections.many([*mark, (b"GET", keys.version)])[-1]
     if found is None:
         raise StoreMissing(f"{address.shown}, prefix {address.prefix}")
     if not bytes(found).isdigit():
@@ -149,7 +146,7 @@ def check_layout(link: Link, keys: Keys, address: Address, *, create: bool) -> N
         )
 
 
-def waiting_words(server: Server, address: Address, timeout_ms: int) -> list[tuple[Any, ...]]:
+def waiting_commands(server: ServerInfo, address: Address, timeout_ms: int) -> list[Command]:
     """What is to be said after a commit until replicas have it; nothing where none are asked for.
 
     A replica that is asked what is on its disk answers before it has synced what came with the question, and

@@ -1,132 +1,300 @@
-"""What a commit is to check and to write, in the words of `lua/commit.lua`."""
+"""What a commit checks and writes, in the words of `lua/commit.lua`: from what a batch has read and written.
 
-from collections.abc import Mapping, Sequence
+A plan is made of **columns**, lists of words, and of operations that name a key and one or two columns. Jobs
+that go the same way through the orders are one group: their ids are one column, however many orders name it.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ...core.job import Place
-from ..contract import CountKey
-from .keys import Keys, Spots, count_field, joined
+from msgspec.structs import replace
 
-# The sorts of checks.
-BEGINS, EQUALS, ABSENT, CROWD = 1, 2, 3, 4
+from ...core.job import Body, Job
+from .. import fairness
+from ..contract import CountKey, NewJobs, RowKey
+from .keys import (
+    INLINE_BYTES,
+    LARGE,
+    RANK,
+    STAMP_BYTES,
+    ZERO,
+    Keys,
+    Kind,
+    Pair,
+    PairKeys,
+    Way,
+    encode_job,
+    kind_of,
+    pair_name,
+    write_body,
+)
+from .seen import Seen, Written
+
+# How the record of a job begins: what follows is the same for all jobs of a group but for their size.
+_ID_0 = b'{"id":0'
+
+
+# The columns that every plan has.
+NOUGHT, NAMELESS = 1, 2
 
 
 class Plan:
-    """Checks and writes, gathered by key. A key is named by its place among all that the plan names."""
+    """The keys that a commit names, and its words."""
 
-    def __init__(self, keys: Keys, lane: bytes) -> None:
-        self._names = keys
-        self.keys = [lane, *keys.of_every_plan]
-        self._places = {key: at for at, key in enumerate(self.keys, start=1)}
-        self._checks: dict[tuple[int, bytes], tuple[list[Any], list[Any]]] = {}
-        self._births: list[tuple[Any, ...]] = []
-        self._writes: dict[tuple[str, bytes], list[Any]] = {}
-        self._tallies: dict[tuple[bytes, bytes], dict[bytes, int]] = {}
-        self._gone: dict[bytes, None] = {}
-        self._staged: list[tuple[bytes, bytes]] = []
-        self._lanes: list[tuple[Any, ...]] = []
-        self._tenants: list[tuple[Any, ...]] = []
-        self._turns: list[tuple[Any, ...]] = []
+    def __init__(self, keys: Keys, session: bytes, stamp: bytes) -> None:
+        self._keys, self._stamp = keys, stamp
+        self.keys = [session, *keys.of_every_plan]
+        self._positions = {**keys.positions}
+        self._columns: list[Any] = [1, 0, 1, b""]
+        self._count = 2
+        self._checks: list[Any] = []
+        self.writes: list[Any] = []
+        self._pairs: dict[PairKeys, None] = {}
+        # The last ids that became a column.
+        self._ids: Sequence[int] = ()
+        self._names = 0
 
-    def at(self, key: bytes) -> int:
-        """The place of a key."""
-        place = self._places.get(key)
-        if place is None:
+    def words(self) -> list[Any]:
+        """The plan as the script takes it."""
+        for pair in self._pairs:
+            queue, mock_queue, tasks = [self._at(key) for key in pair[:3]]
+            self.writes += (b"ready", queue, self._column([mock_queue, tasks, *pair.names]), 0)
+        self._pairs = {}
+        return [self._count, *self._columns, *self._checks, *self.writes]
+
+    def _at(self, key: bytes) -> int:
+        """The position of a key."""
+        positions = self._positions
+        if key not in positions:
             self.keys.append(key)
-            place = self._places[key] = len(self.keys)
-        return place
+            positions[key] = len(self.keys)
+        return positions[key]
 
-    def check(self, sort: int, key: bytes, field: bytes, expected: bytes | None = None) -> None:
-        """A field must be as it was: begin with this, be equal to it, or (None) not be there."""
-        fields, values = self._checks.setdefault((ABSENT if expected is None else sort, key), ([], []))
-        fields.append(field)
-        if expected is not None:
-            values.append(expected)
+    def _column(self, words: Sequence[Any]) -> int:
+        self._columns += (len(words), *words)
+        self._count += 1
+        return self._count
 
-    def check_all(self, sort: int, key: bytes, expected: Sequence[tuple[bytes, bytes]]) -> None:
-        """The same for many fields of a key that are all there."""
-        if expected:
-            fields, values = self._checks.setdefault((sort, key), ([], []))
-            fields += [field for field, _ in expected]
-            values += [value for _, value in expected]
+    def _names_of(self, ids: Sequence[int]) -> int:
+        """The column of ids; most groups of a batch are the same jobs."""
+        if ids != self._ids:
+            self._ids, self._names = ids, self._column([b"%019d" % id for id in ids])
+        return self._names
 
-    def bear(self, orders: Spots, births: Sequence[tuple[bytes, bytes, bytes]]) -> None:
-        """Jobs come that nobody has, and that stand in the same orders: of each the id, record and body."""
-        places = [word for key, score in orders.items() for word in (self.at(key), score)]
-        columns = (word for column in zip(*births, strict=True) for word in column)
-        self._births.append((len(orders), len(births), *places, *columns))
+    def _write(self, verb: bytes, key: bytes, a: int, b: int = 0) -> None:
+        self.writes += (verb, self._at(key), a, b)
 
-    def write(self, command: str, key: bytes, *words: Any) -> None:
-        """A command on a key; those of one command and key become one."""
-        self._writes.setdefault((command, key), []).extend(words)
+    # What was read
 
-    def words(self, command: str, key: bytes) -> list[Any]:
-        """The words of a command on a key, to be added to."""
-        return self._writes.setdefault((command, key), [])
+    def check(self, seen: Seen, crowds: Mapping[str, int]) -> None:
+        """Have all that was read stand still, and domains that get a row have as many jobs as they had."""
+        keys = self._keys
+        notice = self._positions[keys.notice]
+        if seen.notice is None:
+            self._checks += (b"absent", notice, NAMELESS, 0)
+        else:
+            self._checks += (b"begins", notice, NAMELESS, self._column([seen.notice[:STAMP_BYTES]]))
+        if seen.jobs:
+            self._check_ids(keys.jobs, seen.jobs, seen.stamps)
+        if seen.archive:
+            self._check_ids(keys.archive, seen.archive, seen.archive_stamps)
+        if seen.tables:
+            self._check_values(keys.versions, {name: version for name, (version, _) in seen.tables.items()})
+        for table in {table for table, _ in seen.rows} if seen.rows else ():
+            rows = {key: raw for (name, key), raw in seen.rows.items() if name == table}
+            self._check_values(keys.rows(table), rows)
+        for name, count in crowds.items() if crowds else ():
+            self._checks += (b"size", self._at(keys.domain(name)), self._column([count]), 0)
 
-    def tally(self, table: bytes, roster: bytes, field: bytes, change: int) -> None:
-        """Add to a count; where it comes from or to zero the roster, if there is one, follows."""
-        counts = self._tallies.setdefault((table, roster), {})
-        counts[field] = counts.get(field, 0) + change
+    def _check_ids(self, key: bytes, jobs: dict[int, Job | None], stamps: dict[int, bytes]) -> None:
+        if stamps:
+            names, column = self._names_of([*stamps]), self._column([*stamps.values()])
+            self._checks += (b"begins", self._at(key), names, column)
+        if len(stamps) < len(jobs):
+            absent = [id for id in jobs if id not in stamps]
+            self._checks += (b"absent", self._at(key), self._names_of(absent), 0)
 
-    def stand(self, tenant: str, task: str, change: int) -> None:
-        """The queues that have READY jobs, and the tenants, are known by counting them."""
-        names = self._names
-        self.tally(names.lane_counts, names.lanes, joined(tenant, task), change)
-        self.tally(names.tenant_counts, names.tenants, tenant.encode(), change)
+    def _check_values(self, key: bytes, values: Mapping[str, bytes | None]) -> None:
+        there = {field: raw[:STAMP_BYTES] for field, raw in values.items() if raw is not None}
+        if there:
+            column = self._column([*there])
+            self._checks += (b"begins", self._at(key), column, self._column([*there.values()]))
+        if len(there) < len(values):
+            absent = self._column([field for field, raw in values.items() if raw is None])
+            self._checks += (b"absent", self._at(key), absent, 0)
+
+    # Jobs
+
+    def add(self, group: NewJobs) -> None:
+        """Jobs come that are alike, if there are none with their ids."""
+        (template, rows), keys, at, stamp = group, self._keys, self._positions, self._stamp
+        ids = [id for id, _ in rows]
+        bodies = [b"s" + data.encode() if isinstance(data, str) else b"b" + data for _, data in rows]
+        sizes = [len(body) - 1 for body in bodies]
+        alike = encode_job(replace(template, id=0, size=0))[len(_ID_0) : -1]
+        records = [
+            b'%s{"id":%d%s,"size":%d}' % (stamp, id, alike, size) for id, size in zip(ids, sizes, strict=True)
+        ]
+        names, jobs, archive = self._names_of(ids), at[keys.jobs], at[keys.archive]
+        self._checks += (b"absent", jobs, names, 0, b"absent", archive, names, 0)
+        self.writes += (b"HSET", jobs, names, self._column(records))
+        if max(sizes) <= INLINE_BYTES:
+            self.writes += (b"HSET", at[keys.data], names, self._column(bodies))
+        else:
+            self._put_bodies(dict(zip(ids, bodies, strict=True)), keys.data, keys.large_data)
+        self._go(keys.way(None, kind_of(template)), names, [template])
+
+    def move(self, written: Written, seen: Seen) -> None:
+        """Let all jobs that were written go from where they stand to where they are to stand."""
+        before, after, keys = seen.jobs, written.jobs, self._keys
+        if written.born:
+            names, at = self._names_of([*written.born]), self._positions
+            self._checks += (b"absent", at[keys.jobs], names, 0, b"absent", at[keys.archive], names, 0)
+        for (old, new), ids in _groups(before, after).items():
+            names = self._names_of(ids)
+            jobs = [job for id in ids if (job := after[id]) is not None]
+            if jobs:
+                stamp = self._stamp
+                records = self._column([stamp + record for record in map(encode_job, jobs)])
+                self.writes += (b"HSET", self._positions[keys.jobs], names, records)
+            elif old is not None:
+                self.writes += (b"HDEL", self._positions[keys.jobs], names, 0)
+            self._go(keys.way(old, new), names, jobs)
+
+    def leave_process(self, ids: Sequence[int]) -> None:
+        """Take ids out of those in process, whatever becomes of them: their records do not say so."""
+        if ids:
+            self._write(b"ZREM", self._keys.in_process_queue, self._names_of(ids))
+
+    def put_back(self, jobs: Iterable[Job]) -> None:
+        """Let jobs stand where their records say."""
+        for job in jobs:
+            scores, name = self._keys.scores(job), self._names_of([job.id])
+            for key, score in scores.items():
+                self._write(b"ZADD", key, self._column([score]), name)
+            if self._keys.in_process_queue not in scores:
+                self._write(b"ZREM", self._keys.in_process_queue, name)
+            self._pairs[self._keys.pair((job.tenant, job.task))] = None
+
+    def _go(self, way: Way, names: int, jobs: Sequence[Job]) -> None:
+        at, writes, scores = self._positions, self.writes, {ZERO: NOUGHT}
+        for key in way.leave:
+            writes += (b"ZREM", at[key] if key in at else self._at(key), names, 0)
+        for key, by in way.enter:
+            if by not in scores:
+                is_rank = by == RANK
+                scores[by] = self._column([job.rank if is_rank else job.expires_at for job in jobs])
+            writes += (b"ZADD", at[key] if key in at else self._at(key), scores[by], names)
+        for pair in way.pairs:
+            self._pairs[pair] = None
+
+    def archive(self, archived: Mapping[int, Job | None]) -> None:
+        """Let jobs come to the archive; None: they go from it."""
+        keys, stamp = self._keys, self._stamp
+        jobs = [job for job in archived.values() if job is not None]
+        if jobs:
+            names = self._names_of([job.id for job in jobs])
+            records = self._column([stamp + record for record in map(encode_job, jobs)])
+            self._write(b"HSET", keys.archive, names, records)
+            self._write(b"ZADD", keys.archive_ids, NOUGHT, names)
+            self._write(b"ZADD", keys.archive_ends, self._column([job.finished_at for job in jobs]), names)
+        if len(jobs) < len(archived):
+            names = self._names_of([id for id, job in archived.items() if job is None])
+            self._write(b"HDEL", keys.archive, names)
+            self._write(b"ZREM", keys.archive_ids, names)
+            self._write(b"ZREM", keys.archive_ends, names)
+
+    def put_bodies(self, data: Mapping[int, Body | None], results: Mapping[int, Body | None]) -> None:
+        """Write data and results; None removes them."""
+        keys = self._keys
+        places = ((keys.data, keys.large_data), (keys.results, keys.large_results))
+        for bodies, (key, large) in zip((data, results), places, strict=True):
+            put = {id: write_body(body) for id, body in bodies.items() if body is not None}
+            if put:
+                self._put_bodies(put, key, large)
+            if len(put) < len(bodies):
+                names = self._names_of([id for id, body in bodies.items() if body is None])
+                self._write(b"HDEL", key, names)
+                self._write(b"HDEL", large, names)
+
+    def _put_bodies(self, bodies: dict[int, bytes], key: bytes, large: bytes) -> None:
+        small = {id: body for id, body in bodies.items() if len(body) <= INLINE_BYTES + 1}
+        if small:
+            names = self._names_of([*small])
+            self._write(b"HSET", key, names, self._column([*small.values()]))
+            self._write(b"HDEL", large, names)
+        if len(small) < len(bodies):
+            rest = {id: body for id, body in bodies.items() if id not in small}
+            names = self._names_of([*rest])
+            self._write(b"HSET", key, names, self._column([LARGE] * len(rest)))
+            self._write(b"HSET", large, names, self._column([*rest.values()]))
+
+    # All else
 
     def count(self, counts: Mapping[CountKey, int]) -> None:
-        """What is counted, and the turns of lanes that come to have READY jobs, or to have none."""
-        ready: dict[tuple[str, str], int] = {}
-        for key, change in counts.items():
-            self.tally(self._names.counts, b"", count_field(key), change)
-            if key.place is Place.READY:
-                ready[key.tenant, key.task] = ready.get((key.tenant, key.task), 0) + change
-        for (tenant, task), change in ready.items():
-            if change:
-                lane, tasks = joined(tenant, task), self.at(self._names.tasks(tenant))
-                self._turns.append((lane, tenant.encode(), task.encode(), tasks, change))
+        """Add to counts."""
+        changed = [key for key in counts if counts[key]]
+        if changed:
+            fields = self._column([*map(self._keys.count_field, changed)])
+            differences = self._column([counts[key] for key in changed])
+            self.writes += (b"count", self._positions[self._keys.counts], fields, differences)
 
-    def drop(self, key: bytes) -> None:
-        """A key goes."""
-        self._gone[key] = None
+    def put_rows(self, rows: Mapping[RowKey, bytes | None], dues: Mapping[RowKey, int]) -> None:
+        """Write rows; None removes one."""
+        for table in {table for table, _ in rows}:
+            mine = {key: value for (name, key), value in rows.items() if name == table}
+            self._put_table(table, mine, {key: due for (name, key), due in dues.items() if name == table})
 
-    def stage(self, before: bytes, after: bytes) -> None:
-        """What was written under one key gets its name."""
-        self._staged.append((before, after))
+    def _put_table(self, table: str, rows: dict[str, bytes | None], dues: dict[str, int]) -> None:
+        keys, stamp = self._keys, self._stamp
+        put = {key: stamp + value for key, value in rows.items() if value is not None}
+        if put:
+            names = self._column([*put])
+            self._write(b"HSET", keys.rows(table), names, self._column([*put.values()]))
+            self._write(b"ZADD", keys.row_keys(table), NOUGHT, names)
+        if len(put) < len(rows):
+            gone = self._column([key for key in rows if key not in put])
+            self._write(b"HDEL", keys.rows(table), gone)
+            self._write(b"ZREM", keys.row_keys(table), gone)
+        if due := {key: dues[key] for key in put if key in dues}:
+            self._write(b"ZADD", keys.due_rows(table), self._column([*due.values()]), self._column([*due]))
+        if len(due) < len(rows):
+            self._write(b"ZREM", keys.due_rows(table), self._column([key for key in rows if key not in due]))
+        self._write(b"table", keys.rows(table), self._column([table]), self._column([stamp]))
 
-    def serve_lane(self, lane: bytes, task: bytes, tasks: bytes, turn: int) -> None:
-        """A lane had its turn."""
-        self._lanes.append((lane, task, self.at(tasks), turn))
+    def put_notice(self, notice: bytes | None) -> None:
+        """Write the notice."""
+        if notice is None:
+            self._write(b"HDEL", self._keys.notice, NAMELESS)
+        else:
+            self._write(b"HSET", self._keys.notice, NAMELESS, self._column([self._stamp + notice]))
 
-    def serve_tenant(self, tenant: bytes, turn: int) -> None:
-        """A tenant had its turn."""
-        self._tenants.append((tenant, turn))
+    def serve(self, pairs: Sequence[Pair]) -> None:
+        """These pairs had their turn, in this order."""
+        for pair in pairs:
+            self._write(b"served", self._keys.tasks(pair[0]), self._column([pair_name(pair), *pair]))
+        if pairs:
+            limits = (fairness.SWEPT_EVERY, fairness.REMEMBERED, fairness.SWEPT_AT_ONCE, len(pairs))
+            self._write(b"sweep", self._keys.turn, self._column(limits))
 
-    @property
-    def writes_anything(self) -> bool:
-        """Whether there is more to it than checks."""
-        turns = self._lanes or self._turns or self._tenants
-        others = self._births or self._tallies or self._gone or turns
-        return bool(others) or any(self._writes.values())
 
-    def words_of_it(self) -> list[Any]:
-        """The plan as the script takes it; all keys are known after this."""
-        checks = [
-            (sort, self.at(key), len(both[0]), *both[0], *both[1])
-            for (sort, key), both in self._checks.items()
-        ]
-        writes = [
-            (command, self.at(key), len(words), *words)
-            for (command, key), words in self._writes.items()
-            if words
-        ]
-        tallies = []
-        for (table, roster), counts in self._tallies.items():
-            flat = [word for field, change in counts.items() if change for word in (field, change)]
-            tallies.append((self.at(table), self.at(roster) if roster else 0, len(flat) // 2, *flat))
-        gone = [(self.at(key),) for key in self._gone]
-        staged = [(self.at(before), self.at(after)) for before, after in self._staged]
-        parts: list[list[tuple[Any, ...]]] = [checks, staged, self._births, gone, writes, tallies]
-        parts += [self._lanes, self._tenants, self._turns]
-        return [word for part in parts for words in ((len(part),), *part) for word in words]
+def _groups(
+    before: Mapping[int, Job | None], after: Mapping[int, Job | None]
+) -> dict[tuple[Kind | None, Kind | None], list[int]]:
+    """The ids of the jobs that go the same way. No call for each job: there may be thousands."""
+    groups: dict[tuple[Kind | None, Kind | None], list[int]] = {}
+    for id, new in after.items():
+        old = before[id] if id in before else None  # noqa: SIM401
+        way = (
+            None
+            if old is None
+            else (old.place, old.tenant, old.task, old.mock, old.domain, old.parent_id, old.expires_at > 0),
+            None
+            if new is None
+            else (new.place, new.tenant, new.task, new.mock, new.domain, new.parent_id, new.expires_at > 0),
+        )
+        if way in groups:
+            groups[way] += (id,)
+        else:
+            groups[way] = [id]
+    return groups

@@ -3,7 +3,7 @@
 import os
 
 from ..common.clock import monotonic_s
-from .connection import Link
+from .connection import Server
 from .errors import FAULTS
 from .keys import Keys
 
@@ -14,21 +14,21 @@ SEEN_MS, RENEWED_S = 60_000, 20.0
 class Presence:
     """One store's place among those who are there."""
 
-    def __init__(self, link: Link, keys: Keys) -> None:
-        self._link, self._keys = link, keys
-        self._names: list[str] = []
+    def __init__(self, server: Server, keys: Keys) -> None:
+        self._server, self._keys = server, keys
+        self.names: list[str] = []
         self._renewed_s = 0.0
         self._pid = os.getpid()
 
     def appear(self, name: str) -> None:
         """Be there under a name that nobody had before."""
-        if name not in self._names:
-            self._names.append(name)
+        if name not in self.names:
+            self.names.append(name)
         self._renew()
 
     def keep(self) -> None:
         """Be there for some time to come. Told by whoever is about to wait or to commit anyway."""
-        if self._names and monotonic_s() - self._renewed_s > RENEWED_S and self._pid == os.getpid():
+        if self.names and monotonic_s() - self._renewed_s > RENEWED_S and self._pid == os.getpid():
             try:
                 self._renew()
             except FAULTS:
@@ -37,13 +37,13 @@ class Presence:
 
     def close(self) -> None:
         """Be there no longer."""
-        names, self._names = self._names, []
+        names, self.names = self.names, []
         if names and self._pid == os.getpid():
             try:
-                self._link.many([(b"DEL", self._keys.here(name)) for name in names])
+                self._server.many([(b"DEL", self._keys.here(name)) for name in names])
             except FAULTS:
                 pass
 
     def _renew(self) -> None:
         self._renewed_s = monotonic_s()
-        self._link.many([(b"SET", self._keys.here(name), b"", b"PX", SEEN_MS) for name in self._names])
+        self._server.many([(b"SET", self._keys.here(name), b"", b"PX", SEEN_MS) for name in self.names])

@@ -1,136 +1,148 @@
-"""What can be read of a Redis store: jobs by id and in their orders, their bodies, moments and turns.
+"""What can be read of the jobs of a Redis store: by id and in their orders, their bodies, moments and turns.
 
-An order is a sorted set. What the batch itself has moved is left out of what the server shows of an order,
-and put in from the draft where it now stands: so a batch sees what it has decided.
+An order is a sorted set. What the batch itself has written is left out of what the server shows of an order,
+and put in where it stands by now: so a batch sees what it has decided.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any
 
 from ...core import rank
-from ...core.job import Body, Job, Place, State
-from ...core.jump import Jump
-from ...core.kinds import PAUSE
+from ...core.damage import UNREADABLE
+from ...core.job import Body, Job, Place
+from ...core.kinds import CHORE, DOMAIN, LETTER, PAUSE, SCHEDULE, name_of
 from ...core.limits import DomainCounts, DomainKey
 from .. import fairness
-from ..contract import CountKey, JobFilter, Moments, Waiting, WaitingQuery
-from . import keys as k
-from .calm import Heads, Sight, scored
-from .connection import PAGE, Words
-from .draft import Stamped
+from ..contract import JobFilter, Moments, Waiting, WaitingQuery, is_passed
+from .connection import PAGE, Command
 from .fairness import RedisTurns
-from .keys import member
-from .names import RedisNames
+from .keys import LARGE, STAMP_BYTES, Pair, member, pair_of, read_bodies, read_job, read_jobs
+from .listings import find_named, list_jobs
+from .rows import RedisRows, in_pairs
 
-# A listing looks at no more jobs at once; a place of no more than this is listed by its ids.
-LISTED = 2_000
-# So many of the first of an order are looked at for its first moment: those before may have been moved by us.
+# So many of the first of an order are read for its first moment: the batch may have moved some of them.
 HEADS = 8
-# What whoever asks for the moments will ask for next: he is about to claim.
-CLAIMERS_READ = PAUSE
-# How many queues are few.
-ROSTER = 256
+# Up to so many pairs with READY jobs are read along with the moments.
+FEW_PAIRS = 256
+# More than any order has.
+ALL = 1 << 40
+Scored = list[tuple[bytes, int]]
 
-_PLACES = {
-    State.RUNNING: Place.RUNNING,
-    State.PAUSED: Place.PAUSED,
-    State.FAILED: Place.DONE,
-    State.FINISHED: Place.DONE,
-    State.CANCELLED: Place.DONE,
-}
+_COUNTED = (Place.READY, Place.HELD, Place.RUNNING)
 
 
-class RedisReads(RedisNames):
+class RedisReads(RedisRows):
     """A view of a store; see `ReadTxn` for what each verb promises."""
 
-    # The clock is the server's.
-    jump: Jump | None = None
-    _heads: Heads | None = None
-    # All queues that have READY jobs, if they were looked at and are few.
-    roster: list[bytes] | None = None
+    # The tables that are read along with the moments: a claim goes by them.
+    read_along: tuple[str, ...] = (PAUSE,)
+    # The pairs that have READY jobs, if they were read and are few.
+    ready_pairs: list[Pair] | None = None
+
+    # The first of the orders that have moments, and how many of each were read.
+    _heads: list[Scored] | None = None
+    _looked_at = 0
+    # The jobs that the batch has written by the orders that they stand in; None: not gathered since the last.
+    _orders: dict[bytes, dict[int, Job]] | None = None
 
     # Jobs by id
 
-    def see(self, job_id: int, raw: bytes | None) -> Job | None:
-        """A job as it came from the server, unless it was seen before."""
-        if job_id not in self.seen.jobs:
-            stamped = None if raw is None else Stamped(raw[: k.STAMP_BYTES], k.read_job(raw))
-            self.seen.jobs[job_id] = stamped
-        found = self.seen.jobs[job_id]
-        return None if found is None else found.job
+    def see(self, ids: Sequence[int], raws: Sequence[bytes | None], *, archived: bool = False) -> None:
+        """Note jobs as they came from the server, unless they were seen before."""
+        seen = self.seen
+        jobs, stamps = (seen.archive, seen.archive_stamps) if archived else (seen.jobs, seen.stamps)
+        fresh = {id: raw for id, raw in zip(ids, raws, strict=True) if id not in jobs}
+        there = {id: raw for id, raw in fresh.items() if raw is not None}
+        if len(there) < len(fresh):
+            jobs |= dict.fromkeys([id for id in fresh if id not in there])
+        if not there:
+            return
+        try:
+            found = read_jobs([*there.values()])
+        except UNREADABLE:
+            # Those that can be read are noted: what was taken of them can be given back.
+            for id, raw in there.items():
+                try:
+                    jobs[id], stamps[id] = read_job(raw), raw[:STAMP_BYTES]
+                except UNREADABLE:
+                    continue
+            raise
+        jobs |= zip(there, found, strict=True)
+        stamps |= {id: raw[:STAMP_BYTES] for id, raw in there.items()}
 
     def fetch(self, ids: Iterable[int]) -> None:
         """Have these jobs seen."""
-        unseen = [id for id in dict.fromkeys(ids) if id not in self.seen.jobs and id not in self.draft.jobs]
+        seen, written = self.seen.jobs, self.written.jobs
+        unseen = [id for id in dict.fromkeys(ids) if id not in seen and id not in written]
         if unseen:
-            (raws,) = self.ask([(b"HMGET", self.keys.jobs, *map(member, unseen))])
-            for job_id, raw in zip(unseen, raws, strict=True):
-                self.see(job_id, raw)
+            (raws,) = self.ask([(b"HMGET", self.keys.jobs, *[b"%019d" % id for id in unseen])])
+            self.see(unseen, raws)
 
-    def job_now(self, job_id: int) -> Job | None:
-        """A job that was fetched, as it stands now."""
-        if job_id in self.draft.jobs:
-            return self.draft.jobs[job_id]
-        found = self.seen.jobs[job_id]
-        return None if found is None else found.job
+    def _now(self, ids: Iterable[int]) -> dict[int, Job]:
+        """Those of these jobs, which were fetched, that are there now."""
+        seen, written = self.seen.jobs, self.written.jobs
+        found = {id: written[id] if id in written else seen[id] for id in ids}
+        return {id: job for id, job in found.items() if job is not None}
 
     def load(self, ids: Collection[int]) -> dict[int, Job]:
         """The live jobs among these, and the parents of all of them."""
         self.fetch(ids)
-        found = {id: job for id in ids if (job := self.job_now(id)) is not None}
+        found = self._now(ids)
         parents = {job.parent_id for job in found.values() if job.parent_id}
-        self.fetch(parents)
-        return found | {id: job for id in parents if (job := self.job_now(id)) is not None}
+        if parents:
+            self.fetch(parents)
+            found |= self._now(parents)
+        return found
 
     def archived(self, ids: Collection[int]) -> dict[int, Job]:
         """The archived jobs among these."""
-        own, seen = self.draft.archive, self.seen.archive
-        if unseen := [id for id in dict.fromkeys(ids) if id not in own and id not in seen]:
+        seen, written = self.seen.archive, self.written.archive
+        unseen = [id for id in dict.fromkeys(ids) if id not in seen and id not in written]
+        if unseen:
             (raws,) = self.ask([(b"HMGET", self.keys.archive, *map(member, unseen))])
-            for job_id, raw in zip(unseen, raws, strict=True):
-                self.see_archived(job_id, raw)
-        found = {id: self._archived_now(id) for id in ids}
+            self.see(unseen, raws, archived=True)
+        found = {id: written[id] if id in written else seen[id] for id in ids}
         return {id: job for id, job in found.items() if job is not None}
-
-    def see_archived(self, job_id: int, raw: bytes | None) -> Job | None:
-        """An archived job as it came from the server, unless it was seen before."""
-        if job_id not in self.seen.archive:
-            stamped = None if raw is None else Stamped(raw[: k.STAMP_BYTES], k.read_job(raw))
-            self.seen.archive[job_id] = stamped
-        found = self.seen.archive[job_id]
-        return None if found is None else found.job
-
-    def _archived_now(self, job_id: int) -> Job | None:
-        if job_id in self.draft.archive:
-            return self.draft.archive[job_id]
-        found = self.seen.archive[job_id]
-        return None if found is None else found.job
 
     def bodies(self, ids: Collection[int], *, result: bool = False) -> dict[int, Body]:
         """The data of jobs, live or archived, or their results; what does not exist is left out."""
-        found: dict[int, Body | None] = {
-            id: self.draft.bodies[id, result] for id in ids if (id, result) in self.draft.bodies
-        }
-        raws: dict[int, bytes | None] = {}
-        if not result:
-            raws = {id: self.seen.data[id] for id in ids if id in self.seen.data and id not in found}
-        if unread := [id for id in dict.fromkeys(ids) if id not in found and id not in raws]:
-            (values,) = self.ask([(b"HMGET", self.keys.bodies(result=result), *map(member, unread))])
-            raws |= dict(zip(unread, values, strict=True))
-        large = [id for id, raw in raws.items() if raw == k.LARGE]
-        whole = self.ask([(b"GET", self.keys.body(id, result=result)) for id in large])
-        raws |= dict(zip(large, whole, strict=True))
-        found |= {id: k.read_body(raw) for id, raw in raws.items() if raw is not None}
-        return {id: found[id] for id in ids if found.get(id) is not None}  # type: ignore[misc]
+        keys, written = self.keys, self.written.results if result else self.written.data
+        raws: dict[int, bytes | None] = {} if result else {**self.seen.data}
+        wanted = [id for id in ids if id not in written] if written else ids
+        if unread := [id for id in wanted if id not in raws]:
+            names = [b"%019d" % id for id in dict.fromkeys(unread)]
+            (values,) = self.ask([(b"HMGET", keys.results if result else keys.data, *names)])
+            raws = raws | dict(zip(dict.fromkeys(unread), values, strict=True))
+        if large := [id for id in wanted if raws[id] == LARGE]:
+            names = [b"%019d" % id for id in large]
+            (values,) = self.ask([(b"HMGET", keys.large_results if result else keys.large_data, *names)])
+            raws = raws | dict(zip(large, values, strict=True))
+        found = read_bodies({id: raw for id in wanted if (raw := raws[id]) is not None})
+        if not written:
+            return found
+        now = {id: written[id] if id in written else found.get(id) for id in ids}
+        return {id: body for id, body in now.items() if body is not None}
 
     # Jobs in order
 
-    def astray(self, job_id: int) -> None:
-        """An order has a job whose record does not say so: nothing to somebody who only looks."""
+    def note_astray(self, job_id: int) -> None:
+        """An order has a job whose record does not say so: nothing to a view."""
 
-    def row(
+    def standing(self, orders: Iterable[bytes]) -> dict[int, Job]:
+        """The jobs of the batch that stand in one of these orders by now."""
+        if not self.written.jobs:
+            return {}
+        if self._orders is None:
+            self._orders = {}
+            for job_id, job in self.written.jobs.items():
+                for key in self.keys.scores(job) if job is not None else ():
+                    self._orders.setdefault(key, {})[job_id] = job  # type: ignore[assignment]
+        return {id: job for key in orders for id, job in self._orders.get(key, {}).items()}
+
+    def _ordered(
         self,
         orders: Sequence[bytes],
-        words: Words,
+        words: Command,
         *,
         own: Sequence[bytes] = (),
         match: Callable[[Job], bool],
@@ -139,17 +151,19 @@ class RedisReads(RedisNames):
         backwards: bool = False,
     ) -> list[Job]:
         """The first jobs of some orders that match, with what the batch itself has moved."""
-        most = (*words, "LIMIT", 0, limit + len(self.draft.jobs))
+        written = self.written.jobs
+        most = (*words, "LIMIT", 0, limit + len(written))
         found: dict[int, Job] = {}
-        for members, raws in self.ask([PAGE.words((order, self.keys.jobs), *most) for order in orders]):
-            for name, raw in zip(members, raws, strict=True):
-                job_id = int(name)
-                if job_id not in self.draft.jobs:
-                    if (job := self.see(job_id, raw)) is not None:
+        for members, raws in self.ask([PAGE.command((order, self.keys.jobs), *most) for order in orders]):
+            ids = [*map(int, members)]
+            self.see(ids, raws)
+            for job_id in ids:
+                if job_id not in written:
+                    if (job := self.seen.jobs[job_id]) is not None:
                         found[job_id] = job
                     if job is None or not match(job):
-                        self.astray(job_id)
-        found |= self.draft.standing(own or orders)
+                        self.note_astray(job_id)
+        found |= self.standing(own or orders)
         return sorted(filter(match, found.values()), key=by, reverse=backwards)[: max(limit, 0)]
 
     def children(
@@ -160,7 +174,7 @@ class RedisReads(RedisNames):
             return []
         self.fetch([parent_id])
         places = [*Place] if place is None else [place]
-        return self.row(
+        return self._ordered(
             [self.keys.children(parent_id, one) for one in places],
             (b"(" + member(after), b"+", "BYLEX"),
             match=lambda job: job.parent_id == parent_id and job.place in places and job.id > after,
@@ -170,9 +184,9 @@ class RedisReads(RedisNames):
 
     def first(self, place: Place, up_to: int, limit: int) -> list[Job]:
         """The first jobs of a place, by (rank, id), whose rank is at most `up_to`."""
-        orders = [self.keys.ready, self.keys.ready_mock] if place is Place.READY else [self.keys.rows[place]]
-        return self.row(
-            orders,
+        keys = self.keys
+        return self._ordered(
+            [keys.ready, keys.ready_mock] if place is Place.READY else [keys.places[place]],
             (b"-inf", up_to, "BYSCORE"),
             match=lambda job: job.place is place and job.rank <= up_to,
             by=_spot,
@@ -181,21 +195,22 @@ class RedisReads(RedisNames):
 
     def expiring(self, up_to: int, limit: int) -> list[Job]:
         """Jobs that have not started and whose `expires_at` is at most `up_to`, first ones first."""
-        return self.row(
-            [self.keys.expiring],
+        order = self.keys.expiring
+        return self._ordered(
+            [order],
             (b"-inf", up_to, "BYSCORE"),
-            match=lambda job: self.keys.spots(job).get(self.keys.expiring, up_to + 1) <= up_to,
+            match=lambda job: self.keys.scores(job).get(order, up_to + 1) <= up_to,
             by=lambda job: (job.expires_at, job.id),
             limit=limit,
         )
 
-    def lineup(self, key: DomainKey, task: str, place: Place, *, last: bool, limit: int) -> list[Job]:
+    def domain_queue(self, key: DomainKey, task: str, place: Place, *, last: bool, limit: int) -> list[Job]:
         """The first jobs of a task of a domain in a place, by (rank, id), or the last, backwards."""
-        line = [self.keys.line(key, task, place)]
-        return self.row(
-            line if self.seen.crowds.get(key, 1) else [],
+        order = self.keys.domain_queue(key, task, place)
+        return self._ordered(
+            [order] if self.seen.crowds.get(name_of(*key), 1) else [],
             (b"+inf", b"-inf", "BYSCORE", "REV") if last else (b"-inf", b"+inf", "BYSCORE"),
-            own=line,
+            own=[order],
             match=lambda job: (job.tenant, job.domain, job.task, job.place) == (*key, task, place),
             by=_spot,
             limit=limit,
@@ -204,164 +219,143 @@ class RedisReads(RedisNames):
 
     def domain_counts(self, keys: Collection[DomainKey]) -> dict[DomainKey, DomainCounts]:
         """How many jobs of these domains stand READY, HELD and RUNNING, by task."""
-        self.domains(keys)
-        return {key: self._counts_of(key) for key in keys}
+        self.rows(DOMAIN, [name_of(*key) for key in keys])
+        found: dict[DomainKey, DomainCounts] = {}
+        for key in keys:
+            order = self.keys.domain(name_of(*key))
+            jobs = self._ordered(
+                [order] if self.seen.crowds[name_of(*key)] else [],
+                (b"-", b"+", "BYLEX"),
+                own=[order],
+                match=lambda job, key=key: (job.tenant, job.domain) == key and job.place in _COUNTED,  # type: ignore[misc]
+                by=_id,
+                limit=ALL,
+            )
+            for job in jobs:
+                counts = found.setdefault(key, {})
+                counts[job.task, job.place] = counts.get((job.task, job.place), 0) + 1
+        return found
 
-    def _counts_of(self, key: DomainKey) -> DomainCounts:
-        places = (Place.READY, Place.HELD, Place.RUNNING)
-        jobs = self.row(
-            [self.keys.domain(key)] if self.seen.crowds.get(key, 1) else [],
-            (b"-", b"+", "BYLEX"),
-            own=[self.keys.domain(key)],
-            match=lambda job: (job.tenant, job.domain) == key and job.place in places,
-            by=_id,
-            limit=k.ALL,
-        )
-        counts: DomainCounts = {}
-        for job in jobs:
-            counts[job.task, job.place] = counts.get((job.task, job.place), 0) + 1
-        return counts
-
-    # Listings
+    def ended(self, before_ms: int, *, tenant: str | None, limit: int) -> list[Job]:
+        """The first archived jobs that ended before a moment, by (finished_at, id)."""
+        written, keys, skip = self.written.archive, self.keys, 0
+        own = [job for job in written.values() if job is not None and job.finished_at < before_ms]
+        found = [job for job in own if tenant in (None, job.tenant)]
+        page, theirs = limit + len(written), 0
+        while theirs < limit:
+            words = (b"-inf", b"(%d" % before_ms, "BYSCORE", "LIMIT", skip, page)
+            members, raws = self.page(keys.archive_ends, keys.archive, *words)
+            rows = [(int(name), raw) for name, raw in zip(members, raws, strict=True) if raw is not None]
+            rows = [(id, raw) for id, raw in rows if id not in written]
+            if tenant is not None:
+                # Not seen: what is only passed by need not stand still.
+                rows = [(id, raw) for id, raw in rows if read_job(raw).tenant == tenant]
+            self.see([id for id, _ in rows], [raw for _, raw in rows], archived=True)
+            found += [job for id, _ in rows if (job := self.seen.archive[id]) is not None]
+            theirs, skip = theirs + len(rows), skip + page
+            if len(members) < page:
+                break
+        return sorted(found, key=lambda job: (job.finished_at, job.id))[: max(limit, 0)]
 
     def jobs(self, query: JobFilter, *, after: int, limit: int) -> list[Job]:
         """Jobs that match, by id, from the first above `after`."""
-        own = (self.draft.archive if query.archived else self.draft.jobs).values()
-        found = [job for job in own if job is not None and job.id > after and query.takes(job)]
-        placed = self._of_place(query, after, limit)
-        found += self._listed(query, after, limit) if placed is None else placed
-        return sorted(found, key=_id)[: max(limit, 0)]
-
-    def _listed(self, query: JobFilter, after: int, limit: int) -> list[Job]:
-        keys = self.keys
-        order, records = (keys.archive_ids, keys.archive) if query.archived else (keys.ids, keys.jobs)
-        if query.domain is not None and query.tenant is not None and not query.archived:
-            order = keys.domain((query.tenant, query.domain))
-        moved = self.draft.archive if query.archived else self.draft.jobs
-        found: list[Job] = []
-        # As many as are asked for; more and more where few of them match.
-        size = min(limit + len(moved), LISTED)
-        while len(found) < limit:
-            words = (b"(" + member(after), b"+", "BYLEX", "LIMIT", 0, size)
-            members, raws = self.page(order, records, *words)
-            for name, raw in zip(members, raws, strict=True):
-                # Not kept in mind: a listing may be of millions, and nobody decides by one.
-                if int(name) not in moved and raw is not None and query.takes(job := k.read_job(raw)):
-                    found.append(job)
-            if len(members) < size:
-                break
-            after, size = int(members[-1]), min(size * 2, LISTED)
-        return found
-
-    def _of_place(self, query: JobFilter, after: int, limit: int) -> list[Job] | None:
-        """What matches in a place that is small; None: it is not, or no place was asked for."""
-        place = query.place or (_PLACES.get(query.state) if query.state else None)
-        if query.archived or place in (None, Place.READY, Place.HELD, Place.SCHEDULED):
-            return None
-        assert place is not None
-        (members,) = self.ask([(b"ZRANGE", self.keys.rows[place], 0, LISTED)])
-        if len(members) > LISTED:
-            return None
-        names = [id for id in sorted(map(int, members)) if id > after and id not in self.draft.jobs]
-        found: list[Job] = []
-        size = max(limit, 1)
-        while names and len(found) < limit:
-            page, names, size = names[:size], names[size:], size * 2
-            (raws,) = self.ask([(b"HMGET", self.keys.jobs, *map(member, page))])
-            jobs = (k.read_job(raw) for raw in raws if raw is not None)
-            found += [job for job in jobs if query.takes(job)]
-        return found
+        return list_jobs(self, query, after=after, limit=limit)
 
     def named(self, tenant: str, task: str, *, mock: bool) -> int | None:
         """The id of the first live job of that task, by (place, rank, id), as far as the counts know."""
-        fields = [CountKey(tenant, task, place, state) for place in Place for state in State]
-        (values,) = self.ask([(b"HMGET", self.keys.counts, *map(k.count_field, fields))])
-        places = {field.place for field, value in zip(fields, values, strict=True) if value is not None}
-        for place in sorted(places):
-            order = (
-                self.keys.queue(tenant, task, mock=mock) if place is Place.READY else self.keys.rows[place]
-            )
-            if (found := self._named_in(order, (tenant, task, mock, place))) is not None:
-                return found
-        return None
-
-    def _named_in(self, order: bytes, named: tuple[str, str, bool, Place]) -> int | None:
-        """The first of an order that is so named."""
-        own = [job for job in self.draft.standing([order]).values() if _name(job) == named]
-        skip = 0
-        while True:
-            words = (b"-inf", b"+inf", "BYSCORE", "LIMIT", skip, LISTED)
-            members, raws = self.page(order, self.keys.jobs, *words)
-            there = [k.read_job(raw) for raw in raws if raw is not None]
-            same = (job for job in there if _name(job) == named and job.id not in self.draft.jobs)
-            if (found := next(same, None)) is not None or len(members) < LISTED:
-                jobs = own if found is None else [*own, found]
-                return min(jobs, key=_spot).id if jobs else None
-            skip += LISTED
+        return find_named(self, tenant, task, mock=mock)
 
     # Moments and turns
 
     def moments(self) -> Moments:
-        """When something becomes true by itself."""
-        keys = self.keys
-        orders = (keys.rows[Place.SCHEDULED], keys.in_process_queue, keys.expiring, keys.domains_due)
+        """When something becomes true by itself; what a claim goes by comes along."""
         if self._heads is None:
-            self._look(orders, HEADS)
-        firsts = [self._first_of(order) for order in orders]
+            self._look(HEADS)
+        firsts = self._firsts()
         if any(first == -1 for first in firsts):
-            # All that was looked at has been moved by us: look further.
-            self._look(orders, HEADS + len(self.draft.jobs) + len(self.draft.domains))
-            firsts = [self._first_of(order) for order in orders]
+            # All that was looked at has been moved by the batch: look further.
+            self._look(HEADS + len(self.written.jobs) + len(self.written.rows))
+            firsts = self._firsts()
         return Moments(*(None if first >= rank.LAST else first for first in firsts))
 
-    def go_by(self, sight: Sight) -> None:
-        """What was seen at once is what is known."""
-        self._heads, self._looked_at, self.roster = dict(sight.heads), HEADS, sight.roster
-        for kind, (version, found) in sight.kinds.items():
-            if kind not in self.seen.kinds:
-                self.see_kind(kind, version, found)
+    def _look(self, count: int) -> None:
+        keys = self.keys
+        orders = (keys.places[Place.SCHEDULED], keys.in_process_queue, keys.expiring, keys.due_rows(DOMAIN))
+        commands: list[Command] = [(b"ZRANGE", order, 0, count - 1, "WITHSCORES") for order in orders]
+        commands.append((b"ZRANGE", keys.pairs, 0, FEW_PAIRS))
+        *flat, pairs = self.ask_rows(dict.fromkeys(self.read_along), commands)
+        self._heads = [[(name, int(float(score))) for name, score in in_pairs(one)] for one in flat]
+        self._looked_at = count
+        self.ready_pairs = [*map(pair_of, pairs)] if len(pairs) <= FEW_PAIRS else None
 
-    def _look(self, orders: Sequence[bytes], count: int) -> None:
-        words: list[Words] = [(b"ZRANGE", order, 0, count - 1, "WITHSCORES") for order in orders]
-        eager = self._heads is None and CLAIMERS_READ not in self.seen.kinds
-        more = [*self.kind_words(CLAIMERS_READ), (b"ZRANGE", self.keys.lanes, 0, ROSTER)] if eager else []
-        replies = self.ask(words + more)
-        if eager:
-            self.see_kind(CLAIMERS_READ, *replies[-3:-1])
-            self.roster = replies[-1] if len(replies[-1]) <= ROSTER else None
-        self._heads, self._looked_at = {}, count
-        for order, flat in zip(orders, replies, strict=False):
-            self._heads[order] = scored(flat)
-
-    _looked_at = 0
-
-    def _first_of(self, order: bytes) -> int:
-        """The first score of an order now; -1 if too little of it was looked at."""
+    def _firsts(self) -> list[int]:
+        """The first moment of each sort; `LAST` for none, -1 where too little was looked at."""
         assert self._heads is not None
-        heads = self._heads[order]
-        if order == self.keys.domains_due:
-            moved = {k.joined(*key) for key in self.draft.domains}
-            scores = [domain.due_ms for domain in self.draft.domains.values() if domain is not None]
-        else:
-            moved = {name for _, name in heads if int(name) in self.draft.jobs}
-            scores = self.draft.scores(order)
-        own = min((score for score in scores if score), default=rank.LAST)
-        theirs = next((score for score, name in heads if name not in moved), None)
-        if theirs is None:
-            return -1 if len(heads) == self._looked_at else own
-        return min(own, theirs)
+        written, rows, dues = self.written.jobs, self.written.rows, self.written.dues
+        jobs = [job for job in written.values() if job is not None]
+        own = (
+            [job.rank for job in jobs if job.place is Place.SCHEDULED],
+            [job.rank for job in jobs if job.place is Place.RUNNING],
+            [self.keys.scores(job).get(self.keys.expiring, rank.LAST) for job in jobs if job.expires_at],
+            [due for (table, key), due in dues.items() if table == DOMAIN and rows.get((table, key))],
+        )
+        firsts = []
+        for at, (heads, scores) in enumerate(zip(self._heads, own, strict=True)):
+            if at == 3:
+                theirs = [score for name, score in heads if (DOMAIN, name.decode()) not in rows]
+            else:
+                theirs = [score for name, score in heads if int(name) not in written]
+            is_short = not theirs and len(heads) == self._looked_at
+            firsts.append(-1 if is_short else min([*scores, *theirs[:1]], default=rank.LAST))
+        return firsts
 
     def waiting(self, query: WaitingQuery) -> list[Waiting]:
         """Whose turn it is, before anything that this batch has decided."""
         return fairness.waiting(RedisTurns(self.ask, self.keys), query)
 
 
+class RedisView(RedisReads):
+    """A look at the store: several questions, and whether anybody has committed between them."""
+
+    tick: bytes | None
+    last_tick: bytes | None = None
+
+    def ask(self, commands: Sequence[Command]) -> list[Any]:
+        """Replies to several commands; the number of the last commit comes along."""
+        if not commands or not self.trips:
+            return super().ask(commands)
+        self.trips += 1
+        *replies, self.last_tick = self.server.many([*commands, (b"GET", self.keys.tick)])
+        return replies
+
+    @property
+    def is_of_one_moment(self) -> bool:
+        """Whether nobody has committed between its questions; one alone is taken as it is."""
+        return self.trips < 2 or self.tick == self.last_tick
+
+
+class RedisHint(RedisView):
+    """A look of a process that waits for jobs: what it goes by comes with the first question.
+
+    Where few pairs have READY jobs they are known by then. How many jobs each has is not: at least one.
+    """
+
+    read_along = (PAUSE, SCHEDULE, CHORE, LETTER)
+
+    def waiting(self, query: WaitingQuery) -> list[Waiting]:
+        """Whose turn it is; where few pairs have READY jobs, those served longest ago first."""
+        if self._heads is None:
+            self._look(HEADS)
+        if self.ready_pairs is None:
+            return super().waiting(query)
+        tenants, tasks, passing = query.tenants, query.tasks, query.passing
+        asked = [pair for pair in self.ready_pairs if tenants is None or pair[0] in tenants]
+        asked = [pair for pair in asked if tasks is None or pair[1] in tasks]
+        return [Waiting(*pair, 1) for pair in asked if not is_passed(pair, passing)][: max(query.limit, 0)]
+
+
 def _spot(job: Job) -> tuple[int, ...]:
     return job.rank, job.id
-
-
-def _name(job: Job) -> tuple[str, str, bool, Place]:
-    return job.tenant, job.task, job.mock, job.place
 
 
 def _id(job: Job) -> tuple[int, ...]:

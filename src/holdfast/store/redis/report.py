@@ -2,9 +2,10 @@
 
 from ...core.errors import StoreError
 from ..common.clock import system_clock
-from .connection import Link
+from ..contract import Report
+from .connection import Server
 from .keys import Keys
-from .open import Server, check_server, look
+from .open import ServerInfo, check_server, look
 from .url import Address
 
 MEGABYTE = 1024 * 1024
@@ -14,9 +15,25 @@ SKEW_MS = 1_000
 LEFT = 0.1
 
 
-def complaints(link: Link, keys: Keys, address: Address, *, own: bool) -> list[str]:
-    """What is wrong with a store and what to do about it. `own`: the time is the server's."""
-    server = look(link, keys)
+def report(connections: Server, keys: Keys, address: Address, *, own: bool) -> Report:
+    """What a store is like, what is wrong with it and what to do. `own`: the time is the server's."""
+    server = look(connections, keys)
+    live, archived = connections.many([(b"HLEN", keys.jobs), (b"HLEN", keys.archive)])
+    facts = {
+        "store": "redis cluster" if address.cluster else "redis",
+        "address": address.shown,
+        "server": server.named,
+        "memory": f"{server.used_memory / MEGABYTE:,.1f} MB",
+        "live jobs": f"{live:,}",
+        "archived": f"{archived:,}",
+        "durability asked for": address.durability or "none",
+        "log": kept(server),
+        "replicas": str(server.replicas),
+    }
+    return Report(facts, _complaints(server, address, own=own))
+
+
+def _complaints(server: ServerInfo, address: Address, *, own: bool) -> list[str]:
     where, told = address.shown, []
     try:
         check_server(server, address)
@@ -37,24 +54,7 @@ def complaints(link: Link, keys: Keys, address: Address, *, own: bool) -> list[s
     return told
 
 
-def particulars(link: Link, keys: Keys, address: Address) -> dict[str, str]:
-    """What a store is like."""
-    server = look(link, keys)
-    live, archived = link.many([(b"HLEN", keys.jobs), (b"HLEN", keys.archive)])
-    return {
-        "store": "redis cluster" if address.cluster else "redis",
-        "address": address.shown,
-        "server": server.named,
-        "memory": f"{server.used_memory / MEGABYTE:,.1f} MB",
-        "live jobs": f"{live:,}",
-        "archived": f"{archived:,}",
-        "durability asked for": address.durability or "none",
-        "log": kept(server),
-        "replicas": str(server.replicas),
-    }
-
-
-def kept(server: Server) -> str:
+def kept(server: ServerInfo) -> str:
     """What the server keeps, and when."""
     if not server.aof:
         return "none" if not server.saves else f"none; saved as a whole: {server.saves}"

@@ -1,23 +1,24 @@
--- claim: take the first ids of some orders out of READY, for one who is about to write their records.
+-- claim: take the first ids of some orders out of READY, for a batch that is about to write their records.
 --
--- The first of two steps. An id that is taken stands among those in process until a moment; if its record
--- does not follow by then (commit.lua), it is put back by whoever looks (docs/decisions/0009).
+-- The first of two steps. An id that is taken stands among those in process until a moment; if its record does
+-- not follow by then (commit.lua), upkeep puts it back (docs/decisions/0009).
 --
 -- KEYS  1 in_process_queue  sorted   id by the end of its lease
---       2 jobs              hash     id ▸ record
---       3 data              hash     id ▸ body
---       4 turn_tenants      sorted   tenants by their turn
---       5 rest_tenants      sorted   the same of those who have no READY jobs
---       6 …                 sorted   orders to take from, by rank, and those of all READY jobs
--- ARGV  1 until, ms  2 limit  3 lowest rank  4 highest rank  5 how many to look at beyond those wanted
---       6 …  sources: an order, the order of all that it is part of, at most
+--       2 jobs              hash     id ▸ stamp, record
+--       3 data              hash     id ▸ letter, body
+--       4 …                 sorted   orders to take from, by rank, and those of all READY jobs
+-- ARGV  1 until, ms  2 limit  3 lowest rank  4 highest rank
+--       5 how many ids to pass by, and these: the batch itself has moved them
+--       … sources: an order, the order of all READY jobs that it is part of, at most how many
 --
--- Replies  ids · their records · their bodies · the last turn · 1 if there may be more
+-- Replies  ids, in order · their records · their bodies
 
 -- Lua takes so many values at once from a table.
 local MOST = 4000
-local limit, extra = tonumber(ARGV[2]), tonumber(ARGV[5])
-local found, more = {}, 0
+local limit, passed, at = tonumber(ARGV[2]), {}, 6 + tonumber(ARGV[5])
+for n = 6, at - 1 do
+  passed[ARGV[n]] = true
+end
 
 -- One command for many words: a call each is most of what it costs.
 local function many(command, key, words)
@@ -31,74 +32,90 @@ local function many(command, key, words)
   return replies
 end
 
--- The first ids of an order, and their ranks. One that somebody has taken from the order of all goes from this
--- one too, so that it stands in nobody's way; whoever puts it back puts it into both.
-local function first(order, all, page)
-  while true do
-    local ids, ranks, stale = {}, {}, {}
-    local flat = redis.call('ZRANGEBYSCORE', order, ARGV[3], ARGV[4], 'WITHSCORES', 'LIMIT', 0, page)
+-- Reads the next page of a source; whether there is anything in it. An id that is not in the order of all READY
+-- jobs has been taken by another claim.
+local function fill(source)
+  while not source.is_over do
+    local words = {source.order, ARGV[3], ARGV[4], 'WITHSCORES', 'LIMIT', source.skip, source.page}
+    local flat = redis.call('ZRANGEBYSCORE', unpack(words))
+    source.skip, source.is_over = source.skip + source.page, #flat < 2 * source.page
+    local found, ids, ranks = {}, {}, {}
     for n = 1, #flat, 2 do
-      ids[#ids + 1], ranks[#ranks + 1] = flat[n], tonumber(flat[n + 1])
+      found[#found + 1] = flat[n]
     end
-    for n, rank in ipairs(order == all and {} or many('ZMSCORE', all, ids)) do
-      if not rank then
-        stale[#stale + 1] = ids[n]
+    local still = source.order == source.all and {} or many('ZMSCORE', source.all, found)
+    for n, id in ipairs(found) do
+      if not passed[id] and (source.order == source.all or still[n]) then
+        ids[#ids + 1], ranks[#ranks + 1] = id, tonumber(flat[2 * n])
       end
     end
-    if #stale == 0 then
-      return ids, ranks
+    if #ids > 0 then
+      source.ids, source.ranks, source.next = ids, ranks, 1
+      return true
     end
-    many('ZREM', order, stale)
+  end
+  return false
+end
+
+-- The sources as a heap, the one whose next id comes first on top.
+local heap, count = {}, (#ARGV - at + 1) / 3
+for n = at, #ARGV, 3 do
+  local most = math.min(tonumber(ARGV[n + 2]), limit)
+  local source = {order = KEYS[tonumber(ARGV[n])], all = KEYS[tonumber(ARGV[n + 1])], left = most, skip = 0}
+  source.page = count == 1 and most or math.min(most, math.ceil(2 * limit / count) + 8)
+  if most > 0 and fill(source) then
+    heap[#heap + 1] = source
   end
 end
 
-for at = 6, #ARGV, 3 do
-  local order, all, most = tonumber(ARGV[at]), tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2])
-  local page = math.min(limit, most) + extra
-  local ids, ranks = first(KEYS[order], KEYS[all], page)
-  if #ids == page then
-    more = 1
-  end
-  for n, id in ipairs(ids) do
-    found[#found + 1] = {id = id, rank = ranks[n], source = at, order = order, all = all, most = most}
+local function is_before(a, b)
+  local x, y = a.ranks[a.next], b.ranks[b.next]
+  return x < y or (x == y and a.ids[a.next] < b.ids[b.next])
+end
+
+local function sink(n)
+  while true do
+    local first, child = n, 2 * n
+    for other = child, math.min(child + 1, #heap) do
+      if is_before(heap[other], heap[first]) then
+        first = other
+      end
+    end
+    if first == n then
+      return
+    end
+    heap[n], heap[first], n = heap[first], heap[n], first
   end
 end
-table.sort(found, function(a, b)
-  if a.rank == b.rank then
-    return a.id < b.id
-  end
-  return a.rank < b.rank
-end)
 
--- What is taken, by which source, and what goes from which order.
-local taken, leases, of, is_taken, gone = {}, {}, {}, {}, {}
+for n = math.floor(#heap / 2), 1, -1 do
+  sink(n)
+end
+
+-- What is taken, and what goes from which order.
+local taken, leases, gone = {}, {}, {}
 local function goes(key, id)
   gone[key] = gone[key] or {}
   table.insert(gone[key], id)
 end
-for _, one in ipairs(found) do
-  if #taken >= limit then
-    break
+while #taken < limit and #heap > 0 do
+  local source = heap[1]
+  local id = source.ids[source.next]
+  taken[#taken + 1] = id
+  leases[#leases + 1], leases[#leases + 2] = ARGV[1], id
+  goes(source.all, id)
+  if source.order ~= source.all then
+    goes(source.order, id)
   end
-  if (of[one.source] or 0) < one.most and not is_taken[one.id] then
-    of[one.source], is_taken[one.id] = (of[one.source] or 0) + 1, true
-    taken[#taken + 1] = one.id
-    leases[#leases + 1], leases[#leases + 2] = ARGV[1], one.id
-    -- Whoever takes it from the order of all has it.
-    goes(one.all, one.id)
-    if one.order ~= one.all then
-      goes(one.order, one.id)
-    end
+  source.next, source.left = source.next + 1, source.left - 1
+  if source.left == 0 or (source.next > #source.ids and not fill(source)) then
+    heap[1] = heap[#heap]
+    heap[#heap] = nil
   end
+  sink(1)
 end
 for key, ids in pairs(gone) do
-  many('ZREM', KEYS[key], ids)
+  many('ZREM', key, ids)
 end
 many('ZADD', KEYS[1], leases)
-
-local last = 0
-for key = 4, 5 do
-  local top = redis.call('ZREVRANGE', KEYS[key], 0, 0, 'WITHSCORES')
-  last = math.max(last, tonumber(top[2] or 0))
-end
-return {taken, many('HMGET', KEYS[2], taken), many('HMGET', KEYS[3], taken), last, more}
+return {taken, many('HMGET', KEYS[2], taken), many('HMGET', KEYS[3], taken)}

@@ -2,212 +2,187 @@
 --
 -- No rule is here: what is compared and what is written was decided before, and comes as a plan.
 --
--- KEYS  1 lane             string   the number of the last commit of the one who commits
---       2 tick             string   counts commits, for those who look whether anything has changed
---       3 ready_counts     hash     lane ▸ how many of its jobs are READY, as counted
---       4 turn_tenants     sorted   tenants with READY jobs by their turn
---       5 rest_tenants     sorted   those without, who are remembered
---       6 rest_lanes       sorted   the same of lanes
---       7 jobs             hash     id ▸ stamp, record
---       8 archive          hash     the same of those in the archive
---       9 data             hash     id ▸ body
---      10 …                whatever else the plan names, by its place here
--- ARGV  1 number  2 the number before, "" for none  3 how long the lane is remembered, ms  4 1: only look
---       5 channel  6 what is said there once all is done, "": nothing
---       7 … the plan: of each part how many there are, and then these, with how many words they have
+-- KEYS  1 session        string   the number of the last commit of the session
+--       2 tick           string   counts commits, for processes that look whether anything has changed
+--       3 versions       hash     table ▸ the stamp of the last commit that changed it
+--       4 turn           string   the last turn that a pair had
+--       5 pairs  6 turn_tenants  7 rest_tenants  8 rest_pairs     see pairs.lua
+--       9 …              whatever else the plan names, by its position here
+-- ARGV  1 number, "": only check  2 the number before, "" for none  3 how long the session is remembered, ms
+--       4 channel  5 what is published there once all is done, "": nothing
+--       6 how many columns, then of each how many words, and these
+--       … the plan: operations of four words, a verb, a key and two columns (0: none); checks come first
 --
---   checks   sort key count fields… expected…   sort 1: values begin with what is expected · 2: are equal to it ·
---                                               3: are not there, and nothing is expected ·
---                                               4: an order has as many members as expected, of one field ""
---   staged   from to                            a body that was written before, and now belongs to somebody
---   births   orders count (order rank)… ids… records… bodies…   jobs that come, if there are none with their ids
---   gone     key                                that is to go
---   writes   command key count words…
---   tallies  hash roster count (field difference)…   what comes to zero goes, from the roster (0: none) too
---   lanes    lane task tasks turn               that were served
---   tenants  tenant turn                        likewise
---   turns    lane tenant task tasks difference  of READY jobs
+--   begins fields stamps   values of a hash begin with these    absent fields      there are no such values
+--   size count             a sorted set has so many members
+--   ZREM HDEL words        the command with these words         ZADD HSET a b      … with words of both in turn,
+--                                                               where one score may stand for all
+--   count fields differences   add to counts; what comes to zero goes
+--   table name stamp           the rows of a table were changed
+--   ready names                the queue of a pair was changed: its mock queue and its tasks (positions), pair,
+--                              tenant, task
+--   served names               a pair had its turn: pair, tenant, task; the key is that of its tasks
+--   sweep limits               forget pairs: every so many turns, who was not served for so many, so many at
+--                              once, how many turns there were
 --
--- Replies  OK · DONE, it was committed before · LANE, somebody has cut this lane off · or what has changed
+-- Replies  OK · DONE, it was committed before · CUT, the session was cut off · or the name of what has changed
 
 -- Lua takes so many values at once from a table.
 local MOST = 4000
 
-local only_look = ARGV[4] == '1'
-local number = redis.call('GET', KEYS[1])
-if not only_look and number == ARGV[1] then
-  return 'DONE'
-end
-if not only_look and (number or '') ~= ARGV[2] then
-  return 'LANE'
-end
-
-local at = 6
-local function word()
-  at = at + 1
-  return ARGV[at]
-end
-local function count()
-  return tonumber(word())
-end
-local function key()
-  return KEYS[count()]
-end
-
-local function is_so(sort, value, expected)
-  if sort == 3 then
-    return value == false
+local number = ARGV[1]
+if number ~= '' then
+  local last = redis.call('GET', KEYS[1]) or ''
+  if last == number then
+    return 'DONE'
+  elseif last ~= ARGV[2] then
+    return 'CUT'
   end
-  if sort == 1 and value then
-    return string.sub(value, 1, #expected) == expected
-  end
-  return value == expected
 end
 
--- Writes jobs that come together: their records and bodies, and in which orders they stand.
-local function bear(at, orders, from, born)
-  for first = 1, born, MOST / 2 do
-    local last = math.min(first + MOST / 2 - 1, born)
-    local records, bodies = {}, {}
-    for n = first, last do
-      local id = ARGV[from + n]
-      records[#records + 1], bodies[#bodies + 1] = id, id
-      records[#records + 1], bodies[#bodies + 1] = ARGV[from + born + n], ARGV[from + 2 * born + n]
+-- Of each column the position before its first word, and how many there are.
+local before, size, at = {}, {}, 7
+for n = 1, tonumber(ARGV[6]) do
+  before[n], size[n] = at, tonumber(ARGV[at])
+  at = at + 1 + size[n]
+end
+
+local function word(column, n)
+  return ARGV[before[column] + n]
+end
+
+-- Calls a command with the words of a column.
+local function listed(command, key, a)
+  if size[a] == 1 then
+    return redis.call(command, key, ARGV[before[a] + 1])
+  end
+  for from = 1, size[a], MOST do
+    local to = math.min(from + MOST - 1, size[a])
+    redis.call(command, key, unpack(ARGV, before[a] + from, before[a] + to))
+  end
+end
+
+-- Calls a command with the words of two columns in turn.
+local function paired(command, key, a, b)
+  if size[b] == 1 then
+    return redis.call(command, key, ARGV[before[a] + 1], ARGV[before[b] + 1])
+  end
+  local step = size[a] == 1 and 0 or 1
+  for from = 1, size[b], MOST / 2 do
+    local words, count = {}, 0
+    for n = from, math.min(from + MOST / 2 - 1, size[b]) do
+      words[count + 1] = ARGV[before[a] + 1 + step * (n - 1)]
+      words[count + 2] = ARGV[before[b] + n]
+      count = count + 2
     end
-    redis.call('HSET', KEYS[7], unpack(records))
-    redis.call('HSET', KEYS[9], unpack(bodies))
-    for order = at + 1, at + 2 * orders, 2 do
-      local ranks = {}
-      for n = first, last do
-        ranks[#ranks + 1] = ARGV[order + 1]
-        ranks[#ranks + 1] = ARGV[from + n]
-      end
-      redis.call('ZADD', KEYS[tonumber(ARGV[order])], unpack(ranks))
-    end
+    redis.call(command, key, unpack(words))
   end
 end
 
-for _ = 1, count() do
-  local sort, table, fields = count(), key(), count()
-  if sort == 4 and redis.call('ZCARD', table) ~= tonumber(ARGV[at + 2]) then
-    return table
-  end
-  for from = 1, sort == 4 and 0 or fields, MOST do
-    local to = math.min(from + MOST - 1, fields)
-    local values = redis.call('HMGET', table, unpack(ARGV, at + from, at + to))
+-- The first of these fields for which a test of its value fails.
+local function failing(key, a, holds)
+  for from = 1, size[a], MOST do
+    local to = math.min(from + MOST - 1, size[a])
+    local values = redis.call('HMGET', key, unpack(ARGV, before[a] + from, before[a] + to))
     for n = from, to do
-      if not is_so(sort, values[n - from + 1], ARGV[at + fields + n]) then
-        return table .. ' ' .. ARGV[at + n]
+      if not holds(values[n - from + 1], n) then
+        return key .. ' ' .. word(a, n)
       end
-    end
-  end
-  at = at + (sort == 3 and fields or 2 * fields)
-end
-if only_look then
-  return 'OK'
-end
-
-local staged = {}
-for n = 1, count() do
-  staged[n] = {key(), key()}
-  if redis.call('EXISTS', staged[n][1]) == 0 then
-    return staged[n][1]
-  end
-end
-local births = {}
-for n = 1, count() do
-  local orders, born = count(), count()
-  local from = at + 2 * orders
-  births[n] = {at, orders, from, born}
-  for first = 1, born, MOST do
-    local last = math.min(first + MOST - 1, born)
-    for table = 7, 8 do
-      for id, value in ipairs(redis.call('HMGET', KEYS[table], unpack(ARGV, from + first, from + last))) do
-        if value then
-          return KEYS[table] .. ' ' .. ARGV[from + first + id - 1]
-        end
-      end
-    end
-  end
-  at = from + 3 * born
-end
--- From here on nothing can fail.
-for _, one in ipairs(births) do
-  bear(unpack(one))
-end
-for _ = 1, count() do
-  redis.call('UNLINK', key())
-end
-for _, one in ipairs(staged) do
-  redis.call('RENAME', one[1], one[2])
-  redis.call('PERSIST', one[2])
-end
-for _ = 1, count() do
-  local command, table, words = word(), key(), count()
-  for from = 1, words, MOST do
-    redis.call(command, table, unpack(ARGV, at + from, at + math.min(from + MOST - 1, words)))
-  end
-  at = at + words
-end
-for _ = 1, count() do
-  local hash, roster, changes = key(), key(), count()
-  for _ = 1, changes do
-    local field, difference = word(), count()
-    local sum = redis.call('HINCRBY', hash, field, difference)
-    if sum == 0 then
-      redis.call('HDEL', hash, field)
-      if roster then
-        redis.call('ZREM', roster, field)
-      end
-    elseif roster and sum == difference then
-      redis.call('ZADD', roster, 0, field)
     end
   end
 end
 
--- Moves a name from one order to another, with the turn that it had.
-local function move(from, name, to, name_there)
-  local turn = redis.call('ZSCORE', from, name)
-  redis.call('ZREM', from, name)
-  redis.call('ZADD', to, turn or 0, name_there)
+local verbs = {}
+
+function verbs.begins(key, a, b)
+  return failing(key, a, function(value, n)
+    local stamp = word(b, n)
+    return value and string.sub(value, 1, #stamp) == stamp
+  end)
 end
 
-for _ = 1, count() do
-  local lane, task, tasks, turn = word(), word(), key(), word()
-  if redis.call('ZSCORE', tasks, task) then
-    redis.call('ZADD', tasks, turn, task)
+function verbs.absent(key, a)
+  return failing(key, a, function(value)
+    return not value
+  end)
+end
+
+function verbs.size(key, a)
+  if redis.call('ZCARD', key) ~= tonumber(word(a, 1)) then
+    return key
+  end
+end
+
+function verbs.count(key, a, b)
+  for n = 1, size[a] do
+    if redis.call('HINCRBY', key, word(a, n), word(b, n)) == 0 then
+      redis.call('HDEL', key, word(a, n))
+    end
+  end
+end
+
+function verbs.table(key, a, b)
+  if redis.call('EXISTS', key) == 1 then
+    redis.call('HSET', KEYS[3], word(a, 1), word(b, 1))
   else
-    redis.call('ZADD', KEYS[6], turn, lane)
+    redis.call('HDEL', KEYS[3], word(a, 1))
   end
 end
-for _ = 1, count() do
-  local tenant, turn = word(), word()
-  redis.call('ZADD', redis.call('ZSCORE', KEYS[4], tenant) and KEYS[4] or KEYS[5], turn, tenant)
+
+function verbs.ready(key, a)
+  local mock_queue, tasks = KEYS[tonumber(word(a, 1))], KEYS[tonumber(word(a, 2))]
+  local pair, tenant, task = word(a, 3), word(a, 4), word(a, 5)
+  follow(key, mock_queue, tasks, pair, tenant, task, KEYS[5], KEYS[6], KEYS[7], KEYS[8])
 end
-for _ = 1, count() do
-  local lane, tenant, task, tasks, difference = word(), word(), word(), key(), count()
-  local ready = redis.call('HINCRBY', KEYS[3], lane, difference)
-  local before = ready - difference
-  if ready == 0 then
-    redis.call('HDEL', KEYS[3], lane)
+
+function verbs.served(key, a)
+  local pair, tenant, task = word(a, 1), word(a, 2), word(a, 3)
+  local turn = redis.call('INCR', KEYS[4])
+  if redis.call('ZSCORE', key, task) then
+    redis.call('ZADD', key, turn, task)
+    redis.call('ZADD', KEYS[5], turn, pair)
+  else
+    redis.call('ZADD', KEYS[8], turn, pair)
   end
-  if ready > 0 and before <= 0 then
-    move(KEYS[6], lane, tasks, task)
-    if not redis.call('ZSCORE', KEYS[4], tenant) then
-      move(KEYS[5], tenant, KEYS[4], tenant)
-    end
-  elseif ready <= 0 and before > 0 then
-    move(tasks, task, KEYS[6], lane)
-    if redis.call('EXISTS', tasks) == 0 then
-      move(KEYS[4], tenant, KEYS[5], tenant)
+  redis.call('ZADD', redis.call('ZSCORE', KEYS[6], tenant) and KEYS[6] or KEYS[7], turn, tenant)
+end
+
+function verbs.sweep(_, a)
+  local every, remembered, at_once = tonumber(word(a, 1)), tonumber(word(a, 2)), word(a, 3)
+  local last = tonumber(redis.call('GET', KEYS[4]))
+  if math.floor((last - tonumber(word(a, 4))) / every) == math.floor(last / every) then
+    return
+  end
+  for key = 7, 8 do
+    local old = redis.call('ZRANGEBYSCORE', KEYS[key], '-inf', '(' .. last - remembered, 'LIMIT', 0, at_once)
+    if #old > 0 then
+      redis.call('ZREM', KEYS[key], unpack(old))
     end
   end
 end
 
-redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[3])
-redis.call('INCR', KEYS[2])
-if ARGV[6] ~= '' then
-  -- A hint: one who may not speak there has committed all the same.
-  redis.pcall('PUBLISH', ARGV[5], ARGV[6])
+for from = at, #ARGV, 4 do
+  local verb, key = ARGV[from], KEYS[tonumber(ARGV[from + 1])]
+  local a, b = tonumber(ARGV[from + 2]), tonumber(ARGV[from + 3])
+  if verbs[verb] then
+    -- Only a check replies, and no check follows a write.
+    local changed = verbs[verb](key, a, b)
+    if changed then
+      return changed
+    end
+  elseif b > 0 then
+    paired(verb, key, a, b)
+  else
+    listed(verb, key, a)
+  end
+end
+
+if number ~= '' then
+  redis.call('SET', KEYS[1], number, 'PX', ARGV[3])
+  redis.call('INCR', KEYS[2])
+  if ARGV[5] ~= '' then
+    -- A hint: a user without the right to publish has committed all the same.
+    redis.pcall('PUBLISH', ARGV[4], ARGV[5])
+  end
 end
 return 'OK'

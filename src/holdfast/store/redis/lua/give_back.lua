@@ -1,21 +1,31 @@
 -- give_back: put ids that were taken, and whose records nobody has written, back where they stood.
 --
+-- Begins with pairs.lua.
+--
 -- KEYS  1 in_process_queue  sorted   id by the end of its lease
 --       2 jobs              hash     id ▸ stamp, record
---       3 …                 sorted   the orders that they stood in
--- ARGV  id, stamp, how many orders, (order, rank)…, and so on; a stamp of "": there is no record
+--       3 pairs  4 turn_tenants  5 rest_tenants  6 rest_pairs     see pairs.lua
+--       7 …                 sorted   the orders that they stood in, and the queues and tasks of their pairs
+-- ARGV  1 how many pairs, and of each: its queue, its mock queue and its tasks (positions), pair, tenant, task
+--       … id, stamp, how many orders, (order, score)…, and so on; a stamp of "": there is no record
 --
 -- A record with another stamp has been written meanwhile, and its writer has seen to its orders.
-local at = 1
+local changed = tonumber(ARGV[1])
+local at = 2 + 6 * changed
 while at <= #ARGV do
-  local id, stamp, spots = ARGV[at], ARGV[at + 1], tonumber(ARGV[at + 2])
+  local id, stamp, orders = ARGV[at], ARGV[at + 1], tonumber(ARGV[at + 2])
   local record = redis.call('HGET', KEYS[2], id) or ''
   if string.sub(record, 1, #stamp) == stamp and (stamp ~= '' or record == '') then
     redis.call('ZREM', KEYS[1], id)
-    for n = at + 3, at + 2 + 2 * spots, 2 do
+    for n = at + 3, at + 2 + 2 * orders, 2 do
       redis.call('ZADD', KEYS[tonumber(ARGV[n])], ARGV[n + 1], id)
     end
   end
-  at = at + 3 + 2 * spots
+  at = at + 3 + 2 * orders
+end
+for n = 2, 1 + 6 * changed, 6 do
+  local queue, mock_queue = KEYS[tonumber(ARGV[n])], KEYS[tonumber(ARGV[n + 1])]
+  local tasks, pair, tenant, task = KEYS[tonumber(ARGV[n + 2])], ARGV[n + 3], ARGV[n + 4], ARGV[n + 5]
+  follow(queue, mock_queue, tasks, pair, tenant, task, KEYS[3], KEYS[4], KEYS[5], KEYS[6])
 end
 return 'OK'

@@ -1,10 +1,10 @@
 -- settle: whether a commit was done, and if not, that it never will be.
 --
--- KEYS  1 lane   string   the number of the last commit of the one who commits
--- ARGV  1 number  2 how long the lane is remembered, ms
+-- KEYS  1 session  string   the number of the last commit of the session
+-- ARGV  1 number  2 how long the session is remembered, ms
 --
--- A commit that is still on its way finds the lane cut off, and does nothing. Either way something is written:
--- who then waits for replicas waits for what this connection wrote last, and so for the commit before it.
+-- A commit that is still on its way finds the session cut off, and does nothing. Either way something is written:
+-- WAIT waits for what this connection wrote last, and so for the commit before it.
 if redis.call('GET', KEYS[1]) == ARGV[1] then
   redis.call('PEXPIRE', KEYS[1], ARGV[2])
   return 1

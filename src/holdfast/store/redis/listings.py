@@ -1,0 +1,117 @@
+"""Listings of jobs. What they pass by is not noted: there may be millions, and nothing is decided by it."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol
+
+from ...core.job import Job, Place, State
+from ...core.kinds import name_of
+from ..contract import CountKey, JobFilter
+from .connection import Command
+from .keys import Keys, member, read_jobs
+from .seen import Written
+
+# A listing looks at no more jobs at once; a place of no more than this is listed by its ids.
+LISTED = 2_000
+_PLACES = {
+    State.RUNNING: Place.RUNNING,
+    State.PAUSED: Place.PAUSED,
+    State.FAILED: Place.DONE,
+    State.FINISHED: Place.DONE,
+    State.CANCELLED: Place.DONE,
+}
+
+
+class Listable(Protocol):
+    """What is needed of a view."""
+
+    keys: Keys
+    written: Written
+
+    def ask(self, commands: Sequence[Command]) -> list[Any]:
+        """Replies to commands."""
+
+    def page(self, order: bytes, records: bytes, *words: Any) -> tuple[list[bytes], list[bytes | None]]:
+        """A part of an order with its records."""
+
+    def standing(self, orders: Iterable[bytes]) -> dict[int, Job]:
+        """The jobs of the batch that stand in one of these orders by now."""
+
+
+def list_jobs(reads: Listable, query: JobFilter, *, after: int, limit: int) -> list[Job]:
+    """Jobs that match, by id, from the first above `after`."""
+    own = (reads.written.archive if query.archived else reads.written.jobs).values()
+    found = [job for job in own if job is not None and job.id > after and query.takes(job)]
+    placed = _of_place(reads, query, after, limit)
+    found += _listed(reads, query, after, limit) if placed is None else placed
+    return sorted(found, key=lambda job: job.id)[: max(limit, 0)]
+
+
+def _listed(reads: Listable, query: JobFilter, after: int, limit: int) -> list[Job]:
+    keys = reads.keys
+    order, records = (keys.archive_ids, keys.archive) if query.archived else (keys.ids, keys.jobs)
+    if query.domain is not None and query.tenant is not None and not query.archived:
+        order = keys.domain(name_of(query.tenant, query.domain))
+    moved = reads.written.archive if query.archived else reads.written.jobs
+    found: list[Job] = []
+    # As many as are asked for; more and more where few of them match.
+    size = min(limit + len(moved), LISTED)
+    while len(found) < limit:
+        words = (b"(" + member(after), b"+", "BYLEX", "LIMIT", 0, size)
+        members, raws = reads.page(order, records, *words)
+        # Not seen: a listing may be of millions, and nothing is decided by one.
+        there = [raw for name, raw in zip(members, raws, strict=True) if raw and int(name) not in moved]
+        found += [job for job in read_jobs(there) if query.takes(job)]
+        if len(members) < size:
+            break
+        after, size = int(members[-1]), min(size * 2, LISTED)
+    return found
+
+
+def _of_place(reads: Listable, query: JobFilter, after: int, limit: int) -> list[Job] | None:
+    """What matches in a place that is small; None: it is not, or no place was asked for."""
+    place = query.place or (_PLACES.get(query.state) if query.state else None)
+    if query.archived or place in (None, Place.READY, Place.HELD, Place.SCHEDULED):
+        return None
+    assert place is not None
+    (members,) = reads.ask([(b"ZRANGE", reads.keys.places[place], 0, LISTED)])
+    if len(members) > LISTED:
+        return None
+    ids = [id for id in sorted(map(int, members)) if id > after and id not in reads.written.jobs]
+    found: list[Job] = []
+    size = max(limit, 1)
+    while ids and len(found) < limit:
+        page, ids, size = ids[:size], ids[size:], size * 2
+        (raws,) = reads.ask([(b"HMGET", reads.keys.jobs, *map(member, page))])
+        found += [job for job in read_jobs([raw for raw in raws if raw]) if query.takes(job)]
+    return found
+
+
+def find_named(reads: Listable, tenant: str, task: str, *, mock: bool) -> int | None:
+    """The id of the first live job of that task, by (place, rank, id), as far as the counts know."""
+    keys = reads.keys
+    fields = [CountKey(tenant, task, place, state) for place in Place for state in State]
+    (values,) = reads.ask([(b"HMGET", keys.counts, *map(keys.count_field, fields))])
+    places = {field.place for field, value in zip(fields, values, strict=True) if value is not None}
+    for place in sorted(places):
+        queue = keys.queue(tenant, task, mock=mock) if place is Place.READY else keys.places[place]
+        if (found := _named_in(reads, queue, (tenant, task, mock, place))) is not None:
+            return found
+    return None
+
+
+def _named_in(reads: Listable, order: bytes, named: tuple[str, str, bool, Place]) -> int | None:
+    """The first of an order that is so named."""
+    written, skip = reads.written.jobs, 0
+    own = [job for job in reads.standing([order]).values() if _name(job) == named]
+    while True:
+        words = (b"-inf", b"+inf", "BYSCORE", "LIMIT", skip, LISTED)
+        members, raws = reads.page(order, reads.keys.jobs, *words)
+        there = read_jobs([raw for raw in raws if raw is not None])
+        found = [job for job in there if _name(job) == named and job.id not in written][:1]
+        if found or len(members) < LISTED:
+            return min([*own, *found], key=lambda job: (job.rank, job.id)).id if own or found else None
+        skip += LISTED
+
+
+def _name(job: Job) -> tuple[str, str, bool, Place]:
+    return job.tenant, job.task, job.mock, job.place

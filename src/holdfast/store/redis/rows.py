@@ -1,0 +1,220 @@
+"""What can be read of a Redis store by name: rows, counts and the notice; and how the server is asked.
+
+Where a batch has written rows, reads show them as they are to be.
+"""
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any
+
+from ...core.errors import Conflict
+from ...core.kinds import DOMAIN, Names
+from ..contract import UNCHANGED, CountKey, Row
+from .connection import PAGE, Command, Server
+from .keys import STAMP_BYTES, Keys, count_key, written_at
+from .seen import Seen, Written
+
+
+class NoticeChanged(Conflict):
+    """Another notice stands than the batch went by."""
+
+    def __init__(self, raw: bytes | None) -> None:
+        super().__init__("the notice has changed")
+        self.raw = raw
+
+
+class Behind(Conflict):
+    """A domain was written by a batch whose time is later than that of this one."""
+
+    def __init__(self, at_ms: int) -> None:
+        super().__init__("a domain was written later than now")
+        self.at_ms = at_ms
+
+
+class RedisRows:
+    """A view of a store; see `ReadTxn` for what each verb promises."""
+
+    # Whether the time is the server's, which all batches go by; not that of a test.
+    timed = False
+
+    def __init__(self, server: Server, keys: Keys, now_ms: int, notice: bytes | None) -> None:
+        self.server, self.keys, self.now_ms = server, keys, now_ms
+        self.seen, self.written = Seen(), Written()
+        # What the notice was when this process last looked; the first message asks whether it still is.
+        self.seen.notice = notice
+        # How often the server was asked: what was read at once is of one moment.
+        self.trips = 0
+
+    # Asking
+
+    def ask(self, commands: Sequence[Command]) -> list[Any]:
+        """Replies to several commands, in one round trip."""
+        if not commands:
+            return []
+        if not self.trips:
+            return self.begin(commands)
+        self.trips += 1
+        return self.server.many(commands)
+
+    def begin(self, commands: Sequence[Command] = ()) -> list[Any]:
+        """The same, the first time: what was believed of the notice is looked at."""
+        self.trips = 1
+        self.tick, notice, *replies = self.server.many(
+            [(b"GET", self.keys.tick), (b"HGET", self.keys.notice, b""), *commands]
+        )
+        if notice != self.seen.notice:
+            raise NoticeChanged(notice)
+        return replies
+
+    def page(self, order: bytes, records: bytes, *words: Any) -> tuple[list[bytes], list[bytes | None]]:
+        """A part of an order with its records."""
+        ((members, found),) = self.ask([PAGE.command((order, records), *words)])
+        return members, found
+
+    def notice(self) -> bytes | None:
+        """The notice of a store that is being moved."""
+        if self.written.notice != UNCHANGED:
+            return self.written.notice
+        raw = self.seen.notice
+        return None if raw is None else raw[STAMP_BYTES:]
+
+    def present(self, name: str) -> bool:
+        """Whether a process that appeared under a name is still there."""
+        (found,) = self.ask([(b"EXISTS", self.keys.here(name))])
+        return bool(found)
+
+    def counts(self, *, tenant: str | None = None) -> dict[CountKey, int]:
+        """How many jobs there are of each kind."""
+        (flat,) = self.ask([(b"HGETALL", self.keys.counts)])
+        counts = {count_key(field): int(value) for field, value in in_pairs(flat)}
+        for key, difference in self.written.counts.items():
+            counts[key] = counts.get(key, 0) + difference
+        return {key: count for key, count in counts.items() if count and tenant in (None, key.tenant)}
+
+    # Rows
+
+    def read_ahead(self, rows: Names) -> None:
+        """Have these rows seen, by one round trip."""
+        self.ask_rows(rows)
+
+    def ask_rows(self, wanted: Names, more: Sequence[Command] = ()) -> list[Any]:
+        """Have rows seen; the replies to more commands, which are sent along."""
+        seen, written, keys = self.seen, self.written.rows, self.keys
+        missing: dict[str, list[str] | None] = {}
+        commands: list[Command] = []
+        for table, names in wanted.items():
+            if table in seen.tables:
+                continue
+            if names is None:
+                missing[table] = None
+                commands += [(b"HGET", keys.versions, table), (b"HGETALL", keys.rows(table))]
+                continue
+            known = [name for name in dict.fromkeys(names) if (table, name) not in written]
+            if new := [name for name in known if (table, name) not in seen.rows]:
+                missing[table] = new
+                commands.append((b"HMGET", keys.rows(table), *new))
+                # Of a domain that becomes limited the jobs are counted next: most often there are none.
+                commands += [(b"ZCARD", keys.domain(name)) for name in new if table == DOMAIN]
+        replies = self.ask([*commands, *more])
+        at = 0
+        for table, new_names in missing.items():
+            at += self._see_rows(table, new_names, replies[at:])
+        return replies[at:]
+
+    def _see_rows(self, table: str, names: list[str] | None, replies: list[Any]) -> int:
+        """Note rows as they came from the server; how many replies that were."""
+        if names is None:
+            version, flat = replies[:2]
+            self.seen.tables[table] = (version, {name.decode(): raw for name, raw in in_pairs(flat)})
+            return 2
+        raws = replies[0]
+        self.seen.rows |= {(table, name): raw for name, raw in zip(names, raws, strict=True)}
+        if table != DOMAIN:
+            return 1
+        self.seen.crowds |= zip(names, replies[1 : 1 + len(names)], strict=True)
+        last_ms = max((written_at(raw) for raw in raws if raw is not None), default=0)
+        if self.timed and last_ms > self.now_ms:
+            raise Behind(last_ms)
+        return 1 + len(names)
+
+    def rows(self, table: str, keys: Collection[str] | None = None) -> dict[str, bytes]:
+        """The values of rows by key; without `keys` all of a table."""
+        self.ask_rows({table: keys})
+        seen, written = self.seen, self.written.rows
+        whole = seen.tables[table][1] if table in seen.tables else None
+        if keys is None:
+            assert whole is not None
+            raws: dict[str, bytes | None] = {**whole}
+        elif whole is not None:
+            raws = {key: whole[key] for key in keys if key in whole}
+        else:
+            raws = {key: seen.rows[table, key] for key in keys if (table, key) in seen.rows}
+        found: dict[str, bytes | None] = {
+            key: raw[STAMP_BYTES:] for key, raw in raws.items() if raw is not None
+        }
+        if written:
+            asked = [key for name, key in written if name == table and (keys is None or key in keys)]
+            found |= {key: written[table, key] for key in asked}
+        return {key: value for key, value in found.items() if value is not None}
+
+    def scan(
+        self,
+        table: str,
+        *,
+        after: str = "",
+        prefix: str = "",
+        due_before: int | None = None,
+        limit: int,
+    ) -> list[Row]:
+        """A page of a table, by key or by when rows are due."""
+        own = {key: value for (name, key), value in self.written.rows.items() if name == table}
+        if due_before is None:
+            low, high = _span(after.encode(), prefix.encode())
+            order = self.keys.row_keys(table)
+            words: tuple[Any, ...] = (low, high, "BYLEX", "LIMIT", 0, limit + len(own))
+        else:
+            order, words = self.keys.due_rows(table), (b"-inf", due_before, "BYSCORE")
+            if not after and not prefix:
+                words = (*words, "LIMIT", 0, limit + len(own))
+        names, raws = self.page(order, self.keys.rows(table), *words)
+        found = [(name.decode(), raw) for name, raw in zip(names, raws, strict=True) if raw is not None]
+        rows = [(key, raw[STAMP_BYTES:]) for key, raw in found if key not in own]
+        if not own:
+            chosen = rows
+        elif due_before is None:
+            chosen = sorted([*rows, *((key, value) for key, value in own.items() if value is not None)])
+        else:
+            chosen = self._due_rows(table, names, rows, due_before)
+        return [row for row in chosen if row[0] > after and row[0].startswith(prefix)][:limit]
+
+    def _due_rows(self, table: str, names: list[bytes], rows: list[Row], due_before: int) -> list[Row]:
+        """Rows that are due, with those that the batch has written, the first due first."""
+        scores = self.ask([(b"ZMSCORE", self.keys.due_rows(table), *names)])[0] if names else []
+        due = {name.decode(): int(score or 0) for name, score in zip(names, scores, strict=True)}
+        mine = {
+            key: ms for (name, key), ms in self.written.dues.items() if name == table and ms <= due_before
+        }
+        values = {key: self.written.rows.get((table, key)) for key in mine}
+        both = [*rows, *((key, value) for key, value in values.items() if value is not None)]
+        return sorted(both, key=lambda row: ((due | mine)[row[0]], row[0]))
+
+    def tables(self) -> list[str]:
+        """The names of all tables that have rows."""
+        (found,) = self.ask([(b"HKEYS", self.keys.versions)])
+        names = {name.decode() for name in found}
+        for table in {table for table, _ in self.written.rows}:
+            names -= {table}
+            if self.rows(table):
+                names.add(table)
+        return sorted(names)
+
+
+def in_pairs(flat: Sequence[Any]) -> Iterable[tuple[Any, Any]]:
+    """A flat reply of names and values."""
+    return zip(flat[::2], flat[1::2], strict=True)
+
+
+def _span(after: bytes, prefix: bytes) -> tuple[bytes, bytes]:
+    """The keys above one that begin with a prefix, as ZRANGE takes it."""
+    low = b"(" + after if after >= prefix else b"[" + prefix
+    # No byte of a text is 255.
+    return low, b"(" + prefix[:-1] + bytes([prefix[-1] + 1]) if prefix else b"+"

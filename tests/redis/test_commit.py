@@ -1,0 +1,221 @@
+"""What a commit promises: it is done once, as a whole, and wakes those that wait in other processes."""
+
+import os
+import random
+import signal
+import threading
+
+import msgspec
+import pytest
+
+from holdfast.core import commands as c
+from holdfast.core.errors import Stopped, Unsettled
+from holdfast.core.moving import Notice, Standing
+from holdfast.engine.engine import Engine
+from holdfast.store.contract import Changes, NewJobs
+from holdfast.store.redis import store as redis_store
+from holdfast.store.redis.connection import COMMIT
+from holdfast.store.redis.keys import INLINE_BYTES
+from holdfast.store.redis.store import RedisStore
+from holdfast.testing.stores.making import a_job, add, commit, ended, ids, look, new_jobs, refuse
+from tests.postgres.proxy import Proxy
+from tests.redis_servers import redis_or_skip, until
+from tests.store.helpers import all_ids
+
+ADD = c.Add(jobs=(c.NewJob(task="a", data='{"n":1}'),))
+LARGE = "x" * (INLINE_BYTES + 1)
+
+
+@pytest.fixture
+def engine(store):
+    """An engine that has its number, and so need not read."""
+    engine = Engine(store, dice=random.random)
+    engine.execute([ADD])
+    return engine
+
+
+def test_jobs_of_many_kinds_are_one_commit(engine, messages):
+    """Whatever their places, tenants, bodies and priorities."""
+    new = (
+        c.NewJob(task="a", data=b"\x00\xff"),
+        c.NewJob(task="b", data="{}", tenant="we", priority=900, max_attempts=3),
+        c.NewJob(task="b", data="{}", tenant="we", delay_ms=5_000, expires_in_ms=60_000),
+        c.NewJob(task="a", data=LARGE, mock=True),
+    )
+
+    replies = engine.execute([c.Add(jobs=(one,)) for one in new]).replies
+
+    assert [[words[1] for words in commands] for commands, _ in messages] == [[COMMIT.sha]]
+    stored = engine.read(lambda txn: txn.bodies([job_id for (job_id,) in replies]))
+    assert list(stored.values()) == [b"\x00\xff", "{}", "{}", LARGE]
+
+
+@pytest.mark.parametrize("archived", [False, True])
+def test_an_id_that_is_taken_is_found_out_by_the_commit(store, archived):
+    """Nothing of the batch is written, whatever is in it."""
+    (job,) = add(store, a_job(1))
+    if archived:
+        commit(store, archived=[ended(job)])
+
+    refuse(store, Changes(added=new_jobs([a_job(1), a_job(2)]), rows={("k", "a"): b"1"}))
+
+    assert all_ids(store) == ([] if archived else [1])
+    assert store.read(lambda txn: txn.rows("k")) == {}
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_large_bodies_are_kept_apart_and_go_with_their_jobs(store, redis_server, large):
+    """Claims do not touch them; one may become the other, and nothing of them is left behind."""
+    texts = [LARGE, "small"] if large else ["small", LARGE]
+    add(store, a_job(1), data=texts[0])
+    commit(store, results={1: texts[0].encode()})
+    commit(store, data={1: texts[1]}, results={1: texts[1].encode()})
+
+    assert store.read(lambda txn: (txn.bodies([1]), txn.bodies([1], result=True))) == (
+        {1: texts[1]},
+        {1: texts[1].encode()},
+    )
+    store.run(lambda txn: (Changes(removed=[*txn.load([1]).values()]), None))
+    with redis_server.client() as client:
+        base = f"{{hf:{store.address.prefix}:0}}:"
+        assert [
+            name for name in ("data", "results", "large_data", "large_results") if client.exists(base + name)
+        ] == []
+
+
+def test_a_notice_that_another_process_has_put_up_is_obeyed(engine, redis_url, monkeypatch):
+    """What was believed of the notice is checked by the commit."""
+    monkeypatch.setattr("holdfast.engine.engine.STOPPED_S", 0.0)
+    other = RedisStore(redis_url)
+    notice = msgspec.json.encode(Notice(standing=Standing.STOPPED, other="elsewhere"))
+    commit(other, notice=notice)
+    before = all_ids(other)
+
+    with pytest.raises(Stopped):
+        engine.execute([ADD])
+
+    assert all_ids(other) == before
+    commit(other, notice=None)
+    other.close()
+    assert isinstance(engine.execute([ADD]).replies[0], list)
+
+
+def test_a_commit_whose_reply_was_lost_is_done_once(redis_server, redis_url):
+    """It is looked for, and found: the batch is not decided again."""
+    proxy = Proxy(redis_server.port, word=COMMIT.sha)
+    store = RedisStore(redis_url.replace(str(redis_server.port), str(proxy.port)))
+    try:
+        add(store, a_job(1))
+        tries = []
+
+        def fn(_txn):
+            tries.append(1)
+            return Changes(
+                added=[NewJobs(a_job(2), [(2, "{}")])], rows={("k", "n"): b"%d" % len(tries)}
+            ), None
+
+        proxy.arm()
+        store.run(fn)
+
+        assert proxy.swallowed.is_set()
+        assert tries == [1]
+        assert all_ids(store) == [1, 2]
+        assert store.read(lambda txn: txn.rows("k")) == {"n": b"1"}
+    finally:
+        store.close()
+        proxy.close()
+
+
+def test_a_session_that_the_server_has_forgotten_is_begun_anew(store, redis_server):
+    """After a long pause: the batch is done again by another."""
+    add(store, a_job(1))
+    with redis_server.client() as client:
+        base = f"{{hf:{store.address.prefix}:0}}:"
+        client.delete(*client.keys(f"{base}commit:*".replace("{", "\\{")))
+
+    add(store, a_job(2))
+
+    assert all_ids(store) == [1, 2]
+
+
+def waiting(store):
+    """A thread in which a store waits, and what it was told."""
+    told = []
+    thread = threading.Thread(target=lambda: told.append(store.wait(20)))
+    thread.start()
+    return thread, told
+
+
+@pytest.mark.parametrize("command", [ADD, c.Add(jobs=(c.NewJob(task="u", unique=b"u"),))])
+def test_a_commit_wakes_those_that_wait_in_other_processes(engine, redis_url, command):
+    """Not one that waits here, which is woken by whoever committed."""
+    other = RedisStore(redis_url)
+    other.read(lambda txn: txn.notice())
+    while other.wait(0.01):
+        pass
+    while engine.store.wait(0.01):
+        pass
+    thread, told = waiting(other)
+
+    engine.execute([command])
+
+    thread.join(15)
+    assert told == [True]
+    assert not engine.store.wait(0.05)
+    other.close()
+
+
+def test_a_user_that_may_not_publish_has_committed_all_the_same(redis_server):
+    """A user of the server without a right to channels."""
+    with redis_server.client() as client:
+        rights = ("on", ">pass", "~*", "+@all", "resetchannels")
+        client.execute_command("ACL", "SETUSER", "silent", *rights)
+    store = RedisStore(redis_server.url().replace("redis://", "redis://silent:pass@"))
+    engine = Engine(store, dice=random.random)
+    added = [job_id for _ in range(3) for job_id in engine.execute([ADD]).replies[0]]
+
+    assert all_ids(store) == added
+    store.close()
+
+
+def test_what_the_replicas_do_not_have_is_done_once_and_said_so(monkeypatch):
+    """A batch that may be lost is not done again: it is done, and its caller has to look."""
+    monkeypatch.setattr(redis_store, "REPLICAS_MS", 1_000)
+    server = redis_or_skip()
+    replica = redis_or_skip(replicaof=f"127.0.0.1 {server.port}")
+    store = RedisStore(server.url(durability="replicated"), patience_s=5)
+    assert replica.process is not None
+    pid = replica.process.pid
+    try:
+        with server.client() as client:
+            until(lambda: client.info("replication").get("slave0", {}).get("state") == "online")
+        add(store, a_job(1))
+        os.kill(pid, signal.SIGSTOP)
+
+        with pytest.raises(Unsettled):
+            add(store, a_job(2))
+
+        assert all_ids(store) == [1, 2]
+    finally:
+        os.kill(pid, signal.SIGCONT)
+        store.close()
+        replica.close()
+        server.close()
+
+
+def test_an_interrupted_connection_is_not_used_again(store, monkeypatch):
+    """What it was not read of would be taken for the reply to another command."""
+    add(store, a_job(1))
+    received = []
+
+    def struck(connection):
+        received.append(connection)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("holdfast.store.redis.connection.Connection._received", struck)
+        with pytest.raises(KeyboardInterrupt):
+            store.read(lambda txn: txn.load([1]))
+
+    assert received[0].socket.fileno() == -1
+    assert ids(look(store, lambda txn: txn.load([1])).values()) == [1]
