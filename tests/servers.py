@@ -44,19 +44,8 @@ SETTINGS = {
     "logging_collector": "off",
 }
 TABLES = (
-    *(
-        "jobs",
-        "data_apart",
-        "results",
-        "archive",
-        "uniques",
-        "domains",
-        "counts",
-        "changes",
-        "lanes",
-        "tenants",
-    ),
-    *("records", "log_items", "log_keys", "commits"),
+    *("jobs", "data_apart", "results", "archive", "rows", "counts", "count_changes", "commits"),
+    *("pairs", "tenants"),
 )
 
 
@@ -219,7 +208,7 @@ class Schemas:
         if there != (None,):
             script = ";".join(f"DELETE FROM {name}.{table}" for table in TABLES)
             # An empty notice is part of an empty schema.
-            script += f"; INSERT INTO {name}.records (kind, name, value) VALUES ('', '', '')"
+            script += f"; INSERT INTO {name}.rows (tbl, key, at_ms, value) VALUES ('', '', 0, '')"
             self._connection.execute(script)
             self._free.append(name)
 

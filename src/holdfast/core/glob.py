@@ -87,6 +87,21 @@ def first_above(prefix: str) -> str | None:
     return None
 
 
+def as_regex(pattern: str) -> str | None:
+    """The same as a regular expression, of PostgreSQL's or Python's kind; None: it matches nothing."""
+    steps = _parsed(pattern)
+    parts = [".*" if step is _STAR else _class_of(step) for step in steps or ()]
+    return None if steps is None or None in parts else f"^{''.join(map(str, parts))}$"
+
+
+def _class_of(one: _One) -> str | None:
+    """What one character may be; None: nothing."""
+    ranges = "".join(f"\\U{ord(low):08x}-\\U{ord(high):08x}" for low, high in one.ranges if low <= high)
+    if not ranges:
+        return "." if one.inverted else None
+    return f"[{'^' if one.inverted else ''}{ranges}]"
+
+
 @lru_cache(maxsize=1024)
 def _parsed(pattern: str) -> tuple[_One | None, ...] | None:
     """The steps of a pattern; None: it matches nothing."""

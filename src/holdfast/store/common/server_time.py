@@ -47,9 +47,10 @@ class Time:
         """What time it is by what the server said last, if that is not long ago."""
         if self._clock is not None:
             return self._clock()
-        heard = self._heard
-        is_known = heard is not None and monotonic_s() - heard[1] <= self._trusted_s
-        return _since(heard) if heard is not None and is_known else None
+        if (heard := self._heard) is None:
+            return None
+        passed_s = monotonic_s() - heard[1]
+        return heard[0] + int(passed_s * 1000) if passed_s <= self._trusted_s else None
 
     def caught_up(self, at_ms: int, ask: Ask) -> bool:
         """Ask for the time anew; whether it is now what somebody else took it for, or near enough."""

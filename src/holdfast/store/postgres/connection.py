@@ -1,15 +1,27 @@
 """One connection to PostgreSQL, ours or a caller's own: the same verbs, whatever the library."""
 
+import os
+import re
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import psycopg
+from psycopg import generators
+from psycopg.adapt import Transformer
 from psycopg.rows import tuple_row
 
 from ...core.errors import Conflict
+from .statements import literal, numbered
 
 Values = tuple[Any, ...] | dict[str, Any]
-Connection = psycopg.Connection[Any]
+
+_NUMBER = re.compile(r"\$(\d+)")
+# So many statements of ours a session has prepared at most.
+MOST_PREPARED = 300
+_OK = (psycopg.pq.ExecStatus.TUPLES_OK, psycopg.pq.ExecStatus.COMMAND_OK, psycopg.pq.ExecStatus.EMPTY_QUERY)
+_IDLE = psycopg.pq.TransactionStatus.IDLE
+_BAD = psycopg.pq.ConnStatus.BAD
 
 
 class Answer(NamedTuple):
@@ -19,11 +31,11 @@ class Answer(NamedTuple):
     changed: int
 
 
-class Link(ABC):
+class PostgresConnection(ABC):
     """A connection. Not for two threads at once."""
 
     @abstractmethod
-    def ask(self, sql: str, values: Values = ()) -> Answer:
+    def execute(self, sql: str, values: Values = ()) -> Answer:
         """Run one statement; without values, several at once, of which the last one answers."""
 
     @property
@@ -36,125 +48,158 @@ class Link(ABC):
     def in_transaction(self) -> bool:
         """Whether a transaction is open."""
 
-    def later(self, sql: str, values: Values) -> None:
-        """Run a statement whose answer nobody needs; before the next one, or with the commit."""
-        self.ask(sql, values)
-
-    def alone(self, sql: str, values: Values) -> None:
-        """Run a statement that may be all of a transaction."""
-        self.later(sql, values)
-
     def rows(self, sql: str, values: Values = ()) -> list[tuple[Any, ...]]:
         """All rows."""
-        return self.ask(sql, values).rows
+        return self.execute(sql, values).rows
 
     def value(self, sql: str, values: Values = ()) -> Any:
         """The first column of the first row, or None."""
-        rows = self.ask(sql, values).rows
+        rows = self.execute(sql, values).rows
         return rows[0][0] if rows else None
 
     def change(self, sql: str, values: Values = ()) -> int:
         """Run a statement; how many rows it changed."""
-        return self.ask(sql, values).changed
-
-    def script(self, sql: str) -> tuple[Any, ...] | None:
-        """Run several statements at once; the first row of the last of them."""
-        rows = self.ask(sql).rows
-        return rows[0] if rows else None
+        return self.execute(sql, values).changed
 
 
-class PsycopgLink(Link):
-    """One of psycopg's, for threads."""
+class OwnConnection(PostgresConnection):
+    """One of ours, by libpq itself: psycopg's cursors make 40 calls for a statement, this makes a dozen.
 
-    def __init__(self, connection: Connection) -> None:
-        self.connection = connection
-        # A cursor of our own making: a caller's connection may make others.
-        self._cursor = psycopg.Cursor(connection, row_factory=tuple_row)
+    All statements with values are prepared, unless a pooler stands between (`prepares`).
+    """
 
-    def ask(self, sql: str, values: Values = ()) -> Answer:
+    def __init__(self, connection: "psycopg.Connection[Any]", *, prepares: bool) -> None:
+        self._pid = os.getpid()
+        self.connection, self.prepares = connection, prepares
+        self.pgconn = connection.pgconn
+        self._transformer = Transformer(connection)
+        self._prepared: dict[str, bytes] = {}
+        # What lets it be used, see `Pool`.
+        self.permit: object = None
+
+    def __del__(self) -> None:
+        # Lost by an interrupt, before anybody could give it back. A parent's is let be.
+        if self._pid == os.getpid():
+            self.close()
+
+    def execute(self, sql: str, values: Values = ()) -> Answer:
         """Run a statement, or several."""
-        cursor = self._cursor.execute(sql, values or None)
-        while not values and cursor.nextset():
-            pass
-        # Whether it has rows, by the answer itself: a cursor describes each column first.
-        has_rows = cursor.pgresult is not None and cursor.pgresult.nfields > 0
-        return Answer(cursor.fetchall() if has_rows else [], cursor.rowcount)
+        if not values:
+            self.pgconn.send_query(sql.encode())
+            return self._answer()
+        text, names = numbered(sql)
+        return self.execute_numbered(text, [_written(values[name]) for name in names])
+
+    def execute_numbered(self, sql: str, values: Sequence[bytes | None]) -> Answer:
+        """Run a statement with values at `$1`, `$2`, …"""
+        if self.prepares:
+            self.pgconn.send_query_prepared(self._prepared.get(sql) or self.prepare(sql), values)
+        else:
+            self.pgconn.send_query_params(sql.encode(), values)
+        return self._answer()
+
+    def prepare(self, sql: str) -> bytes:
+        """The name under which a statement is prepared."""
+        if (name := self._prepared.get(sql)) is not None:
+            return name
+        if len(self._prepared) >= MOST_PREPARED:
+            self.execute("DEALLOCATE ALL")
+            self._prepared.clear()
+        name = b"holdfast_%d" % len(self._prepared)
+        self.pgconn.send_prepare(name, sql.encode())
+        self._answer()
+        self._prepared[sql] = name
+        return name
+
+    def written(self, sql: str, values: Sequence[object]) -> str:
+        """A statement with values at `$1`, `$2`, …, as it stands in a message of several."""
+        literals = [literal(value) for value in values]
+        if self.prepares:
+            return f"EXECUTE {self.prepare(sql).decode()}({', '.join(literals)})"
+        return _NUMBER.sub(lambda found: literals[int(found[1]) - 1], sql)
+
+    def _answer(self) -> Answer:
+        # Ctrl-C in the main thread cancels the statement.
+        results = self.connection.wait(generators.execute(self.pgconn))
+        for result in results:
+            if result.status not in _OK:
+                raise psycopg.errors.error_from_result(result)
+        if not result.nfields:
+            return Answer([], result.command_tuples or 0)
+        self._transformer.set_pgresult(result)
+        return Answer(self._transformer.load_rows(0, result.ntuples, tuple), result.ntuples)
 
     @property
     def is_open(self) -> bool:
         """Whether it leads anywhere, as far as is known."""
-        return not self.connection.closed
+        return self.pgconn.status != _BAD
 
     @property
     def in_transaction(self) -> bool:
         """Whether a transaction is open."""
-        return self.connection.info.transaction_status != psycopg.pq.TransactionStatus.IDLE
+        return self.pgconn.transaction_status != _IDLE
+
+    def roll_back(self) -> None:
+        """Undo what was done; a connection that cannot is closed."""
+        try:
+            if self.is_open and self.in_transaction:
+                self.execute("ROLLBACK")
+        except psycopg.Error:
+            self.close()
 
     def close(self) -> None:
         """Let go."""
         self.connection.close()
 
 
-class Seeing(Conflict):
-    """A batch was begun as one that reads nothing, and is to be begun anew."""
+class CallersConnection(PostgresConnection):
+    """A caller's own of psycopg, for threads."""
+
+    def __init__(self, connection: "psycopg.Connection[Any]") -> None:
+        self._connection = connection
+        # A cursor of our own making: a caller's connection may make others.
+        self._cursor = psycopg.Cursor(connection, row_factory=tuple_row)
+
+    def execute(self, sql: str, values: Values = ()) -> Answer:
+        """Run a statement, or several."""
+        cursor = self._cursor.execute(sql, values or None)
+        while not values and cursor.nextset():
+            pass
+        return Answer(cursor.fetchall() if cursor.description else [], cursor.rowcount)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it leads anywhere, as far as is known."""
+        return not self._connection.closed
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether a transaction is open, or will be with the first statement."""
+        idle = self._connection.info.transaction_status == _IDLE
+        return not (idle and self._connection.autocommit)
 
 
-class OwnLink(PsycopgLink):
-    """One of ours: it begins and ends its transactions, and sends the last statement together with COMMIT."""
+class ReadsSomething(Conflict):
+    """A batch that was to read nothing has read: it is begun anew, with a connection."""
 
-    def __init__(self, connection: Connection) -> None:
-        super().__init__(connection)
-        self._writer = psycopg.ClientCursor(connection)
-        self._later: list[tuple[str, Values]] = []
-        self._blind = self._alone = self._silent = False
 
-    def written(self, sql: str, values: Values) -> str:
-        """A statement as it is sent among others: with its values in it."""
-        return self._writer.mogrify(sql, values)
+class NoConnection(PostgresConnection):
+    """What a batch has that is to read nothing."""
 
-    def begin_blindly(self, sql: str) -> None:
-        """Begin with the commit: until then nothing is asked, and who asks for anything gets `Seeing`."""
-        self._later, self._blind = [(sql, ())], True
+    is_open = in_transaction = False
 
-    def be_silent(self, on: bool) -> None:
-        """Whether who asks for anything gets `Seeing`."""
-        self._silent = on
+    def execute(self, sql: str, values: Values = ()) -> Answer:
+        """End the batch."""
+        raise ReadsSomething("a batch that was to read nothing has read")
 
-    def later(self, sql: str, values: Values) -> None:
-        """Keep a statement for the next."""
-        self._later.append((sql, values))
 
-    def alone(self, sql: str, values: Values) -> None:
-        """Keep a statement that, where nothing was asked before nor is kept, is a transaction by itself."""
-        # Behind a pooler a transaction begins with its settings, and nothing is prepared.
-        self._alone = self._blind and len(self._later) == 1 and self.connection.prepare_threshold is not None
-        self.later(sql, values)
-
-    def ask(self, sql: str, values: Values = ()) -> Answer:
-        """Run a statement, after those that were kept."""
-        if self._blind or self._silent:
-            raise Seeing("a batch that was to read nothing has read")
-        kept, self._later = self._later, []
-        for one in kept:
-            super().ask(*one)
-        return super().ask(sql, values)
-
-    def commit(self) -> None:
-        """Commit, with what was kept, all at once."""
-        kept, self._later, self._blind = self._later, [], False
-        alone, self._alone = self._alone, False
-        if alone and len(kept) == 2:
-            self._cursor.execute(*kept[1], prepare=True)
-            return
-        told = [self.written(sql, values) if values else sql for sql, values in kept]
-        # Not to be prepared, nor counted as something that might be: no two are the same, and some are large.
-        self._cursor.execute(";".join([*told, "COMMIT"]), prepare=False)
-
-    def roll_back(self) -> None:
-        """Undo what was done; a connection that cannot is closed."""
-        self._later, self._blind, self._alone, self._silent = [], False, False, False
-        try:
-            if self.is_open and self.in_transaction:
-                super().ask("ROLLBACK")
-        except psycopg.Error:
-            self.close()
+def _written(value: Any) -> bytes | None:
+    """A value as PostgreSQL reads it."""
+    if isinstance(value, str):
+        if "\0" in value:
+            # libpq would end it there.
+            raise psycopg.DataError("PostgreSQL has no text with NUL in it")
+        return value.encode()
+    if isinstance(value, bytes):
+        return b"\\x" + value.hex().encode()
+    return None if value is None else str(value).encode()

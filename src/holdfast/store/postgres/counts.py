@@ -1,27 +1,53 @@
-"""The counts of the PostgreSQL store: differences that batches append, which somebody folds now and then."""
+"""The counts of the PostgreSQL store: differences that batches append, which a process folds now and then."""
 
+import random
+from typing import Any
+
+import psycopg
+
+from ...core.bounds import MINUTE_MS
+from ...core.errors import Conflict, HoldfastError
 from ..fairness import Pair
-from .connection import Link
-from .fairness import PostgresTurns
-from .statements import lock_number, numbers, texts
+from .connection import OwnConnection
+from .fairness import taken_of
+from .pool import Pool
+
+# When so many differences were appended, a process folds them.
+FOLD_ROWS = 500
+# How long it can be seen whether a transaction was committed: much longer than anybody waits to know.
+MARKS_KEPT_MS = 10 * MINUTE_MS
 
 
-def fold(link: Link, sql: dict[str, str], schema: str, marks_before_ms: int) -> list[Pair]:
-    """Fold the counts and forget old marks, unless somebody is at it. The link is in a transaction.
+class Folding:
+    """When one store folds the counts, forgets old marks, and marks pairs as empty that are."""
 
-    Whose READY jobs have become more or fewer since the last time: of these some may have none.
-    """
-    if not link.value("SELECT pg_try_advisory_xact_lock(%s)", (lock_number(schema, "fold"),)):
-        return []
-    link.change(sql["forget_marks"], (marks_before_ms,))
-    rows = link.rows(sql["fold"])
-    if zero := [row[1:] for row in rows if row[0]]:
-        tenants, tasks, places, states = zip(*zero, strict=True)
-        values = (texts(tenants), texts(tasks), numbers(places), texts(states))
-        link.change(sql["drop_zero"], values)
-    return [(tenant, task) for is_zero, tenant, task, _, _ in rows if not is_zero]
+    def __init__(self, schema: str, sql: dict[str, str], pool: Pool, begin: str) -> None:
+        self._schema, self._sql, self._pool, self._begin = schema, sql, pool, begin
+        # Not from 0: where processes do little, and go, some of them fold all the same.
+        self.appended = random.randrange(FOLD_ROWS)
+        # Pairs that may be marked as having READY jobs and have none.
+        self._perhaps_empty: set[Pair] = set()
 
+    def fold(self, now_ms: int) -> None:
+        """Fold, unless another process is at it."""
+        self.appended = 0
+        try:
+            with self._pool.connection() as connection:
+                rows = self._run(connection, "fold_counts", (now_ms - MARKS_KEPT_MS,))
+                self._perhaps_empty.update((tenant, task) for tenant, task in rows)
+                if pairs := [*self._perhaps_empty]:
+                    # By itself, because it locks pairs that others may be adding to.
+                    self._run(connection, "empty_pairs", (taken_of(self._schema, pairs, {}),))
+                    self._perhaps_empty.difference_update(pairs)
+        except (psycopg.Error, HoldfastError, Conflict):
+            # The next one folds more.
+            pass
 
-def rest(link: Link, sql: dict[str, str], schema: str, pairs: list[Pair]) -> None:
-    """Let lanes rest that are marked as having READY jobs and have none. The link is in a transaction."""
-    link.value(sql["rest"], PostgresTurns(link, sql, schema).counted(dict.fromkeys(pairs, 0)))
+    def _run(self, connection: OwnConnection, name: str, values: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+        """Run a statement as a transaction by itself."""
+        if connection.prepares:
+            return connection.rows(self._sql[name], values)
+        connection.execute(self._begin + self._pool.settings)
+        rows = connection.rows(self._sql[name], values)
+        connection.execute("COMMIT")
+        return rows

@@ -1,9 +1,9 @@
-"""What PostgreSQL says, in our words: no exception of the library ever leaves the store.
+"""PostgreSQL's errors as ours: no exception of the library ever leaves the store.
 
-somebody else was faster     deadlock, lock timeout, serialization, a key that was taken     Conflict
-the connection is gone       restart, cut, terminated, starting, too many connections        Lost
-no such host                 the name of the address does not exist                          UnknownHost
-anything else                as it is: wrong password, read-only, full, no right             StoreError…
+another batch was faster     deadlock, lock timeout, serialization, a key that was taken, HF00…    Conflict
+the connection is gone       restart, cut, terminated, starting, too many connections              Lost
+no such host                 the name of the address does not exist                                UnknownHost
+anything else                as it is: wrong password, read-only, full, no right                   StoreError…
 """
 
 from collections.abc import Callable, Iterator
@@ -25,6 +25,9 @@ from ...core.errors import (
 from ..common.outage import UNKNOWN_HOST, Lost, UnknownHost
 from .url import Address
 
+# Raised by our functions, see `commit_changes`: what is stored is not as the batch took it to be; a lock that
+# the batch could not have.
+OURS, LOCKED = "HF", "HF003"
 # The batch is done again.
 FASTER = (e.DeadlockDetected, e.SerializationFailure, e.LockNotAvailable, e.UniqueViolation)
 # What was prepared is not there, or already there: a pooler has given us another connection.
@@ -47,19 +50,26 @@ class Pooled(Conflict):
 
 
 @contextmanager
-def faults(address: Address) -> Iterator[None]:
-    """Translate what PostgreSQL says. Its own error is not shown along: it may tell values of rows."""
+def translated(address: Address) -> Iterator[None]:
+    """Raise our errors for PostgreSQL's. Its own is not shown along: it may tell values of rows."""
     try:
         yield
     except psycopg.Error as error:
-        raise told(error, address) from None
+        raise translate(error, address) from None
 
 
-def told(error: psycopg.Error, address: Address) -> Exception:
+def code_of(error: psycopg.Error) -> str:
+    """The five characters by which PostgreSQL says what is wrong; empty where it says nothing."""
+    return error.sqlstate or error.diag.sqlstate or ""
+
+
+def translate(error: psycopg.Error, address: Address) -> Exception:
     """The error of ours for one of PostgreSQL's: the store, what is wrong with it, and what to do."""
-    where, text = address.shown, said(error)
+    where, text = address.shown, message_of(error)
     # No room for more locks: it will be there when others have committed.
     if isinstance(error, FASTER) or (isinstance(error, e.OutOfMemory) and "shared memory" in text):
+        return Conflict(text)
+    if code_of(error).startswith(OURS):
         return Conflict(text)
     if isinstance(error, POOLED):
         return Pooled(text)
@@ -78,7 +88,7 @@ def is_lost(error: psycopg.Error) -> bool:
     return isinstance(error, psycopg.OperationalError | psycopg.InterfaceError) and error.sqlstate is None
 
 
-def said(error: psycopg.Error) -> str:
+def message_of(error: psycopg.Error) -> str:
     """The line that says what; others say where, and may show values."""
     text = error.diag.message_primary or str(error)
     lines = [line.strip() for line in text.splitlines() if line.strip()]

@@ -1,53 +1,31 @@
-"""Whose turn it is, in PostgreSQL: lanes and tenants as rows, which nobody waits for to serve.
+"""Turns in PostgreSQL: pairs and tenants as rows. `store/fairness.py` has the order of service."""
 
-`store/fairness.py` has the order and `sql/turns.sql` says what the rows promise.
-"""
-
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from ...core.job import Job
 from .. import fairness
-from ..contract import ClaimQuery, Turn, WaitingQuery
-from .connection import Link
-from .statements import lock_number, numbers, switches, texts
-
-# So many lanes that it has emptied a process leaves marked as having READY jobs.
-KEPT_LANES = 4
-
-
-def few_kept(
-    ready: Mapping[fairness.Pair, int], emptied: dict[fairness.Pair, None]
-) -> dict[fairness.Pair, int]:
-    """What one who seeks says of lanes whose READY jobs have become more or fewer.
-
-    The next job may well be of the one that he has emptied: so a few are let be, and in `emptied`. Whoever
-    folds looks at them, or he himself when there are more.
-    """
-    emptied.update(dict.fromkeys(pair for pair, change in ready.items() if change <= 0))
-    if len(emptied) <= KEPT_LANES:
-        return {pair: change for pair, change in ready.items() if change > 0}
-    all_of_them = dict.fromkeys(emptied, 0) | dict(ready)
-    emptied.clear()
-    return all_of_them
+from ..contract import ClaimQuery, WaitingQuery, is_passed
+from .changes import Parameters
+from .connection import PostgresConnection
+from .locks import lock_number
+from .statements import numbers, texts
 
 
-class PostgresTurns:
-    """The order of service, as a view or a batch sees it."""
+class StoredTurns:
+    """The order of service, as a view or a batch sees it: what `fairness.waiting` goes by."""
 
-    def __init__(self, link: Link, sql: dict[str, str], schema: str) -> None:
-        self._link, self._sql, self._schema = link, sql, schema
-
-    # What `fairness.waiting` goes by
+    def __init__(self, connection: PostgresConnection, sql: dict[str, str]) -> None:
+        self._connection, self._sql = connection, sql
 
     def tenants_by_turn(self, after: fairness.Turn, limit: int) -> list[fairness.Turn]:
         """The tenants with READY jobs, in order."""
-        return [
-            (served, name) for served, name in self._link.rows(self._sql["tenants_by_turn"], (*after, limit))
-        ]
+        rows = self._connection.rows(self._sql["tenants_by_turn"], (*after, limit))
+        return [(served, name) for served, name in rows]
 
     def turns_of(self, tenants: Sequence[str]) -> list[fairness.Turn]:
         """Those of these tenants that have READY jobs."""
-        rows = self._link.rows(self._sql["turns_of"], (texts(tenants),))
+        rows = self._connection.rows(self._sql["turns_of"], (texts(tenants),))
         return [(served, tenant) for served, tenant in rows]
 
     def tasks_by_turn(
@@ -57,67 +35,127 @@ class PostgresTurns:
         values = {
             "tenants": texts(tenants),
             "tasks": None if query.tasks is None else texts(query.tasks),
-            "passed_tenants": texts(tenant for tenant, _ in query.passing),
-            "passed_tasks": texts(task for _, task in query.passing),
+            "passed_tenants": texts([tenant for tenant, _ in query.passing]),
+            "passed_tasks": texts([task for _, task in query.passing]),
             "looked_at": looked_at,
             "limit": limit,
         }
         found: dict[str, list[tuple[str, int]]] = {}
-        for tenant, task, number in self._link.rows(self._sql["tasks_by_turn"], values):
-            found.setdefault(tenant, []).append((task, int(number)))
+        for tenant, task, number in self._connection.rows(self._sql["tasks_by_turn"], values):
+            found.setdefault(tenant, []).append((task, number))
         return found
 
-    # What a batch changes
 
-    def serve(
-        self, jobs: Sequence[Job], query: ClaimQuery, newest: tuple[int, int | None, int | None]
-    ) -> None:
-        """These jobs were claimed: their lanes and tenants have had their turn.
+class SeenPair(NamedTuple):
+    """A tenant's task, the last turns of it and of its tenant, and how many READY jobs it has."""
 
-        The newest turn was told by the claim, and, where they are of one, those of their lane and tenant.
-        """
-        last, of_lane, of_tenant = newest
-        is_one = len({(job.tenant, job.task) for job in jobs}) == 1
-        if is_one and last > 0 and of_lane == of_tenant == last:
+    pair: fairness.Pair
+    turn: int
+    tenant_turn: int
+    ready: int
+
+
+class SeenTurns:
+    """The same where all pairs with READY jobs are known, because they are few."""
+
+    def __init__(self, pairs: Iterable[SeenPair]) -> None:
+        # Of one tenant they are in the order of turns, then of names.
+        self._pairs = sorted(
+            (seen for seen in pairs if seen.ready > 0), key=lambda seen: (seen.turn, seen.pair)
+        )
+        self._turns = sorted({(seen.tenant_turn, seen.pair[0]) for seen in self._pairs})
+
+    def tenants_by_turn(self, after: fairness.Turn, limit: int) -> list[fairness.Turn]:
+        """The tenants with READY jobs, in order."""
+        return [turn for turn in self._turns if turn > after][:limit]
+
+    def turns_of(self, tenants: Sequence[str]) -> list[fairness.Turn]:
+        """Those of these tenants that have READY jobs."""
+        return [turn for turn in self._turns if turn[1] in tenants]
+
+    def tasks_by_turn(
+        self, tenants: Sequence[str], query: WaitingQuery, *, looked_at: int, limit: int
+    ) -> dict[str, list[tuple[str, int]]]:
+        """Of each tenant the first tasks that are asked for."""
+        found: dict[str, list[tuple[str, int]]] = {tenant: [] for tenant in tenants}
+        for (tenant, task), _, _, ready in self._pairs:
+            is_asked = query.tasks is None or task in query.tasks
+            if tenant in found and is_asked and not is_passed((tenant, task), query.passing):
+                found[tenant].append((task, ready))
+        return {tenant: tasks[:limit] for tenant, tasks in found.items()}
+
+
+class ClaimedTurns(NamedTuple):
+    """The newest turn; if the jobs are of one pair, its turn and its tenant's, and whether it has more."""
+
+    newest: int = 0
+    of_pair: int | None = None
+    of_tenant: int | None = None
+    has_more: bool = False
+
+
+class Served:
+    """What the claims of one batch mean for turns, until that is written."""
+
+    def __init__(self) -> None:
+        self.pairs: dict[fairness.Pair, int] = {}
+        # The last job that was claimed of each pair; None: it has more.
+        self.last: dict[fairness.Pair, Job | None] = {}
+        self._newest = 0
+        self._forget_before: int | None = None
+
+    def note(self, jobs: Sequence[Job], query: ClaimQuery, turns: ClaimedTurns) -> None:
+        """These jobs were claimed."""
+        found: dict[fairness.Pair, Job | None] = {(job.tenant, job.task): job for job in jobs}
+        is_one = len(found) == 1
+        self.last |= dict.fromkeys(found) if is_one and turns.has_more else found
+        last = max(turns.newest, self._newest)
+        if is_one and last > 0 and turns.of_pair == turns.of_tenant == last:
             # It was the last to be served, and is so again: nothing changes.
             return
-        served = fairness.served(jobs, query, last)
-        tenants, tasks = zip(*served.lanes, strict=True)
-        values = (texts(tenants), texts(tasks), numbers(served.lanes.values()))
-        self._link.later(
-            self._sql["serve"], (*values, texts(served.tenants), numbers(served.tenants.values()))
+        pairs = fairness.served(jobs, query, last).lanes
+        self.pairs |= pairs
+        self._newest = last + len(pairs)
+        if fairness.is_sweep(last, self._newest):
+            self._forget_before = self._newest - fairness.REMEMBERED
+
+    def put(self, found: Parameters) -> None:
+        """Put the turns into the call that writes them."""
+        found["served"] = texts([text for pair, turn in self.pairs.items() for text in (*pair, str(turn))])
+        self.pairs = {}
+        if self._forget_before is not None:
+            found["forget_before"], found["forget_most"] = self._forget_before, fairness.SWEPT_AT_ONCE
+            self._forget_before = None
+
+
+def put_ready(
+    found: Parameters,
+    schema: str,
+    ready: Mapping[fairness.Pair, int],
+    last: Mapping[fairness.Pair, Job | None],
+) -> None:
+    """Have pairs marked whose READY jobs have become more, or fewer; `last`: see `Served`."""
+    locks: set[int] = set()
+    taken = []
+    for pair, number in ready.items():
+        if number > 0:
+            locks |= {lock_number(schema, "pair", *pair), lock_number(schema, "tenant", pair[0])}
+        elif pair not in last or last[pair] is not None:
+            taken.append(pair)
+    if locks:
+        found["filled_locks"] = numbers(sorted(locks))
+    if taken:
+        found["taken"] = taken_of(schema, taken, last)
+
+
+def taken_of(schema: str, pairs: Iterable[fairness.Pair], last: Mapping[fairness.Pair, Job | None]) -> str:
+    """Pairs that may have no READY job left, as `empty_pairs` has them."""
+    columns: list[str | None] = []
+    for tenant, task in pairs:
+        job = last.get((tenant, task))
+        columns += (tenant, task, *((None, None) if job is None else (str(job.rank), str(job.id))))
+        columns += (
+            str(lock_number(schema, "pair", tenant, task)),
+            str(lock_number(schema, "tenant", tenant)),
         )
-        if fairness.is_sweep(last, now := last + len(served.lanes)):
-            for name in ("forget_lanes", "forget_tenants"):
-                self._link.change(self._sql[name], (now - fairness.REMEMBERED, fairness.SWEPT_AT_ONCE))
-
-    def put(self, rows: Sequence[Turn]) -> None:
-        """See `Txn.put_turns`."""
-        if lanes := [turn for turn in rows if turn.task]:
-            tenants, tasks, served = zip(*lanes, strict=True)
-            self._link.change(self._sql["put_lane_turns"], (texts(tenants), texts(tasks), numbers(served)))
-        if whole := [turn for turn in rows if not turn.task]:
-            tenants, _, served = zip(*whole, strict=True)
-            self._link.change(self._sql["put_tenant_turns"], (texts(tenants), numbers(served)))
-
-    def counted(self, pairs: Mapping[fairness.Pair, int]) -> dict[str, str]:
-        """What `settle` is to know of lanes whose READY jobs have become more or fewer.
-
-        Who adds to some locks them, shared, all in order; who may have emptied one tries for its own.
-        """
-        lanes = {pair: lock_number(self._schema, "lane", *pair) for pair in pairs}
-        tenants = {pair: lock_number(self._schema, "tenant", pair[0]) for pair in pairs}
-        filled = [pair for pair, change in pairs.items() if change > 0]
-        return {
-            "locks": numbers(sorted({lock[pair] for lock in (lanes, tenants) for pair in filled})),
-            "pair_tenants": texts(tenant for tenant, _ in pairs),
-            "pair_tasks": texts(task for _, task in pairs),
-            "are_filled": switches(change > 0 for change in pairs.values()),
-            "lane_locks": numbers(lanes.values()),
-            "tenant_locks": numbers(tenants.values()),
-        }
-
-    def locks(self, pair: fairness.Pair) -> list[int]:
-        """The locks of a lane and its tenant, in order."""
-        lane, tenant = (self._schema, "lane", *pair), (self._schema, "tenant", pair[0])
-        return sorted((lock_number(*lane), lock_number(*tenant)))
+    return texts(columns)

@@ -7,7 +7,7 @@ import msgspec
 from ...core.damage import UNREADABLE, salvage
 from ...core.job import Job, Place, State
 from ..common.form import encode, rest_of
-from .connection import Link
+from .connection import PostgresConnection
 
 # So many rows are read at once.
 PAGE_ROWS = 1_000
@@ -23,20 +23,20 @@ _PUT_ARCHIVED = """UPDATE "{schema}".archive SET state = %s, record = %s WHERE i
 _decode = msgspec.json.Decoder(Job).decode
 
 
-def mend(link: Link, schema: str) -> int:
+def mend(connection: PostgresConnection, schema: str) -> int:
     """Rewrite the rows of jobs that cannot be read; how many."""
     live = _LIVE.format(schema=schema, columns=", ".join(_COLUMNS + _MORE))
-    return _mend(link, live, _PUT_LIVE.format(schema=schema), _live) + _mend(
-        link, _ARCHIVED.format(schema=schema), _PUT_ARCHIVED.format(schema=schema), _archived
+    return _mend(connection, live, _PUT_LIVE.format(schema=schema), _live) + _mend(
+        connection, _ARCHIVED.format(schema=schema), _PUT_ARCHIVED.format(schema=schema), _archived
     )
 
 
-def _mend(link: Link, select: str, update: str, mended: Any) -> int:
+def _mend(connection: PostgresConnection, select: str, update: str, mended: Any) -> int:
     count = after = 0
-    while rows := link.rows(select, (after, PAGE_ROWS)):
+    while rows := connection.rows(select, (after, PAGE_ROWS)):
         for job_id, *columns, text in rows:
             if (put := mended(job_id, columns, text)) is not None:
-                count += link.change(update, (*put, job_id, text))
+                count += connection.change(update, (*put, job_id, text))
         after = rows[-1][0]
     return count
 

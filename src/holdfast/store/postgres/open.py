@@ -9,8 +9,9 @@ somebody else's tables         StoreError: a schema of its own is needed
 
 from ...core.counting import counted
 from ...core.errors import SchemaMismatch, StoreCorrupt, StoreError, StoreMissing
-from .connection import Link
-from .statements import lock_number, migrations
+from .connection import PostgresConnection
+from .locks import lock_number
+from .statements import migrations
 from .url import Address
 
 # The oldest that we know, as the server says it.
@@ -23,12 +24,12 @@ WHERE nspname = %s AND relkind IN ('r', 'p')"""
 _SCHEMA = "SELECT count(*) FROM pg_namespace WHERE nspname = %s"
 
 
-def schema_version(link: Link, schema: str) -> int:
+def schema_version(connection: PostgresConnection, schema: str) -> int:
     """Which version of ours a schema has; 0: none."""
     # Of the catalogue as it is; `to_regclass` may remember that there was none before we waited.
-    if not link.value(_TABLES + " AND relname = 'version'", (schema,)):
+    if not connection.value(_TABLES + " AND relname = 'version'", (schema,)):
         return 0
-    rows = link.rows(f'SELECT version FROM "{schema}".version')
+    rows = connection.rows(f'SELECT version FROM "{schema}".version')
     if len(rows) != 1 or not isinstance(rows[0][0], int) or rows[0][0] < 1:
         raise StoreCorrupt(
             f"the schema {schema} is damaged: its table version holds {len(rows)} rows, and must hold one, "
@@ -37,9 +38,9 @@ def schema_version(link: Link, schema: str) -> int:
     return int(rows[0][0])
 
 
-def make_ready(link: Link, address: Address, *, create: bool = True) -> None:
-    """See that the schema can be used; create it where there is none. The link is in no transaction."""
-    ((number, encoding, standby),) = link.rows(_SERVER)
+def make_ready(connection: PostgresConnection, address: Address, *, create: bool = True) -> None:
+    """See that the schema can be used; create it where there is none. The connection is in no transaction."""
+    ((number, encoding, standby),) = connection.rows(_SERVER)
     if number < OLDEST:
         raise StoreError(f"{address.shown} is PostgreSQL {number // 10_000}, and must be 14 or newer")
     if encoding != "UTF8":
@@ -48,11 +49,11 @@ def make_ready(link: Link, address: Address, *, create: bool = True) -> None:
         )
     if standby:
         raise StoreError(f"{address.shown} cannot be written: it is a replica; use the primary")
-    version, known = schema_version(link, address.schema), len(migrations(address.schema))
+    version, known = schema_version(connection, address.schema), len(migrations(address.schema))
     if version == 0 and not create:
         raise StoreMissing(f"{address.shown}, schema {address.schema}")
     if version == 0:
-        migrate(link, address)
+        migrate(connection, address)
     elif version < known:
         raise SchemaMismatch(
             f"{address.shown} is of schema version {version}, and this Holdfast needs {known}: stop its "
@@ -65,33 +66,33 @@ def make_ready(link: Link, address: Address, *, create: bool = True) -> None:
         )
 
 
-def migrate(link: Link, address: Address) -> list[int]:
+def migrate(connection: PostgresConnection, address: Address) -> list[int]:
     """Bring a schema up to date, in one transaction; which versions were made."""
     # Who makes it all may take longer than one who waits for a lock usually does.
-    link.script("BEGIN; SET LOCAL lock_timeout = 0")
+    connection.execute("BEGIN; SET LOCAL lock_timeout = 0")
     try:
         # Others may be at it: whoever comes second finds it done.
-        link.value("SELECT 1 FROM pg_advisory_xact_lock(%s)", (lock_number(address.schema, "migrate"),))
-        version, made = schema_version(link, address.schema), []
+        connection.value("SELECT 1 FROM pg_advisory_xact_lock(%s)", (lock_number(address.schema, "migrate"),))
+        version, made = schema_version(connection, address.schema), []
         if version == 0:
-            _begin_schema(link, address)
+            _begin_schema(connection, address)
         for number, text in enumerate(migrations(address.schema)[version:], start=version + 1):
-            link.script(text)
-            link.change(f'DELETE FROM "{address.schema}".version')
-            link.change(f'INSERT INTO "{address.schema}".version VALUES (%s)', (number,))
+            connection.execute(text)
+            connection.change(f'DELETE FROM "{address.schema}".version')
+            connection.change(f'INSERT INTO "{address.schema}".version VALUES (%s)', (number,))
             made.append(number)
-        link.script("COMMIT")
+        connection.execute("COMMIT")
     except BaseException:
-        if link.is_open:
-            link.script("ROLLBACK")
+        if connection.is_open:
+            connection.execute("ROLLBACK")
         raise
     return made
 
 
-def _begin_schema(link: Link, address: Address) -> None:
-    if not link.value(_SCHEMA, (address.schema,)):
-        link.script(f'CREATE SCHEMA "{address.schema}"')
-    elif tables := link.value(_TABLES, (address.schema,)):
+def _begin_schema(connection: PostgresConnection, address: Address) -> None:
+    if not connection.value(_SCHEMA, (address.schema,)):
+        connection.execute(f'CREATE SCHEMA "{address.schema}"')
+    elif tables := connection.value(_TABLES, (address.schema,)):
         raise StoreError(
             f"{address.shown}: the schema {address.schema} holds "
             f"{counted(tables, 'table')} of another program; give the store its own schema: ?schema=NAME"

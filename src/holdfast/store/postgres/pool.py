@@ -1,11 +1,16 @@
 """Connections to PostgreSQL: made when needed, kept for the next, left behind by a fork.
 
-A connection must not live through a fork: parent and child would speak into one socket. The child leaves
-what it finds where it is, without a word to the server, and makes its own.
+A connection must not live through a fork: parent and child would speak into one socket. The child leaves what
+it finds where it is, without a word to the server, and makes its own.
+
+An interrupt may strike at any step, also between the taking of a connection and the `try` that gives it back.
+So a permit to use one is an object that returns by itself when nobody has it any more.
 """
 
 import os
+import queue
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -13,7 +18,7 @@ import psycopg
 
 from ...core.errors import Closed, Unavailable
 from ..common.clock import monotonic_s
-from .connection import OwnLink
+from .connection import OwnConnection
 from .url import Address
 
 # Every table has its index for every question; statistics of a queue, full now and empty in a second, would
@@ -30,67 +35,132 @@ SETTINGS = {
 # Superusers only; for others PostgreSQL looks for circles after a second.
 _SOON = {"deadlock_timeout": "50ms"}
 _WHO = "SELECT pg_backend_pid(), current_setting('is_superuser') = 'on'"
+# How often a thread that waits for a connection looks whether the store was closed.
+_LOOK_S = 0.2
+
+_IDLE, _BAD = psycopg.pq.TransactionStatus.IDLE, psycopg.pq.ConnStatus.BAD
 
 # What a forked child found: kept, because the end of such a connection would be told to the server.
 _left_behind: list[object] = []
 
 
-class Pool:
-    """At most so many connections; who finds none free waits for one."""
+class Permit:
+    """What lets one connection of a pool be used. It returns to the pool when it is dropped."""
 
-    def __init__(self, address: Address, prepare: Callable[[OwnLink], None], patience_s: float) -> None:
+    def __init__(self, pool: "Pool") -> None:
+        self._pool = weakref.ref(pool)
+
+    def __del__(self) -> None:
+        if (pool := self._pool()) is not None:
+            pool.permits.put(Permit(pool))
+
+
+class Pool:
+    """At most so many connections; a thread that finds none free waits for one."""
+
+    def __init__(self, address: Address, prepare: Callable[[OwnConnection], None], patience_s: float) -> None:
         self._address, self._prepare, self._patience_s = address, prepare, patience_s
-        self._closed = False
+        self.is_closed = False
         self._begin()
 
     def _begin(self) -> None:
         self._pid = os.getpid()
-        self._free: list[OwnLink] = []
-        self._used = 0
-        self._returned = threading.Condition()
-        self._ready = False
-        self._readying = threading.Lock()
+        self._free: list[OwnConnection] = []
+        self.permits: queue.SimpleQueue[Permit] = queue.SimpleQueue()
+        for _ in range(self._address.pool):
+            self.permits.put(Permit(self))
+        self.was_ready = False
+        self.was_readying = threading.Lock()
         # Whether others stand between us and our session: then it is nobody's, and nothing is left in it.
         self.pooled = not self._address.prepare
         # What each transaction begins with.
         self.settings = script_of(SETTINGS, local=True) if self.pooled else ""
 
-    @contextmanager
-    def link(self) -> Iterator[OwnLink]:
-        """A connection for a while, in no transaction; one that is left in any other state is closed."""
-        link = self._take()
+    def take(self) -> OwnConnection:
+        """A connection in no transaction, until `give`."""
+        if self._pid != os.getpid():
+            _left_behind.extend((self._free, self.permits))
+            self._begin()
+        permit = self._permit()
         try:
-            yield link
-        finally:
-            self._give(link)
-
-    def connect(self) -> OwnLink:
-        """A connection that is nobody else's, for as long as its owner likes."""
-        connection = psycopg.connect(
-            **self._address.parameters,
-            autocommit=True,
-            client_encoding="UTF8",
-            prepare_threshold=None if self.pooled else 5,
-        )
-        link = OwnLink(connection)
-        try:
-            self._settle_in(link)
+            connection = self._take_free() or self.connect()
+            connection.permit = permit
+            if not self.was_ready:
+                self._make_ready(connection)
+            return connection
         except BaseException:
-            link.close()
+            # Not left to the permit itself: whoever keeps the error keeps all that this function had.
+            self.permits.put(permit)
             raise
-        return link
 
-    def _settle_in(self, link: OwnLink) -> None:
+    def _take_free(self) -> OwnConnection | None:
+        while self._free:
+            try:
+                connection = self._free.pop()
+            except IndexError:
+                # Another thread was faster.
+                break
+            if connection.pgconn.status != _BAD:
+                return connection
+        return None
+
+    def _make_ready(self, connection: OwnConnection) -> None:
+        try:
+            with self.was_readying:
+                if not self.was_ready:
+                    self._prepare(connection)
+                    self.was_ready = True
+        except BaseException:
+            connection.close()
+            raise
+
+    def give(self, connection: OwnConnection) -> None:
+        """Give a connection back; one that is left in a transaction is closed."""
+        if self._pid != os.getpid():
+            _left_behind.append(connection)
+            return
+        permit, connection.permit = connection.permit, None
+        # A connection that is lost is in no known state either.
+        is_idle = connection.pgconn.transaction_status == _IDLE
+        if is_idle and not self.is_closed and connection.prepares != self.pooled:
+            self._free.append(connection)
+        else:
+            connection.close()
+        self.permits.put(permit)  # type: ignore[arg-type]
+
+    @contextmanager
+    def connection(self) -> Iterator[OwnConnection]:
+        """A connection for a while, in no transaction."""
+        connection = self.take()
+        try:
+            yield connection
+        finally:
+            self.give(connection)
+
+    def connect(self) -> OwnConnection:
+        """A connection that is nobody else's, for as long as its owner likes."""
+        connection = OwnConnection(
+            psycopg.connect(**self._address.parameters, autocommit=True, client_encoding="UTF8"),
+            prepares=not self.pooled,
+        )
+        try:
+            self._settle_in(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _settle_in(self, connection: OwnConnection) -> None:
         """Have our settings for all of the session, if it is ours."""
         if self.pooled:
             return
-        ((number, is_super),) = link.rows(_WHO)
-        if number != link.connection.info.backend_pid:
+        ((number, is_super),) = connection.rows(_WHO)
+        if number != connection.pgconn.backend_pid:
             # Whom we speak to is not whom we were told at the door.
             self.behind_a_pooler()
-            link.connection.prepare_threshold = None
+            connection.prepares = False
         else:
-            link.script(script_of(SETTINGS | _SOON if is_super else SETTINGS, local=False))
+            connection.execute(script_of(SETTINGS | _SOON if is_super else SETTINGS, local=False))
 
     def behind_a_pooler(self) -> None:
         """What is set or prepared on one connection may be asked for on another: do neither any more."""
@@ -100,78 +170,32 @@ class Pool:
 
     def drop(self) -> None:
         """Close what is free: after a restart of the server all of it is dead."""
-        with self._returned:
-            links, self._free = self._free, []
-        for link in links:
-            link.close()
+        while self._free:
+            try:
+                self._free.pop().close()
+            except IndexError:
+                break
 
     def close(self) -> None:
         """Close what is free now, and the rest when it comes back."""
-        self._closed = True
+        self.is_closed = True
         if self._pid == os.getpid():
             self.drop()
-            with self._returned:
-                self._returned.notify_all()
 
-    def _take(self) -> OwnLink:
-        if self._pid != os.getpid():
-            _left_behind.append(self._free)
-            self._begin()
-        self._wait_for_room()
-        try:
-            with self._returned:
-                while self._free:
-                    link = self._free.pop()
-                    if link.is_open:
-                        return link
-            link = self.connect()
+    def _permit(self) -> Permit:
+        timeout_s, until_s = 0.0, 0.0
+        while True:
+            if self.is_closed:
+                raise Closed(f"the store {self._address.shown} was closed; open it again")
             try:
-                self._make_ready(link)
-            except BaseException:
-                link.close()
-                raise
-            return link
-        except BaseException:
-            self._leave()
-            raise
-
-    def _wait_for_room(self) -> None:
-        until_s = monotonic_s() + self._patience_s
-        with self._returned:
-            while self._used >= self._address.pool and not self._closed:
-                if not self._returned.wait(max(until_s - monotonic_s(), 0.0)) and monotonic_s() >= until_s:
+                return self.permits.get(True, timeout_s)
+            except queue.Empty:
+                timeout_s, until_s = _LOOK_S, until_s or monotonic_s() + self._patience_s
+                if monotonic_s() >= until_s:
                     text = f"all {self._address.pool} connections of this process are in use"
                     raise Unavailable(
                         f"{self._address.shown}: {text}; try again, or allow more with ?pool=NUMBER"
-                    )
-            if self._closed:
-                raise Closed(f"the store {self._address.shown} was closed; open it again")
-            self._used += 1
-
-    def _make_ready(self, link: OwnLink) -> None:
-        if self._ready:
-            return
-        with self._readying:
-            if not self._ready:
-                self._prepare(link)
-                self._ready = True
-
-    def _leave(self) -> None:
-        with self._returned:
-            self._used -= 1
-            self._returned.notify()
-
-    def _give(self, link: OwnLink) -> None:
-        if self._pid != os.getpid():
-            _left_behind.append(link)
-            return
-        keep = link.is_open and not link.in_transaction and not self._closed
-        if keep and (link.connection.prepare_threshold is None) == self.pooled:
-            with self._returned:
-                self._free.append(link)
-        else:
-            link.close()
-        self._leave()
+                    ) from None
 
 
 def script_of(settings: dict[str, str], *, local: bool) -> str:

@@ -1,7 +1,7 @@
-"""Who is there: processes that show themselves by a lock of their session, without a write.
+"""Which processes are there: each shows itself by a lock of its session, without a write.
 
 The lock ends with the session, and the session with the process, or half a minute after its machine is gone.
-Behind a pooler of transactions a session is nobody's: there nobody can be seen.
+Behind a pooler of transactions sessions are shared: there no process can be seen.
 """
 
 import os
@@ -9,14 +9,14 @@ import select
 
 import psycopg
 
-from .connection import Link, OwnLink
+from .connection import OwnConnection, PostgresConnection
+from .locks import hashed
 from .pool import Pool
-from .statements import lock_number
 from .url import Address
 
 # By when the server knows that a machine has gone without a word: its own limit is two hours.
 _ALIVE = "SET tcp_keepalives_idle = 15; SET tcp_keepalives_interval = 5; SET tcp_keepalives_count = 3"
-_SEEN = """SELECT EXISTS (
+_PRESENT = """SELECT EXISTS (
     SELECT FROM pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 1
     AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
     AND (classid::bigint << 32) | objid::bigint = %s::bigint
@@ -24,26 +24,26 @@ _SEEN = """SELECT EXISTS (
 
 
 class Presence:
-    """One store's place among those who are there."""
+    """The names under which one process is seen."""
 
     def __init__(self, address: Address, pool: Pool) -> None:
         self._address, self._pool = address, pool
         self._names: list[str] = []
-        self._link: OwnLink | None = None
+        self._connection: OwnConnection | None = None
         self._pid = os.getpid()
 
     def appear(self, name: str) -> bool:
-        """Be there under a name that nobody had before; False where that cannot be."""
+        """Be seen under a name that nobody had before; False where that cannot be."""
         if not self._address.notify or self._pool.pooled:
-            # So is somebody told who has a pooler: there are no sessions to speak of.
+            # `notify=off` is said by those who have a pooler: there are no sessions to speak of.
             return False
         if name not in self._names:
             self._names.append(name)
             try:
-                if self._link is None:
+                if self._connection is None:
                     self._begin()
                 else:
-                    self._take(self._link, name)
+                    self._lock(self._connection, name)
             except psycopg.Error:
                 self._names.remove(name)
                 self._drop()
@@ -51,14 +51,14 @@ class Presence:
         return True
 
     def keep(self) -> None:
-        """Be there again, if the session was cut."""
+        """Be seen again, if the session was cut."""
         if not self._names or self._pid != os.getpid():
             return
-        link = self._link
+        connection = self._connection
         try:
-            if link is not None and link.is_open:
-                if select.select([link.connection.fileno()], [], [], 0)[0]:
-                    link.connection.pgconn.consume_input()
+            if connection is not None and connection.is_open:
+                if select.select([connection.pgconn.socket], [], [], 0)[0]:
+                    connection.pgconn.consume_input()
                 return
             self._begin()
         except psycopg.Error:
@@ -66,28 +66,26 @@ class Presence:
             self._drop()
 
     def close(self) -> None:
-        """Be there no longer."""
+        """Be seen no longer."""
         self._names.clear()
         if self._pid == os.getpid():
             self._drop()
 
     def _begin(self) -> None:
-        link = self._link = self._pool.connect()
-        link.script(_ALIVE)
+        connection = self._connection = self._pool.connect()
+        connection.execute(_ALIVE)
         for name in self._names:
-            self._take(link, name)
+            self._lock(connection, name)
 
-    def _take(self, link: Link, name: str) -> None:
-        link.value(
-            "SELECT pg_advisory_lock(%s) IS NULL", (lock_number(self._address.schema, "present", name),)
-        )
+    def _lock(self, connection: PostgresConnection, name: str) -> None:
+        connection.value("SELECT pg_advisory_lock(%s) IS NULL", (hashed(self._address.schema, name),))
 
     def _drop(self) -> None:
-        link, self._link = self._link, None
-        if link is not None:
-            link.close()
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
 
 
-def sees(link: Link, schema: str, name: str) -> bool:
-    """Whether somebody is there under a name."""
-    return bool(link.value(_SEEN, (lock_number(schema, "present", name),)))
+def is_present(connection: PostgresConnection, schema: str, name: str) -> bool:
+    """Whether a process is there under a name."""
+    return bool(connection.value(_PRESENT, (hashed(schema, name),)))

@@ -1,6 +1,6 @@
 """What can be read from the PostgreSQL store. In a batch it is locked too: see `txn.py`."""
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import msgspec
@@ -8,19 +8,17 @@ import msgspec
 from ...core import rank
 from ...core.job import Body, Job, Place, State
 from ...core.jump import Jump
-from ...core.limits import Domain, DomainCounts, DomainKey
-from ...core.unique import Unique, UniqueKey
+from ...core.kinds import CHORE, LETTER, PAUSE, SCHEDULE
+from ...core.limits import DomainCounts, DomainKey
 from .. import fairness
-from ..contract import CountKey, JobFilter, LogRow, Moments, Waiting, WaitingQuery
-from .connection import Link, Values
-from .fairness import PostgresTurns
-from .lists import PostgresLists
-from .presence import sees
+from ..contract import CountKey, JobFilter, Moments, Row, Waiting, WaitingQuery
+from .connection import PostgresConnection, Values
+from .fairness import SeenPair, SeenTurns, StoredTurns
+from .presence import is_present
 from .starts import Starts, Walks
-from .statements import numbers, raws, texts
+from .statements import key_texts, numbers, raws, read_key, texts, written_key
 
 _JOBS = msgspec.json.Decoder(list[Job])
-_DOMAINS = msgspec.json.Decoder(list[Domain])
 
 # `core.job.state`, for the listing alone.
 _STATES = {
@@ -34,34 +32,47 @@ _STATES = {
 }
 _RUNNING: set[Place | State | None] = {Place.RUNNING, State.RUNNING}
 
+# What a process that waits for jobs looks at before it claims.
+LOOKED_AT = (CHORE, LETTER, PAUSE, SCHEDULE)
+# Where more pairs have READY jobs than so many, they are looked for in another way.
+FEW_PAIRS = 16
+# Above every key.
+ABOVE = "\U0010ffff" * 64
 
-class PostgresReads(PostgresLists):
+
+class PostgresReads:
     """A view of the store; see `ReadTxn` for what each verb promises."""
 
     # The clock is the server's.
     jump: Jump | None = None
+    # What came with a look, until it is asked for.
+    _moments: Moments | None = None
+    _pairs: list[fairness.Pair] | None = None
+    _turns: SeenTurns | None = None
 
     def __init__(
-        self, link: Link, sql: dict[str, str], now_ms: int, *, schema: str, notice: bytes | None = None
+        self,
+        connection: PostgresConnection,
+        sql: dict[str, str],
+        now_ms: int,
+        *,
+        schema: str,
+        starts: Starts,
+        notice: bytes | None = None,
     ) -> None:
-        self.link, self.sql, self.now_ms, self.schema = link, sql, now_ms, schema
-        # It came along with the time; an empty one says nothing.
+        self.connection, self.sql, self.now_ms, self.schema = connection, sql, now_ms, schema
+        self.starts = starts
+        # It came with the time; an empty one says nothing.
         self._notice = notice or None
-        self.turns = PostgresTurns(link, sql, schema)
-        # Where walks begin, as far as this process knows; a view of its own begins at the front.
-        self.starts = Starts()
-        # When the domains that were last read had been written.
-        self.domains_at_ms = 0
+        # Rows that are known to be so: by key, None where there is none; and tables of which all are known.
+        self._rows: dict[str, dict[str, bytes | None]] = {}
+        self._whole: set[str] = set()
         # How many differences of counts were added up when they were last read.
         self.unfolded = 0
 
     def _jobs(self, name: str, values: Values) -> list[Job]:
-        answer = self.link.value(self.sql[name], values)
+        answer = self.connection.value(self.sql[name], values)
         return _JOBS.decode(answer) if answer is not None else []
-
-    def _domains(self, name: str, values: Values) -> list[Domain]:
-        answer = self.link.value(self.sql[name], values)
-        return _DOMAINS.decode(answer) if answer is not None else []
 
     def load(self, ids: Collection[int]) -> dict[int, Job]:
         """The live jobs among these, and the parents of all of them."""
@@ -76,7 +87,7 @@ class PostgresReads(PostgresLists):
         return self._bodies("results" if result else "data", ids)
 
     def _bodies(self, name: str, ids: Collection[int]) -> dict[int, Body]:
-        rows = self.link.rows(self.sql[name], {"ids": numbers(ids)}) if ids else []
+        rows = self.connection.rows(self.sql[name], {"ids": numbers(ids)}) if ids else []
         return {id: body if raw is None else raw for id, body, raw in rows}
 
     def children(
@@ -88,28 +99,14 @@ class PostgresReads(PostgresLists):
         asked = {"parent": parent_id, "place": int(place), "after": after, "limit": limit}
         return self._jobs("children_at", asked)
 
-    def find_unique(self, keys: Collection[UniqueKey]) -> dict[UniqueKey, Unique]:
-        """Who holds these keys."""
-        wanted = list(keys)
-        if not wanted:
-            return {}
-        tenants, tasks, names = zip(*wanted, strict=True)
-        rows = self.link.rows(self.sql["find_unique"], (texts(tenants), texts(tasks), raws(names)))
-        found = {}
-        for number, job_id, until_ms in rows:
-            tenant, task, key = wanted[number - 1]
-            held = Unique(tenant=tenant, task=task, key=key, job_id=job_id, until_ms=until_ms)
-            found[held.id] = held
-        return found
-
     def named(self, tenant: str, task: str, *, mock: bool) -> int | None:
         """A live job of a task, looked for where the counts say that one stands."""
-        for (place,) in self.link.rows(self.sql["places_of_task"], {"tenant": tenant, "task": task}):
+        for (place,) in self.connection.rows(self.sql["places_of_task"], {"tenant": tenant, "task": task}):
             if place == Place.READY and not mock:
-                found: int | None = self.link.value(self.sql["named_ready"], (tenant, task))
+                found: int | None = self.connection.value(self.sql["named_ready"], (tenant, task))
             else:
                 sql = self.sql["named"].replace("{place}", str(place))
-                found = self.link.value(sql, (tenant, task, mock))
+                found = self.connection.value(sql, (tenant, task, mock))
             if found is not None:
                 return found
         return None
@@ -122,6 +119,10 @@ class PostgresReads(PostgresLists):
         """Jobs that wait and whose `expires_at` has come."""
         return self._jobs("expiring", (up_to, limit))
 
+    def ended(self, before_ms: int, *, tenant: str | None, limit: int) -> list[Job]:
+        """The first archived jobs that ended before a moment."""
+        return self._jobs("ended", {"before": before_ms, "tenant": tenant, "limit": limit})
+
     def jobs(self, query: JobFilter, *, after: int, limit: int) -> list[Job]:
         """Jobs that match, by id."""
         if query.archived and query.place not in (None, Place.DONE):
@@ -131,16 +132,16 @@ class PostgresReads(PostgresLists):
         # What is usually a small part of all is found by another index than that of the ids, and sorted.
         small = query.parent_id or query.domain is not None or _RUNNING & {query.place, query.state}
         sql = sql.replace("{order}", "id + 0" if small else "id")
-        answer = self.link.value(sql, (after, *values, limit))
+        answer = self.connection.value(sql, (after, *values, limit))
         return _JOBS.decode(answer) if answer is not None else []
 
     def waiting(self, query: WaitingQuery) -> list[Waiting]:
         """Whose turn it is."""
-        return fairness.waiting(self.turns, query)
+        return fairness.waiting(self._turns or StoredTurns(self.connection, self.sql), query)
 
-    def lineup(self, key: DomainKey, task: str, place: Place, *, last: bool, limit: int) -> list[Job]:
+    def domain_queue(self, key: DomainKey, task: str, place: Place, *, last: bool, limit: int) -> list[Job]:
         """The first or last jobs of one task of a domain in a place."""
-        return self._jobs("lineup_last" if last else "lineup", (*key, task, int(place), limit))
+        return self._jobs("domain_queue_last" if last else "domain_queue", (*key, task, int(place), limit))
 
     def domain_counts(self, keys: Collection[DomainKey]) -> dict[DomainKey, DomainCounts]:
         """How many jobs of these domains stand READY, HELD and RUNNING."""
@@ -149,80 +150,118 @@ class PostgresReads(PostgresLists):
         tenants, names = zip(*keys, strict=True)
         found: dict[DomainKey, DomainCounts] = {}
         values = (texts(tenants), raws(names))
-        for tenant, name, task, place, count in self.link.rows(self.sql["domain_counts"], values):
+        for tenant, name, task, place, count in self.connection.rows(self.sql["domain_counts"], values):
             found.setdefault((tenant, bytes(name)), {})[task, Place(place)] = count
         return found
-
-    def domains(self, keys: Collection[DomainKey]) -> dict[DomainKey, Domain]:
-        """What is kept of these domains."""
-        self.domains_at_ms = 0
-        if not keys:
-            return {}
-        tenants, names = zip(*keys, strict=True)
-        ((answer, at_ms),) = self.link.rows(self.sql["domains"], (texts(tenants), raws(names)))
-        self.domains_at_ms = at_ms or 0
-        return {found.key: found for found in _DOMAINS.decode(answer)} if answer is not None else {}
-
-    def due_domains(self, up_to: int, limit: int) -> list[Domain]:
-        """The domains whose moment has come."""
-        return self._domains("due_domains", (up_to, limit))
-
-    def list_domains(self, tenant: str, *, after: bytes, limit: int) -> list[Domain]:
-        """What is kept of a tenant's domains, by name."""
-        return self._domains("list_domains", (tenant, after, limit))
 
     def counts(self, *, tenant: str | None = None) -> dict[CountKey, int]:
         """How many jobs there are of each kind."""
         if tenant is None:
-            rows = self.link.rows(self.sql["counts"])
+            rows = self.connection.rows(self.sql["counts"])
         else:
-            rows = self.link.rows(self.sql["counts_of_tenant"], {"tenant": tenant})
+            rows = self.connection.rows(self.sql["counts_of_tenant"], {"tenant": tenant})
         self.unfolded = sum(row[5] for row in rows)
         return {CountKey(t, task, Place(place), State(state)): n for t, task, place, state, n, _ in rows}
 
     def moments(self) -> Moments:
-        """When something becomes true by itself."""
-        return self._walked(lambda began: self.link.rows(self.sql["moments"], as_named(began))[0])
+        """When something becomes true by itself; what a waiting process asks for after that comes along."""
+        if self._moments is None:
+            walks = Walks(self.starts)
+            ((_, _, *seen),) = self.connection.rows(self.sql["look"], asked_by_look(walks, LOOKED_AT))
+            self.see(walks, seen, LOOKED_AT, counted=True)
+        assert self._moments is not None
+        return self._moments
 
-    def _walked(self, ask: Callable[[tuple[int, ...]], tuple[Any, ...]]) -> Moments:
-        """Ask for moments from where their walks begin, and remember where they ended."""
-        walks = Walks(self.starts)
-        row = ask(walks.began)
-        walks.ended(row, self.now_ms)
-        return moments_of(row)
+    def see(self, walks: Walks, seen: Sequence[Any], tables: Sequence[str], *, counted: bool) -> None:
+        """This is what `look` showed."""
+        moments, row_tables, keys, values, tenants, tasks, turns, tenant_turns, ready, took_us = seen
+        self._see_moments(walks, moments, took_us)
+        self._whole.update(tables)
+        for table in tables:
+            self._rows[table] = {}
+        for table, key, value in zip(row_tables or (), keys or (), values or (), strict=True):
+            self._rows[table][read_key(key)] = value
+        pairs = list(zip(tenants or (), tasks or (), strict=True))
+        if len(pairs) <= FEW_PAIRS:
+            self._pairs = pairs
+            if counted:
+                self._turns = SeenTurns(map(SeenPair, pairs, turns or (), tenant_turns or (), ready or ()))
 
-    def records(self, kind: str, names: Collection[str] | None = None) -> dict[str, bytes]:
-        """Small named records."""
-        if names is None:
-            return dict(self.link.rows(self.sql["records"], (kind,)))
-        return dict(self.link.rows(self.sql["records_named"], (kind, texts(names)))) if names else {}
+    def _see_moments(self, walks: Walks, moments: Sequence[int | None], took_us: int) -> None:
+        walks.ended(moments, took_us / 1_000_000, self.now_ms)
+        # What never comes is nothing.
+        self._moments = Moments(*[m if m is None or m < rank.LAST else None for m in moments])
+
+    def rows(self, table: str, keys: Collection[str] | None = None) -> dict[str, bytes]:
+        """The values of rows by key."""
+        if table not in self._whole and (keys is None or not self._rows.get(table, {}).keys() >= set(keys)):
+            self._read_rows(table, keys)
+        known = self._rows.get(table, {})
+        if keys is None:
+            return {key: value for key, value in known.items() if value is not None}
+        return {key: value for key in keys if (value := known.get(key)) is not None}
+
+    def _read_rows(self, table: str, keys: Collection[str] | None) -> None:
+        """Read rows that are not known yet."""
+        known = self._rows.setdefault(table, {})
+        if keys is None:
+            rows = self.connection.rows(self.sql["table"], (table,))
+            self._whole.add(table)
+        else:
+            known.update(dict.fromkeys(keys))
+            rows = self.connection.rows(self.sql["rows"], (table, key_texts(keys)))
+        known.update([(read_key(key), value) for key, value in rows])
+
+    def scan(
+        self,
+        table: str,
+        *,
+        after: str = "",
+        prefix: str = "",
+        due_before: int | None = None,
+        limit: int,
+    ) -> list[Row]:
+        """A page of a table, by key or by the moment at which rows are due."""
+        after, prefix = written_key(after), written_key(prefix)
+        asked = {"table": table, "after": after, "prefix": prefix, "above": _above(prefix), "limit": limit}
+        if due_before is None:
+            rows = self.connection.rows(self.sql["scan"], asked)
+        else:
+            rows = self.connection.rows(self.sql["scan_due"], asked | {"due": due_before})
+        return [(read_key(key), value) for key, value in rows]
+
+    def tables(self) -> list[str]:
+        """The names of all tables that have rows."""
+        return [table for (table,) in self.connection.rows(self.sql["tables"])]
 
     def present(self, name: str) -> bool:
         """Whether a process that appeared under a name is still there."""
-        return sees(self.link, self.schema, name)
-
-    def read_log(self, log: str, *, after: int, limit: int) -> list[LogRow]:
-        """Items of a log in order."""
-        rows = self.link.rows(self.sql["read_log"], (log, after, limit))
-        return [LogRow(at, key, body if raw is None else raw) for at, key, body, raw in rows]
+        return is_present(self.connection, self.schema, name)
 
     def notice(self) -> bytes | None:
-        """What stands on the door."""
+        """The notice of a store that is being moved."""
         return self._notice
 
-    def find_in_log(self, log: str, keys: Collection[bytes]) -> dict[bytes, int]:
-        """Where in a log these keys are."""
-        return dict(self.link.rows(self.sql["find_in_log"], (log, raws(keys)))) if keys else {}
+
+def asked_by_look(walks: Walks, tables: Sequence[str]) -> dict[str, Any]:
+    """What `look` is told outside of the beginning of a batch."""
+    return {
+        "locks": None,
+        "tables": texts(tables),
+        "few": FEW_PAIRS + 1,
+        "counted": bool(tables),
+        "moments": numbers(walks.began),
+    }
 
 
-def as_named(began: Iterable[int]) -> dict[str, Any]:
-    """Where the walks begin, as the statements call them."""
-    return dict(zip(Moments._fields, began, strict=True))
-
-
-def moments_of(row: Sequence[int | None]) -> Moments:
-    """What walks have found; what never comes is nothing."""
-    return Moments(*(m if m is None or m < rank.LAST else None for m in row))
+def _above(prefix: str) -> str:
+    """The first text above all that begin with a prefix."""
+    for at in range(len(prefix) - 1, -1, -1):
+        if prefix[at] != "\U0010ffff":
+            following = ord(prefix[at]) + 1
+            # Surrogates are no characters.
+            return prefix[:at] + chr(0xE000 if following == 0xD800 else following)
+    return ABOVE
 
 
 def _conditions(query: JobFilter) -> tuple[str, list[Any]]:

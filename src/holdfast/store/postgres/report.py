@@ -2,7 +2,7 @@
 
 from ...core.counting import counted
 from ..common.clock import system_clock
-from .connection import Link
+from .connection import PostgresConnection
 from .open import schema_version
 from .statements import migrations
 from .url import Address
@@ -43,64 +43,63 @@ WHERE relnamespace = to_regnamespace(%s) AND relkind = 'r'"""
 INDEXES = (
     *("jobs_pkey", "jobs_ready", "jobs_ready_pair", "jobs_scheduled", "jobs_running", "jobs_standing"),
     *("jobs_domain", "jobs_children", "jobs_expiring", "jobs_schedule", "data_apart_pkey", "results_pkey"),
-    *("archive_pkey", "archive_ended", "uniques_pkey", "uniques_lapsing", "domains_pkey", "domains_due"),
-    *("counts_pkey", "changes_ready", "lanes_pkey", "lanes_turns", "lanes_rests"),
-    *("tenants_pkey", "tenants_turns", "tenants_rests", "records_pkey", "log_items_pkey"),
-    *("log_keys_pkey", "log_places", "commits_pkey"),
+    *("archive_pkey", "archive_ended", "rows_pkey", "rows_due", "counts_pkey", "count_changes_ready"),
+    *("pairs_pkey", "pairs_ready", "pairs_empty", "tenants_pkey", "tenants_ready", "tenants_empty"),
+    "commits_pkey",
 )
 
 
-def complaints(link: Link, address: Address, now_ms: int, *, own: bool) -> list[str]:
+def complaints(connection: PostgresConnection, address: Address, now_ms: int, *, own: bool) -> list[str]:
     """What is wrong with a store and what to do about it. `own`: the time is the server's."""
     where, quoted = address.shown, f'"{address.schema}"'
     told = []
     for name, why in _SETTINGS.items():
-        if (value := link.value("SELECT current_setting(%s)", (name,))) == "off":
+        if (value := connection.value("SELECT current_setting(%s)", (name,))) == "off":
             told.append(f"{where} has {name} = {value}: {why}; set it to on")
-    there = {name for (name,) in link.rows(_INDEXES, (quoted,))}
+    there = {name for (name,) in connection.rows(_INDEXES, (quoted,))}
     for name in (name for name in INDEXES if name not in there):
         told.append(f"{where} lacks the index {name}; see holdfast migrate --sql for how it is made")
-    for (name,) in link.rows(_BROKEN_INDEXES, (quoted,)):
+    for (name,) in connection.rows(_BROKEN_INDEXES, (quoted,)):
         told.append(f"the index {name} of {where} is not valid: REINDEX INDEX CONCURRENTLY {quoted}.{name}")
     for what, table in (("data", "data_apart"), ("results", "results")):
-        if orphans := link.value(_ORPHANS.format(schema=address.schema, table=table)):
+        if orphans := connection.value(_ORPHANS.format(schema=address.schema, table=table)):
             told.append(
                 f"{where} keeps the {what} of {counted(orphans, 'deleted job')}, which only takes up space"
             )
     if own and abs(skew_ms := system_clock() - now_ms) > SKEW_MS:
         told.append(f"this machine's clock differs from the server's by {skew_ms:+,} ms; set one of them")
-    return told + _bloat(link, address)
+    return told + _bloat(connection, address)
 
 
-def _bloat(link: Link, address: Address) -> list[str]:
+def _bloat(connection: PostgresConnection, address: Address) -> list[str]:
     told = []
-    for name, dead in link.rows(_DEAD, (address.schema, DEAD_ROWS, DEAD_FACTOR)):
+    for name, dead in connection.rows(_DEAD, (address.schema, DEAD_ROWS, DEAD_FACTOR)):
         told.append(
             f"the table {name} has {dead:,} dead rows: VACUUM it, and see what keeps autovacuum from it"
         )
-    if count := link.value(_LONG, (LONG_MINUTES,)):
+    if count := connection.value(_LONG, (LONG_MINUTES,)):
         told.append(
             f"{count} transactions have been open for more than {LONG_MINUTES} minutes: they keep dead rows "
             "from being cleared away, and claims slow; see pg_stat_activity"
         )
-    if (rows := link.value(f'SELECT count(*) FROM "{address.schema}".changes')) > MANY_CHANGES:
+    if (rows := connection.value(f'SELECT count(*) FROM "{address.schema}".count_changes')) > MANY_CHANGES:
         told.append(f"{rows:,} differences of counts wait to be folded: is any process writing?")
     return told
 
 
-def particulars(link: Link, address: Address) -> dict[str, str]:
+def facts(connection: PostgresConnection, address: Address) -> dict[str, str]:
     """What a store is like."""
 
     def setting(name: str) -> str:
-        return str(link.value("SELECT current_setting(%s)", (name,)))
+        return str(connection.value("SELECT current_setting(%s)", (name,)))
 
     quoted = f'"{address.schema}"'
     return {
         "store": "postgresql",
         "address": address.shown,
         "server": setting("server_version"),
-        "schema": f"{schema_version(link, address.schema)} of {len(migrations(address.schema))}",
-        "size": f"{link.value(_SIZE, (quoted,)) / MEGABYTE:,.1f} MB",
+        "schema": f"{schema_version(connection, address.schema)} of {len(migrations(address.schema))}",
+        "size": f"{connection.value(_SIZE, (quoted,)) / MEGABYTE:,.1f} MB",
         "fsync": setting("fsync"),
         "synchronous commit": setting("synchronous_commit"),
         "notify": "on" if address.notify else "off",

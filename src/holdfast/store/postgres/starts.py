@@ -22,6 +22,8 @@ SLOW_S, SLOW_WALKS = 0.02, 3
 PART = 20
 # The walks to the moments at which something becomes true by itself.
 WALKS: tuple[Hashable, ...] = (Place.SCHEDULED, Place.RUNNING, "expiring", "domains")
+# The walk along all READY jobs; those along the jobs of one pair are called by the pair.
+READY = Place.READY
 # How many are remembered; beyond that all are forgotten, and begin at the front.
 REMEMBERED = 10_000
 
@@ -73,32 +75,26 @@ class Starts:
         if self._walks and (walk := self._walks.get(sort)) is not None:
             walk.at = min(walk.at, at)
 
-    @property
-    def are_slow(self) -> bool:
-        """Whether any walk begins past the front."""
-        return bool(self._walks) and any(walk.slow >= SLOW_WALKS for walk in list(self._walks.values()))
-
     def __bool__(self) -> bool:
         """Whether any walk was slow of late."""
         return bool(self._walks)
 
+    def is_noted(self, took_s: float) -> bool:
+        """Whether `ended` has anything to remember or to forget of a walk that took so long."""
+        return took_s >= SLOW_S or bool(self._walks)
+
 
 class Walks:
-    """One walk to each of the moments at which something becomes true by itself, all made together, now."""
+    """One walk to each of the moments at which something becomes true by itself, all made together."""
 
     def __init__(self, starts: Starts) -> None:
         self._starts = starts
         self.began = tuple(starts.of(sort) for sort in WALKS)
-        self._start_s = monotonic_s()
 
-    @property
-    def took_s(self) -> float:
-        """How long they have taken until now."""
-        return monotonic_s() - self._start_s
-
-    def ended(self, found: Sequence[int | None], now_ms: int) -> None:
-        """They have found these."""
-        took_s = self.took_s
+    def ended(self, found: Sequence[int | None], took_s: float, now_ms: int) -> None:
+        """They have found these, and have taken so long together."""
+        if not self._starts.is_noted(took_s):
+            return
         for sort, began, at in zip(WALKS, self.began, found, strict=True):
             # Where there is nothing, what comes later comes after now; but leases end long after that.
             after = None if sort is Place.RUNNING else now_ms

@@ -1,60 +1,59 @@
 """The PostgreSQL store: one schema, any number of machines.
 
-    run      a connection of the pool ▶ BEGIN ▶ fn(PostgresTxn) ▶ COMMIT; again if somebody else was faster,
-             or the connection broke
+    run      a connection of the pool ▶ BEGIN, begin_batch ▶ fn(PostgresTxn) ▶ commit_changes, COMMIT
+             a blind batch: fn(PostgresTxn) without a connection ▶ commit_changes, a transaction by itself;
+             again if another batch was faster, or the connection broke
     read     a connection of the pool ▶ BEGIN REPEATABLE READ READ ONLY ▶ fn(PostgresReads) ▶ ROLLBACK
-    borrow   the caller's connection ▶ SAVEPOINT ▶ fn(PostgresTxn) ▶ RELEASE; the caller commits
+    borrow   the caller's connection ▶ SAVEPOINT ▶ fn(PostgresTxn) ▶ commit_changes; the caller commits
 
 Batches run side by side; what keeps them apart is in docs/decisions/0007. Nothing is opened before the first
 verb. No state of a session is relied upon, so that a pooler of transactions may stand between.
 """
 
-import random
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from functools import partial
-from itertools import count
+from collections.abc import Callable
 from time import sleep
 from typing import Any, TypeVar
 
 import psycopg
 
-from ...core.bounds import MINUTE_MS
-from ...core.errors import Conflict, Contended, HoldfastError, StoreError, Unsettled
+from ...core.damage import UNREADABLE
+from ...core.errors import Conflict, HoldfastError, StoreError, Unsettled
+from ...core.kinds import PAUSE
 from ..common.clock import Clock, monotonic_s
-from ..common.gifts import CLAIMS, Run, Sought
-from ..common.mending import mended
-from ..common.outage import FIRST_NAP_S, Lost, Outages, Patience, UnknownHost
-from ..contract import ReadTxn, Txn
-from ..fairness import Pair
-from .begin import Beginnings
-from .borrow import check_place, lend, lent, place_of
-from .connection import Link, OwnLink, Seeing
-from .counts import fold, rest
-from .errors import Pooled, faults, is_lost
-from .locks import Locks, Wants
+from ..common.outage import FIRST_NAP_S, Outages
+from ..common.server_time import Time
+from ..contract import ENDS, Capabilities, Changes, ReadTxn, Report, Txn
+from .borrow import borrowed, check_place, lend, place_of
+from .changes import Parameters, as_bytes, call_of, numbered_call_of
+from .connection import NoConnection, OwnConnection, PostgresConnection
+from .counts import FOLD_ROWS, Folding
+from .errors import LOCKED, code_of, is_lost, translated
+from .locks import Locks, Wants, lock_number
 from .mend import mend
-from .notify import Teller, Wake
+from .notify import PostgresListener, PostgresNotifier
 from .open import make_ready, migrate, script
 from .pool import Pool
 from .presence import Presence
-from .report import complaints, particulars
-from .statements import channel
+from .reads import FEW_PAIRS, LOOKED_AT, PostgresReads, asked_by_look
+from .report import complaints, facts
+from .starts import Starts, Walks
+from .statements import channel, in_hex, numbered, numbers, statements
+from .tries import RETRIED, Tries
 from .txn import PostgresTxn
 from .url import parse
-from .view import PostgresView
 
 T = TypeVar("T")
+Batch = Callable[[Txn], tuple[Changes, T]]
 
 # How long a batch waits for its turn, or for a server that went away.
 PATIENCE_S = 30.0
-# How often a batch is done again when what it expected has changed.
-TRIES = 100
-# When so many differences of counts were appended, somebody should fold them.
-FOLD_ROWS = 500
-# How long it can be seen whether a transaction was committed: much longer than anybody waits to know.
-MARKS_KEPT_MS = 10 * MINUTE_MS
+# How long the server's clock is reckoned from what it last said.
+CLOCK_TRUSTED_S = 60.0
+
+_BATCH = "BEGIN ISOLATION LEVEL READ COMMITTED;"
+_VIEW = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;"
+_NO_CONNECTION = NoConnection()
 
 
 class PostgresStore:
@@ -69,148 +68,166 @@ class PostgresStore:
         create: bool = True,
     ) -> None:
         self.address = parse(url)
-        # So many commits of a process are under way at once.
-        self.lanes = self.address.lanes
+        # Ids are taken before a caller's transaction is joined: taken inside it, their range would be locked
+        # for as long as it lasts.
+        self.capabilities = Capabilities(commits=self.address.commits, ids_apart=True)
         # Whether a schema is made where there is none.
         self._create = create
-        self._clock = clock
+        self._clock, self._time = clock, Time(clock, CLOCK_TRUSTED_S)
         self._patience_s = patience_s
         self._outages = Outages(self.address.shown)
-        self._begin = Beginnings(self.address.schema, clock)
         self._pool = Pool(self.address, self._make_ready, patience_s)
-        self._wake = Wake(self.address, self._pool)
-        self._teller = Teller(self.address, self._pool, self._wake.name)
+        self._listener = PostgresListener(self.address, self._pool)
+        self._notifier = PostgresNotifier(self.address, self._pool, self._listener.name)
         self._presence = Presence(self.address, self._pool)
-        self._was_open = False
+        schema = self._schema = self.address.schema
+        self._writing, self._reading = statements(schema, locking=True), statements(schema, locking=False)
+        # Where walks along indexes begin, see `starts`; and the notice that a blind batch takes for the
+        # current one.
+        self.starts = Starts()
+        self._notice: bytes | None = None
+        self._look_sql, _ = numbered(self._writing["look"])
+        self._pause_lock = lock_number(schema, "table", PAUSE)
         self._closed = False
-        # Not from 0: where processes do little, and go, some of them fold all the same.
-        self._appended = random.randrange(FOLD_ROWS)
-        # Lanes that may be marked as having READY jobs and have none.
-        self._to_rest: set[Pair] = set()
+        self.folding = Folding(schema, self._writing, self._pool, _BATCH)
         self._place: tuple[str, str, bool] | None = None
-        self._lock = threading.Lock()
+        self._closing = threading.Lock()
 
     def __repr__(self) -> str:
         return f"PostgresStore({self.address.shown!r})"
 
-    def _make_ready(self, link: OwnLink) -> None:
-        make_ready(link, self.address, create=self._create)
-        self._wake.opened(link)
-        self._was_open = True
+    def _make_ready(self, connection: OwnConnection) -> None:
+        make_ready(connection, self.address, create=self._create)
+        self._listener.opened(connection)
 
     def migrate(self) -> list[int]:
         """Bring the schema up to date; which versions were made."""
 
         def attempt() -> list[int]:
-            link = self._pool.connect()
+            connection = self._pool.connect()
             try:
-                return migrate(link, self.address)
+                return migrate(connection, self.address)
             finally:
-                link.close()
+                connection.close()
 
         return self._patiently(attempt)
 
     def migrations(self) -> str:
         """The SQL that makes the schema, for people who run it themselves."""
-        return script(self.address.schema)
+        return script(self._schema)
 
-    def run(self, fn: Callable[[Txn], T]) -> T:
-        """Call `fn` as one transaction, which is on the server's disk when this returns."""
-        return self._run(fn)
+    # Batches
 
-    def quick(self, sort: str) -> Run[Any] | None:
-        """What runs batches of a sort best: see `gifts`.
+    def run(self, fn: Batch[T], *, blind: bool = False) -> T:
+        """Call `fn` as one transaction, which is on the server's disk when this returns.
 
-        One that most likely reads nothing is sent all at once, and told the time as it is reckoned from what
-        the server said last; if it reads all the same it is done again by `run`. One that claims is told with
-        the time what each of them looks at first.
+        A blind one is sent all at once, and told the time as it is reckoned from what the server said last;
+        if it reads all the same it is begun anew.
         """
-        return lambda fn: self._run(fn, claims=sort == CLAIMS, blind=sort != CLAIMS)
-
-    def seek(self, sought: Sought) -> Run[Any] | None:
-        """What runs the claim of one who was woken: what he sees and what he takes is one answer.
-
-        Not behind a pooler, nor where walks are slow, and so go by what they met before.
-        """
-        if self._pool.settings or self._begin.starts.are_slow:
-            return None
-        return lambda fn: self._run(fn, sought=sought)
-
-    def run_carefully(self, fn: Callable[[Txn], T]) -> T:
-        """The same for a batch that is done again: what is mostly so is looked up before it is written."""
-        return self._run(fn, first_try=1)
-
-    def _run(
-        self,
-        fn: Callable[[Txn], T],
-        *,
-        blind: bool = False,
-        claims: bool = False,
-        sought: Sought | None = None,
-        first_try: int = 0,
-    ) -> T:
         wants: Wants = {}
-        tries = count(first_try)
-
-        def attempt() -> T:
-            if next(tries) == 0:
-                return self._attempt(fn, wants, careful=False, blind=blind, claims=claims, sought=sought)
-            return self._attempt(fn, wants, careful=True, blind=False, claims=claims or sought is not None)
-
-        result = self._patiently(attempt)
-        self._fold_if_many()
-        return result
-
-    def _patiently(self, attempt: Callable[[], T], *, waits: bool = True) -> T:
-        """Try until it is done, or it is clear that it cannot be; or tell at once that the server is away."""
-        patience, tries = Patience(self._outages, self._patience_s if waits else 0.0), 0
+        tries: Tries | None = None
         while True:
             try:
-                with faults(self.address):
-                    result = mended(attempt, self._mend, self.address.shown)
-                self._outages.over()
-                return result
-            except Pooled:
-                self._pool.behind_a_pooler()
-            except Conflict as error:
-                tries += 1
-                if tries >= TRIES or patience.is_over:
-                    text = f"a batch was done {tries} times, and each time something had changed ({error})"
-                    raise Contended(f"{self.address.shown}: {text}") from None
-            except (Lost, UnknownHost) as error:
-                if self._closed or (isinstance(error, UnknownHost) and not self._was_open):
-                    raise
-                self._pool.drop()
-                patience.nap(error)
-
-    def _mend(self) -> int:
-        with self._pool.link() as link:
-            return mend(link, self.address.schema)
-
-    def _attempt(
-        self, fn: Callable[[Txn], T], wants: Wants, *, blind: bool, sought: Sought | None = None, **how: bool
-    ) -> T:
-        with self._pool.link() as link:
-            try:
-                txn = self._begin.batch(link, self._pool.settings, wants, blind=blind, sought=sought, **how)
-                result = fn(txn)
-                txn.leave_mark()
-            except BaseException:
-                link.roll_back()
-                raise
-            try:
-                link.commit()
-            except psycopg.Error as error:
-                link.roll_back()
-                if blind and isinstance(error, psycopg.errors.ObjectNotInPrerequisiteState):
-                    raise Seeing("a notice is on the door") from None
-                if not txn.mark or not is_lost(error):
-                    raise
-                link.close()
-                if not self._was_committed(txn):
-                    raise
-        self._appended += txn.appended
+                changes, result = self._run_blind(fn, wants) if blind else self._run(fn, wants)
+                break
+            except RETRIED as error:
+                tries = tries or self._tries()
+                tries.again(error)
+                blind = False
+        if tries is not None:
+            tries.over()
+        if changes.wake and self.address.notify:
+            self._notifier.notify(ends=changes.wake == ENDS)
+        if self.folding.appended >= FOLD_ROWS:
+            self.folding.fold(self.now_ms())
         return result
+
+    def _run_blind(self, fn: Batch[T], wants: Wants) -> tuple[Changes, T]:
+        now_ms, notice = self._time.reckoned(), self._notice
+        if now_ms is None or notice is None:
+            return self._run(fn, wants)
+        txn = self._txn(_NO_CONNECTION, Locks(wants), now_ms, notice)
+        changes, result = fn(txn)
+        if found := txn.finish(changes):
+            found["expected_notice"] = in_hex(notice)
+            connection = self._pool.take()
+            try:
+                self._commit(connection, txn, found)
+            except BaseException as error:
+                self._give_back(connection, error)
+                raise
+            self._pool.give(connection)
+        return changes, result
+
+    def _run(self, fn: Batch[T], wants: Wants) -> tuple[Changes, T]:
+        connection = self._pool.take()
+        locks = Locks(wants)
+        try:
+            txn = self._begin(connection, locks)
+            changes, result = fn(txn)
+            self._commit(connection, txn, txn.finish(changes))
+        except BaseException as error:
+            if isinstance(error, psycopg.Error) and code_of(error) == LOCKED:
+                locks.want()
+            self._give_back(connection, error)
+            raise
+        self._pool.give(connection)
+        return changes, result
+
+    def _give_back(self, connection: OwnConnection, error: BaseException) -> None:
+        """Give back the connection of a batch that failed."""
+        if isinstance(error, Exception):
+            connection.roll_back()
+        else:
+            # An interrupt: what was sent may still be answered.
+            connection.close()
+        self._pool.give(connection)
+
+    def _begin(self, connection: OwnConnection, locks: Locks) -> PostgresTxn:
+        """A batch that has what it waited for, and what a claim looks at first; then it is told the time."""
+        walks = Walks(self.starts)
+        ordered = locks.begin({self._pause_lock: False})
+        asked = (numbers(ordered), "{pause}", FEW_PAIRS + 1, False, numbers(walks.began))
+        sql = f"{_BATCH}{self._pool.settings}{connection.written(self._look_sql, asked)}"
+        ((notice, now_ms, *seen),) = connection.rows(sql)
+        self._notice = notice
+        txn = self._txn(connection, locks, self._heard(now_ms), notice)
+        txn.see(walks, seen, (PAUSE,), counted=False)
+        return txn
+
+    def _txn(
+        self, connection: PostgresConnection, locks: Locks, now_ms: int, notice: bytes | None
+    ) -> PostgresTxn:
+        at_ms = now_ms if self._clock is None else 0
+        known: dict[str, Any] = {"schema": self._schema, "starts": self.starts, "notice": notice}
+        return PostgresTxn(connection, self._writing, now_ms, locks=locks, at_ms=at_ms, **known)
+
+    def _heard(self, now_ms: int) -> int:
+        """The time by the server, which has just told it, or by a clock that was given."""
+        if self._clock is not None:
+            return self._clock()
+        self._time.heard(now_ms)
+        return now_ms
+
+    def _commit(self, connection: OwnConnection, txn: PostgresTxn, found: Parameters) -> None:
+        """Write the changes and commit, in one message."""
+        try:
+            if not found:
+                connection.execute("COMMIT")
+            elif txn.connection is not connection and connection.prepares:
+                # A transaction by itself.
+                connection.execute_numbered(numbered_call_of(self._schema, tuple(found)), as_bytes(found))
+            else:
+                begin = "" if txn.connection is connection else _BATCH + self._pool.settings
+                call = connection.written(numbered_call_of(self._schema, tuple(found)), [*found.values()])
+                connection.execute(f"{begin}{call};COMMIT")
+        except psycopg.Error as error:
+            if not found or not is_lost(error):
+                raise
+            connection.close()
+            if not self._was_committed(txn):
+                raise
+        self.folding.appended += txn.appended
 
     def _was_committed(self, txn: PostgresTxn) -> bool:
         """What became of a transaction whose COMMIT was sent, and never answered."""
@@ -218,10 +235,10 @@ class PostgresStore:
         while monotonic_s() < until_s and not self._closed:
             try:
                 self._pool.drop()
-                with self._pool.link() as link:
+                with self._pool.connection() as connection:
                     asked = {"at_ms": txn.now_ms, "mark": txn.mark}
-                    link.change(self._begin.writing["void"], asked)
-                    return bool(link.value(self._begin.writing["is_marked"], asked))
+                    connection.change(self._writing["void"], asked)
+                    return bool(connection.value(self._writing["is_marked"], asked))
             except (psycopg.Error, StoreError):
                 # Not back yet.
                 pass
@@ -231,168 +248,173 @@ class PostgresStore:
             "what was asked for may have been done, or not; look before you ask again"
         )
 
-    def read(self, fn: Callable[[ReadTxn], T]) -> T:
-        """Call `fn` on one view of the schema as it is now, beside whoever writes."""
-        result = self._look(fn)
-        self._fold_if_many()
+    def _tries(self, patience_s: float | None = None, mend: Callable[[], int] | None = None) -> Tries:
+        patience_s = self._patience_s if patience_s is None else patience_s
+        return Tries(self.address, self._pool, self._outages, patience_s, mend or self._mend)
+
+    def _patiently(self, attempt: Callable[[], T], *, waits: bool = True) -> T:
+        """Try until it is done, or it is clear that it cannot be; or raise at once if the server is away."""
+        tries: Tries | None = None
+        while True:
+            try:
+                result = attempt()
+                break
+            except RETRIED as error:
+                tries = tries or self._tries(self._patience_s if waits else 0.0)
+                tries.again(error)
+        if tries is not None:
+            tries.over()
         return result
 
-    def _look(self, fn: Callable[[PostgresView], T], *, waits: bool = True) -> T:
-        def attempt() -> T:
-            with self._pool.link() as link:
-                try:
-                    view = self._begin.view(link, self._pool.settings)
-                    result = fn(view)
-                finally:
-                    link.roll_back()
-                # Jobs that were added by SQL alone: nobody else may be there to fold their counts.
-                self._appended = max(self._appended, view.unfolded)
-                return result
+    # Views
 
-        return self._patiently(attempt, waits=waits)
+    def read(self, fn: Callable[[ReadTxn], T], *, hint: bool = False) -> T:
+        """Call `fn` on one view of the schema as it is now, beside writers.
 
-    def peek(self, fn: Callable[[ReadTxn], T]) -> T:
-        """Call `fn` on what there is, all of it perhaps not of the same moment: enough for a hint."""
-        if self._pool.settings:
-            # Behind a pooler each transaction begins with these.
-            return self._look(fn)
+        For a hint one statement shows what a process that waits looks at, without a transaction.
+        """
+        result = self._patiently(lambda: self._look(fn, hint=hint and not self._pool.pooled))
+        if self.folding.appended >= FOLD_ROWS:
+            self.folding.fold(self.now_ms())
+        return result
 
-        def attempt() -> T:
-            with self._pool.link() as link:
-                return fn(self._begin.peek(link))
+    def _look(self, fn: Callable[[PostgresReads], T], *, hint: bool = False) -> T:
+        connection = self._pool.take()
+        try:
+            view = self._glance(connection) if hint else self._view(connection)
+            result = fn(view)
+            if not hint:
+                connection.execute("ROLLBACK")
+        except BaseException as error:
+            self._give_back(connection, error)
+            raise
+        self._pool.give(connection)
+        # Jobs that were added by SQL alone: no other process may be there to fold their counts.
+        self.folding.appended = max(self.folding.appended, view.unfolded)
+        return result
 
-        return self._patiently(attempt)
+    def _view(self, connection: OwnConnection) -> PostgresReads:
+        now = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
+        sql = f'{_VIEW}{self._pool.settings}SELECT "{self._schema}".notice(), {now}'
+        ((notice, now_ms),) = connection.rows(sql)
+        return self._reads(connection, notice, now_ms)
 
-    def borrow(self, connection: Any, fn: Callable[[Txn], T]) -> T:
+    def _glance(self, connection: OwnConnection) -> PostgresReads:
+        walks = Walks(self.starts)
+        ((notice, now_ms, *seen),) = connection.rows(self._reading["look"], asked_by_look(walks, LOOKED_AT))
+        view = self._reads(connection, notice, now_ms)
+        view.see(walks, seen, LOOKED_AT, counted=True)
+        return view
+
+    def _reads(self, connection: OwnConnection, notice: bytes, now_ms: int) -> PostgresReads:
+        known: dict[str, Any] = {"schema": self._schema, "starts": self.starts, "notice": notice}
+        return PostgresReads(connection, self._reading, self._heard(now_ms), **known)
+
+    # A caller's own transaction
+
+    def borrow(self, connection: Any, fn: Batch[T]) -> T:
         """Call `fn` inside the caller's transaction, which the caller commits or rolls back.
 
         `connection` must lead to this store's database, and be in a transaction or begin one by itself.
         """
-        with faults(self.address):
-            link = lent(connection)
-            self._check_place(link)
-            wants: Wants = {}
-            for tries in range(TRIES):
-                try:
-                    with faults(self.address):
-                        inside = partial(self._inside, link, fn, wants, careful=tries > 0)
-                        return mended(inside, lambda: mend(link, self.address.schema), self.address.shown)
-                except Conflict:
-                    continue
-        raise Contended(
-            f"{self.address.shown}: somebody else has changed the same since your transaction began; "
-            "roll it back, and try again"
-        )
+        with translated(self.address):
+            theirs = borrowed(connection)
+            self._check_place(theirs)
+        wants: Wants = {}
+        tries = self._tries(mend=lambda: mend(theirs, self._schema))
+        while True:
+            try:
+                return self._run_inside(theirs, fn, wants)
+            except (psycopg.Error, Conflict, *UNREADABLE) as error:
+                tries.again_inside(error)
 
-    # A caller's connection of asyncio's kind as `borrow` takes it, outside the loop's thread.
+    # Makes a connection of asyncio's kind one that `borrow` takes, outside the loop's thread.
     lend = staticmethod(lend)
 
-    def _inside(self, link: Link, fn: Callable[[Txn], T], wants: Wants, *, careful: bool) -> T:
-        link.script("SAVEPOINT holdfast")
+    def _run_inside(self, connection: PostgresConnection, fn: Batch[T], wants: Wants) -> T:
+        locks = Locks(wants)
+        connection.execute("SAVEPOINT holdfast")
         try:
-            locks = Locks(link, self._begin.writing, wants)
-            txn = self._begin.inside(link, locks, careful=careful)
-            result = fn(txn)
-            if self.address.notify:
-                # Heard when the caller commits, by all, ourselves too.
-                link.value("SELECT pg_notify(%s, '')", (channel(self.address.schema),))
-        except BaseException:
-            if link.is_open:
-                link.script("ROLLBACK TO SAVEPOINT holdfast; RELEASE SAVEPOINT holdfast")
+            # Without a look: the lock of pauses would be held for as long as the caller's transaction lasts.
+            begin = {
+                "locks": numbers(locks.begin({})),
+                "tables": None,
+                "few": 0,
+                "counted": None,
+                "moments": None,
+            }
+            ((notice, now_ms, *_),) = connection.rows(self._writing["look"], begin)
+            txn = self._txn(connection, locks, self._heard(now_ms), notice)
+            changes, result = fn(txn)
+            if found := txn.finish(changes):
+                connection.execute(call_of(self._schema, tuple(found)), found)
+            if changes.wake and self.address.notify:
+                # Sent when the caller commits, to all, ourselves too.
+                connection.value("SELECT pg_notify(%s, '')", (channel(self._schema),))
+        except BaseException as error:
+            if isinstance(error, psycopg.Error) and code_of(error) == LOCKED:
+                locks.want()
+            if connection.is_open:
+                connection.execute("ROLLBACK TO SAVEPOINT holdfast; RELEASE SAVEPOINT holdfast")
             raise
-        link.script("RELEASE SAVEPOINT holdfast")
-        self._appended += txn.appended
+        connection.execute("RELEASE SAVEPOINT holdfast")
+        self.folding.appended += txn.appended
         return result
 
-    def _check_place(self, link: Link) -> None:
-        theirs = place_of(link, self.address.schema)
+    def _check_place(self, connection: PostgresConnection) -> None:
+        theirs = place_of(connection, self._schema)
         if self._place != theirs:
             # Perhaps the server was started anew.
-            self._place = self._look(lambda view: place_of(view.link, self.address.schema))
-            check_place(link, self.address, self._place)
+            self._place = self._patiently(
+                lambda: self._look(lambda view: place_of(view.connection, self._schema))
+            )
+            check_place(theirs, self._place, self.address)
 
-    # Whoever adds by a caller's connection has to have the right to its numbers before: taken inside his
-    # transaction they would be locked for as long as that lasts.
-    lends_apart = True
+    # All else
 
     def now_ms(self) -> int:
         """The server's clock, by which all machines agree; asked for now and then, reckoned between."""
-        return self._begin.time.now_ms(lambda: self._look(lambda view: view.now_ms))
+        return self._time.now_ms(lambda: self.read(lambda view: view.now_ms))
 
-    def wait(self, timeout_s: float) -> bool:
-        """Sleep until told by another store of this schema, interrupted, or until somebody has written."""
-        with faults(self.address):
+    def wait(self, timeout_s: float, *, ends: bool = True) -> bool:
+        """Sleep until notified by another store of this schema, interrupted, or something was written."""
+        with translated(self.address):
             self._presence.keep()
-            return self._closed or self._wake.wait(timeout_s)
-
-    def notify(self, *, ends: bool = False) -> None:
-        """Wake the other stores of this schema that wait."""
-        if self.address.notify:
-            self._teller.tell(ends=ends)
-
-    def heed(self, *, ends: bool) -> None:
-        """Whether to wake for ends alone."""
-        self._wake.heeds_ends = ends
+            return self._closed or self._listener.wait(timeout_s, ends=ends)
 
     def interrupt(self) -> None:
         """Wake our own `wait`, or the next one."""
-        self._wake.interrupt()
+        self._listener.interrupt()
 
     def appear(self, name: str) -> bool:
         """Be seen until closed, by a lock of a session; False behind a pooler."""
-        with faults(self.address):
+        with translated(self.address):
             return self._presence.appear(name)
 
-    def _fold_if_many(self) -> None:
-        if self._appended >= FOLD_ROWS:
-            self._fold()
+    def report(self) -> Report:
+        """Version, settings and sizes; and what is wrong."""
 
-    def _fold(self) -> None:
-        """Fold the counts, unless somebody is at it."""
-        self._appended = 0
+        def look(view: PostgresReads) -> Report:
+            told = complaints(view.connection, self.address, view.now_ms, own=self._clock is None)
+            return Report(facts(view.connection, self.address), told)
+
         try:
-            sql, schema = self._begin.writing, self.address.schema
-            with faults(self.address), self._pool.link() as link:
-                with self._folding(link):
-                    self._to_rest.update(fold(link, sql, schema, self.now_ms() - MARKS_KEPT_MS))
-                if self._to_rest:
-                    # By itself, because it locks lanes that others may be adding to.
-                    with self._folding(link):
-                        rest(link, sql, schema, [*self._to_rest])
-                    self._to_rest.clear()
-        except (HoldfastError, Conflict):
-            # The next one folds more.
-            pass
-
-    @contextmanager
-    def _folding(self, link: OwnLink) -> Iterator[None]:
-        with link.connection.transaction():
-            # Whatever the database's default is: each statement sees what was committed when it began.
-            link.script(f"SET TRANSACTION ISOLATION LEVEL READ COMMITTED;{self._pool.settings}")
-            yield
-
-    def check(self) -> list[str]:
-        """What is wrong, for `doctor`."""
-        try:
-            own = self._clock is None
-            return self._look(
-                lambda view: complaints(view.link, self.address, view.now_ms, own=own), waits=False
-            )
+            return self._patiently(lambda: self._look(look), waits=False)
         except HoldfastError as error:
-            return [str(error)]
+            return Report({"store": "postgresql", "address": self.address.shown}, [str(error)])
 
-    def facts(self) -> dict[str, str]:
-        """Version, settings and sizes."""
-        return self._look(lambda view: particulars(view.link, self.address), waits=False)
+    def _mend(self) -> int:
+        with self._pool.connection() as connection:
+            return mend(connection, self._schema)
 
     def close(self) -> None:
         """Let go of all connections."""
-        with self._lock:
+        with self._closing:
             if self._closed:
                 return
             self._closed = True
-        self._teller.close()
-        self._wake.close()
+        self._notifier.close()
+        self._listener.close()
         self._presence.close()
         self._pool.close()
 

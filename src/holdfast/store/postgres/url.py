@@ -1,6 +1,6 @@
 """The address of a PostgreSQL store: what of it is ours, and how it is shown to people.
 
-    postgresql://user:password@host:port/database?schema=holdfast&notify=off&prepare=off&pool=10&lanes=2
+    postgresql://user:password@host:port/database?schema=holdfast&notify=off&prepare=off&pool=10&commits=2
 
 What is not ours goes to libpq as it is (`sslmode`, `connect_timeout`, several hosts, …). The password stands
 in nothing that is shown.
@@ -18,9 +18,9 @@ from ...core.errors import BadInput
 SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,39}")
 SCHEMA_NEEDED = "1 to 40 lower-case letters, digits and _, not a digit first"
 FORM = "postgresql://user:password@host:port/database?schema=holdfast, with %40 for @ and so on in its parts"
-OURS = ("schema", "notify", "prepare", "pool", "lanes")
+OURS = ("schema", "notify", "prepare", "pool", "commits")
 POOL, MOST_POOL = 10, 1_000
-LANES, MOST_LANES = 2, 16
+COMMITS, MOST_COMMITS = 2, 16
 # What to do if nothing is said: libpq would wait for ever.
 CONNECT_TIMEOUT_S = 10
 
@@ -38,7 +38,7 @@ class Address(NamedTuple):
     prepare: bool = True
     # How many connections at most, and how many commits are under way at once.
     pool: int = POOL
-    lanes: int = LANES
+    commits: int = COMMITS
 
     def __repr__(self) -> str:
         return f"Address({self.shown!r})"
@@ -63,7 +63,7 @@ def parse(url: str) -> Address:
         notify=_switch("notify", ours),
         prepare=_switch("prepare", ours),
         pool=_number("pool", ours, POOL, 2, MOST_POOL),
-        lanes=_number("lanes", ours, LANES, 1, MOST_LANES),
+        commits=_number("commits", ours, COMMITS, 1, MOST_COMMITS),
     )
 
 

@@ -1,8 +1,8 @@
 -- What is read. Jobs are answered as one JSON text for all: a row for each would cost more than the jobs.
 --
 --   {hot}     the columns that a claim changes, and the rest, which `as_jobs` turns into whole records
---   {lock}    FOR UPDATE in a batch that may write, nothing in a view
---   {free}    FOR UPDATE SKIP LOCKED there: what another has is passed by
+--   {lock}    FOR UPDATE in a batch, nothing in a view
+--   {free}    FOR UPDATE SKIP LOCKED there: jobs that another batch has are passed by
 --   {place}   a number that is part of the statement: the indexes are of one place each
 
 -- name: as_jobs
@@ -12,7 +12,7 @@ SELECT '[' || string_agg(
     || ',' || substr(rest, 2), ','
 ) || ']' FROM ({jobs}) AS jobs
 
--- `parent_id + 0`: by these numbers, not along the index of all children.
+-- `parent_id + 0`: by these ids, not along the index of all children.
 -- name: load
 SELECT {hot} FROM {schema}.jobs WHERE id = ANY(%(ids)s::bigint[] || ARRAY(
     SELECT parent_id FROM {schema}.jobs WHERE id = ANY(%(ids)s::bigint[]) AND parent_id + 0 > 0
@@ -21,8 +21,8 @@ SELECT {hot} FROM {schema}.jobs WHERE id = ANY(%(ids)s::bigint[] || ARRAY(
 -- name: hold
 SELECT id FROM {schema}.jobs WHERE id = %s FOR UPDATE
 
--- `id + 0`: not along the primary key, which would lead through all jobs. It would be taken where statistics say
--- that most jobs are children of one.
+-- `id + 0`: not along the primary key, which would lead through all jobs. It would be taken where statistics say that most jobs
+-- are children of one.
 -- name: children
 SELECT {hot} FROM {schema}.jobs
 WHERE parent_id = %s AND parent_id > 0 AND id + 0 > %s ORDER BY id + 0 LIMIT %s {lock}
@@ -38,17 +38,28 @@ ORDER BY parent_id, place, id LIMIT %(limit)s {lock}
 SELECT {hot} FROM {schema}.jobs
 WHERE place = {place} AND rank BETWEEN %s AND %s ORDER BY rank, id LIMIT %s {free}
 
+-- name: first_ready
+SELECT {hot} FROM {schema}.jobs
+WHERE place = 2 AND rank + 0 BETWEEN %s AND %s ORDER BY rank + 0, id LIMIT %s {free}
+
 -- name: expiring
 SELECT {hot} FROM {schema}.jobs
 WHERE expires_at > 0 AND place NOT IN (4, 6) AND expires_at <= %s ORDER BY expires_at, id LIMIT %s {free}
 
--- name: lineup
+-- name: domain_queue
 SELECT {hot} FROM {schema}.jobs
 WHERE tenant = %s AND domain = %s AND task = %s AND place = %s ORDER BY rank, id LIMIT %s {free}
 
--- name: lineup_last
+-- name: domain_queue_last
 SELECT {hot} FROM {schema}.jobs
 WHERE tenant = %s AND domain = %s AND task = %s AND place = %s ORDER BY rank DESC, id DESC LIMIT %s {free}
+
+-- name: domain_counts
+SELECT wanted.tenant, wanted.name, counted.*
+FROM unnest(%s::text[], %s::bytea[]) AS wanted (tenant, name) CROSS JOIN LATERAL (
+    SELECT task, place, count(*) FROM {schema}.jobs
+    WHERE tenant = wanted.tenant AND domain = wanted.name AND place IN (2, 3, 4) GROUP BY task, place
+) AS counted
 
 -- name: list
 SELECT {hot} FROM {schema}.jobs WHERE {conditions} ORDER BY {order} LIMIT %s
@@ -61,6 +72,13 @@ SELECT '[' || string_agg(record, ',') || ']' FROM (
 -- name: archived
 SELECT '[' || string_agg(record, ',') || ']' FROM (
     SELECT record FROM {schema}.archive WHERE id = ANY(%s::bigint[]) ORDER BY id {lock}
+) AS found
+
+-- name: ended
+SELECT '[' || string_agg(record, ',') || ']' FROM (
+    SELECT record FROM {schema}.archive
+    WHERE finished_at < %(before)s AND (%(tenant)s::text IS NULL OR tenant = %(tenant)s)
+    ORDER BY finished_at, id + 0 LIMIT %(limit)s {free}
 ) AS found
 
 -- Beside the job, where it is small, or apart.
@@ -77,90 +95,59 @@ SELECT id, body, raw FROM {schema}.data_apart WHERE id = ANY(%(ids)s::bigint[])
 -- name: results
 SELECT id, body, raw FROM {schema}.results WHERE id = ANY(%(ids)s::bigint[])
 
--- name: records
-SELECT name, value FROM {schema}.records WHERE kind = %s
+-- name: rows
+SELECT key, value FROM {schema}.rows WHERE tbl = %s AND key = ANY(%s::text[])
 
--- name: records_named
-SELECT name, value FROM {schema}.records WHERE kind = %s AND name = ANY(%s::text[])
+-- name: table
+SELECT key, value FROM {schema}.rows WHERE tbl = %s
 
--- name: find_unique
-SELECT wanted.number, held.job_id, held.until_ms
-FROM unnest(%s::text[], %s::text[], %s::bytea[]) WITH ORDINALITY AS wanted (tenant, task, key, number)
-JOIN {schema}.uniques AS held ON (held.tenant, held.task, held.key) = (wanted.tenant, wanted.task, wanted.key)
+-- name: hold_rows
+SELECT * FROM {schema}.hold_rows(
+    %(late)s::bigint[], %(locks)s::bigint[], %(tables)s::text[], %(keys)s::text[], %(whole)s::text[]
+)
 
--- name: domains
-SELECT '[' || string_agg(record, ',') || ']', max(at_ms)
-FROM unnest(%s::text[], %s::bytea[]) AS wanted (tenant, name)
-JOIN {schema}.domains AS found ON (found.tenant, found.name) = (wanted.tenant, wanted.name)
+-- name: scan
+SELECT key, value FROM {schema}.rows
+WHERE tbl = %(table)s AND key > %(after)s AND key >= %(prefix)s AND key < %(above)s ORDER BY key LIMIT %(limit)s
 
--- name: due_domains
-SELECT '[' || string_agg(record, ',') || ']' FROM (
-    SELECT record FROM {schema}.domains
-    WHERE due_ms > 0 AND due_ms <= %s ORDER BY due_ms, tenant, name LIMIT %s
-) AS due
+-- name: scan_due
+SELECT key, value FROM {schema}.rows
+WHERE tbl = %(table)s AND due_ms IS NOT NULL AND due_ms <= %(due)s
+    AND key > %(after)s AND key >= %(prefix)s AND key < %(above)s
+ORDER BY due_ms, key LIMIT %(limit)s
 
--- name: list_domains
-SELECT '[' || string_agg(record, ',') || ']' FROM (
-    SELECT record FROM {schema}.domains WHERE tenant = %s AND name > %s ORDER BY name LIMIT %s
-) AS found
+-- One look into the index for each table, however many rows it has. The notice is the row without a table.
+-- name: tables
+WITH RECURSIVE found (tbl) AS (
+    (SELECT tbl FROM {schema}.rows WHERE tbl > '' ORDER BY tbl LIMIT 1)
+    UNION ALL
+    SELECT (SELECT tbl FROM {schema}.rows WHERE rows.tbl > found.tbl ORDER BY tbl LIMIT 1)
+    FROM found WHERE found.tbl IS NOT NULL
+)
+SELECT tbl FROM found WHERE tbl IS NOT NULL
 
--- name: records_ahead
-SELECT kind, name, value FROM unnest(%s::text[], %s::text[]) AS wanted (kind, name)
-JOIN {schema}.records USING (kind, name)
-UNION ALL SELECT kind, name, value FROM {schema}.records WHERE kind = ANY(%s::text[])
-
--- name: domain_counts
-SELECT wanted.tenant, wanted.name, counted.*
-FROM unnest(%s::text[], %s::bytea[]) AS wanted (tenant, name) CROSS JOIN LATERAL (
-    SELECT task, place, count(*) FROM {schema}.jobs
-    WHERE tenant = wanted.tenant AND domain = wanted.name AND place IN (2, 3, 4) GROUP BY task, place
-) AS counted
-
--- With how many differences that nobody has folded yet are in each.
+-- With how many differences that were not folded yet are in each.
 -- name: counts
 SELECT tenant, task, place, state, sum(number)::bigint, sum(unfolded) FROM (
-    SELECT *, 0 AS unfolded FROM {schema}.counts UNION ALL SELECT *, 1 FROM {schema}.changes
+    SELECT *, 0 AS unfolded FROM {schema}.counts UNION ALL SELECT *, 1 FROM {schema}.count_changes
 ) AS parts GROUP BY tenant, task, place, state HAVING sum(number) <> 0
 
 -- name: counts_of_tenant
 SELECT tenant, task, place, state, sum(number)::bigint, sum(unfolded) FROM (
     SELECT *, 0 AS unfolded FROM {schema}.counts WHERE tenant = %(tenant)s
-    UNION ALL SELECT *, 1 FROM {schema}.changes WHERE tenant = %(tenant)s
+    UNION ALL SELECT *, 1 FROM {schema}.count_changes WHERE tenant = %(tenant)s
 ) AS parts GROUP BY tenant, task, place, state HAVING sum(number) <> 0
 
--- name: moments
-SELECT
-    (SELECT rank FROM {schema}.jobs WHERE place = 1 AND rank >= %(scheduled)s ORDER BY rank LIMIT 1) AS scheduled,
-    (SELECT rank FROM {schema}.jobs WHERE place = 4 AND rank >= %(running)s ORDER BY rank LIMIT 1) AS running,
-    (SELECT expires_at FROM {schema}.jobs
-     WHERE expires_at > 0 AND place NOT IN (4, 6) AND expires_at >= %(expiring)s ORDER BY expires_at LIMIT 1) AS expiring,
-    (SELECT due_ms FROM {schema}.domains WHERE due_ms > 0 AND due_ms >= %(domains)s ORDER BY due_ms LIMIT 1) AS domains
-
--- What one who waits looks at before he claims: the notice, the moments, some kinds of records, the first pairs of
--- tenant and task that have READY jobs, and the time, which is told after all that.
--- name: glance
-SELECT
-    (SELECT value FROM {schema}.records WHERE kind = '' AND name = ''), moments.*, small.*, ready.*,
-    (extract(epoch FROM clock_timestamp()) * 1000)::bigint
-FROM ({moments}) AS moments CROSS JOIN (
-    SELECT array_agg(kind), array_agg(name), array_agg(value)
-    FROM {schema}.records WHERE kind = ANY(%(kinds)s::text[])
-) AS small CROSS JOIN (SELECT array_agg(tenant), array_agg(task) FROM ({pairs}) AS few) AS ready
-
--- name: look_ahead
-SELECT * FROM {schema}.look_ahead(%s::bigint, %s::bigint, %s::bigint, %s::bigint, %s::bigint)
-
--- name: read_log
-SELECT item, key, body, raw FROM {schema}.log_items WHERE log = %s AND item > %s ORDER BY item LIMIT %s
-
--- name: find_in_log
-SELECT key, item FROM {schema}.log_keys WHERE log = %s AND key = ANY(%s::bytea[])
+-- name: look
+SELECT * FROM {schema}.look(
+    %(locks)s::bigint[], %(tables)s::text[], %(few)s::integer, %(counted)s::boolean, %(moments)s::bigint[]
+)
 
 -- Where live jobs of a task stand; archived ones count as DONE, so of those there may be none.
 -- name: places_of_task
 SELECT place FROM (
     SELECT place, number FROM {schema}.counts WHERE tenant = %(tenant)s AND task = %(task)s
-    UNION ALL SELECT place, number FROM {schema}.changes WHERE tenant = %(tenant)s AND task = %(task)s
+    UNION ALL SELECT place, number FROM {schema}.count_changes WHERE tenant = %(tenant)s AND task = %(task)s
 ) AS parts GROUP BY place HAVING sum(number) <> 0 ORDER BY place
 
 -- name: named
@@ -170,20 +157,43 @@ ORDER BY rank, id LIMIT 1
 -- name: named_ready
 SELECT id FROM {schema}.jobs WHERE tenant = %s AND task = %s AND place = 2 AND NOT mock ORDER BY rank, id LIMIT 1
 
--- The notice is the record without a kind and a name: so it comes before all others, and is in no listing.
--- name: list_records
-SELECT kind, name, value FROM {schema}.records WHERE (kind, name) > (%s, %s) ORDER BY kind, name LIMIT %s
+-- Turns: tenants and pairs that have READY jobs, by their last turn.
+-- name: tenants_by_turn
+SELECT served, tenant FROM {schema}.tenants
+WHERE ready AND (served, tenant) > (%s, %s) ORDER BY served, tenant LIMIT %s
 
--- name: list_unique
-SELECT tenant, task, key, job_id, until_ms FROM {schema}.uniques
-WHERE (tenant, task, key) > (%s, %s, %s::bytea) ORDER BY tenant, task, key LIMIT %s
+-- name: turns_of
+SELECT served, tenant FROM {schema}.tenants WHERE ready AND tenant = ANY(%s::text[])
 
--- name: list_all_domains
-SELECT record FROM {schema}.domains WHERE (tenant, name) > (%s, %s::bytea) ORDER BY tenant, name LIMIT %s
+-- Pairs that are marked as ready and have no READY job are passed by as they are met.
+-- name: tasks_by_turn
+SELECT named.tenant, asked.task, asked.number
+FROM unnest(%(tenants)s::text[]) WITH ORDINALITY AS named (tenant, at)
+CROSS JOIN LATERAL (
+    SELECT served, task, number FROM (
+        SELECT served, task, {schema}.ready_of(named.tenant, walked.task) AS number FROM (
+            SELECT served, task FROM {schema}.pairs
+            WHERE tenant = named.tenant AND ready ORDER BY served, task LIMIT %(looked_at)s
+        ) AS walked
+        WHERE (%(tasks)s::text[] IS NULL OR task = ANY(%(tasks)s::text[])) AND NOT EXISTS (
+            SELECT FROM unnest(%(passed_tenants)s::text[], %(passed_tasks)s::text[]) AS passed (tenant, task)
+            WHERE (passed.tenant IS NULL OR passed.tenant = named.tenant)
+                AND (passed.task IS NULL OR passed.task = walked.task)
+        )
+        ORDER BY served, task OFFSET 0
+    ) AS counted WHERE number > 0 ORDER BY served, task LIMIT %(limit)s
+) AS asked ORDER BY named.at, asked.served, asked.task
 
--- name: list_turns
-SELECT tenant, task, served FROM {schema}.lanes WHERE served > 0
-UNION ALL SELECT tenant, '', served FROM {schema}.tenants WHERE served > 0
+-- What a process without an answer to its COMMIT asks. Where there is no mark there shall be none: a transaction that comes
+-- too late finds the key taken, and one that is under way is waited for.
+-- name: void
+INSERT INTO {schema}.commits (at_ms, mark, void) VALUES (%(at_ms)s, %(mark)s, true) ON CONFLICT DO NOTHING
 
--- name: list_log_keys
-SELECT item, key FROM {schema}.log_keys WHERE log = %s AND item > %s ORDER BY item LIMIT %s
+-- name: is_marked
+SELECT EXISTS (SELECT FROM {schema}.commits WHERE at_ms = %(at_ms)s AND mark = %(mark)s AND NOT void)
+
+-- name: fold_counts
+SELECT tenant, task FROM {schema}.fold_counts(%s::bigint)
+
+-- name: empty_pairs
+SELECT {schema}.empty_pairs(%s::text[])

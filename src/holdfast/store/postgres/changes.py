@@ -1,0 +1,249 @@
+"""A `Changes` as the parameters of `commit_changes`: arrays, and only those that are needed.
+
+Where all jobs of a part have the same value in a column, the array is one of one value; where they have what
+a new job has, it is left out. So a plain add has a dozen parameters, and a thousand alike have no more.
+"""
+
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import lru_cache
+from operator import attrgetter
+from typing import Any
+
+import msgspec
+import psycopg
+from msgspec.structs import replace
+
+from ...core.job import Body, Job, Place, State, Unreadable, size_of
+from ...core.kinds import Names
+from ..common.form import COLD, rest_parts
+from ..contract import UNCHANGED, Changes, CountKey, NewJobs, RowKey
+from ..fairness import Pair
+from .statements import in_hex, key_texts, migrations, numbers, quoted, raws, switches, texts
+
+# Data of more characters or bytes than this is kept apart from its job and written once; less stands beside
+# the job, and is written again whenever the job is. From about 500 on that costs the server more. Also in
+# `commit_changes`.
+BESIDE = 400
+
+Parameters = dict[str, Any]
+_encode_lines = msgspec.json.Encoder().encode_lines
+_by_id = attrgetter("id")
+
+
+def _names(values: Sequence[State | None]) -> str:
+    return texts([value or "" for value in values])
+
+
+# The columns of a job, the field of each, how its values are written, and what a new job has.
+_Write = Callable[[Sequence[Any]], str]
+_Column = tuple[str, _Write, Any, str]
+_COLUMNS: tuple[tuple[str, str, _Write, Any], ...] = (
+    ("tenant", "tenant", texts, ""),
+    ("task", "task", texts, None),
+    ("place", "place", numbers, Place.SCHEDULED),
+    ("rank", "rank", numbers, 0),
+    ("version", "version", numbers, 1),
+    ("owner", "owner", numbers, 0),
+    ("lease_until", "lease_until", numbers, 0),
+    ("started_at", "started_at", numbers, 0),
+    ("claim", "claim", numbers, 0),
+    ("mock", "mock", switches, False),
+    ("lapsed", "lapsed", switches, False),
+    ("retries", "retry_after", switches, 0),
+    ("ended", "ended", _names, None),
+    ("expires_at", "expires_at", numbers, 0),
+    ("parent_id", "parent_id", numbers, 0),
+    ("domain", "domain", raws, None),
+    ("schedule", "schedule", texts, ""),
+)
+_fields = attrgetter(*(field for _, field, _, _ in _COLUMNS))
+# With another parameter for what all jobs that are added have in common, where that is no array.
+_ALIKE = {name: f"alike_{name}" for name in ("tenant", "task", "place", "rank")}
+_ADDED: tuple[_Column, ...] = tuple(
+    (f"added_{name}", write, new, _ALIKE.get(name, "")) for name, _, write, new in _COLUMNS
+)
+_SWAPPED: tuple[_Column, ...] = tuple((f"swapped_{name}", write, new, "") for name, _, write, new in _COLUMNS)
+# The same for the archive; `state` of what has ended is `ended`.
+_ENDED: tuple[tuple[str, str, _Write, Any], ...] = (
+    ("version", "version", numbers, None),
+    ("finished_at", "finished_at", numbers, None),
+    ("parent_id", "parent_id", numbers, 0),
+    ("tenant", "tenant", texts, ""),
+    ("task", "task", texts, None),
+    ("state", "ended", lambda values: texts([value or State.FINISHED for value in values]), State.FINISHED),
+    ("schedule", "schedule", texts, ""),
+    ("domain", "domain", raws, None),
+)
+_ended_fields = attrgetter(*(field for _, field, _, _ in _ENDED))
+_ARCHIVED: tuple[_Column, ...] = tuple((f"archived_{name}", write, new, "") for name, _, write, new in _ENDED)
+
+
+def parameters_of(changes: Changes) -> Parameters:
+    """All parts but counts; those that are empty are left out."""
+    found: Parameters = {}
+    if changes.added:
+        _add(found, changes.added)
+    if changes.swapped:
+        _swap(found, changes.swapped)
+    if changes.archived:
+        _archive(found, changes.archived)
+    if changes.removed:
+        found["removed_ids"] = numbers([job.id for job in changes.removed])
+        found["removed_version"] = numbers([job.version for job in changes.removed])
+    if changes.forgotten:
+        found["forgotten_ids"] = numbers(changes.forgotten)
+    if changes.data:
+        found["data_ids"] = numbers(changes.data)
+        _put_bodies(found, "data", list(changes.data.values()))
+    if changes.results:
+        found["result_ids"] = numbers(changes.results)
+        _put_bodies(found, "result", list(changes.results.values()))
+    if changes.rows:
+        _put_rows(found, changes.rows, changes.dues)
+    if changes.notice != UNCHANGED:
+        found["new_notice"] = in_hex(changes.notice or b"")
+    return found
+
+
+def _add(found: Parameters, groups: Sequence[NewJobs]) -> None:
+    if len(groups) == 1:
+        template, rows = groups[0]
+        _, found["added_middle"], found["added_tail"] = rest_parts(template)
+        for (name, write, new, alike), value in zip(_ADDED, _fields(template), strict=True):
+            if value != new:
+                found[alike or name] = value if alike else write((value,))
+    else:
+        rows = [row for group in groups for row in group.rows]
+        found["added_rest"] = texts([rest for group in groups for rest in _rests(group)])
+        _put_columns(found, _ADDED, [_fields(template) for template, some in groups for _ in some])
+    if not rows:
+        found.clear()
+        return
+    ids, bodies = zip(*rows, strict=True)
+    found["added_ids"] = numbers(ids)
+    _put_bodies(found, "added", bodies)
+    if max(map(len, bodies)) > BESIDE:
+        found["added_apart"] = True
+
+
+def _rests(group: NewJobs) -> list[str]:
+    head, middle, tail = rest_parts(group.template)
+    return [f"{head}{id}{middle}{size_of(data)}{tail}" for id, data in group.rows]
+
+
+def _swap(found: Parameters, jobs: Sequence[Job]) -> None:
+    # By id, as they are locked.
+    jobs = sorted(jobs, key=_by_id)
+    found["swapped_ids"] = numbers([job.id for job in jobs])
+    found["swapped_rest"] = records([replace(job, **COLD) for job in jobs])
+    _put_columns(found, _SWAPPED, list(map(_fields, jobs)))
+    found.setdefault("swapped_version", "{1}")
+
+
+def _archive(found: Parameters, jobs: Sequence[Job]) -> None:
+    jobs = sorted(jobs, key=_by_id)
+    found["archived_ids"] = numbers([job.id for job in jobs])
+    found["archived_record"] = records(jobs)
+    _put_columns(found, _ARCHIVED, list(map(_ended_fields, jobs)))
+
+
+def _put_columns(found: Parameters, columns: Sequence[_Column], jobs: Sequence[tuple[Any, ...]]) -> None:
+    for (name, write, new, alike), values in zip(columns, zip(*jobs, strict=True), strict=True):
+        first = values[0]
+        if values.count(first) != len(values):
+            found[name] = write(values)
+        elif first != new:
+            found[alike or name] = first if alike else write((first,))
+
+
+def records(jobs: Sequence[Job]) -> str:
+    """An array of whole records, as JSON, written all at once."""
+    # JSON has no line break of its own.
+    return "{" + quoted(_encode_lines(jobs).decode().removesuffix("\n")).replace("\n", '","') + "}"
+
+
+def _put_bodies(found: Parameters, part: str, bodies: Sequence[Body]) -> None:
+    """Bodies as two arrays: text in one, bytes in the other, each only where there are some."""
+    if bytes in map(type, bodies) or Unreadable in map(type, bodies):
+        found[f"{part}_bodies"] = texts([body if isinstance(body, str) else None for body in bodies])
+        found[f"{part}_raws"] = raws([body if isinstance(body, bytes) else None for body in bodies])
+    else:
+        found[f"{part}_bodies"] = texts(bodies)  # type: ignore[arg-type]
+
+
+def _put_rows(found: Parameters, rows: Mapping[RowKey, bytes | None], dues: Mapping[RowKey, int]) -> None:
+    kept = [row for row in rows.items() if row[1] is not None]
+    if kept:
+        keys, values = zip(*kept, strict=True)
+        _put_keys(found, "row", keys)
+        found["row_value"] = raws(values)
+        if dues:
+            found["row_due"] = "{" + ",".join([str(dues.get(key, "NULL")) for key in keys]) + "}"
+    if len(kept) < len(rows):
+        _put_keys(found, "gone", [key for key, value in rows.items() if value is None])
+
+
+def _put_keys(found: Parameters, part: str, row_keys: Sequence[RowKey]) -> None:
+    tables, keys = zip(*row_keys, strict=True)
+    found[f"{part}_table"] = texts(tables[:1] if tables.count(tables[0]) == len(tables) else tables)
+    found[f"{part}_key"] = key_texts(keys)
+
+
+def tables_of(rows: Collection[RowKey]) -> Names:
+    """The keys of rows by their table."""
+    found: dict[str, list[str]] = {}
+    for table, key in rows:
+        found.setdefault(table, []).append(key)
+    return found
+
+
+def put_counts(found: Parameters, counts: Mapping[CountKey, int]) -> dict[Pair, int]:
+    """Put the counts in; by how much the READY jobs of each pair have become more or fewer."""
+    ready: dict[Pair, int] = {}
+    columns: list[str] = []
+    for (tenant, task, place, state), number in counts.items():
+        if number:
+            columns += (tenant, task, f"{place:d}", state, f"{number}")
+            if place is Place.READY:
+                ready[tenant, task] = ready.get((tenant, task), 0) + number
+    if columns:
+        found["counts"] = texts(columns)
+    return ready
+
+
+# How a call is written
+
+_SIGNATURE = re.compile(r"FUNCTION \S+\.commit_changes\((.*?)\) RETURNS", re.DOTALL)
+_PARAMETER = re.compile(r"(\w+) (\w+(?:\[\])?) DEFAULT")
+
+
+def _types() -> dict[str, str]:
+    signature = _SIGNATURE.search(migrations("x")[-1])
+    assert signature is not None
+    return dict(_PARAMETER.findall(signature[1]))
+
+
+_TYPES = _types()
+
+
+@lru_cache(maxsize=512)
+def call_of(schema: str, names: tuple[str, ...]) -> str:
+    """The call with values for parameters of these names, at `%(name)s`."""
+    given = ", ".join(f"{name} => %({name})s::{_TYPES[name]}" for name in names)
+    return f'SELECT "{schema}".commit_changes({given})'
+
+
+@lru_cache(maxsize=512)
+def numbered_call_of(schema: str, names: tuple[str, ...]) -> str:
+    """The same with values at `$1`, `$2`, …"""
+    given = ", ".join(f"{name} => ${at}::{_TYPES[name]}" for at, name in enumerate(names, start=1))
+    return f'SELECT "{schema}".commit_changes({given})'
+
+
+def as_bytes(found: Parameters) -> list[bytes]:
+    """The values as libpq has them."""
+    joined = "\0".join(map(str, found.values()))
+    if joined.count("\0") >= len(found):
+        raise psycopg.DataError("PostgreSQL has no text with NUL in it")
+    return joined.encode().split(b"\0")

@@ -1,0 +1,192 @@
+-- The notice, which nobody changes until this transaction ends. In PL/pgSQL, here and below, because its plans are made once
+-- for a session.
+CREATE FUNCTION {schema}.notice() RETURNS bytea LANGUAGE plpgsql AS $$
+BEGIN
+    IF current_setting('transaction_read_only') = 'on' THEN
+        RETURN (SELECT value FROM {schema}.rows WHERE tbl = '' AND key = '');
+    END IF;
+    PERFORM pg_advisory_xact_lock_shared({notice_lock});
+    IF current_setting('transaction_isolation') = 'read committed' THEN
+        RETURN (SELECT value FROM {schema}.rows WHERE tbl = '' AND key = '');
+    END IF;
+    RETURN (SELECT value FROM {schema}.rows WHERE tbl = '' AND key = '' FOR SHARE);
+END
+$$;
+
+-- Advisory locks, in docs/decisions/0007: a number times two, and one more where it is exclusive. Those of `late` are only tried.
+CREATE FUNCTION {schema}.take_locks(late bigint[], locks bigint[]) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    lock bigint;
+    nothing text;
+BEGIN
+    FOREACH lock IN ARRAY late LOOP
+        IF NOT (
+            CASE WHEN lock & 1 = 1 THEN pg_try_advisory_xact_lock(lock >> 1)
+            ELSE pg_try_advisory_xact_lock_shared(lock >> 1) END
+        ) THEN
+            RAISE EXCEPTION 'another batch has a lock that this one must not wait for' USING ERRCODE = 'HF003';
+        END IF;
+    END LOOP;
+    FOREACH lock IN ARRAY locks LOOP
+        IF lock & 1 = 1 THEN
+            nothing := pg_advisory_xact_lock(lock >> 1);
+        ELSE
+            nothing := pg_advisory_xact_lock_shared(lock >> 1);
+        END IF;
+    END LOOP;
+END
+$$;
+
+-- How many READY jobs a pair has, by the counts.
+CREATE FUNCTION {schema}.ready_of(of_tenant text, of_task text) RETURNS bigint LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN coalesce((
+        SELECT sum(number) FROM {schema}.counts WHERE tenant = of_tenant AND task = of_task AND place = 2
+    ), 0) + coalesce((
+        SELECT sum(number) FROM {schema}.count_changes WHERE tenant = of_tenant AND task = of_task AND place = 2
+    ), 0);
+END
+$$;
+
+-- How a batch begins, with `locks`: the notice's lock, those that the batch wanted the last time, and only then the time. And what
+-- a claim or a waiting process looks at first, unless `few` is 0: the moments at which something becomes true by itself, some
+-- tables, the first pairs of tenant and task that have READY jobs (with `counted` how many), and how long that took.
+CREATE FUNCTION {schema}.look(
+    locks bigint[], of_tables text[], few integer, counted boolean, moments_from bigint[],
+    OUT notice bytea, OUT now_ms bigint,
+    OUT moments bigint[], OUT row_tables text[], OUT row_keys text[], OUT row_values bytea[],
+    OUT pair_tenants text[], OUT pair_tasks text[], OUT pair_turns bigint[], OUT tenant_turns bigint[], OUT ready bigint[],
+    OUT took_us bigint
+) LANGUAGE plpgsql AS $$
+DECLARE
+    began timestamptz;
+BEGIN
+    IF locks IS NULL THEN
+        notice := (SELECT value FROM {schema}.rows WHERE tbl = '' AND key = '');
+    ELSE
+        notice := {schema}.notice();
+        IF cardinality(locks) > 0 THEN
+            PERFORM {schema}.take_locks('{}', locks);
+        END IF;
+    END IF;
+    IF few > 0 THEN
+        began := clock_timestamp();
+        SELECT
+            ARRAY[
+                (SELECT rank FROM {schema}.jobs WHERE place = 1 AND rank >= moments_from[1] ORDER BY rank LIMIT 1),
+                (SELECT rank FROM {schema}.jobs WHERE place = 4 AND rank >= moments_from[2] ORDER BY rank LIMIT 1),
+                (SELECT expires_at FROM {schema}.jobs
+                 WHERE expires_at > 0 AND place NOT IN (4, 6) AND expires_at >= moments_from[3]
+                 ORDER BY expires_at LIMIT 1),
+                (SELECT due_ms FROM {schema}.rows
+                 WHERE tbl = 'domain' AND due_ms IS NOT NULL AND due_ms >= moments_from[4] ORDER BY due_ms LIMIT 1)
+            ], asked.*, pair.*
+        FROM (
+            SELECT array_agg(tbl), array_agg(key), array_agg(value) FROM {schema}.rows WHERE tbl = ANY(of_tables)
+        ) AS asked CROSS JOIN (
+            SELECT array_agg(tenant), array_agg(task), array_agg(turn), array_agg(tenant_turn),
+                array_agg(CASE WHEN counted THEN {schema}.ready_of(tenant, task) END)
+            FROM (
+                SELECT tenant, task, pairs.served AS turn, tenants.served AS tenant_turn
+                FROM {schema}.pairs JOIN {schema}.tenants USING (tenant) WHERE pairs.ready LIMIT few
+            ) AS waiting
+        ) AS pair
+        INTO moments, row_tables, row_keys, row_values, pair_tenants, pair_tasks, pair_turns, tenant_turns, ready;
+        took_us := extract(epoch FROM clock_timestamp() - began) * 1000000;
+    END IF;
+    now_ms := extract(epoch FROM clock_timestamp()) * 1000;
+END
+$$;
+
+-- Rows by table and key, and whole tables, once their locks are had.
+CREATE FUNCTION {schema}.hold_rows(late bigint[], locks bigint[], of_tables text[], of_keys text[], whole text[])
+RETURNS TABLE (tbl text, key text, at_ms bigint, value bytea) LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM {schema}.take_locks(late, locks);
+    RETURN QUERY SELECT found.tbl, found.key, found.at_ms, found.value
+    FROM unnest(of_tables, of_keys) AS wanted (tbl, key) JOIN {schema}.rows AS found
+        ON found.tbl = coalesce(wanted.tbl, of_tables[1]) AND found.key = wanted.key;
+    RETURN QUERY SELECT found.tbl, found.key, found.at_ms, found.value
+    FROM {schema}.rows AS found WHERE found.tbl = ANY(whole);
+END
+$$;
+
+-- A tick that was never given before, not before the clock, nor before the moment up to which the store that this one was
+-- filled from may have made some: it stands in the row of sysid 1. The lock is given back at once, and a sequence does not
+-- wait for commits, so no call waits for another's transaction.
+CREATE FUNCTION {schema}.next_tick(now_ms bigint) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+    free_ms bigint;
+    now_tick bigint;
+    tick bigint;
+BEGIN
+    SELECT (convert_from(value, 'UTF8')::json ->> 'ids_until_ms')::bigint INTO free_ms
+    FROM {schema}.rows WHERE tbl = 'sysid' AND key = '1';
+    now_tick := greatest(now_ms - 1735689600000, free_ms - 1735689600000, 1) * 32;
+    PERFORM pg_advisory_lock('{schema}.ticks'::regclass::oid::bigint);
+    tick := nextval('{schema}.ticks');
+    IF tick < now_tick THEN
+        tick := setval('{schema}.ticks', now_tick);
+    END IF;
+    PERFORM pg_advisory_unlock('{schema}.ticks'::regclass::oid::bigint);
+    RETURN tick;
+END
+$$;
+
+-- Refuse to add where the notice says that the store is being moved, or has moved.
+CREATE FUNCTION {schema}.check_open() RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    notice CONSTANT text := convert_from({schema}.notice(), 'UTF8');
+    standing CONSTANT text := nullif(notice, '')::json ->> 'standing';
+BEGIN
+    IF standing = 'moved' THEN
+        RAISE EXCEPTION 'this store has moved to %', notice::json ->> 'other'
+        USING ERRCODE = 'object_not_in_prerequisite_state';
+    ELSIF standing IN ('stopped', 'filling') THEN
+        RAISE EXCEPTION 'this store is being moved; try again in a moment'
+        USING ERRCODE = 'object_not_in_prerequisite_state';
+    END IF;
+END
+$$;
+
+-- Add a job from SQL, in whatever transaction: it enters SCHEDULED, due now, as a job of `queue.add(connection=…)` does, and
+-- promotion does the rest. Returns its id.
+CREATE FUNCTION {schema}.add(task text, data jsonb DEFAULT '{}') RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+    body CONSTANT text := data::text;
+    now_ms CONSTANT bigint := extract(epoch FROM clock_timestamp()) * 1000;
+    -- Which shard this is, of how many; a store alone has all slots.
+    which CONSTANT text := coalesce((
+        SELECT convert_from(value, 'UTF8') FROM {schema}.rows WHERE tbl = 'shard' AND key = 'which'
+    ), '0/1');
+    shard CONSTANT bigint := split_part(which, '/', 1);
+    shards CONSTANT bigint := split_part(which, '/', 2);
+    tick bigint;
+    job_id bigint;
+BEGIN
+    IF task IS NULL OR octet_length(task) NOT BETWEEN 1 AND 255 OR task ~ '[\x01-\x1f\x7f-\x9f]' THEN
+        RAISE EXCEPTION 'task is %, and must be text of 1 to 255 bytes without control characters', quote_nullable(task)
+        USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    IF body IS NULL OR octet_length(body) > 16777216 THEN
+        RAISE EXCEPTION 'data must be JSON of at most 16 MB' USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    PERFORM {schema}.check_open();
+    tick := {schema}.next_tick(now_ms);
+    -- 41 bits of ms, 11 of sysid, 5 of sequence, 6 of slot. Sysid 1: no process makes ids with it.
+    job_id := ((tick / 32) << 22) | (1 << 11) | ((tick % 32) << 6)
+        | (shard + shards * (tick % (64 / shards)));
+    INSERT INTO {schema}.jobs (
+        id, rank, lease_until, started_at, expires_at, parent_id, claim, version, owner, place,
+        mock, lapsed, retries, tenant, task, ended, schedule, domain, rest
+    ) VALUES (
+        job_id, now_ms, 0, 0, 0, 0, 0, 1, 0, 1, false, false, false, '', task, '', '', NULL,
+        '{"id":' || job_id || ',"task":' || to_json(task) || ',"created_at":' || now_ms || ',"run_at":' || now_ms
+        || ',"size":' || octet_length(body) || '}'
+    );
+    INSERT INTO {schema}.data_apart (id, body) VALUES (job_id, body);
+    INSERT INTO {schema}.count_changes (tenant, task, place, state, number) VALUES ('', task, 1, 'QUEUED', 1);
+    PERFORM pg_notify({channel}, '');
+    RETURN job_id;
+END
+$$;
