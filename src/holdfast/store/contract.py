@@ -54,7 +54,7 @@ class CountKey(NamedTuple):
 
 
 class NewJobs(NamedTuple):
-    """Jobs to add that are as `template` but for their id, their data and its size.
+    """Jobs to add that are as `template` but for their id, their data and its size; the first is `template`.
 
     Most jobs are added by the thousand and alike, and a store may write what they share once.
     """
@@ -65,6 +65,8 @@ class NewJobs(NamedTuple):
     def jobs(self) -> list[tuple[Job, Body]]:
         """Each job with its data."""
         template = self.template
+        if len(self.rows) == 1 and self.rows[0][0] == template.id:
+            return [(template, self.rows[0][1])]
         return [(replace(template, id=id, size=size_of(data)), data) for id, data in self.rows]
 
 

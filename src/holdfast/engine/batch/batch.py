@@ -77,6 +77,7 @@ class Batch:
         # Made when a job that has one is met.
         self._holders: Holders | None = None
         self._domains: Domains | None = None
+        self.is_limited = False
         # What others may be waiting for; `news`: progress or a log; `published`: defaults of tasks.
         self.woke = self.wants_upkeep = self.news = self.published = False
         self.ended: set[int] = set()
@@ -104,7 +105,7 @@ class Batch:
     def domains(self) -> Domains:
         """The domains that the transaction touches."""
         if self._domains is None:
-            self._domains = Domains(self)
+            self._domains, self.is_limited = Domains(self), True
         return self._domains
 
     @property
@@ -308,11 +309,6 @@ class Batch:
         self.flush()
         self.domains.settle()
         self.keep()
-
-    @property
-    def is_limited(self) -> bool:
-        """Whether the transaction touches any domain."""
-        return self._domains is not None
 
     @property
     def freed(self) -> dict[UniqueKey, Freed]:

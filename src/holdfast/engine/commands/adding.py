@@ -49,7 +49,7 @@ def add_all(batch: Batch, command: c.Add) -> list[int]:
         return [add_one(batch, new, hold) for new in command.every()]
     ids = []
     for new in jobs:
-        ids.append(add_one(batch, new, hold))
+        ids.append(_bear(batch, new) if is_free(new) else add_one(batch, new, hold))
     return ids + _bear_more(batch, command.more) if command.more else ids
 
 
