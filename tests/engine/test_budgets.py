@@ -184,4 +184,5 @@ def test_a_single_add_is_six_statements_on_sqlite(tmp_path):
         queue.add("work", {"text": "x" * 100})
         connection.set_trace_callback(None)
 
-    assert len(asked) == 6, asked
+    # What a trigger does is shown as a comment.
+    assert len([one for one in asked if not one.startswith("--")]) == 6, asked
