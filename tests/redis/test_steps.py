@@ -2,6 +2,7 @@
 
 import os
 
+import msgspec
 import pytest
 
 from holdfast.core.errors import Conflict
@@ -10,6 +11,7 @@ from holdfast.store.contract import NOTHING, Changes
 from holdfast.store.redis.claim import TAKEN_MS
 from holdfast.store.redis.connection import COMMIT, SETTLE
 from holdfast.store.redis.keys import Keys
+from holdfast.store.redis.plan import HSET
 from holdfast.store.redis.store import SESSION_MS, RedisStore
 from holdfast.testing.clock import MovedClock
 from holdfast.testing.stores.making import (
@@ -165,7 +167,7 @@ def test_a_commit_that_arrives_after_it_was_given_up_does_nothing(redis_server, 
     keys = Keys(redis_url.partition("prefix=")[2].partition("&")[0])
     session, mark = keys.commits + b"late", keys.base + b"mark"
     named = [session, *keys.of_every_plan, mark]
-    plan = [2, 1, b"field", 1, b"value", b"HSET", len(named), 1, 2]
+    plan = [msgspec.msgpack.encode([2, 1, 1, HSET, len(named), 1, 2]), b"field", b"value"]
     how = (SESSION_MS, keys.news, b"")
     with redis_server.client() as client:
 

@@ -56,7 +56,7 @@ def take(batch: Claiming, query: ClaimQuery) -> list[Job]:
         return []
     if query.picks:
         query = query._replace(mock=False)
-    own = _own(batch, query)
+    own = _own(batch, query) if batch.written.jobs or batch.taken else []
     sources = _sources(batch, query)
     taken = _taken(batch, query, sources) if sources else []
     return _chosen([*own, *taken], query) if own else taken

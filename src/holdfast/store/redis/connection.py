@@ -14,6 +14,7 @@ import hashlib
 import os
 import secrets
 import socket
+import ssl
 from binascii import crc_hqx
 from collections.abc import Sequence
 from importlib.resources import files
@@ -36,9 +37,14 @@ SLOTS = 16_384
 
 Command = Sequence[Any]
 
-# Grows when this process is forked off another: connections of the parent are not ours to use.
-_forks: list[None] = []
-os.register_at_fork(after_in_child=lambda: _forks.append(None))
+
+class _Process:
+    """This process: a child that is forked off it is another, and does not use its connections."""
+
+    is_it = object()
+
+
+os.register_at_fork(after_in_child=lambda: setattr(_Process, "is_it", object()))
 
 
 class Script:
@@ -132,10 +138,8 @@ class Connection:
         try:
             while True:
                 self._reader.feed(self._received())
-        except (BlockingIOError, OSError) as error:
-            # Also a TLS socket's way to say that there is no more.
-            if not isinstance(error, BlockingIOError) and type(error).__name__ != "SSLWantReadError":
-                raise
+        except (BlockingIOError, ssl.SSLWantReadError):
+            pass
         replies = []
         while (reply := self._reader.gets()) is not False:
             replies.append(reply)
@@ -153,8 +157,6 @@ class Connection:
 
 
 def _wrap(plain: socket.socket, address: Address, host: str) -> socket.socket:
-    import ssl
-
     named = dict(address.tls_files)
     context = ssl.create_default_context(cafile=named.get("ssl_ca_certs"))
     if "ssl_certfile" in named:
@@ -171,14 +173,14 @@ class Server:
     def __init__(self, address: Address) -> None:
         self._address = address
         self._free: list[Connection] = []
-        self._epoch, self._forks = object(), len(_forks)
+        self._epoch, self._process = object(), _Process.is_it
 
     def take(self) -> Connection:
         """A connection to send commands by, which is to be given back."""
-        if self._forks != len(_forks):
+        if self._process is not _Process.is_it:
             # These are the parent's.
             self.drop()
-            self._forks = len(_forks)
+            self._process = _Process.is_it
         try:
             return self._free.pop()
         except IndexError:

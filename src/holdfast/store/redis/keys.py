@@ -38,7 +38,8 @@ Pair = tuple[str, str]
 # What decides in which orders a job stands: place, tenant, task, mock, domain, parent, whether it expires.
 Kind = tuple[Place, str, str, bool, bytes | None, int, bool]
 
-_EXPIRABLE = (Place.SCHEDULED, Place.READY, Place.HELD, Place.PAUSED)
+# Where a job may expire.
+EXPIRABLE = (Place.SCHEDULED, Place.READY, Place.HELD, Place.PAUSED)
 _PLACES = {
     Place.SCHEDULED: b"scheduled",
     Place.READY: b"ready",
@@ -178,7 +179,7 @@ class Keys:
             orders[self.domain(name_of(tenant, domain))] = ZERO
         if parent_id:
             orders[self.children(parent_id, place)] = ZERO
-        if expires and place in _EXPIRABLE:
+        if expires and place in EXPIRABLE:
             orders[self.expiring] = EXPIRY
         return orders
 
@@ -268,11 +269,6 @@ def read_jobs(raws: Sequence[bytes]) -> list[Job]:
     if len(jobs) != len(raws):
         raise msgspec.DecodeError("a record is not one job")
     return jobs
-
-
-def write_body(body: Body) -> bytes:
-    """A body behind a letter that tells text from bytes."""
-    return b"s" + body.encode() if isinstance(body, str) else b"b" + body
 
 
 def read_body(raw: bytes) -> Body:

@@ -4,9 +4,10 @@ A plan is made of **columns**, lists of words, and of operations that name a key
 that go the same way through the orders are one group: their ids are one column, however many orders name it.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
 from ...core.job import Body, Job
@@ -26,7 +27,6 @@ from .keys import (
     encode_job,
     kind_of,
     pair_name,
-    write_body,
 )
 from .seen import Seen, Written
 
@@ -34,8 +34,11 @@ from .seen import Seen, Written
 _ID_0 = b'{"id":0'
 
 
+# The verbs, by their numbers.
+BEGINS, ABSENT, SIZE, HSET, ZADD, HDEL, ZREM, COUNT, TABLE, READY, SERVED, SWEEP = range(1, 13)
 # The columns that every plan has.
 NOUGHT, NAMELESS = 1, 2
+_pack = msgspec.msgpack.Encoder().encode
 
 
 class Plan:
@@ -45,10 +48,11 @@ class Plan:
         self._keys, self._stamp = keys, stamp
         self.keys = [session, *keys.of_every_plan]
         self._positions = {**keys.positions}
-        self._columns: list[Any] = [1, 0, 1, b""]
-        self._count = 2
-        self._checks: list[Any] = []
-        self.writes: list[Any] = []
+        # The words of all columns, and how many words each has.
+        self._words: list[Any] = [0, b""]
+        self._sizes, self._count = [1, 1], 2
+        self._checks: list[int] = []
+        self.writes: list[int] = []
         self._pairs: dict[PairKeys, None] = {}
         # The last ids that became a column.
         self._ids: Sequence[int] = ()
@@ -57,10 +61,10 @@ class Plan:
     def words(self) -> list[Any]:
         """The plan as the script takes it."""
         for pair in self._pairs:
-            queue, mock_queue, tasks = [self._at(key) for key in pair[:3]]
-            self.writes += (b"ready", queue, self._column([mock_queue, tasks, *pair.names]), 0)
+            self.writes += (READY, self._at(pair.queue), self._column(pair.names), len(self.keys) + 1)
+            self.keys += (pair.tasks, pair.mock_queue)
         self._pairs = {}
-        return [self._count, *self._columns, *self._checks, *self.writes]
+        return [_pack([self._count, *self._sizes, *self._checks, *self.writes]), *self._words]
 
     def _at(self, key: bytes) -> int:
         """The position of a key."""
@@ -71,7 +75,8 @@ class Plan:
         return positions[key]
 
     def _column(self, words: Sequence[Any]) -> int:
-        self._columns += (len(words), *words)
+        self._words += words
+        self._sizes += (len(words),)
         self._count += 1
         return self._count
 
@@ -81,7 +86,7 @@ class Plan:
             self._ids, self._names = ids, self._column([b"%019d" % id for id in ids])
         return self._names
 
-    def _write(self, verb: bytes, key: bytes, a: int, b: int = 0) -> None:
+    def _write(self, verb: int, key: bytes, a: int, b: int = 0) -> None:
         self.writes += (verb, self._at(key), a, b)
 
     # What was read
@@ -91,9 +96,9 @@ class Plan:
         keys = self._keys
         notice = self._positions[keys.notice]
         if seen.notice is None:
-            self._checks += (b"absent", notice, NAMELESS, 0)
+            self._checks += (ABSENT, notice, NAMELESS, 0)
         else:
-            self._checks += (b"begins", notice, NAMELESS, self._column([seen.notice[:STAMP_BYTES]]))
+            self._checks += (BEGINS, notice, NAMELESS, self._column([seen.notice[:STAMP_BYTES]]))
         if seen.jobs:
             self._check_ids(keys.jobs, seen.jobs, seen.stamps)
         if seen.archive:
@@ -104,24 +109,24 @@ class Plan:
             rows = {key: raw for (name, key), raw in seen.rows.items() if name == table}
             self._check_values(keys.rows(table), rows)
         for name, count in crowds.items() if crowds else ():
-            self._checks += (b"size", self._at(keys.domain(name)), self._column([count]), 0)
+            self._checks += (SIZE, self._at(keys.domain(name)), self._column([count]), 0)
 
     def _check_ids(self, key: bytes, jobs: dict[int, Job | None], stamps: dict[int, bytes]) -> None:
         if stamps:
             names, column = self._names_of([*stamps]), self._column([*stamps.values()])
-            self._checks += (b"begins", self._at(key), names, column)
+            self._checks += (BEGINS, self._at(key), names, column)
         if len(stamps) < len(jobs):
             absent = [id for id in jobs if id not in stamps]
-            self._checks += (b"absent", self._at(key), self._names_of(absent), 0)
+            self._checks += (ABSENT, self._at(key), self._names_of(absent), 0)
 
     def _check_values(self, key: bytes, values: Mapping[str, bytes | None]) -> None:
         there = {field: raw[:STAMP_BYTES] for field, raw in values.items() if raw is not None}
         if there:
             column = self._column([*there])
-            self._checks += (b"begins", self._at(key), column, self._column([*there.values()]))
+            self._checks += (BEGINS, self._at(key), column, self._column([*there.values()]))
         if len(there) < len(values):
             absent = self._column([field for field, raw in values.items() if raw is None])
-            self._checks += (b"absent", self._at(key), absent, 0)
+            self._checks += (ABSENT, self._at(key), absent, 0)
 
     # Jobs
 
@@ -129,17 +134,18 @@ class Plan:
         """Jobs come that are alike, if there are none with their ids."""
         (template, rows), keys, at, stamp = group, self._keys, self._positions, self._stamp
         ids = [id for id, _ in rows]
-        bodies = [b"s" + data.encode() if isinstance(data, str) else b"b" + data for _, data in rows]
-        sizes = [len(body) - 1 for body in bodies]
+        bodies = [b"b" + data if isinstance(data, bytes) else b"s" + data.encode() for _, data in rows]
+        sizes = [*map(len, bodies)]
         alike = encode_job(replace(template, id=0, size=0))[len(_ID_0) : -1]
         records = [
-            b'%s{"id":%d%s,"size":%d}' % (stamp, id, alike, size) for id, size in zip(ids, sizes, strict=True)
+            b'%s{"id":%d%s,"size":%d}' % (stamp, id, alike, size - 1)
+            for id, size in zip(ids, sizes, strict=True)
         ]
         names, jobs, archive = self._names_of(ids), at[keys.jobs], at[keys.archive]
-        self._checks += (b"absent", jobs, names, 0, b"absent", archive, names, 0)
-        self.writes += (b"HSET", jobs, names, self._column(records))
+        self._checks += (ABSENT, jobs, names, 0, ABSENT, archive, names, 0)
+        self.writes += (HSET, jobs, names, self._column(records))
         if max(sizes) <= INLINE_BYTES:
-            self.writes += (b"HSET", at[keys.data], names, self._column(bodies))
+            self.writes += (HSET, at[keys.data], names, self._column(bodies))
         else:
             self._put_bodies(dict(zip(ids, bodies, strict=True)), keys.data, keys.large_data)
         self._go(keys.way(None, kind_of(template)), names, [template])
@@ -149,42 +155,40 @@ class Plan:
         before, after, keys = seen.jobs, written.jobs, self._keys
         if written.born:
             names, at = self._names_of([*written.born]), self._positions
-            self._checks += (b"absent", at[keys.jobs], names, 0, b"absent", at[keys.archive], names, 0)
+            self._checks += (ABSENT, at[keys.jobs], names, 0, ABSENT, at[keys.archive], names, 0)
         for (old, new), ids in _groups(before, after).items():
             names = self._names_of(ids)
             jobs = [job for id in ids if (job := after[id]) is not None]
             if jobs:
                 stamp = self._stamp
                 records = self._column([stamp + record for record in map(encode_job, jobs)])
-                self.writes += (b"HSET", self._positions[keys.jobs], names, records)
+                self.writes += (HSET, self._positions[keys.jobs], names, records)
             elif old is not None:
-                self.writes += (b"HDEL", self._positions[keys.jobs], names, 0)
+                self.writes += (HDEL, self._positions[keys.jobs], names, 0)
             self._go(keys.way(old, new), names, jobs)
 
     def leave_process(self, ids: Sequence[int]) -> None:
         """Take ids out of those in process, whatever becomes of them: their records do not say so."""
-        if ids:
-            self._write(b"ZREM", self._keys.in_process_queue, self._names_of(ids))
+        self._write(ZREM, self._keys.in_process_queue, self._names_of(ids))
 
-    def put_back(self, jobs: Iterable[Job]) -> None:
-        """Let jobs stand where their records say."""
-        for job in jobs:
-            scores, name = self._keys.scores(job), self._names_of([job.id])
-            for key, score in scores.items():
-                self._write(b"ZADD", key, self._column([score]), name)
-            if self._keys.in_process_queue not in scores:
-                self._write(b"ZREM", self._keys.in_process_queue, name)
-            self._pairs[self._keys.pair((job.tenant, job.task))] = None
+    def put_back(self, job: Job) -> None:
+        """Let a job stand where its record says."""
+        scores, name = self._keys.scores(job), self._names_of([job.id])
+        for key, score in scores.items():
+            self._write(ZADD, key, self._column([score]), name)
+        if self._keys.in_process_queue not in scores:
+            self._write(ZREM, self._keys.in_process_queue, name)
+        self._pairs[self._keys.pair((job.tenant, job.task))] = None
 
     def _go(self, way: Way, names: int, jobs: Sequence[Job]) -> None:
         at, writes, scores = self._positions, self.writes, {ZERO: NOUGHT}
         for key in way.leave:
-            writes += (b"ZREM", at[key] if key in at else self._at(key), names, 0)
+            writes += (ZREM, at[key] if key in at else self._at(key), names, 0)
         for key, by in way.enter:
             if by not in scores:
                 is_rank = by == RANK
                 scores[by] = self._column([job.rank if is_rank else job.expires_at for job in jobs])
-            writes += (b"ZADD", at[key] if key in at else self._at(key), scores[by], names)
+            writes += (ZADD, at[key] if key in at else self._at(key), scores[by], names)
         for pair in way.pairs:
             self._pairs[pair] = None
 
@@ -195,39 +199,41 @@ class Plan:
         if jobs:
             names = self._names_of([job.id for job in jobs])
             records = self._column([stamp + record for record in map(encode_job, jobs)])
-            self._write(b"HSET", keys.archive, names, records)
-            self._write(b"ZADD", keys.archive_ids, NOUGHT, names)
-            self._write(b"ZADD", keys.archive_ends, self._column([job.finished_at for job in jobs]), names)
+            self._write(HSET, keys.archive, names, records)
+            self._write(ZADD, keys.archive_ids, NOUGHT, names)
+            self._write(ZADD, keys.archive_ends, self._column([job.finished_at for job in jobs]), names)
         if len(jobs) < len(archived):
             names = self._names_of([id for id, job in archived.items() if job is None])
-            self._write(b"HDEL", keys.archive, names)
-            self._write(b"ZREM", keys.archive_ids, names)
-            self._write(b"ZREM", keys.archive_ends, names)
+            self._write(HDEL, keys.archive, names)
+            self._write(ZREM, keys.archive_ids, names)
+            self._write(ZREM, keys.archive_ends, names)
 
     def put_bodies(self, data: Mapping[int, Body | None], results: Mapping[int, Body | None]) -> None:
         """Write data and results; None removes them."""
         keys = self._keys
         places = ((keys.data, keys.large_data), (keys.results, keys.large_results))
         for bodies, (key, large) in zip((data, results), places, strict=True):
-            put = {id: write_body(body) for id, body in bodies.items() if body is not None}
+            put = {
+                id: b"b" + body if isinstance(body, bytes) else b"s" + body.encode()
+                for id, body in bodies.items()
+                if body is not None
+            }
             if put:
                 self._put_bodies(put, key, large)
             if len(put) < len(bodies):
                 names = self._names_of([id for id, body in bodies.items() if body is None])
-                self._write(b"HDEL", key, names)
-                self._write(b"HDEL", large, names)
+                self._write(HDEL, key, names)
+                self._write(HDEL, large, names)
 
-    def _put_bodies(self, bodies: dict[int, bytes], key: bytes, large: bytes) -> None:
-        small = {id: body for id, body in bodies.items() if len(body) <= INLINE_BYTES + 1}
-        if small:
-            names = self._names_of([*small])
-            self._write(b"HSET", key, names, self._column([*small.values()]))
-            self._write(b"HDEL", large, names)
-        if len(small) < len(bodies):
-            rest = {id: body for id, body in bodies.items() if id not in small}
-            names = self._names_of([*rest])
-            self._write(b"HSET", key, names, self._column([LARGE] * len(rest)))
-            self._write(b"HSET", large, names, self._column([*rest.values()]))
+    def _put_bodies(self, bodies: dict[int, bytes], key: bytes, apart: bytes) -> None:
+        names, kept = self._names_of([*bodies]), [*bodies.values()]
+        # What was large need not be any more.
+        self._write(HDEL, apart, names)
+        if max(map(len, kept)) > INLINE_BYTES:
+            large = {id: body for id, body in bodies.items() if len(body) > INLINE_BYTES}
+            kept = [LARGE if id in large else body for id, body in bodies.items()]
+            self._write(HSET, apart, self._names_of([*large]), self._column([*large.values()]))
+        self._write(HSET, key, names, self._column(kept))
 
     # All else
 
@@ -237,7 +243,7 @@ class Plan:
         if changed:
             fields = self._column([*map(self._keys.count_field, changed)])
             differences = self._column([counts[key] for key in changed])
-            self.writes += (b"count", self._positions[self._keys.counts], fields, differences)
+            self.writes += (COUNT, self._positions[self._keys.counts], fields, differences)
 
     def put_rows(self, rows: Mapping[RowKey, bytes | None], dues: Mapping[RowKey, int]) -> None:
         """Write rows; None removes one."""
@@ -250,32 +256,32 @@ class Plan:
         put = {key: stamp + value for key, value in rows.items() if value is not None}
         if put:
             names = self._column([*put])
-            self._write(b"HSET", keys.rows(table), names, self._column([*put.values()]))
-            self._write(b"ZADD", keys.row_keys(table), NOUGHT, names)
+            self._write(HSET, keys.rows(table), names, self._column([*put.values()]))
+            self._write(ZADD, keys.row_keys(table), NOUGHT, names)
         if len(put) < len(rows):
             gone = self._column([key for key in rows if key not in put])
-            self._write(b"HDEL", keys.rows(table), gone)
-            self._write(b"ZREM", keys.row_keys(table), gone)
+            self._write(HDEL, keys.rows(table), gone)
+            self._write(ZREM, keys.row_keys(table), gone)
         if due := {key: dues[key] for key in put if key in dues}:
-            self._write(b"ZADD", keys.due_rows(table), self._column([*due.values()]), self._column([*due]))
+            self._write(ZADD, keys.due_rows(table), self._column([*due.values()]), self._column([*due]))
         if len(due) < len(rows):
-            self._write(b"ZREM", keys.due_rows(table), self._column([key for key in rows if key not in due]))
-        self._write(b"table", keys.rows(table), self._column([table]), self._column([stamp]))
+            self._write(ZREM, keys.due_rows(table), self._column([key for key in rows if key not in due]))
+        self._write(TABLE, keys.rows(table), self._column([table]), self._column([stamp]))
 
     def put_notice(self, notice: bytes | None) -> None:
         """Write the notice."""
         if notice is None:
-            self._write(b"HDEL", self._keys.notice, NAMELESS)
+            self._write(HDEL, self._keys.notice, NAMELESS)
         else:
-            self._write(b"HSET", self._keys.notice, NAMELESS, self._column([self._stamp + notice]))
+            self._write(HSET, self._keys.notice, NAMELESS, self._column([self._stamp + notice]))
 
     def serve(self, pairs: Sequence[Pair]) -> None:
         """These pairs had their turn, in this order."""
         for pair in pairs:
-            self._write(b"served", self._keys.tasks(pair[0]), self._column([pair_name(pair), *pair]))
+            self._write(SERVED, self._keys.tasks(pair[0]), self._column([pair_name(pair), *pair]))
         if pairs:
             limits = (fairness.SWEPT_EVERY, fairness.REMEMBERED, fairness.SWEPT_AT_ONCE, len(pairs))
-            self._write(b"sweep", self._keys.turn, self._column(limits))
+            self._write(SWEEP, self._keys.turn, self._column(limits))
 
 
 def _groups(

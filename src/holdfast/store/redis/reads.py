@@ -16,7 +16,7 @@ from .. import fairness
 from ..contract import JobFilter, Moments, Waiting, WaitingQuery, is_passed
 from .connection import PAGE, Command
 from .fairness import RedisTurns
-from .keys import LARGE, STAMP_BYTES, Pair, member, pair_of, read_bodies, read_job, read_jobs
+from .keys import EXPIRABLE, LARGE, STAMP_BYTES, Pair, member, pair_of, read_bodies, read_job, read_jobs
 from .listings import find_named, list_jobs
 from .rows import RedisRows, in_pairs
 
@@ -26,7 +26,6 @@ HEADS = 8
 FEW_PAIRS = 256
 # More than any order has.
 ALL = 1 << 40
-Scored = list[tuple[bytes, int]]
 
 _COUNTED = (Place.READY, Place.HELD, Place.RUNNING)
 
@@ -39,8 +38,8 @@ class RedisReads(RedisRows):
     # The pairs that have READY jobs, if they were read and are few.
     ready_pairs: list[Pair] | None = None
 
-    # The first of the orders that have moments, and how many of each were read.
-    _heads: list[Scored] | None = None
+    # The first of the orders that have moments with their scores, and how many of each were read.
+    _heads: list[list[bytes]] | None = None
     _looked_at = 0
     # The jobs that the batch has written by the orders that they stand in; None: not gathered since the last.
     _orders: dict[bytes, dict[int, Job]] | None = None
@@ -271,42 +270,40 @@ class RedisReads(RedisRows):
         """When something becomes true by itself; what a claim goes by comes along."""
         if self._heads is None:
             self._look(HEADS)
-        firsts = self._firsts()
-        if any(first == -1 for first in firsts):
+        if not self.written.jobs and not self.written.rows:
+            firsts = [int(float(flat[1])) if flat else rank.LAST for flat in self._heads or ()]
+        elif -1 in (firsts := self._firsts()):
             # All that was looked at has been moved by the batch: look further.
             self._look(HEADS + len(self.written.jobs) + len(self.written.rows))
             firsts = self._firsts()
-        return Moments(*(None if first >= rank.LAST else first for first in firsts))
+        return Moments(*[None if first >= rank.LAST else first for first in firsts])
 
     def _look(self, count: int) -> None:
         keys = self.keys
         orders = (keys.places[Place.SCHEDULED], keys.in_process_queue, keys.expiring, keys.due_rows(DOMAIN))
         commands: list[Command] = [(b"ZRANGE", order, 0, count - 1, "WITHSCORES") for order in orders]
-        commands.append((b"ZRANGE", keys.pairs, 0, FEW_PAIRS))
-        *flat, pairs = self.ask_rows(dict.fromkeys(self.read_along), commands)
-        self._heads = [[(name, int(float(score))) for name, score in in_pairs(one)] for one in flat]
+        commands += ((b"ZRANGE", keys.pairs, 0, FEW_PAIRS),)
+        *self._heads, pairs = self.ask_rows(dict.fromkeys(self.read_along), commands)
         self._looked_at = count
-        self.ready_pairs = [*map(pair_of, pairs)] if len(pairs) <= FEW_PAIRS else None
+        self.ready_pairs = [pair_of(name) for name in pairs] if len(pairs) <= FEW_PAIRS else None
 
     def _firsts(self) -> list[int]:
         """The first moment of each sort; `LAST` for none, -1 where too little was looked at."""
-        assert self._heads is not None
         written, rows, dues = self.written.jobs, self.written.rows, self.written.dues
         jobs = [job for job in written.values() if job is not None]
         own = (
             [job.rank for job in jobs if job.place is Place.SCHEDULED],
             [job.rank for job in jobs if job.place is Place.RUNNING],
-            [self.keys.scores(job).get(self.keys.expiring, rank.LAST) for job in jobs if job.expires_at],
+            [job.expires_at for job in jobs if job.expires_at and job.place in EXPIRABLE],
             [due for (table, key), due in dues.items() if table == DOMAIN and rows.get((table, key))],
         )
+        moved = {b"%019d" % id for id in written}
+        moved_rows = {key.encode() for table, key in rows if table == DOMAIN}
         firsts = []
-        for at, (heads, scores) in enumerate(zip(self._heads, own, strict=True)):
-            if at == 3:
-                theirs = [score for name, score in heads if (DOMAIN, name.decode()) not in rows]
-            else:
-                theirs = [score for name, score in heads if int(name) not in written]
-            is_short = not theirs and len(heads) == self._looked_at
-            firsts.append(-1 if is_short else min([*scores, *theirs[:1]], default=rank.LAST))
+        for flat, scores, gone in zip(self._heads or (), own, [moved] * 3 + [moved_rows], strict=True):
+            theirs = [int(float(score)) for name, score in in_pairs(flat) if name not in gone][:1]
+            is_short = not theirs and len(flat) == 2 * self._looked_at
+            firsts.append(-1 if is_short else min([*scores, *theirs], default=rank.LAST))
         return firsts
 
     def waiting(self, query: WaitingQuery) -> list[Waiting]:

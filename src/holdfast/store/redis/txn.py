@@ -7,14 +7,14 @@
 No rule is here. See docs/decisions/0009.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ...core.errors import Conflict
 from ...core.job import Job, Place
 from ...core.jump import Jump
 from ...core.kinds import DOMAIN
 from .. import fairness
-from ..contract import UNCHANGED, Changes, ClaimQuery, NewJobs, leased_all
+from ..contract import UNCHANGED, Changes, ClaimQuery, CountKey, NewJobs, leased_all
 from .claim import give_back, take
 from .connection import Server
 from .keys import Keys, Pair
@@ -30,6 +30,7 @@ class RedisTxn(RedisReads):
 
     # The clock is the server's.
     jump: Jump | None = None
+    _mends = False
 
     def __init__(
         self, server: Server, keys: Keys, now_ms: int, notice: bytes | None, *, mine: Mine, timed: bool
@@ -38,7 +39,7 @@ class RedisTxn(RedisReads):
         self._mine, self.timed = mine, timed
         # Taken out of READY by this batch, or found astray: each is put where its record says in the end.
         self.taken: set[int] = set()
-        self._mends = False
+        self._astray: list[int] = []
         # The pairs that had their turn.
         self._served: list[Pair] = []
 
@@ -56,6 +57,7 @@ class RedisTxn(RedisReads):
         """A claim took it out of READY and was not heard of again."""
         if self._mends:
             self.taken.add(job_id)
+            self._astray.append(job_id)
 
     def claim(self, query: ClaimQuery) -> list[Job]:
         """Lease the first jobs that match."""
@@ -66,7 +68,8 @@ class RedisTxn(RedisReads):
         if jobs:
             self.written.jobs |= {job.id: job for job in leased_all(jobs, query)}
             self._orders = None
-            self._served += fairness.served(jobs, query, 0).lanes
+            pairs = {(job.tenant, job.task) for job in jobs}
+            self._served += pairs if len(pairs) == 1 else fairness.served(jobs, query, 0).lanes
         return jobs
 
     # Writing
@@ -88,9 +91,7 @@ class RedisTxn(RedisReads):
         if changes.results:
             written.results |= changes.results
         if changes.counts:
-            before = written.counts
-            sums = {key: before[key] + changes.counts.get(key, 0) for key in before}
-            written.counts = {**changes.counts, **sums} if before else changes.counts
+            written.counts = _added(written.counts, changes.counts) if written.counts else changes.counts
         if changes.rows:
             written.rows |= changes.rows
             dues = {key: due for key, due in written.dues.items() if key not in changes.rows}
@@ -219,13 +220,19 @@ class RedisTxn(RedisReads):
 
     def _settle_taken(self, plan: Plan) -> None:
         """Let what was taken and not used, or was found astray, stand where its record says."""
-        seen, written = self.seen.jobs, self.written.jobs
-        jobs = {id: seen[id] for id in self.taken}
-        plan.leave_process([id for id, job in jobs.items() if job is None or job.place is not Place.READY])
-        plan.put_back([job for id, job in jobs.items() if job is not None and id not in written])
+        if self._astray:
+            plan.leave_process(self._astray)
+        unused = [self.seen.jobs[id] for id in self.taken if id not in self.written.jobs]
+        for job in unused:
+            if job is not None:
+                plan.put_back(job)
 
     def give_back(self) -> None:
         """Put what was taken, and will not be written, back into READY."""
         taken, self.taken, seen = self.taken, set(), self.seen
         # Not those whose records could not be read: `mend.py` sees to them.
         give_back(self.server, self.keys, {id: seen.jobs[id] for id in taken if id in seen.jobs}, seen.stamps)
+
+
+def _added(one: Mapping[CountKey, int], other: Mapping[CountKey, int]) -> dict[CountKey, int]:
+    return {key: one.get(key, 0) + other.get(key, 0) for key in {**one, **other}}

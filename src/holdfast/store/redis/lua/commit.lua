@@ -10,20 +10,21 @@
 --       9 …              whatever else the plan names, by its position here
 -- ARGV  1 number, "": only check  2 the number before, "" for none  3 how long the session is remembered, ms
 --       4 channel  5 what is published there once all is done, "": nothing
---       6 how many columns, then of each how many words, and these
---       … the plan: operations of four words, a verb, a key and two columns (0: none); checks come first
+--       6 the plan (MessagePack): how many columns, of each how many words, then operations of four numbers: a
+--         verb, a key by its position and two columns (0: none). Checks come first
+--       7 … the words of all columns
 --
---   begins fields stamps   values of a hash begin with these    absent fields      there are no such values
---   size count             a sorted set has so many members
---   ZREM HDEL words        the command with these words         ZADD HSET a b      … with words of both in turn,
---                                                               where one score may stand for all
---   count fields differences   add to counts; what comes to zero goes
---   table name stamp           the rows of a table were changed
---   ready names                the queue of a pair was changed: its mock queue and its tasks (positions), pair,
---                              tenant, task
---   served names               a pair had its turn: pair, tenant, task; the key is that of its tasks
---   sweep limits               forget pairs: every so many turns, who was not served for so many, so many at
---                              once, how many turns there were
+--   1 begins  fields stamps   values of a hash begin with these     2 absent  fields  there are no such values
+--   3 size    count           a sorted set has so many members
+--   4 HSET  5 ZADD  a b       the command with words of both in turn; one score may stand for all
+--   6 HDEL  7 ZREM  words     the command with these words
+--   8 count   fields differences   add to counts; what comes to zero goes
+--   9 table   name stamp           the rows of a table were changed
+--  10 ready   names tasks          the queue of a pair was changed: pair, tenant, task. The second is no column but
+--                                  the position of the tenant's tasks; the mock queue is the key after that
+--  11 served  names                a pair had its turn: pair, tenant, task; the key is that of its tenant's tasks
+--  12 sweep   limits               forget pairs: every so many turns, who was not served for so many, so many at
+--                                  once, how many turns there were
 --
 -- Replies  OK · DONE, it was committed before · CUT, the session was cut off · or the name of what has changed
 
@@ -32,19 +33,20 @@ local MOST = 4000
 
 local number = ARGV[1]
 if number ~= '' then
-  local last = redis.call('GET', KEYS[1]) or ''
-  if last == number then
+  local done = redis.call('GET', KEYS[1]) or ''
+  if done == number then
     return 'DONE'
-  elseif last ~= ARGV[2] then
+  elseif done ~= ARGV[2] then
     return 'CUT'
   end
 end
 
 -- Of each column the position before its first word, and how many there are.
-local before, size, at = {}, {}, 7
-for n = 1, tonumber(ARGV[6]) do
-  before[n], size[n] = at, tonumber(ARGV[at])
-  at = at + 1 + size[n]
+local plan = cmsgpack.unpack(ARGV[6])
+local columns, before, size, last = plan[1], {}, {}, 6
+for n = 1, columns do
+  before[n], size[n] = last, plan[n + 1]
+  last = last + plan[n + 1]
 end
 
 local function word(column, n)
@@ -92,28 +94,26 @@ local function failing(key, a, holds)
   end
 end
 
-local verbs = {}
-
-function verbs.begins(key, a, b)
+local function begins(key, a, b)
   return failing(key, a, function(value, n)
     local stamp = word(b, n)
     return value and string.sub(value, 1, #stamp) == stamp
   end)
 end
 
-function verbs.absent(key, a)
+local function absent(key, a)
   return failing(key, a, function(value)
     return not value
   end)
 end
 
-function verbs.size(key, a)
+local function has_size(key, a)
   if redis.call('ZCARD', key) ~= tonumber(word(a, 1)) then
     return key
   end
 end
 
-function verbs.count(key, a, b)
+local function count(key, a, b)
   for n = 1, size[a] do
     if redis.call('HINCRBY', key, word(a, n), word(b, n)) == 0 then
       redis.call('HDEL', key, word(a, n))
@@ -121,7 +121,7 @@ function verbs.count(key, a, b)
   end
 end
 
-function verbs.table(key, a, b)
+local function note_table(key, a, b)
   if redis.call('EXISTS', key) == 1 then
     redis.call('HSET', KEYS[3], word(a, 1), word(b, 1))
   else
@@ -129,13 +129,12 @@ function verbs.table(key, a, b)
   end
 end
 
-function verbs.ready(key, a)
-  local mock_queue, tasks = KEYS[tonumber(word(a, 1))], KEYS[tonumber(word(a, 2))]
-  local pair, tenant, task = word(a, 3), word(a, 4), word(a, 5)
-  follow(key, mock_queue, tasks, pair, tenant, task, KEYS[5], KEYS[6], KEYS[7], KEYS[8])
+local function note_ready(key, a, tasks)
+  local pair, tenant, task = word(a, 1), word(a, 2), word(a, 3)
+  follow(key, KEYS[tasks + 1], KEYS[tasks], pair, tenant, task, KEYS[5], KEYS[6], KEYS[7], KEYS[8])
 end
 
-function verbs.served(key, a)
+local function serve(key, a)
   local pair, tenant, task = word(a, 1), word(a, 2), word(a, 3)
   local turn = redis.call('INCR', KEYS[4])
   if redis.call('ZSCORE', key, task) then
@@ -147,33 +146,36 @@ function verbs.served(key, a)
   redis.call('ZADD', redis.call('ZSCORE', KEYS[6], tenant) and KEYS[6] or KEYS[7], turn, tenant)
 end
 
-function verbs.sweep(_, a)
+local function sweep(_, a)
   local every, remembered, at_once = tonumber(word(a, 1)), tonumber(word(a, 2)), word(a, 3)
-  local last = tonumber(redis.call('GET', KEYS[4]))
-  if math.floor((last - tonumber(word(a, 4))) / every) == math.floor(last / every) then
+  local turn = tonumber(redis.call('GET', KEYS[4]))
+  if math.floor((turn - tonumber(word(a, 4))) / every) == math.floor(turn / every) then
     return
   end
   for key = 7, 8 do
-    local old = redis.call('ZRANGEBYSCORE', KEYS[key], '-inf', '(' .. last - remembered, 'LIMIT', 0, at_once)
+    local old = redis.call('ZRANGEBYSCORE', KEYS[key], '-inf', '(' .. turn - remembered, 'LIMIT', 0, at_once)
     if #old > 0 then
       redis.call('ZREM', KEYS[key], unpack(old))
     end
   end
 end
 
-for from = at, #ARGV, 4 do
-  local verb, key = ARGV[from], KEYS[tonumber(ARGV[from + 1])]
-  local a, b = tonumber(ARGV[from + 2]), tonumber(ARGV[from + 3])
-  if verbs[verb] then
-    -- Only a check replies, and no check follows a write.
-    local changed = verbs[verb](key, a, b)
+local checks = {begins, absent, has_size}
+local commands = {[4] = 'HSET', [5] = 'ZADD', [6] = 'HDEL', [7] = 'ZREM'}
+local others = {[8] = count, [9] = note_table, [10] = note_ready, [11] = serve, [12] = sweep}
+for at = columns + 2, #plan, 4 do
+  local verb, key, a, b = plan[at], KEYS[plan[at + 1]], plan[at + 2], plan[at + 3]
+  if verb <= 3 then
+    local changed = checks[verb](key, a, b)
     if changed then
       return changed
     end
-  elseif b > 0 then
-    paired(verb, key, a, b)
+  elseif verb <= 5 then
+    paired(commands[verb], key, a, b)
+  elseif verb <= 7 then
+    listed(commands[verb], key, a)
   else
-    listed(verb, key, a)
+    others[verb](key, a, b)
   end
 end
 
