@@ -20,7 +20,7 @@ jobs = st.builds(
 
 
 def commands(put):
-    return [ask.command for ask in asks.add(put)]
+    return [ask.asked for ask in asks.add(put)]
 
 
 @given(st.lists(jobs, min_size=1, max_size=12))

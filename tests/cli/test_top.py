@@ -1,6 +1,7 @@
 """`holdfast top`: one frame, for people and for programs; `workers` and `doctor --worker` without any."""
 
-from holdfast.engine.glance import glance
+from holdfast.core.queries import GetOverview
+from holdfast.engine.queries import QUERIES
 from holdfast.store.sqlite.store import SqliteStore
 
 
@@ -38,13 +39,13 @@ def test_a_frame_tells_how_fast_jobs_end(shell):
     """From the kept counts, between two looks; elsewhere jobs end meanwhile."""
     with shell.queue() as queue:
         queue.add_many([("work", n) for n in range(50)])
-        before = queue.line.committer.read(lambda txn: glance(txn, None))
+        before = queue.line.committer.ask(GetOverview())
         for job in queue.claim(limit=50, renew=False):
             job.done()
-        after = queue.line.committer.read(lambda txn: glance(txn, None))
+        after = queue.line.committer.ask(GetOverview())
 
-    assert (before.ended("FINISHED"), after.ended("FINISHED")) == (0, 50)
-    assert before.born() == after.born() == 50
+    assert (before.count_ended("FINISHED"), after.count_ended("FINISHED")) == (0, 50)
+    assert before.count_all() == after.count_all() == 50
 
 
 def test_a_frame_costs_the_same_however_many_jobs_there_are(shell, monkeypatch):
@@ -55,7 +56,7 @@ def test_a_frame_costs_the_same_however_many_jobs_there_are(shell, monkeypatch):
     store = SqliteStore(shell.file)
 
     def seen(txn):
-        return glance(_Asked(txn, asked), None)
+        return QUERIES[GetOverview](_Asked(txn, asked), GetOverview())
 
     frame = store.read(seen)
     store.close()

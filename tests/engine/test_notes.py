@@ -9,7 +9,7 @@ from holdfast.core import commands as c
 from holdfast.core.errors import LeaseLost, TooLarge
 from holdfast.core.job import Code, Job, Place, State
 from holdfast.core.notes import Log, lines_of
-from holdfast.engine import look
+from holdfast.core.queries import GetLog, GetSteps
 from tests.engine.test_found import Rig, hold
 
 
@@ -40,12 +40,12 @@ def log(rig: Rig, job: Job, *lines: str) -> Job:
 
 def steps_of(rig: Rig, job: Job) -> dict[str, str]:
     """What is kept of a job's steps."""
-    return rig.engine.read(lambda txn: look.steps(txn, job.id))
+    return rig.engine.query(GetSteps(job_id=job.id))
 
 
 def log_of(rig: Rig, job: Job) -> Log:
     """What is kept of a job's log."""
-    return rig.engine.read(lambda txn: look.log(txn, job.id))
+    return rig.engine.query(GetLog(job_id=job.id))
 
 
 def records(rig: Rig) -> int:

@@ -37,9 +37,9 @@ FLOORS = {
 STANDS_ON = FLOORS | {"__init__": FLOORS["work"] + 1, "__main__": FLOORS["cli"] + 1}
 
 # Where a function may import: `connect`, so that SQLite users need no PostgreSQL driver; the choice of a
-# SQLite library, so that nobody needs apsw who has not asked for it; the commands and the public names, so
-# that `holdfast --help` is there at once.
-LAZY = ("queue/connect.py", "store/sqlite/libraries.py", "cli/", "__init__.py")
+# SQLite library, and SQL over jobs, so that nobody needs apsw who has not asked for it; the commands and the
+# public names, so that `holdfast --help` is there at once.
+LAZY = ("queue/connect.py", "engine/queries.py", "store/sqlite/libraries.py", "cli/", "__init__.py")
 
 # Where clocks may be read. Everybody else is told what time it is, or asks the store.
 CLOCK_FILES = {
@@ -136,6 +136,20 @@ def impurities(package: Path) -> list[str]:
     return complaints
 
 
+def transactions(package: Path) -> list[str]:
+    """Where a store's transactions are known outside the engine, as complaints."""
+    return [
+        f"{module.path}:{node.lineno} imports {alias.name}"
+        for module in modules(package)
+        # The suite that stores must pass is about transactions.
+        if module.room not in ("store", "engine") and not module.path.startswith("testing/stores/")
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+        if alias.name in ("Txn", "ReadTxn")
+    ]
+
+
 def clocks(package: Path, *, allowed: dict[str, str]) -> list[str]:
     """Clocks read outside the allowed files, and allowances that nobody needs, as complaints."""
     complaints = []
@@ -184,6 +198,11 @@ def test_imports_form_no_circle():
 def test_imports_stand_at_the_top():
     """What a file needs is seen at its top, but for the places named in `LAZY`."""
     assert lazy_imports(PACKAGE) == []
+
+
+def test_transactions_stay_in_the_engine():
+    """Everybody else asks: a command or a query goes in, a reply comes out."""
+    assert transactions(PACKAGE) == []
 
 
 def test_the_rules_are_pure():

@@ -70,6 +70,27 @@ def test_a_process_that_starts_late_finds_its_way_too(urls):
         assert queue.next(["greet"]) is not None
 
 
+@pytest.mark.parametrize(("here", "there"), [("a.db", "b.db"), ("a.db", FOUR), (FOUR, TWO)])
+def test_a_query_that_meets_a_store_that_has_moved_is_asked_at_the_new_one(
+    tmp_path, monkeypatch, here, there
+):
+    """By a thread and by a coroutine, as the first thing that they ask after the move."""
+    monkeypatch.chdir(tmp_path)
+
+    async def awaited():
+        async with holdfast.connect_async(here) as queue:
+            added = await queue.add("greet", {"n": 1})
+            await asyncio.to_thread(move, here, there)
+            return await queue.data(added)
+
+    with holdfast.connect(here) as queue:
+        added = queue.add("greet")
+
+        assert asyncio.run(awaited()) == {"n": 1}
+        assert queue.get(added).task == "greet"
+        assert queue.counts() == {"greet": {"QUEUED": 2}}
+
+
 @pytest.mark.parametrize(("here", "there"), [("a.db", "b.db"), ("a.db", FOUR), (FOUR, "b.db"), (FOUR, TWO)])
 def test_whoever_waits_for_a_job_gets_it_at_the_new_address(tmp_path, monkeypatch, here, there):
     """A claim that waits is not forgotten in the old store, nor is who waits for a result."""

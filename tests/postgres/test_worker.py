@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast.engine.commands.workers import alive
+from holdfast.core.queries import ListWorkers
 from tests.servers import PostgresServer
 from tests.work.conftest import Bench
 
@@ -47,9 +47,9 @@ def test_a_worker_with_nothing_to_do_writes_nothing(bench, postgres, schema):
     """It looks around, and that is all."""
     bench.start()
     assert bench.queue.add("double", {"n": 1}).result(wait=60) == 2
-    read = bench.queue.line.committer.read
+    ask = bench.queue.line.committer.ask
     # It says once more what it has done, and from then on nothing.
-    bench.wait_for(lambda: [one.done for one in read(alive)] == [1])
+    bench.wait_for(lambda: [one.done for one in ask(ListWorkers())] == [1])
     bench.queue.close()
 
     with postgres.connect() as connection:

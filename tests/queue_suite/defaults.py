@@ -7,8 +7,8 @@ import pytest
 from holdfast.core import commands as c
 from holdfast.core.defaults import FOLLOWED, Defaults, source_of
 from holdfast.core.job import Backoff, Job, State
+from holdfast.core.queries import GetJob, ListDefaults, Query
 from holdfast.engine.batch.task_defaults import FRESH_MS, read_published
-from holdfast.engine.look import job_to_run
 from holdfast.queue.queue import Queue
 from holdfast.testing.clock import MovedClock
 
@@ -30,7 +30,7 @@ def worker_of(make_queue: MakeQueue, name: str = "work", **options: Any) -> Queu
 
 def published(queue: Queue) -> dict[Any, Defaults]:
     """What the store of a queue has."""
-    return queue.line.committer.read(read_published)
+    return queue.line.committer.engine.read(read_published)
 
 
 def test_a_job_that_was_added_where_its_task_is_unknown_follows_its_options(
@@ -138,12 +138,12 @@ def test_what_is_published_already_is_not_written_again(
 ) -> None:
     """A process that starts only reads; nor does a second claim read."""
     worker_of(make_queue, attempts=3).claim()
-    asked: list[c.Command] = []
+    asked: list[c.Command | Query] = []
     queue = worker_of(make_queue, attempts=3)
     line = queue.line.committer
     real = line.ask
 
-    def ask_and_note(command: c.Command, **rest: Any) -> Any:
+    def ask_and_note(command: c.Command | Query, **rest: Any) -> Any:
         asked.append(command)
         return real(command, **rest)
 
@@ -152,7 +152,7 @@ def test_what_is_published_already_is_not_written_again(
     queue.claim()
     queue.claim()
 
-    assert [type(command) for command in asked] == [c.Claim, c.Claim]
+    assert [type(command) for command in asked] == [ListDefaults, c.Claim, c.Claim]
 
 
 def test_tenants_have_defaults_of_their_own(make_queue: MakeQueue) -> None:
@@ -205,7 +205,7 @@ def test_it_is_told_where_an_option_comes_from(queue: Queue, make_queue: MakeQue
         found = {option: source_of(job, option) for option in FOLLOWED}
         return {option: source for option, source in found.items() if source != "default"}
 
-    expected = queue.line.committer.read(lambda txn: job_to_run(txn, by_name.id))
+    expected = queue.line.committer.ask(GetJob(job_id=by_name.id, as_claimed=True))
     assert (expected.timeout_ms, sources(expected)) == (10_000, {"attempts": "given", "timeout": "task"})
     first, second = (job.record for job in worker.claim(limit=2, renew=False))
     assert (first.id, second.id) == (by_name.id, by_task.id)

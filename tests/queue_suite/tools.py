@@ -93,7 +93,7 @@ def place_of(queue: Queue, job: Any) -> Place:
 
 def live(queue: Queue, **query: Any) -> list[Job]:
     """All live jobs that match, of all tenants."""
-    return queue.line.committer.read(lambda txn: txn.jobs(JobFilter(**query), after=0, limit=ALL))
+    return queue.line.committer.engine.read(lambda txn: txn.jobs(JobFilter(**query), after=0, limit=ALL))
 
 
 # ── everything ───────────────────────────────────────────────────────────────────────────────────

@@ -6,8 +6,8 @@ import pytest
 
 from holdfast.core import commands as c
 from holdfast.core.errors import TooLarge
+from holdfast.core.queries import ListWorkers
 from holdfast.core.worker import Served, Worker
-from holdfast.engine.commands import workers
 from holdfast.queue.queue import Queue
 from holdfast.testing.clock import MovedClock
 
@@ -24,7 +24,7 @@ def _worker(queue: Queue, name: str, *tasks: str, tenant: str | None = "", **fie
 
 
 def _alive(queue: Queue) -> list[str]:
-    return [worker.name for worker in queue.line.committer.read(workers.alive)]
+    return [worker.name for worker in queue.line.committer.ask(ListWorkers())]
 
 
 def test_why_tells_how_many_live_workers_know_the_task(queue: Queue) -> None:
@@ -59,7 +59,7 @@ def test_what_a_worker_says_again_replaces_what_it_said(queue: Queue) -> None:
     _worker(queue, "a", "work")
     _worker(queue, "a", "work", done=7)
 
-    (kept,) = queue.line.committer.read(workers.alive)
+    (kept,) = queue.line.committer.ask(ListWorkers())
     assert kept.done == 7
 
 
@@ -72,7 +72,7 @@ def test_a_worker_whose_moment_has_passed_is_gone(queue: Queue, clock: MovedCloc
 
     assert _alive(queue) == []
     upkeep(queue)
-    assert queue.line.committer.read(lambda txn: txn.rows("worker")) == {}
+    assert queue.line.committer.engine.read(lambda txn: txn.rows("worker")) == {}
 
 
 def test_a_worker_that_never_appeared_is_not_there(queue: Queue) -> None:
@@ -81,7 +81,7 @@ def test_a_worker_that_never_appeared_is_not_there(queue: Queue) -> None:
 
     assert _alive(queue) == []
     upkeep(queue)
-    assert queue.line.committer.read(lambda txn: txn.rows("worker")) == {}
+    assert queue.line.committer.engine.read(lambda txn: txn.rows("worker")) == {}
 
 
 def test_a_worker_with_too_much_to_say_is_refused(queue: Queue) -> None:

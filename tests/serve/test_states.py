@@ -278,7 +278,7 @@ def test_requeueing_leaves_alone_what_is_over_or_of_another_tenant(served, clien
 
     assert client.state(over) is None
     assert client.status("GetJob", name="bar") == "404 No job found"
-    assert served.committer.read(lambda txn: txn.load([foreign]))[foreign].task == "foo"
+    assert served.committer.engine.read(lambda txn: txn.load([foreign]))[foreign].task == "foo"
 
 
 def test_a_timeout_resets_a_job_that_runs_too_long(client, clock, served):

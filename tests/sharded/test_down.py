@@ -7,9 +7,9 @@ import pytest
 import holdfast
 from holdfast.core import commands as c
 from holdfast.core.job import State
+from holdfast.core.queries import ListWorkers
 from holdfast.core.slots import slot_for
 from holdfast.core.worker import Served, Worker
-from holdfast.engine.commands import workers
 from holdfast.engine.sharding import visit
 from holdfast.queue import publishing
 from holdfast.queue.aio import AsyncQueue
@@ -220,9 +220,9 @@ def test_a_worker_is_enlisted_where_it_can_be(queue, rack):
         worker = Worker(name=f"w{n}", host="h", pid=n, started_at=n, serves=serves, until_ms=1 << 42)
         queue.line.committer.ask(c.Enlist(worker=worker))
 
-    assert len(queue.line.committer.read(workers.alive)) == 8
+    assert len(queue.line.committer.ask(ListWorkers())) == 8
     queue.line.committer.ask(c.Dismiss(name="w3"))
-    assert len(queue.line.committer.read(workers.alive)) == 7
+    assert len(queue.line.committer.ask(ListWorkers())) == 7
 
 
 def test_a_letter_waits_for_its_shard(queue, rack, clock):
@@ -240,4 +240,4 @@ def test_a_letter_waits_for_its_shard(queue, rack, clock):
 
     (job,) = queue.jobs()
     assert (of(job), queue.data(job)) == (DOWN, {"n": 1})
-    until(lambda: not queue.line.committer.read(lambda txn: txn.rows("letter")))
+    until(lambda: not queue.line.committer.engine.read(lambda txn: txn.rows("letter")))

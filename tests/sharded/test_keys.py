@@ -22,7 +22,7 @@ HELD = ("", "work", b"real:" + KEY)
 
 def pointers(queue):
     """How many keys point to another shard."""
-    return len(queue.line.committer.read(lambda txn: txn.rows(POINTER)))
+    return len(queue.line.committer.engine.read(lambda txn: txn.rows(POINTER)))
 
 
 def crash_between(queue):
@@ -148,7 +148,7 @@ def test_two_who_add_a_key_at_once_add_one_job(make_queue):
         ]
         assert len({str(job) for job in together(adds)}) == 1
 
-    live = queues[0].line.committer.read(lambda txn: txn.jobs(JobFilter(), after=0, limit=99))
+    live = queues[0].line.committer.engine.read(lambda txn: txn.jobs(JobFilter(), after=0, limit=99))
     assert len(live) == 10
     assert complaints(queues[0]) == []
 

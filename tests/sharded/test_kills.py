@@ -30,7 +30,7 @@ def test_two_steps_that_are_cut_short_leave_one_job_for_each_key(tmp_path):
 
     with holdfast.connect(url) as queue:
         queue.line.committer.ask(c.Upkeep())
-        until(lambda: not queue.line.committer.read(lambda txn: txn.rows(LETTER)))
+        until(lambda: not queue.line.committer.engine.read(lambda txn: txn.rows(LETTER)))
         jobs = live(queue)
         keys = Counter(key_of(job) for job in jobs if job.place != Place.DONE)
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import holdfast
 from holdfast import ClaimedJob
+from holdfast.core.queries import GetTime
 
 from .actor import Post
 from .hand import Dice, Hand
@@ -90,7 +91,7 @@ class Hammer:
         if not self._late:
             # Nothing to ask a server for, which may be away for the moment.
             return
-        now_ms = self.hand.queue.line.committer.now_ms()
+        now_ms = self.hand.queue.line.committer.ask(GetTime())
         due = [job for job in self._late if job.record.lease_until < now_ms]
         for job in due:
             self._late.remove(job)

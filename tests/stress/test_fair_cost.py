@@ -15,8 +15,7 @@ import pytest
 
 from holdfast.core import commands as c
 from holdfast.core.bounds import BATCH_JOBS
-from holdfast.engine.committer import Committer
-from holdfast.engine.engine import Engine
+from holdfast.engine.connection import open_connection
 from holdfast.queue.connect import store_maker
 from holdfast.work.scheduler import Setting, make_scheduler
 from holdfast.work.supervisor.claiming import Claiming, Wanted
@@ -66,7 +65,7 @@ class Worker:
     """What claims in a worker, on a store of its own."""
 
     def __init__(self, path, *, pairs, jobs):
-        self.line = Committer(Engine(store_maker(str(path))(), dice=random.random))
+        self.line = open_connection(store_maker(str(path)), dice=random.random)
         self._fill([f"tenant{n:06}" for n in range(pairs // len(TASKS))], jobs)
         wanted = Wanted(tasks=TASKS, tenants=None, lease_ms=600_000)
         scheduler = make_scheduler("fair", Setting(dice=random.random))

@@ -8,8 +8,7 @@ import pytest
 
 from holdfast.core import commands as c
 from holdfast.core.errors import StoreFull, Unavailable
-from holdfast.engine.committer import Committer
-from holdfast.engine.engine import Engine
+from holdfast.engine.connection import Connection
 from holdfast.store.memory.store import MemoryStore
 from holdfast.work.scheduler import Fair, Setting, make_scheduler
 from holdfast.work.supervisor import claiming as module
@@ -18,16 +17,17 @@ from holdfast.work.supervisor.pace import Pace, Space
 from holdfast.work.supervisor.sources import chosen_tenants
 
 
-class Line(Committer):
-    """Remembers what it was asked."""
+class Line(Connection):
+    """Remembers the claims that it was asked for."""
 
     def __init__(self):
-        super().__init__(Engine(MemoryStore(), dice=random.random))
+        super().__init__(MemoryStore(), dice=random.random)
         self.claims = []
 
-    async def ask_async(self, command, *, wait_s=0.0):
-        self.claims.append(command)
-        return await super().ask_async(command, wait_s=wait_s)
+    def ask_async(self, asked, *, wait_s=0.0):
+        if isinstance(asked, c.Claim):
+            self.claims.append(asked)
+        return super().ask_async(asked, wait_s=wait_s)
 
 
 class Hands:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.engine.commands.workers import alive
+from holdfast.core.queries import ListWorkers
 
 TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -32,9 +32,9 @@ def test_an_idle_worker_writes_nothing_and_hardly_runs(bench, seconds, share):
     """Supervisor and executor together; the file is watched by a connection of its own."""
     worker = bench.start()
     assert bench.queue.add("double", {"n": 1}).result(wait=30) == 2
-    read = bench.queue.line.committer.read
+    ask = bench.queue.line.committer.ask
     # It says once more what it has done, and from then on nothing.
-    bench.wait_for(lambda: [one.done for one in read(alive)] == [1])
+    bench.wait_for(lambda: [one.done for one in ask(ListWorkers())] == [1])
     bench.queue.close()
     log = Path(f"{bench.store}-wal")
     with closing(sqlite3.connect(f"file:{bench.store}?mode=ro", uri=True)) as watcher:

@@ -5,7 +5,7 @@ import subprocess
 import sys
 from typing import Any
 
-from holdfast.engine.commands.workers import alive
+from holdfast.core.queries import ListWorkers
 from tests.work.conftest import ROOT, Bench
 
 APP = "tests.work.several:queue"
@@ -19,7 +19,7 @@ def holdfast(bench: Bench, *words: str) -> subprocess.CompletedProcess[str]:
 
 def living(bench: Bench) -> list[int]:
     """The process numbers of all workers that are alive."""
-    return [worker.pid for worker in bench.queue.line.committer.read(alive)]
+    return [worker.pid for worker in bench.queue.line.committer.ask(ListWorkers())]
 
 
 def test_a_task_that_nobody_knows_waits_for_a_worker_that_does(bench):
@@ -52,7 +52,7 @@ def test_a_worker_that_is_killed_is_no_longer_alive(bench):
 
     assert living(bench) == []
     bench.work()
-    assert bench.queue.line.committer.read(lambda txn: txn.rows("worker")) == {}
+    assert bench.queue.line.committer.engine.read(lambda txn: txn.rows("worker")) == {}
 
 
 def test_workers_are_listed(bench):

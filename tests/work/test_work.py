@@ -70,13 +70,13 @@ def test_only_so_many_run_at_once(queue):
 def test_answers_of_short_jobs_share_commits(queue, monkeypatch):
     """One thread at work, and far fewer transactions than jobs."""
     queue.add_many([("double", {"n": n}) for n in range(400)])
-    engine = queue.line.committer.inner
+    engine = queue.line.committer.engine
     batches: list[int] = []
     execute = engine.execute
 
-    def counted(commands):
+    def counted(commands, done=None):
         batches.append(len(commands))
-        return execute(commands)
+        return execute(commands, done)
 
     monkeypatch.setattr(engine, "execute", counted)
 
@@ -141,7 +141,7 @@ def test_a_store_that_fails_is_told(queue, monkeypatch):
     queue.add("fills", {"n": 1})
     store = queue.line.committer.engine.store
 
-    def full(_fn):
+    def full(_fn, **_options):
         raise holdfast.StoreFull("no space is left")
 
     @queue.task()

@@ -5,19 +5,19 @@ from typing import TYPE_CHECKING
 from .records import key_text
 
 if TYPE_CHECKING:
-    from ..engine.records import Pause
+    from ..core.queries import Paused
     from ..queue.queue import Queue
 
 
-def paused(queue: "Queue") -> "list[Pause]":
+def paused(queue: "Queue") -> "list[Paused]":
     """What claims of this tenant pass by."""
-    from ..engine import look
+    from ..core.queries import ListPauses
 
-    found = queue.line.committer.read(look.pauses)
-    return [one for one in found if one[0] in (None, queue.tenant)]
+    found: list[Paused] = queue.line.committer.ask(ListPauses(tenant=queue.tenant))
+    return found
 
 
-def pause_text(pause: "Pause") -> str:
+def pause_text(pause: "Paused") -> str:
     """One of them in words."""
     tenant, task, domain = pause
     if task is not None:

@@ -75,7 +75,10 @@ class Session:
 
 def now_ms(queue: "Queue") -> int:
     """The time by the store's clock."""
-    return queue.line.committer.now_ms()
+    from ..core.queries import GetTime
+
+    found: int = queue.line.committer.ask(GetTime())
+    return found
 
 
 def _set(ctx: click.Context, param: click.Parameter, value: Any) -> None:

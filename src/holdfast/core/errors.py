@@ -10,6 +10,7 @@
     ├── Timeout             `result`: the job has not ended yet
     ├── Backwards           a consumer's progress would not go forward
     ├── Trimmed             an index of a log that is gone
+    ├── QueryFailed         SQL over the jobs is wrong, not allowed, or takes too long
     ├── Closed              the queue was closed
     ├── WouldBlock          the caller itself holds the lock that the verb needs
     ├── AppError            what a worker was to run cannot be imported, or is no queue
@@ -113,6 +114,12 @@ class Trimmed(HoldfastError):
     def __init__(self, log: str, index: int, *, trimmed: int) -> None:
         self.log, self.index = log, index
         super().__init__(f"index {index:,} of the log {log} is gone: it has been trimmed up to {trimmed:,}")
+
+
+class QueryFailed(HoldfastError):
+    """A SELECT over the jobs is no SQL, is not allowed, or reached a bound; the text says which."""
+
+    code = "QUERY_FAILED"
 
 
 class Closed(HoldfastError):

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from .bounds import SECOND_MS
+from .errors import StoreCorrupt
 
 # JSON text, or bytes as they are. Never parsed on the way. msgspec decodes no record with a field that
 # is one or the other, so it is told nothing: in JSON bytes come back as text, and whoever keeps a
@@ -33,6 +34,19 @@ else:
 
 class Unreadable(bytes):
     """A body that was text and is no UTF-8 any more, as it was found. Decoding it is `StoreCorrupt`."""
+
+
+def unreadable(job_id: int, what: str) -> StoreCorrupt:
+    """The error for the record, data or result of a job that is damaged."""
+    way_out = "its bytes are kept: restore a backup, or delete the job"
+    return StoreCorrupt(f"the {what} of job {job_id} is damaged and cannot be read; {way_out}")
+
+
+def readable(job_id: int, what: str, body: Body | None) -> Body | None:
+    """A body, or `StoreCorrupt`."""
+    if isinstance(body, Unreadable):
+        raise unreadable(job_id, what)
+    return body
 
 
 def size_of(body: Body) -> int:

@@ -1,11 +1,17 @@
-"""All commands there are, and what is replied to each: for those who ask from another process."""
+"""All commands and queries there are, and what is replied to each: for those who ask from another process."""
 
+from functools import reduce
+from operator import or_
 from typing import Any
 
 from . import commands as c
+from . import queries as q
+from .defaults import Defaults
 from .indexed import Mark
-from .job import Job
+from .job import Body, Job
+from .notes import Log
 from .schedule import Schedule
+from .worker import Worker
 
 AnyCommand = (
     c.Add
@@ -39,7 +45,7 @@ AnyCommand = (
     | c.Dismiss
 )
 
-REPLIES: dict[type[c.Command], Any] = {
+REPLIES: dict[type[c.Command | q.Query], Any] = {
     c.Add: list[int],
     c.Claim: list[c.Claimed],
     **dict.fromkeys(
@@ -55,4 +61,32 @@ REPLIES: dict[type[c.Command], Any] = {
     c.TrimLog: int,
     c.Await: c.Ended | str | None,
     c.Upkeep: int | None,
+    q.GetJob: Job,
+    q.GetData: Body,
+    q.GetSteps: dict[str, str],
+    q.GetLog: Log,
+    q.Explain: str,
+    q.LoadJobs: q.Loaded,
+    q.LoadFamilies: dict[int, q.Family],
+    **dict.fromkeys((q.ListJobs, q.ListChildren), list[Job]),
+    q.SelectJobs: bytes,
+    q.CountJobs: list[tuple[q.CountKey, int]],
+    q.CheckCounts: list[tuple[q.CountKey, int, int]],
+    q.HasUnfinished: bool,
+    **dict.fromkeys((q.CountReady, q.GetTime), int),
+    q.ListWaiting: list[q.Waiting],
+    q.ListLimits: list[q.LimitLoad],
+    q.ListSchedules: list[q.Planned],
+    q.ListPauses: list[q.Paused],
+    q.ListDefaults: list[tuple[str | None, str, Defaults]],
+    q.ListWorkers: list[Worker],
+    q.GetOverview: q.Overview,
+    q.GetNextMoment: int | None,
+    q.GetReport: tuple[dict[str, str], list[str]],
+    q.ListConsumers: dict[str, Mark],
+    q.GetProgress: Mark,
+    q.ReadLog: q.LogPage,
 }
+
+# For decoders; the type checker knows `Query`.
+AnyQuery: Any = reduce(or_, (kind for kind in REPLIES if issubclass(kind, q.Query)))

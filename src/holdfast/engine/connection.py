@@ -1,17 +1,19 @@
-"""The connection to a store: commands in, replies out; reopened where the store has moved.
+"""The connection to a store: commands and queries in, replies out; reopened where the store has moved.
 
-    ask ──▶ the committer of a store, or the lanes of several ──Moved──▶ open the address in the notice
-                                                                          has the move's token: ask there
-                                                                          no, or it is not there: Moved
+    command ──▶ the committer of a store, or the lanes of several ──┐
+    query   ──▶ a view of the store, in the thread that asks      ──┴─Moved─▶ open the address in the notice
+                                                                     it bears the move's token: ask there
+                                                                     no, or it is not there: Moved
 
 Nothing can be written to a store that has moved, so whatever is asked again was not done. The process keeps
 its number, its claims and its ids, which have moved too. The address in a notice has no password: one's own
 is used for the same user on the same server, and never sent anywhere else.
 """
 
+import asyncio
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from time import sleep
 from typing import TYPE_CHECKING, Any, TypeVar, Union, cast
@@ -19,11 +21,13 @@ from typing import TYPE_CHECKING, Any, TypeVar, Union, cast
 from ..core import commands as c
 from ..core.errors import Closed, HoldfastError, Moved
 from ..core.moving import Notice, Standing, read_notice
+from ..core.queries import Query
 from ..store.common.clock import monotonic_s
 from ..store.contract import ReadTxn, Store
 from .asking import Asking
 from .committer import Committer
 from .engine import Engine
+from .queries import QUERIES
 from .ticket import Ticket
 
 if TYPE_CHECKING:
@@ -94,9 +98,17 @@ class Connection(Asking):
         """The store as it is now."""
         return self._way.engine.store
 
-    def ask(self, command: c.Command, *, wait_s: float = 0.0) -> Any:
-        """Run a command and wait for its reply in this thread; what it raised is raised here."""
-        return self._way.ask(command, wait_s=wait_s)
+    def ask(self, asked: c.Command | Query, *, wait_s: float = 0.0) -> Any:
+        """Run a command, or answer a query, and return its reply; what it raised is raised here."""
+        if type(asked) in QUERIES:
+            return self._query(asked)  # type: ignore[arg-type]
+        return self._way.ask(asked, wait_s=wait_s)  # type: ignore[arg-type]
+
+    def ask_async(self, asked: c.Command | Query, *, wait_s: float = 0.0) -> Coroutine[Any, Any, Any]:
+        """The same in this event loop; a query is answered in a thread, as others wait for the loop."""
+        if type(asked) in QUERIES:
+            return asyncio.to_thread(self._query, asked)  # type: ignore[arg-type]
+        return super().ask_async(asked, wait_s=wait_s)  # type: ignore[arg-type]
 
     def submit(self, ticket: Ticket) -> None:
         """Put a command in; its ticket will be answered."""
@@ -110,19 +122,15 @@ class Connection(Asking):
         """Release what was claimed for a caller that went away."""
         self._way.give_back(ticket)
 
-    def read(self, fn: Callable[[ReadTxn], T], *, hint: bool = False) -> T:
-        """Look at the store, beside writers; see `Store.read`."""
+    def _query(self, query: Query) -> Any:
+        """The reply to a query, asked again where the store has moved."""
         for _ in range(HOPS):
-            way = self._way
+            engine = self._way.engine
             try:
-                return way.engine.read(fn, hint=hint)
+                return engine.query(query)
             except Moved as moved:
-                self.go(way.engine, moved)
-        return self._way.engine.read(fn, hint=hint)
-
-    def now_ms(self) -> int:
-        """The store's clock."""
-        return self.store.now_ms()
+                self.go(engine, moved)
+        return self._way.engine.query(query)
 
     def appear(self, name: str) -> bool:
         """See `Store.appear`; in the next store too."""

@@ -20,6 +20,7 @@ from ..core.errors import Conflict, HoldfastError, Moved, Stopped
 from ..core.job import Job, Place
 from ..core.kinds import DOMAIN, SETTING
 from ..core.moving import check_open
+from ..core.queries import Query
 from ..store.common.clock import monotonic_s
 from ..store.contract import Changes, ReadTxn, Store, Txn
 from . import joblog, upkeep
@@ -31,6 +32,7 @@ from .commands.joining import insert_scheduled
 from .commands.verbs import VERBS, Ref
 from .done import Done
 from .prospects import Prospects, prospects
+from .queries import QUERIES
 from .site import ALONE, Site
 from .sysid import IdMaker, IdSource, OutOfNumbers
 
@@ -180,6 +182,11 @@ class Engine:
             return fn(txn)
 
         return self.store.read(look, hint=hint)
+
+    def query(self, query: Query) -> Any:
+        """The reply to a query, from one consistent view beside writers."""
+        execute = QUERIES[type(query)]
+        return self.store.report() if execute is None else self.read(lambda txn: execute(txn, query))
 
     def close(self) -> None:
         """Give the sysid back and let go of the store; of several shards, whoever has them all does so."""

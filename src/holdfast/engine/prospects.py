@@ -5,17 +5,17 @@ would cost a job its time.
 """
 
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import NamedTuple
 
 from ..core import commands as c
 from ..core import rank
 from ..core.glob import matches
 from ..core.job import Place
+from ..core.queries import ListWaiting
 from ..store.contract import ReadTxn
 from . import upkeep
-from .commands.schedules import read_kept
-from .look import waiting
+from .commands.schedules import fires_at
+from .queries import list_waiting
 from .records import CHORE, LETTER, SCHEDULE
 from .site import ALONE, Site
 
@@ -54,24 +54,17 @@ def _finds(txn: ReadTxn, commands: Sequence[c.Command]) -> bool:
 
 
 def _rest_at(txn: ReadTxn, site: Site) -> int | None:
-    moments = [_fires_at(raw) for raw in txn.rows(SCHEDULE).values()]
+    moments = [fires_at(raw) for raw in txn.rows(SCHEDULE).values()]
     if not site.is_alone and txn.rows(LETTER):
         # Whoever wrote it delivers it; should he die first, somebody else does.
         moments.append(txn.now_ms + upkeep.PERIOD_MS)
     return min((moment for moment in moments if moment is not None), default=None)
 
 
-@lru_cache(maxsize=4096)
-def _fires_at(raw: bytes) -> int | None:
-    """When a schedule next fires; asked for at every ring, so remembered."""
-    schedule = read_kept(raw).schedule
-    return None if schedule.paused or schedule.ended or not schedule.next_at else schedule.next_at
-
-
 def _has_ready(txn: ReadTxn, claim: c.Claim) -> bool:
     """Whether a claim finds something, as far as a look goes: beyond that it may."""
     whose = claim.tenants if claim.tenant is None else (claim.tenant,)
-    found = waiting(txn, tenants=whose, tasks=claim.tasks, limit=LOOKED_THROUGH)
+    found = list_waiting(txn, ListWaiting(tenants=whose, tasks=claim.tasks, limit=LOOKED_THROUGH))
     if claim.glob is None and found:
         return True
     if any(claim.glob is None or matches(claim.glob, one.task) for one in found):
@@ -81,4 +74,4 @@ def _has_ready(txn: ReadTxn, claim: c.Claim) -> bool:
 
 def _is_long(txn: ReadTxn) -> bool:
     """Whether more wait than a look goes through."""
-    return len(waiting(txn, tenants=None, tasks=None, limit=LOOKED_THROUGH)) == LOOKED_THROUGH
+    return len(list_waiting(txn, ListWaiting(limit=LOOKED_THROUGH))) == LOOKED_THROUGH

@@ -25,9 +25,10 @@ from ..core.kinds import TASK as TASK
 from ..core.kinds import WORKER as WORKER
 from ..core.kinds import name_of as name_of
 from ..core.limits import Limit
+from ..core.queries import Paused
 
-# (tenant, task, domain), None standing for any.
-Pause = tuple[str | None, str | None, bytes | None]
+# What claims pass by, as a pause's name says it.
+Pause = Paused
 
 
 class Patterns(Record, frozen=True, kw_only=True):
@@ -51,7 +52,8 @@ def read_limit(raw: bytes) -> Limit:
 @lru_cache(maxsize=1024)
 def read_pause(name: str) -> Pause:
     """What a pause's name says."""
-    return msgspec.json.decode(name, type=tuple[str | None, str | None, bytes | None])
+    found: Pause = msgspec.json.decode(name, type=Pause)
+    return found
 
 
 def read_limit_name(name: str) -> tuple[str, bytes]:

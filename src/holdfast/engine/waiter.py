@@ -16,10 +16,10 @@ from typing import Any
 from ..core import commands as c
 from ..core.errors import Closed
 from ..store.common.clock import monotonic_s
+from ..store.contract import ReadTxn
 from .done import Done
 from .engine import Engine
 from .group import Group, take
-from .look import find_ended
 from .ticket import Ticket, wake
 
 # Clocks may jump, so nobody sleeps longer than this on what a clock said.
@@ -236,7 +236,7 @@ class Waiter:
         tickets = self._awaits
         wanted = [t.command.job_id for t in tickets if isinstance(t.command, c.Await)]
         try:
-            found = self._engine.read(lambda txn: find_ended(txn, wanted))
+            found = self._engine.read(lambda txn: _find_ended(txn, wanted))
         except Exception as error:
             self._awaits = []
             self._answer([(ticket, error) for ticket in tickets])
@@ -257,3 +257,18 @@ class Waiter:
     def _tell(self) -> None:
         for listener in self._listeners:
             listener()
+
+
+def _find_ended(txn: ReadTxn, job_ids: Sequence[int]) -> dict[int, c.Ended | str | None]:
+    """Of each job: how it ended, None while it has not, or "gone"."""
+    live = txn.load(job_ids)
+    archived = txn.archived([id for id in job_ids if id not in live])
+    over = {id: job for id, job in {**live, **archived}.items() if job.ended is not None and id in job_ids}
+    results = txn.bodies([id for id, job in over.items() if job.has_result], result=True)
+    found: dict[int, c.Ended | str | None] = {}
+    for job_id in job_ids:
+        if job_id in over:
+            found[job_id] = c.Ended(job=over[job_id], result=results.get(job_id))
+        else:
+            found[job_id] = None if job_id in live else "gone"
+    return found

@@ -3,14 +3,11 @@
 from collections.abc import Iterable
 
 from ..core import commands as c
+from ..core import queries as q
 from ..core.bounds import BATCH_BYTES, BATCH_JOBS, LOG_KEY_BYTES, MAX_INDEX
 from ..core.checks import check_body, check_key, check_name, check_whole
-from ..core.errors import NotFound
-from ..core.indexed import LogItem, LogMark, Mark, Seen
-from ..engine.commands import indexing
-from ..engine.records import name_of
-from ..queue.asks import Ask, Look, same
-from ..store.contract import ReadTxn
+from ..core.indexed import LogItem, Mark, Seen
+from ..queue.asks import Ask, same
 
 
 class Appended(int):
@@ -45,21 +42,14 @@ def set_by_hand(tenant: str, name: str, to: int) -> Ask[Mark]:
     return Ask(c.SetProgress(name=name, tenant=tenant, to=to), same)
 
 
-def mark(tenant: str, name: str) -> Look[Mark]:
+def mark(tenant: str, name: str) -> Ask[Mark]:
     """A consumer's progress, or `NotFound`."""
-
-    def read(txn: ReadTxn) -> Mark:
-        found = indexing.mark_of(txn, tenant, name)
-        if found is None:
-            raise NotFound("consumer", name)
-        return found
-
-    return Look(read)
+    return Ask(q.GetProgress(name=name, tenant=tenant), same)
 
 
-def consumers(tenant: str) -> Look[dict[str, Mark]]:
+def consumers(tenant: str) -> Ask[dict[str, Mark]]:
     """All consumers, by name."""
-    return Look(lambda txn: indexing.consumers(txn, tenant))
+    return Ask(q.ListConsumers(tenant=tenant), same)
 
 
 def append(tenant: str, log: str, items: Iterable[LogItem]) -> list[Ask[list[Appended]]]:
@@ -92,17 +82,6 @@ def trim(tenant: str, log: str, up_to: int | None, keep_keys: int) -> Ask[int]:
     return Ask(c.TrimLog(log=log, tenant=tenant, up_to=up_to, keep_keys=keep_keys), same)
 
 
-def ends(tenant: str, log: str) -> Look[LogMark]:
-    """The ends of a log."""
-    return Look(lambda txn: indexing.ends_of(txn, tenant, log))
-
-
-def page(tenant: str, log: str, after: int, limit: int) -> Look[tuple[LogMark, list[indexing.LogRow]]]:
+def page(tenant: str, log: str, after: int = 0, limit: int = 0) -> Ask[q.LogPage]:
     """Items of a log above an index, and its ends at that moment."""
-    name = name_of(tenant, log)
-    return Look(
-        lambda txn: (
-            indexing.ends_of(txn, tenant, log),
-            indexing.read_log(txn, name, after=after, limit=limit),
-        )
-    )
+    return Ask(q.ReadLog(log=log, tenant=tenant, after=after, limit=limit), same)

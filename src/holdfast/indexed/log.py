@@ -1,17 +1,17 @@
 """A durable append-only log: where producers put what consumers find by index."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from threading import Lock
 from typing import Any, Generic, TypeVar
 
 from ..core.bounds import KEEP_KEYS, LOG_PAGE_BYTES, LOG_PAGE_ITEMS, MAX_INDEX
 from ..core.checks import check_name, check_whole
 from ..core.errors import BadInput, NotFound, Trimmed
-from ..core.indexed import LogItem, LogMark
+from ..core.indexed import LogItem
 from ..core.job import size_of
-from ..engine.commands.indexing import LogRow
+from ..core.queries import LogPage, LogRow
 from ..queue.aio import AsyncQueue
-from ..queue.asks import Ask, Look
+from ..queue.asks import Ask
 from ..queue.options import Key
 from ..queue.queue import Queue
 from . import asks
@@ -36,7 +36,7 @@ class _Pages(Generic[T]):
         with self._lock:
             return self._rows.get(index)
 
-    def put(self, rows: list[LogRow]) -> None:
+    def put(self, rows: Sequence[LogRow]) -> None:
         size = sum(size_of(row.body) for row in rows)
         # Pages grow while their items are small.
         few = size * 2 > LOG_PAGE_BYTES
@@ -84,22 +84,22 @@ class BaseLog(Generic[T]):
         records = [self._item(item, key) for item, key in zip(chosen, named, strict=True)]
         return asks.append(self.queue.tenant, self.name, records)
 
-    def _page_look(self, index: int) -> Look[tuple[LogMark, list[LogRow]]]:
+    def _page_ask(self, index: int) -> Ask[LogPage]:
         return asks.page(self.queue.tenant, self.name, index - 1, self._pages.limit)
 
-    def _found(self, index: int, ends: LogMark, rows: list[LogRow]) -> IndexedJob[T]:
-        if index <= ends.trimmed:
-            raise Trimmed(self.name, index, trimmed=ends.trimmed)
-        if not rows or rows[0].at != index:
+    def _found(self, index: int, page: LogPage) -> IndexedJob[T]:
+        if index <= page.ends.trimmed:
+            raise Trimmed(self.name, index, trimmed=page.ends.trimmed)
+        if not page.items or page.items[0].at != index:
             raise NotFound(f"item in the log {self.name} at", index)
-        self._pages.put(rows)
-        return self._job(rows[0])
+        self._pages.put(page.items)
+        return self._job(page.items[0])
 
     def _job(self, row: LogRow) -> IndexedJob[T]:
         return IndexedJob(job_id_of(row.at, row.key), self.items.decode(row.body), row.at)
 
-    def _ends_look(self) -> Look[LogMark]:
-        return asks.ends(self.queue.tenant, self.name)
+    def _ends_ask(self) -> Ask[LogPage]:
+        return asks.page(self.queue.tenant, self.name)
 
     def _trim_ask(self, up_to: int | None) -> Ask[int]:
         return asks.trim(self.queue.tenant, self.name, up_to, self._keep_keys)
@@ -124,14 +124,14 @@ class Log(BaseLog[T]):
 
     def head(self) -> int:
         """The index of the last item; 0 where there is none."""
-        return self.queue._look(self._ends_look()).head
+        return self.queue._ask(self._ends_ask()).ends.head
 
     def at(self, index: int) -> IndexedJob[T]:
         """The item at an index, as a job; `NotFound` where none is yet, `Trimmed` where none is any more."""
         row = self._pages.get(index)
         if row is not None:
             return self._job(row)
-        return self._found(index, *self.queue._look(self._page_look(index)))
+        return self._found(index, self.queue._ask(self._page_ask(index)))
 
     def trim(self, up_to: int | None = None) -> int:
         """Remove what all consumers of this log have passed, at most up to an index; how many items went.
@@ -158,14 +158,14 @@ class AsyncLog(BaseLog[T]):
 
     async def head(self) -> int:
         """The index of the last item."""
-        return (await self.queue._look(self._ends_look())).head
+        return (await self.queue._ask(self._ends_ask())).ends.head
 
     async def at(self, index: int) -> IndexedJob[T]:
         """The item at an index, as a job."""
         row = self._pages.get(index)
         if row is not None:
             return self._job(row)
-        return self._found(index, *await self.queue._look(self._page_look(index)))
+        return self._found(index, await self.queue._ask(self._page_ask(index)))
 
     async def trim(self, up_to: int | None = None) -> int:
         """Remove what all consumers of this log have passed; how many items went."""

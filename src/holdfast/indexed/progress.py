@@ -47,7 +47,7 @@ class Progress(_Progress):
 
     def processed(self) -> int:
         """What is stored now; `NotFound` before `initialize`, by anybody."""
-        return self.queue._look(asks.mark(self.queue.tenant, self.name)).processed
+        return self.queue._ask(asks.mark(self.queue.tenant, self.name)).processed
 
     def move(self, to: int, *, seen: Seen = NOTHING_SEEN, connection: Any = None) -> int:
         """Store that all up to `to` is done; what would not go forward is `Backwards`, the same is no write.
@@ -71,7 +71,7 @@ class AsyncProgress(_Progress):
 
     async def processed(self) -> int:
         """What is stored now."""
-        return (await self.queue._look(asks.mark(self.queue.tenant, self.name))).processed
+        return (await self.queue._ask(asks.mark(self.queue.tenant, self.name))).processed
 
     async def move(self, to: int, *, seen: Seen = NOTHING_SEEN, connection: Any = None) -> int:
         """Store that all up to `to` is done; with `connection` inside your own transaction on it."""
@@ -80,7 +80,7 @@ class AsyncProgress(_Progress):
 
 def consumers(queue: Queue) -> dict[str, Mark]:
     """All consumers that have progress in a queue's store, by name."""
-    return queue._look(asks.consumers(queue.tenant))
+    return queue._ask(asks.consumers(queue.tenant))
 
 
 def set_by_hand(queue: Queue, name: str, index: int) -> Mark:

@@ -21,9 +21,9 @@ from ..core.limits import Limit
 from ..core.notes import Line
 from ..core.schedule import Schedule
 from ..store.common.clock import monotonic_s
-from . import asks, base, running
+from . import asks, running
 from .aio_task import AsyncBatched, AsyncDecorator, AsyncHandle, AsyncTask
-from .asks import Ask, Look
+from .asks import Ask
 from .base import BaseQueue
 from .claimed import Holding, delay_ms_of
 from .definition import AsyncTaskOptions, take_name
@@ -102,7 +102,7 @@ class AsyncClaimedJob(Holding):
 
     async def children(self, *, after: Any = None, limit: int = 1000) -> list[Job]:
         """Its children of the last wave."""
-        return await self._queue._look(asks.children(self, after=after, limit=limit))
+        return await self._queue._ask(asks.children(self, after=after, limit=limit))
 
     async def run(self) -> Job:
         """Have this queue's task of that name do the work, and answer by what comes of it."""
@@ -129,11 +129,9 @@ class AsyncQueue(BaseQueue):
 
     async def _ask(self, ask: Ask[T], connection: Any = None) -> T:
         if connection is not None:
-            return ask.read(await self.line.committer.engine.execute_in_async(connection, ask.command))
-        return ask.read(await self.line.committer.ask_async(ask.command, wait_s=ask.wait_s))
-
-    async def _look(self, look: Look[T]) -> T:
-        return await asyncio.to_thread(self.line.committer.read, look.read)
+            assert isinstance(ask.asked, c.Command)
+            return ask.read(await self.line.committer.engine.execute_in_async(connection, ask.asked))
+        return ask.read(await self.line.committer.ask_async(ask.asked, wait_s=ask.wait_s))
 
     async def add(
         self, task: Any, data: Any = None, *, connection: Any = None, **options: Unpack[JobOptions]
@@ -178,7 +176,7 @@ class AsyncQueue(BaseQueue):
             if found:
                 return found[0]
             late = deadline_s is not None and monotonic_s() >= deadline_s
-            if not until_empty or late or not await self._look(base.unfinished(self.tenant, tasks)):
+            if not until_empty or late or not await self._ask(asks.has_unfinished(self.tenant, tasks)):
                 return None
 
     async def claim(
@@ -200,11 +198,11 @@ class AsyncQueue(BaseQueue):
 
     async def get(self, job: Any) -> Job:
         """A job's record, live or archived."""
-        return await self._look(base.get(job))
+        return await self._ask(asks.get(job))
 
     async def data(self, job: Any) -> Any:
         """A job's data."""
-        return await self._look(base.data(job))
+        return await self._ask(asks.data(job))
 
     async def result(self, job: Any, wait: Duration | None = None) -> Any:
         """What a job returned; raises `JobFailed` with its outcome, or `Timeout`."""
@@ -224,23 +222,23 @@ class AsyncQueue(BaseQueue):
     ) -> list[Job]:
         """Jobs that match, oldest first."""
         fields = {"task": task, "state": state, "domain": domain, "parent_id": parent, "schedule": schedule}
-        return await self._look(base.jobs(self.tenant, after=after, limit=limit, archived=archived, **fields))
+        return await self._ask(asks.jobs(self.tenant, after=after, limit=limit, archived=archived, **fields))
 
     async def counts(self) -> dict[str, dict[str, int]]:
         """How many jobs of each task are in each state."""
-        return await self._look(base.counts(self.tenant))
+        return await self._ask(asks.counts(self.tenant))
 
     async def steps(self, job: Any) -> dict[str, Any]:
         """The results of a job's steps so far, by name."""
-        return await self._look(base.steps(job))
+        return await self._ask(asks.steps(job))
 
     async def log(self, job: Any) -> list[Line]:
         """The last lines of a job's log."""
-        return await self._look(base.log(job))
+        return await self._ask(asks.log(job))
 
     async def why(self, job: Any) -> str:
         """Why a job is not running."""
-        return await self._look(base.why(job))
+        return await self._ask(asks.why(job))
 
     async def cancel(self, job: Any, *, force: bool = False) -> Job:
         """Take a job out of the queue; see `Queue.cancel`."""
@@ -283,7 +281,7 @@ class AsyncQueue(BaseQueue):
 
     async def limits(self) -> dict[bytes, Limit]:
         """All limits."""
-        return await self._look(base.limits(self.tenant))
+        return await self._ask(asks.limits(self.tenant))
 
     async def pause(self, task: Any = None, *, domain: Key | None = None) -> None:
         """Have claims pass by a task, a domain, or all of this tenant."""
@@ -315,7 +313,7 @@ class AsyncQueue(BaseQueue):
 
     async def schedules(self) -> list[Schedule]:
         """All schedules."""
-        return await self._look(base.schedules(self.tenant))
+        return await self._ask(asks.schedules(self.tenant))
 
     async def unschedule(self, name: str) -> None:
         """Remove a schedule."""

@@ -1,7 +1,4 @@
-"""What each verb asks of the engine, and how its reply reads: written once, for `Queue` and `AsyncQueue`.
-
-An `Ask` is a command with the function that reads its reply; a `Look` only reads the store.
-"""
+"""What each verb asks of the engine, and how its reply reads: written once, for `Queue` and `AsyncQueue`."""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -9,6 +6,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from msgspec.structs import replace
 
 from ..core import commands as c
+from ..core import queries as q
 from ..core.bounds import (
     BATCH_BYTES,
     BATCH_JOBS,
@@ -22,13 +20,12 @@ from ..core.checks import check_body, check_key, check_new, check_whole
 from ..core.creating import alike
 from ..core.durations import duration_ms, moment_ms
 from ..core.errors import BadInput, JobFailed, NotFound, Timeout
-from ..core.job import Body, Job, State
+from ..core.job import Body, Job, State, readable
 from ..core.limits import Limit, check_limit
+from ..core.notes import Line
 from ..core.schedule import Schedule
 from ..core.schedule import check as check_schedule
 from ..engine.engine import check
-from ..engine.look import readable
-from ..store.contract import ReadTxn
 from .encoding import decode, encode_data
 from .options import (
     Duration,
@@ -46,17 +43,11 @@ T = TypeVar("T")
 
 
 class Ask(NamedTuple, Generic[T]):
-    """A command, how long it may wait, and what its reply means."""
+    """A command or a query, how long it may wait, and what its reply means."""
 
-    command: c.Command
+    asked: c.Command | q.Query
     read: Callable[[Any], T]
     wait_s: float = 0.0
-
-
-class Look(NamedTuple, Generic[T]):
-    """A question to the store."""
-
-    read: Callable[[ReadTxn], T]
 
 
 def same(reply: Any) -> Any:
@@ -271,8 +262,80 @@ def purge(before: Moment, *, tenant: str | None) -> Ask[int]:
     return Ask(c.Purge(before_ms=moment_ms(before, name="before"), tenant=tenant), same)
 
 
-def children(job: Any, *, after: Any, limit: int) -> Look[list[Job]]:
+def get(job: Any) -> Ask[Job]:
+    """A job's record, live or archived."""
+    return Ask(q.GetJob(job_id=job_id(job)), same)
+
+
+def data(job: Any) -> Ask[Any]:
+    """A job's data."""
+    return Ask(q.GetData(job_id=job_id(job)), decode)
+
+
+def steps(job: Any) -> Ask[dict[str, Any]]:
+    """The results of a job's steps so far, by name."""
+    return Ask(
+        q.GetSteps(job_id=job_id(job)), lambda found: {name: decode(text) for name, text in found.items()}
+    )
+
+
+def log(job: Any) -> Ask[list[Line]]:
+    """The last lines of a job's log."""
+    return Ask(q.GetLog(job_id=job_id(job)), lambda found: list(found.lines))
+
+
+def why(job: Any) -> Ask[str]:
+    """Why a job is not running."""
+    return Ask(q.Explain(job_id=job_id(job)), same)
+
+
+def jobs(tenant: str, *, after: Any, limit: int, **fields: Any) -> Ask[list[Job]]:
+    """Jobs that match, by age."""
+    state = fields.get("state")
+    if state is not None:
+        try:
+            fields["state"] = State(str(state).upper())
+        except ValueError:
+            raise BadInput("state", state, needed=f"one of {', '.join(State)}") from None
+    if fields.get("domain") is not None:
+        fields["domain"] = key_bytes("domain", fields["domain"])
+    if fields.get("parent_id") is not None:
+        fields["parent_id"] = job_id(fields["parent_id"])
+    check_whole("limit", limit, 1, PAGE_JOBS)
+    wanted = q.JobFilter(tenant=tenant, **fields)
+    return Ask(q.ListJobs(filter=wanted, after=job_id(after) if after else 0, limit=limit), same)
+
+
+def children(job: Any, *, after: Any, limit: int) -> Ask[list[Job]]:
     """The children of a job that are kept beside it, by age."""
     check_whole("limit", limit, 1, PAGE_JOBS)
-    number, start = job_id(job), job_id(after) if after else 0
-    return Look(lambda txn: txn.children(number, after=start, limit=limit))
+    start = job_id(after) if after else 0
+    return Ask(q.ListChildren(job_id=job_id(job), after=start, limit=limit), same)
+
+
+def counts(tenant: str) -> Ask[dict[str, dict[str, int]]]:
+    """How many jobs of each task are in each state."""
+    return Ask(q.CountJobs(tenant=tenant), _by_task)
+
+
+def _by_task(counts: list[tuple[q.CountKey, int]]) -> dict[str, dict[str, int]]:
+    table: dict[str, dict[str, int]] = {}
+    for key, count in counts:
+        row = table.setdefault(key.task, {})
+        row[str(key.state)] = row.get(str(key.state), 0) + count
+    return table
+
+
+def limits(tenant: str) -> Ask[dict[bytes, Limit]]:
+    """All limits, by domain or pattern."""
+    return Ask(q.ListLimits(tenant=tenant), lambda found: {one.domain: one.limit for one in found})
+
+
+def schedules(tenant: str) -> Ask[list[Schedule]]:
+    """All schedules, by name."""
+    return Ask(q.ListSchedules(tenant=tenant), lambda found: [one.schedule for one in found])
+
+
+def has_unfinished(tenant: str, tasks: Iterable[Any] | None) -> Ask[bool]:
+    """Whether any job has yet to end, besides those that only an operator can move."""
+    return Ask(q.HasUnfinished(tenants=(tenant,), tasks=task_names(tasks)), same)

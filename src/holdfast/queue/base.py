@@ -8,27 +8,24 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, cast
 
 from ..core import commands as c
-from ..core import notes
-from ..core.bounds import DEFAULT_LEASE_MS, PAGE_JOBS
-from ..core.checks import check_name, check_new, check_whole
+from ..core import queries as q
+from ..core.bounds import DEFAULT_LEASE_MS
+from ..core.checks import check_name, check_new
 from ..core.defaults import Defaults, TaskKey
 from ..core.durations import duration_ms
 from ..core.errors import BadInput, Closed, NotFound
-from ..core.job import Body, Job, State
-from ..core.limits import Limit
+from ..core.job import Body
 from ..core.schedule import Schedule
-from ..engine import look
 from ..engine.connection import open_connection
 from ..engine.ticket import Ticket
-from ..store.contract import JobFilter, ReadTxn, Store
+from ..store.contract import Store
 from . import asks
 from .addresses import shown_url
 from .alarm import Alarm, Bell
-from .asks import Ask, Look
+from .asks import Ask
 from .definition import check_function, check_not_taken, split_options
-from .encoding import decode
 from .lease import Lease, Renewer
-from .options import Duration, JobOptions, job_id, key_bytes, merge, task_name, with_options
+from .options import Duration, JobOptions, merge, task_name, with_options
 from .publishing import Publisher
 from .task import Task
 
@@ -58,7 +55,8 @@ class Line:
             if not lease.is_open:
                 return
             bell = self.alarm.after(LOOK_S, look_again)
-            lease.seen(self.committer.read(lambda txn: txn.load([lease.job.id])).get(lease.job.id))
+            job_id = lease.job.id
+            lease.seen(self.committer.ask(q.LoadJobs(job_ids=(job_id,))).jobs.get(job_id))
 
         bell = self.alarm.after(LOOK_S, look_again)
 
@@ -227,83 +225,3 @@ def _after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_after_fork)
-
-
-# Questions, written once for both kinds of queue.
-
-
-def get(job: Any) -> Look[Job]:
-    """A job's record, live or archived."""
-    number = job_id(job)
-    return Look(lambda txn: look.job(txn, number))
-
-
-def data(job: Any) -> Look[Any]:
-    """A job's data."""
-    number = job_id(job)
-    return Look(lambda txn: decode(look.bodies(txn, number)[0]))
-
-
-def steps(job: Any) -> Look[dict[str, Any]]:
-    """The results of a job's steps so far, by name."""
-    number = job_id(job)
-    return Look(lambda txn: {name: decode(text) for name, text in look.steps(txn, number).items()})
-
-
-def log(job: Any) -> Look[list[notes.Line]]:
-    """The last lines of a job's log."""
-    number = job_id(job)
-    return Look(lambda txn: list(look.log(txn, number).lines))
-
-
-def why(job: Any) -> Look[str]:
-    """Why a job is not running."""
-    number = job_id(job)
-    return Look(lambda txn: look.reason(txn, number))
-
-
-def jobs(tenant: str, *, after: Any, limit: int, **fields: Any) -> Look[list[Job]]:
-    """Jobs that match, by age."""
-    state = fields.get("state")
-    if state is not None:
-        try:
-            fields["state"] = State(str(state).upper())
-        except ValueError:
-            raise BadInput("state", state, needed=f"one of {', '.join(State)}") from None
-    if fields.get("domain") is not None:
-        fields["domain"] = key_bytes("domain", fields["domain"])
-    if fields.get("parent_id") is not None:
-        fields["parent_id"] = job_id(fields["parent_id"])
-    check_whole("limit", limit, 1, PAGE_JOBS)
-    query = JobFilter(tenant=tenant, **fields)
-    start = job_id(after) if after else 0
-    return Look(lambda txn: txn.jobs(query, after=start, limit=limit))
-
-
-def counts(tenant: str) -> Look[dict[str, dict[str, int]]]:
-    """How many jobs of each task are in each state."""
-
-    def read(txn: ReadTxn) -> dict[str, dict[str, int]]:
-        table: dict[str, dict[str, int]] = {}
-        for key, count in look.counts(txn, tenant).items():
-            row = table.setdefault(key.task, {})
-            row[str(key.state)] = row.get(str(key.state), 0) + count
-        return table
-
-    return Look(read)
-
-
-def limits(tenant: str) -> Look[dict[bytes, Limit]]:
-    """All limits, by domain or pattern."""
-    return Look(lambda txn: look.limits(txn, tenant))
-
-
-def schedules(tenant: str) -> Look[list[Schedule]]:
-    """All schedules, by name."""
-    return Look(lambda txn: [kept.schedule for kept in look.schedules(txn, tenant)])
-
-
-def unfinished(tenant: str | None, tasks: Iterable[Any] | None) -> Look[int]:
-    """How many jobs have yet to end, besides those that only an operator can move."""
-    names = asks.task_names(tasks)
-    return Look(lambda txn: look.unfinished(txn, tenant, names))

@@ -139,11 +139,11 @@ class Holding:
             # A result that cannot be written: the next run would return the like.
             error = unfit.with_traceback(None)
             ask = self._fail(error)
-        assert isinstance(ask.command, c.Answer)
+        assert isinstance(ask.asked, c.Answer)
         # Most runs go well, and nobody wants to hear of them: these pay for one look.
         if error is not None or joblog.LOG.isEnabledFor(joblog.FINISHED):
             lasted_ms = round((monotonic_s() - self.begun_s) * 1000, 1) if self.begun_s else None
-            joblog.ended(self.record, ask.command, duration_ms=lasted_ms, error=error)
+            joblog.ended(self.record, ask.asked, duration_ms=lasted_ms, error=error)
         return ask
 
     def _end_of_answered(self, outcome: Any) -> Job:
@@ -192,7 +192,7 @@ class Holding:
 
     def _update(self, data: Any) -> Ask[None]:
         self._check_open("update")
-        return Ask(asks.update(self.id, data=data, hold=self._lease.hold).command, self._renewed)
+        return Ask(asks.update(self.id, data=data, hold=self._lease.hold).asked, self._renewed)
 
     def _add(self, new: c.NewJob) -> list[Ask[list[int]]]:
         """A child of this job; of a job that is a child itself, a sibling."""

@@ -4,7 +4,6 @@ A parameter annotated `Context` (in a coroutine function `AsyncContext`) is give
 job. It is no part of the job's data, nor of the call that `add` takes.
 """
 
-import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
@@ -13,11 +12,10 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, Unpack, get
 import msgspec
 
 from ..core import commands as c
+from ..core import queries as q
 from ..core.errors import BadInput
 from ..core.job import Job
-from ..engine import look
 from ..engine.engine import check
-from ..store.contract import ReadTxn
 from . import asks
 from .asks import Ask
 from .claimed import Holding
@@ -101,14 +99,8 @@ class Running:
 
         return Ask(command, read)
 
-    def _read_steps(self) -> dict[str, str]:
-        if not self._job.record.steps:
-            return {}
-        return self._look(lambda txn: look.steps(txn, self.job_id))
-
-    def _look(self, read: Callable[[ReadTxn], T]) -> T:
-        seen: T = self._queue.line.committer.read(read)
-        return seen
+    def _steps(self) -> Ask[dict[str, str]]:
+        return Ask(q.GetSteps(job_id=self.job_id), asks.same)
 
 
 class Context(Running):
@@ -116,7 +108,7 @@ class Context(Running):
 
     def _say(self, ask: Ask[T]) -> T:
         try:
-            return ask.read(self._queue.line.committer.ask(ask.command))
+            return ask.read(self._queue.line.committer.ask(ask.asked))
         except Exception as error:
             self._job._lose_if(error)
             raise
@@ -131,7 +123,7 @@ class Context(Running):
 
     def children(self, *, after: Any = None, limit: int = 1000) -> list[Job]:
         """The children of the last wave, to see how they ended."""
-        return self._look(asks.children(self._job, after=after, limit=limit).read)
+        return self._say(asks.children(self._job, after=after, limit=limit))
 
     def step(self, name: str, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Call a function once in the life of the job: a later run gets the result that is kept.
@@ -139,7 +131,7 @@ class Context(Running):
         The result is kept as JSON and read along the function's return annotation, in this run too.
         """
         if self._kept is None:
-            self._kept = self._read_steps()
+            self._kept = self._say(self._steps()) if self._job.record.steps else {}
         if name not in self._kept:
             self._say(self._keep(name, fn(*args, **kwargs)))
         value: T = read_step(name, fn, self._kept[name])
@@ -151,7 +143,7 @@ class AsyncContext(Running):
 
     async def _say(self, ask: Ask[T]) -> T:
         try:
-            return ask.read(await self._queue.line.committer.ask_async(ask.command))
+            return ask.read(await self._queue.line.committer.ask_async(ask.asked))
         except Exception as error:
             self._job._lose_if(error)
             raise
@@ -166,8 +158,7 @@ class AsyncContext(Running):
 
     async def children(self, *, after: Any = None, limit: int = 1000) -> list[Job]:
         """The children of the last wave."""
-        read = asks.children(self._job, after=after, limit=limit).read
-        return await asyncio.to_thread(self._look, read)
+        return await self._say(asks.children(self._job, after=after, limit=limit))
 
     @overload
     async def step(
@@ -180,7 +171,7 @@ class AsyncContext(Running):
     async def step(self, name: str, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Call a function, or await a coroutine function, once in the life of the job; see `Context.step`."""
         if self._kept is None:
-            kept = await asyncio.to_thread(self._read_steps)
+            kept = await self._say(self._steps()) if self._job.record.steps else {}
             # Somebody may have been faster: steps may run side by side.
             self._kept = kept if self._kept is None else self._kept
         if name not in self._kept:

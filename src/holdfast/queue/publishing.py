@@ -4,20 +4,20 @@ Said by every process that claims, before its first claim and when its tasks hav
 already is only read. A store, or a shard, that is away does not hold up the claim: it is told later.
 """
 
-import asyncio
 from math import inf
 
 from ..core import commands as c
-from ..core.defaults import Defaults, TaskKey
+from ..core import queries as q
+from ..core.defaults import NO_DEFAULTS, Defaults, TaskKey
 from ..core.errors import Unavailable
-from ..engine.batch.task_defaults import unpublished
 from ..engine.connection import Connection
 from ..store.common.clock import monotonic_s
-from ..store.contract import ReadTxn
 
 # How long after a shard or store was away it is told again.
 AGAIN_S = 5.0
 Tasks = dict[TaskKey, Defaults]
+# Whose jobs, None: everybody's; the task; and its defaults.
+Said = tuple[str | None, str, Defaults]
 
 
 class Publisher:
@@ -35,9 +35,8 @@ class Publisher:
     def publish(self, line: Connection, tasks: Tasks) -> None:
         """Publish those of these defaults that the store has otherwise."""
         try:
-            changed = line.read(lambda txn: self._changed(txn, tasks))
-            if changed:
-                line.ask(_command(changed))
+            if changed := self._changed(tasks, line.ask(q.ListDefaults())):
+                line.ask(c.Publish(tasks=changed))
             self._told(tasks, everywhere=True)
         except Unavailable:
             self._told(tasks, everywhere=False)
@@ -45,21 +44,21 @@ class Publisher:
     async def publish_async(self, line: Connection, tasks: Tasks) -> None:
         """The same, awaited."""
         try:
-            changed = await asyncio.to_thread(line.read, lambda txn: self._changed(txn, tasks))
-            if changed:
-                await line.ask_async(_command(changed))
+            if changed := self._changed(tasks, await line.ask_async(q.ListDefaults())):
+                await line.ask_async(c.Publish(tasks=changed))
             self._told(tasks, everywhere=True)
         except Unavailable:
             self._told(tasks, everywhere=False)
 
-    def _changed(self, txn: ReadTxn, tasks: Tasks) -> Tasks:
-        # A shard that was away may have others than those that are read here.
-        return unpublished(txn, tasks) if self._again_s == inf else tasks
+    def _changed(self, tasks: Tasks, published: list[Said]) -> tuple[Said, ...]:
+        # A shard that was away may have others than those that were read.
+        known = {(tenant, task): said for tenant, task, said in published} if self._again_s == inf else None
+        return tuple(
+            (tenant, task, said)
+            for (tenant, task), said in tasks.items()
+            if known is None or said != known.get((tenant, task), NO_DEFAULTS)
+        )
 
     def _told(self, tasks: Tasks, *, everywhere: bool) -> None:
         self._said = dict(tasks)
         self._again_s = inf if everywhere else monotonic_s() + AGAIN_S
-
-
-def _command(changed: Tasks) -> c.Publish:
-    return c.Publish(tasks=tuple((tenant, task, said) for (tenant, task), said in changed.items()))

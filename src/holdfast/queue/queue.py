@@ -10,8 +10,8 @@ from ..core.limits import Limit
 from ..core.notes import Line
 from ..core.schedule import Schedule
 from ..store.common.clock import monotonic_s
-from . import asks, base, running
-from .asks import Ask, Look
+from . import asks, running
+from .asks import Ask
 from .base import BaseQueue
 from .claimed import Holding, delay_ms_of
 from .definition import TaskOptions, take_name
@@ -95,7 +95,7 @@ class ClaimedJob(Holding):
 
     def children(self, *, after: Any = None, limit: int = 1000) -> list[Job]:
         """Its children of the last wave, to see how they ended."""
-        return self._queue._look(asks.children(self, after=after, limit=limit))
+        return self._queue._ask(asks.children(self, after=after, limit=limit))
 
     def run(self) -> Job:
         """Have this queue's task of that name do the work, and answer by what comes of it."""
@@ -127,11 +127,9 @@ class Queue(BaseQueue):
 
     def _ask(self, ask: Ask[T], connection: Any = None) -> T:
         if connection is not None:
-            return ask.read(self.line.committer.engine.execute_in(connection, ask.command))
-        return ask.read(self.line.committer.ask(ask.command, wait_s=ask.wait_s))
-
-    def _look(self, look: Look[T]) -> T:
-        return self.line.committer.read(look.read)
+            assert isinstance(ask.asked, c.Command)
+            return ask.read(self.line.committer.engine.execute_in(connection, ask.asked))
+        return ask.read(self.line.committer.ask(ask.asked, wait_s=ask.wait_s))
 
     def add(
         self, task: Any, data: Any = None, *, connection: Any = None, **options: Unpack[JobOptions]
@@ -176,7 +174,7 @@ class Queue(BaseQueue):
             if found:
                 return found[0]
             late = deadline_s is not None and monotonic_s() >= deadline_s
-            if not until_empty or late or not self._look(base.unfinished(self.tenant, tasks)):
+            if not until_empty or late or not self._ask(asks.has_unfinished(self.tenant, tasks)):
                 return None
 
     def claim(
@@ -198,11 +196,11 @@ class Queue(BaseQueue):
 
     def get(self, job: Any) -> Job:
         """A job's record, live or archived; `NotFound` when there is none."""
-        return self._look(base.get(job))
+        return self._ask(asks.get(job))
 
     def data(self, job: Any) -> Any:
         """A job's data: the JSON value, or bytes."""
-        return self._look(base.data(job))
+        return self._ask(asks.data(job))
 
     def result(self, job: Any, wait: Duration | None = None) -> Any:
         """What a job returned; raises `JobFailed` with its outcome, or `Timeout`."""
@@ -222,23 +220,23 @@ class Queue(BaseQueue):
     ) -> list[Job]:
         """Jobs that match, oldest first, from the first after `after`."""
         fields = {"task": task, "state": state, "domain": domain, "parent_id": parent, "schedule": schedule}
-        return self._look(base.jobs(self.tenant, after=after, limit=limit, archived=archived, **fields))
+        return self._ask(asks.jobs(self.tenant, after=after, limit=limit, archived=archived, **fields))
 
     def counts(self) -> dict[str, dict[str, int]]:
         """How many jobs of each task are in each state."""
-        return self._look(base.counts(self.tenant))
+        return self._ask(asks.counts(self.tenant))
 
     def steps(self, job: Any) -> dict[str, Any]:
         """The results of a job's steps so far, by name; of one that is FINISHED there are none."""
-        return self._look(base.steps(job))
+        return self._ask(asks.steps(job))
 
     def log(self, job: Any) -> list[Line]:
         """The last lines of a job's log, live or archived."""
-        return self._look(base.log(job))
+        return self._ask(asks.log(job))
 
     def why(self, job: Any) -> str:
         """Why a job is not running, in a sentence."""
-        return self._look(base.why(job))
+        return self._ask(asks.why(job))
 
     def cancel(self, job: Any, *, force: bool = False) -> Job:
         """Take a job out of the queue; one that runs is asked to stop, and with `force` loses its claim."""
@@ -276,7 +274,7 @@ class Queue(BaseQueue):
 
     def limits(self) -> dict[bytes, Limit]:
         """All limits, by domain or pattern."""
-        return self._look(base.limits(self.tenant))
+        return self._ask(asks.limits(self.tenant))
 
     def pause(self, task: Any = None, *, domain: Key | None = None) -> None:
         """Have claims pass by a task, a domain, or (with neither) all of this tenant."""
@@ -308,7 +306,7 @@ class Queue(BaseQueue):
 
     def schedules(self) -> list[Schedule]:
         """All schedules, by name."""
-        return self._look(base.schedules(self.tenant))
+        return self._ask(asks.schedules(self.tenant))
 
     def unschedule(self, name: str) -> None:
         """Remove a schedule; what it has added stays."""

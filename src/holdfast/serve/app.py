@@ -16,6 +16,7 @@ from collections.abc import Callable
 import msgspec
 
 from ..core import commands as c
+from ..core import queries as q
 from ..core.errors import BadInput, HoldfastError
 from ..engine.connection import Connection, open_connection
 from ..queue.connect import store_maker
@@ -121,12 +122,11 @@ class App:
 
     async def _upkeep(self, committer: Connection) -> None:
         while True:
-            next_ms: int | None = None
+            left_s = MOST_UPKEEP_S
             try:
-                next_ms = await committer.ask_async(c.Upkeep())
+                next_ms: int | None = await committer.ask_async(c.Upkeep())
+                if next_ms is not None:
+                    left_s = (next_ms - await committer.ask_async(q.GetTime())) / 1000
             except HoldfastError as error:
                 self._log(f"upkeep: {error}")
-            left_s = MOST_UPKEEP_S
-            if next_ms is not None:
-                left_s = (next_ms - committer.now_ms()) / 1000
             await asyncio.sleep(min(max(left_s, LEAST_UPKEEP_S), MOST_UPKEEP_S))

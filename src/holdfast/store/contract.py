@@ -27,11 +27,13 @@ from msgspec.structs import replace
 
 from ..core import rank
 from ..core.glob import matches
-from ..core.job import Body, Job, Place, State, size_of
+from ..core.job import Body, Job, Place, size_of
 from ..core.jump import Jump
 from ..core.kinds import Names
 from ..core.limits import DomainCounts, DomainKey
-from .common.filters import JobFilter as JobFilter
+from ..core.queries import CountKey as CountKey
+from ..core.queries import JobFilter as JobFilter
+from ..core.queries import Waiting as Waiting
 
 T = TypeVar("T")
 # (tenant, task) pairs that claims pass by; None stands for any.
@@ -42,15 +44,6 @@ Pick = tuple[str, str, int]
 RowKey = tuple[str, str]
 # The key and the value of a row.
 Row = tuple[str, bytes]
-
-
-class CountKey(NamedTuple):
-    """What jobs are counted by. Archived jobs count as DONE."""
-
-    tenant: str
-    task: str
-    place: Place
-    state: State
 
 
 class NewJobs(NamedTuple):
@@ -161,14 +154,6 @@ class WaitingQuery(NamedTuple):
     tenants: tuple[str, ...] | None = None
     tasks: tuple[str, ...] | None = None
     passing: Passing = ()
-
-
-class Waiting(NamedTuple):
-    """A tenant's task that has READY jobs, and how many."""
-
-    tenant: str
-    task: str
-    ready: int
 
 
 def is_passed(pair: tuple[str, str], passing: Passing) -> bool:

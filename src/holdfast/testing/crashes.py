@@ -22,6 +22,7 @@ from typing import Any, Literal, NamedTuple
 from ..core import commands as c
 from ..core.errors import BadInput
 from ..core.job import Job, State
+from ..core.queries import Query
 from ..queue.connect import store_maker
 from ..queue.queue import Queue
 from ..queue.task import Handle
@@ -32,7 +33,7 @@ from .places import placed
 # How long, by the clock that moves, a history may take to its end.
 WITHIN = "1d"
 # These are said by whoever works the queue, or change nothing.
-_NOT_THE_HANDLERS = (c.Claim, c.Upkeep, c.Extend, c.Await)
+_NOT_THE_HANDLERS = (c.Claim, c.Upkeep, c.Extend, c.Await, Query)
 
 
 class Crash(BaseException):
@@ -169,12 +170,12 @@ def _watched(
             gone = True
             crash()
 
-    def watched(command: c.Command, *, wait_s: float = 0.0) -> Any:
-        if isinstance(command, _NOT_THE_HANDLERS):
-            return ask(command, wait_s=wait_s)
-        said.append(_described(command))
+    def watched(asked: c.Command | Query, *, wait_s: float = 0.0) -> Any:
+        if isinstance(asked, _NOT_THE_HANDLERS):
+            return ask(asked, wait_s=wait_s)
+        said.append(_described(asked))
         reach("before")
-        reply = ask(command, wait_s=wait_s)
+        reply = ask(asked, wait_s=wait_s)
         reach("after")
         return reply
 
@@ -185,7 +186,7 @@ def _watched(
         line.ask = ask  # type: ignore[method-assign]
 
 
-def _described(command: c.Command) -> str:
+def _described(command: c.Command | Query) -> str:
     name = type(command).__name__.lower()
     if isinstance(command, c.Add):
         return f"{name} {', '.join(sorted({new.task for new in command.jobs}))}"

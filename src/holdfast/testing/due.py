@@ -4,14 +4,13 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from ..core import commands as c
+from ..core import queries as q
 from ..core.durations import duration_ms, moment_ms
 from ..core.errors import BadInput, Timeout
 from ..core.job import Job, State
-from ..engine import look
 from ..queue import asks
 from ..queue.options import Duration, Moment
 from ..queue.queue import ClaimedJob, Queue
-from ..store.contract import ReadTxn
 from .clock import Clock
 from .places import clock_of
 
@@ -61,10 +60,10 @@ def run_due(
     ran: list[Ran] = []
     while True:
         _run_now(queue, names or (), ran, most)
-        moment_ms = _next_ms(queue)
-        if clock is None or moment_ms is None or moment_ms > bound_ms:
+        next_ms: int | None = queue.line.committer.ask(q.GetNextMoment())
+        if clock is None or next_ms is None or next_ms > bound_ms:
             break
-        clock.advance_to(moment_ms / 1000)
+        clock.advance_to(next_ms / 1000)
     if clock is not None:
         clock.advance_to(bound_ms / 1000)
     return ran
@@ -102,17 +101,5 @@ def _settle(queue: Queue) -> None:
     line = queue.line.committer
     for _ in range(MOST_UPKEEP):
         next_ms = line.ask(c.Upkeep())
-        if next_ms is None or next_ms > line.now_ms():
+        if next_ms is None or next_ms > line.ask(q.GetTime()):
             return
-
-
-def _next_ms(queue: Queue) -> int | None:
-    """The next moment at which something happens."""
-    now_ms = queue.line.committer.now_ms()
-
-    def read(txn: ReadTxn) -> list[int]:
-        firing = [kept.schedule for kept in look.schedules(txn, queue.tenant)]
-        at = [one.next_at for one in firing if not one.paused and not one.ended]
-        return [moment for moment in (*txn.moments(), *at) if moment is not None and moment > now_ms]
-
-    return min(queue.line.committer.read(read), default=None)

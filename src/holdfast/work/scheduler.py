@@ -26,7 +26,8 @@ from msgspec import Struct
 
 from ..core.bounds import CLAIM_JOBS
 from ..core.errors import BadInput
-from ..store.contract import Pick, Waiting
+from ..core.queries import Waiting
+from ..store.contract import Pick
 
 GROUP = "holdfast.schedulers"
 MAX_WEIGHT = 1_000_000.0

@@ -24,7 +24,7 @@ from ..core.bounds import CLAIM_JOBS
 from ..core.checks import check_whole
 from ..core.durations import duration_ms
 from ..core.errors import BadInput, NotFound
-from ..queue import asks, base
+from ..queue import asks
 from ..queue.aio import AsyncClaimedJob, AsyncQueue
 from ..queue.asks import Ask
 from ..queue.base import BaseQueue
@@ -123,7 +123,7 @@ class _Job(ClaimedJob):
     crew: "_Threads"
 
     def _say(self, ask: Ask[T], connection: Any = None) -> T:
-        if isinstance(ask.command, c.Answer | c.Release):
+        if isinstance(ask.asked, c.Answer | c.Release):
             self.crew.answering(self)
         return super()._say(ask, connection)
 
@@ -139,7 +139,7 @@ class _AsyncJob(AsyncClaimedJob):
     crew: "_Coroutines"
 
     async def _say(self, ask: Ask[T], connection: Any = None) -> T:
-        if isinstance(ask.command, c.Answer | c.Release):
+        if isinstance(ask.asked, c.Answer | c.Release):
             self.crew.answering(self)
         return await super()._say(ask, connection)
 
@@ -230,7 +230,7 @@ class _Crew(Generic[Q, J]):
         if self._left is not None:
             self._left -= len(claimed)
         self._begin()
-        if not claimed and self._until_empty and not self._alive and not await self._unfinished():
+        if not claimed and self._until_empty and not self._alive and not await self._has_unfinished():
             self.halt()
 
     def _room(self) -> int:
@@ -248,8 +248,8 @@ class _Crew(Generic[Q, J]):
             await publisher.publish_async(self._queue.line.committer, tasks)
         wait = LOOK_S if self._until_empty else CLAIM_WAIT_S
         ask = asks.claim(self._tasks, tenant=self._queue.tenant, limit=room, lease=self._lease, wait=wait)
-        assert isinstance(ask.command, c.Claim)
-        command = replace(ask.command, start=False)
+        assert isinstance(ask.asked, c.Claim)
+        command = replace(ask.asked, start=False)
         asking = asyncio.ensure_future(self._queue.line.committer.ask_async(command, wait_s=ask.wait_s))
         try:
             await asyncio.wait([asking, halted], return_when=asyncio.FIRST_COMPLETED)
@@ -260,9 +260,9 @@ class _Crew(Generic[Q, J]):
                 asking.cancel()
                 await asyncio.wait([asking])
 
-    async def _unfinished(self) -> int:
-        look = base.unfinished(self._queue.tenant, self._tasks)
-        return await asyncio.to_thread(self._queue.line.committer.read, look.read)
+    async def _has_unfinished(self) -> bool:
+        ask = asks.has_unfinished(self._queue.tenant, self._tasks)
+        return ask.read(await self._queue.line.committer.ask_async(ask.asked))
 
     def _begin(self) -> None:
         while self._waiting and len(self._running) < self._threads and not self._stopping:
@@ -330,7 +330,7 @@ class _Crew(Generic[Q, J]):
 
     async def _give_back(self) -> None:
         """Let others have what will not be answered here; where that cannot be said, its lease will end."""
-        releases = [job._release().command for job in self._dropped if not job.answered]
+        releases = [job._release().asked for job in self._dropped if not job.answered]
         self._dropped.clear()
         line = self._queue.line.committer
         await asyncio.gather(*(line.ask_async(release) for release in releases), return_exceptions=True)

@@ -7,8 +7,6 @@
 What is merely worth knowing (failed jobs, stuck ones, pauses) is noted, and is no complaint.
 """
 
-from collections import Counter
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import click
@@ -24,7 +22,6 @@ from .doctor_worker import ALL, examine
 
 if TYPE_CHECKING:
     from ...queue.queue import Queue
-    from ...store.contract import CountKey, ReadTxn
 
 # A clock may be off by this much before anybody is told.
 AHEAD_MS = MINUTE_MS
@@ -49,13 +46,14 @@ def doctor(session: Session, /, *, full: bool, which: str | None) -> None:
 
     The exit code is 0 when nothing is wrong, 1 when something is, 5 when the store cannot be opened.
     """
+    from ...core.queries import GetReport
+
     if which is not None:
         examine(session, which)
         return
     with session.existing() as queue:
-        store = queue.line.committer.engine.store
         with progress("checking"):
-            facts, complaints = store.report()
+            facts, complaints = queue.line.committer.ask(GetReport())
         if not complaints:
             complaints = [*_clock(queue), *_counts(queue, full=full)]
         notes = _notes(queue) if not complaints else []
@@ -96,30 +94,17 @@ def _clock(queue: "Queue") -> list[str]:
 
 
 def _counts(queue: "Queue", *, full: bool) -> list[str]:
-    kept = queue.line.committer.read(lambda txn: txn.counts())
-    if sum(kept.values()) > COUNTED and not full:
+    from ...core.queries import CheckCounts, CountJobs
+
+    connection = queue.line.committer
+    if not full and sum(count for _, count in connection.ask(CountJobs())) > COUNTED:
         return []
-    with progress("counting", sum(kept.values())) as advance:
-        kept, found = queue.line.committer.read(lambda txn: (txn.counts(), _counted(txn, advance)))
+    with progress("counting"):
+        differences = connection.ask(CheckCounts())
     return [
-        f"the count of {key.task} {key.state} is {kept.get(key, 0):,}, but {found[key]:,} were found; "
-        "please report it"
-        for key in sorted(kept.keys() | found.keys())
-        if kept.get(key, 0) != found[key]
+        f"the count of {key.task} {key.state} is {kept:,}, but {found:,} were found; please report it"
+        for key, kept, found in differences
     ]
-
-
-def _counted(txn: "ReadTxn", advance: Callable[[int], None]) -> "Counter[CountKey]":
-    from ...store.contract import CountKey, JobFilter
-
-    found: Counter[CountKey] = Counter()
-    for archived in (False, True):
-        after = 0
-        while page := txn.jobs(JobFilter(archived=archived), after=after, limit=PAGE_JOBS):
-            found.update(CountKey(job.tenant, job.task, job.place, job.state) for job in page)
-            after = page[-1].id
-            advance(len(page))
-    return found
 
 
 def _notes(queue: "Queue") -> list[str]:

@@ -8,8 +8,8 @@ from ..output import emit, say, since, span, table
 from ..session import Session, now_ms, settings
 
 if TYPE_CHECKING:
+    from ...core.queries import Planned
     from ...core.schedule import Schedule
-    from ...engine.commands.schedules import Kept
 
 COLUMNS = ("NAME", "TASK", "TIMES", "LAST", "FIRED", "NEXT")
 
@@ -27,27 +27,27 @@ COLUMNS = ("NAME", "TASK", "TIMES", "LAST", "FIRED", "NEXT")
 @click.pass_obj
 def schedules(session: Session, /, *, count: int) -> None:
     """List schedules with their next moments."""
+    from ...core.queries import ListSchedules
     from ...core.schedule import upcoming
-    from ...engine import look
     from ..records import schedule_record
 
     with session.existing() as queue:
-        found = queue.line.committer.read(lambda txn: look.schedules(txn, queue.tenant))
+        found: list[Planned] = queue.line.committer.ask(ListSchedules(tenant=queue.tenant))
         now = now_ms(queue)
     if session.as_json:
-        for kept in found:
-            emit(schedule_record(kept.schedule, kept.job.task, upcoming(kept.schedule, now, count)))
+        for one in found:
+            emit(schedule_record(one.schedule, one.task, upcoming(one.schedule, now, count)))
     elif not found:
         say("no schedules")
     else:
-        rows = [_row(kept, upcoming(kept.schedule, now, count), now) for kept in found]
+        rows = [_row(one, upcoming(one.schedule, now, count), now) for one in found]
         table(COLUMNS, rows, right=("FIRED",))
 
 
-def _row(kept: "Kept", moments: list[int], now: int) -> tuple[str, ...]:
+def _row(planned: "Planned", moments: list[int], now: int) -> tuple[str, ...]:
     from ...core.durations import iso
 
-    one = kept.schedule
+    one = planned.schedule
     last = since(one.last_at, now) if one.last_at else "–"
     if one.paused or one.ended:
         after = "paused" if one.paused else "ended"
@@ -56,7 +56,7 @@ def _row(kept: "Kept", moments: list[int], now: int) -> tuple[str, ...]:
     else:
         # Moments are whole seconds.
         after = ", ".join(iso(at).replace(".000Z", "Z") for at in moments)
-    return one.name, kept.job.task, _times(one), last, f"{one.fired:,}", after
+    return one.name, planned.task, _times(one), last, f"{one.fired:,}", after
 
 
 def _times(one: "Schedule") -> str:

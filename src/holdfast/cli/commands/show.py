@@ -42,11 +42,11 @@ def show(session: Session, /, *, job_id: int) -> None:
     Its record, data, result, steps, log, last errors and children.
     """
     from ...core.defaults import FOLLOWED, source_of
-    from ...engine import look
+    from ...core.queries import GetJob
     from ..records import job_record, line_record, outcome_record, plain
 
     with session.existing() as queue:
-        job = queue.line.committer.read(lambda txn: look.job_to_run(txn, job_id))
+        job: Job = queue.line.committer.ask(GetJob(job_id=job_id, as_claimed=True))
         record = {
             **job_record(job),
             "option_sources": {option: source_of(job, option) for option in FOLLOWED},

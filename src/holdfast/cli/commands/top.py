@@ -22,7 +22,7 @@ from .workers import COLUMNS as WORKER_COLUMNS
 from .workers import row, worker_record
 
 if TYPE_CHECKING:
-    from ...engine.glance import Glance
+    from ...core.queries import Overview
     from ...queue.queue import Queue
 
 SHOWN_TASKS, SHOWN_RUNNING, SHOWN_WORKERS = 15, 15, 10
@@ -53,12 +53,14 @@ def top(session: Session, /, *, interval: str, once: bool) -> None:
 class Frame:
     """Two looks, and what became between them."""
 
-    def __init__(self, before: "Glance", now: "Glance") -> None:
+    def __init__(self, before: "Overview", now: "Overview") -> None:
         self.now = now
         seconds = max(now.now_ms - before.now_ms, 1) / 1000
         # The archive's old end may have been purged meanwhile: then nothing can be told.
-        self.per_s = {state: max(now.ended(state) - before.ended(state), 0) / seconds for state in ENDED}
-        self.added_per_s = max(now.born() - before.born(), 0) / seconds
+        self.per_s = {
+            state: max(now.count_ended(state) - before.count_ended(state), 0) / seconds for state in ENDED
+        }
+        self.added_per_s = max(now.count_all() - before.count_all(), 0) / seconds
 
 
 ENDED = ("FINISHED", "FAILED", "CANCELLED")
@@ -70,10 +72,11 @@ def _second(queue: "Queue", tenant: str, pause_s: float) -> Frame:
     return Frame(before, _look(queue, tenant))
 
 
-def _look(queue: "Queue", tenant: str) -> "Glance":
-    from ...engine.glance import glance
+def _look(queue: "Queue", tenant: str) -> "Overview":
+    from ...core.queries import GetOverview
 
-    return queue.line.committer.read(lambda txn: glance(txn, tenant or None))
+    found: Overview = queue.line.committer.ask(GetOverview(tenant=tenant or None))
+    return found
 
 
 def _watch(queue: "Queue", tenant: str, pause_s: float) -> None:
@@ -133,8 +136,9 @@ def _grid(
     return grid
 
 
-def _task_rows(now: "Glance") -> list[tuple[str, ...]]:
-    tasks = sorted(now.tasks.items(), key=lambda item: (-item[1]["WAITING"], -item[1]["RUNNING"], item[0]))
+def _task_rows(now: "Overview") -> list[tuple[str, ...]]:
+    counted = [(task, Counter(counts)) for task, counts in now.tasks.items()]
+    tasks = sorted(counted, key=lambda item: (-item[1]["WAITING"], -item[1]["RUNNING"], item[0]))
     rows = [
         (cut(task), *(_number(counts[state]) for state in STATES)) for task, counts in tasks[:SHOWN_TASKS]
     ]
@@ -162,7 +166,7 @@ def _record(frame: Frame) -> dict[str, Any]:
     return {
         "at": iso(now.now_ms),
         "per_s": {**{state.lower(): rate for state, rate in frame.per_s.items()}, "added": frame.added_per_s},
-        "tasks": {task: dict(counts) for task, counts in now.tasks.items()},
+        "tasks": now.tasks,
         "first_in_line": job_record(now.first) if now.first else None,
         "paused": [pause_text(one) for one in now.pauses],
         "workers": [worker_record(worker) for worker in now.workers],

@@ -34,9 +34,10 @@ def workers(session: Session) -> None:
 
 def alive(queue: "Queue") -> "list[Worker]":
     """The workers of a store that are alive."""
-    from ...engine.commands.workers import alive
+    from ...core.queries import ListWorkers
 
-    return queue.line.committer.read(alive)
+    found: list[Worker] = queue.line.committer.ask(ListWorkers())
+    return found
 
 
 def row(worker: "Worker", now: int) -> tuple[str, ...]:

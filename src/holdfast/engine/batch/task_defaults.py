@@ -7,7 +7,7 @@ import msgspec
 
 from ...core import commands as c
 from ...core.checks import check_name
-from ...core.defaults import NO_DEFAULTS, Defaults, Published, TaskKey
+from ...core.defaults import NO_DEFAULTS, Defaults, Published
 from ...store.contract import ReadTxn
 from ..records import TASK, name_of, read_task_key
 from .draft import Draft
@@ -46,12 +46,6 @@ def publish(batch: Publishing, command: c.Publish) -> None:
 def read_published(txn: ReadTxn) -> Published:
     """All published defaults."""
     return {read_task_key(name): _decode(raw) for name, raw in txn.rows(TASK).items()}
-
-
-def unpublished(txn: ReadTxn, tasks: dict[TaskKey, Defaults]) -> dict[TaskKey, Defaults]:
-    """Those of these tasks whose defaults are not as the store has them."""
-    known = read_published(txn)
-    return {key: said for key, said in tasks.items() if said != known.get(key, NO_DEFAULTS)}
 
 
 class KnownDefaults:

@@ -1,16 +1,16 @@
-"""The verbs of indexed consumers: progress and logs. What they keep is in docs/decisions/0008."""
+"""Commands and queries of indexed consumers: progress and logs. What they keep: docs/decisions/0008."""
 
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
 from ...core import commands as c
 from ...core import indexed
+from ...core import queries as q
 from ...core.bounds import LOG_KEY_BYTES, MAX_INDEX
 from ...core.checks import check_body, check_key, check_name, check_whole
 from ...core.errors import NotFound
 from ...core.indexed import LogMark, Mark
-from ...core.job import Body
 from ...core.kinds import LOG_ITEMS, LOG_KEYS, log_table
 from ...store.contract import ReadTxn
 from ..batch.batch import Batch
@@ -133,18 +133,14 @@ def trim(batch: Batch, command: c.TrimLog) -> int:
     return after.trimmed - ends.trimmed
 
 
-class LogRow(NamedTuple):
-    """An item of a log, where it stands."""
-
-    at: int
-    key: bytes | None
-    body: Body
-
-
-def read_log(txn: ReadTxn, log: str, *, after: int, limit: int) -> list[LogRow]:
-    """Items of a log in order, from the first above `after`; `log` is the key of the log's row."""
-    page = txn.scan(log_table(LOG_ITEMS, log), after=item_key(after), limit=limit)
-    return [LogRow(int(key), *_unpack(raw)) for key, raw in page]
+def read_log(txn: ReadTxn, query: q.ReadLog) -> q.LogPage:
+    """A page of a log; see `ReadLog`."""
+    ends = _ends(txn, query.tenant, query.log)
+    if not query.limit:
+        return q.LogPage(ends=ends)
+    table = log_table(LOG_ITEMS, name_of(query.tenant, query.log))
+    page = txn.scan(table, after=item_key(query.after), limit=query.limit)
+    return q.LogPage(ends=ends, items=tuple(q.LogRow(int(key), *_unpack(raw)) for key, raw in page))
 
 
 def item_key(at: int) -> str:
@@ -157,26 +153,31 @@ def marks(records: dict[str, bytes]) -> dict[tuple[str, str], Mark]:
     return {read_pair(name): msgspec.json.decode(raw, type=Mark) for name, raw in records.items()}
 
 
-def mark_of(txn: ReadTxn, tenant: str, name: str) -> Mark | None:
-    """A consumer's progress, or None."""
-    raw = txn.rows(PROGRESS, [name_of(tenant, name)]).get(name_of(tenant, name))
-    return msgspec.json.decode(raw, type=Mark) if raw else None
+def get_progress(txn: ReadTxn, query: q.GetProgress) -> Mark:
+    """A consumer's progress; see `GetProgress`."""
+    key = name_of(query.tenant, query.name)
+    raw = txn.rows(PROGRESS, [key]).get(key)
+    if raw is None:
+        raise NotFound("consumer", query.name)
+    return msgspec.json.decode(raw, type=Mark)
 
 
-def ends_of(txn: ReadTxn, tenant: str, log: str) -> LogMark:
-    """The ends of a log; one that is not there is empty."""
-    raw = txn.rows(LOG, [name_of(tenant, log)]).get(name_of(tenant, log))
-    return msgspec.json.decode(raw, type=LogMark) if raw else LogMark()
-
-
-def consumers(txn: ReadTxn, tenant: str) -> dict[str, Mark]:
-    """All consumers of a tenant by name; what reads a log has that log's head."""
+def list_consumers(txn: ReadTxn, query: q.ListConsumers) -> dict[str, Mark]:
+    """All consumers of a tenant; see `ListConsumers`."""
+    tenant = query.tenant
     found = {name: mark for (whose, name), mark in marks(txn.rows(PROGRESS)).items() if whose == tenant}
-    heads = {mark.log: ends_of(txn, tenant, mark.log).head for mark in found.values() if mark.log}
+    heads = {mark.log: _ends(txn, tenant, mark.log).head for mark in found.values() if mark.log}
     return {
         name: msgspec.structs.replace(mark, head=heads[mark.log]) if mark.log else mark
         for name, mark in sorted(found.items())
     }
+
+
+def _ends(txn: ReadTxn, tenant: str, log: str) -> LogMark:
+    """The ends of a log; one that is not there is empty."""
+    key = name_of(tenant, log)
+    raw = txn.rows(LOG, [key]).get(key)
+    return msgspec.json.decode(raw, type=LogMark) if raw else LogMark()
 
 
 def _mark(batch: Batch, command: c.MoveProgress | c.SetProgress) -> tuple[str, Mark]:

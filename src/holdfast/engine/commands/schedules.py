@@ -4,6 +4,8 @@ Each firing adds an ordinary job whose id follows from the schedule's number and
 the schedule on in the same transaction; so however many processes do the upkeep it is added once.
 """
 
+from functools import lru_cache
+
 import msgspec
 from msgspec.structs import replace
 
@@ -38,6 +40,13 @@ class Kept(Record, frozen=True, kw_only=True):
 def read_kept(raw: bytes) -> Kept:
     """A schedule from its record."""
     return msgspec.json.decode(raw, type=Kept)
+
+
+@lru_cache(maxsize=4096)
+def fires_at(raw: bytes) -> int | None:
+    """When the schedule of a record next fires; asked for by every look of those that wait, so remembered."""
+    schedule = read_kept(raw).schedule
+    return None if schedule.paused or schedule.ended or not schedule.next_at else schedule.next_at
 
 
 def _keep(batch: Batch, kept: Kept) -> None:

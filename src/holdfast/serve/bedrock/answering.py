@@ -10,7 +10,6 @@ from ...core import commands as c
 from ...core import family, rules
 from ...core.errors import HoldfastError
 from ...core.job import Code, Job
-from ...store.contract import ReadTxn
 from . import parameters as p
 from . import refusals
 from .port import Port
@@ -20,7 +19,7 @@ async def finish(port: Port, headers: p.Headers) -> None:
     """FinishJob."""
     number, data = p.job_id(headers), _data(headers)
     if data is not None:
-        await port.read(lambda txn: _check_mocked(_standing(port, txn, number, "finish"), data))
+        _check_mocked(await _standing(port, number, "finish"), data)
     fields: dict[str, Any] = {"ignore_repeat": _forgets_repeat(headers, data)}
     await _say(port, number, Code.OK, data, fields)
 
@@ -42,16 +41,12 @@ async def retry(port: Port, headers: p.Headers) -> None:
         late_time = refusal
         fields["delay_ms"] = 0
     if data is not None or late or late_time:
-
-        def look(txn: ReadTxn) -> None:
-            job = _standing(port, txn, number, "retry")
-            _check_mocked(job, data)
-            # A repeat goes before any time that is given, right or wrong.
-            repeats = bool(job.repeat) and not fields["ignore_repeat"]
-            if late or (late_time and not repeats):
-                raise late or late_time or AssertionError
-
-        await port.read(look)
+        job = await _standing(port, number, "retry")
+        _check_mocked(job, data)
+        # A repeat goes before any time that is given, right or wrong.
+        repeats = bool(job.repeat) and not fields["ignore_repeat"]
+        if late or (late_time and not repeats):
+            raise late or late_time or AssertionError
     await _say(port, number, Code.RETRY, data, fields)
 
 
@@ -81,13 +76,13 @@ async def _say(port: Port, number: int, code: Code, data: p.Data | None, fields:
         raise told(error) or error from None
 
 
-def _standing(port: Port, txn: ReadTxn, number: int, verb: str) -> Job:
+async def _standing(port: Port, number: int, verb: str) -> Job:
     """The job, if it may be answered for now, as the rules will find it."""
-    job = port.found(txn, number)
-    parent = txn.load([job.parent_id]).get(job.parent_id) if job.parent_id else None
+    jobs = (await port.load(number)).jobs
+    job = jobs[number]
     try:
         rules.check_hold(job, port.hold(number), verb)
-        family.check_child_may_end(job, parent, verb)
+        family.check_child_may_end(job, jobs.get(job.parent_id), verb)
     except HoldfastError as error:
         raise refusals.answering(error) or error from None
     return job

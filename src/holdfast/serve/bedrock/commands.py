@@ -7,17 +7,17 @@ from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
 from ...core import commands as c
-from ...core.bounds import PAGE_JOBS, PORT_CHILDREN, PORT_UPDATE_BYTES
-from ...core.errors import HoldfastError, Refused
+from ...core import queries as q
+from ...core.bounds import PORT_UPDATE_BYTES, QUERY_BYTES
+from ...core.columns import data_now
+from ...core.errors import HoldfastError, QueryFailed, Refused
 from ...core.ids import PORT_SYSID
-from ...core.job import Body, Job, Place, State
-from ...store.contract import ReadTxn
+from ...core.job import Job
 from . import answering, refusals
 from . import parameters as p
 from .creating import create
 from .port import Port
-from .query import run_query
-from .view import as_json, data_now, ended_children, handed_out, queried
+from .view import as_json, ended_children, handed_out, queried
 
 
 class Answered(NamedTuple):
@@ -83,53 +83,34 @@ async def _hand_out(
     claimed: list[c.Claimed] = await port.ask(command, wait_s=p.wait_ms(headers) / 1000)
     if not claimed:
         raise p.Refusal(refusals.NOTHING)
+    with_family = tuple(one.job.id for one in claimed if one.job.parent_id or one.job.children.kept)
+    families: dict[int, q.Family] = {}
     try:
-        families = {}
-        if any(one.job.parent_id or one.job.children.kept for one in claimed):
-            families = await port.read(lambda txn: {one.job.id: _family(txn, one.job) for one in claimed})
+        if with_family:
+            families = await port.committer.ask_async(q.LoadFamilies(job_ids=with_family))
     except BaseException:
         # Nobody will hear of them.
         port.give_back(claimed)
         raise
-    return [handed_out(one) | families.get(one.job.id, {}) for one in claimed], tuple(claimed)
+    nobody = q.Family()
+    return [handed_out(one) | _told(one.job, families.get(one.job.id, nobody)) for one in claimed], tuple(
+        claimed
+    )
 
 
-def _family(txn: ReadTxn, job: Job) -> dict[str, Any]:
+def _told(job: Job, family: q.Family) -> dict[str, Any]:
     """What a child is told of its parent, and a parent of its children that have ended."""
-    told: dict[str, Any] = {}
-    if job.parent_id:
-        told["parentJobID"] = job.parent_id
-        parent = txn.load([job.parent_id]).get(job.parent_id)
-        if parent is not None:
-            told["parentData"] = data_now(parent, _body(txn, parent.id))
-    return told | (ended_children(_ended(txn, job.id)) if job.children.kept else {})
-
-
-def _ended(txn: ReadTxn, parent_id: int) -> list[tuple[Job, Body]]:
-    found: list[tuple[Job, Body]] = []
-    after = 0
-    while page := txn.children(parent_id, place=Place.DONE, after=after, limit=PAGE_JOBS):
-        after = page[-1].id
-        ended = [child for child in page if child.ended != State.FAILED]
-        bodies = txn.bodies([child.id for child in ended])
-        found += [(child, bodies.get(child.id, "{}")) for child in ended]
-        if len(page) < PAGE_JOBS or len(found) >= PORT_CHILDREN:
-            break
-    return found[:PORT_CHILDREN]
-
-
-def _body(txn: ReadTxn, job_id: int) -> Body:
-    return txn.bodies([job_id]).get(job_id, "{}")
+    told: dict[str, Any] = {"parentJobID": job.parent_id} if job.parent_id else {}
+    if family.parent is not None:
+        told["parentData"] = data_now(family.parent.job, family.parent.data)
+    return told | ended_children(family.children)
 
 
 async def query_job(port: Port, headers: p.Headers) -> Answered:
     """Tell of one job."""
     number = p.job_id(headers)
-
-    def read(txn: ReadTxn) -> dict[str, Any]:
-        return queried(port.found(txn, number), _body(txn, number))
-
-    return Answered(as_json(await port.read(read)))
+    found = await port.load(number, data=True)
+    return Answered(as_json(queried(found.jobs[number], found.data.get(number, "{}"))))
 
 
 async def update_job(port: Port, headers: p.Headers) -> Answered:
@@ -140,7 +121,7 @@ async def update_job(port: Port, headers: p.Headers) -> Answered:
     assert data is not None
     repeat, priority = p.repeat(headers), p.priority(headers)
     next_run = p.moment(headers, "nextRun")
-    await port.read(lambda txn: port.found(txn, number))
+    await port.load(number)
     command = c.Update(
         job_id=number,
         data=data.text,
@@ -176,16 +157,12 @@ async def fail_job(port: Port, headers: p.Headers) -> Answered:
 async def cancel_job(port: Port, headers: p.Headers) -> Answered:
     """Take a child out of the queue."""
     number = p.job_id(headers)
-
-    def check(txn: ReadTxn) -> None:
-        job = port.found(txn, number)
-        # Neither changes: who has a parent has no children, and nobody gets a parent later.
-        if job.children.pending or job.children.failed or job.children.kept:
-            raise p.Refusal(refusals.WITH_CHILDREN)
-        if not job.parent_id:
-            raise p.Refusal(refusals.WITHOUT_PARENT)
-
-    await port.read(check)
+    job = (await port.load(number)).jobs[number]
+    # Neither changes: who has a parent has no children, and nobody gets a parent later.
+    if job.children.pending or job.children.failed or job.children.kept:
+        raise p.Refusal(refusals.WITH_CHILDREN)
+    if not job.parent_id:
+        raise p.Refusal(refusals.WITHOUT_PARENT)
     try:
         await port.ask(c.Cancel(job_id=number))
     except HoldfastError as error:
@@ -196,7 +173,7 @@ async def cancel_job(port: Port, headers: p.Headers) -> Answered:
 async def delete_job(port: Port, headers: p.Headers) -> Answered:
     """Remove all trace of a job."""
     number = p.job_id(headers)
-    await port.read(lambda txn: port.found(txn, number))
+    await port.load(number)
     try:
         await port.ask(c.Delete(job_id=number))
     except HoldfastError as error:
@@ -220,7 +197,14 @@ async def requeue_jobs(port: Port, headers: p.Headers) -> Answered:
 
 async def query(port: Port, headers: p.Headers) -> Answered:
     """Answer SQL over the jobs."""
-    return Answered(await run_query(port, p.required(headers, "query")))
+    text = p.required(headers, "query")
+    if len(text) > QUERY_BYTES:
+        raise p.malformed("query")
+    try:
+        async with port.querying:
+            return Answered(await port.committer.ask_async(q.SelectJobs(text=text, tenant=port.tenant)))
+    except QueryFailed as error:
+        raise p.Refusal("502 Query failed", detail=str(error)) from None
 
 
 Command = Callable[[Port, p.Headers], Awaitable[Answered]]

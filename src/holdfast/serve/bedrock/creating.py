@@ -8,22 +8,21 @@ What stands before the parent is checked here, and most of the rest by the rules
 where `repeat` or `priority` are wrong, which come late, is looked first whether something goes before them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from ...core import commands as c
 from ...core import family, unique
+from ...core.columns import MANUAL
 from ...core.errors import HoldfastError
 from ...core.ids import PORT_SYSID
 from ...core.job import STORED_LOSSES, Job
-from ...engine.batch.holders import find_holders
-from ...store.contract import ReadTxn
+from ...core.queries import Loaded, LoadJobs
 from . import parameters as p
 from . import refusals
 from .port import Port
-from .view import MANUAL
 
 
 class _Draft(NamedTuple):
@@ -38,13 +37,21 @@ async def create(port: Port, jobs: Sequence[p.Headers], *, mock: bool) -> list[i
     """Add these jobs, all or none; their ids, those of existing ones for unique hits."""
     drafts = [_draft(port, headers) for headers in jobs]
     late = next((draft.late for draft in drafts if draft.late is not None), None)
-    parent_ids = {draft.new.parent_id for draft in drafts if draft.new.parent_id}
+    parent_ids = dict.fromkeys(draft.new.parent_id for draft in drafts if draft.new.parent_id)
     mock = mock or any(draft.asks_mock for draft in drafts)
     if parent_ids or late:
-        found = await port.read(lambda txn: _look(port, txn, drafts, late))
-        if isinstance(found, int):
-            return [found]
-        mock = found.pop() if found else mock
+        only = drafts[0].new if late and len(drafts) == 1 else None
+        query = LoadJobs(job_ids=tuple(parent_ids), data=only is not None, holder_of=only)
+        found: Loaded = await port.committer.ask_async(query)
+        parents = _parents(port, found, parent_ids)
+        mocked = {parent.mock for parent in parents}
+        if late or len(mocked) > 1:
+            for parent in parents:
+                _check_parent(parent)
+            if only is not None and (same := _same(found, only)):
+                return [same]
+            raise late or p.Refusal(refusals.MOCK_PARENT)
+        mock = mocked.pop() if mocked else mock
     news = tuple(_as_asked(draft.new, mock=mock) for draft in drafts)
     hold = c.Hold(job_id=0, owner=PORT_SYSID, tenant=port.tenant) if parent_ids else None
     try:
@@ -103,23 +110,13 @@ def _as_asked(new: c.NewJob, *, mock: bool) -> c.NewJob:
     return replace(new, mock=True, repeat="") if mock else new
 
 
-def _look(port: Port, txn: ReadTxn, drafts: Sequence[_Draft], late: p.Refusal | None) -> set[bool] | int:
-    """Whether the parents are mocked; or, of one unique job that is there just so, its id."""
-    loaded = txn.load({draft.new.parent_id for draft in drafts if draft.new.parent_id})
-    parents = {id: job for id, job in loaded.items() if job.tenant == port.tenant}
-    mocked = {parents[draft.new.parent_id].mock for draft in drafts if draft.new.parent_id in parents}
-    mixed = p.Refusal(refusals.MOCK_PARENT) if len(mocked) > 1 else None
-    for draft in drafts:
-        if draft.new.parent_id and draft.new.parent_id not in parents:
-            raise p.Refusal(refusals.PARENT_GONE)
-    if late or mixed:
-        for draft in drafts:
-            if parent := parents.get(draft.new.parent_id):
-                _check_parent(parent)
-        if len(drafts) == 1 and (same := _same(txn, drafts[0].new)):
-            return same
-        raise late or mixed or AssertionError
-    return mocked
+def _parents(port: Port, found: Loaded, parent_ids: Iterable[int]) -> list[Job]:
+    """The parents, which must all be live jobs of this tenant."""
+    parents = [found.jobs.get(parent_id) for parent_id in parent_ids]
+    there = [job for job in parents if job is not None and job.tenant == port.tenant]
+    if len(there) < len(parents):
+        raise p.Refusal(refusals.PARENT_GONE)
+    return there
 
 
 def _check_parent(parent: Job) -> None:
@@ -132,16 +129,11 @@ def _check_parent(parent: Job) -> None:
             raise refusal from None
 
 
-def _same(txn: ReadTxn, new: c.NewJob) -> int:
+def _same(found: Loaded, new: c.NewJob) -> int:
     """The id of a unique job that is there with just these data, or 0; another's child is refused."""
-    key = unique.key_of(new)
-    if key is None:
-        return 0
-    holder = find_holders(txn, [key]).get(key)
-    job_id = holder.job_id if holder else txn.named(new.tenant, new.task, mock=new.mock) or 0
-    job = txn.load([job_id]).get(job_id)
+    job = found.jobs.get(found.holder_id)
     if job is None:
         return 0
     if job.parent_id and job.parent_id != new.parent_id:
         raise p.Refusal(refusals.OTHER_PARENT)
-    return job_id if unique.same(txn.bodies([job_id]).get(job_id, "{}"), new.data) else 0
+    return job.id if unique.same(found.data.get(job.id, "{}"), new.data) else 0

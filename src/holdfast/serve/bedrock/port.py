@@ -1,20 +1,18 @@
 """What the commands act on: one tenant of one store, under the owner that all such ports share."""
 
 import asyncio
-from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from collections.abc import Iterable
+from typing import Any
 
 from ...core import commands as c
 from ...core.errors import HoldfastError
 from ...core.ids import PORT_SYSID
 from ...core.job import Job
+from ...core.queries import Loaded, LoadJobs
 from ...engine.connection import Connection
 from ...engine.engine import check
-from ...store.contract import ReadTxn
 from . import parameters as p
 from .refusals import NO_JOB
-
-T = TypeVar("T")
 
 
 class Port:
@@ -33,20 +31,18 @@ class Port:
         check(command)
         return await self.committer.ask_async(command, wait_s=wait_s)
 
-    async def read(self, fn: Callable[[ReadTxn], T]) -> T:
-        """Look at the store; not in the event loop, where others would wait for it."""
-        return await asyncio.to_thread(self.committer.read, fn)
-
     def hold(self, job_id: int) -> c.Hold:
         """The port's right to answer for a job, whichever claim it has."""
         return c.Hold(job_id=job_id, owner=PORT_SYSID, tenant=self.tenant)
 
-    def found(self, txn: ReadTxn, job_id: int) -> Job:
-        """A live job of this tenant: what is over is gone at this port."""
-        job = txn.load([job_id]).get(job_id) if p.may_exist(job_id) else None
-        if job is None or job.tenant != self.tenant:
+    async def load(self, job_id: int, *, data: bool = False) -> Loaded:
+        """A live job of this tenant and its parent, with their data if asked for; ended jobs are gone."""
+        if not p.may_exist(job_id):
             raise p.Refusal(NO_JOB)
-        return job
+        found: Loaded = await self.committer.ask_async(LoadJobs(job_ids=(job_id,), data=data))
+        if job_id not in found.jobs or found.jobs[job_id].tenant != self.tenant:
+            raise p.Refusal(NO_JOB)
+        return found
 
     def give_back(self, claimed: Iterable[c.Claimed]) -> None:
         """Let others have at once what could not be told to whom it was claimed for."""

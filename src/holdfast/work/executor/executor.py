@@ -245,9 +245,9 @@ class Executor:
         if ask is None:
             self._mouth.note(Left(hold=job._lease.hold, at=running.at))
             return
-        assert isinstance(ask.command, c.Answer)
+        assert isinstance(ask.asked, c.Answer)
         # The supervisor has the record, as last heard of.
-        self._mouth.note(Ran(answer=replace(ask.command, held=None), at=running.at))
+        self._mouth.note(Ran(answer=replace(ask.asked, held=None), at=running.at))
 
 
 def _failed(error: Exception) -> Hello:

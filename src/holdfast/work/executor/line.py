@@ -9,44 +9,40 @@ import asyncio
 import os
 import threading
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 from ...core import commands as c
-from ...engine.connection import open_engine
-from ...engine.engine import Engine
+from ...core.queries import Query
+from ...engine.connection import Connection, open_connection
 from ...queue.alarm import Alarm
 from ...queue.lease import Lease
-from ...store.contract import ReadTxn, Store
+from ...store.contract import Store
 from ..messages import Asked, Told, read_reply
-
-T = TypeVar("T")
 
 
 class SupervisedEngine:
-    """The store for what needs no supervisor."""
+    """Transactions on the handler's own connection, which need no supervisor. Opened at the first use."""
 
     def __init__(self, make_store: Callable[[], Store]) -> None:
         self._make_store = make_store
-        self._engine: Engine | None = None
+        self._opened: Connection | None = None
         self._lock = threading.Lock()
 
-    def _opened(self) -> Engine:
+    @property
+    def connection(self) -> Connection:
+        """The executor's own connection to the store."""
         with self._lock:
-            if self._engine is None:
-                self._engine = open_engine(self._make_store(), dice=lambda: 0.5)
-            return self._engine
-
-    def read(self, fn: Callable[[ReadTxn], T]) -> T:
-        """Look at the store."""
-        return self._opened().read(fn)
+            if self._opened is None:
+                self._opened = open_connection(self._make_store, dice=lambda: 0.5)
+            return self._opened
 
     def execute_in(self, connection: Any, command: c.Command) -> Any:
         """Run a command inside the handler's own transaction."""
-        return self._opened().execute_in(connection, command)
+        return self.connection.engine.execute_in(connection, command)
 
     async def execute_in_async(self, connection: Any, command: c.Command) -> Any:
         """The same, awaited."""
-        return await self._opened().execute_in_async(connection, command)
+        return await self.connection.engine.execute_in_async(connection, command)
 
 
 class _Call:
@@ -102,19 +98,23 @@ class SupervisedLine:
             self._calls[number] = call
         self._send(Asked(number=number, command=command, wait_s=wait_s, at=self._at))  # type: ignore[arg-type]
 
-    def ask(self, command: c.Command, *, wait_s: float = 0.0) -> Any:
-        """Have the supervisor run a command; its reply, or what it raised."""
+    def ask(self, asked: c.Command | Query, *, wait_s: float = 0.0) -> Any:
+        """Have the supervisor run a command; its reply, or what it raised. A query goes to the store."""
+        if isinstance(asked, Query):
+            return self.engine.connection.ask(asked)
         call = _Call()
-        self._put(call, command, wait_s)
+        self._put(call, asked, wait_s)
         call.arrived.wait()
         assert call.message is not None
-        return read_reply(command, call.message)
+        return read_reply(asked, call.message)
 
-    async def ask_async(self, command: c.Command, *, wait_s: float = 0.0) -> Any:
+    async def ask_async(self, asked: c.Command | Query, *, wait_s: float = 0.0) -> Any:
         """The same for coroutines, however many: none of them needs a thread to wait in."""
+        if isinstance(asked, Query):
+            return await asyncio.to_thread(self.ask, asked)
         call = _AsyncCall()
-        self._put(call, command, wait_s)
-        return read_reply(command, await call.future)
+        self._put(call, asked, wait_s)
+        return read_reply(asked, await call.future)
 
     def tell(self, command: c.Command) -> None:
         """Have the supervisor run a command, whatever comes of it."""

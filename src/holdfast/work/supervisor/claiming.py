@@ -20,12 +20,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ...core import commands as c
+from ...core import queries as q
 from ...core.bounds import CLAIM_JOBS
 from ...core.errors import HoldfastError, StoreFull, Unavailable
 from ...core.job import Job
-from ...engine import look
 from ...engine.connection import Connection
-from ...store.contract import Pick, Waiting
+from ...store.contract import Pick
 from ..scheduler import Scheduler, choose
 from .pace import Space
 
@@ -164,16 +164,14 @@ class Claiming:
         jobs: list[c.Claimed] = await self._line.ask_async(command, wait_s=wait_s)
         return jobs
 
-    async def _waiting(self, space: Space) -> list[Waiting]:
+    async def _waiting(self, space: Space) -> list[q.Waiting]:
         wanted = self._wanted
         if self._only_one or not space.fits_short():
             return []
         limit = min(max(space.fits_short(), LEAST_WINDOW), MOST_WINDOW)
-
-        def read(txn: Any) -> list[Waiting]:
-            return look.waiting(txn, tenants=wanted.tenants, tasks=wanted.tasks, limit=limit)
-
-        return await asyncio.to_thread(self._line.read, read)
+        query = q.ListWaiting(tenants=wanted.tenants, tasks=wanted.tasks, limit=limit)
+        found: list[q.Waiting] = await self._line.ask_async(query)
+        return found
 
     def _tell(self) -> None:
         """Tell the scheduler what has started and stopped since it was last told.

@@ -1,6 +1,5 @@
 """The hands of one claim loop: a queue of the worker, a lane of its tasks, and who runs them."""
 
-import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
 from ...core import commands as c
@@ -77,6 +76,6 @@ async def is_empty(held: Callable[[], Sequence[Held]], sources: Sequence[Source]
     if held():
         return False
     for source in sources:
-        if await asyncio.to_thread(source.line.read, source.unfinished):
+        if await source.has_unfinished():
             return False
     return not held()

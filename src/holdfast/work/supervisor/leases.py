@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from msgspec.structs import replace
 
 from ...core import commands as c
+from ...core import queries as q
 from ...core.errors import HoldfastError
 from ...core.job import Job
 from ...store.common.clock import system_clock
@@ -87,9 +88,9 @@ class Leases:
                     await self._look_after(source, mine)
 
     async def _look_after(self, source: Source, running: list[Held]) -> None:
-        ids = [held.job.id for held in running]
+        query = q.LoadJobs(job_ids=tuple(held.job.id for held in running))
         try:
-            now = await asyncio.to_thread(source.line.read, lambda txn: txn.load(ids))
+            now: dict[int, Job] = (await source.line.ask_async(query)).jobs
         except HoldfastError as error:
             if len(running) > 1:
                 # One of several shards may be down: each by itself, then.

@@ -17,6 +17,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from ...core import commands as c
+from ...core import queries as q
 from ...core.errors import HoldfastError, StoreFull, Unavailable
 from ...core.worker import Worker
 from ...engine.connection import Connection
@@ -88,7 +89,7 @@ class Registry:
         await asyncio.gather(*(self._say_to(line) for line in self._sources.lines))
 
     async def _say_to(self, line: Connection) -> None:
-        now_ms = line.now_ms()
+        now_ms: int = await line.ask_async(q.GetTime())
         until_ms = now_ms + LIFE_MS if line in self._blind else 0
         serves = self._sources.serves(line)
         worker = replace(self._worker, serves=serves, said_at=now_ms, until_ms=until_ms)

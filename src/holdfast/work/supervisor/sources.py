@@ -5,20 +5,15 @@ from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from ...core import queries as q
 from ...core.defaults import NO_DEFAULTS, Defaults, TaskKey
 from ...core.errors import AppError, BadInput
 from ...core.worker import Served
-from ...engine import look
 from ...engine.connection import Connection, open_connection
 from ...queue.connect import is_shared, shown_url, store_file, store_maker
-from ...store.contract import ReadTxn
 from ..messages import Found
 from ..options import Options
 from .lanes import Lane, lanes_of
-
-# So many tasks are looked at to tell how much waits.
-WINDOW = 64
-
 
 NO_TASKS = "there are no tasks; import your task modules in the module that the worker is given"
 ALL_TENANTS = "*"
@@ -42,18 +37,15 @@ class Source:
         """The tasks of it that are worked."""
         return tuple(self.lanes)
 
-    def unfinished(self, txn: ReadTxn) -> bool:
+    async def has_unfinished(self) -> bool:
         """Whether any of its jobs has yet to end."""
-        whose: Sequence[str | None] = (None,) if self.tenants is None else self.tenants
-        return any(look.unfinished(txn, tenant, self.tasks) for tenant in whose)
+        found: bool = await self.line.ask_async(q.HasUnfinished(tenants=self.tenants, tasks=self.tasks))
+        return found
 
-    def waiting(self, txn: ReadTxn) -> int:
+    async def count_ready(self) -> int:
         """About how many of its jobs could start now if there were room."""
-        lanes = look.waiting(txn, tenants=self.tenants, tasks=self.tasks, limit=WINDOW)
-        ready = sum(lane.ready for lane in lanes)
-        due = txn.moments().scheduled
-        # Nobody promotes what comes due while all are busy.
-        return ready or (1 if due is not None and due <= txn.now_ms else 0)
+        found: int = await self.line.ask_async(q.CountReady(tenants=self.tenants, tasks=self.tasks))
+        return found
 
 
 class Sources:

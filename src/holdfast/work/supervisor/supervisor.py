@@ -223,8 +223,7 @@ class Supervisor:
         return await self.sources.all[at].line.ask_async(command, wait_s=wait_s)
 
     async def _waiting(self) -> int:
-        reads = (asyncio.to_thread(s.line.read, s.waiting) for s in self.sources.all)
-        return sum(await asyncio.gather(*reads))
+        return sum(await asyncio.gather(*(source.count_ready() for source in self.sources.all)))
 
     def _counts(self) -> dict[str, int]:
         members = self._crew.members

@@ -1,4 +1,4 @@
-"""Query: read-only SQL over one table, `jobs`, on whichever store.
+"""Read-only SQL over one table, `jobs`, on one view of whichever store: the `Query` of the job-command port.
 
 A private SQLite in memory whose only table is a virtual one over the store's list of jobs. It can reach
 nothing else: an authorizer lets through reads of that table and harmless functions alone. It is bounded in
@@ -14,20 +14,19 @@ from typing import Any
 import apsw
 import msgspec
 
-from ...core.bounds import (
+from ..core.bounds import (
     PAGE_JOBS,
     QUERY_ANSWER_BYTES,
-    QUERY_BYTES,
     QUERY_MS,
     QUERY_ROWS,
     QUERY_VALUE_BYTES,
 )
-from ...core.job import Job, State
-from ...store.common.clock import monotonic_s
-from ...store.contract import JobFilter, ReadTxn
-from .parameters import Refusal, malformed, may_exist
-from .port import Port
-from .view import data_now, modifier, next_run, seconds
+from ..core.columns import data_now, modifier, next_run, seconds
+from ..core.errors import QueryFailed
+from ..core.ids import MAX_ID
+from ..core.job import Job, State
+from ..store.common.clock import monotonic_s
+from ..store.contract import JobFilter, ReadTxn
 
 SCHEMA = (
     "CREATE TABLE jobs (created, jobID INTEGER, state, name, nextRun, lastRun, repeat, data, "
@@ -51,23 +50,8 @@ _TABLES = frozenset(("jobs", "json_each", "json_tree"))
 _STEPS = 10_000
 
 
-class _Failed(Exception):
-    """It is no SQL, or not allowed, or a bound was reached; the text says which."""
-
-
-async def run_query(port: Port, text: str) -> bytes:
-    """The rows that a SELECT brings, as a JSON array of arrays."""
-    if len(text) > QUERY_BYTES:
-        raise malformed("query")
-    try:
-        async with port.querying:
-            return await port.read(lambda txn: _Search(txn, port.tenant).run(text))
-    except _Failed as error:
-        raise Refusal("502 Query failed", detail=str(error)) from None
-
-
-class _Search:
-    """One Query, on one view of the store."""
+class Search:
+    """One SELECT over the live jobs of a tenant."""
 
     def __init__(self, txn: ReadTxn, tenant: str) -> None:
         self.txn, self.tenant = txn, tenant
@@ -75,6 +59,7 @@ class _Search:
         self._rows = 0
 
     def run(self, text: str) -> bytes:
+        """The rows that it brings, as a JSON array of arrays; or `QueryFailed`."""
         connection = apsw.Connection(":memory:")
         try:
             connection.limit(apsw.SQLITE_LIMIT_LENGTH, QUERY_VALUE_BYTES)
@@ -94,10 +79,10 @@ class _Search:
             connection.set_progress_handler(self._is_late, _STEPS)
             return self._answer(connection, text)
         except apsw.InterruptError:
-            raise _Failed(f"it took more than {QUERY_MS / 1000:g} s") from None
+            raise QueryFailed(f"it took more than {QUERY_MS / 1000:g} s") from None
         except apsw.Error as error:
             # Not as it is: a store would take it for an error of its own.
-            raise _Failed(str(error)) from None
+            raise QueryFailed(str(error)) from None
         finally:
             connection.close(True)
 
@@ -108,7 +93,7 @@ class _Search:
             parts.append(msgspec.json.encode([_shown(value) for value in row]))
             size += len(parts[-1])
             if size > QUERY_ANSWER_BYTES:
-                raise _Failed(f"the answer has more than {QUERY_ANSWER_BYTES:,} bytes: add a LIMIT")
+                raise QueryFailed(f"the answer has more than {QUERY_ANSWER_BYTES:,} bytes: add a LIMIT")
         return b"[" + b",".join(parts) + b"]"
 
     def _is_late(self) -> bool:
@@ -117,7 +102,9 @@ class _Search:
     def jobs(self, by: int, value: Any) -> Iterator[Job]:
         """The jobs that may match, by age."""
         if by == _BY_ID:
-            found = self.txn.load([value]).get(value) if isinstance(value, int) and may_exist(value) else None
+            found = (
+                self.txn.load([value]).get(value) if isinstance(value, int) and 0 < value <= MAX_ID else None
+            )
             yield from (job for job in (found,) if job is not None and job.tenant == self.tenant)
             return
         query = JobFilter(tenant=self.tenant)
@@ -140,9 +127,11 @@ class _Search:
     def _spend(self, rows: int) -> None:
         self._rows += rows
         if self._rows > QUERY_ROWS:
-            raise _Failed(f"it looked at more than {QUERY_ROWS:,} jobs: say which by jobID, name or state")
+            raise QueryFailed(
+                f"it looked at more than {QUERY_ROWS:,} jobs: say which by jobID, name or state"
+            )
         if self._is_late():
-            raise _Failed(f"it took more than {QUERY_MS / 1000:g} s")
+            raise QueryFailed(f"it took more than {QUERY_MS / 1000:g} s")
 
     def column(self, job: Job, number: int) -> Any:
         """What stands in a column of a job's row; -1 is its number."""
@@ -169,7 +158,7 @@ _COLUMNS: dict[int, Any] = {
 class _Module:
     """What SQLite asks for when it meets the table."""
 
-    def __init__(self, search: _Search) -> None:
+    def __init__(self, search: Search) -> None:
         self._search = search
 
     def Connect(self, *_: Any) -> tuple[str, "_Table"]:  # noqa: N802
@@ -179,7 +168,7 @@ class _Module:
 
 
 class _Table:
-    def __init__(self, search: _Search) -> None:
+    def __init__(self, search: Search) -> None:
         self._search = search
 
     def BestIndex(self, constraints: Any, _orders: Any) -> Any:  # noqa: N802
@@ -205,7 +194,7 @@ class _Table:
 
 
 class _Cursor:
-    def __init__(self, search: _Search) -> None:
+    def __init__(self, search: Search) -> None:
         self._search = search
         self._jobs: Iterator[Job] = iter(())
         self._job: Job | None = None

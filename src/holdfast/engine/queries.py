@@ -1,0 +1,313 @@
+"""How each query is answered: a function of one consistent view. What each replies is in `core.queries`."""
+
+from collections import Counter
+from collections.abc import Callable, Collection
+from typing import Any
+
+from ..core import queries as q
+from ..core import rank, unique
+from ..core.bounds import PAGE_JOBS, PORT_CHILDREN
+from ..core.defaults import follow
+from ..core.errors import NotFound
+from ..core.family import is_stuck
+from ..core.job import WAITING, Body, Job, Place, State, Unreadable, readable, unreadable
+from ..core.limits import Limit, find_pattern
+from ..core.why import Facts, why
+from ..core.worker import knows
+from ..store.contract import ReadTxn, WaitingQuery
+from .batch import notes
+from .batch.holders import find_holders
+from .batch.limiting import STOPPED, find_domains
+from .batch.task_defaults import read_published
+from .commands import indexing
+from .commands.schedules import fires_at, read_kept
+from .commands.workers import alive
+from .records import (
+    LIMIT,
+    PATTERNS,
+    PAUSE,
+    SCHEDULE,
+    name_of,
+    read_limit,
+    read_limit_name,
+    read_patterns,
+    read_pause,
+)
+
+# How many pages of PAUSED jobs are looked through for one that will go on.
+PAUSED_PAGES = 10
+# How many tasks are looked at to tell how many jobs are ready.
+READY_TASKS = 64
+# How many running jobs an overview shows.
+RUNNING_SHOWN = 200
+_SHOWN_PLACES = {Place.SCHEDULED: "SCHEDULED", Place.READY: "WAITING", Place.HELD: "WAITING"}
+_SHOWN_PLACES |= {Place.RUNNING: "RUNNING", Place.PAUSED: "PAUSED"}
+
+
+# One job
+
+
+def _find(txn: ReadTxn, job_id: int) -> Job:
+    """A job, live or archived, or `NotFound`."""
+    found = txn.load([job_id]).get(job_id) or txn.archived([job_id]).get(job_id)
+    if found is None:
+        raise NotFound("job", job_id)
+    if found.damaged is not None:
+        raise unreadable(job_id, "record")
+    return found
+
+
+def _get_job(txn: ReadTxn, query: q.GetJob) -> Job:
+    job = _find(txn, query.job_id)
+    return follow(job, read_published(txn)) if query.as_claimed and job.place in WAITING else job
+
+
+def _get_data(txn: ReadTxn, query: q.GetData) -> Body | None:
+    job = _find(txn, query.job_id)
+    return readable(job.id, "data", txn.bodies([job.id]).get(job.id))
+
+
+def _explain(txn: ReadTxn, query: q.Explain) -> str:
+    job = _find(txn, query.job_id)
+    limit = domain = None
+    if job.domain is not None:
+        limit = _limit_of(txn, job.tenant, job.domain)
+        key = (job.tenant, job.domain)
+        domain = find_domains(txn, [key]).get(key)
+    counts = txn.counts(tenant=job.tenant)
+    ready = sum(n for k, n in counts.items() if k.place == Place.READY and k.task == job.task)
+    facts = Facts(
+        now_ms=txn.now_ms,
+        parent=txn.load([job.parent_id]).get(job.parent_id) if job.parent_id else None,
+        limit=limit,
+        domain=domain,
+        paused=_pauses_of(txn, job),
+        workers=sum(knows(worker, job.tenant, job.task) for worker in alive(txn)),
+        ready_before=max(ready - 1, 0) if job.place == Place.READY else 0,
+    )
+    return why(job, facts)
+
+
+def _pauses_of(txn: ReadTxn, job: Job) -> tuple[str, ...]:
+    texts = []
+    for tenant, task, domain in _pauses(txn, job.tenant):
+        if task not in (None, job.task) or domain not in (None, job.domain):
+            continue
+        if task is not None:
+            texts.append(f"task {task!r}")
+        elif domain is not None:
+            texts.append(f"domain {domain.decode(errors='replace')!r}")
+        else:
+            texts.append(f"tenant {tenant!r}")
+    return tuple(texts)
+
+
+def _limit_of(txn: ReadTxn, tenant: str, domain: bytes) -> Limit | None:
+    """The limit that governs a domain now."""
+    if (tenant, None, domain) in _pauses(txn, tenant):
+        return STOPPED
+    name = name_of(tenant, domain)
+    if raw := txn.rows(LIMIT, [name]).get(name):
+        return read_limit(raw)
+    return find_pattern(_patterns(txn, tenant), domain)
+
+
+def _patterns(txn: ReadTxn, tenant: str) -> tuple[tuple[bytes, Limit], ...]:
+    """The limits of a tenant that match many domains."""
+    raw = txn.rows(PATTERNS, [name_of(tenant)]).get(name_of(tenant))
+    return read_patterns(raw).limits if raw else ()
+
+
+# Jobs
+
+
+def _load_jobs(txn: ReadTxn, query: q.LoadJobs) -> q.Loaded:
+    jobs, holder_id = txn.load(query.job_ids), 0
+    if query.holder_of is not None and (key := unique.key_of(query.holder_of)) is not None:
+        holder, new = find_holders(txn, [key]).get(key), query.holder_of
+        holder_id = holder.job_id if holder else txn.named(new.tenant, new.task, mock=new.mock) or 0
+        jobs = jobs | txn.load([holder_id]) if holder_id else jobs
+    data = _bodies(txn, jobs) if query.data else {}
+    return q.Loaded(jobs=jobs, data=data, holder_id=holder_id)
+
+
+def _bodies(txn: ReadTxn, job_ids: Collection[int]) -> dict[int, Body]:
+    """The data of jobs; what is damaged as the bytes that were found."""
+    found = txn.bodies(job_ids).items()
+    return {id: bytes(body) if isinstance(body, Unreadable) else body for id, body in found}
+
+
+def _load_families(txn: ReadTxn, query: q.LoadFamilies) -> dict[int, q.Family]:
+    loaded = txn.load(query.job_ids)
+    jobs = [loaded[id] for id in query.job_ids if id in loaded]
+    parents = {job.parent_id for job in jobs} & loaded.keys()
+    data = _bodies(txn, parents)
+    known = {id: q.JobData(job=loaded[id], data=data.get(id, "{}")) for id in parents}
+    return {
+        job.id: q.Family(
+            parent=known.get(job.parent_id),
+            children=tuple(_ended_children(txn, job.id)) if job.children.kept else (),
+        )
+        for job in jobs
+    }
+
+
+def _ended_children(txn: ReadTxn, parent_id: int) -> list[q.JobData]:
+    found: list[q.JobData] = []
+    after = 0
+    while page := txn.children(parent_id, place=Place.DONE, after=after, limit=PAGE_JOBS):
+        after = page[-1].id
+        ended = [child for child in page if child.ended != State.FAILED]
+        data = _bodies(txn, [child.id for child in ended])
+        found += [q.JobData(job=child, data=data.get(child.id, "{}")) for child in ended]
+        if len(page) < PAGE_JOBS or len(found) >= PORT_CHILDREN:
+            break
+    return found[:PORT_CHILDREN]
+
+
+def _select_jobs(txn: ReadTxn, query: q.SelectJobs) -> bytes:
+    # Needs apsw, which only a server must have.
+    from .sql import Search
+
+    return Search(txn, query.tenant).run(query.text)
+
+
+# How many
+
+
+def _check_counts(txn: ReadTxn, _query: q.CheckCounts) -> list[tuple[q.CountKey, int, int]]:
+    kept, found = txn.counts(), Counter[q.CountKey]()
+    for archived in (False, True):
+        after = 0
+        while page := txn.jobs(q.JobFilter(archived=archived), after=after, limit=PAGE_JOBS):
+            found.update(q.CountKey(job.tenant, job.task, job.place, job.state) for job in page)
+            after = page[-1].id
+    keys = sorted(kept.keys() | found.keys())
+    return [(key, kept.get(key, 0), found[key]) for key in keys if kept.get(key, 0) != found[key]]
+
+
+def _has_unfinished(txn: ReadTxn, query: q.HasUnfinished) -> bool:
+    whose: Collection[str | None] = (None,) if query.tenants is None else query.tenants
+    return any(_is_unfinished(txn, tenant, query.tasks) for tenant in whose)
+
+
+def _is_unfinished(txn: ReadTxn, tenant: str | None, tasks: tuple[str, ...] | None) -> bool:
+    keys = [key for key in txn.counts(tenant=tenant) if tasks is None or key.task in tasks]
+    if any(key.place not in (Place.PAUSED, Place.DONE) for key in keys):
+        return True
+    return any(_goes_on(txn, tenant, key.task) for key in keys if key.place == Place.PAUSED)
+
+
+def _goes_on(txn: ReadTxn, tenant: str | None, task: str) -> bool:
+    """Whether any PAUSED job of a task will go on by itself."""
+    wanted, after = q.JobFilter(tenant=tenant, task=task, place=Place.PAUSED), 0
+    for _ in range(PAUSED_PAGES):
+        page = txn.jobs(wanted, after=after, limit=PAGE_JOBS)
+        parents = txn.load({job.parent_id for job in page if job.parent_id})
+        if any(not is_stuck(job, parents.get(job.parent_id)) for job in page):
+            return True
+        if len(page) < PAGE_JOBS:
+            return False
+        after = page[-1].id
+    # Too many to look at each: as long as anything moves, one of them may.
+    return any(key.place not in (Place.PAUSED, Place.DONE) for key in txn.counts(tenant=tenant))
+
+
+def _count_ready(txn: ReadTxn, query: q.CountReady) -> int:
+    found = list_waiting(txn, q.ListWaiting(tenants=query.tenants, tasks=query.tasks, limit=READY_TASKS))
+    due = txn.moments().scheduled
+    # Nobody promotes what comes due while all are busy.
+    return sum(one.ready for one in found) or int(due is not None and due <= txn.now_ms)
+
+
+def list_waiting(txn: ReadTxn, query: q.ListWaiting) -> list[q.Waiting]:
+    """Whose turn it is, of those that are not paused; see `ReadTxn.waiting`."""
+    passing = tuple((tenant, task) for tenant, task, domain in _pauses(txn) if domain is None)
+    return txn.waiting(WaitingQuery(query.limit, query.tenants, query.tasks, passing))
+
+
+# What governs them
+
+
+def _list_limits(txn: ReadTxn, query: q.ListLimits) -> list[q.LimitLoad]:
+    tenant = query.tenant
+    exact = {read_limit_name(name): read_limit(raw) for name, raw in txn.rows(LIMIT).items()}
+    limits = {domain: limit for (whose, domain), limit in exact.items() if whose == tenant}
+    limits |= dict(_patterns(txn, tenant))
+    domains = find_domains(txn, [(tenant, domain) for domain in limits])
+    loads = {domain.name: {"running": domain.running, "held": domain.held} for domain in domains.values()}
+    return [
+        q.LimitLoad(domain=domain, limit=limit, **loads.get(domain, {}))
+        for domain, limit in sorted(limits.items())
+    ]
+
+
+def _list_schedules(txn: ReadTxn, query: q.ListSchedules) -> list[q.Planned]:
+    kept = map(read_kept, txn.rows(SCHEDULE).values())
+    mine = (one for one in kept if one.schedule.tenant == query.tenant)
+    planned = (q.Planned(schedule=one.schedule, task=one.job.task) for one in mine)
+    return sorted(planned, key=lambda one: one.schedule.name)
+
+
+def _pauses(txn: ReadTxn, tenant: str | None = None) -> list[q.Paused]:
+    """What claims of a tenant pass by."""
+    found = map(read_pause, txn.rows(PAUSE))
+    return [one for one in found if tenant is None or one[0] in (None, tenant)]
+
+
+# Workers and the store
+
+
+def _get_overview(txn: ReadTxn, query: q.GetOverview) -> q.Overview:
+    tenant = query.tenant
+    tasks: dict[str, dict[str, int]] = {}
+    for key, count in txn.counts(tenant=tenant).items():
+        row, name = tasks.setdefault(key.task, {}), _SHOWN_PLACES.get(key.place) or str(key.state)
+        row[name] = row.get(name, 0) + count
+    running = txn.first(Place.RUNNING, rank.LAST, RUNNING_SHOWN)
+    heads = txn.first(Place.READY, rank.LAST, 1 if tenant is None else RUNNING_SHOWN)
+    return q.Overview(
+        now_ms=txn.now_ms,
+        tasks=tasks,
+        first=next((job for job in heads if tenant in (None, job.tenant)), None),
+        running=tuple(job for job in running if tenant in (None, job.tenant)),
+        workers=tuple(alive(txn)),
+        pauses=tuple(_pauses(txn)),
+    )
+
+
+def _get_next_moment(txn: ReadTxn, _query: q.GetNextMoment) -> int | None:
+    moments = (*txn.moments(), *map(fires_at, txn.rows(SCHEDULE).values()))
+    return min((moment for moment in moments if moment is not None and moment > txn.now_ms), default=None)
+
+
+# None: not answered from a view, but by the store itself.
+QUERIES: dict[type[q.Query], Callable[[ReadTxn, Any], Any] | None] = {
+    q.GetJob: _get_job,
+    q.GetData: _get_data,
+    q.GetSteps: lambda txn, query: notes.steps(txn, _find(txn, query.job_id)),
+    q.GetLog: lambda txn, query: notes.log(txn, _find(txn, query.job_id)),
+    q.Explain: _explain,
+    q.LoadJobs: _load_jobs,
+    q.LoadFamilies: _load_families,
+    q.ListJobs: lambda txn, query: txn.jobs(query.filter, after=query.after, limit=query.limit),
+    q.ListChildren: lambda txn, query: txn.children(query.job_id, after=query.after, limit=query.limit),
+    q.SelectJobs: _select_jobs,
+    q.CountJobs: lambda txn, query: sorted(txn.counts(tenant=query.tenant).items()),
+    q.CheckCounts: _check_counts,
+    q.HasUnfinished: _has_unfinished,
+    q.CountReady: _count_ready,
+    q.ListWaiting: list_waiting,
+    q.ListLimits: _list_limits,
+    q.ListSchedules: _list_schedules,
+    q.ListPauses: lambda txn, query: _pauses(txn, query.tenant),
+    q.ListDefaults: lambda txn, _: [(*key, defaults) for key, defaults in read_published(txn).items()],
+    q.ListWorkers: lambda txn, _: alive(txn),
+    q.GetOverview: _get_overview,
+    q.GetTime: lambda txn, _: txn.now_ms,
+    q.GetNextMoment: _get_next_moment,
+    q.GetReport: None,
+    q.ListConsumers: indexing.list_consumers,
+    q.GetProgress: indexing.get_progress,
+    q.ReadLog: indexing.read_log,
+}
