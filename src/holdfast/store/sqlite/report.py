@@ -4,7 +4,6 @@ import os
 from pathlib import Path
 
 from ...core.counting import counted
-from ..contract import Report
 from .connection import Connection, Driver
 from .notify import SqliteNotifier
 from .open import schema_version
@@ -21,13 +20,7 @@ _ORPHANS = """SELECT count(*) FROM {table} WHERE id NOT IN (SELECT id FROM holdf
 AND id NOT IN (SELECT id FROM holdfast_archive)"""
 
 
-def report_on(connection: Connection, path: Path, driver: Driver, notifier: SqliteNotifier) -> Report:
-    """See `Store.report`."""
-    complaints = _complaints(connection, path, notifier)
-    return Report(_facts(connection, path, driver), complaints)
-
-
-def _complaints(connection: Connection, path: Path, notifier: SqliteNotifier) -> list[str]:
+def complaints(connection: Connection, path: Path, notifier: SqliteNotifier) -> list[str]:
     """What is wrong with a store and what to do about it."""
     told = []
     for (fault,) in connection.rows(f"PRAGMA integrity_check({FAULTS_TOLD})"):
@@ -50,7 +43,7 @@ def _complaints(connection: Connection, path: Path, notifier: SqliteNotifier) ->
     return told
 
 
-def _facts(connection: Connection, path: Path, driver: Driver) -> dict[str, str]:
+def particulars(connection: Connection, path: Path, driver: Driver) -> dict[str, str]:
     """What a store is like."""
     pages, page_bytes = connection.value("PRAGMA page_count"), connection.value("PRAGMA page_size")
     return {

@@ -34,7 +34,7 @@ from .notify import SqliteNotifier
 from .pool import Pool
 from .presence import Presence
 from .reads import SqliteReads
-from .report import report_on
+from .report import complaints, particulars
 from .txn import SqliteTxn
 
 T = TypeVar("T")
@@ -306,13 +306,13 @@ class SqliteStore:
         return self._presence.appear(name)
 
     def report(self) -> Report:
-        """What is wrong, and what the store is like."""
+        """What is wrong, and what the store is like; an error where it cannot be opened."""
+        facts = self._view(lambda view: particulars(view.connection, self.path, self._driver))
         try:
-            return self._view(
-                lambda view: report_on(view.connection, self.path, self._driver, self._notifier)
-            )
+            found = self._view(lambda view: complaints(view.connection, self.path, self._notifier))
         except HoldfastError as error:
-            return Report({"store": "sqlite", "path": str(self.path)}, [str(error)])
+            found = [str(error)]
+        return Report(facts, found)
 
     def close(self) -> None:
         """Let go of the file; the last one to do so leaves it without a log."""
