@@ -80,6 +80,12 @@ class Profile:
             self._below = None
 
 
+@pytest.fixture(autouse=True)
+def one_library(monkeypatch):
+    """No other SQLite library is loaded, which would have to be kept off the file."""
+    monkeypatch.delitem(sys.modules, "apsw", raising=False)
+
+
 @pytest.fixture(params=["memory", "sqlite"])
 def url(request, tmp_path):
     return "memory://" if request.param == "memory" else str(tmp_path / "jobs.db")

@@ -9,11 +9,11 @@ from holdfast.core import commands as c
 from holdfast.core.limits import Limit
 from holdfast.engine.engine import Engine
 from holdfast.store.contract import Store
-from holdfast.store.postgres.connection import OwnLink
+from holdfast.store.postgres.connection import OwnConnection
 from holdfast.store.postgres.store import PostgresStore
-from holdfast.store.redis.connection import Link
+from holdfast.store.redis.connection import Server
 from holdfast.store.redis.store import RedisStore
-from holdfast.store.sqlite.library_stdlib import _StdlibLink
+from holdfast.store.sqlite.driver_stdlib import StdlibConnection
 from holdfast.store.sqlite.store import SqliteStore
 
 # Statements of SQLite are in the process, and take their rows by powers of two; locks of PostgreSQL are
@@ -60,14 +60,14 @@ def asked(kind, request, tmp_path, monkeypatch):
     """An engine on an empty store."""
     if kind == "sqlite":
         store: Store = SqliteStore(tmp_path / "jobs.db", driver="stdlib")
-        link: type = _StdlibLink
+        link: type = StdlibConnection
         names: tuple[str, ...] = ("value", "rows", "change")
     elif kind == "postgres":
         store = PostgresStore(request.getfixturevalue("postgres_url"))
-        link, names = OwnLink, ("ask",)
+        link, names = OwnConnection, ("execute", "execute_numbered")
     else:
         store = RedisStore(request.getfixturevalue("redis_url"))
-        link, names = Link, ("_sent",)
+        link, names = Server, ("many",)
     with closing(store):
         yield Asked(store, monkeypatch, link, *names)
 

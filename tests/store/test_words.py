@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 
 import holdfast
+from holdfast.core import commands as c
 from holdfast.engine.engine import Engine
+from holdfast.engine.prospects import Prospects
 from holdfast.queue.connect import store_maker
 from holdfast.store.common.clock import monotonic_s
-from holdfast.store.common.gifts import heed
-from holdfast.store.contract import ReadTxn, Store
+from holdfast.store.contract import ENDS, JOBS, NOBODY, Changes, Store
 from tests.idle import waits
 from tests.queue_suite.tools import until, waiting
 from tests.stores import SERVED
@@ -28,13 +29,19 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return str(request.getfixturevalue(request.param))
 
 
+def commit(store: Store, wake: str, rows: Mapping[tuple[str, str], bytes | None] | None = None) -> None:
+    """Write something, and have others woken."""
+    changes = Changes(rows={("table", "key"): b"1"} if rows is None else rows, wake=wake)
+    store.run(lambda _txn: (changes, None))
+
+
 @pytest.fixture
 def stores(url: str) -> Iterator[list[Store]]:
     """Two stores at one address, both in use."""
     with ExitStack() as stack:
         both = [stack.enter_context(closing(store_maker(url)())) for _ in range(2)]
         for store in both:
-            store.run(lambda txn: txn.put_records("kind", {"name": b"1"}))
+            commit(store, NOBODY)
         # Until there is nothing new to be heard.
         until(lambda: not any(store.wait(0.2) for store in both))
         yield both
@@ -43,33 +50,31 @@ def stores(url: str) -> Iterator[list[Store]]:
 def test_who_heeds_ends_is_woken_by_them_and_nobody_else(stores: list[Store]) -> None:
     """All who have not said otherwise; and everybody by what may be claimed."""
     one, other = stores
-    one.notify(ends=True)
+    commit(one, ENDS)
     assert other.wait(20)
 
-    heed(other, ends=False)
-    one.notify(ends=True)
-    assert not other.wait(0.3)
-    one.notify()
-    assert other.wait(20)
+    until(lambda: not other.wait(0.2, ends=False))
+    commit(one, ENDS, rows={})
+    assert not other.wait(0.3, ends=False)
+    commit(one, JOBS)
+    assert other.wait(20, ends=False)
 
-    heed(other, ends=True)
-    one.notify(ends=True)
+    commit(one, ENDS)
     assert other.wait(20)
 
 
 def test_of_two_words_at_once_none_is_lost(stores: list[Store]) -> None:
     """An end is said just before, or just after, that there is something to claim."""
     one, other = stores
-    heed(other, ends=False)
     for turn in range(10):
-        calls = [partial(one.notify, ends=True), partial(one.notify)]
+        calls = [partial(commit, one, ENDS), partial(commit, one, JOBS)]
         threads = [threading.Thread(target=call) for call in (calls if turn % 2 else calls[::-1])]
         for thread in threads:
             thread.start()
-        assert other.wait(20), turn
+        assert other.wait(20, ends=False), turn
         for thread in threads:
             thread.join()
-        until(lambda: not other.wait(0.05))
+        until(lambda: not other.wait(0.05, ends=False))
 
 
 def test_who_waits_for_jobs_does_not_look_because_others_end(
@@ -77,13 +82,13 @@ def test_who_waits_for_jobs_does_not_look_because_others_end(
 ) -> None:
     """On a file, whose changes are seen as well, ten times a second at most."""
     looks: list[Engine] = []
-    peek = Engine.peek
+    hopes = Engine.hopes
 
-    def spy(self: Engine, fn: Callable[[ReadTxn], object]) -> object:
+    def spy(self: Engine, commands: Sequence[c.Command]) -> Prospects:
         looks.append(self)
-        return peek(self, fn)
+        return hopes(self, commands)
 
-    monkeypatch.setattr(Engine, "peek", spy)
+    monkeypatch.setattr(Engine, "hopes", spy)
     with holdfast.connect(url) as queue, holdfast.connect(url) as other:
         queue.add_many([("work", n) for n in range(40)])
         with waiting(lambda: other.next(["nothing"], wait=60)):

@@ -3,7 +3,7 @@
 import time
 
 import holdfast
-from holdfast.engine import sysid, upkeep, watcher
+from holdfast.engine import sysid, upkeep, waiter
 from holdfast.store.sqlite import store as sqlite
 
 from .actor import Post
@@ -28,7 +28,7 @@ def write_batches(post: Post, *, path: str, ledger: str, tag: str, batch: int) -
 
 def wait_for_jobs(post: Post, *, path: str, trials: int) -> None:
     """Wait for each job, and say when it started, in nanoseconds of the clock that all processes share."""
-    sqlite.POLL_S = watcher.WAIT_S = LOOK_S
+    sqlite.POLL_S = waiter.LONGEST_SLEEP_S = LOOK_S
     with holdfast.connect(path) as queue:
         for _ in range(trials):
             post.say("waiting")
