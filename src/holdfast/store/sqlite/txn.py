@@ -100,7 +100,11 @@ class SqliteTxn(SqliteReads):
 
     def write_last(self, changes: Changes) -> None:
         """Write the parts in the order of their fields; no claim follows."""
-        for group in changes.added:
+        added = changes.added
+        if len(added) > 1 and (alone := [group for group in added if len(group.rows) == 1]):
+            added = [group for group in added if len(group.rows) > 1]
+            self._add_different(alone)
+        for group in added:
             self._add(group)
         if changes.swapped:
             self._swap(changes.swapped)
@@ -139,6 +143,13 @@ class SqliteTxn(SqliteReads):
                 raise Conflict(f"not all of {size} jobs are new")
             self.connection.execute(sized("put_data", size, 2), values)
             self.changed += 2 * size
+
+    def _add_different(self, groups: Sequence[NewJobs]) -> None:
+        """Insert jobs of which each is alone in its group, and their data."""
+        jobs = [job for group in groups for job in group.jobs()]
+        if self._put("add_different_jobs", [row_of(job) for job, _ in jobs]) != len(jobs):
+            raise Conflict(f"not all of {len(jobs)} jobs are new")
+        self._put("put_data", [(job.id, data) for job, data in jobs])
 
     def _swap(self, jobs: Sequence[Job]) -> None:
         if self._put("swap_jobs", [row_of(job) for job in jobs]) != len(jobs):

@@ -9,6 +9,13 @@ INSERT INTO holdfast_jobs (
 ) SELECT new.column1, length(CAST(new.column2 AS BLOB)), ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15
 FROM (VALUES {rows}) AS new WHERE NOT EXISTS (SELECT 1 FROM holdfast_archive WHERE id = new.column1)
 
+-- The same of jobs that are all different.
+-- name: add_different_jobs
+INSERT INTO holdfast_jobs (
+    id, size, place, rank, version, owner, lease_until, started_at, claim,
+    tenant, task, mock, expires_at, parent_id, domain, schedule, rest
+) SELECT * FROM (VALUES {rows}) AS new WHERE NOT EXISTS (SELECT 1 FROM holdfast_archive WHERE id = new.column1)
+
 -- name: swap_jobs
 UPDATE holdfast_jobs
 SET size = new.column2, place = new.column3, rank = new.column4, version = new.column5, owner = new.column6,
