@@ -159,7 +159,6 @@ class IdMaker:
 
     def __init__(self, source: IdSource, txn: Txn, slots: range = SLOTS) -> None:
         self._source, self._txn, self._slots = source, txn, slots
-        self._count = len(slots)
         self.held = source.held or self._confirmed(source.tentative)
         # What was taken or renewed, to be written with the rest of the transaction.
         self.rows: dict[RowKey, bytes | None] = {}
@@ -197,7 +196,8 @@ class IdMaker:
             held = self._renew()
             tick = self._source.next_tick(self._txn.now_ms, held.floor)
         if slot is None:
-            slot = self._slots.start + tick % self._count * self._slots.step
+            step = self._slots.step
+            slot = self._slots.start + tick % (ids.SLOTS // step) * step
         return ids.pack(tick, held.number, slot)
 
     def make_many(self, count: int) -> list[int]:

@@ -23,15 +23,16 @@ from ...core.creating import create
 from ...core.defaults import Published
 from ...core.errors import NotFound, Refused
 from ...core.job import Body, Job, Place, State
-from ...core.kinds import LETTER, PAUSE
+from ...core.kinds import PAUSE
 from ...core.slots import slot_for
 from ...core.unique import UniqueKey
-from ...store.contract import ENDS, JOBS, NOBODY, Changes, NewJobs, RowKey, Txn
+from ...store.contract import Changes, RowKey, Txn
 from ..records import Pause, read_pause
 from ..site import ALONE, Site
 from ..sysid import IdMaker
 from . import notes
 from .births import Births
+from .changing import has_domain, take_changes
 from .counters import Counts
 from .draft import ABSENT, Draft, Undo, take_back
 from .holders import Freed, Holders
@@ -41,6 +42,23 @@ from .task_defaults import KnownDefaults
 
 class Batch:
     """One transaction's jobs and rows, before and after."""
+
+    # What is to be written, and may yet be taken back.
+    data: Draft[int, Body]
+    results: Draft[int, Body]
+    rows: Draft[RowKey, bytes | None]
+    dues: Draft[RowKey, int]
+    # Archived jobs that go.
+    forgotten: list[int]
+    # Made when a job that has one is met.
+    known_holders: Holders | None = None
+    known_domains: Domains | None = None
+    is_limited = False
+    # What others may be waiting for; `news`: progress or a log; `published`: defaults of tasks.
+    woke = wants_upkeep = news = published = False
+    _pauses: set[Pause] | None = None
+    _retention_ms: int | None = None
+    _task_defaults: Published | None = None
 
     def __init__(
         self,
@@ -61,25 +79,14 @@ class Batch:
         self.counted: dict[int, Job] = {}
         # As they were decided upon; None: gone.
         self.jobs: Draft[int, Job | None] = Draft()
-        self.data: Draft[int, Body]
-        self.results: Draft[int, Body]
-        self.rows: Draft[RowKey, bytes | None]
-        self.dues: Draft[RowKey, int]
-        # Archived jobs that go: those yet to be written so, and all.
-        self._forgotten: list[int]
+        # Archived jobs that go, also those that the store has been told of.
         self._gone: set[int] = set()
         # Children that their parent has seen: they go to the archive while it stays.
         self.swept: Draft[int, bool] = Draft()
         self.undo: Undo = []
         self.jobs.undo = self.swept.undo = self.undo
-        self._begin_drafts()
+        self.begin_drafts()
         self.counts, self.births = Counts(), Births()
-        # Made when a job that has one is met.
-        self._holders: Holders | None = None
-        self._domains: Domains | None = None
-        self.is_limited = False
-        # What others may be waiting for; `news`: progress or a log; `published`: defaults of tasks.
-        self.woke = self.wants_upkeep = self.news = self.published = False
         self.ended: set[int] = set()
         # Each job as it was last written, archived and removed ones too.
         self.finals: dict[int, Job] = {}
@@ -88,25 +95,22 @@ class Batch:
         self.letters: dict[str, bytes] = {}
         # Jobs that were lost or expired, before and after: no handler reports these.
         self.unreported: list[tuple[Job, Job]] = []
-        self._pauses: set[Pause] | None = None
-        self._retention_ms: int | None = None
-        self._task_defaults: Published | None = None
 
     # Reading
 
     @property
     def holders(self) -> Holders:
         """The unique keys that the transaction touches."""
-        if self._holders is None:
-            self._holders = Holders(self)
-        return self._holders
+        if self.known_holders is None:
+            self.known_holders = Holders(self)
+        return self.known_holders
 
     @property
     def domains(self) -> Domains:
         """The domains that the transaction touches."""
-        if self._domains is None:
-            self._domains, self.is_limited = Domains(self), True
-        return self._domains
+        if self.known_domains is None:
+            self.known_domains, self.is_limited = Domains(self), True
+        return self.known_domains
 
     @property
     def retention_ms(self) -> int:
@@ -249,11 +253,12 @@ class Batch:
         """Remove archived jobs, which count no more and have no log; how many there were."""
         gone = [old for old in gone if old.id not in self._gone]
         self._gone |= {old.id for old in gone}
-        self._forgotten += [old.id for old in gone]
-        self._uncount(gone)
+        self.forgotten += [old.id for old in gone]
+        self.uncount(gone)
         return len(gone)
 
-    def _uncount(self, gone: list[Job]) -> None:
+    def uncount(self, gone: list[Job]) -> None:
+        """These jobs are there no more."""
         self.counts.went(gone)
         for old in gone:
             notes.forget(self, old)
@@ -294,17 +299,17 @@ class Batch:
     def flush(self) -> None:
         """Write what was decided so far, because a claim follows that must see it."""
         if not (
-            self.touched or self.births.size[0] or self.rows or self._forgotten or self.data or self.results
+            self.touched or self.births.size[0] or self.rows or self.forgotten or self.data or self.results
         ):
             return
-        changes = self._changes()
+        changes = take_changes(self)
         jobs = changes.added or changes.swapped or changes.archived or changes.removed or changes.forgotten
         if jobs or changes.rows or changes.data or changes.results:
             self.txn.write(changes)
 
     def settle(self) -> None:
         """Put READY and HELD in order in the domains of the working set."""
-        if self._domains is None and not (self.touched and self._has_domain(list(self.touched))):
+        if self.known_domains is None and not (self.touched and has_domain(self, list(self.touched))):
             return
         self.flush()
         self.domains.settle()
@@ -313,159 +318,24 @@ class Batch:
     @property
     def freed(self) -> dict[UniqueKey, Freed]:
         """Keys that are at home in another shard, and that ended jobs have let go here."""
-        return {} if self._holders is None else self._holders.freed
+        return {} if self.known_holders is None else self.known_holders.freed
 
     def finish(self, *, more: bool = False) -> Changes:
         """What is left to write, with domains, counts and the sysid; `more`: work is left for upkeep."""
         self.wants_upkeep = self.wants_upkeep or more
-        return self._changes(last=True)
+        return take_changes(self, last=True)
 
-    def _changes(self, *, last: bool = False) -> Changes:
-        """What was decided since the last time, with all that follows from it."""
-        added: list[NewJobs] = []
-        if self.births.size[0]:
-            added, self.woke = self.births.take(), True
-            for group in added:
-                self.counts.came_alike(*group)
-        swapped: list[Job] = []
-        removed: list[Job] = []
-        archived: list[Job] = []
-        if self.touched:
-            changed = self._changed()
-            if self._domains is not None or self._has_domain(changed):
-                self.domains.account(changed)
-            self._count(changed)
-            self._sort(changed, added, swapped, removed, archived)
-        if self._holders is not None:
-            self._holders.write()
-        if last and self._domains is not None:
-            self._domains.write()
-        if last and self.ids.rows:
-            self.rows.update(self.ids.rows)
-        if self.rows:
-            self.letters |= {key: raw for (table, key), raw in self.rows.items() if table == LETTER and raw}
-        data, results, rows, dues, forgotten = self.data, self.results, self.rows, self.dues, self._forgotten
-        wake = NOBODY
-        if not last:
-            # The store has these from here on.
-            self._begin_drafts()
-        elif self.woke or self.letters or self.wants_upkeep:
-            wake = JOBS
-        elif self.ended or self.news:
-            wake = ENDS
-        return Changes(
-            added=added,
-            swapped=swapped,
-            removed=removed,
-            archived=archived,
-            forgotten=forgotten,
-            data=data,
-            results=results,
-            rows=rows,
-            dues=dues,
-            counts=self.counts.take() if last else {},
-            wake=wake,
-        )
+    def begin_drafts(self) -> None:
+        """Begin anew with what is to be written: the store has what was decided so far."""
+        undo = self.undo
+        self.data, self.results, self.rows, self.dues = Draft(), Draft(), Draft(), Draft()
+        self.data.undo = self.results.undo = self.rows.undo = self.dues.undo = undo
+        self.forgotten = []
 
-    def _begin_drafts(self) -> None:
-        self.data, self.results, self.rows, self.dues, self._forgotten = (
-            Draft(),
-            Draft(),
-            Draft(),
-            Draft(),
-            [],
-        )
-        self.data.undo = self.results.undo = self.rows.undo = self.dues.undo = self.undo
-
-    def _changed(self) -> list[int]:
-        """The jobs that are not as the store has them, or not counted so."""
-        stored, counted, jobs = self.stored, self.counted, self.jobs
-        changed = [
-            id
-            for id in self.touched
-            if id in jobs
-            and not (id in stored and id in counted and jobs[id] is stored[id] is counted[id])
-            and not (jobs[id] is None and id not in stored and id not in counted)
-        ]
-        self.touched.clear()
-        return changed
-
-    def _has_domain(self, changed: list[int]) -> bool:
-        jobs, counted = self.jobs, self.counted
-        before = [counted[id] for id in changed if id in counted]
-        after = [job for id in changed if id in jobs and (job := jobs[id]) is not None]
-        return any([job.domain is not None for job in (*before, *after)])  # noqa: C419 - a call for each less
-
-    def _sort(
-        self,
-        changed: list[int],
-        added: list[NewJobs],
-        swapped: list[Job],
-        removed: list[Job],
-        archived: list[Job],
-    ) -> None:
-        """What is to become of each changed job."""
-        stored, jobs = self.stored, self.jobs
-        for job_id in changed:
-            before = stored[job_id] if job_id in stored else None  # noqa: SIM401 - a call less
-            after = jobs[job_id]
-            if before is None and after is not None:
-                added.append(NewJobs(after, [(job_id, self.data.pop(job_id, "{}"))]))
-                self.finals[job_id] = before = stored[job_id] = after
-            if after is None:
-                self._drop_bodies(job_id)
-                if before is not None:
-                    removed.append(stored.pop(job_id))
-            elif (
-                after.place is Place.DONE
-                and after.ended is not State.FAILED
-                and (not after.parent_id or self.goes(after))
-            ):
-                archived.append(replace(after, version=before.version + 1))  # type: ignore[union-attr]
-            elif before is not after:
-                swapped.append(replace(after, version=before.version + 1))  # type: ignore[union-attr]
-        for job in swapped:
-            stored[job.id] = self.counted[job.id] = job
-            dict.__setitem__(jobs, job.id, job)
-        self.finals |= {job.id: job for job in (*swapped, *removed, *archived)}
-        if archived:
-            self._archive(archived, removed)
-
-    def _archive(self, archived: list[Job], removed: list[Job]) -> None:
-        self.jobs.update(dict.fromkeys([job.id for job in archived]))
-        if not self.retention_ms:
-            for job in archived:
-                removed.append(self.stored[job.id])
-                self._drop_bodies(job.id)
-        for job in archived:
-            del self.stored[job.id], self.counted[job.id]
-        if not self.retention_ms:
-            self._uncount(archived)
-            archived.clear()
-
-    def _drop_bodies(self, job_id: int) -> None:
-        # What goes has no body to keep.
+    def drop_bodies(self, job_id: int) -> None:
+        """A job that goes has no body to keep."""
         self.data.pop(job_id, None)
         self.results.pop(job_id, None)
-
-    def _count(self, changed: list[int]) -> None:
-        """Let the counts follow, and note what others may be waiting for."""
-        counted, jobs, woke = self.counted, self.jobs, self.woke
-        self.counts.went([counted[id] for id in changed if id in counted])
-        came = {id: after for id in changed if (after := jobs[id]) is not None}
-        self.counts.came(came.values())
-        counted |= came
-        if len(came) < len(changed):
-            for job_id in [id for id in changed if id not in came]:
-                counted.pop(job_id, None)
-                self.ended.add(job_id)
-        self.ended |= {id for id, after in came.items() if after.place is Place.DONE}
-        for after in came.values():
-            place = after.place
-            # Or the moment at which it expires is one to wait for, though nobody can have it.
-            woke = woke or place is Place.READY or place is Place.SCHEDULED
-            woke = woke or bool(after.expires_at and place is not Place.RUNNING and place is not Place.DONE)
-        self.woke = woke
 
     def goes(self, job: Job) -> bool:
         """Whether an ended job leaves the live jobs: FAILED ones stay, and children beside a live parent."""

@@ -4,7 +4,7 @@ On one of several shards a key may be at home in another; see `pointers`.
 """
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -16,9 +16,7 @@ from ...core.unique import Unique, UniqueKey
 from ...store.contract import ReadTxn
 from . import pointers
 from .draft import Draft
-
-if TYPE_CHECKING:
-    from .batch import Batch
+from .working_set import WorkingSet
 
 _encode = msgspec.json.Encoder().encode
 read_unique = msgspec.json.Decoder(Unique).decode
@@ -41,7 +39,7 @@ class Freed(NamedTuple):
 class Holders:
     """The unique keys that one transaction touches. `now` is who holds them as decided so far."""
 
-    def __init__(self, batch: "Batch") -> None:
+    def __init__(self, batch: WorkingSet) -> None:
         self._batch = batch
         self.now: Draft[UniqueKey, Unique | None] = Draft()
         self.now.undo = batch.undo

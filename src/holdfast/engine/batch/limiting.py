@@ -12,7 +12,6 @@ hold, which is the claim's affair: it keeps READY short, so that a claim walks o
 
 from collections import Counter
 from collections.abc import Collection, Iterable
-from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec.structs import replace
@@ -24,9 +23,7 @@ from ...core.kinds import DOMAIN, Names
 from ...core.limits import Domain, DomainCounts, DomainKey, Lane, Limit
 from ...store.contract import ReadTxn
 from ..records import LIMIT, PATTERNS, PAUSE, name_of, read_limit, read_patterns
-
-if TYPE_CHECKING:
-    from .batch import Batch
+from .working_set import WorkingSet
 
 STOPPED = Limit(concurrency=0)
 _encode = msgspec.json.Encoder().encode
@@ -36,7 +33,7 @@ read_domain = msgspec.json.Decoder(Domain).decode
 class Domains:
     """The domains that one transaction touches."""
 
-    def __init__(self, batch: "Batch") -> None:
+    def __init__(self, batch: WorkingSet) -> None:
         self._batch = batch
         self._stored: dict[DomainKey, Domain | None] = {}
         self._now: dict[DomainKey, Domain | None] = {}
@@ -289,7 +286,7 @@ def list_domains(txn: ReadTxn, tenant: str, *, after: bytes, limit: int) -> list
     return [read_domain(raw) for _, raw in txn.scan(DOMAIN, after=above, prefix=prefix, limit=limit)]
 
 
-def find_limits(batch: "Batch", keys: Collection[DomainKey]) -> dict[DomainKey, Limit | None]:
+def find_limits(batch: WorkingSet, keys: Collection[DomainKey]) -> dict[DomainKey, Limit | None]:
     """The limits of domains: of the exact name, else of the longest pattern. Paused: none at all."""
     exact = batch.rows_of(LIMIT, [name_of(*key) for key in keys])
     patterns = batch.rows_of(PATTERNS, {name_of(tenant) for tenant, _ in keys})

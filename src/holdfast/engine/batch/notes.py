@@ -1,7 +1,6 @@
 """Steps and logs: small records beside a job, which come by its holder and go with it."""
 
-from collections.abc import Collection, Iterable
-from typing import Protocol
+from collections.abc import Iterable
 
 import msgspec
 
@@ -10,24 +9,14 @@ from ...core.job import Job
 from ...core.notes import Log, Step
 from ...store.contract import ReadTxn
 from ..records import JOB_LOG, STEPS, name_of
-from .draft import Draft
+from .working_set import WorkingSet
 
 _encode = msgspec.json.Encoder().encode
 _read_step = msgspec.json.Decoder(Step).decode
 _read_log = msgspec.json.Decoder(Log).decode
 
 
-class Noting(Protocol):
-    """What is needed of the batch."""
-
-    now_ms: int
-    rows: Draft[tuple[str, str], bytes | None]
-
-    def rows_of(self, kind: str, names: Collection[str] | None = None) -> dict[str, bytes]:
-        """See `Batch.records_of`."""
-
-
-def add_step(batch: Noting, job: Job, *, name: str, result: str) -> Job:
+def add_step(batch: WorkingSet, job: Job, *, name: str, result: str) -> Job:
     """Keep the result of a step; the job that knows of it."""
     if job.again_at:
         # Its data is no longer what this run has: the next one does it all anew.
@@ -39,7 +28,7 @@ def add_step(batch: Noting, job: Job, *, name: str, result: str) -> Job:
     return after
 
 
-def add_lines(batch: Noting, job: Job, lines: Iterable[str]) -> Job:
+def add_lines(batch: WorkingSet, job: Job, lines: Iterable[str]) -> Job:
     """Add lines to a job's log; the job that knows of them."""
     name = str(job.id)
     raw = batch.rows_of(JOB_LOG, [name]).get(name) if job.log_lines else None
@@ -48,7 +37,7 @@ def add_lines(batch: Noting, job: Job, lines: Iterable[str]) -> Job:
     return after
 
 
-def followed(batch: Noting, before: Job, after: Job | None) -> None:
+def followed(batch: WorkingSet, before: Job, after: Job | None) -> None:
     """What a job no longer has goes: its steps when its work is over, its log with itself."""
     for number in range(after.steps if after else 0, before.steps):
         batch.rows[STEPS, step_name(before, number + 1)] = None
@@ -56,7 +45,7 @@ def followed(batch: Noting, before: Job, after: Job | None) -> None:
         forget(batch, before)
 
 
-def forget(batch: Noting, old: Job) -> None:
+def forget(batch: WorkingSet, old: Job) -> None:
     """The log of a job that goes from the archive."""
     if old.log_lines:
         batch.rows[JOB_LOG, str(old.id)] = None

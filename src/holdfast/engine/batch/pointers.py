@@ -6,7 +6,6 @@ in `Elsewhere`, and whoever has all shards goes on.
 """
 
 from collections.abc import Collection
-from typing import Protocol
 
 from ...core.errors import HoldfastError
 from ...core.slots import slot_of_key
@@ -14,6 +13,7 @@ from ...core.unique import UniqueKey
 from ...store.sharded.keys import Pointer, pointer_name, read_pointer
 from ..records import POINTER
 from ..site import Site
+from .working_set import WorkingSet
 
 
 class Elsewhere(HoldfastError):
@@ -26,16 +26,7 @@ class Elsewhere(HoldfastError):
         super().__init__(f"a unique key is held, or was, by job {job_id} in another shard")
 
 
-class Noting(Protocol):
-    """What is needed of the batch."""
-
-    site: Site
-
-    def rows_of(self, kind: str, names: Collection[str] | None = None) -> dict[str, bytes]:
-        """See `Batch.records_of`."""
-
-
-def find(batch: Noting, key: UniqueKey) -> Pointer | None:
+def find(batch: WorkingSet, key: UniqueKey) -> Pointer | None:
     """To which job in another shard a key points, where this is its home."""
     if batch.site.is_alone or not batch.site.has(slot_of_key(key)):
         return None
@@ -46,7 +37,7 @@ def find(batch: Noting, key: UniqueKey) -> Pointer | None:
     return None if pointer is None or batch.site.has(pointer.job_id) else pointer
 
 
-def check(batch: Noting, key: UniqueKey) -> None:
+def check(batch: WorkingSet, key: UniqueKey) -> None:
     """Go on only if the key is not held, as far as can be told from here."""
     pointer = find(batch, key)
     if pointer is not None:

@@ -1,8 +1,5 @@
 """The published defaults of tasks: written by workers, read by those who claim. See docs/decisions/0014."""
 
-from collections.abc import Collection
-from typing import Protocol
-
 import msgspec
 
 from ...core import commands as c
@@ -10,7 +7,7 @@ from ...core.checks import check_name
 from ...core.defaults import NO_DEFAULTS, Defaults, Published
 from ...store.contract import ReadTxn
 from ..records import TASK, name_of, read_task_key
-from .draft import Draft
+from .working_set import WorkingSet
 
 # How long a process goes by what it has read: so much later it follows what another process publishes.
 FRESH_MS = 5_000
@@ -19,17 +16,7 @@ _decode = msgspec.json.Decoder(Defaults).decode
 _NOTHING = _encode(NO_DEFAULTS)
 
 
-class Publishing(Protocol):
-    """What is needed of the batch."""
-
-    published: bool
-    rows: Draft[tuple[str, str], bytes | None]
-
-    def rows_of(self, kind: str, names: Collection[str] | None = None) -> dict[str, bytes]:
-        """See `Batch.records_of`."""
-
-
-def publish(batch: Publishing, command: c.Publish) -> None:
+def publish(batch: WorkingSet, command: c.Publish) -> None:
     """Write what has changed of these tasks' defaults; see `Publish`."""
     for tenant, task, _ in command.tasks:
         check_name("task", task)

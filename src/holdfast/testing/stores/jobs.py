@@ -1,5 +1,6 @@
 """Jobs: adding, finding, replacing, removing, archiving; their bodies."""
 
+from collections.abc import Collection
 from typing import Any
 
 import pytest
@@ -124,7 +125,7 @@ def test_an_id_that_exists_refuses_the_batch_whole(store: Store, known: str) -> 
 def test_a_batch_that_meets_a_known_id_is_done_again_and_may_leave_it_out(store: Store) -> None:
     """As the engine does, which looks up the ids that callers give."""
     add(store, a_job(2), data='"old"')
-    tries = []
+    tries: list[Collection[int]] = []
 
     def fn(txn: Txn) -> tuple[Changes, int]:
         tries.append(txn.load([1, 2, 3]).keys() if tries else ())
@@ -312,7 +313,7 @@ def test_what_is_forgotten_is_gone(store: Store) -> None:
 
     commit(store, forgotten=[1])
 
-    assert store.read(lambda txn: (txn.archived([1, 2]).keys(), txn.rows("k"))) == ({2}, {})
+    assert store.read(lambda txn: (set(txn.archived([1, 2])), txn.rows("k"))) == ({2}, {})
     assert bodies(store, 1, 2, 3) == (dict.fromkeys((2, 3), DATA), {})
 
 

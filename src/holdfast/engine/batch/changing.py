@@ -1,0 +1,159 @@
+"""From the working set of a batch to the `Changes` that the store is to write, with what follows from them."""
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ...core.job import Job, Place, State
+from ...core.kinds import LETTER
+from ...store.contract import ENDS, JOBS, NOBODY, Changes, NewJobs
+from .working_set import WorkingSet
+
+
+class _Jobs(Struct):
+    """What is to become of the jobs that changed."""
+
+    added: list[NewJobs] = []
+    swapped: list[Job] = []
+    archived: list[Job] = []
+    removed: list[Job] = []
+
+
+def take_changes(batch: WorkingSet, *, last: bool = False) -> Changes:
+    """What was decided since the last time; `last`: with domains, counts and the sysid, written once."""
+    jobs = _Jobs()
+    if batch.births.size[0]:
+        jobs.added, batch.woke = batch.births.take(), True
+        for group in jobs.added:
+            batch.counts.came_alike(*group)
+    if batch.touched:
+        _take_jobs(batch, jobs)
+    if batch.known_holders is not None:
+        batch.known_holders.write()
+    if last and batch.known_domains is not None:
+        batch.known_domains.write()
+    if last and batch.ids.rows:
+        batch.rows.update(batch.ids.rows)
+    if batch.rows:
+        batch.letters |= {key: raw for (table, key), raw in batch.rows.items() if table == LETTER and raw}
+    changes = Changes(
+        added=jobs.added,
+        swapped=jobs.swapped,
+        removed=jobs.removed,
+        archived=jobs.archived,
+        forgotten=batch.forgotten,
+        data=batch.data,
+        results=batch.results,
+        rows=batch.rows,
+        dues=batch.dues,
+        counts=batch.counts.take() if last else {},
+        wake=_wake(batch) if last else NOBODY,
+    )
+    if not last:
+        batch.begin_drafts()
+    return changes
+
+
+def _wake(batch: WorkingSet) -> str:
+    """Which other processes may be waiting for any of it.
+
+    Also where work is left: this process may never claim, or end the next moment.
+    """
+    if batch.woke or batch.letters or batch.wants_upkeep:
+        return JOBS
+    return ENDS if batch.ended or batch.news else NOBODY
+
+
+def _take_jobs(batch: WorkingSet, jobs: _Jobs) -> None:
+    changed = _changed(batch)
+    if batch.known_domains is not None or has_domain(batch, changed):
+        batch.domains.account(changed)
+    _count(batch, changed)
+    _sort(batch, changed, jobs)
+    stored, counted = batch.stored, batch.counted
+    for job in jobs.swapped:
+        stored[job.id] = counted[job.id] = job
+        dict.__setitem__(batch.jobs, job.id, job)
+    batch.finals |= {job.id: job for job in (*jobs.swapped, *jobs.removed, *jobs.archived)}
+    if jobs.archived:
+        _archive(batch, jobs)
+
+
+def _changed(batch: WorkingSet) -> list[int]:
+    """The jobs that are not as the store has them, or not counted so."""
+    stored, counted, jobs = batch.stored, batch.counted, batch.jobs
+    changed = [
+        id
+        for id in batch.touched
+        if id in jobs
+        and not (id in stored and id in counted and jobs[id] is stored[id] is counted[id])
+        and not (jobs[id] is None and id not in stored and id not in counted)
+    ]
+    batch.touched.clear()
+    return changed
+
+
+def has_domain(batch: WorkingSet, changed: list[int]) -> bool:
+    """Whether any of these jobs has a domain, or had."""
+    jobs, counted = batch.jobs, batch.counted
+    before = [counted[id] for id in changed if id in counted]
+    after = [job for id in changed if id in jobs and (job := jobs[id]) is not None]
+    return any([job.domain is not None for job in (*before, *after)])  # noqa: C419 - a call for each less
+
+
+def _count(batch: WorkingSet, changed: list[int]) -> None:
+    """Let the counts follow, and note what others may be waiting for."""
+    counted, jobs, woke = batch.counted, batch.jobs, batch.woke
+    batch.counts.went([counted[id] for id in changed if id in counted])
+    came = {id: after for id in changed if (after := jobs[id]) is not None}
+    batch.counts.came(came.values())
+    counted |= came
+    if len(came) < len(changed):
+        for job_id in [id for id in changed if id not in came]:
+            counted.pop(job_id, None)
+            batch.ended.add(job_id)
+    batch.ended |= {id for id, after in came.items() if after.place is Place.DONE}
+    for after in came.values():
+        place = after.place
+        # Or the moment at which it expires is one to wait for, though nobody can have it.
+        woke = woke or place is Place.READY or place is Place.SCHEDULED
+        woke = woke or bool(after.expires_at and place is not Place.RUNNING and place is not Place.DONE)
+    batch.woke = woke
+
+
+def _sort(batch: WorkingSet, changed: list[int], jobs: _Jobs) -> None:
+    """Whether each changed job is added, replaced, archived or removed."""
+    stored, now = batch.stored, batch.jobs
+    archived, swapped = jobs.archived, jobs.swapped
+    for job_id in changed:
+        before = stored[job_id] if job_id in stored else None  # noqa: SIM401 - a call less
+        after = now[job_id]
+        if before is None and after is not None:
+            jobs.added.append(NewJobs(after, [(job_id, batch.data.pop(job_id, "{}"))]))
+            batch.finals[job_id] = before = stored[job_id] = after
+        if after is None:
+            batch.drop_bodies(job_id)
+            if before is not None:
+                jobs.removed.append(stored.pop(job_id))
+        elif (
+            after.place is Place.DONE
+            and after.ended is not State.FAILED
+            and (not after.parent_id or batch.goes(after))
+        ):
+            archived.append(replace(after, version=before.version + 1))  # type: ignore[union-attr]
+        elif before is not after:
+            swapped.append(replace(after, version=before.version + 1))  # type: ignore[union-attr]
+
+
+def _archive(batch: WorkingSet, jobs: _Jobs) -> None:
+    """Take archived jobs out of the working set; where nothing is kept they go altogether."""
+    archived = jobs.archived
+    batch.jobs.update(dict.fromkeys([job.id for job in archived]))
+    if not batch.retention_ms:
+        for job in archived:
+            jobs.removed.append(batch.stored[job.id])
+            batch.drop_bodies(job.id)
+    for job in archived:
+        del batch.stored[job.id], batch.counted[job.id]
+    if not batch.retention_ms:
+        batch.uncount(archived)
+        archived.clear()

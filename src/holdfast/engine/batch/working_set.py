@@ -1,0 +1,82 @@
+"""What the parts of a batch need of the whole: jobs and rows as they were read, and as decided upon."""
+
+from collections.abc import Collection
+from typing import Any, Protocol
+
+from ...core.job import Body, Job
+from ...store.contract import RowKey, Txn
+from ..records import Pause
+from ..site import Site
+from ..sysid import IdMaker
+from .births import Births
+from .counters import Counts
+from .draft import Draft, Undo
+
+
+class WorkingSet(Protocol):
+    """See `Batch`."""
+
+    txn: Txn
+    now_ms: int
+    site: Site
+    ids: IdMaker
+    undo: Undo
+    stored: dict[int, Job]
+    counted: dict[int, Job]
+    jobs: Draft[int, Job | None]
+    data: Draft[int, Body]
+    results: Draft[int, Body]
+    rows: Draft[RowKey, bytes | None]
+    dues: Draft[RowKey, int]
+    births: Births
+    counts: Counts
+    touched: dict[int, None]
+    finals: dict[int, Job]
+    forgotten: list[int]
+    letters: dict[str, bytes]
+    ended: set[int]
+    woke: bool
+    news: bool
+    wants_upkeep: bool
+    published: bool
+    # The unique keys and the domains that it touches, once there are any.
+    known_holders: Any
+    known_domains: Any
+
+    @property
+    def domains(self) -> Any:
+        """The domains that it touches."""
+
+    @property
+    def retention_ms(self) -> int:
+        """How long the archive keeps jobs."""
+
+    def load(self, job_ids: Collection[int]) -> None:
+        """Bring live jobs and their parents into the working set."""
+
+    def bring(self, job: Job) -> None:
+        """A job as the store has it, unless the working set has it already."""
+
+    def find(self, job_id: int) -> Job | None:
+        """A live job, or None."""
+
+    def put(self, after: Job) -> None:
+        """Let a job become `after`."""
+
+    def goes(self, job: Job) -> bool:
+        """Whether an ended job leaves the live jobs."""
+
+    def rows_of(self, table: str, keys: Collection[str] | None = None) -> dict[str, bytes]:
+        """Rows as they stand now."""
+
+    def pauses(self) -> set[Pause]:
+        """What claims pass by."""
+
+    def begin_drafts(self) -> None:
+        """Begin anew with what is to be written."""
+
+    def drop_bodies(self, job_id: int) -> None:
+        """A job that goes has no body to keep."""
+
+    def uncount(self, gone: list[Job]) -> None:
+        """These jobs are there no more."""
