@@ -1,4 +1,4 @@
-"""From the working set of a batch to the `Changes` that the store is to write, with what follows from them."""
+"""From the working set of a batch to the `Changes` that the store is to write, and what follows from them."""
 
 from msgspec import Struct
 from msgspec.structs import replace
