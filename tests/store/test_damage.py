@@ -13,6 +13,7 @@ from holdfast.store.contract import JobFilter
 from holdfast.store.redis.connection import server_of
 from holdfast.store.redis.keys import STAMP_BYTES, Keys, member
 from holdfast.testing.clock import MovedClock
+from holdfast.testing.stores.making import look
 from tests.queue_suite.fixtures import START_MS
 from tests.queue_suite.tools import upkeep
 from tests.stores import opener
@@ -50,19 +51,19 @@ class SqliteDamager(Damager):
 
     def _write(self, store, table, job_id, raw):
         sql = f"UPDATE holdfast_{table} SET {self.columns[table]} = CAST(? AS TEXT) WHERE id = ?"
-        assert store.run(lambda txn: txn.link.change(sql, (raw, job_id))) == 1
+        assert look(store, lambda txn: txn.connection.change(sql, (raw, job_id))) == 1
 
     def schema(self, store, numbers):
         """Let these be the versions of the store; what they were."""
 
         def change(txn):
-            before = txn.link.rows("SELECT version FROM holdfast_schema")
-            txn.link.change("DELETE FROM holdfast_schema")
+            before = txn.connection.rows("SELECT version FROM holdfast_schema")
+            txn.connection.change("DELETE FROM holdfast_schema")
             for number in numbers:
-                txn.link.change("INSERT INTO holdfast_schema VALUES (?)", (number,))
+                txn.connection.change("INSERT INTO holdfast_schema VALUES (?)", (number,))
             return [number for (number,) in before]
 
-        return store.run(change)
+        return look(store, change)
 
 
 class PostgresDamager(Damager):
@@ -268,7 +269,7 @@ def test_an_odd_schema_table_is_corrupt(queue, open_store, damager, numbers):
         before = damager.schema(store, numbers)
 
         with closing(open_store()) as other, pytest.raises(holdfast.StoreCorrupt, match="damaged"):
-            other.run(lambda txn: None)
+            look(other, lambda txn: None)
 
         # Schemas of servers are used again by other tests.
         damager.schema(store, before)

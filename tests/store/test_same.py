@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from holdfast.core import rank
 from holdfast.core.errors import Unavailable
-from holdfast.core.job import Job, Place, State
+from holdfast.core.job import Job, Place, State, size_of
 from holdfast.core.kinds import DOMAIN
 from holdfast.store.contract import NOTHING, Changes, ClaimQuery, JobFilter, NewJobs, WaitingQuery
 from holdfast.store.memory.store import MemoryStore
@@ -86,6 +86,7 @@ class Dice:
 def add(dice):
     jobs = {job.id: job for job in (dice.job() for _ in range(dice.random.randrange(4)))}
     bodies = {id: dice.pick(["{}", b"\x00", '"é"', ""]) for id in jobs}
+    jobs = {id: replace(job, size=size_of(bodies[id])) for id, job in jobs.items()}
 
     is_careful = dice.random.random() < 0.95
 

@@ -16,11 +16,12 @@ from holdfast.core.errors import (
     StoreFull,
     WouldBlock,
 )
+from holdfast.store.contract import Changes
 from holdfast.store.sqlite import open as sqlite_open
 from holdfast.store.sqlite import statements as sqlite_sql
 from holdfast.store.sqlite import wal as sqlite_wal
 from holdfast.store.sqlite.store import SqliteStore
-from holdfast.testing.stores.making import a_job, add, ids, live
+from holdfast.testing.stores.making import a_job, add, commit, ids, live, look, new_jobs
 from tests.store.helpers import all_ids, execute, run_python
 
 
@@ -46,13 +47,11 @@ def store(path, driver):
 
 def pragma(store, name):
     """A setting of the connection that writes."""
-    store.run(lambda txn: None)
-    return store._writer.value(f"PRAGMA {name}")
+    return look(store, lambda txn: txn.connection.value(f"PRAGMA {name}"))
 
 
 def test_nothing_is_opened_before_it_is_needed(store, path):
     """Not by making a store, nor by closing one."""
-    store.notify()
     store.interrupt()
     assert list(path.parent.iterdir()) == []
 
@@ -61,7 +60,7 @@ def test_a_commit_is_on_the_disk_when_it_returns(store):
     """synchronous=FULL in WAL mode, on the connection that writes."""
     assert pragma(store, "synchronous") == 2
     assert pragma(store, "journal_mode") == "wal"
-    assert store.facts()["synchronous"] == "full"
+    assert store.report().facts["synchronous"] == "full"
 
 
 def test_commits_do_not_pay_for_checkpoints_and_space_can_be_given_back(store):
@@ -96,7 +95,7 @@ def test_a_closed_store_says_so(store):
     store.close()
 
     with pytest.raises(Closed):
-        store.run(lambda txn: None)
+        commit(store)
     with pytest.raises(Closed):
         store.read(lambda txn: None)
     assert store.wait(60)
@@ -146,10 +145,10 @@ def test_a_batch_in_a_batch_is_refused(store):
 
     def fn(txn):
         with pytest.raises(WouldBlock):
-            store.run(lambda inner: None)
-        return txn.insert([(a_job(1), "{}")])
+            commit(store)
+        return Changes(added=new_jobs([a_job(1)])), None
 
-    assert store.run(fn) == set()
+    store.run(fn)
     assert all_ids(store) == [1]
 
 
@@ -162,10 +161,11 @@ def test_a_newer_schema_is_refused_with_both_numbers(store, path):
 
     newer = SqliteStore(path)
     with pytest.raises(SchemaMismatch, match=rf"version 99.*up to {len(sqlite_sql.migrations())}.*install"):
-        newer.run(lambda txn: None)
+        commit(newer)
     with pytest.raises(SchemaMismatch):
         newer.read(lambda txn: None)
-    assert "version 99" in newer.check()[0]
+    with pytest.raises(SchemaMismatch):
+        newer.report()
     newer.close()
 
     assert path.read_bytes() == before
@@ -181,7 +181,7 @@ def test_an_older_schema_is_brought_up_to_date_at_once_or_not_at_all(store, path
         monkeypatch.setattr(sqlite_open, "migrations", lambda: [*known, *more])
         opened = SqliteStore(path, driver=driver)
         try:
-            return opened.read(lambda txn: ids(txn.load([1]).values())), opened.facts()["schema"]
+            return opened.read(lambda txn: ids(txn.load([1]).values())), opened.report().facts["schema"]
         finally:
             opened.close()
 
@@ -198,12 +198,13 @@ def test_a_file_that_is_no_database_is_left_alone(store, path, content):
     path.write_bytes(content)
 
     with pytest.raises(StoreCorrupt, match=r"jobs\.db"):
-        store.run(lambda txn: None)
+        commit(store)
     with pytest.raises(StoreCorrupt):
         store.read(lambda txn: None)
 
     assert path.read_bytes() == content
-    assert len(store.check()) == 1
+    with pytest.raises(StoreCorrupt):
+        store.report()
 
 
 def test_an_application_s_database_is_joined(store, path):
@@ -215,7 +216,7 @@ def test_an_application_s_database_is_joined(store, path):
     assert all_ids(store) == [1]
     assert (pragma(store, "application_id"), pragma(store, "user_version")) == (7, 3)
     execute(path, "INSERT INTO theirs VALUES (1)")
-    assert store.check() == []
+    assert store.report().complaints == []
 
 
 def test_the_database_of_another_program_is_left_alone_where_joining_was_not_asked_for(path, driver):
@@ -225,7 +226,7 @@ def test_the_database_of_another_program_is_left_alone_where_joining_was_not_ask
     store = SqliteStore(path, driver=driver, join=False)
 
     with pytest.raises(StoreCorrupt, match="another program"):
-        store.run(lambda txn: None)
+        commit(store)
     store.close()
 
     assert path.read_bytes() == before
@@ -246,12 +247,12 @@ def test_tables_of_the_application_may_live_beside_ours(store, path):
 
     again = SqliteStore(path)
     assert all_ids(again) == [1]
-    assert again.check() == []
+    assert again.report().complaints == []
     again.close()
 
 
 def test_a_damaged_file_is_told(store, path):
-    """By whatever comes upon it, and by `check` in any case."""
+    """By whatever comes upon it, and by `report` in any case."""
     add(store, *(a_job(n, reason="x" * 500) for n in range(1, 200)))
     store.close()
     with path.open("r+b") as file:
@@ -261,7 +262,7 @@ def test_a_damaged_file_is_told(store, path):
     damaged = SqliteStore(path)
     with pytest.raises(StoreCorrupt, match="damaged"):
         damaged.read(lambda txn: (txn.load(range(1, 200)), txn.bodies(range(1, 200))))
-    assert "damaged" in damaged.check()[0]
+    assert "damaged" in damaged.report().complaints[0]
     damaged.close()
 
 
@@ -270,7 +271,7 @@ def test_a_missing_folder_is_told(tmp_path, driver):
     store = SqliteStore(tmp_path / "no" / "such" / "jobs.db", driver=driver)
 
     with pytest.raises(StoreError, match=r"no folder .*/no/such; create it"):
-        store.run(lambda txn: None)
+        commit(store)
     with pytest.raises(StoreError, match="no folder"):
         store.read(lambda txn: None)
 
@@ -280,16 +281,18 @@ def test_a_missing_folder_is_told(tmp_path, driver):
 def test_a_folder_is_no_file(tmp_path, driver):
     """The path of one is told as such."""
     with pytest.raises(StoreError, match="is a folder"):
-        SqliteStore(tmp_path, driver=driver).run(lambda txn: None)
+        commit(SqliteStore(tmp_path, driver=driver))
 
 
 NOBODY = """
 import os, sqlite3, sys
 from holdfast.core.errors import StoreError
+from holdfast.store.contract import Changes
 from holdfast.store.sqlite.store import SqliteStore
 os.setgroups([]), os.setgid(65534), os.setuid(65534)
 try:
-    SqliteStore(sys.argv[1], driver=sys.argv[2]).run(lambda txn: txn.put_records("k", {"a": b"1"}))
+    changes = Changes(rows={("k", "a"): b"1"})
+    SqliteStore(sys.argv[1], driver=sys.argv[2]).run(lambda txn: (changes, None))
 except StoreError as error:
     print(type(error).__name__, error)
 """
@@ -316,27 +319,27 @@ def test_what_may_not_be_written_is_told(driver, exists):
 def test_a_full_disk_is_told_and_overcome(store):
     """Nothing of the batch is there; and when there is room again everything goes on."""
     add(store, a_job(1))
-    store._writer.value(f"PRAGMA max_page_count = {store._writer.value('PRAGMA page_count') + 3}")
+    pragma(store, f"max_page_count = {pragma(store, 'page_count') + 3}")
 
     with pytest.raises(StoreFull, match="make room"):
         add(store, *(a_job(n) for n in range(2, 2000)), data='"' + "x" * 500 + '"')
     assert all_ids(store) == [1]
 
-    store._writer.value("PRAGMA max_page_count = 1000000")
+    pragma(store, "max_page_count = 1000000")
     add(store, a_job(2))
     assert all_ids(store) == [1, 2]
-    assert store.check() == []
+    assert store.report().complaints == []
 
 
 def test_what_sqlite_says_comes_in_our_words(store):
     """Whatever it is: here somebody has deleted a table of ours."""
     add(store, a_job(1))
-    store._writer.change("DROP TABLE holdfast_records")
+    look(store, lambda txn: txn.connection.change("DROP TABLE holdfast_rows"))
 
-    with pytest.raises(StoreError, match="holdfast_records"):
-        store.run(lambda txn: txn.put_records("k", {"a": b"1"}))
-    with pytest.raises(StoreError, match="holdfast_records"):
-        store.read(lambda txn: txn.records("k"))
+    with pytest.raises(StoreError, match="holdfast_rows"):
+        commit(store, rows={("k", "a"): b"1"})
+    with pytest.raises(StoreError, match="holdfast_rows"):
+        store.read(lambda txn: txn.rows("k"))
     assert all_ids(store) == [1]
 
 
@@ -372,7 +375,7 @@ def test_space_is_given_back(store, path, monkeypatch):
     monkeypatch.setattr(sqlite_wal, "EMPTY_PAGES", 100)
     add(store, a_job(1), data='"' + "x" * 4_000_000 + '"')
     add(store, a_job(2))
-    store.run(lambda txn: txn.remove([a_job(1)]))
+    commit(store, removed=[a_job(1)])
 
     for number in range(3, 500):
         add(store, a_job(number))

@@ -7,9 +7,10 @@ import apsw
 import pytest
 
 from holdfast.core.errors import BadInput, Unavailable, WouldBlock
+from holdfast.store.contract import NOTHING, Changes
 from holdfast.store.sqlite import lock as sqlite_lock
 from holdfast.store.sqlite.store import SqliteStore
-from holdfast.testing.stores.making import a_job, add
+from holdfast.testing.stores.making import a_job, add, new_jobs
 from tests.store.helpers import all_ids, line, python, tell
 
 
@@ -42,14 +43,14 @@ def connection(store, driver):
 
 def insert(store, connection, *numbers):
     """Add jobs by the caller's connection."""
-    return store.borrow(connection, lambda txn: txn.insert([(a_job(n), "{}") for n in numbers]))
+    store.borrow(connection, lambda txn: (Changes(added=new_jobs(map(a_job, numbers))), None))
 
 
 def test_the_caller_commits(store, connection):
     """Then the job is there, and not before."""
     connection.execute("BEGIN IMMEDIATE")
     connection.execute("CREATE TABLE orders (id)")
-    assert insert(store, connection, 2) == set()
+    insert(store, connection, 2)
     assert all_ids(store) == [1]
 
     connection.execute("COMMIT")
@@ -71,7 +72,7 @@ def test_what_fails_inside_is_undone_alone(store, connection):
     """What the caller did before stays in his transaction."""
 
     def fn(txn):
-        txn.insert([(a_job(3), "{}")])
+        txn.write(Changes(added=new_jobs([a_job(3)])))
         raise KeyError("mine")
 
     connection.execute("BEGIN")
@@ -86,7 +87,7 @@ def test_what_fails_inside_is_undone_alone(store, connection):
 def test_everything_can_be_done_there(store, connection):
     """A claim, an archived job, counts: it is a batch as any other."""
     connection.execute("BEGIN IMMEDIATE")
-    store.borrow(connection, lambda txn: txn.remove(list(txn.load([1]).values())))
+    store.borrow(connection, lambda txn: (Changes(removed=[*txn.load([1]).values()]), None))
     connection.execute("COMMIT")
 
     assert all_ids(store) == []
@@ -166,7 +167,7 @@ def test_a_callers_own_ways_do_not_matter(tmp_path):
         connection.row_factory = lambda cursor, row: 1 / 0
         connection.text_factory = lambda raw: 1 / 0
         insert(plain, connection, 2)
-        assert plain.borrow(connection, lambda txn: list(txn.load([1, 2]))) == [1, 2]
+        assert plain.borrow(connection, lambda txn: (NOTHING, list(txn.load([1, 2])))) == [1, 2]
         connection.commit()
     plain.close()
 
@@ -177,7 +178,7 @@ def test_a_callers_own_ways_do_not_matter(tmp_path):
         connection.exec_trace = lambda *args: bool(1 / 0)
         connection.row_trace = lambda *args: 1 / 0
         insert(traced, connection, 2)
-        assert traced.borrow(connection, lambda txn: list(txn.load([1, 2]))) == [1, 2]
+        assert traced.borrow(connection, lambda txn: (NOTHING, list(txn.load([1, 2])))) == [1, 2]
         connection.exec_trace = connection.row_trace = None
         connection.execute("COMMIT")
     traced.close()

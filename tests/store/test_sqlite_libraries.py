@@ -143,7 +143,7 @@ def test_a_second_library_is_told_before_anything_is_acknowledged(tmp_path, driv
     assert all(line.startswith(str(path)) and "docs/sqlite.md" in line for line in said)
     with closing(SqliteStore(path)) as store:
         assert all_ids(store) == ([1, 9] if neighbour else [1])
-        assert store.check() == []
+        assert store.report().complaints == []
 
 
 @pytest.mark.parametrize("driver", DRIVERS)
@@ -384,4 +384,4 @@ def test_a_sqlite_that_is_too_old_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(sqlite3, "sqlite_version_info", (3, 37, 2))
 
     with pytest.raises(StoreError, match=r"must be 3\.38\.0 or newer.*holdfast\[apsw\]"):
-        SqliteStore(tmp_path / "jobs.db").run(lambda txn: None)
+        add(SqliteStore(tmp_path / "jobs.db"), a_job(1))

@@ -10,8 +10,9 @@ from contextlib import ExitStack
 import pytest
 
 from holdfast.core.errors import Unavailable
+from holdfast.store.contract import JOBS, NOTHING, Changes
 from holdfast.store.sqlite.store import SqliteStore
-from holdfast.testing.stores.making import a_job, add, race
+from holdfast.testing.stores.making import a_job, add, commit, new_jobs, race
 from tests.store.helpers import all_ids, line, python, run_python, tell
 
 
@@ -26,18 +27,18 @@ def store(tmp_path):
 
 ADD = """
 import sys
+from holdfast.store.contract import Changes
 from holdfast.store.sqlite.store import SqliteStore
-from holdfast.testing.stores.making import a_job
+from holdfast.testing.stores.making import a_job, new_jobs
 path, first, count, driver = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
 store = SqliteStore(path, driver=driver)
 print("ready")
 sys.stdin.readline()
 
 def fn(txn):
-    number = int(txn.records("last", ["number"]).get("number", b"0")) + 1
-    txn.put_records("last", {"number": b"%d" % number})
-    txn.put_records("times", {str(number): b"%d" % txn.now_ms})
-    txn.insert([(a_job(job_id), "{}")])
+    number = int(txn.rows("last", ["number"]).get("number", b"0")) + 1
+    rows = {("last", "number"): b"%d" % number, ("times", str(number)): b"%d" % txn.now_ms}
+    return Changes(added=new_jobs([a_job(job_id)]), rows=rows), None
 
 for job_id in range(first, first + count):
     store.run(fn)
@@ -63,11 +64,11 @@ def test_many_processes_create_one_store_and_lose_nothing(tmp_path, drivers):
         assert [line(other) for other in others] == ["done"] * 6
 
     store = SqliteStore(path)
-    times = store.read(lambda txn: txn.records("times"))
+    times = store.read(lambda txn: txn.rows("times"))
     assert len(all_ids(store)) == len(times) == 240
     in_order = [int(times[str(number)]) for number in range(1, 241)]
     assert in_order == sorted(in_order)
-    assert store.check() == []
+    assert store.report().complaints == []
     store.close()
 
 
@@ -99,13 +100,15 @@ def test_the_queue_is_left_after_a_while(store):
 
 KILLED = """
 import os, signal, sys
+from holdfast.store.contract import NOTHING, Changes
 from holdfast.store.sqlite.store import SqliteStore
-from holdfast.testing.stores.making import a_job
+from holdfast.testing.stores.making import a_job, new_jobs
 
 def fn(txn):
-    txn.insert([(a_job(n), "{}") for n in range(10, 400)])
+    txn.write(Changes(added=new_jobs(a_job(n) for n in range(10, 400))))
     print("inside")
     sys.stdin.readline()
+    return NOTHING, None
 
 SqliteStore(sys.argv[1]).run(fn)
 """
@@ -121,7 +124,7 @@ def test_a_process_that_dies_in_a_batch_leaves_no_trace(store):
         add(store, a_job(2))
 
     assert all_ids(store) == [1, 2]
-    assert store.check() == []
+    assert store.report().complaints == []
 
 
 WAIT = """
@@ -140,7 +143,7 @@ def test_a_waiting_process_is_woken(store):
     with python(WAIT, store.path) as other:
         assert line(other) == "listening"
         tell(other)
-        store.notify()
+        commit(store, wake=JOBS)
         assert line(other) == "True"
 
         tell(other)
@@ -152,7 +155,7 @@ def test_a_store_is_not_woken_by_itself(store):
     """Neither by what it commits nor by its own word: its process knows."""
     store.wait(0)
     add(store, a_job(2))
-    store.notify()
+    commit(store, wake=JOBS)
 
     assert not store.wait(0.25)
 
@@ -165,16 +168,17 @@ def test_two_stores_of_one_process_wake_each_other(tmp_path, folder):
     assert not one.wait(0)
     assert not other.wait(0)
 
-    one.notify()
+    # Nothing is written, so that it is the notification alone.
+    commit(one, wake=JOBS)
 
-    assert other._wake.wait(30)
-    assert not one._wake.wait(0)
+    assert other.wait(30)
+    assert not one.wait(0)
     one.close()
     other.close()
 
 
 def test_what_dead_processes_leave_behind_is_tidied_up(store):
-    """By the next one who calls, or by `check`, which says so."""
+    """By the next one who notifies, or by `report`, which says so."""
     folder = store.path.with_name("jobs.db-wake")
     folder.mkdir()
 
@@ -183,16 +187,16 @@ def test_what_dead_processes_leave_behind_is_tidied_up(store):
             gone.bind(str(folder / name))
 
     leave("4711-0")
-    store.notify()
+    commit(store, wake=JOBS)
     assert list(folder.iterdir()) == []
 
     leave("4711-1")
-    assert "removed 1 socket" in store.check()[0]
-    assert store.check() == []
+    assert "removed 1 socket" in store.report().complaints[0]
+    assert store.report().complaints == []
 
 
 def test_the_last_to_close_removes_what_killed_processes_left(store):
-    """Also a store that never waited itself. One that still waits keeps its socket, and is not woken."""
+    """Also a store that never waited itself. One that still waits keeps its socket."""
     other = SqliteStore(store.path)
     folder = store.path.with_name("jobs.db-wake")
     assert not other.wait(0)
@@ -202,12 +206,11 @@ def test_the_last_to_close_removes_what_killed_processes_left(store):
     assert other.wait(0)
 
     store.close()
-    assert [entry.name for entry in folder.iterdir()] == [other._wake._name]
-    assert not other._wake.wait(0)
+    (left,) = folder.iterdir()
+    assert left.name != "4711-0"
 
     other.close()
-    left = sorted(entry.name for entry in store.path.parent.iterdir())
-    assert left == ["jobs.db", "jobs.db-lock"]
+    assert sorted(entry.name for entry in store.path.parent.iterdir()) == ["jobs.db", "jobs.db-lock"]
 
 
 def forked(fn):
@@ -232,15 +235,15 @@ def test_a_store_lives_on_on_both_sides_of_a_fork(store):
         assert all_ids(store) == [1]
         add(store, a_job(2))
         assert not store.wait(0)
-        store.notify()
+        commit(store, wake=JOBS)
         store.close()
 
     assert forked(child) == 0
-    assert store._wake.wait(30)
+    assert store.wait(30)
 
     add(store, a_job(3))
     assert all_ids(store) == [1, 2, 3]
-    assert store.check() == []
+    assert store.report().complaints == []
 
 
 ORPHAN = """
@@ -274,7 +277,7 @@ def test_the_file_stays_whole_when_the_parent_ends_first(store):
 
     again = SqliteStore(store.path)
     assert all_ids(again) == [1, 2, 3, 4]
-    assert again.check() == []
+    assert again.report().complaints == []
     again.close()
 
 
@@ -283,9 +286,10 @@ def test_a_fork_waits_for_the_batch_that_runs(store):
     inside, go_on = threading.Event(), threading.Event()
 
     def fn(txn):
-        txn.insert([(a_job(2), "{}")])
+        txn.write(Changes(added=new_jobs([a_job(2)])))
         inside.set()
         go_on.wait()
+        return NOTHING, None
 
     thread = threading.Thread(target=store.run, args=(fn,))
     thread.start()
@@ -303,8 +307,8 @@ def test_a_fork_inside_a_batch_leaves_the_batch_to_the_parent(store):
     """The child cannot go on with it, but may use the store."""
 
     def fn(txn):
-        txn.insert([(a_job(2), "{}")])
-        return forked(lambda: os._exit(0 if all_ids(store) == [1] else 3))
+        txn.write(Changes(added=new_jobs([a_job(2)])))
+        return NOTHING, forked(lambda: os._exit(0 if all_ids(store) == [1] else 3))
 
     assert store.run(fn) == 0
     assert all_ids(store) == [1, 2]

@@ -9,9 +9,10 @@ from functools import partial
 import apsw
 import pytest
 
+from holdfast.store.contract import Changes
 from holdfast.store.sqlite import wal as sqlite_wal
 from holdfast.store.sqlite.store import SqliteStore
-from holdfast.testing.stores.making import a_job, add, race
+from holdfast.testing.stores.making import a_job, add, new_jobs, race
 from tests.store.helpers import all_ids
 
 
@@ -89,7 +90,7 @@ def test_every_write_and_every_checkpoint_is_made_under_the_file_lock(tmp_path, 
 
 def insert(store, connection, number):
     """Add a job inside the caller's transaction."""
-    store.borrow(connection, lambda txn: txn.insert([(a_job(number), "{}")]))
+    store.borrow(connection, lambda txn: (Changes(added=new_jobs([a_job(number)])), None))
 
 
 def test_a_checkpoint_holds_off_a_callers_own_transaction(tmp_path, disk, monkeypatch):

@@ -50,6 +50,6 @@ class Nudge:
     def close(self) -> None:
         """Let go; no thread sleeps any more."""
         with self._lock:
-            for fd in self._pipe or ():
+            pipe, self._pipe = self._pipe, None
+            for fd in pipe or ():
                 os.close(fd)
-            self._pipe = None

@@ -133,7 +133,10 @@ class LockGuard:
         if len(shms) > 1:
             raise self._spoil(SECOND)
         for fds, byte, size in ((files, SHARED_BYTE, SHARED_BYTES), (shms, IN_USE_BYTE, 1)):
-            self._pins += [_Pin(fd, byte, size) for fd in fds if _has_lock(fd, byte)]
+            for fd in fds:
+                if _has_lock(fd, byte):
+                    self._pins.append(_Pin(fd, byte, size))
+                    self._pins[-1].take()
         if shms and _has_lock(shms[0], IN_USE_BYTE):
             self._in_use = os.open(_info(shms[0]), os.O_RDONLY | os.O_CLOEXEC)
             self._good = set()
@@ -190,7 +193,7 @@ class LockGuard:
         self._good.add(text)
 
     def _look_for_others(self) -> None:
-        if not any(_may_have_files(name) for name in self.others):
+        if not any(map(_may_have_files, self.others)):
             return
         files, shms = self._descriptors()
         if not self._known.issuperset(files):
@@ -234,10 +237,11 @@ class LockGuard:
 
     def forget(self) -> None:
         """Look no longer; what is pinned stays so."""
-        if self._in_use >= 0:
-            os.close(self._in_use)
-        self._in_use, self.fence_fd, self._good = -1, -1, {b""}
-        self._pins = []
+        # First of all: after an interrupt it must not be closed once more, when it may be another's.
+        in_use, self._in_use = self._in_use, -1
+        self.fence_fd, self._good, self._pins = -1, {b""}, []
+        if in_use >= 0:
+            os.close(in_use)
 
 
 # Files that two libraries have had open at once in this process, and which it shows by.
@@ -254,12 +258,19 @@ class _Pin:
         self.fd, self._byte, self._size = fd, byte, size
         stat = os.fstat(fd)
         self._inode = (stat.st_dev, stat.st_ino)
+        self._is_counted = False
+
+    def take(self) -> None:
         with self._lock:
-            self._count[self._inode, fd] += 1
-            _set_lock(fd, fcntl.F_RDLCK, byte, size)
+            self._count[self._inode, self.fd] += 1
+            self._is_counted = True
+            _set_lock(self.fd, fcntl.F_RDLCK, self._byte, self._size)
 
     def release(self) -> None:
         with self._lock:
+            if not self._is_counted:
+                return
+            self._is_counted = False
             self._count[self._inode, self.fd] -= 1
             if self._count[self._inode, self.fd]:
                 return

@@ -6,6 +6,7 @@ then finds SQLite's lock free, unless somebody holds it who does not queue: the 
 connection, or another program.
 """
 
+import _thread
 import fcntl
 import os
 import threading
@@ -91,9 +92,9 @@ class WriteQueue:
 
     def close(self) -> None:
         """Let go of the side file, which stays: to delete it would split the queue."""
-        if self.fd >= 0:
-            os.close(self.fd)
-            self.fd = -1
+        fd, self.fd = self.fd, -1
+        if fd >= 0:
+            os.close(fd)
 
 
 class _Waiter:
@@ -110,7 +111,8 @@ class _Waiter:
 
     def wait(self, patience_s: float) -> bool:
         """Whether the file is locked; if not in time, the thread lets go as soon as it gets it."""
-        threading.Thread(target=self._run, name="holdfast-queue", daemon=True).start()
+        # Not by `threading`, whose own locks an interrupt may leave locked.
+        _thread.start_new_thread(self._run, ())
         return self._taken.acquire(timeout=patience_s)
 
     def _run(self) -> None:

@@ -196,6 +196,6 @@ class SqliteNotifier:
     def _forget_folder(self) -> None:
         # It may have been tidied away and made anew, under the same name but another number.
         self._listing = (-1, [])
-        if self._folder_fd >= 0:
-            os.close(self._folder_fd)
-            self._folder_fd = -1
+        fd, self._folder_fd = self._folder_fd, -1
+        if fd >= 0:
+            os.close(fd)

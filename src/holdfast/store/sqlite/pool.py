@@ -76,13 +76,17 @@ class Pool:
             raise Closed(f"the store {self.path} was closed; open it again")
         self.guard.before_open()
         connection = open_writer(self.driver, self.path, self.queue, join=self._join, create=self._create)
-        self._inode = inode_of(self.path)
-        self.guard.watch()
-        self.queue.open()
-        self.checkpointer.opened()
-        # From here on whatever somebody else commits is news to `wait`.
-        self.seen_version = connection.value("PRAGMA data_version")
-        self.writer = connection
+        try:
+            self._inode = inode_of(self.path)
+            self.guard.watch()
+            self.queue.open()
+            self.checkpointer.opened()
+            # From here on whatever somebody else commits is news to `wait`.
+            self.seen_version = connection.value("PRAGMA data_version")
+            self.writer = connection
+        except BaseException:
+            self.discard(connection)
+            raise
         return connection
 
     def discard(self, connection: Connection) -> None:

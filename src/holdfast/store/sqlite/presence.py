@@ -64,9 +64,8 @@ class Presence:
 
     def abandon(self) -> None:
         """Let go of the files, in a forked child: they are its parent's, which still holds the locks."""
-        for fd in self._held.values():
-            os.close(fd)
-        self._held.clear()
+        while self._held:
+            os.close(self._held.popitem()[1])
 
     def _tidy(self, name: str) -> None:
         try:

@@ -43,6 +43,7 @@ def _load() -> dict[str, str]:
 SQL = _load()
 
 
+@cache
 def migrations() -> list[list[str]]:
     """The statements of each migration: the first of them leads to version 1, the next to 2."""
     folder = files(__package__).joinpath("migrations")

@@ -1,0 +1,221 @@
+"""KeyboardInterrupt at any step of `run`: nothing acknowledged is lost, no batch is half done, all goes on.
+
+Python looks for signals as a function begins and after each call of a function in C. So the steps at which an
+interrupt can strike are known, and each of them is tried.
+"""
+
+import fcntl
+import os
+import random
+import signal
+import sys
+import threading
+from pathlib import Path
+
+import apsw  # so that the store has to keep another library out
+import pytest
+
+from holdfast.core.job import Place, State
+from holdfast.store.contract import JOBS, Changes, CountKey, JobFilter
+from holdfast.store.sqlite.guard import PENDING_BYTE
+from holdfast.store.sqlite.store import SqliteStore
+from holdfast.testing.stores.making import a_job, commit, new_jobs
+
+READY = CountKey("", "t", Place.READY, State.QUEUED)
+assert apsw
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc/locks"),
+    # What strikes while the interpreter tidies up is told and goes no further.
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+
+@pytest.fixture(params=["stdlib", "apsw"])
+def store(request, tmp_path):
+    """A store that is open."""
+    store = SqliteStore(tmp_path / "jobs.db", driver=request.param)
+    commit(store)
+    yield store
+    store.close()
+
+
+def add(store, *job_ids):
+    """A batch that reads, writes in the middle, and writes everything that belongs together at the end."""
+
+    def fn(txn):
+        txn.notice()
+        txn.write(Changes(rows={("middle", str(job_ids[0])): b"1"}))
+        jobs = [a_job(job_id) for job_id in job_ids]
+        rows = {("end", str(job_id)): b"1" for job_id in job_ids}
+        return Changes(added=new_jobs(jobs), counts={READY: len(jobs)}, rows=rows, wake=JOBS), None
+
+    store.run(fn, blind=True)
+
+
+def added(store):
+    """The ids of the jobs that are there; each of them is there as a whole."""
+
+    def fn(txn):
+        ids = [job.id for job in txn.jobs(JobFilter(), after=0, limit=100_000)]
+        assert [*txn.bodies(ids)] == ids
+        assert {int(key) for key in txn.rows("end")} == {*ids}
+        assert {int(key) for key in txn.rows("middle")} <= {*ids}
+        assert txn.counts().get(READY, 0) == len(ids)
+        return {*ids}
+
+    return store.read(fn)
+
+
+def check_free(path):
+    """Nobody holds the queue of writers, or keeps others from opening the file."""
+    queue = os.open(f"{path}-lock", os.O_RDWR)
+    try:
+        fcntl.flock(queue, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    finally:
+        os.close(queue)
+    inode = path.stat().st_ino
+    held = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
+    assert not [line for line in held if line[-3].endswith(f":{inode}") and line[-2] == str(PENDING_BYTE)]
+
+
+def check_works(store, job_id):
+    """Another thread can add at once: it waits for no lock that was left behind."""
+    thread = threading.Thread(target=add, args=(store, job_id), daemon=True)
+    thread.start()
+    thread.join(10)
+    assert not thread.is_alive()
+    assert job_id in added(store)
+
+
+class Interrupter:
+    """Raises KeyboardInterrupt at the n-th step of `run` at which a signal would be noticed.
+
+    And, if told so, once more as the n-th function begins after that.
+    """
+
+    def __init__(self, step, later=None):
+        self._left, self._later, self._run = step, later, None
+        # Whether it has done so.
+        self.struck = False
+
+    def call(self, act):
+        """Call, and be done when it returns; whether it returned."""
+        sys.setprofile(self._watch)
+        try:
+            act()
+            return True
+        except KeyboardInterrupt:
+            return False
+        finally:
+            sys.settrace(None)
+            sys.setprofile(None)
+
+    def _watch(self, frame, event, _arg):
+        if self._run is None and event == "call" and frame.f_code is SqliteStore.run.__code__:
+            self._run = frame
+        if self._run is frame and event == "return":
+            self._left = -1
+        # Not as functions of the standard library begin: there Python 3.11 cannot take it from every hook.
+        if self._run is not None and (event == "c_return" or (event == "call" and _is_ours(frame))):
+            self._left -= 1
+            if self._left == 0:
+                self.struck = True
+                # This hook ends with what it raises.
+                if self._later is not None:
+                    sys.settrace(self._watch_again)
+                raise KeyboardInterrupt
+
+    def _watch_again(self, frame, event, _arg):
+        if event == "call" and _is_ours(frame):
+            self._later -= 1
+            if self._later == 0:
+                raise KeyboardInterrupt
+
+
+def _is_ours(frame):
+    return "holdfast" in frame.f_code.co_filename
+
+
+@pytest.mark.parametrize("later", [None, 1, 2, 3, 4, 5])
+def test_an_interrupt_at_any_step_leaves_all_or_nothing(store, later):
+    """Once at each of them, and a second time while the first is dealt with."""
+    number, step, acknowledged = 1, 0, set[int]()
+    while True:
+        step += 1
+        interrupter = Interrupter(step, later)
+        if interrupter.call(lambda number=number: add(store, number, number + 1)):
+            acknowledged |= {number, number + 1}
+        check_free(store.path)
+        check_works(store, number + 2)
+        acknowledged.add(number + 2)
+        number += 3
+        if not interrupter.struck:
+            break
+    assert step > 40
+    assert acknowledged <= added(store)
+    assert store.report().complaints == []
+
+
+@pytest.mark.parametrize("driver", ["stdlib", "apsw"])
+def test_an_interrupt_while_the_file_is_opened_or_made_leaves_a_store_that_works(tmp_path, driver):
+    """The first batch of a process makes the tables, takes its locks and pins them."""
+    step = 0
+    while True:
+        step += 1 + step // 20
+        path = tmp_path / f"{step}.db"
+        store = SqliteStore(path, driver=driver)
+        interrupter = Interrupter(step)
+        interrupter.call(lambda store=store: add(store, 1))
+        check_works(store, 2)
+        check_free(path)
+        store.close()
+        assert not path.with_name(f"{step}.db-wal").exists()
+        if not interrupter.struck:
+            break
+    assert step > 100
+
+
+def test_interrupts_at_random_moments_lose_nothing(store):
+    """By a timer of the system, again and again, also while a batch waits for its turn."""
+    if threading.current_thread() is not threading.main_thread():
+        pytest.skip("signals come to the main thread")
+    dice, acknowledged, stopped, is_armed = random.Random(1), set[int](), threading.Event(), False
+    neighbour = SqliteStore(store.path, driver=store.report().facts["driver"])
+
+    def crowd():
+        number = 1_000_000
+        while not stopped.is_set():
+            add(neighbour, *range(number, number + 50))
+            number += 50
+
+    def strike(*_):
+        if is_armed:
+            raise KeyboardInterrupt
+
+    thread = threading.Thread(target=crowd)
+    # The same timer ends tests that hang.
+    timer, handler = signal.getitimer(signal.ITIMER_REAL), signal.signal(signal.SIGALRM, strike)
+    thread.start()
+    try:
+        for number in range(1, 600):
+            try:
+                is_armed = True
+                signal.setitimer(signal.ITIMER_REAL, dice.random() / 200, 0.000_4)
+                add(store, number)
+                is_armed = False
+                acknowledged.add(number)
+            except KeyboardInterrupt:
+                is_armed = False
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, handler)
+        signal.setitimer(signal.ITIMER_REAL, *timer)
+        stopped.set()
+        thread.join()
+        neighbour.close()
+
+    check_free(store.path)
+    check_works(store, 999)
+    assert 20 < len(acknowledged) < 590
+    assert acknowledged <= added(store)
+    assert store.report().complaints == []
