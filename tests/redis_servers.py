@@ -38,8 +38,13 @@ SETTINGS = {
     "enable-protected-configs": "yes",
 }
 SLOTS = 16_384
+PORT_TRIES = 5
 # What a server says that was built without TLS, as those of some wheels are.
 NO_TLS = ("'tls-port", "Failed finding TLS support")
+
+
+class PortTaken(RuntimeError):
+    """A server did not start because its port, or the one above it, is in use."""
 
 
 @cache
@@ -84,16 +89,27 @@ class RedisServer:
     def __init__(self, *, shared: bool = False, path: str = "", **settings: str) -> None:
         self._program = path or redis_program()
         self.folder = Path(tempfile.mkdtemp(prefix=SHARED if shared else "holdfast-redis-", dir=roomy()))
-        self.port = free_port()
         self.process: subprocess.Popen[bytes] | None = None
         self._prefixes = count(1)
         named = {name.replace("_", "-"): value for name, value in settings.items()}
-        self._settings = SETTINGS | {"dir": str(self.folder), "port": str(self.port)} | named
+        self._settings = SETTINGS | {"dir": str(self.folder)} | named
         try:
-            self.start()
+            self._start_somewhere()
         except BaseException:
             self.close()
             raise
+
+    def _start_somewhere(self) -> None:
+        for left in reversed(range(PORT_TRIES)):
+            self.port = free_port()
+            self._settings["port"] = str(self.port)
+            try:
+                self.start()
+                return
+            except PortTaken:
+                # Another process was faster, or has the port of the cluster bus.
+                if not left:
+                    raise
 
     def url(self, prefix: str = "", **options: str) -> str:
         """The address of an empty store, or of one by its name."""
@@ -150,7 +166,8 @@ class RedisServer:
                     text = (self.folder / "log").read_text(errors="replace")[-2_000:]
                     if "tls-port" in self._settings and any(words in text for words in NO_TLS):
                         raise Missing(f"{version_of(self._program)} of {self._program} has no TLS") from None
-                    raise RuntimeError(f"Redis does not start: {text}") from None
+                    kind = PortTaken if "Address already in use" in text else RuntimeError
+                    raise kind(f"Redis does not start: {text}") from None
                 time.sleep(0.01)
 
     def kill(self) -> None:

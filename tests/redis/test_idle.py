@@ -88,7 +88,7 @@ def test_the_bench_counts_what_the_users_of_a_store_ask(redis_server, redis_url)
     def ask():
         with redis_server.client() as other:
             for _ in range(5):
-                server.many([(b"TIME",), (b"EVAL", "return redis.call('GET', KEYS[1])", 1, keys.tick)])
+                server.call_many([(b"TIME",), (b"EVAL", "return redis.call('GET', KEYS[1])", 1, keys.tick)])
                 other.get("something else")
 
     def is_watched():

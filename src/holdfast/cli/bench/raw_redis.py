@@ -36,17 +36,17 @@ class RedisRaw:
         """Push jobs, so many in a round trip."""
         for start in range(first, first + count, by):
             jobs = [b"%d %s" % (n, data.encode()) for n in range(start, start + by)]
-            self._server.many([(b"LPUSH", self._waiting, job) for job in jobs])
+            self._server.call_many([(b"LPUSH", self._waiting, job) for job in jobs])
 
     def drain(self, by: int) -> int:
         """Move all jobs to those in process and remove them, two round trips for each batch; how many."""
         total = 0
         while True:
-            moved = self._server.many([(b"RPOPLPUSH", self._waiting, self._running)] * by)
+            moved = self._server.call_many([(b"RPOPLPUSH", self._waiting, self._running)] * by)
             jobs = [job for job in moved if job is not None]
             if not jobs:
                 return total
-            self._server.many([(b"LREM", self._running, -1, job) for job in jobs])
+            self._server.call_many([(b"LREM", self._running, -1, job) for job in jobs])
             total += len(jobs)
 
 
@@ -106,7 +106,7 @@ class RedisSide:
                 connection.exchange([(b"MONITOR",)])
                 while (left_s := until_s - monotonic_s()) > 0:
                     if select.select([connection.socket], [], [], left_s)[0]:
-                        lines += connection.pushed()
+                        lines += connection.read_pushed()
             finally:
                 connection.close()
         told = [(found[1], line) for line in lines if (found := WHOSE.search(line))]
@@ -129,6 +129,6 @@ def _swept(server: Server, base: bytes) -> None:
     while True:
         cursor, found = server.call(b"SCAN", cursor, b"MATCH", base + b"*", b"COUNT", SWEPT)
         if found:
-            server.many([(b"UNLINK", key) for key in found])
+            server.call_many([(b"UNLINK", key) for key in found])
         if cursor == b"0":
             return

@@ -46,7 +46,7 @@ class Claiming(Protocol):
     def page(self, order: bytes, records: bytes, *words: Any) -> tuple[list[bytes], list[bytes | None]]:
         """A part of an order with its records."""
 
-    def see(self, ids: list[int], raws: list[bytes | None]) -> None:
+    def note_jobs(self, ids: list[int], raws: list[bytes | None]) -> None:
         """Note jobs as they came from the server."""
 
 
@@ -102,7 +102,7 @@ def _taken(batch: Claiming, query: ClaimQuery, sources: list[Source]) -> list[Jo
         return []
     ids = [*map(int, found)]
     batch.taken |= {*ids}
-    batch.see(ids, raws)
+    batch.note_jobs(ids, raws)
     batch.seen.data |= {id: body for id, body in zip(ids, bodies, strict=True) if body is not None}
     seen = batch.seen.jobs
     return [job for id in ids if (job := seen[id]) is not None]
@@ -178,7 +178,7 @@ def _ranks(priority: int | None) -> tuple[int, int]:
 def give_back(
     server: Server, keys: Keys, jobs: Mapping[int, Job | None], stamps: Mapping[int, bytes]
 ) -> None:
-    """Put jobs that were taken, and that nobody has written since, back where their records say."""
+    """Put jobs that were taken, and that were not written since, back where their records say."""
     turns = [keys.pairs, keys.turn_tenants, keys.rest_tenants, keys.rest_pairs]
     positions = {key: at for at, key in enumerate([keys.in_process_queue, keys.jobs, *turns], start=1)}
 

@@ -96,12 +96,12 @@ class Connection:
             if address.tls:
                 self.socket = _wrap(self.socket, address, node[0])
             self.socket.settimeout(ANSWER_S)
-            self._introduce(address)
+            self._log_in(address)
         except BaseException:
             self.close()
             raise
 
-    def _introduce(self, address: Address) -> None:
+    def _log_in(self, address: Address) -> None:
         commands: list[Command] = []
         if address.password is not None:
             commands.append((b"AUTH", *([address.user] if address.user else []), address.password))
@@ -123,8 +123,9 @@ class Connection:
             while (reply := reader.gets()) is not False:
                 replies.append(reply)
                 left -= 1
-            if not left:
-                return replies
+                if not left:
+                    # What follows, where the connection is subscribed, is no reply (`read_pushed`).
+                    return replies
 
     def _received(self) -> bytes:
         data = self.socket.recv(RECEIVED_BYTES)
@@ -132,7 +133,7 @@ class Connection:
             raise ConnectionResetError("the server closed the connection")
         return data
 
-    def pushed(self) -> list[Any]:
+    def read_pushed(self) -> list[Any]:
         """What the server has sent by itself, where `select` says that it has."""
         self.socket.settimeout(0.0)
         try:
@@ -151,7 +152,7 @@ class Connection:
         self.socket.close()
 
     def __del__(self) -> None:
-        # Also where an interrupt struck before anybody could close it.
+        # Also where an interrupt struck before it could be closed.
         if hasattr(self, "socket"):
             self.socket.close()
 
@@ -175,7 +176,7 @@ class Server:
         self._free: list[Connection] = []
         self._epoch, self._process = object(), _Process.is_it
 
-    def take(self) -> Connection:
+    def acquire(self) -> Connection:
         """A connection to send commands by, which is to be given back."""
         if self._process is not _Process.is_it:
             # These are the parent's.
@@ -194,7 +195,7 @@ class Server:
         """Where the store is."""
         return self._address.hosts[0]
 
-    def give(self, connection: Connection) -> None:
+    def release(self, connection: Connection) -> None:
         """Take a connection back, unless it is closed or leads to another server by now."""
         if connection.epoch is self._epoch:
             self._free.append(connection)
@@ -203,15 +204,15 @@ class Server:
 
     def call(self, *words: Any) -> Any:
         """One command, one reply."""
-        return self.many([words])[0]
+        return self.call_many([words])[0]
 
-    def many(self, commands: Sequence[Command]) -> list[Any]:
+    def call_many(self, commands: Sequence[Command]) -> list[Any]:
         """Several commands in one round trip; the first error is raised. Not atomic."""
-        connection = self.take()
+        connection = self.acquire()
         try:
             return self.send(connection, commands)
         finally:
-            self.give(connection)
+            self.release(connection)
 
     def send(self, connection: Connection, commands: Sequence[Command]) -> list[Any]:
         """The same by a connection that was taken; it is closed where not all replies were read."""
@@ -306,8 +307,8 @@ class Cluster(Server):
                     raise
             finally:
                 if connection is not first:
-                    self.give(connection)
-            connection = self.take()
+                    self.release(connection)
+            connection = self.acquire()
         raise ReplyError("TRYAGAIN the slot of the store is being moved")
 
     def _ask_next(self, node: tuple[str, int], commands: Sequence[Command]) -> list[Any]:

@@ -27,9 +27,9 @@ AWAY = (
 )
 
 
-def told(error: Exception, address: Address) -> Exception:
+def translated(error: Exception, address: Address) -> Exception:
     """The error of ours for one of Redis's: the store, what is wrong with it, and what to do."""
-    where, text = address.shown, said(error)
+    where, text = address.shown, first_line(error)
     for words, make in _TOLD:
         if any(word in text for word in words):
             return make(where, text)
@@ -40,10 +40,10 @@ def told(error: Exception, address: Address) -> Exception:
 
 def is_lost(error: Exception) -> bool:
     """Whether it is the connection, or the server behind it, that failed."""
-    return not isinstance(error, ReplyError) or said(error).startswith(AWAY)
+    return not isinstance(error, ReplyError) or first_line(error).startswith(AWAY)
 
 
-def said(error: Exception) -> str:
+def first_line(error: Exception) -> str:
     """The first line, without what a script adds about itself."""
     lines = str(error).splitlines() or [type(error).__name__]
     return lines[0].partition(" script: ")[0].removeprefix("ERR ")

@@ -23,7 +23,7 @@ class RedisTurns:
         """The tenants with READY jobs, in order."""
         served, last = after
         found: list[fairness.Turn] = []
-        # Of one turn there may be very many: all who were never served.
+        # Of one turn there may be very many: all that were never served.
         skip = 0
         while len(found) < limit:
             words = (self._keys.turn_tenants, max(served, 0), "+inf", "WITHSCORES", "LIMIT", skip, limit)

@@ -29,7 +29,7 @@ STAMP_BYTES, _TIME_BYTES = 12, 6
 INLINE_BYTES = 16 * 1024
 # What stands among the other bodies for one that is kept apart.
 LARGE = b"L"
-# So many names and ways are remembered: every job asks for its own.
+# So many names and moves are remembered: every job asks for its own.
 REMEMBERED = 10_000
 # What of a job is its score in an order.
 ZERO, RANK, EXPIRY = range(3)
@@ -62,7 +62,7 @@ class PairKeys(NamedTuple):
     names: tuple[bytes, bytes, bytes]
 
 
-class Way(NamedTuple):
+class Move(NamedTuple):
     """What jobs of one kind leave and enter when they become another, and whose READY jobs change by it."""
 
     leave: tuple[bytes, ...]
@@ -86,7 +86,7 @@ class Keys:
         self.of_every_plan = (self.tick, self.versions, *turns, self.notice, *named)
         self.positions = {key: at for at, key in enumerate(self.of_every_plan, start=2)}
         self._queues: dict[tuple[str, str, bool], bytes] = {}
-        self._ways: dict[tuple[Kind | None, Kind | None], Way] = {}
+        self._moves: dict[tuple[Kind | None, Kind | None], Move] = {}
         self._fields: dict[CountKey, bytes] = {}
 
     jobs: bytes
@@ -188,15 +188,15 @@ class Keys:
         scores = (0, job.rank, job.expires_at)
         return {key: scores[by] for key, by in self.orders(kind_of(job)).items()}
 
-    def way(self, before: Kind | None, after: Kind | None) -> Way:
-        """How jobs go from one kind to another; None: from or to nowhere."""
-        if (before, after) not in self._ways:
-            if len(self._ways) >= REMEMBERED:
-                self._ways = {}
-            self._ways[before, after] = self._new_way(before, after)
-        return self._ways[before, after]
+    def move(self, before: Kind | None, after: Kind | None) -> Move:
+        """What jobs leave and enter that go from one kind to another; None: they come or go."""
+        if (before, after) not in self._moves:
+            if len(self._moves) >= REMEMBERED:
+                self._moves = {}
+            self._moves[before, after] = self._new_move(before, after)
+        return self._moves[before, after]
 
-    def _new_way(self, before: Kind | None, after: Kind | None) -> Way:
+    def _new_move(self, before: Kind | None, after: Kind | None) -> Move:
         old = self.orders(before) if before is not None else {}
         new = self.orders(after) if after is not None else {}
         leave = [key for key in old if key not in new]
@@ -206,7 +206,7 @@ class Keys:
             leave.append(self.in_process_queue)
         enter = tuple((key, by) for key, by in new.items() if key not in old or by != ZERO)
         pairs = dict.fromkeys((kind[1], kind[2]) for kind in ready)
-        return Way(tuple(leave), enter, tuple(map(self.pair, pairs)))
+        return Move(tuple(leave), enter, tuple(map(self.pair, pairs)))
 
     def count_field(self, key: CountKey) -> bytes:
         """What is counted, as a field of the hash of counts."""

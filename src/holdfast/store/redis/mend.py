@@ -53,7 +53,7 @@ def _standing(server: Server, keys: Keys, job_id: int) -> dict[str, Any]:
     """Where a live job stands, and whose it is, as far as the orders tell."""
     orders = [(place, order, False) for place, order in keys.places.items()]
     orders += [(Place.READY, keys.ready_mock, True)]
-    scores = server.many([(b"ZSCORE", order, member(job_id)) for _, order, _ in orders])
+    scores = server.call_many([(b"ZSCORE", order, member(job_id)) for _, order, _ in orders])
     for (place, _, mock), score in zip(orders, scores, strict=True):
         if score is not None:
             rank = int(float(score))
@@ -70,7 +70,7 @@ def _whose(server: Server, keys: Keys, job_id: int, *, mock: bool) -> dict[str, 
     """The task in whose queue a READY job is."""
     pairs = _pairs(server, keys)
     queues = [(b"ZSCORE", keys.queue(*pair, mock=mock), member(job_id)) for pair in pairs]
-    for (tenant, task), score in zip(pairs, server.many(queues) if pairs else [], strict=True):
+    for (tenant, task), score in zip(pairs, server.call_many(queues) if pairs else [], strict=True):
         if score is not None:
             return {"tenant": tenant, "task": task}
     return {}
@@ -82,7 +82,7 @@ def _taken(server: Server, keys: Keys) -> dict[str, Any]:
     counted = [CountKey(*pair, Place.READY, State.QUEUED) for pair in pairs]
     asked = [(b"HGET", keys.counts, keys.count_field(key)) for key in counted]
     sizes = [(b"ZCARD", keys.queue(*pair)) for pair in pairs]
-    found = server.many([*asked, *sizes]) if pairs else []
+    found = server.call_many([*asked, *sizes]) if pairs else []
     for (tenant, task), count, size in zip(pairs, found[: len(pairs)], found[len(pairs) :], strict=True):
         if int(count or 0) > int(size):
             return {"place": Place.READY, "tenant": tenant, "task": task}

@@ -1,7 +1,7 @@
 """How processes that share a store wake each other: PUBLISH and SUBSCRIBE, and a look now and then beneath.
 
 A commit publishes, by its script. A process that waits has a connection of its own that is subscribed. It is
-a hint: a process that misses a message looks by itself whether anybody has committed since, by a number that
+a hint: a process that misses a message looks by itself whether a batch was committed since, by a number that
 each commit counts up. A connection that is lost wakes too: its process should find out whether the server is
 there.
 """
@@ -58,8 +58,8 @@ class Waker:
         finally:
             self._waiting.release()
 
-    def opened(self, tick: bytes | None) -> None:
-        """From here on whatever anybody commits is news."""
+    def begin(self, tick: bytes | None) -> None:
+        """Wake for every commit after this one."""
         self._tick = tick
 
     def interrupt(self) -> None:
@@ -67,7 +67,7 @@ class Waker:
         self._nudge.give()
 
     def close(self) -> None:
-        """Stop listening, once nobody waits any more."""
+        """Stop listening, once no call waits any more."""
         self._closed = True
         self.interrupt()
         with self._waiting:
@@ -91,25 +91,25 @@ class Waker:
             if nudge in ready:
                 nudge.take()
                 return True
-            return self._is_told(ends) if ready else self._has_changed()
+            return self._has_message(ends) if ready else self._has_changed()
         except FAULTS:
-            # Whoever looks meets the same, and has somebody to tell: so it is told, once.
+            # The caller looks, meets the same fault and reports it: so it is woken, once.
             if self._connection is not None:
                 self._disconnect()
                 return True
             return bool(select.select([nudge], [], [], min(left_s, AWAY_S))[0])
 
-    def _is_told(self, ends: bool) -> bool:
-        """Whether anybody else has published something that is to wake us."""
+    def _has_message(self, ends: bool) -> bool:
+        """Whether another process has published something that is to wake this one."""
         assert self._connection is not None
-        told = [data for sort, _, data in self._connection.pushed() if sort == b"message"]
+        told = [data for sort, _, data in self._connection.read_pushed() if sort == b"message"]
         others = [data for data in told if data.removesuffix(END) != self._name]
         if others:
             self._looks.soon()
         return any(ends or not data.endswith(END) for data in others)
 
     def _has_changed(self) -> bool:
-        """Whether anybody has committed since the last look, if it is time for one."""
+        """Whether a batch was committed since the last look, if it is time for one."""
         if self._looks.left_s:
             return False
         self._looks.looked()

@@ -38,7 +38,7 @@ class ServerInfo(NamedTuple):
 
 def look(connections: Server, keys: Keys) -> ServerInfo:
     """Ask a server for all of that."""
-    sections, (seconds, micros), tick = connections.many([(b"INFO",), (b"TIME",), (b"GET", keys.tick)])
+    sections, (seconds, micros), tick = connections.call_many([(b"INFO",), (b"TIME",), (b"GET", keys.tick)])
     info = _info(sections)
     named = info.get("valkey_version") or info.get("redis_version", "0")
     major, minor, *_ = f"{info.get('redis_version', '0')}.0".split(".")
@@ -132,7 +132,7 @@ def check_layout(connections: Server, keys: Keys, address: Address, *, create: b
     A store exists once it has that mark. Without `create` it must be there.
     """
     mark = [(b"SET", keys.version, VERSION, b"NX")] if create else []
-    found = connections.many([*mark, (b"GET", keys.version)])[-1]
+    found = connections.call_many([*mark, (b"GET", keys.version)])[-1]
     if found is None:
         raise StoreMissing(f"{address.shown}, prefix {address.prefix}")
     if not bytes(found).isdigit():

@@ -1,7 +1,7 @@
 """What a commit checks and writes, in the words of `lua/commit.lua`: from what a batch has read and written.
 
 A plan is made of **columns**, lists of words, and of operations that name a key and one or two columns. Jobs
-that go the same way through the orders are one group: their ids are one column, however many orders name it.
+that leave and enter the same orders are one group: their ids are one column, however many orders name it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,9 +21,9 @@ from .keys import (
     ZERO,
     Keys,
     Kind,
+    Move,
     Pair,
     PairKeys,
-    Way,
     encode_job,
     kind_of,
     pair_name,
@@ -32,12 +32,10 @@ from .seen import Seen, Written
 
 # How the record of a job begins: what follows is the same for all jobs of a group but for their size.
 _ID_0 = b'{"id":0'
-
-
 # The verbs, by their numbers.
 BEGINS, ABSENT, SIZE, HSET, ZADD, HDEL, ZREM, COUNT, TABLE, READY, SERVED, SWEEP = range(1, 13)
 # The columns that every plan has.
-NOUGHT, NAMELESS = 1, 2
+ZERO_SCORE, NO_NAME = 1, 2
 _pack = msgspec.msgpack.Encoder().encode
 
 
@@ -91,14 +89,14 @@ class Plan:
 
     # What was read
 
-    def check(self, seen: Seen, crowds: Mapping[str, int]) -> None:
+    def check(self, seen: Seen, domain_sizes: Mapping[str, int]) -> None:
         """Have all that was read stand still, and domains that get a row have as many jobs as they had."""
         keys = self._keys
         notice = self._positions[keys.notice]
         if seen.notice is None:
-            self._checks += (ABSENT, notice, NAMELESS, 0)
+            self._checks += (ABSENT, notice, NO_NAME, 0)
         else:
-            self._checks += (BEGINS, notice, NAMELESS, self._column([seen.notice[:STAMP_BYTES]]))
+            self._checks += (BEGINS, notice, NO_NAME, self._column([seen.notice[:STAMP_BYTES]]))
         if seen.jobs:
             self._check_ids(keys.jobs, seen.jobs, seen.stamps)
         if seen.archive:
@@ -108,7 +106,7 @@ class Plan:
         for table in {table for table, _ in seen.rows} if seen.rows else ():
             rows = {key: raw for (name, key), raw in seen.rows.items() if name == table}
             self._check_values(keys.rows(table), rows)
-        for name, count in crowds.items() if crowds else ():
+        for name, count in domain_sizes.items() if domain_sizes else ():
             self._checks += (SIZE, self._at(keys.domain(name)), self._column([count]), 0)
 
     def _check_ids(self, key: bytes, jobs: dict[int, Job | None], stamps: dict[int, bytes]) -> None:
@@ -131,7 +129,7 @@ class Plan:
     # Jobs
 
     def add(self, group: NewJobs) -> None:
-        """Jobs come that are alike, if there are none with their ids."""
+        """Add jobs that are alike, if there are none with their ids."""
         (template, rows), keys, at, stamp = group, self._keys, self._positions, self._stamp
         ids = [id for id, _ in rows]
         bodies = [b"b" + data if isinstance(data, bytes) else b"s" + data.encode() for _, data in rows]
@@ -148,13 +146,13 @@ class Plan:
             self.writes += (HSET, at[keys.data], names, self._column(bodies))
         else:
             self._put_bodies(dict(zip(ids, bodies, strict=True)), keys.data, keys.large_data)
-        self._go(keys.way(None, kind_of(template)), names, [template])
+        self._move_group(keys.move(None, kind_of(template)), names, [template])
 
     def move(self, written: Written, seen: Seen) -> None:
-        """Let all jobs that were written go from where they stand to where they are to stand."""
+        """Write the records of jobs, and move them from the orders that they are in to the new ones."""
         before, after, keys = seen.jobs, written.jobs, self._keys
-        if written.born:
-            names, at = self._names_of([*written.born]), self._positions
+        if written.added:
+            names, at = self._names_of([*written.added]), self._positions
             self._checks += (ABSENT, at[keys.jobs], names, 0, ABSENT, at[keys.archive], names, 0)
         for (old, new), ids in _groups(before, after).items():
             names = self._names_of(ids)
@@ -165,14 +163,14 @@ class Plan:
                 self.writes += (HSET, self._positions[keys.jobs], names, records)
             elif old is not None:
                 self.writes += (HDEL, self._positions[keys.jobs], names, 0)
-            self._go(keys.way(old, new), names, jobs)
+            self._move_group(keys.move(old, new), names, jobs)
 
     def leave_process(self, ids: Sequence[int]) -> None:
         """Take ids out of those in process, whatever becomes of them: their records do not say so."""
         self._write(ZREM, self._keys.in_process_queue, self._names_of(ids))
 
     def put_back(self, job: Job) -> None:
-        """Let a job stand where its record says."""
+        """Put a job into the orders that its record names, and no others."""
         scores, name = self._keys.scores(job), self._names_of([job.id])
         for key, score in scores.items():
             self._write(ZADD, key, self._column([score]), name)
@@ -180,27 +178,27 @@ class Plan:
             self._write(ZREM, self._keys.in_process_queue, name)
         self._pairs[self._keys.pair((job.tenant, job.task))] = None
 
-    def _go(self, way: Way, names: int, jobs: Sequence[Job]) -> None:
-        at, writes, scores = self._positions, self.writes, {ZERO: NOUGHT}
-        for key in way.leave:
+    def _move_group(self, move: Move, names: int, jobs: Sequence[Job]) -> None:
+        at, writes, scores = self._positions, self.writes, {ZERO: ZERO_SCORE}
+        for key in move.leave:
             writes += (ZREM, at[key] if key in at else self._at(key), names, 0)
-        for key, by in way.enter:
+        for key, by in move.enter:
             if by not in scores:
                 is_rank = by == RANK
                 scores[by] = self._column([job.rank if is_rank else job.expires_at for job in jobs])
             writes += (ZADD, at[key] if key in at else self._at(key), scores[by], names)
-        for pair in way.pairs:
+        for pair in move.pairs:
             self._pairs[pair] = None
 
     def archive(self, archived: Mapping[int, Job | None]) -> None:
-        """Let jobs come to the archive; None: they go from it."""
+        """Write archived jobs; None removes one."""
         keys, stamp = self._keys, self._stamp
         jobs = [job for job in archived.values() if job is not None]
         if jobs:
             names = self._names_of([job.id for job in jobs])
             records = self._column([stamp + record for record in map(encode_job, jobs)])
             self._write(HSET, keys.archive, names, records)
-            self._write(ZADD, keys.archive_ids, NOUGHT, names)
+            self._write(ZADD, keys.archive_ids, ZERO_SCORE, names)
             self._write(ZADD, keys.archive_ends, self._column([job.finished_at for job in jobs]), names)
         if len(jobs) < len(archived):
             names = self._names_of([id for id, job in archived.items() if job is None])
@@ -257,7 +255,7 @@ class Plan:
         if put:
             names = self._column([*put])
             self._write(HSET, keys.rows(table), names, self._column([*put.values()]))
-            self._write(ZADD, keys.row_keys(table), NOUGHT, names)
+            self._write(ZADD, keys.row_keys(table), ZERO_SCORE, names)
         if len(put) < len(rows):
             gone = self._column([key for key in rows if key not in put])
             self._write(HDEL, keys.rows(table), gone)
@@ -271,9 +269,9 @@ class Plan:
     def put_notice(self, notice: bytes | None) -> None:
         """Write the notice."""
         if notice is None:
-            self._write(HDEL, self._keys.notice, NAMELESS)
+            self._write(HDEL, self._keys.notice, NO_NAME)
         else:
-            self._write(HSET, self._keys.notice, NAMELESS, self._column([self._stamp + notice]))
+            self._write(HSET, self._keys.notice, NO_NAME, self._column([self._stamp + notice]))
 
     def serve(self, pairs: Sequence[Pair]) -> None:
         """These pairs had their turn, in this order."""
@@ -287,11 +285,11 @@ class Plan:
 def _groups(
     before: Mapping[int, Job | None], after: Mapping[int, Job | None]
 ) -> dict[tuple[Kind | None, Kind | None], list[int]]:
-    """The ids of the jobs that go the same way. No call for each job: there may be thousands."""
+    """The ids of jobs by their kinds before and after. No call for each job: there may be thousands."""
     groups: dict[tuple[Kind | None, Kind | None], list[int]] = {}
     for id, new in after.items():
         old = before[id] if id in before else None  # noqa: SIM401
-        way = (
+        kinds = (
             None
             if old is None
             else (old.place, old.tenant, old.task, old.mock, old.domain, old.parent_id, old.expires_at > 0),
@@ -299,8 +297,8 @@ def _groups(
             if new is None
             else (new.place, new.tenant, new.task, new.mock, new.domain, new.parent_id, new.expires_at > 0),
         )
-        if way in groups:
-            groups[way] += (id,)
+        if kinds in groups:
+            groups[kinds] += (id,)
         else:
-            groups[way] = [id]
+            groups[kinds] = [id]
     return groups

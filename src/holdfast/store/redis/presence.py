@@ -7,12 +7,12 @@ from .connection import Server
 from .errors import FAULTS
 from .keys import Keys
 
-# How long one who was not heard of is taken to be there, and how often a name is renewed.
+# How long a process is taken to be there that has not renewed its name, and how often that is done.
 SEEN_MS, RENEWED_S = 60_000, 20.0
 
 
 class Presence:
-    """One store's place among those who are there."""
+    """The names under which this process is seen."""
 
     def __init__(self, server: Server, keys: Keys) -> None:
         self._server, self._keys = server, keys
@@ -21,13 +21,13 @@ class Presence:
         self._pid = os.getpid()
 
     def appear(self, name: str) -> None:
-        """Be there under a name that nobody had before."""
+        """Be there under a name that no process had before."""
         if name not in self.names:
             self.names.append(name)
         self._renew()
 
     def keep(self) -> None:
-        """Be there for some time to come. Told by whoever is about to wait or to commit anyway."""
+        """Be there for some time to come. Called before each wait and each commit."""
         if self.names and monotonic_s() - self._renewed_s > RENEWED_S and self._pid == os.getpid():
             try:
                 self._renew()
@@ -40,10 +40,10 @@ class Presence:
         names, self.names = self.names, []
         if names and self._pid == os.getpid():
             try:
-                self._server.many([(b"DEL", self._keys.here(name)) for name in names])
+                self._server.call_many([(b"DEL", self._keys.here(name)) for name in names])
             except FAULTS:
                 pass
 
     def _renew(self) -> None:
         self._renewed_s = monotonic_s()
-        self._server.many([(b"SET", self._keys.here(name), b"", b"PX", SEEN_MS) for name in self.names])
+        self._server.call_many([(b"SET", self._keys.here(name), b"", b"PX", SEEN_MS) for name in self.names])

@@ -34,19 +34,19 @@ class RedisReads(RedisRows):
     """A view of a store; see `ReadTxn` for what each verb promises."""
 
     # The tables that are read along with the moments: a claim goes by them.
-    read_along: tuple[str, ...] = (PAUSE,)
+    tables_read_along: tuple[str, ...] = (PAUSE,)
     # The pairs that have READY jobs, if they were read and are few.
     ready_pairs: list[Pair] | None = None
 
     # The first of the orders that have moments with their scores, and how many of each were read.
     _heads: list[list[bytes]] | None = None
-    _looked_at = 0
+    _heads_read = 0
     # The jobs that the batch has written by the orders that they stand in; None: not gathered since the last.
     _orders: dict[bytes, dict[int, Job]] | None = None
 
     # Jobs by id
 
-    def see(self, ids: Sequence[int], raws: Sequence[bytes | None], *, archived: bool = False) -> None:
+    def note_jobs(self, ids: Sequence[int], raws: Sequence[bytes | None], *, archived: bool = False) -> None:
         """Note jobs as they came from the server, unless they were seen before."""
         seen = self.seen
         jobs, stamps = (seen.archive, seen.archive_stamps) if archived else (seen.jobs, seen.stamps)
@@ -75,7 +75,7 @@ class RedisReads(RedisRows):
         unseen = [id for id in dict.fromkeys(ids) if id not in seen and id not in written]
         if unseen:
             (raws,) = self.ask([(b"HMGET", self.keys.jobs, *[b"%019d" % id for id in unseen])])
-            self.see(unseen, raws)
+            self.note_jobs(unseen, raws)
 
     def _now(self, ids: Iterable[int]) -> dict[int, Job]:
         """Those of these jobs, which were fetched, that are there now."""
@@ -99,7 +99,7 @@ class RedisReads(RedisRows):
         unseen = [id for id in dict.fromkeys(ids) if id not in seen and id not in written]
         if unseen:
             (raws,) = self.ask([(b"HMGET", self.keys.archive, *map(member, unseen))])
-            self.see(unseen, raws, archived=True)
+            self.note_jobs(unseen, raws, archived=True)
         found = {id: written[id] if id in written else seen[id] for id in ids}
         return {id: job for id, job in found.items() if job is not None}
 
@@ -124,7 +124,7 @@ class RedisReads(RedisRows):
 
     # Jobs in order
 
-    def note_astray(self, job_id: int) -> None:
+    def note_misplaced(self, job_id: int) -> None:
         """An order has a job whose record does not say so: nothing to a view."""
 
     def standing(self, orders: Iterable[bytes]) -> dict[int, Job]:
@@ -155,13 +155,13 @@ class RedisReads(RedisRows):
         found: dict[int, Job] = {}
         for members, raws in self.ask([PAGE.command((order, self.keys.jobs), *most) for order in orders]):
             ids = [*map(int, members)]
-            self.see(ids, raws)
+            self.note_jobs(ids, raws)
             for job_id in ids:
                 if job_id not in written:
                     if (job := self.seen.jobs[job_id]) is not None:
                         found[job_id] = job
                     if job is None or not match(job):
-                        self.note_astray(job_id)
+                        self.note_misplaced(job_id)
         found |= self.standing(own or orders)
         return sorted(filter(match, found.values()), key=by, reverse=backwards)[: max(limit, 0)]
 
@@ -207,7 +207,7 @@ class RedisReads(RedisRows):
         """The first jobs of a task of a domain in a place, by (rank, id), or the last, backwards."""
         order = self.keys.domain_queue(key, task, place)
         return self._ordered(
-            [order] if self.seen.crowds.get(name_of(*key), 1) else [],
+            [order] if self.seen.domain_sizes.get(name_of(*key), 1) else [],
             (b"+inf", b"-inf", "BYSCORE", "REV") if last else (b"-inf", b"+inf", "BYSCORE"),
             own=[order],
             match=lambda job: (job.tenant, job.domain, job.task, job.place) == (*key, task, place),
@@ -223,7 +223,7 @@ class RedisReads(RedisRows):
         for key in keys:
             order = self.keys.domain(name_of(*key))
             jobs = self._ordered(
-                [order] if self.seen.crowds[name_of(*key)] else [],
+                [order] if self.seen.domain_sizes.get(name_of(*key), 1) else [],
                 (b"-", b"+", "BYLEX"),
                 own=[order],
                 match=lambda job, key=key: (job.tenant, job.domain) == key and job.place in _COUNTED,  # type: ignore[misc]
@@ -249,7 +249,7 @@ class RedisReads(RedisRows):
             if tenant is not None:
                 # Not seen: what is only passed by need not stand still.
                 rows = [(id, raw) for id, raw in rows if read_job(raw).tenant == tenant]
-            self.see([id for id, _ in rows], [raw for _, raw in rows], archived=True)
+            self.note_jobs([id for id, _ in rows], [raw for _, raw in rows], archived=True)
             found += [job for id, _ in rows if (job := self.seen.archive[id]) is not None]
             theirs, skip = theirs + len(rows), skip + page
             if len(members) < page:
@@ -269,22 +269,22 @@ class RedisReads(RedisRows):
     def moments(self) -> Moments:
         """When something becomes true by itself; what a claim goes by comes along."""
         if self._heads is None:
-            self._look(HEADS)
+            self._read_heads(HEADS)
         if not self.written.jobs and not self.written.rows:
             firsts = [int(float(flat[1])) if flat else rank.LAST for flat in self._heads or ()]
         elif -1 in (firsts := self._firsts()):
             # All that was looked at has been moved by the batch: look further.
-            self._look(HEADS + len(self.written.jobs) + len(self.written.rows))
+            self._read_heads(HEADS + len(self.written.jobs) + len(self.written.rows))
             firsts = self._firsts()
         return Moments(*[None if first >= rank.LAST else first for first in firsts])
 
-    def _look(self, count: int) -> None:
+    def _read_heads(self, count: int) -> None:
         keys = self.keys
         orders = (keys.places[Place.SCHEDULED], keys.in_process_queue, keys.expiring, keys.due_rows(DOMAIN))
         commands: list[Command] = [(b"ZRANGE", order, 0, count - 1, "WITHSCORES") for order in orders]
         commands += ((b"ZRANGE", keys.pairs, 0, FEW_PAIRS),)
-        *self._heads, pairs = self.ask_rows(dict.fromkeys(self.read_along), commands)
-        self._looked_at = count
+        *self._heads, pairs = self.ask_rows(dict.fromkeys(self.tables_read_along), commands)
+        self._heads_read = count
         self.ready_pairs = [pair_of(name) for name in pairs] if len(pairs) <= FEW_PAIRS else None
 
     def _firsts(self) -> list[int]:
@@ -295,14 +295,18 @@ class RedisReads(RedisRows):
             [job.rank for job in jobs if job.place is Place.SCHEDULED],
             [job.rank for job in jobs if job.place is Place.RUNNING],
             [job.expires_at for job in jobs if job.expires_at and job.place in EXPIRABLE],
-            [due for (table, key), due in dues.items() if table == DOMAIN and rows.get((table, key))],
+            [
+                due
+                for (table, key), due in dues.items()
+                if table == DOMAIN and rows.get((table, key)) is not None
+            ],
         )
         moved = {b"%019d" % id for id in written}
         moved_rows = {key.encode() for table, key in rows if table == DOMAIN}
         firsts = []
         for flat, scores, gone in zip(self._heads or (), own, [moved] * 3 + [moved_rows], strict=True):
             theirs = [int(float(score)) for name, score in in_pairs(flat) if name not in gone][:1]
-            is_short = not theirs and len(flat) == 2 * self._looked_at
+            is_short = not theirs and len(flat) == 2 * self._heads_read
             firsts.append(-1 if is_short else min([*scores, *theirs], default=rank.LAST))
         return firsts
 
@@ -312,7 +316,7 @@ class RedisReads(RedisRows):
 
 
 class RedisView(RedisReads):
-    """A look at the store: several questions, and whether anybody has committed between them."""
+    """A view of the store, which knows whether another batch was committed between its questions."""
 
     tick: bytes | None
     last_tick: bytes | None = None
@@ -322,27 +326,27 @@ class RedisView(RedisReads):
         if not commands or not self.trips:
             return super().ask(commands)
         self.trips += 1
-        *replies, self.last_tick = self.server.many([*commands, (b"GET", self.keys.tick)])
+        *replies, self.last_tick = self.server.call_many([*commands, (b"GET", self.keys.tick)])
         return replies
 
     @property
     def is_of_one_moment(self) -> bool:
-        """Whether nobody has committed between its questions; one alone is taken as it is."""
+        """Whether nothing was committed between its questions; one alone is taken as it is."""
         return self.trips < 2 or self.tick == self.last_tick
 
 
 class RedisHint(RedisView):
-    """A look of a process that waits for jobs: what it goes by comes with the first question.
+    """What a process that waits for jobs goes by: all of it comes with the first question.
 
     Where few pairs have READY jobs they are known by then. How many jobs each has is not: at least one.
     """
 
-    read_along = (PAUSE, SCHEDULE, CHORE, LETTER)
+    tables_read_along = (PAUSE, SCHEDULE, CHORE, LETTER)
 
     def waiting(self, query: WaitingQuery) -> list[Waiting]:
         """Whose turn it is; where few pairs have READY jobs, those served longest ago first."""
         if self._heads is None:
-            self._look(HEADS)
+            self._read_heads(HEADS)
         if self.ready_pairs is None:
             return super().waiting(query)
         tenants, tasks, passing = query.tenants, query.tasks, query.passing

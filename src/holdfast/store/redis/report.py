@@ -9,7 +9,7 @@ from .open import ServerInfo, check_server, look
 from .url import Address
 
 MEGABYTE = 1024 * 1024
-# A clock may be off by this much before anybody is told.
+# A clock may be off by this much before that is a complaint.
 SKEW_MS = 1_000
 # Of its memory a server should have this much left.
 LEFT = 0.1
@@ -18,7 +18,7 @@ LEFT = 0.1
 def report(connections: Server, keys: Keys, address: Address, *, own: bool) -> Report:
     """What a store is like, what is wrong with it and what to do. `own`: the time is the server's."""
     server = look(connections, keys)
-    live, archived = connections.many([(b"HLEN", keys.jobs), (b"HLEN", keys.archive)])
+    live, archived = connections.call_many([(b"HLEN", keys.jobs), (b"HLEN", keys.archive)])
     facts = {
         "store": "redis cluster" if address.cluster else "redis",
         "address": address.shown,

@@ -22,7 +22,7 @@ class NoticeChanged(Conflict):
         self.raw = raw
 
 
-class Behind(Conflict):
+class ClockBehind(Conflict):
     """A domain was written by a batch whose time is later than that of this one."""
 
     def __init__(self, at_ms: int) -> None:
@@ -53,12 +53,12 @@ class RedisRows:
         if not self.trips:
             return self.begin(commands)
         self.trips += 1
-        return self.server.many(commands)
+        return self.server.call_many(commands)
 
     def begin(self, commands: Sequence[Command] = ()) -> list[Any]:
         """The same, the first time: what was believed of the notice is looked at."""
         self.trips = 1
-        self.tick, notice, *replies = self.server.many(
+        self.tick, notice, *replies = self.server.call_many(
             [(b"GET", self.keys.tick), (b"HGET", self.keys.notice, b""), *commands]
         )
         if notice != self.seen.notice:
@@ -117,10 +117,10 @@ class RedisRows:
         replies = self.ask([*commands, *more])
         at = 0
         for table, new_names in missing.items():
-            at += self._see_rows(table, new_names, replies[at:])
+            at += self._note_rows(table, new_names, replies[at:])
         return replies[at:]
 
-    def _see_rows(self, table: str, names: list[str] | None, replies: list[Any]) -> int:
+    def _note_rows(self, table: str, names: list[str] | None, replies: list[Any]) -> int:
         """Note rows as they came from the server; how many replies that were."""
         if names is None:
             version, flat = replies[:2]
@@ -130,10 +130,10 @@ class RedisRows:
         self.seen.rows |= {(table, name): raw for name, raw in zip(names, raws, strict=True)}
         if table != DOMAIN:
             return 1
-        self.seen.crowds |= zip(names, replies[1 : 1 + len(names)], strict=True)
+        self.seen.domain_sizes |= zip(names, replies[1 : 1 + len(names)], strict=True)
         last_ms = max((written_at(raw) for raw in raws if raw is not None), default=0)
         if self.timed and last_ms > self.now_ms:
-            raise Behind(last_ms)
+            raise ClockBehind(last_ms)
         return 1 + len(names)
 
     def rows(self, table: str, keys: Collection[str] | None = None) -> dict[str, bytes]:

@@ -21,7 +21,7 @@ class Seen:
         # Tables that were read whole: the stamp of their last change, and their rows.
         self.tables: dict[str, tuple[bytes | None, dict[str, bytes]]] = {}
         # How many live jobs the domains have whose rows were read, by the key of the row.
-        self.crowds: dict[str, int] = {}
+        self.domain_sizes: dict[str, int] = {}
         # Bodies that came along with a claim, as they are kept. They need not stand still.
         self.data: dict[int, bytes] = {}
 
@@ -33,7 +33,7 @@ class Written:
         self.jobs: dict[int, Job | None] = {}
         self.archive: dict[int, Job | None] = {}
         # Ids of jobs that were added without looking whether they exist: the commit does.
-        self.born: set[int] = set()
+        self.added: set[int] = set()
         self.data: dict[int, Body | None] = {}
         self.results: dict[int, Body | None] = {}
         self.counts: Mapping[CountKey, int] = {}

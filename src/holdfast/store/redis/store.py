@@ -2,7 +2,7 @@
 
     run      fn(RedisTxn) reads and decides ▶ one script checks all that was read, and writes all or nothing
              ▶ (durability=replicated: wait for the replicas); again if another batch was faster
-    read     fn(RedisView), again if anybody committed between its questions
+    read     fn(RedisView), again if another batch was committed between its questions
 
 Nothing is locked: batches run side by side, and of two that meet the later begins anew. How that is done, and
 what a crash between any two steps leaves, is in docs/decisions/0009.
@@ -23,7 +23,7 @@ from ..common.outage import FIRST_NAP_S, Lost, Outages, Patience, UnknownHost
 from ..common.server_time import Time
 from ..contract import UNCHANGED, Capabilities, Changes, ReadTxn, Report, Txn
 from .connection import COMMIT, SETTLE, Command, Connection, Session, server_of
-from .errors import FAULTS, is_lost, told
+from .errors import FAULTS, is_lost, translated
 from .keys import Keys, new_stamp
 from .mend import mend
 from .notify import Waker
@@ -31,8 +31,8 @@ from .open import ServerInfo, is_replicated, open_server, waiting_commands
 from .presence import Presence
 from .reads import RedisHint, RedisView
 from .report import report
-from .rows import Behind, NoticeChanged
-from .txn import Mine, RedisTxn
+from .rows import ClockBehind, NoticeChanged
+from .txn import HeldJobs, RedisTxn
 from .url import parse
 
 T = TypeVar("T")
@@ -45,8 +45,8 @@ PATIENCE_S = 30.0
 TRIES = 100
 # After a lost race, up to this long and more, so that batches that meet do not meet again.
 CONFLICT_NAP_S, LONGEST_CONFLICT_NAP_S = 0.001, 0.02
-# How often a view is looked at anew because somebody committed meanwhile; then it is taken as it is.
-LOOKS = 5
+# How often a view is begun anew because another batch was committed meanwhile; then it is taken as it is.
+VIEW_TRIES = 5
 # A session that was not used for so long is forgotten by the server, and another begun.
 SESSION_MS = 600_000
 REPLICAS_MS = 10_000
@@ -82,7 +82,7 @@ class RedisStore:
         self._was_open = False
         self._closed = False
         self._time = Time(clock)
-        self._mine: Mine = {}
+        self._held: HeldJobs = {}
         # The notice when it was last looked at, with its stamp.
         self._notice: bytes | None = None
         self._lock = threading.Lock()
@@ -101,7 +101,7 @@ class RedisStore:
                 info = open_server(self._server, self._keys, self.address, **how)
                 self._time.heard(info.now_ms)
                 if not self._was_open:
-                    self._waker.opened(info.tick)
+                    self._waker.begin(info.tick)
                 self._info, self._was_open = info, True
         return info
 
@@ -109,23 +109,24 @@ class RedisStore:
 
     def run(self, fn: Callable[[Txn], tuple[Changes, T]], *, blind: bool = False) -> T:
         """Call `fn` as one atomic batch, which is as durable as was asked for when this returns."""
-        result: T = self._persist(self._attempt, fn)
+        result: T = self._retry(self._attempt, fn)
         return result
 
     def read(self, fn: Callable[[ReadTxn], T], *, hint: bool = False) -> T:
-        """Call `fn` on the store as it is now, again if somebody commits between its questions."""
-        result: T = self._persist(self._glance if hint else self._look, fn)
+        """Call `fn` on the store as it is now, again if another batch is committed between its questions."""
+        result: T = self._retry(self._read_hint if hint else self._read_view, fn)
         return result
 
-    def _persist(self, attempt: Attempt, fn: Callable[[Any], Any]) -> Any:
+    def _retry(self, attempt: Attempt, fn: Callable[[Any], Any]) -> Any:
         """Try until it is done, or it is clear that it cannot be."""
         tries, timed = 0, self._clock is None
         patience: Patience | None = None
         damage: Exception | None = None
+        is_mended = False
         while True:
             try:
-                if damage is not None and not mend(self._server, self._keys):
-                    raise beyond_repair(self.address.shown, damage) from damage
+                if damage is not None and not is_mended:
+                    is_mended = self._mend(damage)
                 result = attempt(fn, timed)
                 if patience is not None:
                     self._outages.over()
@@ -138,24 +139,30 @@ class RedisStore:
                     raise Contended(f"{self.address.shown}: {text}") from None
                 sleep(random.uniform(0, min(CONFLICT_NAP_S * tries, LONGEST_CONFLICT_NAP_S)))
             except UNREADABLE as error:
-                if damage is not None:
+                if is_mended:
                     raise beyond_repair(self.address.shown, error) from error
                 damage = error
             except (*FAULTS, Lost, UnknownHost) as error:
                 patience = patience or Patience(self._outages, self._patience_s)
-                self._bear(error, patience)
+                self._await_server(error, patience)
+
+    def _mend(self, damage: Exception) -> bool:
+        """Mend records that cannot be read; `StoreCorrupt` if there are none."""
+        if not mend(self._server, self._keys):
+            raise beyond_repair(self.address.shown, damage) from damage
+        return True
 
     def _note_conflict(self, error: Conflict, timed: bool) -> bool:
         """Look anew at what a batch went by; whether the next one can go by the server's time."""
         if isinstance(error, NoticeChanged):
             self._notice = error.raw
-        if isinstance(error, Behind):
+        if isinstance(error, ClockBehind):
             return timed and self._time.caught_up(error.at_ms, self._ask_time)
         return timed
 
-    def _bear(self, error: Exception, patience: Patience) -> None:
+    def _await_server(self, error: Exception, patience: Patience) -> None:
         """Wait for a server that is away; raise what waiting does not help against."""
-        fault = error if isinstance(error, StoreError) else told(error, self.address)
+        fault = error if isinstance(error, StoreError) else translated(error, self.address)
         is_known = self._was_open or self._server.is_found
         if self._closed or not (isinstance(fault, Lost) or (isinstance(fault, UnknownHost) and is_known)):
             raise fault from None
@@ -172,20 +179,20 @@ class RedisStore:
             self._open()
         if self._presence.names:
             self._presence.keep()
-        txn = RedisTxn(self._server, self._keys, self.now_ms(), self._notice, mine=self._mine, timed=timed)
+        txn = RedisTxn(self._server, self._keys, self.now_ms(), self._notice, held=self._held, timed=timed)
         try:
-            changes, result = self._decide(fn, txn)
+            changes, result = self._call(fn, txn)
             self._commit(txn, changes)
         except BaseException as error:
             if isinstance(error, Conflict):
                 for job_id in txn.seen.stamps:
-                    self._mine.pop(job_id, None)
+                    self._held.pop(job_id, None)
             if txn.taken:
                 self._give_back(txn)
             raise
         return result
 
-    def _decide(self, fn: Callable[[Any], T], view: RedisTxn | RedisView) -> T:
+    def _call(self, fn: Callable[[Any], T], view: RedisTxn | RedisView) -> T:
         """What `fn` makes of a batch or a view; where it refuses, the notice that it went by must stand."""
         try:
             return fn(view)
@@ -196,7 +203,7 @@ class RedisStore:
 
     def _commit(self, txn: RedisTxn, changes: Changes) -> None:
         groups, keys = txn.finish(changes), self._keys
-        stamp, connection = new_stamp(txn.now_ms), self._server.take()
+        stamp, connection = new_stamp(txn.now_ms), self._server.acquire()
         try:
             plan = txn.plan(groups, keys.commits + connection.session.name, stamp)
             if plan.writes:
@@ -210,7 +217,7 @@ class RedisStore:
             elif not txn.trips:
                 txn.begin()
         finally:
-            self._server.give(connection)
+            self._server.release(connection)
         # From here on nothing is to be given back.
         txn.taken.clear()
         if txn.written.jobs:
@@ -260,13 +267,13 @@ class RedisStore:
         raise Conflict("the session was forgotten" if reply == b"CUT" else f"{text} has changed")
 
     def _settle(self, session: Session, number: bytes, waiting: list[Command]) -> list[Any]:
-        """Whether a commit that was never answered was done, and who has it; if not, it never will be."""
+        """Whether a commit without a reply was done, and how many have it; if not, it never will be."""
         until_s = monotonic_s() + self._patience_s
         settle = SETTLE.command([self._keys.commits + session.name], number, SESSION_MS)
         while monotonic_s() < until_s and not self._closed:
             try:
                 self._drop()
-                return self._server.many([settle, *waiting])
+                return self._server.call_many([settle, *waiting])
             except (*FAULTS, StoreError):
                 # Not back yet.
                 sleep(FIRST_NAP_S)
@@ -277,14 +284,14 @@ class RedisStore:
 
     def _remember(self, txn: RedisTxn, stamp: bytes) -> None:
         """What this process wrote it knows; the commit that goes by it will tell if it is no longer so."""
-        mine = self._mine
-        if len(mine) > REMEMBERED:
-            mine = self._mine = {}
+        held = self._held
+        if len(held) > REMEMBERED:
+            held = self._held = {}
         for job_id, job in txn.written.jobs.items():
             if job is not None and job.owner:
-                mine[job_id] = (stamp, job)
-            elif job_id in mine:
-                del mine[job_id]
+                held[job_id] = (stamp, job)
+            elif job_id in held:
+                del held[job_id]
 
     def _give_back(self, txn: RedisTxn) -> None:
         try:
@@ -293,23 +300,23 @@ class RedisStore:
             # Upkeep will, after their time.
             pass
 
-    def _look(self, fn: Callable[[Any], T], _timed: bool) -> T:
-        for left in reversed(range(LOOKS)):
+    def _read_view(self, fn: Callable[[Any], T], _timed: bool) -> T:
+        for left in reversed(range(VIEW_TRIES)):
             view = self._view(RedisView)
-            result = self._seen(fn, view)
+            result = self._call_view(fn, view)
             if view.is_of_one_moment or not left:
                 break
         return result
 
-    def _glance(self, fn: Callable[[Any], T], _timed: bool) -> T:
-        return self._seen(fn, self._view(RedisHint))
+    def _read_hint(self, fn: Callable[[Any], T], _timed: bool) -> T:
+        return self._call_view(fn, self._view(RedisHint))
 
     def _view(self, kind: type[RedisView]) -> RedisView:
         self._open()
         return kind(self._server, self._keys, self.now_ms(), self._notice)
 
-    def _seen(self, fn: Callable[[Any], T], view: RedisView) -> T:
-        result = self._decide(fn, view)
+    def _call_view(self, fn: Callable[[Any], T], view: RedisView) -> T:
+        result = self._call(fn, view)
         if not view.trips:
             view.begin()
         return result
@@ -335,7 +342,7 @@ class RedisStore:
             self._open()
             seconds, micros = self._server.call(b"TIME")
         except FAULTS as error:
-            raise told(error, self.address) from None
+            raise translated(error, self.address) from None
         return int(seconds) * 1000 + int(micros) // 1000
 
     # Waiting
@@ -356,7 +363,7 @@ class RedisStore:
             self._open()
             self._presence.appear(name)
         except FAULTS as error:
-            raise told(error, self.address) from None
+            raise translated(error, self.address) from None
         return True
 
     def report(self) -> Report:
@@ -364,7 +371,7 @@ class RedisStore:
         try:
             return report(self._server, self._keys, self.address, own=self._clock is None)
         except FAULTS as error:
-            return Report({}, [str(told(error, self.address))])
+            return Report({}, [str(translated(error, self.address))])
 
     def close(self) -> None:
         """Let go of all connections."""

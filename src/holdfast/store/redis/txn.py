@@ -22,7 +22,7 @@ from .plan import Plan
 from .reads import RedisReads
 
 # What a store remembers of jobs that it wrote, with their stamps: a finish of a held job reads nothing.
-Mine = dict[int, tuple[bytes, Job]]
+HeldJobs = dict[int, tuple[bytes, Job]]
 
 
 class RedisTxn(RedisReads):
@@ -33,13 +33,13 @@ class RedisTxn(RedisReads):
     _mends = False
 
     def __init__(
-        self, server: Server, keys: Keys, now_ms: int, notice: bytes | None, *, mine: Mine, timed: bool
+        self, server: Server, keys: Keys, now_ms: int, notice: bytes | None, *, held: HeldJobs, timed: bool
     ) -> None:
         super().__init__(server, keys, now_ms, notice)
-        self._mine, self.timed = mine, timed
-        # Taken out of READY by this batch, or found astray: each is put where its record says in the end.
+        self._held, self.timed = held, timed
+        # Taken out of READY by this batch, or found misplaced: each is put where its record says in the end.
         self.taken: set[int] = set()
-        self._astray: list[int] = []
+        self._misplaced: list[int] = []
         # The pairs that had their turn.
         self._served: list[Pair] = []
 
@@ -53,11 +53,11 @@ class RedisTxn(RedisReads):
         finally:
             self._mends = False
 
-    def note_astray(self, job_id: int) -> None:
+    def note_misplaced(self, job_id: int) -> None:
         """A claim took it out of READY and was not heard of again."""
         if self._mends:
             self.taken.add(job_id)
-            self._astray.append(job_id)
+            self._misplaced.append(job_id)
 
     def claim(self, query: ClaimQuery) -> list[Job]:
         """Lease the first jobs that match."""
@@ -107,7 +107,7 @@ class RedisTxn(RedisReads):
             if live is not None or old is not None:
                 raise Conflict(f"there is a job {job.id} already")
             if job.id not in written.jobs and job.id not in written.archive:
-                written.born.add(job.id)
+                written.added.add(job.id)
             written.jobs[job.id] = job
             written.data[job.id] = data
 
@@ -139,13 +139,13 @@ class RedisTxn(RedisReads):
 
         One that this process wrote in that version is not read: the commit tells whether it is still so.
         """
-        seen, written, mine = self.seen, self.written.jobs, self._mine
+        seen, written, held = self.seen, self.written.jobs, self._held
         unseen = [id for id in versions if id not in written and id not in seen.jobs]
-        held = [id for id in unseen if id in mine and mine[id][1].version == versions[id]]
-        if held:
-            seen.jobs |= {id: mine[id][1] for id in held}
-            seen.stamps |= {id: mine[id][0] for id in held}
-        if len(held) < len(unseen):
+        known = [id for id in unseen if id in held and held[id][1].version == versions[id]]
+        if known:
+            seen.jobs |= {id: held[id][1] for id in known}
+            seen.stamps |= {id: held[id][0] for id in known}
+        if len(known) < len(unseen):
             self.fetch(unseen)
         for id, version in versions.items():
             job = written[id] if id in written else seen.jobs[id]
@@ -155,7 +155,7 @@ class RedisTxn(RedisReads):
     # The commit
 
     def finish(self, changes: Changes) -> Sequence[NewJobs]:
-        """Note the last changes; the groups of new jobs that nothing else of the batch is about.
+        """Note the last changes; the groups of new jobs that nothing else of the batch names.
 
         Most jobs that are added are such, and their groups are written as they are.
         """
@@ -212,16 +212,16 @@ class RedisTxn(RedisReads):
 
         A job that is added to one meanwhile is not in what was counted.
         """
-        rows, crowds = self.seen.rows, self.seen.crowds
+        rows, domain_sizes = self.seen.rows, self.seen.domain_sizes
         put = [
             key for (table, key), value in self.written.rows.items() if table == DOMAIN and value is not None
         ]
-        return {key: crowds[key] for key in put if key in crowds and rows[DOMAIN, key] is None}
+        return {key: domain_sizes[key] for key in put if key in domain_sizes and rows[DOMAIN, key] is None}
 
     def _settle_taken(self, plan: Plan) -> None:
-        """Let what was taken and not used, or was found astray, stand where its record says."""
-        if self._astray:
-            plan.leave_process(self._astray)
+        """Put back what was taken and not used, or was found misplaced."""
+        if self._misplaced:
+            plan.leave_process(self._misplaced)
         unused = [self.seen.jobs[id] for id in self.taken if id not in self.written.jobs]
         for job in unused:
             if job is not None:

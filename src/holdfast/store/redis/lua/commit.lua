@@ -23,7 +23,7 @@
 --  10 ready   names tasks          the queue of a pair was changed: pair, tenant, task. The second is no column but
 --                                  the position of the tenant's tasks; the mock queue is the key after that
 --  11 served  names                a pair had its turn: pair, tenant, task; the key is that of its tenant's tasks
---  12 sweep   limits               forget pairs: every so many turns, who was not served for so many, so many at
+--  12 sweep   limits               forget pairs: every so many turns, those not served for so many, so many at
 --                                  once, how many turns there were
 --
 -- Replies  OK · DONE, it was committed before · CUT, the session was cut off · or the name of what has changed

@@ -1,4 +1,4 @@
--- give_back: put ids that were taken, and whose records nobody has written, back where they stood.
+-- give_back: put ids that were taken, and whose records were not written, back where they stood.
 --
 -- Begins with pairs.lua.
 --
