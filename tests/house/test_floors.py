@@ -39,7 +39,14 @@ STANDS_ON = FLOORS | {"__init__": FLOORS["work"] + 1, "__main__": FLOORS["cli"] 
 # Where a function may import: `connect`, so that SQLite users need no PostgreSQL driver; the choice of a
 # SQLite library, and SQL over jobs, so that nobody needs apsw who has not asked for it; the commands and the
 # public names, so that `holdfast --help` is there at once.
-LAZY = ("queue/connect.py", "engine/connection.py", "engine/queries.py", "store/sqlite/libraries.py", "cli/", "__init__.py")
+LAZY = (
+    "queue/connect.py",
+    "engine/connection.py",
+    "engine/queries.py",
+    "store/sqlite/connection.py",
+    "cli/",
+    "__init__.py",
+)
 
 # Where clocks may be read. Everybody else is told what time it is, or asks the store.
 CLOCK_FILES = {

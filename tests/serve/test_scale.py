@@ -12,7 +12,7 @@ from holdfast.core import commands as c
 from holdfast.core.job import Place
 from holdfast.engine.engine import Engine
 from holdfast.store.sqlite.store import SqliteStore
-from holdfast.testing.stores.making import a_job, tally
+from holdfast.testing.stores.making import a_job, commit, new_jobs, tally
 
 pytestmark = [pytest.mark.proof, pytest.mark.timeout(7200)]
 
@@ -74,12 +74,7 @@ def filled(path, case):
                 (Place.READY, now_ms - DUE + n) if n < DUE else (Place.SCHEDULED, now_ms + 86_400_000 + n)
             )
             jobs.append(a_job(n + 1, task=task, priority=priority, place=place, run_at=run_at))
-
-        def write(txn, jobs=jobs):
-            assert txn.insert([(job, '{"value":1}') for job in jobs]) == set()
-            txn.count(tally(jobs))
-
-        store.run(write)
+        commit(store, added=new_jobs(jobs, '{"value":1}'), counts=tally(jobs))
     return store
 
 

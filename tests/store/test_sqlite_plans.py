@@ -9,7 +9,7 @@ import pytest
 from holdfast.core.job import Place, State
 from holdfast.store.contract import JOBS, NOTHING, Changes, CountKey, JobFilter, WaitingQuery, leased
 from holdfast.store.sqlite import claim as sqlite_claim
-from holdfast.store.sqlite.presence import Presence
+from holdfast.store.sqlite.presence import SqlitePresence
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.store.sqlite.txn import SqliteTxn
 from holdfast.testing.stores.making import (
@@ -67,7 +67,7 @@ def plans(store, *steps):
 
     def fn(txn):
         watched = Watched(txn.connection)
-        again = SqliteTxn(watched, txn.now_ms, Presence(store.path))
+        again = SqliteTxn(watched, txn.now_ms, SqlitePresence(store.path))
         for step in steps:
             step(again)
         return NOTHING, list(watched.plans())

@@ -20,7 +20,7 @@ from ...core.bounds import MAX_TIME_MS
 from ...core.glob import span
 from ...core.job import Job
 from ..contract import ClaimQuery
-from .connection import Connection
+from .connection import SqliteConnection
 from .statements import JOBS, PAIRS, PAIRS_OF_TENANT, cut, listed, ready_of_pairs, ready_of_picks
 
 # So many pairs are merged at most, and so many by one statement.
@@ -41,7 +41,7 @@ _decode_pairs = msgspec.json.Decoder(tuple[int, list[Pair]]).decode
 _order = attrgetter("rank", "id")
 
 
-def find_ready(connection: Connection, query: ClaimQuery, written: Iterable[Pair] = ()) -> list[Job]:
+def find_ready(connection: SqliteConnection, query: ClaimQuery, written: Iterable[Pair] = ()) -> list[Job]:
     """The first READY jobs that match, by (rank, id).
 
     `written`: pairs to which the batch has added READY jobs that are not counted yet.
@@ -65,7 +65,7 @@ def find_ready(connection: Connection, query: ClaimQuery, written: Iterable[Pair
     return _find_by_rank(connection, query, _ALL_ROWS)
 
 
-def _jobs(connection: Connection, sql: str, *values: object) -> list[Job]:
+def _jobs(connection: SqliteConnection, sql: str, *values: object) -> list[Job]:
     answer = connection.value(sql, values)
     return _decode_jobs(answer) if answer is not None else []
 
@@ -77,7 +77,7 @@ def _ranks(priority: int | None) -> tuple[int, int]:
     return rank.ready(priority, 0), rank.ready(priority, MAX_TIME_MS)
 
 
-def _find_picks(connection: Connection, query: ClaimQuery) -> list[Job]:
+def _find_picks(connection: SqliteConnection, query: ClaimQuery) -> list[Job]:
     low, high = _ranks(query.priority)
     arms = [
         (0, tenant, task, low, high, min(most, query.limit))
@@ -91,7 +91,7 @@ def _find_picks(connection: Connection, query: ClaimQuery) -> list[Job]:
     return found[: query.limit]
 
 
-def _find_pairs(connection: Connection, query: ClaimQuery, pairs: list[Pair]) -> list[Job]:
+def _find_pairs(connection: SqliteConnection, query: ClaimQuery, pairs: list[Pair]) -> list[Job]:
     low, high = _ranks(query.priority)
     arms = [
         (mock, tenant, task, low, high) for tenant, task in pairs for mock in ((0, 1) if query.mock else (0,))
@@ -106,7 +106,7 @@ def _find_pairs(connection: Connection, query: ClaimQuery, pairs: list[Pair]) ->
     return found[: query.limit]
 
 
-def _find_by_rank(connection: Connection, query: ClaimQuery, rows: int) -> list[Job]:
+def _find_by_rank(connection: SqliteConnection, query: ClaimQuery, rows: int) -> list[Job]:
     return _jobs(connection, JOBS["ready_by_rank"], *_wanted(query), *_limits(query), rows)
 
 
@@ -132,7 +132,9 @@ def _tenants(query: ClaimQuery) -> list[str] | None:
     return [query.tenant] if query.tenants is None or query.tenant in query.tenants else []
 
 
-def _wanted_pairs(connection: Connection, query: ClaimQuery, written: Iterable[Pair]) -> list[Pair] | None:
+def _wanted_pairs(
+    connection: SqliteConnection, query: ClaimQuery, written: Iterable[Pair]
+) -> list[Pair] | None:
     """The pairs that may have matching jobs; None: too many to go by."""
     tenants = _tenants(query)
     if tenants is not None and query.tasks is not None and len(tenants) * len(query.tasks) <= MOST_PAIRS:

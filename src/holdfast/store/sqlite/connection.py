@@ -21,7 +21,7 @@ STABLE_PLANS = 1007
 Values = list[Any] | tuple[Any, ...]
 
 
-class Connection(Protocol):
+class SqliteConnection(Protocol):
     """One connection. Not for two threads at once."""
 
     # Runs a statement; what it returns has `fetchall`. The library's own function, so that an interrupt comes
@@ -48,7 +48,7 @@ class Connection(Protocol):
         """Close the connection."""
 
 
-class Fault(NamedTuple):
+class SqliteFault(NamedTuple):
     """An error of a library: SQLite's extended code, 0 if it is not SQLite's own, and its text."""
 
     code: int
@@ -66,16 +66,16 @@ class Driver(Protocol):
     # What a caller's connection must be, for whoever brings another.
     wanted: str
 
-    def open(self, path: str) -> Connection:
+    def open(self, path: str) -> SqliteConnection:
         """A new connection to a file, which is created if it is not there."""
 
-    def wrap(self, connection: Any) -> Connection | None:
+    def wrap(self, connection: Any) -> SqliteConnection | None:
         """A caller's own connection, whatever its tracers and factories; None: it is not of this library."""
 
     def begin_as_library(self, connection: Any) -> None:
         """Begin a transaction where the library itself would do so before the first write."""
 
-    def fault(self, error: Exception) -> Fault:
+    def fault(self, error: Exception) -> SqliteFault:
         """What went wrong."""
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import apsw
 
-from .connection import STABLE_PLANS, STATEMENTS_KEPT, Connection, Fault, Values
+from .connection import STABLE_PLANS, STATEMENTS_KEPT, SqliteConnection, SqliteFault, Values
 
 
 class ApswConnection:
@@ -19,30 +19,30 @@ class ApswConnection:
         self.execute = self._cursor.execute
 
     def value(self, sql: str, values: Values = ()) -> Any:
-        """See `Connection`."""
+        """See `SqliteConnection`."""
         rows = self.execute(sql, values).fetchall()
         return rows[0][0] if rows else None
 
     def rows(self, sql: str, values: Values = ()) -> list[tuple[Any, ...]]:
-        """See `Connection`."""
+        """See `SqliteConnection`."""
         return self.execute(sql, values).fetchall()
 
     def change(self, sql: str, values: Values = ()) -> int:
-        """See `Connection`."""
+        """See `SqliteConnection`."""
         self.execute(sql, values)
         return self.connection.changes()
 
     def give_back(self, pages: int) -> None:
-        """See `Connection`."""
+        """See `SqliteConnection`."""
         self.execute(f"PRAGMA incremental_vacuum({pages})").fetchall()
 
     @property
     def in_transaction(self) -> bool:
-        """See `Connection`."""
+        """See `SqliteConnection`."""
         return self.connection.in_transaction
 
     def close(self) -> None:
-        """See `Connection`."""
+        """See `SqliteConnection`."""
         self._cursor.close(True)
         self.connection.close(True)
 
@@ -58,20 +58,20 @@ class ApswDriver:
         "drop each other's locks; open it without driver= to share connections of sqlite3"
     )
 
-    def open(self, path: str) -> Connection:
+    def open(self, path: str) -> SqliteConnection:
         """See `Driver`."""
         flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
         connection = apsw.Connection(path, flags, statementcachesize=STATEMENTS_KEPT)
         connection.config(STABLE_PLANS, 1)
         return ApswConnection(connection)
 
-    def wrap(self, connection: Any) -> Connection | None:
+    def wrap(self, connection: Any) -> SqliteConnection | None:
         """See `Driver`."""
         return ApswConnection(connection) if isinstance(connection, apsw.Connection) else None
 
     def begin_as_library(self, connection: Any) -> None:
         """apsw begins nothing by itself."""
 
-    def fault(self, error: Exception) -> Fault:
+    def fault(self, error: Exception) -> SqliteFault:
         """See `Driver`."""
-        return Fault(getattr(error, "extendedresult", 0), str(error))
+        return SqliteFault(getattr(error, "extendedresult", 0), str(error))

@@ -4,7 +4,7 @@ import sqlite3
 from typing import Any
 
 from ...core.errors import StoreError
-from .connection import STABLE_PLANS, STATEMENTS_KEPT, Connection, Fault, Values
+from .connection import STABLE_PLANS, STATEMENTS_KEPT, SqliteConnection, SqliteFault, Values
 
 # `->>` came with it; STRICT tables and RETURNING are older.
 OLDEST = (3, 38, 0)
@@ -20,30 +20,30 @@ class StdlibConnection:
         self.execute = self._cursor.execute
 
     def value(self, sql: str, values: Values = ()) -> Any:
-        """See `Connection`."""
+        """See `SqliteConnection`."""
         rows = self.execute(sql, values).fetchall()
         return rows[0][0] if rows else None
 
     def rows(self, sql: str, values: Values = ()) -> list[tuple[Any, ...]]:
-        """See `Connection`."""
+        """See `SqliteConnection`."""
         return self.execute(sql, values).fetchall()
 
     def change(self, sql: str, values: Values = ()) -> int:
-        """See `Connection`."""
+        """See `SqliteConnection`."""
         return self.execute(sql, values).rowcount
 
     def give_back(self, pages: int) -> None:
-        """See `Connection`."""
+        """See `SqliteConnection`."""
         # A step per page, of which `execute` takes one: there is no column to fetch.
         self._cursor.executescript(f"PRAGMA incremental_vacuum({pages})")
 
     @property
     def in_transaction(self) -> bool:
-        """See `Connection`."""
+        """See `SqliteConnection`."""
         return self.connection.in_transaction
 
     def close(self) -> None:
-        """See `Connection`."""
+        """See `SqliteConnection`."""
         self._cursor.close()
         self.connection.close()
 
@@ -59,7 +59,7 @@ class StdlibDriver:
         "drop each other's locks; open it with ?driver=apsw to share connections of apsw"
     )
 
-    def open(self, path: str) -> Connection:
+    def open(self, path: str) -> SqliteConnection:
         """A new connection, whose transactions are begun and ended by nobody but us."""
         if sqlite3.sqlite_version_info < OLDEST:
             needed = ".".join(map(str, OLDEST))
@@ -74,7 +74,7 @@ class StdlibDriver:
             connection.setconfig(STABLE_PLANS, True)
         return StdlibConnection(connection)
 
-    def wrap(self, connection: Any) -> Connection | None:
+    def wrap(self, connection: Any) -> SqliteConnection | None:
         """See `Driver`."""
         return StdlibConnection(connection) if isinstance(connection, sqlite3.Connection) else None
 
@@ -84,6 +84,6 @@ class StdlibDriver:
         if legacy and not connection.in_transaction:
             sqlite3.Cursor(connection).execute(f"BEGIN {connection.isolation_level}")
 
-    def fault(self, error: Exception) -> Fault:
+    def fault(self, error: Exception) -> SqliteFault:
         """See `Driver`."""
-        return Fault(getattr(error, "sqlite_errorcode", 0), str(error))
+        return SqliteFault(getattr(error, "sqlite_errorcode", 0), str(error))

@@ -16,7 +16,7 @@ from ...core.errors import (
     TooLarge,
     Unavailable,
 )
-from .connection import Driver, Fault
+from .connection import Driver, SqliteFault
 
 # SQLite's result codes, of which the low byte is the kind.
 BUSY, LOCKED, READONLY, IOERR, CORRUPT, FULL, CANTOPEN, TOOBIG, NOTADB = 5, 6, 8, 10, 11, 13, 14, 18, 26
@@ -61,7 +61,7 @@ def is_busy(driver: Driver, error: Exception) -> bool:
     return driver.fault(error).code & 0xFF in (BUSY, LOCKED)
 
 
-def _told(fault: Fault, path: Path) -> HoldfastError:
+def _told(fault: SqliteFault, path: Path) -> HoldfastError:
     """The file, what is wrong with it, and what to do."""
     kind = fault.code & 0xFF
     if kind == FULL or fault.code == IOERR_SHMSIZE:
@@ -89,7 +89,7 @@ def _told(fault: Fault, path: Path) -> HoldfastError:
     return StoreError(f"{path}: SQLite says {fault.text}")
 
 
-def _told_to_lender(fault: Fault, path: Path) -> HoldfastError | None:
+def _told_to_lender(fault: SqliteFault, path: Path) -> HoldfastError | None:
     """What a caller's own connection may have wrong with it."""
     if not fault.code:
         return BadInput("connection", fault.text, needed="open, and used by one thread at a time")

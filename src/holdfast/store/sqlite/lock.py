@@ -15,7 +15,7 @@ from time import sleep
 
 from ...core.errors import Unavailable, WouldBlock
 from ..common.clock import monotonic_s
-from .connection import Connection, Driver
+from .connection import Driver, SqliteConnection
 from .errors import is_busy, system_faults
 
 # How long a transaction of this very process may stand in our way before we say so: it may be that of
@@ -122,7 +122,7 @@ class _Waiter:
         os.close(self.fd)
 
 
-def begin(driver: Driver, connection: Connection, path: Path, patience_s: float) -> None:
+def begin(driver: Driver, connection: SqliteConnection, path: Path, patience_s: float) -> None:
     """Open a write transaction, waiting for those who do not queue."""
     started, pause_s, own_since = monotonic_s(), 0.000_5, 0.0
     while True:

@@ -6,7 +6,7 @@ import msgspec
 
 from ...core.damage import UNREADABLE, salvage
 from ...core.job import Job, Place, State
-from .connection import Connection
+from .connection import SqliteConnection
 from .txn import row_of
 
 # So many rows are read at once.
@@ -27,12 +27,12 @@ _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Job).decode
 
 
-def mend(connection: Connection) -> int:
+def mend(connection: SqliteConnection) -> int:
     """Rewrite the rows of jobs that cannot be read; how many. Inside a write transaction."""
     return _mend(connection, _LIVE, _mend_live) + _mend(connection, _ARCHIVED, _mend_archived)
 
 
-def _mend(connection: Connection, select: str, mend_row: Any) -> int:
+def _mend(connection: SqliteConnection, select: str, mend_row: Any) -> int:
     count = after = 0
     while rows := connection.rows(select, (after,)):
         count += sum(mend_row(connection, row) for row in rows)
@@ -40,7 +40,7 @@ def _mend(connection: Connection, select: str, mend_row: Any) -> int:
     return count
 
 
-def _mend_live(connection: Connection, row: tuple[Any, ...]) -> bool:
+def _mend_live(connection: SqliteConnection, row: tuple[Any, ...]) -> bool:
     job_id, *columns, tenant, task, schedule, rest = row
     known = dict(zip(_COLUMNS + _MORE, columns, strict=True))
     names = {"tenant": tenant, "task": task, "schedule": schedule}
@@ -64,7 +64,7 @@ def _mend_live(connection: Connection, row: tuple[Any, ...]) -> bool:
 _ENDED = {"place": Place.DONE, "ended": State.FAILED, "mock": False}
 
 
-def _mend_archived(connection: Connection, row: tuple[Any, ...]) -> bool:
+def _mend_archived(connection: SqliteConnection, row: tuple[Any, ...]) -> bool:
     job_id, finished_at, tenant, task, state, record = row
     if _is_text(tenant, task, state) and _is_job(record, job_id):
         return False

@@ -14,7 +14,7 @@ The version stands in a table of ours: the numbers in the file's header are the 
 from pathlib import Path
 
 from ...core.errors import SchemaMismatch, StoreCorrupt, StoreError, StoreMissing
-from .connection import Connection, Driver
+from .connection import Driver, SqliteConnection
 from .errors import cannot_open, system_faults
 from .lock import WriteQueue, begin
 from .statements import migrations
@@ -27,7 +27,9 @@ PATIENT_MS = 5_000
 LOG_KEPT_BYTES = 32 * 1024 * 1024
 
 
-def open_writer(driver: Driver, path: Path, queue: WriteQueue, *, join: bool, create: bool) -> Connection:
+def open_writer(
+    driver: Driver, path: Path, queue: WriteQueue, *, join: bool, create: bool
+) -> SqliteConnection:
     """A connection that writes; the store is created or brought up to date first.
 
     `join`: also in a database that holds tables of somebody else. Without `create` a store must be there.
@@ -66,7 +68,7 @@ def _has_bytes(path: Path) -> bool:
         return False
 
 
-def open_reader(driver: Driver, path: Path) -> Connection:
+def open_reader(driver: Driver, path: Path) -> SqliteConnection:
     """A connection that cannot write."""
     connection = driver.open(str(path))
     try:
@@ -79,7 +81,7 @@ def open_reader(driver: Driver, path: Path) -> Connection:
     return connection
 
 
-def _settle(connection: Connection, path: Path, cache_kb: int) -> None:
+def _settle(connection: SqliteConnection, path: Path, cache_kb: int) -> None:
     mode = connection.value("PRAGMA journal_mode")
     if mode != "wal":
         raise StoreError(f"{path} is in journal mode {mode}, and must be in wal: its disk may not allow that")
@@ -93,7 +95,7 @@ def _settle(connection: Connection, path: Path, cache_kb: int) -> None:
     connection.rows("PRAGMA foreign_keys = 0")
 
 
-def schema_version(connection: Connection, path: Path) -> int:
+def schema_version(connection: SqliteConnection, path: Path) -> int:
     """Which version of ours is in the file; 0: none."""
     if not connection.value("SELECT count(*) FROM sqlite_schema WHERE name = 'holdfast_schema'"):
         return 0
@@ -106,7 +108,7 @@ def schema_version(connection: Connection, path: Path) -> int:
     return int(rows[0][0])
 
 
-def _version(connection: Connection, path: Path, *, join: bool) -> int:
+def _version(connection: SqliteConnection, path: Path, *, join: bool) -> int:
     # In one transaction: somebody else may just be creating the store.
     connection.change("BEGIN")
     version, tables = schema_version(connection, path), connection.value("SELECT count(*) FROM sqlite_schema")
@@ -122,7 +124,9 @@ def _version(connection: Connection, path: Path, *, join: bool) -> int:
     return version
 
 
-def _migrate(driver: Driver, connection: Connection, path: Path, patience_s: float, *, join: bool) -> None:
+def _migrate(
+    driver: Driver, connection: SqliteConnection, path: Path, patience_s: float, *, join: bool
+) -> None:
     version = _version(connection, path, join=join)
     if not version:
         # The first only before there are tables; neither is possible inside a transaction.

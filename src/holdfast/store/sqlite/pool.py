@@ -12,7 +12,7 @@ from time import sleep
 
 from ...core.errors import Closed, HoldfastError, StoreError
 from ..common.clock import monotonic_s
-from .connection import Connection, Driver
+from .connection import Driver, SqliteConnection
 from .errors import faults
 from .guard import LockGuard, LocksLost, inode_of
 from .lock import WriteQueue
@@ -24,7 +24,7 @@ FORK_PATIENCE_S = 1.0
 FORK_PAUSE_S = 0.001
 
 
-class Pool:
+class SqlitePool:
     """See above. `lock` is for the connection that writes, and for whatever opens and closes."""
 
     def __init__(
@@ -41,10 +41,10 @@ class Pool:
 
     def _start_anew(self) -> None:
         """Nothing is open."""
-        self.writer: Connection | None = None
+        self.writer: SqliteConnection | None = None
         # Which file is open.
         self._inode = (0, 0)
-        self._readers: list[Connection] = []
+        self._readers: list[SqliteConnection] = []
         # Who uses a reader: something of its own for each view.
         self.reading: set[object] = set()
         # The `PRAGMA data_version` that was seen last.
@@ -58,7 +58,7 @@ class Pool:
 
     # The one that writes
 
-    def open(self) -> Connection:
+    def open(self) -> SqliteConnection:
         """The connection that writes, opened if need be. The caller has the lock."""
         if self.writer is None:
             return self._open()
@@ -71,7 +71,7 @@ class Pool:
         self.disconnect()
         raise StoreError(f"{self.path} was removed or replaced while in use; what it held is gone with it")
 
-    def _open(self) -> Connection:
+    def _open(self) -> SqliteConnection:
         if self.closed:
             raise Closed(f"the store {self.path} was closed; open it again")
         self.guard.before_open()
@@ -89,7 +89,7 @@ class Pool:
             raise
         return connection
 
-    def discard(self, connection: Connection) -> None:
+    def discard(self, connection: SqliteConnection) -> None:
         """Close a connection that was the writer; the next batch opens another. The caller has the lock."""
         self.writer = None
         self.guard.release()
@@ -100,7 +100,7 @@ class Pool:
 
     # Those that read
 
-    def take_reader(self, user: object) -> tuple[Connection, list[Connection]]:
+    def take_reader(self, user: object) -> tuple[SqliteConnection, list[SqliteConnection]]:
         """A connection that reads, and where it is kept. `user` stays in `reading` until the view is over."""
         if self.writer is None:
             with self.lock:
@@ -113,7 +113,7 @@ class Pool:
                 return kept.pop(), kept
         return open_reader(self.driver, self.path), kept
 
-    def keep_reader(self, connection: Connection, kept: list[Connection]) -> None:
+    def keep_reader(self, connection: SqliteConnection, kept: list[SqliteConnection]) -> None:
         """Keep a reader that is sound for the next view."""
         with self._starting:
             # Another list: all connections were closed meanwhile, and this one is of before.
@@ -144,7 +144,7 @@ class Pool:
         self.queue.close()
         self.checkpointer = self._new_checkpointer()
 
-    def _ready_to_close(self, connections: list[Connection]) -> list[Connection]:
+    def _ready_to_close(self, connections: list[SqliteConnection]) -> list[SqliteConnection]:
         """Those of all connections, the writer last, that may be closed; the log is emptied if it is ours."""
         try:
             self.guard.check()

@@ -12,7 +12,7 @@ from pathlib import Path
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
 
 
-class Presence:
+class SqlitePresence:
     """One store's place among those who are there."""
 
     def __init__(self, path: Path) -> None:

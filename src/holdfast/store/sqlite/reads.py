@@ -13,8 +13,8 @@ from ...core.job import Body, Job, Place, State, Unreadable
 from ...core.limits import DomainCounts, DomainKey
 from .. import fairness
 from ..contract import CountKey, JobFilter, Moments, Row, Waiting, WaitingQuery
-from .connection import Connection
-from .presence import Presence
+from .connection import SqliteConnection
+from .presence import SqlitePresence
 from .statements import JOBS, ROWS, SQL, as_jobs, children, cut, listed, sized, waiting_tasks
 
 # Text as it is; bytes as hexadecimal text in a list, which nothing else ever is.
@@ -59,7 +59,7 @@ _SMALL_PLACES = (Place.RUNNING, Place.PAUSED, Place.DONE)
 class SqliteReads:
     """A view of the store; see `ReadTxn` for what each verb promises."""
 
-    def __init__(self, connection: Connection, now_ms: int, presence: Presence) -> None:
+    def __init__(self, connection: SqliteConnection, now_ms: int, presence: SqlitePresence) -> None:
         self.connection = connection
         self.now_ms = now_ms
         self._presence = presence

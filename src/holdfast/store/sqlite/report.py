@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 from ...core.counting import counted
-from .connection import Connection, Driver
+from .connection import Driver, SqliteConnection
 from .notify import SqliteNotifier
 from .open import schema_version
 from .wal import log_bytes
@@ -20,7 +20,7 @@ _ORPHANS = """SELECT count(*) FROM {table} WHERE id NOT IN (SELECT id FROM holdf
 AND id NOT IN (SELECT id FROM holdfast_archive)"""
 
 
-def complaints(connection: Connection, path: Path, notifier: SqliteNotifier) -> list[str]:
+def complaints(connection: SqliteConnection, path: Path, notifier: SqliteNotifier) -> list[str]:
     """What is wrong with a store and what to do about it."""
     told = []
     for (fault,) in connection.rows(f"PRAGMA integrity_check({FAULTS_TOLD})"):
@@ -43,7 +43,7 @@ def complaints(connection: Connection, path: Path, notifier: SqliteNotifier) -> 
     return told
 
 
-def particulars(connection: Connection, path: Path, driver: Driver) -> dict[str, str]:
+def particulars(connection: SqliteConnection, path: Path, driver: Driver) -> dict[str, str]:
     """What a store is like."""
     pages, page_bytes = connection.value("PRAGMA page_count"), connection.value("PRAGMA page_size")
     return {

@@ -25,14 +25,14 @@ from ..common.clock import Clock, SystemClock, monotonic_s, system_clock
 from ..common.lending import driver_of, kind_of, nothing_to_lend
 from ..common.mending import beyond_repair, mended
 from ..contract import ENDS, NOBODY, NOTHING, Capabilities, Changes, ReadTxn, Report, Txn
-from .connection import DEFAULT_DRIVER, Connection, driver_named
+from .connection import DEFAULT_DRIVER, SqliteConnection, driver_named
 from .errors import faults, translated
 from .guard import UNFENCE, inode_of
 from .lock import NOW, begin
 from .mend import mend
 from .notify import SqliteNotifier
-from .pool import Pool
-from .presence import Presence
+from .pool import SqlitePool
+from .presence import SqlitePresence
 from .reads import SqliteReads
 from .report import complaints, particulars
 from .txn import SqliteTxn
@@ -69,10 +69,10 @@ class SqliteStore:
         self._clock = clock
         self._system_clock = clock if isinstance(clock, SystemClock) else None
         self._patience_s = patience_s
-        self._pool = Pool(self.path, self._driver, patience_s, join=join, create=create)
+        self._pool = SqlitePool(self.path, self._driver, patience_s, join=join, create=create)
         self._in_batch = False
         self._notifier = SqliteNotifier(self.path)
-        self._presence = Presence(self.path)
+        self._presence = SqlitePresence(self.path)
         _stores.add(self)
 
     # Batches
@@ -136,7 +136,7 @@ class SqliteStore:
                 flock(queue.fd, LOCK_UN)
 
     def _transact(
-        self, connection: Connection, fn: Callable[[SqliteTxn], tuple[Changes, T]]
+        self, connection: SqliteConnection, fn: Callable[[SqliteTxn], tuple[Changes, T]]
     ) -> tuple[Changes, T]:
         execute, pool, clock = connection.execute, self._pool, self._system_clock
         is_over = False
@@ -214,7 +214,7 @@ class SqliteStore:
             lent = self._lent(connection)
             return mended(lambda: self._nest(lent, fn), lambda: mend(lent), self.path)
 
-    def _nest(self, connection: Connection, fn: Fn[T]) -> T:
+    def _nest(self, connection: SqliteConnection, fn: Fn[T]) -> T:
         connection.execute("SAVEPOINT holdfast")
         txn = SqliteTxn(connection, self._clock(), self._presence)
         try:
@@ -229,7 +229,7 @@ class SqliteStore:
         self._pool.checkpointer.written(txn.changed)
         return result
 
-    def _lent(self, given: Any) -> Connection:
+    def _lent(self, given: Any) -> SqliteConnection:
         """The connection inside what a caller gave, in a transaction; `BadInput` if it cannot be used."""
         library_s = driver_of(given)
         if library_s is None:
@@ -333,7 +333,7 @@ class SqliteStore:
             self._pool.leave_behind()
             self._presence.abandon()
             self._notifier.abandon()
-            self._presence, self._notifier = Presence(self.path), SqliteNotifier(self.path)
+            self._presence, self._notifier = SqlitePresence(self.path), SqliteNotifier(self.path)
             self._in_batch = False
         self._pool.after_fork()
 

@@ -18,8 +18,8 @@ from ...core.kinds import Names
 from .. import fairness
 from ..contract import UNCHANGED, Changes, ClaimQuery, CountKey, NewJobs, RowKey
 from .claim import find_ready
-from .connection import Connection
-from .presence import Presence
+from .connection import SqliteConnection
+from .presence import SqlitePresence
 from .reads import SqliteReads
 from .statements import SQL, cut, listed, sized
 
@@ -46,7 +46,7 @@ class SqliteTxn(SqliteReads):
     """A batch; see `Txn` for what each verb promises."""
 
     def __init__(
-        self, connection: Connection, now_ms: int, presence: Presence, jump: Jump | None = None
+        self, connection: SqliteConnection, now_ms: int, presence: SqlitePresence, jump: Jump | None = None
     ) -> None:
         self.connection = connection
         self.now_ms = now_ms

@@ -12,7 +12,7 @@ from queue import SimpleQueue
 from sys import modules
 
 from ...core.errors import HoldfastError, Unavailable, WouldBlock
-from .connection import Connection, Driver
+from .connection import Driver, SqliteConnection
 from .errors import faults
 from .guard import LockGuard
 from .lock import WriteQueue, begin
@@ -88,7 +88,9 @@ class Checkpointer:
             holder.close()
             connection.close()
 
-    def _copy_in_turn(self, queue: WriteQueue, holder: Connection, connection: Connection) -> None:
+    def _copy_in_turn(
+        self, queue: WriteQueue, holder: SqliteConnection, connection: SqliteConnection
+    ) -> None:
         try:
             queue.take()
             for library in self._guard.others:
@@ -116,11 +118,11 @@ def log_bytes(path: Path) -> int:
         return 0
 
 
-def copy_all(connection: Connection) -> None:
+def copy_all(connection: SqliteConnection) -> None:
     """Copy everything and empty the log, if nobody is in the way."""
     connection.rows("PRAGMA wal_checkpoint(TRUNCATE)")
 
 
-def _is_mostly_empty(connection: Connection) -> bool:
+def _is_mostly_empty(connection: SqliteConnection) -> bool:
     empty = int(connection.value("PRAGMA freelist_count"))
     return empty > EMPTY_PAGES and empty * 2 > connection.value("PRAGMA page_count")
