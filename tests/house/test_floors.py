@@ -43,7 +43,7 @@ LAZY = (
     "queue/connect.py",
     "engine/connection.py",
     "engine/queries.py",
-    "store/sqlite/connection.py",
+    "store/sqlite/drivers.py",
     "cli/",
     "__init__.py",
 )

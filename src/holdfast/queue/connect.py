@@ -313,7 +313,7 @@ def _redis(url: str, options: dict[str, Any]) -> Callable[[], Store]:
 
 def _check_driver(name: str) -> None:
     """Whatever is wrong with it, such as a library that is not installed, is told now."""
-    from ..store.sqlite.connection import driver_named
+    from ..store.sqlite.drivers import driver_named
 
     driver_named(name)
 

@@ -7,8 +7,6 @@ each other's locks (`guard.py`). Only the one that was chosen is imported.
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
-from ...core.errors import BadInput, StoreError
-
 DEFAULT_DRIVER = "stdlib"
 
 # How many prepared statements a connection keeps: all that there are, in all their sizes.
@@ -77,20 +75,3 @@ class Driver(Protocol):
 
     def fault(self, error: Exception) -> SqliteFault:
         """What went wrong."""
-
-
-def driver_named(name: str) -> Driver:
-    """The driver that a URL or an argument names; `StoreError` if its library is not installed."""
-    if name == DEFAULT_DRIVER:
-        from .driver_stdlib import StdlibDriver
-
-        return StdlibDriver()
-    if name != "apsw":
-        raise BadInput("driver", name, needed="stdlib or apsw")
-    try:
-        from .driver_apsw import ApswDriver
-    except ImportError as error:
-        if (error.name or "").partition(".")[0] != "apsw":
-            raise
-        raise StoreError("driver=apsw needs apsw: pip install 'holdfast[apsw]'") from None
-    return ApswDriver()

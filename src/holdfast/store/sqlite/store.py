@@ -25,7 +25,8 @@ from ..common.clock import Clock, SystemClock, monotonic_s, system_clock
 from ..common.lending import driver_of, kind_of, nothing_to_lend
 from ..common.mending import beyond_repair, mended
 from ..contract import ENDS, NOBODY, NOTHING, Capabilities, Changes, ReadTxn, Report, Txn
-from .connection import DEFAULT_DRIVER, SqliteConnection, driver_named
+from .connection import DEFAULT_DRIVER, SqliteConnection
+from .drivers import driver_named
 from .errors import faults, translated
 from .guard import UNFENCE, inode_of
 from .lock import NOW, begin
