@@ -3,21 +3,17 @@
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 from hypothesis.configuration import set_hypothesis_home_dir
 
-from holdfast.core import commands as c
 from holdfast.core import limits
 from holdfast.engine import upkeep
 from holdfast.engine.batch import limiting
 from holdfast.engine.commands import chores, claims
-from holdfast.engine.done import Done
-from holdfast.engine.engine import Engine
-from holdfast.engine.prospects import Prospects
 from tests.leftovers import Leftovers
 from tests.outages import Heard
 from tests.redis_servers import ClusterServers, RedisServer, cluster_or_skip, redis_or_skip
@@ -137,40 +133,3 @@ def small_bites(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (limits, limiting):
         monkeypatch.setattr(module, "ALLOWANCE", 2)
     monkeypatch.setattr(claims, "CLAIM_BYTES", 6)
-
-
-@pytest.fixture
-def seekers(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Each claim that is alone in its batch seeks, or on a store that has no such way looks before.
-
-    Where one who seeks has no hope, the long way must find nothing either.
-    """
-    execute, hopeless = Engine.execute, Engine._hopeless
-    found: list[bool] = []
-
-    def seeking(self: Engine, commands: Sequence[c.Command]) -> Done:
-        if len(commands) == 1 and _can_seek(self, commands[0]):
-            seeker = self.seeker(commands[0])
-            if seeker is None:
-                self.hopes(commands)
-                return execute(self, commands)
-            found.append(True)
-            done = self.execute_by(commands, seeker)
-            if found[-1]:
-                return done
-        return execute(self, commands)
-
-    def spy(self: Engine, prospects: Prospects, now_ms: int) -> Done:
-        found[-1] = False
-        return hopeless(self, prospects, now_ms)
-
-    monkeypatch.setattr(Engine, "execute", seeking)
-    monkeypatch.setattr(Engine, "_hopeless", spy)
-    return found
-
-
-def _can_seek(engine: Engine, command: c.Command) -> bool:
-    if not isinstance(command, c.Claim) or not (command.owner or engine.ids.number):
-        return False
-    chosen = command.glob or command.priority is not None or command.mock or command.picks
-    return not chosen and (command.tenant is None or command.tenants is None)

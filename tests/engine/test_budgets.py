@@ -181,11 +181,11 @@ def test_claims_and_finishes_by_the_thousand_stay_within_their_budget(tmp_path, 
 
 def test_a_single_add_is_six_statements_on_sqlite(tmp_path):
     """BEGIN, the notice, the job, its data, its count, COMMIT."""
-    asked = []
+    asked: list[str] = []
     with holdfast.connect(str(tmp_path / "jobs.db")) as queue:
         for _ in range(5):
             queue.add("work", {"text": "x" * 100})
-        connection = queue.line.committer.store._pool.open().connection
+        connection = queue.line.committer.store._pool.open().connection  # type: ignore[attr-defined]
         connection.set_trace_callback(asked.append)
         queue.add("work", {"text": "x" * 100})
         connection.set_trace_callback(None)

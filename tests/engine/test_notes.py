@@ -40,12 +40,14 @@ def log(rig: Rig, job: Job, *lines: str) -> Job:
 
 def steps_of(rig: Rig, job: Job) -> dict[str, str]:
     """What is kept of a job's steps."""
-    return rig.engine.query(GetSteps(job_id=job.id))
+    found: dict[str, str] = rig.engine.query(GetSteps(job_id=job.id))
+    return found
 
 
 def log_of(rig: Rig, job: Job) -> Log:
     """What is kept of a job's log."""
-    return rig.engine.query(GetLog(job_id=job.id))
+    found: Log = rig.engine.query(GetLog(job_id=job.id))
+    return found
 
 
 def records(rig: Rig) -> int:

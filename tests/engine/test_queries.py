@@ -12,7 +12,7 @@ from holdfast.core import queries as q
 from holdfast.core.defaults import Defaults
 from holdfast.core.errors import NotFound, QueryFailed
 from holdfast.core.indexed import LogItem
-from holdfast.core.job import Place, State
+from holdfast.core.job import Code, Place, State
 from holdfast.core.limits import Limit
 from holdfast.core.replies import REPLIES, AnyQuery
 from holdfast.core.schedule import Schedule
@@ -37,7 +37,7 @@ class Filled:
         (self.child_id,) = ask(c.Add(jobs=(c.NewJob(task="child", parent_id=self.parent_id),), hold=hold))
         ask(c.Step(hold=hold, name="first", result="[1]"))
         ask(c.Log(hold=hold, lines=("a line",)))
-        ask(c.Answer(hold=hold, code="retry", delay_ms=0, counts=False))
+        ask(c.Answer(hold=hold, code=Code.RETRY, delay_ms=0, counts=False))
         self.unique = c.NewJob(task="held", data=b"\xff\x00", domain=b"d", unique=b"k")
         (self.held_id,) = ask(c.Add(jobs=(self.unique,)))
         ask(c.Add(jobs=(c.NewJob(task="later", delay_ms=60_000, data='{"n":"ä"}'),)))

@@ -4,10 +4,10 @@ from contextlib import closing
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from holdfast.store.postgres.rows import BESIDE
 
 import holdfast
 from holdfast.store.postgres import open as postgres_open
-from holdfast.store.postgres.rows import BESIDE
 from holdfast.store.postgres.statements import migrations
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.testing.stores.making import a_job, ended

@@ -4,6 +4,7 @@ import threading
 
 import psycopg
 import pytest
+from holdfast.store.postgres.rows import bodies
 
 import holdfast
 from holdfast.core import commands as c
@@ -14,7 +15,6 @@ from holdfast.store.contract import ClaimQuery, leased
 from holdfast.store.postgres import txn as postgres_txn
 from holdfast.store.postgres import view as postgres_view
 from holdfast.store.postgres.connection import OwnLink, PsycopgLink
-from holdfast.store.postgres.rows import bodies
 from holdfast.store.postgres.statements import lock_number, texts
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.testing.stores.making import NOW_MS, a_job, add, following, race

@@ -156,7 +156,8 @@ def test_a_commit_whose_reply_was_lost_and_that_no_replica_has_is_told(replica, 
 
 def lose_the_next_reply(monkeypatch):
     """The next commit is done, and its connection breaks before anybody hears of it."""
-    exchange, cut = Connection.exchange, []
+    exchange = Connection.exchange
+    cut: list[object] = []
 
     def broken(connection, commands):
         if cut or commands[-1][0] != b"WAIT":

@@ -51,7 +51,7 @@ class SqliteDamager(Damager):
 
     def _write(self, store, table, job_id, raw):
         sql = f"UPDATE holdfast_{table} SET {self.columns[table]} = CAST(? AS TEXT) WHERE id = ?"
-        assert look(store, lambda txn: txn.connection.change(sql, (raw, job_id))) == 1
+        assert look(store, lambda txn: txn.connection.change(sql, (raw, job_id))) == 1  # type: ignore[attr-defined]
 
     def schema(self, store, numbers):
         """Let these be the versions of the store; what they were."""

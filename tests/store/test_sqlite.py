@@ -47,7 +47,7 @@ def store(path, driver):
 
 def pragma(store, name):
     """A setting of the connection that writes."""
-    return look(store, lambda txn: txn.connection.value(f"PRAGMA {name}"))
+    return look(store, lambda txn: txn.connection.value(f"PRAGMA {name}"))  # type: ignore[attr-defined]
 
 
 def test_nothing_is_opened_before_it_is_needed(store, path):
@@ -334,7 +334,7 @@ def test_a_full_disk_is_told_and_overcome(store):
 def test_what_sqlite_says_comes_in_our_words(store):
     """Whatever it is: here somebody has deleted a table of ours."""
     add(store, a_job(1))
-    look(store, lambda txn: txn.connection.change("DROP TABLE holdfast_rows"))
+    look(store, lambda txn: txn.connection.change("DROP TABLE holdfast_rows"))  # type: ignore[attr-defined]
 
     with pytest.raises(StoreError, match="holdfast_rows"):
         commit(store, rows={("k", "a"): b"1"})

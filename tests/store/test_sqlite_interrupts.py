@@ -22,7 +22,7 @@ from holdfast.store.sqlite.store import SqliteStore
 from holdfast.testing.stores.making import a_job, commit, new_jobs
 
 READY = CountKey("", "t", Place.READY, State.QUEUED)
-assert apsw
+assert apsw  # type: ignore[truthy-bool]
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc/locks"),
     # What strikes while the interpreter tidies up is told and goes no further.

@@ -67,7 +67,7 @@ def plans(store, *steps):
 
     def fn(txn):
         watched = Watched(txn.connection)
-        again = SqliteTxn(watched, txn.now_ms, SqlitePresence(store.path))
+        again = SqliteTxn(watched, txn.now_ms, SqlitePresence(store.path))  # type: ignore[arg-type]
         for step in steps:
             step(again)
         return NOTHING, list(watched.plans())
@@ -237,7 +237,7 @@ def test_one_added_job_is_six_statements(tmp_path):
 
     with closing(SqliteStore(tmp_path / "jobs.db")) as store:
         add(store, a_job(1))
-        look(store, lambda txn: txn.connection.connection.set_trace_callback(asked.append))
+        look(store, lambda txn: txn.connection.connection.set_trace_callback(asked.append))  # type: ignore[attr-defined]
         asked.clear()
         store.run(fn, blind=True)
         # A trigger shows as the statement that fired it.
