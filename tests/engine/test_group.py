@@ -1,4 +1,4 @@
-"""Group commit: the first caller commits for all that come meanwhile, one that may be interrupted for itself."""
+"""Group commit: the first caller commits for all that come meanwhile, an interruptible one for itself."""
 
 import random
 import signal
