@@ -17,7 +17,7 @@ from holdfast.store.contract import JobFilter
 from holdfast.store.redis import reads as redis_reads
 from holdfast.store.redis.reads import FEW_PAIRS
 from holdfast.store.redis.store import RedisStore
-from holdfast.testing.stores.making import commit
+from holdfast.testing.stores.making import a_job, add, claim, commit, ids
 from tests.store.helpers import SRC
 
 ADD = c.Add(jobs=(c.NewJob(task="t", data="{}"),))
@@ -180,6 +180,21 @@ def test_workers_and_the_bench_run_on_a_server(redis_server):
     assert "drain by 1 executor" in done.stdout
     with redis_server.client() as client:
         assert client.keys("*bench-*") == []
+
+
+@pytest.mark.parametrize("tasks", [100, 600], ids=["few pairs", "many pairs"])
+def test_a_pattern_is_looked_for_among_names_and_not_among_jobs(store, messages, tasks):
+    """However many jobs of other names stand before it."""
+    add(store, *(a_job(n, task=f"t{n % tasks}", priority=900) for n in range(1, 6_001)))
+    add(store, a_job(9_000, task="last"), a_job(9_001, task="last"))
+    assert ids(claim(store, glob="la*", limit=1)) == [9_000]
+    before = len(messages)
+
+    assert ids(claim(store, glob="la*")) == [9_001]
+
+    # The notice, the names, the claim and the commit.
+    assert len(messages) - before == 4
+    assert sum(_items(replies) for _, replies in messages[before:]) <= tasks + 20
 
 
 def _items(reply):

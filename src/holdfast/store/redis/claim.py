@@ -1,8 +1,8 @@
 """How a claim takes its jobs: out of READY at once, before their records are written (docs/decisions/0009).
 
 The pairs (a tenant and a task) with READY jobs are known, and what is asked for is a filter over them. Only
-where they are very many are the first READY jobs read instead, for their pairs. A claim of anything takes
-from the order of all.
+where very many match are the first READY jobs read instead, for their pairs. A claim of anything takes from
+the order of all.
 
 What the batch itself has put into READY is claimed with the rest, and what it has moved away is not.
 """
@@ -20,6 +20,8 @@ from .keys import Keys, Pair, member, pair_name, pair_of, read_jobs
 from .reads import ALL, FEW_PAIRS
 from .seen import Seen, Written
 
+# So many pairs with READY jobs are filtered by their names.
+MANY_PAIRS = 4_096
 # Where the first READY jobs are read for their pairs, so many at once.
 PAGE_JOBS = 2_000
 # Taken, and its record not written by then: upkeep puts it back.
@@ -128,23 +130,29 @@ def _sources(batch: Claiming, query: ClaimQuery) -> list[Source]:
 
 def _pairs(batch: Claiming, query: ClaimQuery) -> list[Pair]:
     """The pairs that the first jobs that match are of."""
-    tenants = [query.tenant] if query.tenant is not None else query.tenants
-    known = batch.ready_pairs
+    tenants = query.tenants if query.tenant is None else (query.tenant,)
     if tenants is not None and query.tasks is not None and len(tenants) * len(query.tasks) <= FEW_PAIRS:
         known = [(tenant, task) for tenant in dict.fromkeys(tenants) for task in dict.fromkeys(query.tasks)]
-    elif known is None and tenants is not None and len(tenants) <= FEW_PAIRS:
-        asked = [(b"ZRANGE", batch.keys.tasks(tenant), 0, FEW_PAIRS) for tenant in dict.fromkeys(tenants)]
-        tasks = batch.ask([*asked])
-        if all(len(names) <= FEW_PAIRS for names in tasks):
-            whose = zip(dict.fromkeys(tenants), tasks, strict=True)
-            known = [(tenant, name.decode()) for tenant, names in whose for name in names]
-    elif known is None:
-        (found,) = batch.ask([(b"ZRANGE", batch.keys.pairs, 0, FEW_PAIRS)])
-        if len(found) <= FEW_PAIRS:
-            known = [*map(pair_of, found)]
-    if known is None:
+    elif batch.ready_pairs is not None:
+        known = batch.ready_pairs
+    else:
+        known = _known_pairs(batch, tenants)
+    wanted = [pair for pair in known if query.wants(*pair)]
+    # Where very many match, the first READY jobs that do are soon found.
+    if len(known) > MANY_PAIRS or len(wanted) > FEW_PAIRS:
         return _first_pairs(batch, query)
-    return [pair for pair in known if query.wants(*pair)]
+    return wanted
+
+
+def _known_pairs(batch: Claiming, tenants: tuple[str, ...] | None) -> list[Pair]:
+    """The pairs that have READY jobs, of few tenants or of all; more than `MANY_PAIRS`: not all of them."""
+    keys = batch.keys
+    if tenants is None or len(tenants) > FEW_PAIRS:
+        (names,) = batch.ask([(b"ZRANGE", keys.pairs, 0, MANY_PAIRS)])
+        return [*map(pair_of, names)]
+    whose = [*dict.fromkeys(tenants)]
+    tasks = batch.ask([(b"ZRANGE", keys.tasks(tenant), 0, MANY_PAIRS) for tenant in whose])
+    return [(tenant, name.decode()) for tenant, names in zip(whose, tasks, strict=True) for name in names]
 
 
 def _first_pairs(batch: Claiming, query: ClaimQuery) -> list[Pair]:

@@ -17,7 +17,7 @@ import socket
 import ssl
 from binascii import crc_hqx
 from collections.abc import Sequence
-from importlib.resources import files
+from pathlib import Path
 from time import sleep
 from typing import Any
 
@@ -51,8 +51,9 @@ class Script:
     """A Lua script of ours, of one or more files."""
 
     def __init__(self, *names: str) -> None:
-        folder = files(__package__).joinpath("lua")
-        self.text = b"\n".join([folder.joinpath(f"{name}.lua").read_bytes() for name in names])
+        # Not by importlib.resources, whose import takes as long as that of this whole store.
+        folder = Path(__file__).with_name("lua")
+        self.text = b"\n".join([(folder / f"{name}.lua").read_bytes() for name in names])
         self.sha = hashlib.sha1(self.text, usedforsecurity=False).hexdigest().encode()
 
     def command(self, keys: Sequence[bytes], *words: Any) -> Command:
