@@ -110,9 +110,8 @@ def test_what_waiting_cannot_mend_is_told_at_once(server, heard):
         assert not isinstance(told.value, holdfast.Unavailable)
     server.stop()
     store = PostgresStore(server.url())
-    assert "cannot be reached" in store.check()[0]
-    with pytest.raises(holdfast.Unavailable):
-        store.facts()
+    with pytest.raises(holdfast.Unavailable, match="cannot be reached"):
+        store.report()
     store.close()
     assert heard.lines == []
 
@@ -120,8 +119,8 @@ def test_what_waiting_cannot_mend_is_told_at_once(server, heard):
 def test_a_host_that_vanishes_is_waited_for(store, monkeypatch):
     """A resolver that fails for a while ends nothing that worked before."""
     add(store, a_job(1))
-    store._pool.drop()
-    connect, tries = store._pool.connect, []
+    store.pool.drop()
+    connect, tries = store.pool.connect, []
 
     def unresolved():
         tries.append(1)
@@ -129,7 +128,7 @@ def test_a_host_that_vanishes_is_waited_for(store, monkeypatch):
             raise psycopg.OperationalError("failed to resolve host 'x': [Errno -2] Name or service not known")
         return connect()
 
-    monkeypatch.setattr(store._pool, "connect", unresolved)
+    monkeypatch.setattr(store.pool, "connect", unresolved)
 
     add(store, a_job(2))
 

@@ -1,16 +1,13 @@
 """Small data stands beside its job, what is larger apart: nobody can tell by looking through the queue."""
 
-from contextlib import closing
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from holdfast.store.postgres.rows import BESIDE
 
-import holdfast
-from holdfast.store.postgres import open as postgres_open
-from holdfast.store.postgres.statements import migrations
-from holdfast.store.postgres.store import PostgresStore
-from holdfast.testing.stores.making import a_job, ended
+from holdfast.core.errors import Unavailable
+from holdfast.store.contract import Changes, NewJobs
+from holdfast.store.postgres.changes import BESIDE
+from holdfast.testing.stores.making import a_job, add, commit, ended, look
 from tests.store.helpers import all_ids
 
 SMALL, OTHER, LARGE = "s" * 10, "o" * 10, "é" * BESIDE
@@ -44,19 +41,19 @@ def test_data_goes_with_its_job_to_the_archive(queue, counted, data, beside):
     assert counted() == (0, beside, 1 - beside)
 
 
-def test_jobs_of_one_batch_are_all_kept_apart_if_one_is_large(queue, counted):
-    """So that a batch is one statement."""
-    added = queue.add_many([("work", SMALL), ("work", LARGE)])
+def test_of_one_batch_each_stands_where_it_should(queue, counted):
+    """Alike or not, text or bytes."""
+    added = queue.add_many([("work", SMALL), ("work", LARGE), ("other", SMALL.encode()), ("other", LARGE)])
 
-    assert counted() == (0, 0, 2)
-    assert [queue.data(job) for job in added] == [SMALL, LARGE]
+    assert counted() == (2, 0, 2)
+    assert [queue.data(job) for job in added] == [SMALL, LARGE, SMALL.encode(), LARGE]
 
 
 def test_data_that_is_replaced_is_there_once(store, queue, counted):
     """A job that is given other data has it apart, and not the old beside it as well."""
     added = queue.add("work", SMALL)
 
-    store.run(lambda txn: txn.put_bodies({added.id: f'"{OTHER}"'}))
+    commit(store, data={added.id: f'"{OTHER}"'})
 
     assert queue.data(added) == OTHER
     assert counted() == (0, 0, 1)
@@ -75,32 +72,15 @@ def test_what_goes_leaves_nothing_beside_or_apart(queue, counted):
 
 
 def test_an_id_of_an_archived_job_is_never_given_again(store):
-    """Whether its data stands beside it or apart, and whoever adds."""
-    store.run(lambda txn: txn.insert_alike(a_job(1), [(1, "{}"), (2, "{}"), (4, "{}")]))
-    store.run(lambda txn: txn.archive([ended(txn.load([n])[n]) for n in (1, 2)], keep=True))
+    """Whether its data stands beside it or apart; nothing of the batch is written."""
+    add(store, a_job(1), a_job(2), a_job(4))
+    done = [ended(job) for job in look(store, lambda txn: txn.load([1, 2])).values()]
+    commit(store, archived=done)
 
-    assert store.run(lambda txn: txn.insert([(a_job(1), "{}"), (a_job(3), "{}")])) == {1}
-    assert store.run(lambda txn: txn.insert_alike(a_job(9), [(2, "{}"), (5, "{}")])) == {2}
-    assert all_ids(store) == [3, 4, 5]
+    for known in (1, 2):
+        groups = [NewJobs(a_job(9), [(known, "{}"), (5, "{}")]), NewJobs(a_job(3, task="u"), [(3, "{}")])]
+        for some in (groups, groups[:1]):
+            with pytest.raises(Unavailable):
+                store.run(lambda txn, some=some: (Changes(added=some), None))
 
-
-def test_a_schema_of_the_version_before_is_refused_until_it_is_migrated(postgres, monkeypatch):
-    """What was kept apart then is found, and is claimed as what is added now."""
-    url, known = postgres.url("before"), migrations
-    with monkeypatch.context() as patch:
-        patch.setattr(postgres_open, "migrations", lambda schema: known(schema)[:3])
-        with closing(PostgresStore(url)) as old:
-            old.migrate()
-    with postgres.connect() as connection:
-        (old_id,) = connection.execute("SELECT before.add('work', '{\"n\": 1}')").fetchone()
-    last = len(known("before"))
-    refused = rf"version 3, and this Holdfast needs {last}: .* holdfast migrate"
-    with pytest.raises(holdfast.StoreError, match=refused):
-        holdfast.connect(url).counts()
-
-    with closing(PostgresStore(url)) as store:
-        assert store.migrate() == [*range(4, last + 1)]
-
-    with holdfast.connect(url) as queue:
-        new = queue.add("work", {"n": 2})
-        assert {job.id: job.data["n"] for job in queue.claim(["work"], limit=2)} == {old_id: 1, new.id: 2}
+    assert all_ids(store) == [4]

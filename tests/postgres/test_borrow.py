@@ -238,7 +238,7 @@ def test_jobs_of_a_callers_transaction_are_counted_when_it_commits(queue, connec
 
 def test_counts_of_jobs_that_only_sql_adds_are_folded_by_those_who_look(queue, postgres, schema):
     """However many there are, and although no process writes; what is read does not change by that."""
-    differences = f"SELECT count(*) FROM {schema}.changes"
+    differences = f"SELECT count(*) FROM {schema}.count_changes"
     with postgres.connect() as connection:
         connection.execute(f"SELECT {schema}.add('t') FROM generate_series(1, 2000)")
         assert connection.execute(differences).fetchone() == (2000,)

@@ -6,8 +6,10 @@ import pytest
 
 import holdfast
 from holdfast.core.errors import Unavailable
+from holdfast.store.contract import NOTHING, Changes
 from holdfast.store.postgres.store import PostgresStore
-from holdfast.testing.stores.making import a_job, add, claim
+from holdfast.store.postgres.txn import PostgresTxn
+from holdfast.testing.stores.making import a_job, add, claim, new_jobs
 from tests.postgres.proxy import Proxy
 from tests.store.helpers import all_ids, line, python
 
@@ -20,15 +22,16 @@ def test_a_batch_whose_connection_is_cut_is_done_again(store, postgres):
     tries = []
 
     def fn(txn):
-        tries.append(txn.insert([(a_job(2), "{}")]))
+        txn.write(Changes(added=new_jobs([a_job(2)])))
+        tries.append(txn.connection.value("SELECT pg_backend_pid()"))
         if len(tries) < 3:
             with postgres.connect() as other:
-                other.execute(KILL, (txn.link.connection.info.backend_pid,))
-        txn.insert([(a_job(3), "{}")])
+                other.execute(KILL, (tries[-1],))
+        return Changes(added=new_jobs([a_job(3)])), None
 
     store.run(fn)
 
-    assert tries == [set(), set(), set()]
+    assert len(set(tries)) == len(tries) == 3
     assert all_ids(store) == [1, 2, 3]
 
 
@@ -38,15 +41,16 @@ def test_what_a_killed_client_was_writing_is_gone_and_its_locks_are_free(store, 
     code = """
 import sys
 from holdfast.store.postgres.store import PostgresStore
-from holdfast.testing.stores.making import a_job
+from holdfast.store.contract import Changes
+from holdfast.testing.stores.making import a_job, new_jobs
 store = PostgresStore(sys.argv[1])
 def fn(txn):
-    txn.remove(list(txn.load([1]).values()))
-    txn.find_unique([("", "t", b"k")])
-    txn.put_records("pause", {"x": b"1"})
-    txn.insert([(a_job(3), "{}")])
+    txn.rows("unique", ["k"])
+    removed = list(txn.load([1]).values())
+    txn.write(Changes(removed=removed, rows={("setting", "x"): b"1"}, added=new_jobs([a_job(3)])))
     print("written")
     sys.stdin.readline()
+    return Changes(), None
 store.run(fn)
 """
     with python(code, postgres_url) as client:
@@ -56,7 +60,7 @@ store.run(fn)
         client.wait()
 
         found = store.run(
-            lambda txn: (txn.load([1, 3]), txn.find_unique([("", "t", b"k")]), txn.records("pause"))
+            lambda txn: (NOTHING, (txn.load([1, 3]), txn.rows("unique", ["k"]), txn.rows("setting")))
         )
 
     assert (list(found[0]), *found[1:]) == ([1], {}, {})
@@ -72,11 +76,10 @@ def test_a_commit_whose_answer_is_lost_is_settled_by_asking(postgres, postgres_u
 
         def fn(txn):
             tries.append(1)
-            known = txn.insert([(a_job(2), "{}")])
             proxy.arm()
-            return known
+            return Changes(added=new_jobs([a_job(2)])), "done"
 
-        assert store.run(fn) == set()
+        assert store.run(fn) == "done"
         assert proxy.swallowed.is_set()
         assert tries == [1]
         assert all_ids(store) == [1, 2]
@@ -85,23 +88,25 @@ def test_a_commit_whose_answer_is_lost_is_settled_by_asking(postgres, postgres_u
         proxy.close()
 
 
-def test_a_commit_that_comes_after_it_was_asked_for_is_refused(store, postgres, schema):
+def test_a_commit_that_comes_after_it_was_asked_for_is_refused(store, postgres, schema, monkeypatch):
     """Whoever asks what became of it voids its mark: then it must not be made any more, and is done again."""
     add(store, a_job(1))
-    marks = []
+    marks: list[int] = []
 
-    def fn(txn):
-        txn.insert([(a_job(2), "{}")])
-        txn.leave_mark()
-        marks.append(txn.mark)
+    def finish(self, changes):
+        found = finish_batch(self, changes)
+        marks.append(self.mark)
         if len(marks) == 1:
             with postgres.connect() as other:
-                values = (txn.now_ms, txn.mark)
+                values = (self.now_ms, self.mark)
                 other.execute(
                     f"INSERT INTO {schema}.commits (at_ms, mark, void) VALUES (%s, %s, true)", values
                 )
+        return found
 
-    store.run(fn)
+    finish_batch = PostgresTxn.finish
+    monkeypatch.setattr(PostgresTxn, "finish", finish)
+    add(store, a_job(2))
 
     assert len(marks) == 2
     assert all_ids(store) == [1, 2]
@@ -171,7 +176,7 @@ def test_a_restart_during_traffic_loses_nothing(server, immediately):
         assert len(set(accepted)) == len(accepted)
         assert all(one.get(id).task == "work" for id in accepted)
         store = one.line.committer.engine.store
-        assert store.check() == []
+        assert store.report().complaints == []
 
 
 def _more(accepted, count):
@@ -193,7 +198,6 @@ def test_a_server_that_stays_away_is_told_in_the_end(server):
     with pytest.raises(Unavailable, match="cannot be reached"):
         add(store, a_job(2))
     assert not store.wait(0.05)
-    store.notify()
 
     server.start()
     add(store, a_job(3))
@@ -206,15 +210,19 @@ def test_what_is_prepared_may_be_gone_behind_a_pooler(store):
 
     def forget(txn):
         # As if the next transaction came to another connection of the pooler.
-        txn.link.script("DO $$ BEGIN EXECUTE 'DEALLOCATE ALL'; END $$")
+        txn.connection.execute("DO $$ BEGIN EXECUTE 'DEALLOCATE ALL'; END $$")
+        return NOTHING, None
+
+    def load(txn):
+        return NOTHING, list(txn.load([1]))
 
     add(store, a_job(1))
-    for _ in range(10):
-        store.run(lambda txn: txn.load([1]))
+    store.run(load)
     store.run(forget)
 
-    assert list(store.run(lambda txn: txn.load([1]))) == [1]
-    assert store._pool.pooled
+    assert store.run(load) == [1]
+    prepared = "SELECT count(*) FROM pg_prepared_statements"
+    assert store.run(lambda txn: (NOTHING, txn.connection.value(prepared))) == 0
     add(store, a_job(2))
     assert all_ids(store) == [1, 2]
 
@@ -227,6 +235,7 @@ def test_all_connections_in_use_is_told(postgres_url):
     def nested(txn, deep=1):
         if deep < 3:
             store.read(lambda txn: nested(txn, deep + 1))
+        return NOTHING, None
 
     with pytest.raises(Unavailable, match=r"\?pool="):
         store.run(nested)

@@ -13,8 +13,10 @@ from contextlib import ExitStack
 import pytest
 
 import holdfast
-from holdfast.store.postgres import notify as postgres_wake
+from holdfast.store.contract import JOBS
+from holdfast.store.postgres import notify as postgres_notify
 from holdfast.store.postgres.store import PostgresStore
+from holdfast.testing.stores.making import commit
 from tests.idle import MOST_A_MINUTE, SECONDS, SETTLED_S, WAITS, is_quiet, waits
 from tests.queue_suite.tools import until, waiting
 from tests.servers import PostgresServer, postgres_or_skip
@@ -73,8 +75,8 @@ def test_an_idle_worker_asks_under_twenty_statements_a_minute(servers, tmp_path)
 @pytest.fixture
 def no_looks(monkeypatch):
     """A process that listens never looks by itself: it finds only what it is told."""
-    monkeypatch.setattr(postgres_wake, "SOON_S", 3_600.0)
-    monkeypatch.setattr(postgres_wake, "SELDOM_S", 3_600.0)
+    monkeypatch.setattr(postgres_notify, "SOON_S", 3_600.0)
+    monkeypatch.setattr(postgres_notify, "SELDOM_S", 3_600.0)
 
 
 def test_a_line_that_is_lost_is_news(postgres, postgres_url, no_looks, store):
@@ -84,16 +86,16 @@ def test_a_line_that_is_lost_is_news(postgres, postgres_url, no_looks, store):
     while store.wait(0.05):
         pass
     with postgres.connect() as connection:
-        pid = store._wake._link.connection.info.backend_pid
-        connection.execute("SELECT pg_terminate_backend(%s)", (pid,))
+        # It has just looked what it may have missed.
+        listens = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query = %s"
+        assert connection.execute(listens, (postgres_notify.NEWEST,)).fetchall() == [(True,)]
 
     assert store.wait(60.0)
 
     while store.wait(0.05):
         pass
     other = PostgresStore(postgres_url)
-    other.read(lambda txn: None)
-    other.notify()
+    commit(other, wake=JOBS)
     assert store.wait(60.0)
     other.close()
 

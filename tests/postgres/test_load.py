@@ -190,11 +190,11 @@ def test_a_pooler_is_noticed_by_itself(server):
         for _ in range(20):
             queue.add("work")
             queue.next(["work"]).done()
-        pool = queue.line.committer.engine.store._pool
+        pool = queue.line.committer.engine.store.pool
         assert pool.pooled
-        with pool.link() as link:
-            assert link.value("SELECT current_setting('enable_seqscan')") == "on"
-            assert link.value("SELECT count(*) FROM pg_prepared_statements") == 0
+        with pool.connection() as connection:
+            assert connection.value("SELECT current_setting('enable_seqscan')") == "on"
+            assert connection.value("SELECT count(*) FROM pg_prepared_statements") == 0
 
 
 def test_whoever_waits_behind_a_pooler_is_served_all_the_same(server):

@@ -1,144 +1,131 @@
-"""How much is said to the server: nothing that is not needed, and at once what is asked together."""
+"""How much is sent to the server: nothing that is not needed, and in one message what is asked together."""
 
 import threading
 
 import psycopg
 import pytest
-from holdfast.store.postgres.rows import bodies
 
 import holdfast
 from holdfast.core import commands as c
-from holdfast.core.job import Place
-from holdfast.engine import look
+from holdfast.core.job import Body, Place
 from holdfast.engine.prospects import prospects
-from holdfast.store.contract import ClaimQuery, leased
-from holdfast.store.postgres import txn as postgres_txn
-from holdfast.store.postgres import view as postgres_view
-from holdfast.store.postgres.connection import OwnLink, PsycopgLink
-from holdfast.store.postgres.statements import lock_number, texts
+from holdfast.store.contract import NOTHING, Changes, ClaimQuery, NewJobs, leased
+from holdfast.store.postgres.statements import literal, read_key, texts, written_key
 from holdfast.store.postgres.store import PostgresStore
-from holdfast.testing.stores.making import NOW_MS, a_job, add, following, race
+from holdfast.testing.stores.making import NOW_MS, a_job, add, commit, following, look, race, tally
+from tests.queue_suite.tools import take
 from tests.store.helpers import all_ids
 
-ODD = ["", "a", 'q"uo"te', "back\\slash", "{a,b}", "NULL", "é\U0001f600", "line\nline", " "]
+ODD = ["", "a", 'q"uo"te', "back\\slash", "{a,b}", "NULL", "é\U0001f600", "line\nline", " ", "'", "$h$", "$h"]
+
+
+class Messages:
+    """How many messages a thread has sent, and waited for the answer of."""
+
+    def __init__(self):
+        self.sent = 0
+        self._thread = threading.get_ident()
+
+    def count(self, call):
+        """How many messages this thread sends for a call."""
+        before = self.sent
+        call()
+        return self.sent - before
+
+    def note(self):
+        """A message is sent."""
+        self.sent += threading.get_ident() == self._thread
 
 
 @pytest.fixture
-def said(monkeypatch):
-    """What batches ask of the server, the first word of each; and how they are committed."""
-    asked: list[str] = []
-    ask, commit = PsycopgLink.ask, OwnLink.commit
+def messages(monkeypatch):
+    """Those of this thread; not of one that notifies other processes."""
+    messages, wait = Messages(), psycopg.Connection.wait
 
-    def spy_ask(self, sql, values=()):
-        # Not what is asked and set on a new connection.
-        if by_committer() and "pg_backend_pid" not in sql and not sql.startswith("SET"):
-            asked.append(sql.split()[0])
-        return ask(self, sql, values)
+    def spy(self, *words, **named):
+        messages.note()
+        return wait(self, *words, **named)
 
-    def spy_commit(self):
-        if by_committer():
-            asked.append("ALONE" if self._alone else "COMMIT")
-        commit(self)
-
-    monkeypatch.setattr(PsycopgLink, "ask", spy_ask)
-    monkeypatch.setattr(OwnLink, "commit", spy_commit)
-    return asked
+    monkeypatch.setattr(psycopg.Connection, "wait", spy)
+    return messages
 
 
-def by_committer():
-    """Whether this thread executes batches: not one that notifies others, listens, or folds counts."""
-    return threading.current_thread().name in ("MainThread", "holdfast-committer")
+@pytest.fixture(params=["", "&prepare=off"], ids=["alone", "behind a pooler"])
+def warm(request, postgres_url):
+    """A queue whose one connection knows all statements; behind a pooler nothing is prepared."""
+    with holdfast.connect(f"{postgres_url}&notify=off{request.param}", follow=False) as queue:
+        queue.line.committer.engine.store.folding.appended = 0  # type: ignore[attr-defined]
+        for n in range(4):
+            queue.add_many([("work", n), ("work", n)])
+            queue.add("work", n)
+            for _ in range(3):
+                take(queue, *(["work"] if n % 2 else [])).done("result" if n % 2 else None)
+        yield queue
 
 
-@pytest.fixture
-def asked(monkeypatch):
-    """Whatever is asked of the server, by anybody here."""
-    statements: list[str] = []
-    ask = PsycopgLink.ask
-
-    def spy(self, sql, values=()):
-        statements.append(sql)
-        return ask(self, sql, values)
-
-    monkeypatch.setattr(PsycopgLink, "ask", spy)
-    return statements
+def test_an_add_is_one_message(warm, messages):
+    """Its counts, its mark and the turns come with it."""
+    assert messages.count(lambda: warm.add("work")) == 1
+    assert warm.counts()["work"]["QUEUED"] == 1
 
 
-def test_an_add_is_one_call(postgres_url, said):
-    """A transaction by itself; behind a pooler, where nothing can be prepared, one message."""
-    for way, one in ((postgres_url, "ALONE"), (f"{postgres_url}&prepare=off&notify=off", "COMMIT")):
-        with holdfast.connect(way, follow=False) as queue:
-            queue.add("work")
-            said.clear()
-            queue.add("work")
-            assert said == [one]
-
-
-def test_adds_that_are_not_alike_are_one_message(queue, said):
+def test_adds_that_are_not_alike_are_one_message(warm, messages):
     """Several groups, and the counts of all."""
-    queue.add("work")
-    said.clear()
-    queue.add_many([("work", 1), ("other", 2), ("work", 3)])
+    many = [("work", 1), ("other", 2), ("work", 3)]
+    warm.add_many(many)
 
-    assert said == ["COMMIT"]
-    assert queue.counts() == {"work": {"QUEUED": 3}, "other": {"QUEUED": 1}}
+    assert messages.count(lambda: warm.add_many(many)) == 1
+    assert warm.counts()["other"] == {"QUEUED": 2}
 
 
-def test_a_claim_is_three_messages(queue, said):
-    """The moments, what is paused and the time; the jobs with their data and turns; the commit."""
+def test_a_claim_is_three_messages(warm, messages):
+    """What it looks at first; the jobs with their data and turns; the changes with the commit."""
     for n in range(2):
-        queue.add("work", n)
-    assert queue.next(["work"]).data == 0
-    said.clear()
-    assert queue.next(["work"]).data == 1
+        warm.add("work", n)
+    found = []
 
-    assert said == ["BEGIN", "WITH", "COMMIT"]
-
-
-def test_who_had_to_wait_for_his_turn_has_not_walked_slowly(queue, said, monkeypatch):
-    """A claim's first message may wait for locks, or for a pooler: then its walks are timed alone."""
-    queue.add_many([("work", n) for n in range(5)])
-    monkeypatch.setattr(postgres_txn, "SLOW_S", 0.0)
-    for n in range(5):
-        said.clear()
-        assert queue.next(["work"]).data == n
-
-    assert said == ["BEGIN", "SELECT", "WITH", "COMMIT"]
-    assert queue.line.committer.engine.store._begin.starts._walks == {}
+    assert messages.count(lambda: found.append(warm.next(["work"]))) == 3
+    assert messages.count(lambda: found.append(warm.next())) == 3
+    assert [job.data for job in found] == [0, 1]
 
 
-def test_ends_are_one_call(postgres_url, said):
-    """Of several at once, with results and without; behind a pooler one message."""
-    for way, one in ((postgres_url, "ALONE"), (f"{postgres_url}&prepare=off&notify=off", "COMMIT")):
-        with holdfast.connect(way, follow=False) as queue:
-            engine, ids = _ended_before(queue)
-            answers = _answers(engine, ids, ['"one"', None, b"two"])
-            said.clear()
-            done = engine.execute(answers)
+def test_a_finish_is_one_message(warm, messages):
+    """With a result and without."""
+    for n in range(2):
+        warm.add("work", n)
+    one, two = warm.next(["work"]), warm.next(["work"])
 
-            assert said == [one]
-            assert [job.id for job in done.replies] == ids
-            assert [engine.read(lambda txn: look.bodies(txn, n))[1] for n in ids] == ['"one"', None, b"two"]  # noqa: B023
-            assert {queue.get(n).state for n in ids} == {"FINISHED"}
+    assert messages.count(lambda: one.done("result")) == 1
+    assert messages.count(two.done) == 1
+    assert {warm.get(job.id).state for job in (one, two)} == {"FINISHED"}
+
+
+def test_ends_of_many_are_one_message(warm, messages):
+    """With results and without, text and bytes."""
+    ids = [job.id for job in warm.add_many([("work", n) for n in range(3)])]
+    engine = warm.line.committer.engine
+    # The first has its shape prepared.
+    for _ in range(2):
+        answers = _answers(engine, ids, ['"one"', None, b"two"])
+        sent = messages.count(lambda answers=answers: engine.execute(answers))
+        results = engine.store.read(lambda txn, ids=ids: txn.bodies(ids, result=True))
+        assert results == {ids[0]: '"one"', ids[2]: b"two"}
+        ids = [job.id for job in warm.add_many([("work", n) for n in range(3)])]
+
+    assert sent == 1
 
 
 def test_one_end_that_comes_too_late_takes_no_other_along(queue):
     """All of the call fails, and is done again by a batch that looks."""
-    engine, ids = _ended_before(queue)
+    ids = [job.id for job in queue.add_many([("work", n) for n in range(3)])]
+    engine = queue.line.committer.engine
     answers = _answers(engine, ids, [None, None, None])
     engine.execute([c.Release(hold=answers[1].hold)])
     done = engine.execute(answers)
 
     assert isinstance(done.replies[1], holdfast.LeaseLost)
     assert [queue.get(n).state for n in ids] == ["FINISHED", "QUEUED", "FINISHED"]
-    assert queue.counts() == {"work": {"FINISHED": 3, "QUEUED": 1}}
-
-
-def _ended_before(queue):
-    """An engine that has ended a job already, and three more jobs."""
-    queue.add("work")
-    queue.next(["work"]).done()
-    return queue.line.committer.engine, [job.id for job in queue.add_many([("work", n) for n in range(3)])]
+    assert queue.counts() == {"work": {"FINISHED": 2, "QUEUED": 1}}
 
 
 def _answers(engine, ids, results):
@@ -151,49 +138,81 @@ def _answers(engine, ids, results):
     ]
 
 
-def test_who_is_woken_sees_at_once_whether_there_is_anything_for_him(queue, store, asked):
-    """One answer: tasks that are READY and not paused, also where they are many."""
+def test_a_batch_that_was_to_read_nothing_and_reads_is_begun_anew(store, messages):
+    """It is told what there is, and writes what it decides."""
+    add(store, a_job(1))
+    tries = []
+
+    def fn(txn):
+        tries.append(txn.now_ms)
+        return Changes(added=[NewJobs(a_job(2), [(2, "{}")])]), txn.load([1])
+
+    assert list(store.run(fn, blind=True)) == [1]
+    assert len(tries) == 2
+    assert all_ids(store) == [1, 2]
+
+
+def test_a_batch_that_reads_nothing_is_told_of_a_new_notice(store, postgres_url):
+    """Before anything of it is written."""
+    add(store, a_job(1))
+    other = PostgresStore(postgres_url)
+    commit(other, notice=b"x")
+    other.close()
+    seen = []
+
+    def fn(txn):
+        seen.append(txn.notice())
+        return (NOTHING if txn.notice() else Changes(added=[NewJobs(a_job(2), [(2, "{}")])])), None
+
+    store.run(fn, blind=True)
+
+    assert seen == [None, b"x"]
+    assert all_ids(store) == [1]
+
+
+def test_rows_that_are_asked_for_together_come_in_one_message(store, messages):
+    """With their locks; and those that were read, or are known to be absent, in none."""
+    commit(store, rows={("k", "a"): b"1", ("domain", "d"): b"2", ("domain", "e"): b"3", ("whole", "x"): b"4"})
+
+    def fn(txn):
+        ahead = {"k": ["a", "b"], "domain": ["d", "f"], "whole": None}
+        sent = messages.count(lambda: txn.read_ahead(ahead))
+        found: list[dict[str, bytes]] = []
+        sent_later = messages.count(
+            lambda: found.extend(
+                (txn.rows("k", ["a", "b"]), txn.rows("domain", ["d", "f"]), txn.rows("whole"))
+            )
+        )
+        return NOTHING, (sent, sent_later, found)
+
+    look(store, lambda txn: txn.read_ahead({"k": ["a"]}))
+    found = [{"a": b"1"}, {"d": b"2"}, {"x": b"4"}]
+    assert store.run(fn) == (1, 0, found)
+
+
+def test_a_process_that_is_woken_sees_in_one_message_whether_there_is_anything(queue, store, messages):
+    """Tasks that are READY and not paused; more messages where they are many."""
 
     def hopes(*, mock=False, **whose):
-        asked.clear()
         claim = c.Claim(limit=1, lease_ms=1_000, mock=mock, **whose)
-        return store.peek(lambda txn: prospects(txn, [claim])).any
+        found = []
+        sent = messages.count(
+            lambda: found.append(store.read(lambda txn: prospects(txn, [claim]), hint=True).any)
+        )
+        return found[0], sent
 
-    assert not hopes(tenant="")
+    hopes(tenant="")
+    assert hopes(tenant="") == (False, 1)
     queue.add_many([("work", 1), ("other", 2)])
-    assert hopes(tenant="", tasks=("work",))
-    assert [sql.split()[0] for sql in asked] == ["SELECT"]
-    assert not hopes(tenant="", tasks=("absent",))
-    assert len(asked) == 1
+    assert hopes(tenant="", tasks=("work",)) == (True, 1)
+    assert hopes(tenant="", tasks=("absent",)) == (False, 1)
+    assert hopes(tenant="", tasks=("work",), mock=True)[0]
     queue.pause("work")
-    assert not hopes(tenant="", tasks=("work",))
-    assert hopes(tenant="")
+    assert hopes(tenant="", tasks=("work",)) == (False, 1)
+    assert hopes(tenant="") == (True, 1)
     queue.add_many([(f"task-{n}", n) for n in range(20)])
-    assert hopes(tenant="", tasks=("task-7",))
-    assert not hopes(tenant="", tasks=("absent",))
-
-
-def test_a_look_that_was_slow_does_not_say_which_of_its_walks_was(queue, store, asked, monkeypatch):
-    """Each is timed alone then; taken for slow, they would begin past what others put there."""
-    queue.add("work", delay="1h")
-    monkeypatch.setattr(postgres_view, "SLOW_S", 0.0)
-    for _ in range(5):
-        asked.clear()
-        assert store.read(lambda txn: txn.moments()).scheduled is not None
-
-    assert [sql.split()[0] for sql in asked] == ["BEGIN", "SELECT", "SELECT", "ROLLBACK"]
-    asked.clear()
-    store.peek(lambda txn: txn.moments())
-    assert [sql.split()[0] for sql in asked] == ["SELECT", "SELECT"]
-    assert store._begin.starts._walks == {}
-
-
-def test_who_also_takes_mocked_jobs_hopes_for_them(queue, store):
-    """They are not among the tasks that are seen at once."""
-    queue.line.committer.ask(c.Add(jobs=(c.NewJob(task="work", mock=True),)))
-    claim = c.Claim(tenant="", limit=1, lease_ms=1_000, mock=True)
-
-    assert store.read(lambda txn: prospects(txn, [claim])).any
+    assert hopes(tenant="", tasks=("task-7",))[0]
+    assert not hopes(tenant="", tasks=("absent",))[0]
 
 
 def test_what_a_claim_answers_is_what_it_took(store, postgres_url):
@@ -207,7 +226,7 @@ def test_what_a_claim_answers_is_what_it_took(store, postgres_url):
         while not over.is_set():
             count += 1
             job_id = 1 + (count * 2 + n) % 1_000
-            others[n].run(lambda txn: txn.swap([following(txn.load([job_id])[job_id])]))  # noqa: B023
+            others[n].run(lambda txn: _swap(txn, job_id))  # noqa: B023
         return count
 
     def look() -> int:
@@ -224,6 +243,10 @@ def test_what_a_claim_answers_is_what_it_took(store, postgres_url):
     assert min(changed) > 0
 
 
+def _swap(txn, job_id):
+    return Changes(swapped=[following(txn.load([job_id])[job_id])]), None
+
+
 def _claim_and_check(txn):
     """What is claimed is put back at once, so that nobody finds it changed."""
     query = ClaimQuery(owner=7, now_ms=NOW_MS, limit=1_000, lease_until=NOW_MS + 9)
@@ -231,21 +254,22 @@ def _claim_and_check(txn):
     after = txn.load(list(before))
     assert {id: leased(job, query) for id, job in before.items()} == after
     changes = {"place": Place.READY, "rank": a_job(1).rank, "owner": 0, "lease_until": 0}
-    txn.swap([following(job, **changes) for job in after.values()])
-    return len(before)
+    return Changes(swapped=[following(job, **changes) for job in after.values()]), len(before)
 
 
-def test_moments_are_as_they_stand_after_a_claim(store):
-    """Of what was claimed here too, without another look; and after any other change by one."""
+def test_moments_are_as_they_stand_after_a_claim(store, messages):
+    """Of what was claimed here too, without another message; and after any other change by one."""
     add(store, a_job(1, rank=1), a_job(2, rank=2, expires_at=NOW_MS + 5))
     query = ClaimQuery(owner=7, now_ms=NOW_MS, limit=1, lease_until=0)
 
     def fn(txn):
         before = txn.moments()
         txn.claim(query._replace(lease_until=NOW_MS + 9))
+        sent = messages.sent
         between = txn.moments()
+        assert messages.sent == sent
         txn.claim(query._replace(lease_until=NOW_MS + 7))
-        return before, between, txn.moments()
+        return NOTHING, (before, between, txn.moments())
 
     before, between, after = store.run(fn)
 
@@ -255,20 +279,37 @@ def test_moments_are_as_they_stand_after_a_claim(store):
     assert store.read(lambda txn: txn.moments()) == after
 
 
-def test_what_is_paused_comes_along_and_is_held_until_the_commit(store, postgres, schema):
-    """Who asks for moments has the lock of pauses, shared, and sees what he writes himself."""
-    store.run(lambda txn: txn.put_records("pause", {"one": b"1"}))
-    number = lock_number(schema, "records", "pause")
+def test_what_is_paused_comes_along_and_is_held_until_the_commit(store, postgres_url):
+    """Nobody changes it meanwhile, and the batch sees what it writes itself."""
+    commit(store, rows={("pause", "one"): b"1"})
+    other = PostgresStore(postgres_url, patience_s=0.1)
 
     def fn(txn):
-        txn.moments()
-        with postgres.connect() as other:
-            (free,) = other.execute("SELECT pg_try_advisory_xact_lock(%s)", (number,)).fetchone()
-        seen = txn.records("pause")
-        txn.put_records("pause", {"two": b"2"})
-        return free, seen, txn.records("pause")
+        with pytest.raises(holdfast.Unavailable):
+            commit(other, rows={("pause", "two"): b"2"})
+        seen = txn.rows("pause")
+        txn.write(Changes(rows={("pause", "three"): b"3"}))
+        return NOTHING, (seen, txn.rows("pause"))
 
-    assert store.run(fn) == (False, {"one": b"1"}, {"one": b"1", "two": b"2"})
+    assert store.run(fn) == ({"one": b"1"}, {"one": b"1", "three": b"3"})
+    other.close()
+
+
+def test_a_pair_whose_last_job_is_taken_is_no_longer_ready(store, postgres, schema):
+    """Also where several are taken at once; and one with jobs left stays so."""
+    jobs = add(store, *(a_job(n, task=task) for n, task in enumerate("aabbcc", start=1)))
+
+    def fn(txn):
+        taken = txn.claim(ClaimQuery(owner=7, now_ms=NOW_MS, limit=9, picks=(("", "a", 1), ("", "b", 2))))
+        taken += txn.claim(ClaimQuery(owner=7, now_ms=NOW_MS, limit=1, tenant="", tasks=("c",)))
+        taken += txn.claim(ClaimQuery(owner=7, now_ms=NOW_MS, limit=1, tenant="", tasks=("c",)))
+        return Changes(counts=tally(taken, by=-1)), taken
+
+    assert [job.task for job in store.run(fn)] == ["a", "b", "b", "c", "c"]
+    with postgres.connect() as other:
+        ready = other.execute(f"SELECT task FROM {schema}.pairs WHERE ready").fetchall()
+    assert ready == [("a",)]
+    assert len(jobs) == 6
 
 
 @pytest.mark.parametrize("some", [ODD, ODD[:1], [], [None, *ODD], [None]])
@@ -286,11 +327,33 @@ def test_a_text_that_postgresql_cannot_have_is_no_two_texts(postgres):
         connection.execute("SELECT %s::text[]", (texts(["a\0b", "c"]),))
 
 
+@pytest.mark.parametrize("text", ODD)
+def test_texts_arrive_in_a_message_of_several_statements(postgres, text):
+    """As they are, whatever marks their ends."""
+    with postgres.connect() as connection:
+        for setting in ("on", "off"):
+            connection.execute(f"SET standard_conforming_strings = {setting}")
+            assert connection.execute(f"SELECT {literal(text)}").fetchone() == (text,)
+
+
+@pytest.mark.parametrize("key", ["", "a", "\0", "\1", "\0\1", "\1\0", "\1\1", "a\0b", "\0\0", "\2", "\1\2"])
+def test_keys_with_nul_are_written_without_and_read_with(key):
+    """PostgreSQL has no such text."""
+    assert "\0" not in written_key(key)
+    assert read_key(written_key(key)) == key
+
+
+def test_keys_are_written_in_their_order():
+    """Also next to those without NUL."""
+    keys = sorted(a + b for a in ("", "\0", "\1", "\2", "a") for b in ("", "\0", "\1", "\2", "a"))
+
+    assert sorted(keys, key=written_key) == keys
+
+
 def test_bodies_of_both_kinds_keep_their_places(store):
     """Text and bytes in one batch of jobs that are alike."""
-    data = ['"text"', b"\x00bytes", "{}", b""]
-    store.run(lambda txn: txn.insert_alike(a_job(1), list(enumerate(data, start=1))))
+    data: list[Body] = ['"text"', b"\x00bytes", "{}", b""]
+    commit(store, added=[NewJobs(a_job(1), list(enumerate(data, start=1)))])
 
     assert store.read(lambda txn: txn.bodies([1, 2, 3, 4])) == dict(enumerate(data, start=1))
-    assert bodies(["a"]) == {"bodies": '{"a"}', "raws": "{}"}
     assert all_ids(store) == [1, 2, 3, 4]

@@ -16,12 +16,25 @@ from holdfast.store.sqlite.store import SqliteStore
 
 
 @pytest.fixture
-def moves(postgres_url, tmp_path):
-    """A move from the server to a file that has stopped the server's store."""
-    source, target = PostgresStore(postgres_url), SqliteStore(tmp_path / "new.db")
-    yield Move(source, target, here="here", there="there")
-    source.close()
-    target.close()
+def source(postgres_url):
+    """The store that is moved, which does not wait for long."""
+    store = PostgresStore(postgres_url, patience_s=1.5)
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def target(tmp_path):
+    """The file that it is moved to."""
+    store = SqliteStore(tmp_path / "new.db")
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def moves(source, target):
+    """A move from the server to a file."""
+    return Move(source, target, here="here", there="there")
 
 
 @pytest.fixture
@@ -30,7 +43,9 @@ def schema(postgres_url):
     return postgres_url.rpartition("schema=")[2]
 
 
-def test_what_sql_adds_is_refused_while_it_stands_still_and_afterwards(postgres, postgres_url, schema, moves):
+def test_what_sql_adds_is_refused_while_it_stands_still_and_afterwards(
+    postgres, postgres_url, schema, moves, target
+):
     """With the new address; before that it goes on, and comes along."""
     with holdfast.connect(postgres_url, follow=False) as queue:
         queue.add("first")
@@ -48,7 +63,7 @@ def test_what_sql_adds_is_refused_while_it_stands_still_and_afterwards(postgres,
         ):
             connection.execute(f"SELECT {schema}.add('late')")
 
-    jobs = moves._target.read(lambda txn: txn.jobs(JobFilter(), after=0, limit=9))
+    jobs = target.read(lambda txn: txn.jobs(JobFilter(), after=0, limit=9))
     assert sorted(job.task for job in jobs) == ["by SQL", "first"]
 
 
@@ -71,20 +86,18 @@ def test_a_transaction_that_sees_the_store_as_it_was_adds_nothing_after_the_stop
             connection.execute("ROLLBACK")
 
 
-def test_a_transaction_that_has_added_is_waited_for(postgres, postgres_url, moves):
+def test_a_transaction_that_has_added_is_waited_for(postgres, postgres_url, moves, target):
     """What it added before the stop is accepted, so it must come along."""
     with holdfast.connect(postgres_url, follow=False) as queue, postgres.connect() as connection:
         moves.begin()
         with connection.transaction():
             added = queue.add("in time", connection=connection)
-            moves._source._patience_s = 1.5
             with pytest.raises(HoldfastError):
                 moves._stop()
-        moves._source._patience_s = 30.0
         moves._stop()
         moves._finish(deep=True)
 
-    assert moves._target.read(lambda txn: txn.load([added.id]))
+    assert target.read(lambda txn: txn.load([added.id]))
 
 
 def test_ids_made_by_sql_begin_above_those_of_the_store_before(postgres, postgres_schemas, tmp_path):

@@ -4,71 +4,61 @@ import psycopg
 import pytest
 
 from holdfast.store.postgres.pool import SETTINGS, script_of
-from holdfast.store.postgres.statements import numbers, raws, statements, texts
-from holdfast.testing.stores.making import a_job, add
+from holdfast.store.postgres.statements import numbers, statements, texts
+from holdfast.store.postgres.store import PostgresStore
+from holdfast.testing.stores.making import a_job, add, commit
 
-RANKS = {"low": 0, "high": 1 << 53, "limit": 5}
+RANKS = {"low": 0, "high": 1 << 53, "limit": 5, "look_at": 5}
 LEASE = {"lease_rank": 1, "owner": 1, "until": 1, "started_at": 1}
 ONE = {"tenants": texts([""]), "tasks": texts(["t"]), "mosts": numbers([3]), "lows": numbers([0])}
-RANGE = {"tenant": "", "first": "a", "above": "b"}
-# A claim tells the newest turns as well.
-TURNS = ("lanes_pkey", "tenants_pkey", "tenants_rests", "tenants_turns")
-DONE = {"finished": numbers([1]), "states": texts(["FINISHED"]), "records": texts(["{}"])}
-NONE = dict.fromkeys(("parents", "schedules", "domains"), "{}")
+ANY = dict.fromkeys(("tenants", "tasks", "pattern")) | {"passed_tenants": "{}", "passed_tasks": "{}"}
+# A claim tells the newest turns as well, and whether its pair has more.
+TURNS = ("jobs_ready_pair", "pairs_pkey", "tenants_empty", "tenants_pkey", "tenants_ready")
+PAGE = {"table": "k", "after": "", "prefix": "a", "above": "b", "limit": 5}
 ASKED = [
     ("load", {"ids": numbers([1, 2])}, ["jobs_pkey"]),
     ("children", (1, 0, 5), ["jobs_children"]),
     ("children_at", {"parent": 1, "place": 5, "after": 0, "limit": 5}, ["jobs_children"]),
     ("first_1", (0, 9, 5), ["jobs_scheduled"]),
+    ("first_2", (0, 9, 5), ["jobs_ready"]),
     ("first_4", (0, 9, 5), ["jobs_running"]),
     ("expiring", (9, 5), ["jobs_expiring"]),
-    (
-        "glance",
-        {
-            **dict.fromkeys(("scheduled", "running", "expiring", "domains"), 0),
-            "kinds": texts(["pause", "schedule"]),
-            "from": "",
-            "tenant": None,
-            "limit": 5,
-        },
-        [
-            *("domains_due", "jobs_expiring", "jobs_ready_pair", "jobs_running", "jobs_scheduled"),
-            "records_pkey",
-        ],
-    ),
-    ("lineup", ("", b"d", "t", 2, 5), ["jobs_domain"]),
-    ("lineup_last", ("", b"d", "t", 2, 5), ["jobs_domain"]),
-    ("ready", RANKS | LEASE | {"mock": False}, ["jobs_ready", "jobs_pkey", *TURNS]),
-    ("ready_of_pair", RANKS | LEASE | {"tenant": "", "task": "t"}, ["jobs_ready_pair", "jobs_pkey", *TURNS]),
-    ("ready_of_picks", RANKS | LEASE | ONE, ["jobs_ready_pair", "jobs_pkey", *TURNS]),
-    ("ready_of_ids", RANKS | LEASE | {"ids": numbers([1, 2])}, ["jobs_pkey", *TURNS]),
-    ("candidates", RANKS | ONE, ["jobs_ready_pair"]),
-    ("names_within", RANGE | {"names": 5}, ["jobs_ready_pair"]),
-    ("ready_within", RANGE | {"reach": 5}, ["jobs_ready_pair"]),
-    (
-        "ready_page",
-        RANKS | RANGE | {"mock": False, "after_rank": 0, "after_id": 0, "page": 5},
-        ["jobs_ready"],
-    ),
-    ("domains", (texts([""]), raws([b"d"])), ["domains_pkey"]),
-    ("find_unique", (texts([""]), texts(["t"]), raws([b"k"])), ["uniques_pkey"]),
-    (
-        "remove",
-        {"ids": numbers([1]), "versions": numbers([1])},
-        ["jobs_pkey", "data_apart_pkey", "results_pkey"],
-    ),
-    ("archive", ONE | DONE | NONE | {"ids": numbers([1]), "versions": numbers([1])}, ["jobs_pkey"]),
+    ("domain_queue", ("", b"d", "t", 2, 5), ["jobs_domain"]),
+    ("domain_queue_last", ("", b"d", "t", 2, 5), ["jobs_domain"]),
+    ("claim_any", RANKS | LEASE | ANY | {"mock": False}, ["jobs_ready", "jobs_pkey", *TURNS]),
+    ("claim_pairs", RANKS | LEASE | ONE, ["jobs_pkey", *TURNS]),
+    ("claim_merged", RANKS | LEASE | ONE, ["jobs_pkey", *TURNS]),
+    ("pairs_of_tenant", {"tenant": "", "first": "a", "above": "b", "limit": 5}, ["pairs_pkey"]),
+    ("pairs_ready", {"limit": 5}, ["pairs_ready"]),
     ("data", {"ids": numbers([1])}, ["jobs_pkey", "archive_pkey", "data_apart_pkey"]),
-    (
-        "put_data",
-        {"ids": numbers([1]), "bodies": texts(["{}"]), "raws": "{}"},
-        ["jobs_pkey", "archive_pkey"],
-    ),
-    (
-        "purge",
-        {"before": 1, "tenant": None, "limit": 5},
-        ["archive_ended", "archive_pkey", "data_apart_pkey", "results_pkey"],
-    ),
+    ("ended", {"before": 1, "tenant": None, "limit": 5}, ["archive_ended"]),
+    ("rows", ("k", texts(["a"])), ["rows_pkey"]),
+    ("table", ("k",), ["rows_pkey"]),
+    ("scan", PAGE, ["rows_pkey"]),
+    ("scan_due", PAGE | {"due": 5}, ["rows_due"]),
+    ("tables", (), ["rows_pkey"]),
+    ("tenants_by_turn", (0, "", 5), ["tenants_ready"]),
+    ("named_ready", ("", "t"), ["jobs_ready_pair"]),
+]
+# What stands in functions is called with values that lead through all of it.
+CALLS = [
+    "look('{}', '{pause,schedule}', 17, true, '{0,0,0,0}')",
+    "hold_rows('{}', '{}', '{k}', '{a,b}', '{whole}')",
+    """commit_changes(
+        added_ids => '{90001,90002}', alike_task => 't', alike_place => 2::smallint, alike_rank => 5,
+        added_middle => ',', added_tail => '}', added_bodies => '{1,2}', added_apart => true,
+        expected_notice => '', filled_locks => '{77}', counts => '{"",t,2,QUEUED,2,"",u,2,QUEUED,2}',
+        new_mark => 5, row_table => '{k}', row_key => '{a,b}', row_value => '{a,b}',
+        served => '{"",t,5,"",v,6}', forget_before => 3, forget_most => 5)""",
+    """commit_changes(
+        swapped_ids => '{90001}', swapped_version => '{2}', swapped_task => '{t}', swapped_rest => '{"{}"}',
+        swapped_place => '{2}', archived_ids => '{90002}', archived_version => '{2}', archived_task => '{t}',
+        archived_finished_at => '{5}', archived_record => '{"{}"}', data_ids => '{90001}',
+        data_bodies => '{1}', result_ids => '{90001}', result_bodies => '{1}', gone_table => '{k}',
+        gone_key => '{a,b}', taken => '{"",u,5,5,78,79}')""",
+    """commit_changes(
+        removed_ids => '{90001}', removed_version => '{2}', forgotten_ids => '{90002}',
+        counts => '{"",u,2,QUEUED,-2}', taken => '{"",u,NULL,NULL,78,79}')""",
 ]
 
 
@@ -81,10 +71,10 @@ def planned(connection, sql, values):
         mark = f"%({name})s" if isinstance(values, dict) else "%s"
         sql = sql.replace(mark, f"${at}", -1 if isinstance(values, dict) else 1)
     connection.execute(f"PREPARE asked AS {sql}")
-    marks = ", ".join(["%s"] * len(named))
+    marks = f"({', '.join(['%s'] * len(named))})" if named else ""
     rows = (
         psycopg.ClientCursor(connection)
-        .execute(f"EXPLAIN EXECUTE asked({marks})", list(named.values()))
+        .execute(f"EXPLAIN EXECUTE asked{marks}", list(named.values()) or None)
         .fetchall()
     )
     connection.execute("DEALLOCATE asked")
@@ -109,3 +99,24 @@ def test_every_statement_goes_by_its_index(postgres, store, schema, rows, counte
             found[name] = sorted(used) if "Seq Scan" not in plan else plan
 
     assert found == {name: sorted(indexes) for name, _, indexes in ASKED}
+
+
+def test_every_statement_in_a_function_goes_by_its_index(server):
+    """What it reads or writes by key is found by that, whatever statistics say."""
+    store = PostgresStore(server.url())
+    add(store, a_job(1))
+    add(store, *(a_job(n, domain=b"d", parent_id=1, expires_at=9) for n in range(2, 5_000)))
+    commit(store, rows={("k", str(n)): b"" for n in range(2_000)})
+    store.close()
+    with server.connect() as connection:
+        connection.execute("ANALYZE")
+        connection.execute(script_of(SETTINGS, local=False))
+        connection.execute("LOAD 'auto_explain'; SET auto_explain.log_nested_statements = on")
+        connection.execute("SET auto_explain.log_min_duration = 0; SET auto_explain.log_level = 'notice'")
+        plans: list[str] = []
+        connection.add_notice_handler(lambda diagnostic: plans.append(diagnostic.message_primary or ""))
+        for call in CALLS:
+            connection.execute(f"SELECT holdfast.{call}")
+
+    assert [plan for plan in plans if "Seq Scan on" in plan] == []
+    assert len(plans) > 40

@@ -36,7 +36,7 @@ from .url import Address
 SOON_S, SELDOM_S, POLL_S, AWAY_S = 5.0, 30.0, 0.25, 1.0
 
 # Changes whenever a transaction that writes begins, in whichever database: cheap, and enough for a hint.
-_NEWEST = "SELECT pg_snapshot_xmax(pg_current_snapshot())::text"
+NEWEST = "SELECT pg_snapshot_xmax(pg_current_snapshot())::text"
 
 # What a payload ends in that says only that a job has ended, or a log has moved.
 END = "."
@@ -133,7 +133,7 @@ class PostgresListener:
         if self._looks.left_s:
             return False
         self._looks.looked()
-        before, self._newest = self._newest, connection.value(_NEWEST)
+        before, self._newest = self._newest, connection.value(NEWEST)
         return before not in ("", self._newest)
 
     def _listen(self) -> bool:
@@ -148,7 +148,7 @@ class PostgresListener:
 
     def opened(self, connection: OwnConnection) -> None:
         """From here on whatever is committed is news."""
-        self._newest = connection.value(_NEWEST)
+        self._newest = connection.value(NEWEST)
 
     def _forget(self) -> None:
         connection, self._connection = self._connection, None

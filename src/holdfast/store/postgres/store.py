@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import psycopg
 
 from ...core.damage import UNREADABLE
-from ...core.errors import Conflict, HoldfastError, StoreError, Unsettled
+from ...core.errors import Conflict, StoreError, Unsettled
 from ...core.kinds import PAUSE
 from ..common.clock import Clock, monotonic_s
 from ..common.outage import FIRST_NAP_S, Outages
@@ -70,16 +70,16 @@ class PostgresStore:
         self.address = parse(url)
         # Ids are taken before a caller's transaction is joined: taken inside it, their range would be locked
         # for as long as it lasts.
-        self.capabilities = Capabilities(commits=self.address.commits, ids_apart=True)
+        self.capabilities = Capabilities(commits=self.address.commits, ids_apart=True, is_remote=True)
         # Whether a schema is made where there is none.
         self._create = create
         self._clock, self._time = clock, Time(clock, CLOCK_TRUSTED_S)
         self._patience_s = patience_s
         self._outages = Outages(self.address.shown)
-        self._pool = Pool(self.address, self._make_ready, patience_s)
-        self._listener = PostgresListener(self.address, self._pool)
-        self._notifier = PostgresNotifier(self.address, self._pool, self._listener.name)
-        self._presence = Presence(self.address, self._pool)
+        self.pool = Pool(self.address, self._make_ready, patience_s)
+        self._listener = PostgresListener(self.address, self.pool)
+        self._notifier = PostgresNotifier(self.address, self.pool, self._listener.name)
+        self._presence = Presence(self.address, self.pool)
         schema = self._schema = self.address.schema
         self._writing, self._reading = statements(schema, locking=True), statements(schema, locking=False)
         # Where walks along indexes begin, see `starts`; and the notice that a blind batch takes for the
@@ -89,7 +89,7 @@ class PostgresStore:
         self._look_sql, _ = numbered(self._writing["look"])
         self._pause_lock = lock_number(schema, "table", PAUSE)
         self._closed = False
-        self.folding = Folding(schema, self._writing, self._pool, _BATCH)
+        self.folding = Folding(schema, self._writing, self.pool, _BATCH)
         self._place: tuple[str, str, bool] | None = None
         self._closing = threading.Lock()
 
@@ -104,7 +104,7 @@ class PostgresStore:
         """Bring the schema up to date; which versions were made."""
 
         def attempt() -> list[int]:
-            connection = self._pool.connect()
+            connection = self.pool.connect()
             try:
                 return migrate(connection, self.address)
             finally:
@@ -150,17 +150,17 @@ class PostgresStore:
         changes, result = fn(txn)
         if found := txn.finish(changes):
             found["expected_notice"] = in_hex(notice)
-            connection = self._pool.take()
+            connection = self.pool.take()
             try:
                 self._commit(connection, txn, found)
             except BaseException as error:
                 self._give_back(connection, error)
                 raise
-            self._pool.give(connection)
+            self.pool.give(connection)
         return changes, result
 
     def _run(self, fn: Batch[T], wants: Wants) -> tuple[Changes, T]:
-        connection = self._pool.take()
+        connection = self.pool.take()
         locks = Locks(wants)
         try:
             txn = self._begin(connection, locks)
@@ -171,7 +171,7 @@ class PostgresStore:
                 locks.want()
             self._give_back(connection, error)
             raise
-        self._pool.give(connection)
+        self.pool.give(connection)
         return changes, result
 
     def _give_back(self, connection: OwnConnection, error: BaseException) -> None:
@@ -181,14 +181,14 @@ class PostgresStore:
         else:
             # An interrupt: what was sent may still be answered.
             connection.close()
-        self._pool.give(connection)
+        self.pool.give(connection)
 
     def _begin(self, connection: OwnConnection, locks: Locks) -> PostgresTxn:
         """A batch that has what it waited for, and what a claim looks at first; then it is told the time."""
         walks = Walks(self.starts)
         ordered = locks.begin({self._pause_lock: False})
         asked = (numbers(ordered), "{pause}", FEW_PAIRS + 1, False, numbers(walks.began))
-        sql = f"{_BATCH}{self._pool.settings}{connection.written(self._look_sql, asked)}"
+        sql = f"{_BATCH}{self.pool.settings}{connection.written(self._look_sql, asked)}"
         ((notice, now_ms, *seen),) = connection.rows(sql)
         self._notice = notice
         txn = self._txn(connection, locks, self._heard(now_ms), notice)
@@ -218,7 +218,7 @@ class PostgresStore:
                 # A transaction by itself.
                 connection.execute_numbered(numbered_call_of(self._schema, tuple(found)), as_bytes(found))
             else:
-                begin = "" if txn.connection is connection else _BATCH + self._pool.settings
+                begin = "" if txn.connection is connection else _BATCH + self.pool.settings
                 call = connection.written(numbered_call_of(self._schema, tuple(found)), [*found.values()])
                 connection.execute(f"{begin}{call};COMMIT")
         except psycopg.Error as error:
@@ -234,8 +234,8 @@ class PostgresStore:
         until_s = monotonic_s() + self._patience_s
         while monotonic_s() < until_s and not self._closed:
             try:
-                self._pool.drop()
-                with self._pool.connection() as connection:
+                self.pool.drop()
+                with self.pool.connection() as connection:
                     asked = {"at_ms": txn.now_ms, "mark": txn.mark}
                     connection.change(self._writing["void"], asked)
                     return bool(connection.value(self._writing["is_marked"], asked))
@@ -250,7 +250,7 @@ class PostgresStore:
 
     def _tries(self, patience_s: float | None = None, mend: Callable[[], int] | None = None) -> Tries:
         patience_s = self._patience_s if patience_s is None else patience_s
-        return Tries(self.address, self._pool, self._outages, patience_s, mend or self._mend)
+        return Tries(self.address, self.pool, self._outages, patience_s, mend or self._mend)
 
     def _patiently(self, attempt: Callable[[], T], *, waits: bool = True) -> T:
         """Try until it is done, or it is clear that it cannot be; or raise at once if the server is away."""
@@ -273,13 +273,13 @@ class PostgresStore:
 
         For a hint one statement shows what a process that waits looks at, without a transaction.
         """
-        result = self._patiently(lambda: self._look(fn, hint=hint and not self._pool.pooled))
+        result = self._patiently(lambda: self._look(fn, hint=hint and not self.pool.pooled))
         if self.folding.appended >= FOLD_ROWS:
             self.folding.fold(self.now_ms())
         return result
 
     def _look(self, fn: Callable[[PostgresReads], T], *, hint: bool = False) -> T:
-        connection = self._pool.take()
+        connection = self.pool.take()
         try:
             view = self._glance(connection) if hint else self._view(connection)
             result = fn(view)
@@ -288,14 +288,14 @@ class PostgresStore:
         except BaseException as error:
             self._give_back(connection, error)
             raise
-        self._pool.give(connection)
+        self.pool.give(connection)
         # Jobs that were added by SQL alone: no other process may be there to fold their counts.
         self.folding.appended = max(self.folding.appended, view.unfolded)
         return result
 
     def _view(self, connection: OwnConnection) -> PostgresReads:
         now = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
-        sql = f'{_VIEW}{self._pool.settings}SELECT "{self._schema}".notice(), {now}'
+        sql = f'{_VIEW}{self.pool.settings}SELECT "{self._schema}".notice(), {now}'
         ((notice, now_ms),) = connection.rows(sql)
         return self._reads(connection, notice, now_ms)
 
@@ -398,13 +398,10 @@ class PostgresStore:
             told = complaints(view.connection, self.address, view.now_ms, own=self._clock is None)
             return Report(facts(view.connection, self.address), told)
 
-        try:
-            return self._patiently(lambda: self._look(look), waits=False)
-        except HoldfastError as error:
-            return Report({"store": "postgresql", "address": self.address.shown}, [str(error)])
+        return self._patiently(lambda: self._look(look), waits=False)
 
     def _mend(self) -> int:
-        with self._pool.connection() as connection:
+        with self.pool.connection() as connection:
             return mend(connection, self._schema)
 
     def close(self) -> None:
@@ -416,8 +413,8 @@ class PostgresStore:
         self._notifier.close()
         self._listener.close()
         self._presence.close()
-        self._pool.close()
+        self.pool.close()
 
     def __del__(self) -> None:
         if not getattr(self, "_closed", True):
-            self._pool.close()
+            self.pool.close()
