@@ -377,10 +377,11 @@ def check(command: c.Command) -> None:
 
 def _fill(done: Done, batch: Batch, replies: list[Any]) -> None:
     """Note what a transaction leaves. A reply that is a `Ref` is the job as the transaction leaves it."""
-    finals = batch.finals
+    jobs, finals = batch.jobs, batch.finals
     for at, reply in enumerate(replies):
         if type(reply) is Ref:
-            replies[at] = finals[reply] if reply in finals else batch.jobs.get(reply)
+            job = jobs[reply] if reply in jobs else None  # noqa: SIM401 - a call less
+            replies[at] = finals[reply] if job is None and reply in finals else job
     done.replies = replies
     done.woke, done.ended, done.news = batch.woke, batch.ended, batch.news
     done.letters, done.published, done.unreported = batch.letters, batch.published, batch.unreported
