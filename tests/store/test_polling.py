@@ -1,9 +1,13 @@
 """One who listens looks by itself: soon after news, then less and less often, and never later than said."""
 
+import os
+from contextlib import nullcontext
+
 import pytest
 
 from holdfast.store.common import polling
 from holdfast.store.common.polling import Looks
+from holdfast.store.sqlite.notify import SqliteNotifier
 
 SOON_S, SELDOM_S = 5.0, 30.0
 
@@ -62,3 +66,25 @@ def test_news_without_end_puts_no_look_off(time):
 
 def test_whoever_cannot_hear_looks_as_often_as_ever(time):
     assert pauses(Looks(0.25, 0.25), time, 4) == [0.0, 0.25, 0.25, 0.25]
+
+
+@pytest.mark.timeout(20)
+def test_an_interrupt_that_meets_the_end_of_a_wait_does_not_hold_up_the_next(tmp_path, monkeypatch):
+    """Its flag is taken by a `wait` that just ends, and its byte comes after that."""
+    notifier = SqliteNotifier(tmp_path / "jobs.db")
+    nudge = notifier._nudge
+    assert not notifier.wait(0.0)
+    write = os.write
+
+    def taken_first(fd, data):
+        nudge.take()
+        return write(fd, data)
+
+    monkeypatch.setattr(os, "write", taken_first)
+    monkeypatch.setattr(nudge, "_lock", nullcontext())
+    notifier.interrupt()
+    monkeypatch.undo()
+
+    assert notifier.wait(5.0)
+    assert not notifier.wait(0.0)
+    notifier.close()

@@ -62,7 +62,10 @@ class SqliteNotifier:
                 ready, _, _ = select.select(watched, [], [], max(until_s - monotonic_s(), 0.0))
                 if not ready:
                     return False
-                if self._nudge not in ready and self._is_notified(receiver, ends):
+                if self._nudge in ready:
+                    # Whether or not its flag is up: an earlier `take` may have come between flag and byte.
+                    break
+                if self._is_notified(receiver, ends):
                     return True
             self._nudge.take()
             self._is_notified(receiver, ends)
