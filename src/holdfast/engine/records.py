@@ -27,9 +27,6 @@ from ..core.kinds import name_of as name_of
 from ..core.limits import Limit
 from ..core.queries import Paused
 
-# What claims pass by, as a pause's name says it.
-Pause = Paused
-
 
 class Patterns(Record, frozen=True, kw_only=True):
     """The limits of a tenant that match many domains."""
@@ -50,9 +47,9 @@ def read_limit(raw: bytes) -> Limit:
 
 
 @lru_cache(maxsize=1024)
-def read_pause(name: str) -> Pause:
+def read_pause(name: str) -> Paused:
     """What a pause's name says."""
-    found: Pause = msgspec.json.decode(name, type=Pause)
+    found: Paused = msgspec.json.decode(name, type=Paused)
     return found
 
 

@@ -24,10 +24,11 @@ from ...core.defaults import Published
 from ...core.errors import NotFound, Refused
 from ...core.job import Body, Job, Place, State
 from ...core.kinds import PAUSE
+from ...core.queries import Paused
 from ...core.slots import slot_for
 from ...core.unique import UniqueKey
 from ...store.contract import Changes, RowKey, Txn
-from ..records import Pause, read_pause
+from ..records import read_pause
 from ..site import ALONE, Site
 from ..sysid import IdMaker
 from . import notes
@@ -56,7 +57,7 @@ class Batch:
     is_limited = False
     # What others may be waiting for; `news`: progress or a log; `published`: defaults of tasks.
     woke = wants_upkeep = news = published = False
-    _pauses: set[Pause] | None = None
+    _pauses: set[Paused] | None = None
     _retention_ms: int | None = None
     _task_defaults: Published | None = None
 
@@ -200,7 +201,7 @@ class Batch:
             found |= {key: self.rows[table, key] for key in keys or () if (table, key) in self.rows}
         return {key: value for key, value in found.items() if value is not None}
 
-    def pauses(self) -> set[Pause]:
+    def pauses(self) -> set[Paused]:
         """What claims pass by: (tenant, task, domain), None for any."""
         if self._pauses is None:
             self._pauses = {read_pause(name) for name in self.rows_of(PAUSE)}

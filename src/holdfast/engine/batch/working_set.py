@@ -4,8 +4,8 @@ from collections.abc import Collection
 from typing import Any, Protocol
 
 from ...core.job import Body, Job
+from ...core.queries import Paused
 from ...store.contract import RowKey, Txn
-from ..records import Pause
 from ..site import Site
 from ..sysid import IdMaker
 from .births import Births
@@ -69,7 +69,7 @@ class WorkingSet(Protocol):
     def rows_of(self, table: str, keys: Collection[str] | None = None) -> dict[str, bytes]:
         """Rows as they stand now."""
 
-    def pauses(self) -> set[Pause]:
+    def pauses(self) -> set[Paused]:
         """What claims pass by."""
 
     def begin_drafts(self) -> None:
