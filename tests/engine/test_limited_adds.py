@@ -67,7 +67,7 @@ def asked(kind, request, tmp_path, monkeypatch):
         link, names = OwnConnection, ("execute", "execute_numbered")
     else:
         store = RedisStore(request.getfixturevalue("redis_url"))
-        link, names = Server, ("many",)
+        link, names = Server, ("send",)
     with closing(store):
         yield Asked(store, monkeypatch, link, *names)
 

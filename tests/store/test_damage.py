@@ -9,7 +9,7 @@ import pytest
 import holdfast
 from holdfast.core.job import Unreadable
 from holdfast.queue.queue import Queue
-from holdfast.store.contract import JobFilter
+from holdfast.store.contract import Changes, JobFilter
 from holdfast.store.redis.connection import server_of
 from holdfast.store.redis.keys import STAMP_BYTES, Keys, member
 from holdfast.testing.clock import MovedClock
@@ -79,7 +79,7 @@ class PostgresDamager(Damager):
 
         def change(txn):
             sql = f'UPDATE "{txn.schema}".{table} SET {self.columns[table]} = %s WHERE id = %s'
-            return txn.link.change(sql, (text, job_id))
+            return Changes(), txn.connection.change(sql, (text, job_id))
 
         assert store.run(change) == 1
 
@@ -87,11 +87,11 @@ class PostgresDamager(Damager):
         """Let these be the versions of the store; what they were."""
 
         def change(txn):
-            before = txn.link.rows(f'SELECT version FROM "{txn.schema}".version')
-            txn.link.change(f'DELETE FROM "{txn.schema}".version')
+            before = txn.connection.rows(f'SELECT version FROM "{txn.schema}".version')
+            txn.connection.change(f'DELETE FROM "{txn.schema}".version')
             for number in numbers:
-                txn.link.change(f'INSERT INTO "{txn.schema}".version VALUES (%s)', (number,))
-            return [number for (number,) in before]
+                txn.connection.change(f'INSERT INTO "{txn.schema}".version VALUES (%s)', (number,))
+            return Changes(), [number for (number,) in before]
 
         return store.run(change)
 

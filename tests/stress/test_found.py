@@ -30,11 +30,11 @@ def test_a_store_that_fails_once_while_waiting_is_waited_for_again(tmp_path, mon
     """Another process may be in the way for a moment: that must not make this one deaf for ever."""
     waited = []
 
-    def wait(store, timeout_s):
+    def wait(store, timeout_s, *, ends=True):
         waited.append(timeout_s)
         if len(waited) == 1:
             raise holdfast.Unavailable("somebody recovers the log")
-        return real(store, timeout_s)
+        return real(store, timeout_s, ends=ends)
 
     real = SqliteStore.wait
     monkeypatch.setattr(SqliteStore, "wait", wait)

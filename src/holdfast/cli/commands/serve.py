@@ -49,6 +49,9 @@ def serve(
     from ...core.errors import StoreError
 
     try:
+        # The port's `Query` needs it, perhaps hours later.
+        import apsw  # noqa: F401
+
         from ...serve.app import App, Options, read_address
     except ImportError as error:
         if (error.name or "").partition(".")[0] != "apsw":
