@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import psycopg
 
 from ...core.damage import UNREADABLE
-from ...core.errors import Conflict, StoreError, Unsettled
+from ...core.errors import Conflict, Filling, Moved, Stopped, StoreError, Unsettled
 from ...core.kinds import PAUSE
 from ..common.clock import Clock, monotonic_s
 from ..common.outage import FIRST_NAP_S, Outages
@@ -147,7 +147,11 @@ class PostgresStore:
         if now_ms is None or notice is None:
             return self._run(fn, wants)
         txn = self._txn(_NO_CONNECTION, Locks(wants), now_ms, notice)
-        changes, result = fn(txn)
+        try:
+            changes, result = fn(txn)
+        except (Filling, Moved, Stopped):
+            # The notice that it went by may be out of date.
+            return self._run(fn, wants)
         if found := txn.finish(changes):
             found["expected_notice"] = in_hex(notice)
             connection = self.pool.take()
