@@ -1,5 +1,6 @@
 """What only shards have, and what becomes of it in a store of another number of them."""
 
+import time
 from collections import Counter
 from collections.abc import Callable
 from itertools import pairwise
@@ -93,9 +94,11 @@ def test_letters_under_way_are_delivered_once(two, opened, monkeypatch):
 
 
 def _until(is_so: Callable[[], bool]) -> None:
-    for _ in range(10_000):
+    """Look for up to half a minute, and leave others time meanwhile."""
+    for _ in range(3_000):
         if is_so():
             return
+        time.sleep(0.01)
     raise AssertionError("it never came true")
 
 
