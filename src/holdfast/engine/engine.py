@@ -382,6 +382,9 @@ def _fill(done: Done, batch: Batch, replies: list[Any]) -> None:
         if type(reply) is Ref:
             job = jobs[reply] if reply in jobs else None  # noqa: SIM401 - a call less
             replies[at] = finals[reply] if job is None and reply in finals else job
+        elif finals and type(reply) is list and reply and type(reply[0]) is c.Claimed:
+            # What the rules changed in a leased job is written after it was replied, with a version more.
+            replies[at] = [replace(one, job=jobs.get(one.job.id) or one.job) for one in reply]
     done.replies = replies
     done.woke, done.ended, done.news = batch.woke, batch.ended, batch.news
     done.letters, done.published, done.unreported = batch.letters, batch.published, batch.unreported

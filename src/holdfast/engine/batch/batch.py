@@ -156,7 +156,10 @@ class Batch:
 
     def put_claimed(self, after: Job) -> None:
         """What the rules made of a leased job that is not plain; one that is stands as the store has it."""
-        self.put(replace(after, version=self.stored[after.id].version))
+        stored = self.stored[after.id]
+        after = replace(after, version=stored.version)
+        if after != stored:
+            self.put(after)
 
     def find(self, job_id: int) -> Job | None:
         """A live job, or None."""
