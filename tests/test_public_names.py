@@ -1,8 +1,5 @@
 """The names that `import holdfast` gives: all there, and fetched when they are asked for."""
 
-import subprocess
-import sys
-
 import pytest
 
 import holdfast
@@ -43,19 +40,3 @@ def test_all_of_them_can_be_imported_at_once():
     exec("from holdfast import *", names)
 
     assert set(holdfast.__all__) <= names.keys()
-
-
-def test_what_is_not_asked_for_is_not_imported():
-    """`holdfast version` needs neither the engine nor asyncio."""
-    program = (
-        "import sys; sys.argv[1:] = ['version']\n"
-        "from holdfast.cli import main\n"
-        "try: main()\n"
-        "except SystemExit: pass\n"
-        "heavy = ('holdfast.engine', 'holdfast.queue', 'holdfast.store', 'asyncio', 'apsw', 'rich')\n"
-        "print([name for name in sys.modules if name.startswith(heavy)])"
-    )
-
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-
-    assert done.stdout.splitlines()[-1] == "[]", done.stdout + done.stderr

@@ -129,16 +129,6 @@ def test_bash_completes_our_words(shell):
     assert done.stdout == "resize\n"
 
 
-def test_what_is_slow_to_import_is_imported_when_it_is_needed(shell):
-    """`holdfast version` needs neither tables nor a database."""
-    code = "import sys; sys.argv = ['holdfast', 'version']; import holdfast.cli\ntry: holdfast.cli.main()\n"
-    code += "except SystemExit: print(sorted({'rich', 'apsw'} & set(sys.modules)))"
-
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=SECONDS)
-
-    assert done.stdout.splitlines()[1:] == ["[]"]
-
-
 def test_other_encodings_show_what_they_can(shell):
     """What they cannot is escaped."""
     shell.add("☃ 😀")

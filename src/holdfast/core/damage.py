@@ -6,6 +6,7 @@ out. So it holds up no other, and its bytes can still be repaired.
 """
 
 import re
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -25,9 +26,7 @@ _SALVAGED = (
     *("log_lines", "ended"),
 )
 _TYPES = {field.name: field.type for field in fields(Job) if field.name in _SALVAGED}
-_PATTERNS = {
-    name: re.compile(rb'"%s":("(?:[^"\\]|\\.)*"|-?\d+|true|false)' % name.encode()) for name in _SALVAGED
-}
+_VALUE = rb'"%s":("(?:[^"\\]|\\.)*"|-?\d+|true|false)'
 
 
 def salvage(job_id: int, raw: bytes, **known: Any) -> Job:
@@ -36,8 +35,13 @@ def salvage(job_id: int, raw: bytes, **known: Any) -> Job:
     return Job(**{"task": "?"} | found | known | {"id": job_id, "damaged": raw})
 
 
+@cache
+def _pattern(name: str) -> re.Pattern[bytes]:
+    return re.compile(_VALUE % name.encode())
+
+
 def _made_out(name: str, raw: bytes) -> Any:
-    match = _PATTERNS[name].search(raw)
+    match = _pattern(name).search(raw)
     if match is None:
         return None
     try:

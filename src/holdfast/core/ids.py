@@ -9,8 +9,6 @@ Within a process (time, sequence) is one counter, a *tick*, which only goes up; 
 is used up or the clock went back it runs ahead of the clock. See docs/decisions/0001.
 """
 
-from hashlib import blake2b
-
 import msgspec
 
 from .bounds import MAX_SCHEDULES, SECOND_MS
@@ -92,6 +90,9 @@ def of_schedule(number: int, moment_ms: int, slot: int) -> int:
 
 def slot_of(tenant: str, *parts: str | bytes) -> int:
     """The slot that a (tenant, domain) or (tenant, task, unique key) always has."""
+    # Not imported above: a program whose jobs have neither domain nor key does not need it.
+    from hashlib import blake2b
+
     digest = blake2b(digest_size=8, person=b"holdfast-slot")
     for part in (tenant, *parts):
         raw = part.encode() if isinstance(part, str) else part

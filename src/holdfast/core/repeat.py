@@ -24,9 +24,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import lru_cache
 from typing import Literal
-from zoneinfo import ZoneInfo
 
-from cronsim import CronSim, CronSimError
 from msgspec import Struct
 
 from . import bounds
@@ -175,6 +173,8 @@ def _zone(tz: str) -> tzinfo | None:
         return UTC
     if not tz or tz in ("localtime", "posixrules") or tz.startswith(("posix/", "right/")):
         return None
+    from zoneinfo import ZoneInfo
+
     try:
         return ZoneInfo(tz)
     except (LookupError, ValueError, OSError):
@@ -318,6 +318,8 @@ def _parse_cron(line: str) -> str:
     fields = CRON_NAMES.get(line.strip().lower(), line).split()
     if len(fields) != len(CRON_FIELDS):
         raise BadInput("cron", line, needed=_CRON_NEEDED)
+    from cronsim import CronSim, CronSimError
+
     for at, (name, needed) in enumerate(CRON_FIELDS.items()):
         alone = ["*"] * len(fields)
         alone[at] = fields[at]
@@ -337,6 +339,8 @@ def next_cron_ms(line: str, tz: str, after_ms: int) -> int | None:
     into a gap comes at its end and of an hour that comes twice takes the first; one with a
     star there simply follows the wall clock.
     """
+    from cronsim import CronSim, CronSimError
+
     fields, zone = parse_cron(line, tz), zone_of(tz)
     try:
         moments = CronSim(fields, (EPOCH + after_ms * MS).astimezone(zone))

@@ -13,7 +13,6 @@ processes fire the same one, the job is added once. The functions take a schedul
 the moment and return it as it should become. `last_id` and `version` are the caller's to set.
 """
 
-from hashlib import blake2b
 from itertools import pairwise
 from typing import Literal
 
@@ -219,6 +218,8 @@ def jitter_of(schedule: Schedule, moment: int) -> int:
     """The delay of that moment's job, 0 to `jitter_ms`; every process comes to the same."""
     if not schedule.jitter_ms:
         return 0
+    from hashlib import blake2b
+
     key = f"{schedule.tenant}\0{schedule.name}\0{moment}".encode(errors="replace")
     return int.from_bytes(blake2b(key, digest_size=8).digest()) % (schedule.jitter_ms + 1)
 

@@ -1,6 +1,5 @@
 """How commands are put in, by threads and by coroutines: what one lane of commits and several share."""
 
-import asyncio
 from collections.abc import Sequence
 from typing import Any
 
@@ -47,6 +46,9 @@ class Asking:
 
     async def ask_async(self, command: c.Command, *, wait_s: float = 0.0) -> Any:
         """Run a command and wait for its reply in this event loop; what it raised is raised here."""
+        # Not imported above: a program without an event loop does not need it, and it is slow to import.
+        import asyncio
+
         ticket = Ticket(command, deadline_s=monotonic_s() + wait_s if wait_s > 0 else 0.0)
         future = ticket.for_loop(asyncio.get_running_loop())
         self.submit(ticket)

@@ -10,7 +10,6 @@ its number, its claims and its ids, which have moved too. The address in a notic
 is used for the same user on the same server, and never sent anywhere else.
 """
 
-import asyncio
 import logging
 import threading
 from collections.abc import Callable, Coroutine, Sequence
@@ -107,6 +106,8 @@ class Connection(Asking):
     def ask_async(self, asked: c.Command | Query, *, wait_s: float = 0.0) -> Coroutine[Any, Any, Any]:
         """The same in this event loop; a query is answered in a thread, as others wait for the loop."""
         if type(asked) in QUERIES:
+            import asyncio
+
             return asyncio.to_thread(self._query, asked)  # type: ignore[arg-type]
         return super().ask_async(asked, wait_s=wait_s)  # type: ignore[arg-type]
 

@@ -6,7 +6,6 @@ A command that breaks a rule fails alone. A reply means *durably committed*. Cla
 has promoted what is due; only they need a write before the last one, because they must see it.
 """
 
-import asyncio
 from collections.abc import Callable, Sequence
 from time import sleep
 from typing import Any, TypeVar
@@ -164,6 +163,8 @@ class Engine:
 
     async def execute_in_async(self, connection: Any, command: c.Command) -> Any:
         """The same on a connection of asyncio's kind, where the store knows such."""
+        import asyncio
+
         lent = await self.store.lend(connection)
         work = asyncio.create_task(asyncio.to_thread(self.execute_in, lent, command))
         try:

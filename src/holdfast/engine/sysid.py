@@ -6,7 +6,7 @@ else is written. Whoever has the sysid next starts at or above it. So no id is m
 clocks, crashes and expiry do; the lease (`until_ms`) only decides when a number may be used again.
 """
 
-import secrets
+import os
 import threading
 from typing import NamedTuple
 
@@ -231,7 +231,7 @@ class IdMaker:
             number = _free_number(kept, now_ms, numbers)
             taken = kept.get(number)
             floor = ids.tick_at(taken.ids_until_ms) if taken else 0
-            token = secrets.token_hex(8)
+            token = os.urandom(8).hex()
         else:
             number, floor, token = held.number, held.floor, held.lease.token
         ahead = max(now_ms, self._source.last_ms, ids.time_of(floor))

@@ -1,11 +1,13 @@
 """A ticket: one command on its way, and the thread or coroutine that waits for its reply."""
 
-import asyncio
 import threading
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..core import commands as c
+
+if TYPE_CHECKING:
+    import asyncio
 
 # A Ctrl-C in the very moment before a thread falls asleep does not wake it, and a thread that was to wake it
 # may itself be interrupted: it looks by itself after this long.
@@ -49,7 +51,7 @@ class Ticket:
         self.signal = threading.Lock()
         self.signal.acquire()
 
-    def for_loop(self, loop: asyncio.AbstractEventLoop) -> "asyncio.Future[Any]":
+    def for_loop(self, loop: "asyncio.AbstractEventLoop") -> "asyncio.Future[Any]":
         """Let a coroutine wait for it instead of a thread."""
         self.loop, self.future = loop, loop.create_future()
         return self.future
@@ -93,7 +95,7 @@ class Word(Ticket):
     deadline_s, abandoned, future = 0.0, False, None
 
     def __init__(
-        self, command: c.Command, loop: asyncio.AbstractEventLoop, heard: Callable[["Word"], None]
+        self, command: c.Command, loop: "asyncio.AbstractEventLoop", heard: Callable[["Word"], None]
     ) -> None:
         # Without the lock of one that may be waited for.
         self.command, self.loop, self.heard = command, loop, heard

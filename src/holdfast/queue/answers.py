@@ -1,10 +1,8 @@
 """What a handler may raise or return besides a result, and how what it raised is told."""
 
-import asyncio
-import concurrent.futures
-import importlib
 import traceback
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import TypeVar
@@ -16,13 +14,18 @@ from .options import Duration
 
 E = TypeVar("E", bound=BaseException)
 _PACKAGE = Path(__file__).parents[1]
-# What stands between a worker and a handler: its own code, and what runs coroutines, threads and imports.
-_MODULES = (asyncio, concurrent.futures, importlib)
-_BETWEEN = (
-    *(str(_PACKAGE / name) for name in ("queue", "work")),
-    *(str(Path(module.__file__ or "").parent) for module in _MODULES),
-    "<frozen importlib",
-)
+
+
+@cache
+def _between() -> tuple[str, ...]:
+    """The files between a worker and a handler: ours, and those that run coroutines, threads and imports."""
+    import asyncio
+    import concurrent.futures
+    import importlib
+
+    ours = [str(_PACKAGE / name) for name in ("queue", "work")]
+    modules = (asyncio, concurrent.futures, importlib)
+    return (*ours, *(str(Path(module.__file__ or "").parent) for module in modules), "<frozen importlib")
 
 
 class Failed(Exception):
@@ -76,7 +79,7 @@ def trimmed(error: E) -> E:
 
 
 def _handlers(trace: TracebackType | None) -> TracebackType | None:
-    while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_BETWEEN):
+    while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_between()):
         trace = trace.tb_next
     return trace
 

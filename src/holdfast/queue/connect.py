@@ -1,11 +1,11 @@
 """`connect`: from an address to a queue.
 
-The one place with lazy imports, so that nobody needs the drivers of other stores.
+Stores are imported when their address is used, so that no other store's driver is needed.
 """
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from ..core.errors import BadInput, StoreError
@@ -15,9 +15,11 @@ from ..store.contract import Store
 from .addresses import addresses as addresses
 from .addresses import shown_url as shown_url
 from .addresses import with_password
-from .aio import AsyncQueue
 from .options import Duration
 from .queue import Queue
+
+if TYPE_CHECKING:
+    from .aio import AsyncQueue
 
 POSTGRES = ("postgresql", "postgres")
 REDIS = ("redis", "rediss", "redis+cluster", "rediss+cluster")
@@ -73,8 +75,10 @@ def connect_async(
     follow: bool = True,
     create: bool = True,
     clock: Callable[[], int] | None = None,
-) -> AsyncQueue:
+) -> "AsyncQueue":
     """The same with verbs to await; see `connect`."""
+    from .aio import AsyncQueue
+
     make_store = store_maker(url, driver, clock, join=join, follow=follow, create=create)
     return AsyncQueue(make_store, url=url, tenant=tenant, retention=retention, lease=lease)
 

@@ -10,7 +10,7 @@ from ..core.limits import Limit
 from ..core.notes import Line
 from ..core.schedule import Schedule
 from ..store.common.clock import monotonic_s
-from . import asks, running
+from . import asks
 from .asks import Ask
 from .base import BaseQueue
 from .claimed import Holding, delay_ms_of
@@ -99,12 +99,16 @@ class ClaimedJob(Holding):
 
     def run(self) -> Job:
         """Have this queue's task of that name do the work, and answer by what comes of it."""
+        from . import running
+
         (outcome,) = running.run(self._queue._known(self.task), [self], self._await)
         ask = self._conclude(outcome)
         return self._end_of_answered(outcome) if ask is None else self._say(ask)
 
     def _await(self, work: Awaitable[Any]) -> Any:
         """Run what a handler awaits to its end; a worker has a loop of its own for that."""
+        from . import running
+
         return running.wait_here(work)
 
     def __enter__(self) -> Self:

@@ -5,7 +5,6 @@ An outcome is a result, or the exception that the handler raised or returned. A 
 """
 
 import asyncio
-import ctypes
 import inspect
 import logging
 import threading
@@ -260,6 +259,8 @@ class SoftLimit:
 
 
 def _raise_in(thread: int, kind: type[BaseException]) -> None:
+    import ctypes
+
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(kind))
 
 

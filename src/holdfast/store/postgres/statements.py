@@ -7,7 +7,7 @@ statement has the same types whatever its values, and is prepared once.
 import re
 from collections.abc import Iterable, Sequence
 from functools import cache, lru_cache
-from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 from .locks import lock_number
@@ -15,6 +15,7 @@ from .locks import lock_number
 # The columns that `as_jobs` needs: what a claim changes, and the rest.
 HOT = "place, rank, version, owner, lease_until, started_at, claim, rest"
 
+_FOLDER = Path(__file__).parent
 _NAME = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)
 _COMMENT = re.compile(r"^--.*\n?", re.MULTILINE)
 # A place for a value, and what it is cast to where it comes as text.
@@ -27,7 +28,7 @@ _TAG = "$h"
 def _load() -> dict[str, str]:
     named: dict[str, str] = {}
     for part in ("read", "claim"):
-        text = files(__package__).joinpath("sql", f"{part}.sql").read_text("utf-8")
+        text = (_FOLDER / "sql" / f"{part}.sql").read_text("utf-8")
         pieces = _NAME.split(text)[1:]
         for name, body in zip(pieces[::2], pieces[1::2], strict=True):
             named[name] = _COMMENT.sub("", body).strip().replace("{hot}", HOT)
@@ -80,7 +81,7 @@ def numbered(sql: str, *, cast: bool = False) -> tuple[str, tuple[Any, ...]]:
 
 def migrations(schema: str) -> list[str]:
     """The text of each migration, of one file or several: the first leads to version 1, the next to 2."""
-    folder = files(__package__).joinpath("migrations")
+    folder = _FOLDER / "migrations"
     parts: dict[str, list[str]] = {}
     # Tables before functions, and what others call before them.
     for name in sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".sql")):

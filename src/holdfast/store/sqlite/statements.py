@@ -9,8 +9,8 @@ carries bytes.
 import re
 from collections.abc import Iterable, Sequence
 from functools import cache
-from importlib.resources import files
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -21,6 +21,7 @@ ROWS_AT_ONCE = 128
 # The columns that `as_jobs` needs: those that are not in the rest, and the rest.
 HOT = "id, place, rank, version, owner, lease_until, started_at, claim, size, rest"
 
+_FOLDER = Path(__file__).parent
 _NAME = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)
 _COMMENT = re.compile(r"^--.*\n?", re.MULTILINE)
 # Statements inside a trigger are indented.
@@ -33,7 +34,7 @@ _encode = msgspec.json.Encoder().encode
 def _load() -> dict[str, str]:
     named: dict[str, str] = {}
     for part in ("read", "claim", "write"):
-        text = files(__package__).joinpath("sql", f"{part}.sql").read_text("utf-8")
+        text = (_FOLDER / "sql" / f"{part}.sql").read_text("utf-8")
         pieces = _NAME.split(text)[1:]
         for name, body in zip(pieces[::2], pieces[1::2], strict=True):
             named[name] = _COMMENT.sub("", body).strip().replace("{hot}", HOT)
@@ -46,7 +47,7 @@ SQL = _load()
 @cache
 def migrations() -> list[list[str]]:
     """The statements of each migration: the first of them leads to version 1, the next to 2."""
-    folder = files(__package__).joinpath("migrations")
+    folder = _FOLDER / "migrations"
     texts = {
         entry.name: entry.read_text("utf-8") for entry in folder.iterdir() if entry.name.endswith(".sql")
     }
