@@ -19,7 +19,7 @@ IN_FULL = ONE_OF_EACH[:2]
 # Files of the suite that depend on what a store does: order, conflicts, locks, shards, notifications.
 ON_EVERY_STORE = {
     *("adding", "basics", "claims", "families", "following", "life", "limits"),
-    *("races", "rates", "unique", "waiting", "workers"),
+    *("races", "rates", "tenants", "unique", "waiting", "workers"),
 }
 
 

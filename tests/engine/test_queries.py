@@ -16,6 +16,7 @@ from holdfast.core.job import Code, Place, State
 from holdfast.core.limits import Limit
 from holdfast.core.replies import REPLIES, AnyQuery
 from holdfast.core.schedule import Schedule
+from holdfast.core.token import Scope, Token, hash_of
 from holdfast.core.worker import Served, Worker
 from holdfast.engine.connection import Connection
 from holdfast.engine.queries import QUERIES
@@ -51,6 +52,7 @@ class Filled:
         worker = Worker(name="w", host="h", pid=1, started_at=NOW_MS, serves=serves, until_ms=NOW_MS + 9_000)
         ask(c.Enlist(worker=worker))
         ask(c.Append(log="log", items=(LogItem(data="1", key=b"\xfe"), LogItem(data=b"\xff"))))
+        ask(c.CreateToken(token=Token(name="token", scopes=(Scope.ADD,), hash=hash_of("a secret"))))
         ask(c.StartProgress(name="consumer", log="log"))
 
     def queries(self) -> list[q.Query]:
@@ -81,6 +83,8 @@ class Filled:
             q.GetTime(),
             q.GetNextMoment(),
             q.GetReport(),
+            q.ListTokens(),
+            q.FindToken(name="token"),
             q.ListConsumers(),
             q.GetProgress(name="consumer"),
             q.ReadLog(log="log", limit=9),

@@ -41,6 +41,7 @@ from .schedules import *  # noqa: F403
 from .starts import *  # noqa: F403
 from .states import *  # noqa: F403
 from .tasks import *  # noqa: F403
+from .tenants import *  # noqa: F403
 from .unique import *  # noqa: F403
 from .waiting import *  # noqa: F403
 from .workers import *  # noqa: F403

@@ -35,6 +35,7 @@ COMMANDS = {
     "workers": "workers",
     "top": "top",
     "serve": "serve",
+    "token": "token",
     "doctor": "doctor",
     "migrate": "migrate",
     "move": "move",

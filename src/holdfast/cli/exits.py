@@ -12,6 +12,7 @@ import click
 from ..core.errors import (
     AppError,
     BadInput,
+    Forbidden,
     HoldfastError,
     JobFailed,
     NotFound,
@@ -19,6 +20,7 @@ from ..core.errors import (
     StoreError,
     StoreMissing,
     Timeout,
+    Unauthenticated,
 )
 
 
@@ -41,8 +43,8 @@ MEANINGS = {
     Exit.OK: "all went well",
     Exit.ERROR: "something else went wrong, doctor has found something, or the answer was no",
     Exit.USAGE: "wrong usage or bad input; nothing was changed",
-    Exit.NOT_FOUND: "there is no such job, schedule, limit, pause or consumer",
-    Exit.REFUSED: "the job's state does not allow it",
+    Exit.NOT_FOUND: "there is no such job, schedule, limit, pause, consumer or token",
+    Exit.REFUSED: "the job's state, or the token, does not allow it",
     Exit.STORE: "the store is missing, damaged, full, newer or cannot be reached",
     Exit.TIMEOUT: "add --wait: the job has not ended in time",
     Exit.JOB_FAILED: "add --wait: the job ended without a result",
@@ -56,6 +58,8 @@ _CODES: tuple[tuple[type[Exception], Exit], ...] = (
     (BadInput, Exit.USAGE),
     (NotFound, Exit.NOT_FOUND),
     (Refused, Exit.REFUSED),
+    (Forbidden, Exit.REFUSED),
+    (Unauthenticated, Exit.REFUSED),
     (StoreError, Exit.STORE),
     (Timeout, Exit.TIMEOUT),
     (JobFailed, Exit.JOB_FAILED),

@@ -69,6 +69,10 @@ CATCH_UP_FIRINGS = 1_000
 # A sysid is held this long after the last write of its process, and as far ahead go its ids.
 SYSID_LEASE_MS = 60 * SECOND_MS
 
+# A token's name is part of its secret, which travels in a header.
+TOKEN_NAME_BYTES = 64
+TOKENS = 10_000
+
 # ── the job-command port ─────────────────────────────────────────────────────────────────────────
 
 # A pattern, or a list of names, of GetJob: fifty names, as the documents have it.

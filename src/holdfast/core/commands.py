@@ -2,6 +2,8 @@
 
 The holder's verbs carry a `Hold`: who claims to have the job, under which claim. Operators' verbs
 carry none. A reply means that the command is durably committed; a refusal changes nothing.
+
+Where a verb on one job names a `tenant`, jobs of other tenants are not found.
 """
 
 from collections.abc import Iterator
@@ -14,6 +16,7 @@ from .indexed import LogItem, Seen
 from .job import DEFAULT_BACKOFF, STORED_ATTEMPTS, STORED_LOSSES, Backoff, Body, Code, Job, Record
 from .limits import Limit
 from .schedule import Schedule
+from .token import Token
 from .worker import Worker
 
 OnConflict = Literal["keep", "merge", "replace"]
@@ -210,6 +213,7 @@ class Update(Command, frozen=True, kw_only=True):
     run_at: int | None = None
     repeat: str | None = None
     task: str | None = None
+    tenant: str | None = None
 
 
 class Cancel(Command, frozen=True, kw_only=True):
@@ -217,6 +221,7 @@ class Cancel(Command, frozen=True, kw_only=True):
 
     job_id: int
     force: bool = False
+    tenant: str | None = None
 
 
 class Requeue(Command, frozen=True, kw_only=True):
@@ -229,6 +234,7 @@ class Requeue(Command, frozen=True, kw_only=True):
     run_at: int = 0
     task: str | None = None
     forgive: int | None = None
+    tenant: str | None = None
 
 
 class RequeueAll(Command, frozen=True, kw_only=True):
@@ -244,6 +250,7 @@ class Delete(Command, frozen=True, kw_only=True):
     """Remove all trace of a job that is neither running nor waiting for its family."""
 
     job_id: int
+    tenant: str | None = None
 
 
 class SetLimit(Command, frozen=True, kw_only=True):
@@ -351,6 +358,7 @@ class Await(Command, frozen=True, kw_only=True):
     """Look whether a job has ended; replies the job and its result, or None while it has not."""
 
     job_id: int
+    tenant: str | None = None
 
 
 class Upkeep(Command, frozen=True, kw_only=True):
@@ -358,9 +366,13 @@ class Upkeep(Command, frozen=True, kw_only=True):
 
 
 class Enlist(Command, frozen=True, kw_only=True):
-    """Make a worker known, or say what has changed about it."""
+    """Make a worker known, or say what has changed about it.
+
+    Where a `tenant` is named, a worker of that name which serves others is not replaced.
+    """
 
     worker: Worker
+    tenant: str | None = None
 
 
 class Publish(Command, frozen=True, kw_only=True):
@@ -373,7 +385,27 @@ class Publish(Command, frozen=True, kw_only=True):
 
 
 class Dismiss(Command, frozen=True, kw_only=True):
-    """Forget a worker that has ended; one that is not known is no error."""
+    """Forget a worker that has ended; one that is not known is no error.
+
+    Where a `tenant` is named, a worker that serves others stays.
+    """
+
+    name: str
+    tenant: str | None = None
+
+
+class CreateToken(Command, frozen=True, kw_only=True):
+    """Keep a new token; replies it. Its secret is made by the caller, and only the hash is sent.
+
+    `expires_in_ms` counts from the store's now; 0: it holds until it is revoked.
+    """
+
+    token: Token
+    expires_in_ms: int = 0
+
+
+class RevokeToken(Command, frozen=True, kw_only=True):
+    """Remove a token: servers refuse it within `core.token.FRESH_S`."""
 
     name: str
 

@@ -8,6 +8,9 @@
     │   └── LeaseLost       … because somebody else has, or ended, the claim
     ├── JobFailed           `result`: the job ended FAILED or CANCELLED
     ├── Timeout             `result`: the job has not ended yet
+    ├── Unauthenticated     a server does not know the caller: no token, or one that does not hold
+    ├── Forbidden           the token does not allow it
+    ├── RateLimited         too many requests; try again after `after_s`
     ├── Backwards           a consumer's progress would not go forward
     ├── Trimmed             an index of a log that is gone
     ├── QueryFailed         SQL over the jobs is wrong, not allowed, or takes too long
@@ -94,6 +97,28 @@ class Timeout(HoldfastError, TimeoutError):
     """What was waited for has not happened in the time given."""
 
     code = "TIMEOUT"
+
+
+class Unauthenticated(HoldfastError):
+    """A server does not know who asks: there is no token, or it is unknown, revoked or expired."""
+
+    code = "UNAUTHENTICATED"
+
+
+class Forbidden(HoldfastError):
+    """The token by which a client is known does not allow what it asked for. Nothing was changed."""
+
+    code = "FORBIDDEN"
+
+
+class RateLimited(HoldfastError):
+    """The client sends requests faster than the server allows; after `after_s` seconds it may go on."""
+
+    code = "RATE_LIMITED"
+
+    def __init__(self, after_s: float) -> None:
+        self.after_s = after_s
+        super().__init__(f"too many requests; try again in {after_s:.3g} s")
 
 
 class Backwards(HoldfastError):

@@ -19,6 +19,8 @@ LIMIT, PATTERNS = "limit", "patterns"
 # What claims pass by, by (tenant or null, task or null, domain or null).
 PAUSE = "pause"
 SCHEDULE, SYSID, SETTING, WORKER = "schedule", "sysid", "setting", "worker"
+# A token by which clients of a server are known, by its name.
+TOKEN = "token"
 # The published defaults of a task, by (tenant or null, task).
 TASK = "task"
 # The last moment of a deleted schedule, by its number.

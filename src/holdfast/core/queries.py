@@ -2,7 +2,7 @@
 
 The engine replies from one consistent view of the store, beside writers; what it raises changes nothing. Each
 query says what is replied; the types of the replies are in `core.replies`. A `tenant` or `tasks` that is None
-stands for any.
+stands for any. Where a query of certain jobs names a `tenant`, jobs of other tenants are not found.
 """
 
 from typing import NamedTuple
@@ -58,30 +58,35 @@ class GetJob(Query, frozen=True, kw_only=True):
 
     job_id: int
     as_claimed: bool = False
+    tenant: str | None = None
 
 
 class GetData(Query, frozen=True, kw_only=True):
     """Replies the data of a job, live or archived."""
 
     job_id: int
+    tenant: str | None = None
 
 
 class GetSteps(Query, frozen=True, kw_only=True):
     """Replies the results of a job's steps so far, JSON texts, by name in the order of their first doing."""
 
     job_id: int
+    tenant: str | None = None
 
 
 class GetLog(Query, frozen=True, kw_only=True):
     """Replies the last lines of a job's log, as a `notes.Log`."""
 
     job_id: int
+    tenant: str | None = None
 
 
 class Explain(Query, frozen=True, kw_only=True):
     """Replies why a job is not running, in a sentence."""
 
     job_id: int
+    tenant: str | None = None
 
 
 # Jobs
@@ -96,6 +101,7 @@ class LoadJobs(Query, frozen=True, kw_only=True):
     job_ids: tuple[int, ...]
     data: bool = False
     holder_of: NewJob | None = None
+    tenant: str | None = None
 
 
 class Loaded(Record, frozen=True, kw_only=True):
@@ -110,6 +116,7 @@ class LoadFamilies(Query, frozen=True, kw_only=True):
     """Replies the `Family` of each of these live jobs, by id."""
 
     job_ids: tuple[int, ...]
+    tenant: str | None = None
 
 
 class JobData(Record, frozen=True, kw_only=True):
@@ -140,6 +147,7 @@ class ListChildren(Query, frozen=True, kw_only=True):
     job_id: int
     after: int = 0
     limit: int
+    tenant: str | None = None
 
 
 class SelectJobs(Query, frozen=True, kw_only=True):
@@ -242,20 +250,34 @@ class ListPauses(Query, frozen=True, kw_only=True):
 
 
 class ListDefaults(Query, frozen=True, kw_only=True):
-    """Replies the published defaults of tasks, as (tenant or None, task, `Defaults`)."""
+    """Replies the published defaults of tasks, as (tenant or None, task, `Defaults`).
+
+    Of a `tenant`: its own, and those that stand for all tenants.
+    """
+
+    tenant: str | None = None
 
 
 # Workers and the store
 
 
 class ListWorkers(Query, frozen=True, kw_only=True):
-    """Replies the workers that are alive, the oldest first."""
+    """Replies the workers that are alive, the oldest first.
+
+    Of a `tenant`: those that serve it, as `core.worker.narrow` shows them.
+    """
+
+    tenant: str | None = None
 
 
 class GetOverview(Query, frozen=True, kw_only=True):
-    """Replies an `Overview`, whose cost does not grow with the number of jobs."""
+    """Replies an `Overview`, whose cost does not grow with the number of jobs.
+
+    Workers and pauses are those of all tenants, unless `only_own` says otherwise.
+    """
 
     tenant: str | None = None
+    only_own: bool = False
 
 
 class Overview(Record, frozen=True, kw_only=True):
@@ -289,6 +311,19 @@ class GetNextMoment(Query, frozen=True, kw_only=True):
 
 class GetReport(Query, frozen=True, kw_only=True):
     """Replies what there is to say of the store, as (facts by name, complaints)."""
+
+
+# Tokens
+
+
+class ListTokens(Query, frozen=True, kw_only=True):
+    """Replies all tokens by name, without their hashes."""
+
+
+class FindToken(Query, frozen=True, kw_only=True):
+    """Replies a token with its hash, or None. No door answers this: it is how a door checks a secret."""
+
+    name: str
 
 
 # Indexed consumers

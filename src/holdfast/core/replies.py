@@ -11,6 +11,7 @@ from .indexed import Mark
 from .job import Body, Job
 from .notes import Log
 from .schedule import Schedule
+from .token import Token
 from .worker import Worker
 
 AnyCommand = (
@@ -43,6 +44,8 @@ AnyCommand = (
     | c.Enlist
     | c.Publish
     | c.Dismiss
+    | c.CreateToken
+    | c.RevokeToken
 )
 
 REPLIES: dict[type[c.Command | q.Query], Any] = {
@@ -52,7 +55,18 @@ REPLIES: dict[type[c.Command | q.Query], Any] = {
         (c.Answer, c.Release, c.Extend, c.Report, c.Step, c.Log, c.Update, c.Cancel, c.Requeue), Job
     ),
     **dict.fromkeys(
-        (c.RequeueAll, c.Delete, c.SetLimit, c.Pause, c.DeleteSchedule, c.Enlist, c.Publish, c.Dismiss), None
+        (
+            c.RequeueAll,
+            c.Delete,
+            c.SetLimit,
+            c.Pause,
+            c.DeleteSchedule,
+            c.Enlist,
+            c.Publish,
+            c.Dismiss,
+            c.RevokeToken,
+        ),
+        None,
     ),
     **dict.fromkeys((c.SetSchedule, c.PauseSchedule), Schedule),
     c.Purge: int,
@@ -61,6 +75,7 @@ REPLIES: dict[type[c.Command | q.Query], Any] = {
     c.TrimLog: int,
     c.Await: c.Ended | str | None,
     c.Upkeep: int | None,
+    c.CreateToken: Token,
     q.GetJob: Job,
     q.GetData: Body,
     q.GetSteps: dict[str, str],
@@ -83,6 +98,8 @@ REPLIES: dict[type[c.Command | q.Query], Any] = {
     q.GetOverview: q.Overview,
     q.GetNextMoment: int | None,
     q.GetReport: tuple[dict[str, str], list[str]],
+    q.ListTokens: list[Token],
+    q.FindToken: Token | None,
     q.ListConsumers: dict[str, Mark],
     q.GetProgress: Mark,
     q.ReadLog: q.LogPage,

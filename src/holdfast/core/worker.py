@@ -1,5 +1,7 @@
 """A worker as it makes itself known: what it can run, where it is, and until when it is taken for alive."""
 
+from msgspec.structs import replace
+
 from .job import Record
 
 
@@ -27,6 +29,20 @@ class Worker(Record, frozen=True, kw_only=True):
     # When this was said, and until when it holds; 0: as long as the store sees its process.
     said_at: int = 0
     until_ms: int = 0
+
+
+def narrow(worker: Worker, tenant: str) -> Worker | None:
+    """A worker as a tenant may see it, or None if it does not serve it.
+
+    Of a worker that serves others too the tenant sees its name and its own tasks: where it runs and how busy
+    it is would tell of the others.
+    """
+    own = tuple(replace(one, tenant=tenant) for one in worker.serves if one.tenant in (None, tenant))
+    if not own:
+        return None
+    if all(one.tenant == tenant for one in worker.serves):
+        return worker
+    return replace(worker, serves=own, host="", pid=0, health="", done=0, running=0)
 
 
 def knows(worker: Worker, tenant: str, task: str) -> bool:

@@ -7,19 +7,19 @@ from typing import Any
 from ..core import queries as q
 from ..core import rank, unique
 from ..core.bounds import PAGE_JOBS, PORT_CHILDREN
-from ..core.defaults import follow
+from ..core.defaults import Defaults, follow
 from ..core.errors import NotFound
 from ..core.family import is_stuck
 from ..core.job import WAITING, Body, Job, Place, State, Unreadable, readable, unreadable
 from ..core.limits import Limit, find_pattern
 from ..core.why import Facts, why
-from ..core.worker import knows
+from ..core.worker import Worker, knows, narrow
 from ..store.contract import ReadTxn, WaitingQuery
 from .batch import notes
 from .batch.holders import find_holders
 from .batch.limiting import STOPPED, find_domains
 from .batch.task_defaults import read_published
-from .commands import indexing
+from .commands import indexing, tokens
 from .commands.schedules import fires_at, read_kept
 from .commands.workers import alive
 from .records import (
@@ -34,10 +34,14 @@ from .records import (
     read_pause,
 )
 
+# Queries of one job.
+OfJob = q.GetJob | q.GetData | q.GetSteps | q.GetLog | q.Explain
 # How many pages of PAUSED jobs are looked through for one that will go on.
 PAUSED_PAGES = 10
 # How many tasks are looked at to tell how many jobs are ready.
 READY_TASKS = 64
+# How many jobs that are due are looked at to tell whether any is of certain tenants.
+DUE_LOOKED_AT = 100
 # How many running jobs an overview shows.
 RUNNING_SHOWN = 200
 _SHOWN_PLACES = {Place.SCHEDULED: "SCHEDULED", Place.READY: "WAITING", Place.HELD: "WAITING"}
@@ -47,10 +51,11 @@ _SHOWN_PLACES |= {Place.RUNNING: "RUNNING", Place.PAUSED: "PAUSED"}
 # One job
 
 
-def _find(txn: ReadTxn, job_id: int) -> Job:
-    """A job, live or archived, or `NotFound`."""
+def _find(txn: ReadTxn, query: OfJob) -> Job:
+    """A job, live or archived, or `NotFound`, also where it is another tenant's than was named."""
+    job_id = query.job_id
     found = txn.load([job_id]).get(job_id) or txn.archived([job_id]).get(job_id)
-    if found is None:
+    if found is None or query.tenant not in (None, found.tenant):
         raise NotFound("job", job_id)
     if found.damaged is not None:
         raise unreadable(job_id, "record")
@@ -58,17 +63,17 @@ def _find(txn: ReadTxn, job_id: int) -> Job:
 
 
 def _get_job(txn: ReadTxn, query: q.GetJob) -> Job:
-    job = _find(txn, query.job_id)
+    job = _find(txn, query)
     return follow(job, read_published(txn)) if query.as_claimed and job.place in WAITING else job
 
 
 def _get_data(txn: ReadTxn, query: q.GetData) -> Body | None:
-    job = _find(txn, query.job_id)
+    job = _find(txn, query)
     return readable(job.id, "data", txn.bodies([job.id]).get(job.id))
 
 
 def _explain(txn: ReadTxn, query: q.Explain) -> str:
-    job = _find(txn, query.job_id)
+    job = _find(txn, query)
     limit = domain = None
     if job.domain is not None:
         limit = _limit_of(txn, job.tenant, job.domain)
@@ -127,6 +132,8 @@ def _load_jobs(txn: ReadTxn, query: q.LoadJobs) -> q.Loaded:
         holder, new = find_holders(txn, [key]).get(key), query.holder_of
         holder_id = holder.job_id if holder else txn.named(new.tenant, new.task, mock=new.mock) or 0
         jobs = jobs | txn.load([holder_id]) if holder_id else jobs
+    if query.tenant is not None:
+        jobs = {id: job for id, job in jobs.items() if job.tenant == query.tenant}
     data = _bodies(txn, jobs) if query.data else {}
     return q.Loaded(jobs=jobs, data=data, holder_id=holder_id)
 
@@ -138,7 +145,8 @@ def _bodies(txn: ReadTxn, job_ids: Collection[int]) -> dict[int, Body]:
 
 
 def _load_families(txn: ReadTxn, query: q.LoadFamilies) -> dict[int, q.Family]:
-    loaded = txn.load(query.job_ids)
+    found = txn.load(query.job_ids)
+    loaded = {id: job for id, job in found.items() if query.tenant in (None, job.tenant)}
     jobs = [loaded[id] for id in query.job_ids if id in loaded]
     parents = {job.parent_id for job in jobs} & loaded.keys()
     data = _bodies(txn, parents)
@@ -163,6 +171,15 @@ def _ended_children(txn: ReadTxn, parent_id: int) -> list[q.JobData]:
         if len(page) < PAGE_JOBS or len(found) >= PORT_CHILDREN:
             break
     return found[:PORT_CHILDREN]
+
+
+def _list_children(txn: ReadTxn, query: q.ListChildren) -> list[Job]:
+    if query.tenant is not None:
+        # A family is one tenant's.
+        parent = txn.load([query.job_id]).get(query.job_id)
+        if parent is None or parent.tenant != query.tenant:
+            return []
+    return txn.children(query.job_id, after=query.after, limit=query.limit)
 
 
 def _select_jobs(txn: ReadTxn, query: q.SelectJobs) -> bytes:
@@ -215,9 +232,16 @@ def _goes_on(txn: ReadTxn, tenant: str | None, task: str) -> bool:
 
 def _count_ready(txn: ReadTxn, query: q.CountReady) -> int:
     found = list_waiting(txn, q.ListWaiting(tenants=query.tenants, tasks=query.tasks, limit=READY_TASKS))
-    due = txn.moments().scheduled
     # Nobody promotes what comes due while all are busy.
-    return sum(one.ready for one in found) or int(due is not None and due <= txn.now_ms)
+    return sum(one.ready for one in found) or int(_is_any_due(txn, query.tenants))
+
+
+def _is_any_due(txn: ReadTxn, tenants: Collection[str] | None) -> bool:
+    """Whether a scheduled job is due; of certain tenants, one of the first that are."""
+    due = txn.moments().scheduled
+    if due is None or due > txn.now_ms or tenants is None:
+        return due is not None and due <= txn.now_ms
+    return any(job.tenant in tenants for job in txn.first(Place.SCHEDULED, txn.now_ms, DUE_LOOKED_AT))
 
 
 def list_waiting(txn: ReadTxn, query: q.ListWaiting) -> list[q.Waiting]:
@@ -255,6 +279,11 @@ def _pauses(txn: ReadTxn, tenant: str | None = None) -> list[q.Paused]:
     return [one for one in found if tenant is None or one[0] in (None, tenant)]
 
 
+def _list_defaults(txn: ReadTxn, query: q.ListDefaults) -> list[tuple[str | None, str, Defaults]]:
+    found = read_published(txn).items()
+    return [(*key, one) for key, one in found if query.tenant is None or key[0] in (None, query.tenant)]
+
+
 # Workers and the store
 
 
@@ -271,9 +300,15 @@ def _get_overview(txn: ReadTxn, query: q.GetOverview) -> q.Overview:
         tasks=tasks,
         first=next((job for job in heads if tenant in (None, job.tenant)), None),
         running=tuple(job for job in running if tenant in (None, job.tenant)),
-        workers=tuple(alive(txn)),
-        pauses=tuple(_pauses(txn)),
+        workers=tuple(_workers(txn, tenant if query.only_own else None)),
+        pauses=tuple(_pauses(txn, tenant if query.only_own else None)),
     )
+
+
+def _workers(txn: ReadTxn, tenant: str | None) -> list[Worker]:
+    """The workers that are alive, as a tenant may see them."""
+    found = alive(txn)
+    return found if tenant is None else [one for w in found if (one := narrow(w, tenant)) is not None]
 
 
 def _get_next_moment(txn: ReadTxn, _query: q.GetNextMoment) -> int | None:
@@ -285,13 +320,13 @@ def _get_next_moment(txn: ReadTxn, _query: q.GetNextMoment) -> int | None:
 QUERIES: dict[type[q.Query], Callable[[ReadTxn, Any], Any] | None] = {
     q.GetJob: _get_job,
     q.GetData: _get_data,
-    q.GetSteps: lambda txn, query: notes.steps(txn, _find(txn, query.job_id)),
-    q.GetLog: lambda txn, query: notes.log(txn, _find(txn, query.job_id)),
+    q.GetSteps: lambda txn, query: notes.steps(txn, _find(txn, query)),
+    q.GetLog: lambda txn, query: notes.log(txn, _find(txn, query)),
     q.Explain: _explain,
     q.LoadJobs: _load_jobs,
     q.LoadFamilies: _load_families,
     q.ListJobs: lambda txn, query: txn.jobs(query.filter, after=query.after, limit=query.limit),
-    q.ListChildren: lambda txn, query: txn.children(query.job_id, after=query.after, limit=query.limit),
+    q.ListChildren: _list_children,
     q.SelectJobs: _select_jobs,
     q.CountJobs: lambda txn, query: sorted(txn.counts(tenant=query.tenant).items()),
     q.CheckCounts: _check_counts,
@@ -301,12 +336,14 @@ QUERIES: dict[type[q.Query], Callable[[ReadTxn, Any], Any] | None] = {
     q.ListLimits: _list_limits,
     q.ListSchedules: _list_schedules,
     q.ListPauses: lambda txn, query: _pauses(txn, query.tenant),
-    q.ListDefaults: lambda txn, _: [(*key, defaults) for key, defaults in read_published(txn).items()],
-    q.ListWorkers: lambda txn, _: alive(txn),
+    q.ListDefaults: _list_defaults,
+    q.ListWorkers: lambda txn, query: _workers(txn, query.tenant),
     q.GetOverview: _get_overview,
     q.GetTime: lambda txn, _: txn.now_ms,
     q.GetNextMoment: _get_next_moment,
     q.GetReport: None,
+    q.ListTokens: tokens.list_all,
+    q.FindToken: tokens.find,
     q.ListConsumers: indexing.list_consumers,
     q.GetProgress: indexing.get_progress,
     q.ReadLog: indexing.read_log,

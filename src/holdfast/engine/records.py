@@ -22,6 +22,7 @@ from ..core.kinds import SETTING as SETTING
 from ..core.kinds import STEPS as STEPS
 from ..core.kinds import SYSID as SYSID
 from ..core.kinds import TASK as TASK
+from ..core.kinds import TOKEN as TOKEN
 from ..core.kinds import WORKER as WORKER
 from ..core.kinds import name_of as name_of
 from ..core.limits import Limit

@@ -234,17 +234,16 @@ class Waiter:
 
     def _resolve_awaits(self) -> None:
         tickets = self._awaits
-        wanted = [t.command.job_id for t in tickets if isinstance(t.command, c.Await)]
+        wanted = [t.command for t in tickets if isinstance(t.command, c.Await)]
         try:
             found = self._engine.read(lambda txn: _find_ended(txn, wanted))
         except Exception as error:
             self._awaits = []
             self._answer([(ticket, error) for ticket in tickets])
             return
-        self._awaits = [ticket for ticket in tickets if found[ticket.command.job_id] is None]  # type: ignore[attr-defined]
-        self._answer(
-            [(t, found[t.command.job_id]) for t in tickets if found[t.command.job_id] is not None]  # type: ignore[attr-defined]
-        )
+        replies = list(zip(tickets, found, strict=True))
+        self._awaits = [ticket for ticket, reply in replies if reply is None]
+        self._answer([one for one in replies if one[1] is not None])
 
     def _expire(self) -> None:
         now_s = monotonic_s()
@@ -259,16 +258,20 @@ class Waiter:
             listener()
 
 
-def _find_ended(txn: ReadTxn, job_ids: Sequence[int]) -> dict[int, c.Ended | str | None]:
-    """Of each job: how it ended, None while it has not, or "gone"."""
+def _find_ended(txn: ReadTxn, asked: Sequence[c.Await]) -> list[c.Ended | str | None]:
+    """Of each job: how it ended, None while it has not, or "gone"; so is one of another tenant."""
+    job_ids = [one.job_id for one in asked]
     live = txn.load(job_ids)
     archived = txn.archived([id for id in job_ids if id not in live])
     over = {id: job for id, job in {**live, **archived}.items() if job.ended is not None and id in job_ids}
     results = txn.bodies([id for id, job in over.items() if job.has_result], result=True)
-    found: dict[int, c.Ended | str | None] = {}
-    for job_id in job_ids:
-        if job_id in over:
-            found[job_id] = c.Ended(job=over[job_id], result=results.get(job_id))
+    found: list[c.Ended | str | None] = []
+    for one in asked:
+        job = live.get(one.job_id) or archived.get(one.job_id)
+        if job is None or one.tenant not in (None, job.tenant):
+            found.append("gone")
+        elif one.job_id in over:
+            found.append(c.Ended(job=job, result=results.get(one.job_id)))
         else:
-            found[job_id] = None if job_id in live else "gone"
+            found.append(None)
     return found

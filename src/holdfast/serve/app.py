@@ -7,10 +7,8 @@ there it is the operator who says, in words, what does: a firewall, a private ne
 """
 
 import asyncio
-import ipaddress
 import random
 import signal
-import socket
 from collections.abc import Callable
 
 import msgspec
@@ -22,20 +20,11 @@ from ..engine.connection import Connection, open_connection
 from ..queue.connect import store_maker
 from .bedrock.port import Port
 from .bedrock.server import Server
+from .door import Address, is_loopback
 
 # Who only looks sees what has become true by itself within this time, also where nobody claims.
 MOST_UPKEEP_S = 5.0
 LEAST_UPKEEP_S = 0.1
-
-
-class Address(msgspec.Struct, frozen=True):
-    """Where a door is."""
-
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,24 +37,6 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     bedrock_lease_ms: int | None = None
     # What keeps strangers away from an address beyond loopback.
     bedrock_guard: str = ""
-
-
-def read_address(what: str, text: str) -> Address:
-    """HOST:PORT, or [HOST]:PORT."""
-    host, colon, number = text.rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
-    if not colon or not host or not number.isascii() or not number.isdigit() or int(number) > 65535:
-        raise BadInput(what, text, needed="HOST:PORT, such as 127.0.0.1:8888")
-    return Address(host, int(number))
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach an address, all of those that a name stands for."""
-    try:
-        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-    except OSError as error:
-        raise BadInput("host", host, needed=f"an address of this machine ({error.strerror})") from None
-    return all(ipaddress.ip_address(str(one[4][0]).partition("%")[0]).is_loopback for one in found)
 
 
 def check(options: Options) -> None:

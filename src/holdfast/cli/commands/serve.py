@@ -52,7 +52,8 @@ def serve(
         # The port's `Query` needs it, perhaps hours later.
         import apsw  # noqa: F401
 
-        from ...serve.app import App, Options, read_address
+        from ...serve.app import App, Options
+        from ...serve.door import read_address
     except ImportError as error:
         if (error.name or "").partition(".")[0] != "apsw":
             raise

@@ -167,12 +167,17 @@ class Batch:
             self.load([job_id])
         return self.jobs.get(job_id)
 
-    def get(self, job_id: int) -> Job:
-        """A live job, or `NotFound`; one of the archive is `Refused`, because it can no longer change."""
+    def get(self, job_id: int, tenant: str | None = None) -> Job:
+        """A live job, or `NotFound`; one of the archive is `Refused`, because it can no longer change.
+
+        Where a tenant is named, jobs of others are not found.
+        """
         job = self.find(job_id)
+        old = job or self.archived(job_id)
+        if old is not None and tenant not in (None, old.tenant):
+            raise NotFound("job", job_id)
         if job is not None and not self.goes(job):
             return job
-        old = job or self.archived(job_id)
         if old is not None:
             raise Refused(
                 "change", job_id, found=f"{old.state} and archived", needed="a job that is not over"

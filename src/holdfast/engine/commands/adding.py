@@ -103,12 +103,14 @@ def add_one(
     """
     if is_free(new):
         return _bear(batch, new)
-    if new.id and (batch.find(new.id) or batch.archived(new.id)):
+    if new.id and (known_job := batch.find(new.id) or batch.archived(new.id)):
+        if known_job.tenant != new.tenant:
+            raise BadInput("id", new.id, needed="an id that no other job has")
         return new.id
     parent = None
     if new.parent_id:
         parent = batch.find(new.parent_id)
-        if parent is None:
+        if parent is None or parent.tenant != new.tenant:
             raise NotFound("parent job", new.parent_id)
         _check_domain(batch, new, parent)
         family.check_birth(parent, hold, batch.find(hold.job_id) if hold else None)

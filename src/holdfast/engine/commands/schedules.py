@@ -77,7 +77,8 @@ def set_schedule(batch: Batch, command: c.SetSchedule) -> Schedule:
     kept = Kept(schedule=wanted, job=replace(job, data="{}") if raw is not None else job, raw=raw)
     before = _find(batch, wanted.tenant, wanted.name)
     if before is None:
-        begun = replace(wanted, number=_number(batch), created_at=batch.now_ms, last_at=0)
+        life = {"last_at": 0, "last_id": 0, "fired": 0, "skipped": 0, "created_at": batch.now_ms}
+        begun = replace(wanted, number=_number(batch), **life)
         kept = replace(kept, schedule=s.started(begun, batch.now_ms))
     else:
         kept = replace(kept, schedule=_changed(before.schedule, wanted, batch.now_ms))

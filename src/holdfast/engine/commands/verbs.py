@@ -16,7 +16,7 @@ from ...core.errors import LeaseLost, NotFound
 from ...core.job import Body, Code, Job, Place, State, whole_second
 from ..batch import notes, task_defaults
 from ..batch.batch import Batch
-from . import chores, governing, indexing, keys, letters, schedules, workers
+from . import chores, governing, indexing, keys, letters, schedules, tokens, workers
 from .adding import add_all, held, put
 
 _VERB_OF = {Code.OK: "finish", Code.FAILED: "fail", Code.RETRY: "retry", Code.ERROR: "retry"}
@@ -106,7 +106,7 @@ def log(batch: Batch, command: c.Log) -> Ref:
 
 def update(batch: Batch, command: c.Update) -> Ref:
     """Change what a job will do; see `Update`."""
-    job = held(batch, command.hold, "update") if command.hold else batch.get(command.job_id)
+    job = held(batch, command.hold, "update") if command.hold else batch.get(command.job_id, command.tenant)
     after = rules.update(
         job,
         now_ms=batch.now_ms,
@@ -123,9 +123,11 @@ def cancel(batch: Batch, command: c.Cancel) -> Ref | Job:
     """Take a job out of the queue; see `Cancel`. What is over already stays as it is."""
     job = batch.find(command.job_id)
     if job is None and (old := batch.archived(command.job_id)) is not None:
+        check_tenant(old, command.tenant)
         return old
     if job is None or not batch.goes(job):
-        job = batch.get(command.job_id)
+        job = batch.get(command.job_id, command.tenant)
+    check_tenant(job, command.tenant)
     after = rules.cancel(job, now_ms=batch.now_ms, force=command.force)
     if after is not job:
         chores.put(batch, after)
@@ -134,7 +136,7 @@ def cancel(batch: Batch, command: c.Cancel) -> Ref | Job:
 
 def requeue(batch: Batch, command: c.Requeue) -> Ref:
     """Put a job back in the queue; see `Requeue`."""
-    job = batch.get(command.job_id)
+    job = batch.get(command.job_id, command.tenant)
     after = rules.requeue(
         job, now_ms=batch.now_ms, run_at=command.run_at, task=command.task, forgive=command.forgive
     )
@@ -162,10 +164,18 @@ def delete(batch: Batch, command: c.Delete) -> None:
         old = batch.archived(command.job_id)
         if old is None:
             raise NotFound("job", command.job_id)
+        check_tenant(old, command.tenant)
         batch.forget([old])
         return
+    check_tenant(job, command.tenant)
     rules.check_delete(job)
     batch.remove(chores.sweep(batch, job, goes=True))
+
+
+def check_tenant(job: Job, tenant: str | None) -> None:
+    """A job of somebody else is not there, where a verb names its tenant."""
+    if tenant not in (None, job.tenant):
+        raise NotFound("job", job.id)
 
 
 def purge(batch: Batch, command: c.Purge) -> int:
@@ -197,6 +207,8 @@ VERBS: dict[type[c.Command], Callable[[Batch, Any], Any] | None] = {
     c.PauseSchedule: schedules.pause_schedule,
     c.Enlist: workers.enlist,
     c.Dismiss: workers.dismiss,
+    c.CreateToken: tokens.create,
+    c.RevokeToken: tokens.revoke,
     c.Publish: task_defaults.publish,
     c.StartProgress: indexing.start_progress,
     c.MoveProgress: indexing.move_progress,

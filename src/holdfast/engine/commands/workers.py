@@ -8,7 +8,7 @@ import msgspec
 
 from ...core import commands as c
 from ...core.checks import check_name
-from ...core.errors import TooLarge
+from ...core.errors import BadInput, TooLarge
 from ...core.worker import Worker
 from ...store.contract import ReadTxn
 from ..batch.batch import Batch
@@ -24,13 +24,22 @@ def enlist(batch: Batch, command: c.Enlist) -> None:
     raw = msgspec.json.encode(command.worker)
     if len(raw) > WORKER_BYTES:
         raise TooLarge("worker", f"{len(raw):,} bytes", needed=f"at most {WORKER_BYTES:,} bytes")
+    if not _is_own(batch, command.worker.name, command.tenant):
+        raise BadInput("worker", command.worker.name, needed="a name that no other worker has")
     batch.rows[WORKER, command.worker.name] = raw
 
 
 def dismiss(batch: Batch, command: c.Dismiss) -> None:
     """Forget a worker; see `Dismiss`."""
-    if command.name in batch.rows_of(WORKER, [command.name]):
+    known = command.name in batch.rows_of(WORKER, [command.name])
+    if known and _is_own(batch, command.name, command.tenant):
         batch.rows[WORKER, command.name] = None
+
+
+def _is_own(batch: Batch, name: str, tenant: str | None) -> bool:
+    """Whether a tenant may change what is known of a worker: nothing is, or it serves nobody else."""
+    raw = None if tenant is None else batch.rows_of(WORKER, [name]).get(name)
+    return raw is None or all(one.tenant == tenant for one in msgspec.json.decode(raw, type=Worker).serves)
 
 
 def bury(batch: Batch) -> None:

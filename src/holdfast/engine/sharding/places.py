@@ -10,7 +10,7 @@ from ...core.limits import is_pattern
 from ...core.unique import key_of
 from ..commands import keys, letters
 from ..commands.adding import CHILD_DOMAIN
-from ..records import LETTER
+from ..records import LETTER, TOKEN
 
 
 def _job(command: Any) -> int:
@@ -43,6 +43,8 @@ _SLOTS: dict[type[c.Command], Callable[[Any], int | None]] = {
     c.SetSchedule: lambda command: slots.slot_of_schedule(command.schedule.tenant, command.schedule.name),
     **dict.fromkeys((c.DeleteSchedule, c.PauseSchedule), _schedule),
     **dict.fromkeys((c.StartProgress, c.MoveProgress, c.SetProgress, c.Append, c.TrimLog), _indexed),
+    c.CreateToken: lambda command: slots.slot_of_record(TOKEN, command.token.name),
+    c.RevokeToken: lambda command: slots.slot_of_record(TOKEN, command.name),
     letters.Delivered: lambda command: slots.slot_of_record(LETTER, command.name),
     keys.TakeKey: lambda command: slots.slot_of_key(command.key),
     keys.FreeKey: lambda command: slots.slot_of_key(command.key),

@@ -331,6 +331,8 @@ class Routes:
         job_id = self._job_id(command)
         at = shard_of(job_id, len(self._shards))
         job = self._live(job_id)
+        if job is not None and getattr(command, "tenant", None) not in (None, job.tenant):
+            raise NotFound("job", job_id)
         key = None if job is None else key_after(job, command)
         if key is None or slot_of_key(key) % len(self._shards) == at:
             return self._settled(at, command)

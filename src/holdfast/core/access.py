@@ -1,0 +1,196 @@
+"""Who may ask what: of every command and query the scope that it needs, and how it is kept to one tenant.
+
+A door asks `confine(grant, asked)` for what it has decoded, and asks the store for what comes back:
+
+    no scope of the grant allows it            Forbidden
+    it names another tenant                    Forbidden
+    it names none, or ""                       the grant's tenant is put in
+    it is about jobs by their ids              the grant's tenant is put in: jobs of others are not found
+    its reply would tell of all tenants        Forbidden, unless the grant is for all
+
+A test goes through all commands and queries there are, so none can be forgotten here. What a client says
+that it has in its hands (`Answer.held`) is never believed: a door that knows puts it in again.
+"""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from msgspec.structs import replace
+
+from . import commands as c
+from . import queries as q
+from .errors import Forbidden
+from .token import Grant as Grant
+from .token import Scope as Scope
+from .worker import Served
+
+Asked = c.Command | q.Query
+A = TypeVar("A", bound=c.Command | q.Query)
+Confine = Callable[[str, Any], Any]
+
+ADD, WORK, READ, MANAGE = (Scope.ADD,), (Scope.WORK,), (Scope.READ,), (Scope.MANAGE,)
+# What workers must know of the jobs that they run.
+READ_OR_WORK = (Scope.READ, Scope.WORK)
+ANY = tuple(Scope)
+# What a server asks itself, and no client may.
+NOBODY: tuple[Scope, ...] = ()
+
+# All that a client may do that needs no token.
+EVERYTHING = Grant()
+
+
+def confine(grant: Grant, asked: A, *, ids_are_own: bool = False) -> A:
+    """What is asked for, kept to what the grant allows; raises `Forbidden`.
+
+    `ids_are_own`: the ids of new jobs were given out to this client. Else a client of one tenant may name
+    none: with an id that another process is about to make it would take the place of somebody's job.
+    """
+    scopes, keep = RULES[type(asked)]
+    if isinstance(asked, c.Update) and asked.hold is not None:
+        scopes = WORK
+    if not any(scope in grant.scopes for scope in scopes):
+        raise Forbidden(_lacks(asked, scopes))
+    if isinstance(asked, c.Answer) and asked.held is not None:
+        asked = replace(asked, held=None)
+    if isinstance(asked, c.CreateToken):
+        _check_scopes(grant, asked)
+    if grant.tenant is None:
+        return asked
+    if keep is None:
+        raise Forbidden(f"{_name(asked)} is about all tenants, and this token is for tenant {grant.tenant!r}")
+    if isinstance(asked, c.Add) and not ids_are_own and any(new.id for new in asked.jobs):
+        raise Forbidden("a token of one tenant cannot choose the ids of jobs")
+    kept: A = keep(grant.tenant, asked)
+    return kept
+
+
+def _name(asked: Asked) -> str:
+    return type(asked).__name__
+
+
+def _lacks(asked: Asked, scopes: tuple[Scope, ...]) -> str:
+    if not scopes:
+        return f"{_name(asked)} is not for clients"
+    return f"{_name(asked)} needs a token with scope {' or '.join(scopes)}"
+
+
+def _check_scopes(grant: Grant, asked: c.CreateToken) -> None:
+    """A token gives no more than its maker has."""
+    if more := [scope for scope in asked.token.scopes if scope not in grant.scopes]:
+        raise Forbidden(f"this token cannot give scope {', '.join(more)}, which it does not have")
+
+
+# How each is kept to a tenant
+
+
+def _own(tenant: str, named: str | None) -> str:
+    """The tenant, if nobody else was named. "" says nothing: it is what a client says that knows of none."""
+    if named in (None, "", tenant):
+        return tenant
+    raise Forbidden(f"this token is for tenant {tenant!r}, not for {named!r}")
+
+
+def _tenant(tenant: str, asked: Any) -> Any:
+    return replace(asked, tenant=_own(tenant, asked.tenant))
+
+
+def _as_is(_tenant: str, asked: Any) -> Any:
+    return asked
+
+
+def _hold(tenant: str, asked: Any) -> Any:
+    return replace(asked, hold=_own_hold(tenant, asked.hold))
+
+
+def _own_hold(tenant: str, hold: c.Hold) -> c.Hold:
+    return replace(hold, tenant=_own(tenant, hold.tenant))
+
+
+def _new(tenant: str, new: c.NewJob) -> c.NewJob:
+    then = None if new.then is None else _new(tenant, new.then)
+    return replace(new, tenant=_own(tenant, new.tenant), then=then)
+
+
+def _add(tenant: str, asked: c.Add) -> c.Add:
+    hold = None if asked.hold is None else _own_hold(tenant, asked.hold)
+    return replace(asked, jobs=tuple(_new(tenant, new) for new in asked.jobs), hold=hold)
+
+
+def _claim(tenant: str, asked: c.Claim) -> c.Claim:
+    for named in (*(asked.tenants or ()), *(whose for whose, _, _ in asked.picks)):
+        _own(tenant, named)
+    picks = tuple((tenant, task, most) for _, task, most in asked.picks)
+    return replace(asked, tenant=_own(tenant, asked.tenant), tenants=None, picks=picks)
+
+
+def _update(tenant: str, asked: c.Update) -> c.Update:
+    return _tenant(tenant, asked if asked.hold is None else _hold(tenant, asked))  # type: ignore[no-any-return]
+
+
+def _set_schedule(tenant: str, asked: c.SetSchedule) -> c.SetSchedule:
+    schedule = replace(asked.schedule, tenant=_own(tenant, asked.schedule.tenant))
+    return replace(asked, schedule=schedule, job=_new(tenant, asked.job))
+
+
+def _enlist(tenant: str, asked: c.Enlist) -> c.Enlist:
+    serves = tuple(Served(tenant=_own(tenant, one.tenant), tasks=one.tasks) for one in asked.worker.serves)
+    return _tenant(tenant, replace(asked, worker=replace(asked.worker, serves=serves)))  # type: ignore[no-any-return]
+
+
+def _publish(tenant: str, asked: c.Publish) -> c.Publish:
+    return replace(asked, tasks=tuple((_own(tenant, whose), *rest) for whose, *rest in asked.tasks))
+
+
+def _tenants(tenant: str, asked: Any) -> Any:
+    for named in asked.tenants or ():
+        _own(tenant, named)
+    return replace(asked, tenants=(tenant,))
+
+
+def _list_jobs(tenant: str, asked: q.ListJobs) -> q.ListJobs:
+    return replace(asked, filter=asked.filter._replace(tenant=_own(tenant, asked.filter.tenant)))
+
+
+def _load_jobs(tenant: str, asked: q.LoadJobs) -> q.LoadJobs:
+    holder_of = None if asked.holder_of is None else _new(tenant, asked.holder_of)
+    return _tenant(tenant, replace(asked, holder_of=holder_of))  # type: ignore[no-any-return]
+
+
+def _overview(tenant: str, asked: q.GetOverview) -> q.GetOverview:
+    return _tenant(tenant, replace(asked, only_own=True))  # type: ignore[no-any-return]
+
+
+# Of each: which scopes allow it, any of them, and how it is kept to a tenant; None: it cannot be.
+RULES: dict[type, tuple[tuple[Scope, ...], Confine | None]] = {
+    c.Add: (ADD, _add),
+    c.Append: (ADD, _tenant),
+    c.Claim: (WORK, _claim),
+    **dict.fromkeys((c.Answer, c.Release, c.Extend, c.Report, c.Step, c.Log), (WORK, _hold)),
+    **dict.fromkeys((c.StartProgress, c.MoveProgress, c.TrimLog, c.Dismiss), (WORK, _tenant)),
+    c.Enlist: (WORK, _enlist),
+    c.Publish: (WORK, _publish),
+    c.Upkeep: (WORK, None),
+    # Under a hold, WORK.
+    c.Update: (MANAGE, _update),
+    **dict.fromkeys((c.Cancel, c.Requeue, c.RequeueAll, c.Delete, c.Purge), (MANAGE, _tenant)),
+    **dict.fromkeys((c.SetLimit, c.Pause, c.SetProgress), (MANAGE, _tenant)),
+    c.SetSchedule: (MANAGE, _set_schedule),
+    **dict.fromkeys((c.DeleteSchedule, c.PauseSchedule), (MANAGE, _tenant)),
+    **dict.fromkeys((c.CreateToken, c.RevokeToken, q.ListTokens), (MANAGE, None)),
+    q.FindToken: (NOBODY, None),
+    c.Await: (READ, _tenant),
+    **dict.fromkeys((q.GetJob, q.GetData, q.GetSteps, q.LoadFamilies), (READ_OR_WORK, _tenant)),
+    q.LoadJobs: (READ_OR_WORK, _load_jobs),
+    **dict.fromkeys((q.GetLog, q.Explain, q.ListChildren, q.SelectJobs, q.CountJobs), (READ, _tenant)),
+    q.ListJobs: (READ, _list_jobs),
+    **dict.fromkeys((q.HasUnfinished, q.CountReady, q.ListWaiting), (READ_OR_WORK, _tenants)),
+    **dict.fromkeys((q.ListLimits, q.ListSchedules), (READ, _tenant)),
+    **dict.fromkeys((q.ListPauses, q.ListDefaults), (READ_OR_WORK, _tenant)),
+    q.ListWorkers: (READ, _tenant),
+    q.GetOverview: (READ, _overview),
+    **dict.fromkeys((q.ListConsumers, q.GetProgress, q.ReadLog), (READ_OR_WORK, _tenant)),
+    q.CheckCounts: (READ, None),
+    q.GetReport: (READ, None),
+    q.GetNextMoment: (READ_OR_WORK, None),
+    q.GetTime: (ANY, _as_is),
+}

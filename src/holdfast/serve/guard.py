@@ -1,0 +1,124 @@
+"""The guard of all doors: who is a client, what may it do, and how often may it ask.
+
+    a secret   ──▶ the token of its name, read at most once a second ──▶ Grant, or Unauthenticated
+    no secret  ──▶ the door listens on loopback alone ──▶ everything; else Unauthenticated
+    too many requests in a second, of one token or address ──▶ RateLimited
+
+While the store cannot be reached, what was read of a token in the last `GRACE_S` still holds.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+import msgspec
+
+from ..core.access import EVERYTHING, Grant
+from ..core.errors import RateLimited, StoreError, Unauthenticated
+from ..core.queries import FindToken
+from ..core.token import FRESH_S, Token, grant_of, name_in
+from ..engine.connection import Connection
+from ..store.common.clock import monotonic_s
+
+GRACE_S = 30.0
+# Names that are remembered, known or not; and clients whose rate is.
+REMEMBERED = 10_000
+# How many tokens are looked up at once: a flood of unknown names must not take all threads.
+LOOKUPS = 4
+# The same words for a wrong secret, an unknown name and a token that has expired: who guesses learns nothing.
+REFUSED = "the token is unknown, revoked or expired"
+MISSING = "a token is needed; `holdfast token create` makes one"
+
+
+class Known(msgspec.Struct, frozen=True):
+    """What was read of a token's name, and when, by the store's clock and by ours."""
+
+    token: Token | None
+    now_ms: int
+    read_s: float
+
+
+class Guard:
+    """Knows the clients of one server. `rate` is how many requests a client may make in a second; 0: any."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        *,
+        always: bool = False,
+        rate: float = 0.0,
+        clock: Callable[[], float] = monotonic_s,
+    ) -> None:
+        self._connection, self._clock = connection, clock
+        # Whether also those who come over loopback need a token.
+        self._always = always
+        self._rates = Rates(rate) if rate > 0 else None
+        self._known: dict[str, Known] = {}
+        self._lookups = asyncio.Semaphore(LOOKUPS)
+
+    async def admit(self, secret: str | None, *, loopback: bool, peer: str = "") -> Grant:
+        """What a client may do; raises `Unauthenticated` or `RateLimited`.
+
+        `loopback`: the door that it came by listens on loopback alone. `peer` is its address.
+        """
+        grant = await self._grant(secret, loopback=loopback)
+        if self._rates is not None and (grant.name or not loopback):
+            self._rates.spend(grant.name or peer, self._clock())
+        return grant
+
+    async def _grant(self, secret: str | None, *, loopback: bool) -> Grant:
+        if not secret:
+            if loopback and not self._always:
+                return EVERYTHING
+            raise Unauthenticated(MISSING)
+        name = name_in(secret)
+        if name is None:
+            raise Unauthenticated(REFUSED)
+        known = self._known.get(name)
+        if known is None or self._clock() - known.read_s >= FRESH_S:
+            known = await self._read(name)
+        now_ms = known.now_ms + int((self._clock() - known.read_s) * 1000)
+        grant = grant_of(known.token, secret, now_ms=now_ms)
+        if grant is None:
+            raise Unauthenticated(REFUSED)
+        return grant
+
+    async def _read(self, name: str) -> Known:
+        async with self._lookups:
+            known = self._known.get(name)
+            if known is not None and self._clock() - known.read_s < FRESH_S:
+                # Another request has read it meanwhile.
+                return known
+            try:
+                found = await asyncio.to_thread(self._look_up, name)
+            except StoreError:
+                if known is None or self._clock() - known.read_s >= GRACE_S:
+                    raise
+                return known
+        if len(self._known) >= REMEMBERED:
+            self._known.clear()
+        self._known[name] = found
+        return found
+
+    def _look_up(self, name: str) -> Known:
+        read_s = self._clock()
+        token: Token | None = self._connection.ask(FindToken(name=name))
+        return Known(token, self._connection.store.now_ms(), read_s)
+
+
+class Rates:
+    """How often each client has asked: so many in a second, and at most one second's worth at once."""
+
+    def __init__(self, per_s: float) -> None:
+        self._per_s = per_s
+        # When a client's requests so far would be over at that rate.
+        self._until_s: dict[str, float] = {}
+
+    def spend(self, client: str, now_s: float) -> None:
+        """Count one request; raises `RateLimited`."""
+        until_s = max(self._until_s.get(client, 0.0), now_s) + 1 / self._per_s
+        over_s = until_s - now_s - max(1.0, 1 / self._per_s)
+        if over_s > 1e-9:
+            raise RateLimited(over_s)
+        if len(self._until_s) >= REMEMBERED:
+            self._until_s = {who: at for who, at in self._until_s.items() if at > now_s}
+        self._until_s[client] = until_s

@@ -1,0 +1,38 @@
+"""`holdfast token`: the secret is shown once, and never kept."""
+
+from holdfast.core.queries import FindToken
+from holdfast.core.token import grant_of
+
+
+def test_a_token_is_created_listed_and_revoked(shell):
+    """What is stored opens by the secret that was printed, and does not contain it."""
+    secret = shell.ok(
+        "token", "create", "shop", "--tenant", "acme", "--scope", "add", "--expires", "30d"
+    ).out.strip()
+
+    with shell.queue() as queue:
+        kept = queue.line.committer.ask(FindToken(name="shop"))
+    grant = grant_of(kept, secret, now_ms=kept.created_at)
+    assert grant is not None
+    assert (grant.tenant, grant.scopes) == ("acme", ("add",))
+    assert secret.rpartition("_")[2].encode() not in shell.file.read_bytes()
+    assert [line.split()[:3] for line in shell.ok("token", "list").lines[1:]] == [["shop", "acme", "add"]]
+    (listed,) = shell.ok("token", "list", "--json").records
+    assert listed.keys() == {"name", "tenant", "scopes", "expires_at", "created_at"}
+
+    shell.refused("token", "create", "shop", code=2)
+    shell.ok("token", "revoke", "shop")
+    shell.refused("token", "revoke", "shop", code=3)
+    assert shell.ok("token", "list").lines == ["no tokens"]
+
+
+def test_a_token_is_for_one_tenant_unless_all_are_meant(shell):
+    """With all scopes unless some are named; not for two sayings at once."""
+    one = shell.ok("token", "create", "one", "--json").record
+    everybody = shell.ok("token", "create", "everybody", "--all-tenants", "--json").record
+
+    assert (one["tenant"], everybody["tenant"]) == ("", None)
+    assert one["scopes"] == ["add", "work", "read", "manage", "handlers"]
+    assert one["secret"].startswith("hf_one_")
+    shell.refused("token", "create", "x", "--tenant", "a", "--all-tenants", code=2)
+    shell.refused("token", "create", "a_b", code=2)

@@ -1,0 +1,140 @@
+"""The guard: secrets, loopback, caching, an outage of the store, rates."""
+
+import asyncio
+import random
+
+import pytest
+
+from holdfast.core import commands as c
+from holdfast.core.access import EVERYTHING, Grant, Scope
+from holdfast.core.errors import RateLimited, Unauthenticated, Unavailable
+from holdfast.core.token import Token, hash_of, secret_of
+from holdfast.engine.connection import Connection
+from holdfast.serve.guard import GRACE_S, Guard
+from holdfast.store.memory.store import MemoryStore
+
+SECRET = secret_of("shop", bytes(24))
+
+
+class Clock:
+    """Seconds that pass when told."""
+
+    def __init__(self) -> None:
+        self.now_s = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+@pytest.fixture
+def clock():
+    """A clock of this process and of the store."""
+    return Clock()
+
+
+@pytest.fixture
+def connection(clock):
+    """A store with one token, which expires after a minute."""
+    made = Connection(MemoryStore(clock=lambda: int(clock.now_s * 1000)), dice=random.random)
+    token = Token(name="shop", tenant="a", scopes=(Scope.ADD,), hash=hash_of(SECRET))
+    made.ask(c.CreateToken(token=token, expires_in_ms=60_000))
+    yield made
+    made.close()
+
+
+def admit(guard, secret, *, loopback=False, peer=""):
+    """What the guard says."""
+    return asyncio.run(guard.admit(secret, loopback=loopback, peer=peer))
+
+
+def test_a_token_is_needed_beyond_loopback(connection):
+    """On loopback it is not, but one that is shown must hold."""
+    guard = Guard(connection)
+
+    assert admit(guard, SECRET) == Grant(tenant="a", scopes=(Scope.ADD,), name="shop")
+    assert admit(guard, SECRET, loopback=True).tenant == "a"
+    assert admit(guard, None, loopback=True) == EVERYTHING
+    for secret, loopback in (
+        (None, False),
+        ("", False),
+        ("hf_shop_00", True),
+        ("hf_x_00", False),
+        ("\0", True),
+    ):
+        with pytest.raises(Unauthenticated):
+            admit(guard, secret, loopback=loopback)
+    with pytest.raises(Unauthenticated):
+        admit(Guard(connection, always=True), None, loopback=True)
+
+
+def test_a_token_that_expires_is_refused_from_then_on(connection, clock):
+    """To the millisecond, also while it is remembered."""
+    guard = Guard(connection, clock=clock)
+    clock.now_s += 59.5
+    assert admit(guard, SECRET)
+
+    clock.now_s += 0.5
+
+    with pytest.raises(Unauthenticated, match="expired"):
+        admit(guard, SECRET)
+
+
+def test_a_revoked_token_is_refused_a_second_later(connection, clock):
+    """So long it is remembered; a new one is known at once where nobody has asked for it before."""
+    guard = Guard(connection, clock=clock)
+    assert admit(guard, SECRET)
+    connection.ask(c.RevokeToken(name="shop"))
+
+    assert admit(guard, SECRET)
+    clock.now_s += 1.0
+    with pytest.raises(Unauthenticated):
+        admit(guard, SECRET)
+
+
+def test_tokens_hold_for_a_while_when_the_store_is_away(connection, clock, monkeypatch):
+    """A short outage turns nobody away that was known; a long one does, and unknown ones at once."""
+    guard = Guard(connection, clock=clock)
+    assert admit(guard, SECRET)
+
+    def away(_asked):
+        raise Unavailable("away")
+
+    monkeypatch.setattr(connection, "ask", away)
+    clock.now_s += GRACE_S - 1
+    assert admit(guard, SECRET)
+    with pytest.raises(Unavailable):
+        admit(guard, secret_of("new", bytes(24)))
+    clock.now_s += 1
+    with pytest.raises(Unavailable):
+        admit(guard, SECRET)
+
+
+def test_a_client_asks_no_faster_than_its_rate(connection, clock):
+    """Each token for itself; those without one by their address; on loopback nobody is counted."""
+    guard = Guard(connection, clock=clock, rate=10)
+    for _ in range(10):
+        admit(guard, SECRET)
+
+    with pytest.raises(RateLimited) as refused:
+        admit(guard, SECRET)
+    assert refused.value.after_s == pytest.approx(0.1)
+    clock.now_s += 0.1
+    admit(guard, SECRET)
+    with pytest.raises(RateLimited):
+        admit(guard, SECRET)
+    for _ in range(100):
+        admit(guard, None, loopback=True)
+
+
+def test_a_flood_of_unknown_names_is_bounded(connection, monkeypatch):
+    """What is remembered of them does not grow without end."""
+    monkeypatch.setattr("holdfast.serve.guard.REMEMBERED", 8)
+    guard = Guard(connection, rate=1_000_000)
+
+    async def flood() -> None:
+        for n in range(50):
+            with pytest.raises(Unauthenticated):
+                await guard.admit(secret_of(f"n{n}", bytes(24)), loopback=False, peer=f"10.0.0.{n}")
+
+    asyncio.run(flood())
+    assert len(guard._known) <= 8
