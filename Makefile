@@ -15,7 +15,7 @@ export PYTHONPYCACHEPREFIX := $(CURDIR)/.cache/pycache
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check fix bench compare proof versions
+.PHONY: help setup run test check fix proto bench compare proof versions
 
 help: ## show this text
 	@echo "Holdfast, a durable job queue for Python."
@@ -42,6 +42,10 @@ check: setup ## layout, lint and types
 fix: setup ## put the layout right, and what lint can put right by itself
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+proto: setup ## compile proto/holdfast/v1/queue.proto, after a change
+	$(BIN)/python -m grpc_tools.protoc -Iproto --descriptor_set_out=src/holdfast/proto/queue.binpb \
+		proto/holdfast/v1/queue.proto
 
 bench: setup ## measure, beside the raw engine
 	$(BIN)/holdfast bench

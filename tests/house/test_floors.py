@@ -5,7 +5,7 @@
 5  work  indexed
 4  queue
 3  engine  journal
-2  store  wire
+2  store  proto
 1  core          no clock, no I/O, no randomness
 """
 
@@ -21,7 +21,7 @@ from tests.house.source import PACKAGE, Module, imports, modules, names, plant
 FLOORS = {
     "core": 1,
     "store": 2,
-    "wire": 2,
+    "proto": 2,
     "engine": 3,
     "journal": 3,
     "queue": 4,
@@ -239,7 +239,7 @@ def test_clocks_are_read_in_few_places():
         ("core/a.py", "importlib.import_module('holdfast.store.sqlite')"),
         ("core/a.py", "import_module('..store', __package__)"),
         ("store/deep/a.py", "from ...queue import queue"),
-        ("wire/a.py", "from ..store import sqlite"),
+        ("proto/a.py", "from ..store import sqlite"),
         ("cli/a.py", "from ..testing import model"),
         ("cli/a.py", "import holdfast"),
         ("cli/a.py", "from holdfast import connect"),

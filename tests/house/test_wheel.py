@@ -7,7 +7,7 @@ from tests.house.source import PACKAGE, ROOT, imports, modules
 # Every folder of the wheel that holds modules. One that is missing here or gone from there is a decision.
 PACKAGES = {
     "",
-    *("core", "queue", "indexed"),
+    *("core", "proto", "queue", "indexed"),
     *("cli", "cli/bench", "cli/commands"),
     *("engine", "engine/batch", "engine/commands", "engine/migrate", "engine/sharding"),
     *("serve", "serve/bedrock"),
@@ -24,11 +24,12 @@ PACKAGES = {
     *("work", "work/executor", "work/supervisor"),
 }
 
-# Folders of what stores read at run time, found beside the module that reads them.
+# Folders of what is read at run time, found beside the module that reads them.
 DATA = {
     *("store/postgres/migrations", "store/postgres/sql"),
     *("store/sqlite/migrations", "store/sqlite/sql"),
     "store/redis/lua",
+    "proto",
 }
 
 # What pytest and Hypothesis may be imported by: the suite for those who write a store.
@@ -46,7 +47,7 @@ def test_the_wheel_is_the_package_and_nothing_else():
 
     assert settings["tool"]["hatch"]["build"]["targets"]["wheel"] == {"packages": ["src/holdfast"]}
     assert _folders({".py"}) == PACKAGES
-    assert _folders({".sql", ".lua"}) == DATA
+    assert _folders({".sql", ".lua", ".binpb"}) == DATA
 
 
 def test_every_package_says_what_is_in_it():

@@ -3,10 +3,13 @@
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from holdfast.core import bounds
 from holdfast.core import commands as c
 from holdfast.core.errors import BadInput, TooLarge
+from holdfast.core.ids import SLOTS, moved, slot_of
+from holdfast.engine.engine import check
 from holdfast.queue.queue import Queue
 
 from .tools import ask, hold_of, take, unchanged
@@ -127,3 +130,59 @@ def test_children_that_are_alike_are_all_their_parents(queue: Queue) -> None:
 
     assert [queue.get(id).parent_id for id in ids] == [parent.id] * 3
     assert queue.get(parent.id).children.pending == 3
+
+
+def _reserved(queue: Queue, count: int, slot: int = 5) -> tuple[int, ...]:
+    """Ids as a client uses them that knows them beforehand."""
+    ranges = ask(queue, c.ReserveIds(count=count))
+    return tuple(one.first + at * SLOTS + slot for one in ranges for at in range(one.count))
+
+
+def test_jobs_that_are_asked_for_again_with_the_same_ids_are_added_once(queue: Queue) -> None:
+    """Live, running or archived: the reply is that of the first time."""
+    ids = _reserved(queue, 3)
+    command = c.Add(jobs=(c.NewJob(task="work", data="1"),), more=("2", "3"), ids=ids)
+    assert ask(queue, command) == list(ids)
+    with unchanged(queue):
+        assert ask(queue, command) == list(ids)
+    take(queue).done()
+    running = take(queue)
+
+    with unchanged(queue):
+        assert ask(queue, command) == list(ids)
+
+    assert [running.data, take(queue).data] == [2, 3]
+
+
+def test_what_is_left_of_a_batch_is_added_with_its_ids(queue: Queue) -> None:
+    """Of jobs that are there and jobs that are not, only the latter."""
+    ids = _reserved(queue, 3)
+    first = c.Add(jobs=(c.NewJob(task="work", data="1"),), ids=ids[:1])
+    both = c.Add(
+        jobs=(c.NewJob(task="work", data="1"), c.NewJob(task="other", data="2", domain=b"d")), ids=()
+    )
+    ask(queue, first)
+    slot = slot_of("", b"d")
+    wanted = (ids[0], moved(ids[1], slot))
+
+    assert ask(queue, replace(both, ids=wanted)) == list(wanted)
+    assert ask(queue, replace(both, ids=wanted)) == list(wanted)
+
+    assert sorted(job.data for job in queue.claim(limit=5, renew=False)) == [1, 2]
+
+
+def test_reserved_ids_are_never_made_again(queue: Queue) -> None:
+    """Neither by the next reservation nor by an add."""
+    first, second = _reserved(queue, 100), _reserved(queue, 100)
+    added = [job.id for job in queue.add_many([("work", n) for n in range(100)])]
+
+    parts = {job_id // SLOTS for job_id in (*first, *second, *added)}
+
+    assert len(parts) == 300
+
+
+@pytest.mark.parametrize("ids", [(1,), (1, 1), (0, 1), (1, 1 << 63)])
+def test_ids_that_do_not_fit_are_refused(queue: Queue, ids: tuple[int, ...]) -> None:
+    """One for each job, none twice, all of them ids."""
+    with pytest.raises(BadInput, match="ids"):
+        check(c.Add(jobs=(c.NewJob(task="work"),), more=("{}",), ids=ids))

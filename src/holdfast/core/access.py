@@ -58,7 +58,7 @@ def confine(grant: Grant, asked: A, *, ids_are_own: bool = False) -> A:
         return asked
     if keep is None:
         raise Forbidden(f"{_name(asked)} is about all tenants, and this token is for tenant {grant.tenant!r}")
-    if isinstance(asked, c.Add) and not ids_are_own and any(new.id for new in asked.jobs):
+    if isinstance(asked, c.Add) and not ids_are_own and (asked.ids or any(new.id for new in asked.jobs)):
         raise Forbidden("a token of one tenant cannot choose the ids of jobs")
     kept: A = keep(grant.tenant, asked)
     return kept
@@ -164,6 +164,7 @@ def _overview(tenant: str, asked: q.GetOverview) -> q.GetOverview:
 RULES: dict[type, tuple[tuple[Scope, ...], Confine | None]] = {
     c.Add: (ADD, _add),
     c.Append: (ADD, _tenant),
+    c.ReserveIds: (ADD, _as_is),
     c.Claim: (WORK, _claim),
     **dict.fromkeys((c.Answer, c.Release, c.Extend, c.Report, c.Step, c.Log), (WORK, _hold)),
     **dict.fromkeys((c.StartProgress, c.MoveProgress, c.TrimLog, c.Dismiss), (WORK, _tenant)),

@@ -7,10 +7,11 @@ from typing import Any
 import msgspec
 
 from . import bounds
-from .commands import Add, Answer, Claim, Command, Log, NewJob, Report, Step, Update
+from .commands import Add, Answer, Claim, Command, Log, NewJob, Report, ReserveIds, Step, Update
 from .counting import counted
 from .errors import BadInput, TooLarge
 from .glob import check_glob
+from .ids import MAX_ID
 from .job import DEFAULT_BACKOFF, Body, size_of
 from .outcome import check_backoff
 from .repeat import check_retry_after, parse_repeat
@@ -86,12 +87,24 @@ def check_add(command: Add) -> None:
         else:
             check_new(new)
             last = said
+    if command.ids:
+        _check_ids(command)
     if command.more and (not command.jobs or command.jobs[-1].id):
         raise BadInput("more", counted(len(command.more), "job"), needed="preceded by one that they are like")
     for data in command.more:
         # Said again in `check_body`, which for thousands would take longer than all the rest.
         if type(data) is not str or not data.isascii() or len(data) > bounds.DATA_BYTES:
             check_body("data", data)
+
+
+def _check_ids(command: Add) -> None:
+    ids = command.ids
+    if len(ids) != command.count or len(set(ids)) != len(ids):
+        raise BadInput("ids", counted(len(ids), "id"), needed="one for each job, and none twice")
+    if min(ids) < 1 or max(ids) > MAX_ID:
+        raise BadInput("ids", min(ids), needed=f"whole numbers from 1 to {MAX_ID}")
+    if any(new.id for new in command.jobs):
+        raise BadInput("id", "given", needed="absent where the ids are given for all")
 
 
 def check_new(new: NewJob) -> None:
@@ -149,6 +162,8 @@ def check_command(command: Command) -> None:
                 raise BadInput("glob", command.glob, needed="absent: a claim has picks or tenants, or a glob")
     if isinstance(command, Answer) and command.priority is not None:
         check_whole("priority", command.priority, 0, bounds.MAX_PRIORITY)
+    if isinstance(command, ReserveIds):
+        check_whole("count", command.count, 1, bounds.BATCH_JOBS)
     if isinstance(command, Report):
         if not isinstance(command.fraction, int | float) or not 0 <= command.fraction <= 1:
             raise BadInput("progress", command.fraction, needed="a fraction from 0 to 1")

@@ -89,6 +89,9 @@ class Add(Command, frozen=True, kw_only=True):
     # The data of further jobs, which follow the last of `jobs` and are as that but for it.
     more: tuple[Body, ...] = ()
     hold: Hold | None = None
+    # The ids of all of them in order, which `ReserveIds` has replied; none: the store makes them. A command
+    # that is asked again with the same ids adds nothing twice.
+    ids: tuple[int, ...] = ()
 
     @property
     def count(self) -> int:
@@ -102,9 +105,32 @@ class Add(Command, frozen=True, kw_only=True):
 
     def every(self) -> Iterator[NewJob]:
         """All jobs, each by itself."""
+        if self.ids:
+            for new, job_id in zip(replace(self, ids=()).every(), self.ids, strict=True):
+                yield replace(new, id=job_id)
+            return
         yield from self.jobs
         for data in self.more:
             yield replace(self.jobs[-1], data=data)
+
+
+class IdRange(Record, frozen=True, kw_only=True):
+    """Ids that nobody else has: `first` and the next ones, each `ids.SLOTS` above the one before.
+
+    Their low bits, the slot, are 0: whoever uses an id sets the slot that its job must live in.
+    """
+
+    first: int
+    count: int
+
+
+class ReserveIds(Command, frozen=True, kw_only=True):
+    """Have ids made for jobs that are yet to be added, at most `BATCH_JOBS`; replies them in ranges.
+
+    So a client knows the ids of its jobs before it asks for them, and may ask again.
+    """
+
+    count: int
 
 
 class Claim(Command, frozen=True, kw_only=True):

@@ -264,3 +264,21 @@ def shown(value: object) -> str:
     """A value for an error text: short, quoted, and cut off long before it could be a payload."""
     text = repr(value)
     return text if len(text) <= 80 else f"{text[:60]}… ({len(text):,} characters)"
+
+
+def _kinds_below(kind: type[HoldfastError]) -> dict[str, type[HoldfastError]]:
+    found = {kind.code: kind}
+    for sub in kind.__subclasses__():
+        found |= _kinds_below(sub)
+    return found
+
+
+_KINDS = _kinds_below(HoldfastError)
+
+
+def error_of(code: str, text: str) -> HoldfastError:
+    """The error that another process told of: of the kind of that code, with that text and no attributes."""
+    kind = _KINDS.get(code, HoldfastError)
+    error = kind.__new__(kind)
+    Exception.__init__(error, text)
+    return error

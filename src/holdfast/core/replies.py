@@ -46,6 +46,7 @@ AnyCommand = (
     | c.Dismiss
     | c.CreateToken
     | c.RevokeToken
+    | c.ReserveIds
 )
 
 REPLIES: dict[type[c.Command | q.Query], Any] = {
@@ -76,6 +77,7 @@ REPLIES: dict[type[c.Command | q.Query], Any] = {
     c.Await: c.Ended | str | None,
     c.Upkeep: int | None,
     c.CreateToken: Token,
+    c.ReserveIds: list[c.IdRange],
     q.GetJob: Job,
     q.GetData: Body,
     q.GetSteps: dict[str, str],

@@ -292,6 +292,7 @@ def decide(batch: Batch, commands: Sequence[c.Command], *, trust: bool) -> list[
 
     `trust`: what a holder says it has is believed.
     """
+    batch.trusts = trust
     _preload(batch, commands, trust=trust)
     replies: list[Any] = [None] * len(commands)
     births, undo = batch.births, batch.undo

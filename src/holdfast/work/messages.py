@@ -24,8 +24,8 @@ from typing import Any
 import msgspec
 
 from ..core import commands as c
-from ..core import errors
 from ..core.defaults import Defaults
+from ..core.errors import error_of
 from ..core.job import Job
 from ..core.replies import REPLIES, AnyCommand
 
@@ -199,23 +199,5 @@ def told(number: int, reply: Any, *, at: int = 0) -> Told:
 def read_reply(command: c.Command, message: Told) -> Any:
     """What was replied to a command; an error is raised."""
     if message.fault is not None:
-        raise as_error(message.fault)
+        raise error_of(message.fault.code, message.fault.text)
     return msgspec.msgpack.decode(message.reply, type=REPLIES[type(command)])
-
-
-def as_error(fault: Fault) -> errors.HoldfastError:
-    """The error that a fault stands for, of the same kind and with the same text."""
-    kind = _KINDS.get(fault.code, errors.HoldfastError)
-    error = kind.__new__(kind)
-    Exception.__init__(error, fault.text)
-    return error
-
-
-def _all_kinds(kind: type[errors.HoldfastError]) -> dict[str, type[errors.HoldfastError]]:
-    found = {kind.code: kind}
-    for sub in kind.__subclasses__():
-        found |= _all_kinds(sub)
-    return found
-
-
-_KINDS = _all_kinds(errors.HoldfastError)

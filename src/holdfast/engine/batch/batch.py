@@ -96,6 +96,8 @@ class Batch:
         self.letters: dict[str, bytes] = {}
         # Jobs that were lost or expired, before and after: no handler reports these.
         self.unreported: list[tuple[Job, Job]] = []
+        # Whether callers are believed what they say of jobs: not once the store has refused the batch.
+        self.trusts = False
 
     # Reading
 

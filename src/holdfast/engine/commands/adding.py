@@ -7,6 +7,7 @@ from msgspec.structs import replace
 from ...core import commands as c
 from ...core import family, rules, unique
 from ...core.errors import BadInput, LeaseLost, NotFound, Refused
+from ...core.ids import SLOTS, moved
 from ...core.job import Body, Job, size_of
 from ...core.unique import Unique
 from ..batch.batch import Batch
@@ -38,6 +39,8 @@ def held(batch: Batch, hold: c.Hold, verb: str) -> Job:
 
 def add_all(batch: Batch, command: c.Add) -> list[int]:
     """Add jobs; their ids in order."""
+    if command.ids:
+        return _add_by_ids(batch, command)
     jobs, hold = command.jobs, command.hold
     if hold is not None and hold.claim is not None:
         # First: a holder who is late hears that, not that its job is unknown.
@@ -51,6 +54,53 @@ def add_all(batch: Batch, command: c.Add) -> list[int]:
     for new in jobs:
         ids.append(_bear(batch, new) if is_free(new) else add_one(batch, new, hold))
     return ids + _bear_more(batch, command.more) if command.more else ids
+
+
+def _add_by_ids(batch: Batch, command: c.Add) -> list[int]:
+    """Add jobs under reserved ids; a job whose id exists was added by the same command before.
+
+    At first ids are believed to be new: one that is not is a `Conflict`, and then all are looked up.
+    """
+    ids, now_ms = command.ids, batch.now_ms
+    if batch.trusts and command.hold is None and all(is_free(new) for new in command.jobs):
+        for new, job_id in zip(command.jobs, ids, strict=False):
+            batch.births.add(new, job_id=job_id, now_ms=now_ms)
+        if command.more:
+            batch.births.add_more(list(zip(ids[len(command.jobs) :], command.more, strict=True)))
+        return list(ids)
+    known = _tenants_of(batch, ids)
+    jobs = list(command.every())
+    for new in jobs:
+        if known.get(new.id, new.tenant) != new.tenant:
+            raise BadInput("id", new.id, needed="one that ReserveIds has replied")
+    if len(known) < len(ids) and command.hold is not None and command.hold.claim is not None:
+        held(batch, command.hold, "add a child by")
+    if any(new.strict and new.unique is not None for new in jobs):
+        return _add_named(batch, jobs, command.hold)
+    return [new.id if new.id in known else add_one(batch, new, command.hold) for new in jobs]
+
+
+def _tenants_of(batch: Batch, ids: Sequence[int]) -> dict[int, str]:
+    """Whose jobs these are, of those that exist, live or archived."""
+    batch.load(ids)
+    live = {id: job.tenant for id in ids if (job := batch.find(id)) is not None}
+    archived = batch.txn.archived([id for id in ids if id not in live])
+    return live | {id: job.tenant for id, job in archived.items()}
+
+
+def reserve_ids(batch: Batch, command: c.ReserveIds) -> list[c.IdRange]:
+    """Make ids that nobody else has; see `ReserveIds`."""
+    ranges: list[c.IdRange] = []
+    first, count = -1, 0
+    for made in batch.ids.make_many(command.count):
+        job_id = moved(made, 0)
+        if job_id == first + count * SLOTS:
+            count += 1
+            continue
+        if count:
+            ranges.append(c.IdRange(first=first, count=count))
+        first, count = job_id, 1
+    return [*ranges, c.IdRange(first=first, count=count)]
 
 
 def _add_named(batch: Batch, jobs: Iterable[c.NewJob], hold: c.Hold | None) -> list[int]:

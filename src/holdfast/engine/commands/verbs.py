@@ -17,7 +17,7 @@ from ...core.job import Body, Code, Job, Place, State, whole_second
 from ..batch import notes, task_defaults
 from ..batch.batch import Batch
 from . import chores, governing, indexing, keys, letters, schedules, tokens, workers
-from .adding import add_all, held, put
+from .adding import add_all, held, put, reserve_ids
 
 _VERB_OF = {Code.OK: "finish", Code.FAILED: "fail", Code.RETRY: "retry", Code.ERROR: "retry"}
 
@@ -188,6 +188,7 @@ VERBS: dict[type[c.Command], Callable[[Batch, Any], Any] | None] = {
     c.Claim: None,
     c.Upkeep: None,
     c.Add: add_all,
+    c.ReserveIds: reserve_ids,
     c.Answer: answer,
     c.Release: release,
     c.Extend: extend,

@@ -54,14 +54,20 @@ class Routes:
         """The one shard that a command is about, or None; refused if it would be in two places."""
         if isinstance(command, c.Add):
             return self._only_add(command)
+        if isinstance(command, c.ReserveIds):
+            return self.turn()[0]
         if isinstance(command, c.Requeue) or getattr(command, "task", None) is not None:
             return None
         slot = places.slot_of(command)
         return None if slot is None else slot % len(self._shards)
 
     def _only_add(self, command: c.Add) -> int | None:
-        for new in command.jobs:
+        for new in command.every() if command.ids else command.jobs:
             places.check_place(new)
+        if command.ids:
+            homes = {shard_of(job_id, len(self._shards)) for job_id in command.ids}
+            in_steps = any(self._in_steps(new) for new in command.every())
+            return None if in_steps or len(homes) > 1 else homes.pop()
         found = {self._shard_for(new) for new in command.jobs} - {None}
         if len(found) > 1 or any(self._in_steps(new) for new in command.jobs):
             return None
@@ -83,8 +89,12 @@ class Routes:
         return sorted(order, key=lambda at: not self._shards[at].is_up)
 
     def is_free(self, command: c.Command) -> bool:
-        """Whether an add may go to any shard."""
-        return isinstance(command, c.Add) and all(self._shard_for(new) is None for new in command.jobs)
+        """Whether a command may go to any shard."""
+        if isinstance(command, c.ReserveIds):
+            return True
+        if not isinstance(command, c.Add) or command.ids:
+            return False
+        return all(self._shard_for(new) is None for new in command.jobs)
 
     # What
 
@@ -92,6 +102,8 @@ class Routes:
         """The reply to any command."""
         if isinstance(command, c.Add):
             return self._add(command)
+        if isinstance(command, c.ReserveIds):
+            return self._add_anywhere(command)
         if isinstance(command, c.Claim):
             return self._claim(command)
         if isinstance(command, c.Enlist | c.Dismiss):
@@ -184,11 +196,12 @@ class Routes:
 
     def _add(self, command: c.Add) -> list[int]:
         if self.is_free(command):
-            return self._add_anywhere(command)
+            found: list[int] = self._add_anywhere(command)
+            return found
         at = self.only(command)
         if at is not None:
             return self._add_at(at, command)
-        command = replace(command, jobs=tuple(command.every()), more=())
+        command = replace(command, jobs=tuple(command.every()), more=(), ids=())
         made: dict[int, int] = {}
         for where, those in self._parts(command):
             part = replace(command, jobs=tuple(command.jobs[one] for one in those))
@@ -206,13 +219,12 @@ class Routes:
             groups = {where: sorted(one for those in groups.values() for one in those)}
         yield from groups.items()
 
-    def _add_anywhere(self, command: c.Add) -> list[int]:
+    def _add_anywhere(self, command: c.Add | c.ReserveIds) -> Any:
         """To the shard whose turn it is; to the next, where that turns out to be down."""
         fault: StoreError | None = None
         for at in self.turn():
             try:
-                found: list[int] = self._ask(at, command)
-                return found
+                return self._ask(at, command)
             except Unsettled:
                 raise
             except StoreError as error:
@@ -222,7 +234,7 @@ class Routes:
 
     def _add_at(self, at: int, command: c.Add) -> list[int]:
         """As one transaction, unless unique keys are held, or at home, elsewhere: then one by one."""
-        if not any(self._in_steps(new) for new in command.jobs):
+        if not any(self._in_steps(new) for new in (command.every() if command.ids else command.jobs)):
             try:
                 found: list[int] = self._ask(at, command)
                 return found
@@ -230,7 +242,7 @@ class Routes:
                 pass
 
         def send(at: int, new: c.NewJob) -> int:
-            (job_id,) = self._ask(at, replace(command, jobs=(new,), more=()))
+            (job_id,) = self._ask(at, replace(command, jobs=(new,), more=(), ids=()))
             return int(job_id)
 
         def add(new: c.NewJob) -> int:

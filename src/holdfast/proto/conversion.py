@@ -1,0 +1,241 @@
+"""Records as messages and back, by tables that are made once from the fields of the records.
+
+    record                       message
+    int float bool str bytes     the field of that kind
+    X | None                     absent: None; a tuple of names that may be None: `Names`
+    Body, int | str              `Body`, `RetryAfter`: a oneof
+    an enum, a Literal           the enum of the message, by the names of its members
+    a record, a NamedTuple       a message with fields of the same names
+    tuple[A, B]                  a message, whose fields are A and B in order
+    tuple[A, ...], list[A]       repeated
+    dict[A, B]                   repeated, of messages with two fields: the order stays
+
+What is at its default is not sent. Encoding makes plain dicts, of which one constructor then makes the whole
+message; a message per record would be copied into the next larger one.
+"""
+
+import types
+from collections.abc import Callable, Mapping
+from enum import Enum
+from itertools import compress
+from operator import attrgetter, ne
+from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+from msgspec.structs import fields
+
+from ..core import job as jobs
+from ..core.errors import BadInput
+
+Convert = Callable[[Any], Any]
+# Fields of a record that are never sent: the server does not believe a client what a record was.
+UNSENT = {("Answer", "held")}
+# Fields of a message that no record has; they are for clients in other languages.
+DERIVED: dict[str, dict[str, tuple[Any, Convert]]] = {"Job": {"state": (jobs.State, jobs.state)}}
+_ZEROS: dict[Any, Any] = {int: 0, float: 0.0, bool: False, str: "", bytes: b""}
+
+
+class Pair(NamedTuple):
+    """How a value is encoded, and decoded; None: as it is."""
+
+    encode: Convert | None = None
+    decode: Convert | None = None
+
+
+class _Field(NamedTuple):
+    name: str
+    kind: Any
+    default: Any
+
+
+def _body() -> Pair:
+    def encode(body: Any) -> dict[str, Any]:
+        if type(body) is str:
+            return {"json": body}
+        return {"damaged" if isinstance(body, jobs.Unreadable) else "raw": body}
+
+    def decode(sent: Any) -> Any:
+        if sent.HasField("json"):
+            return sent.json
+        return sent.raw if sent.HasField("raw") else jobs.Unreadable(sent.damaged)
+
+    return Pair(encode, decode)
+
+
+def _retry_after() -> Pair:
+    return Pair(
+        lambda value: {"modifier": value} if isinstance(value, str) else {"ms": value},
+        lambda sent: sent.modifier if sent.HasField("modifier") else sent.ms,
+    )
+
+
+def _enum(members: Mapping[str, Any], field: Any) -> Pair:
+    """Members by their names: `Code.OK` is CODE_OK."""
+    prefix = field.enum_type.values[0].name.removesuffix("UNSPECIFIED")
+    numbers = {value.name: value.number for value in field.enum_type.values}
+    there = {member: numbers[prefix + name] for name, member in members.items()}
+    back = {number: member for member, number in there.items()}
+
+    def decode(number: int) -> Any:
+        try:
+            return back[number]
+        except KeyError:
+            raise BadInput(field.name, number, needed=f"a number of {field.enum_type.name}") from None
+
+    return Pair(there.__getitem__, decode)
+
+
+def _many(one: Pair, made: Callable[[Any], Any]) -> Pair:
+    encode, decode = one
+    return Pair(
+        list if encode is None else lambda values: [encode(value) for value in values],
+        made if decode is None else lambda sent: made([decode(value) for value in sent]),
+    )
+
+
+def _optional(kind: Any) -> tuple[Any, bool]:
+    """A type without None, and whether it could be that."""
+    if get_origin(kind) not in (Union, types.UnionType):
+        return kind, False
+    rest = [one for one in get_args(kind) if one is not type(None)]
+    return (rest[0] if len(rest) == 1 else Union[tuple(rest)]), len(rest) < len(get_args(kind))  # noqa: UP007
+
+
+def pair_of(kind: Any, field: Any) -> Pair:
+    """The conversion between a type and a field of a message."""
+    kind, is_optional = _optional(kind)
+    origin = get_origin(kind)
+    if kind is Any:
+        return _body()
+    if get_origin(kind) is Literal:
+        return _enum({name.upper(): name for name in get_args(kind)}, field)
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return _enum(dict(kind.__members__), field)
+    if origin in (Union, types.UnionType) and set(get_args(kind)) == {int, str}:
+        return _retry_after()
+    if is_optional and origin is tuple:
+        return Pair(lambda names: {"names": list(names)}, lambda sent: tuple(sent.names))
+    if origin is list or (origin is tuple and get_args(kind)[-1] is Ellipsis):
+        return _many(pair_of(get_args(kind)[0], field), origin)
+    if origin is dict:
+        entry = pair_of(tuple[get_args(kind)], field)  # type: ignore[misc]
+        many = _many(entry, dict)
+        assert many.encode is not None
+        encode = many.encode
+        return Pair(lambda value: encode(value.items()), many.decode)
+    return message_of(kind, field.message_type) if field.message_type is not None else Pair()
+
+
+_made: dict[tuple[Any, str], "_Message"] = {}
+
+
+def message_of(kind: Any, descriptor: Any) -> Pair:
+    """The conversion between a record, a NamedTuple or a tuple, and a message."""
+    key = kind, descriptor.name
+    if key not in _made:
+        # First noted, then filled: a job may be followed by another.
+        _made[key] = _Message(kind)
+        _made[key].fill(descriptor)
+    made = _made[key]
+    return Pair(made.encode_tuple if get_origin(kind) is tuple else made.encode, made.decode)
+
+
+class _Message:
+    """One record and its message."""
+
+    def __init__(self, kind: Any) -> None:
+        self._kind = kind
+        # The fields in order: name and encoder, and apart from them the values that are not sent.
+        self._plan: list[tuple[str, Convert | None]] = []
+        self._unsent: list[Any] = []
+        self._decoders: dict[int, tuple[str, Convert | None]] = {}
+        # What a field is that was not sent, where the record does not say it; and what must be sent, or is
+        # made anew where it was not.
+        self._absent: list[tuple[str, Any]] = []
+        self._needed: list[tuple[str, Callable[[], Any] | None]] = []
+        self._derived: list[tuple[str, Convert, Any]] = []
+
+    def fill(self, descriptor: Any) -> None:
+        """Make the tables."""
+        sent = {field.name: field for field in descriptor.fields}
+        for name, kind, default in _fields_of(self._kind, descriptor):
+            if (descriptor.name.removesuffix("Request"), name) in UNSENT:
+                continue
+            field = sent[name]
+            pair = pair_of(kind, field)
+            bare, is_optional = _optional(kind)
+            self._plan.append((name, pair.encode))
+            self._unsent.append(None if is_optional else default)
+            self._decoders[field.number] = name, pair.decode
+            if is_optional and default is not None:
+                self._absent.append((name, None))
+            elif not is_optional and default is msgspec.NODEFAULT:
+                self._note_required(name, bare)
+        for name, (kind, derive) in DERIVED.get(descriptor.name, {}).items():
+            self._decoders[sent[name].number] = "", None
+            self._derived.append((name, derive, pair_of(kind, sent[name]).encode))
+        names = [name for name, _ in self._plan]
+        getter = attrgetter(*names) if names and get_origin(self._kind) is not tuple else None
+        self._get: Convert = (lambda _: ()) if getter is None else getter
+        self._is_single = len(names) == 1
+
+    def _note_required(self, name: str, kind: Any) -> None:
+        origin = get_origin(kind)
+        if origin in (list, dict):
+            self._needed.append((name, origin))
+        elif origin is tuple or kind in _ZEROS:
+            self._absent.append((name, () if origin is tuple else _ZEROS[kind]))
+        else:
+            self._needed.append((name, None))
+
+    def encode(self, value: Any) -> dict[str, Any]:
+        """The fields of a message, for its constructor."""
+        values = self._get(value)
+        made = self._encode_all((values,) if self._is_single else values)
+        for name, derive, encode in self._derived:
+            made[name] = encode(derive(value))
+        return made
+
+    def encode_tuple(self, values: Any) -> dict[str, Any]:
+        """The same of a tuple."""
+        return self._encode_all(values)
+
+    def _encode_all(self, values: Any) -> dict[str, Any]:
+        # Most of the fifty fields of a job are at their defaults: these cost no step of this loop.
+        made = {}
+        sent = compress(zip(self._plan, values, strict=True), map(ne, values, self._unsent))
+        for (name, encode), value in sent:
+            made[name] = value if encode is None else encode(value)
+        return made
+
+    def decode(self, sent: Any) -> Any:
+        """The record of a message."""
+        made = dict(self._absent)
+        decoders = self._decoders
+        for field, value in sent.ListFields():
+            name, decode = decoders[field.number]
+            made[name] = value if decode is None else decode(value)
+        made.pop("", None)
+        for name, empty in self._needed:
+            if name not in made:
+                if empty is None:
+                    raise BadInput(name, None, needed="given")
+                made[name] = empty()
+        if get_origin(self._kind) is tuple:
+            return tuple(made.get(name) for name, _ in self._plan)
+        return self._kind(**made)
+
+
+def _fields_of(kind: Any, descriptor: Any) -> list[_Field]:
+    if get_origin(kind) is tuple:
+        given = zip(descriptor.fields, get_args(kind), strict=True)
+        return [_Field(field.name, one, msgspec.NODEFAULT) for field, one in given]
+    hints = get_type_hints(kind)
+    if issubclass(kind, tuple):
+        defaults = kind._field_defaults
+        return [_Field(name, hints[name], defaults.get(name, msgspec.NODEFAULT)) for name in hints]
+    return [_Field(one.name, hints[one.name], _default_of(one)) for one in fields(kind)]
+
+
+def _default_of(field: Any) -> Any:
+    return field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
