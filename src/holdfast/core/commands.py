@@ -114,16 +114,6 @@ class Add(Command, frozen=True, kw_only=True):
             yield replace(self.jobs[-1], data=data)
 
 
-class IdRange(Record, frozen=True, kw_only=True):
-    """Ids that nobody else has: `first` and the next ones, each `ids.SLOTS` above the one before.
-
-    Their low bits, the slot, are 0: whoever uses an id sets the slot that its job must live in.
-    """
-
-    first: int
-    count: int
-
-
 class ReserveIds(Command, frozen=True, kw_only=True):
     """Have ids made for jobs that are yet to be added, at most `BATCH_JOBS`; replies them in ranges.
 

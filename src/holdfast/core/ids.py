@@ -32,6 +32,16 @@ class Parts(msgspec.Struct, frozen=True):
     slot: int
 
 
+class IdRange(msgspec.Struct, frozen=True, kw_only=True):
+    """Ids that nobody else has: `first` and the next ones, each `SLOTS` above the one before.
+
+    Their low bits, the slot, are 0: whoever uses an id sets the slot that its job must live in.
+    """
+
+    first: int
+    count: int
+
+
 def pack(tick: int, sysid: int, slot: int) -> int:
     """The id of a tick, made by the holder of `sysid`, living in `slot`."""
     time, sequence = tick >> SEQUENCE_BITS, tick & (SEQUENCES - 1)

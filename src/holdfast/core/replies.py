@@ -7,6 +7,7 @@ from typing import Any
 from . import commands as c
 from . import queries as q
 from .defaults import Defaults
+from .ids import IdRange
 from .indexed import Mark
 from .job import Body, Job
 from .notes import Log
@@ -77,7 +78,7 @@ REPLIES: dict[type[c.Command | q.Query], Any] = {
     c.Await: c.Ended | str | None,
     c.Upkeep: int | None,
     c.CreateToken: Token,
-    c.ReserveIds: list[c.IdRange],
+    c.ReserveIds: list[IdRange],
     q.GetJob: Job,
     q.GetData: Body,
     q.GetSteps: dict[str, str],

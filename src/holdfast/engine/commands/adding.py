@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from ...core import commands as c
 from ...core import family, rules, unique
 from ...core.errors import BadInput, LeaseLost, NotFound, Refused
-from ...core.ids import SLOTS, moved
+from ...core.ids import SLOTS, IdRange, moved
 from ...core.job import Body, Job, size_of
 from ...core.unique import Unique
 from ..batch.batch import Batch
@@ -88,9 +88,9 @@ def _tenants_of(batch: Batch, ids: Sequence[int]) -> dict[int, str]:
     return live | {id: job.tenant for id, job in archived.items()}
 
 
-def reserve_ids(batch: Batch, command: c.ReserveIds) -> list[c.IdRange]:
+def reserve_ids(batch: Batch, command: c.ReserveIds) -> list[IdRange]:
     """Make ids that nobody else has; see `ReserveIds`."""
-    ranges: list[c.IdRange] = []
+    ranges: list[IdRange] = []
     first, count = -1, 0
     for made in batch.ids.make_many(command.count):
         job_id = moved(made, 0)
@@ -98,9 +98,9 @@ def reserve_ids(batch: Batch, command: c.ReserveIds) -> list[c.IdRange]:
             count += 1
             continue
         if count:
-            ranges.append(c.IdRange(first=first, count=count))
+            ranges.append(IdRange(first=first, count=count))
         first, count = job_id, 1
-    return [*ranges, c.IdRange(first=first, count=count)]
+    return [*ranges, IdRange(first=first, count=count)]
 
 
 def _add_named(batch: Batch, jobs: Iterable[c.NewJob], hold: c.Hold | None) -> list[int]:
