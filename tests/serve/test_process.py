@@ -1,10 +1,12 @@
 """`holdfast serve` as a process: its ready line, its end, its refusals; and the example."""
 
+import json
 import os
 import re
 import signal
 import subprocess
 import sys
+import time
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -23,7 +25,7 @@ def command(*words):
 
 
 @contextmanager
-def server(folder, *words, shown="127.0.0.1"):
+def server(folder, *words, shown="127.0.0.1", more=""):
     """A server process, once it is ready, and its address."""
     process = subprocess.Popen(
         command("--bedrock", "127.0.0.1:0", *words),
@@ -35,7 +37,7 @@ def server(folder, *words, shown="127.0.0.1"):
     try:
         assert process.stdout is not None
         line = process.stdout.readline()
-        match = re.fullmatch(rf"ready: job commands on {re.escape(shown)}:(\d+)\n", line)
+        match = re.fullmatch(rf"ready: job commands on {re.escape(shown)}:(\d+){re.escape(more)}\n", line)
         assert match, (line, process.stderr.read() if process.stderr else "")
         yield process, ("127.0.0.1", int(match[1]))
     finally:
@@ -115,14 +117,117 @@ def test_what_cannot_be_served_is_refused(tmp_path, words, complaint):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_address_beyond_loopback_needs_a_guard(tmp_path):
-    """Whoever opens it says what keeps strangers away."""
-    guarded = ("--bedrock", "0.0.0.0:0", "--bedrock-guard", "a test")
+def holdfast(folder, *words):
+    """What a command prints."""
+    done = subprocess.run(
+        [sys.executable, "-m", "holdfast", *words],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_an_address_beyond_loopback_needs_a_token_in_the_store(tmp_path):
+    """The refusal says how to make one; an expired one does not do."""
+    holdfast(tmp_path, "add", "foo")
+    holdfast(tmp_path, "token", "create", "old", "--expires", "1ms")
+    words = command("--bedrock", "0.0.0.0:0")
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=SECONDS)
+
+    assert done.returncode == 2
+    assert "holdfast token create NAME --store jobs.db" in done.stderr
+
+
+def test_beyond_loopback_each_request_shows_a_token(tmp_path):
+    """For the port's tenant, with the scope of the command; pipelined requests too, in order."""
+    own = holdfast(tmp_path, "token", "create", "own", "--tenant", "a", "--scope", "add", "--scope", "read")
+    worker = holdfast(tmp_path, "token", "create", "worker", "--all-tenants", "--scope", "work")
+    other = holdfast(tmp_path, "token", "create", "other", "--tenant", "b")
+    words = ("--bedrock", "0.0.0.0:0", "--bedrock-tenant", "a")
     with (
-        server(tmp_path, *guarded, shown="0.0.0.0") as (_, (_, number)),
+        server(tmp_path, *words, shown="0.0.0.0") as (_, (_, number)),
         Client(("127.0.0.1", number)) as client,
     ):
-        assert client.status("Ping") == "200 OK"
+        assert client.status("Ping", token=own) == "200 OK"
+        for verb in ("Ping", "CreateJob", "GetJob", "Query", "nonsense"):
+            assert client.status(verb, name="foo") == "401 Unauthorized"
+            assert client.status(verb, name="foo", token=own[:-1]) == "401 Unauthorized"
+            assert client.status(verb, name="foo", token=other) == "403 Forbidden"
+        assert client.status("GetJob", name="foo", token=own) == "403 Forbidden"
+        assert client.status("CreateJob", name="foo", token=worker) == "403 Forbidden"
+        assert client.status("CreateJob", name="foo", Connection="forget") == "401 Unauthorized"
+
+        lines = [f"CreateJob\nname: foo{n}\ntoken: {own if n % 2 else other}\n\n" for n in range(10)]
+        client.send("".join(lines))
+        found = [client.receive().status for _ in range(10)]
+        assert found == ["403 Forbidden", "200 OK"] * 5
+        rows = client.ok("Query", query="SELECT name FROM jobs", token=own)
+        assert sorted(name for (name,) in rows) == ["foo1", "foo3", "foo5", "foo7", "foo9"]
+
+        holdfast(tmp_path, "token", "revoke", "own")
+        for _ in range(100):
+            if client.status("Ping", token=own) != "200 OK":
+                break
+            time.sleep(0.1)
+        assert client.status("Ping", token=own) == "401 Unauthorized"
+
+
+def test_what_is_served_may_stand_in_a_file_or_in_the_environment(tmp_path, monkeypatch):
+    """What was typed comes first, then the environment, then the file."""
+    (tmp_path / "serve.toml").write_text(
+        'store = "other.db"\nbedrock = "127.0.0.1:1"\nbedrock-tenant = "file"\nworker = ["nowhere:queue"]\n'
+    )
+    monkeypatch.setenv("HOLDFAST_WORKER", "app:queue")
+    monkeypatch.setenv("HOLDFAST_BEDROCK_TENANT", "env")
+    (tmp_path / "app.py").write_text(
+        "import holdfast\nqueue = holdfast.connect('unused.db', tenant='env')\n"
+        "@queue.task\ndef double(n: int) -> int: return 2 * n\n"
+    )
+    with (
+        server(tmp_path, "--config", "serve.toml", shown="127.0.0.1", more=", worker of app:queue") as (
+            process,
+            address,
+        ),
+        Client(address) as client,
+    ):
+        assert client.ok("Status")["tenant"] == "env"
+        job_id = client.create("double", data={"n": 4})
+        store = ("--store", "other.db", "--tenant", "env")
+        for _ in range(300):
+            if json.loads(holdfast(tmp_path, "show", str(job_id), "--json", *store))["state"] == "FINISHED":
+                break
+            time.sleep(0.1)
+        shown = json.loads(holdfast(tmp_path, "show", str(job_id), "--json", *store))
+        assert (shown["state"], shown["result"]) == ("FINISHED", 8)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(SECONDS) == 0
+    assert not (tmp_path / "jobs.db").exists()
+    assert not (tmp_path / "unused.db").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("bedrock = 5", "a TOML string"),
+        ("worker = 'app:queue'", "array of strings"),
+        ("bedrok = 'x'", "one of the settings store, http"),
+        ("a = = b", "TOML"),
+        ("tls-cert = 'nothing.pem'", "tls-cert"),
+        ("tls-key = 'nothing.pem'", "together with --tls-cert"),
+    ],
+)
+def test_a_file_that_is_wrong_is_refused(tmp_path, text, complaint):
+    """Naming the file, the setting and what it must be."""
+    (tmp_path / "serve.toml").write_text(text)
+    words = command("--config", "serve.toml")
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=SECONDS)
+
+    assert done.returncode == 2, done.stderr
+    assert complaint in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["serve.toml"]
 
 
 def test_a_port_that_is_taken_is_named(tmp_path):

@@ -29,6 +29,8 @@ class Session:
         self.tenant = ""
         self.as_json = False
         self.create = False
+        # Which of these were said, or are in the environment.
+        self.said: set[str] = set()
 
     @classmethod
     def of(cls, store: str) -> "Session":
@@ -86,6 +88,7 @@ def _set(ctx: click.Context, param: click.Parameter, value: Any) -> None:
     # Said after the command it comes later, and wins.
     if value is not None and value is not False:
         setattr(session, str(param.name), value)
+        session.said.add(str(param.name))
 
 
 def settings(*, env: bool = False, create: bool = False) -> Callable[[F], F]:

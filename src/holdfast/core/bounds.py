@@ -107,6 +107,14 @@ QUERY_ANSWER_BYTES = 16 * 1024 * 1024
 QUERY_VALUE_BYTES = 1024 * 1024
 QUERY_MS = 5 * SECOND_MS
 
+# ── the HTTP door ────────────────────────────────────────────────────────────────────────────────
+
+# One request: NDJSON of a whole batch fits.
+HTTP_BODY_BYTES = BATCH_BYTES
+HTTP_HEAD_BYTES = 64 * 1024
+# Idle ones are cheap, and held; a process has so many files at most.
+HTTP_CONNECTIONS = 20_000
+
 # How much one round of upkeep does before it lets others write.
 UPKEEP_JOBS = 500
 

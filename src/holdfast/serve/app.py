@@ -1,61 +1,48 @@
 """`holdfast serve`: one process that opens the doors onto one store, until it is told to stop.
 
-    open the store ──▶ open each door ──▶ ready ──▶ upkeep, until SIGTERM or SIGINT ──▶ drain ──▶ close
+    open the store ──▶ open each door ──▶ start workers ──▶ ready ──▶ upkeep, until SIGTERM or SIGINT
+                                                                          │
+    close the store ◀── drain each door ◀── drain workers ◀───────────────┘
 
-A door beyond loopback needs somebody who guards it. The job-command port has no password on the wire, so
-there it is the operator who says, in words, what does: a firewall, a private network, a tunnel.
+A door beyond loopback needs clients with tokens: without one in the store the server does not start.
 """
 
 import asyncio
 import random
 import signal
-from collections.abc import Callable
-
-import msgspec
+from collections.abc import Callable, Iterator
 
 from ..core import commands as c
 from ..core import queries as q
-from ..core.errors import BadInput, HoldfastError
+from ..core.errors import BadInput, HoldfastError, StoreMissing
+from ..core.token import Token
 from ..engine.connection import Connection, open_connection
-from ..queue.connect import store_maker
-from .bedrock.port import Port
-from .bedrock.server import Server
-from .door import Address, is_loopback
+from ..queue.connect import shown_url, store_maker
+from .config import Options
+from .door import Address, Door, is_loopback
+from .guard import Guard
+from .worker_process import WorkerProcess
 
 # Who only looks sees what has become true by itself within this time, also where nobody claims.
 MOST_UPKEEP_S = 5.0
 LEAST_UPKEEP_S = 0.1
-
-
-class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """What is served, and where."""
-
-    store: str
-    bedrock: Address
-    bedrock_tenant: str = ""
-    # How long jobs may be out that name neither `retryAfter` nor `timeout`; None: for ever, as documented.
-    bedrock_lease_ms: int | None = None
-    # What keeps strangers away from an address beyond loopback.
-    bedrock_guard: str = ""
-
-
-def check(options: Options) -> None:
-    """Refuse an open door that nobody guards."""
-    if not is_loopback(options.bedrock.host) and not options.bedrock_guard:
-        needed = (
-            "a loopback address, as its commands carry no password; where something else keeps strangers "
-            'away, say what: --bedrock-guard "firewall, 10.0.0.0/8 only"'
-        )
-        raise BadInput("bedrock", str(options.bedrock), needed=needed)
+NO_TOKEN = (
+    "a loopback address, as the store has no token that a client could show; make one: "
+    "holdfast token create NAME --store {store}"
+)
 
 
 class App:
     """The doors of one process."""
 
     def __init__(self, options: Options, log: Callable[[str], None]) -> None:
-        check(options)
         self._options, self._log = options, log
-        self._make_store = store_maker(options.store, join=False)
+        self._open_addresses = _beyond_loopback(options)
+        if options.tls is not None:
+            # What is wrong with its files is said before anything is opened.
+            options.tls.context()
+        # A store that is to be guarded must be there already, with a token in it.
+        self._make_store = store_maker(options.store, join=False, create=not self._open_addresses)
         self._stopping = asyncio.Event()
 
     async def run(self, ready: Callable[[list[str]], None]) -> None:
@@ -63,41 +50,94 @@ class App:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop)
-        committer = open_connection(self._make_store, dice=random.random)
         try:
-            await self._serve(committer, ready)
+            await self._run(ready)
+        except StoreMissing:
+            raise self._unguarded() from None
+
+    async def _run(self, ready: Callable[[list[str]], None]) -> None:
+        connection = open_connection(self._make_store, dice=random.random)
+        try:
+            await self._serve(connection, ready)
         finally:
-            await asyncio.to_thread(committer.close)
+            await asyncio.to_thread(connection.close)
 
     def stop(self) -> None:
         """Begin to stop; what runs comes to its end first."""
         self._stopping.set()
 
-    async def _serve(self, committer: Connection, ready: Callable[[list[str]], None]) -> None:
+    async def _serve(self, connection: Connection, ready: Callable[[list[str]], None]) -> None:
         # The store must be there before anybody is told that it is.
-        await committer.ask_async(c.Upkeep())
-        options = self._options
-        port = Port(committer, tenant=options.bedrock_tenant, lease_ms=options.bedrock_lease_ms)
-        server = Server(port, self._log)
+        await connection.ask_async(c.Upkeep())
+        await self._check_tokens(connection)
+        guard = Guard(connection, always=self._options.token_always, rate=self._options.rate)
+        started: list[Door] = []
+        upkeep: asyncio.Task[None] | None = None
         try:
-            addresses = await server.start(options.bedrock.host, options.bedrock.port)
-        except OSError as error:
-            needed = f"free, and of this machine ({error.strerror or error})"
-            raise BadInput("bedrock", str(options.bedrock), needed=needed) from None
-        ready([f"job commands on {address}" for address in addresses])
-        upkeep = asyncio.create_task(self._upkeep(committer))
-        await self._stopping.wait()
-        self._log("draining")
-        upkeep.cancel()
-        await server.drain()
+            lines: list[str] = []
+            for door in (*self._doors(connection, guard), *self._workers()):
+                lines += await _opened(door)
+                started.append(door)
+            ready(lines)
+            upkeep = asyncio.create_task(self._upkeep(connection))
+            await self._stopping.wait()
+            self._log("draining")
+        finally:
+            if upkeep is not None:
+                upkeep.cancel()
+            for door in reversed(started):
+                await door.drain()
 
-    async def _upkeep(self, committer: Connection) -> None:
+    def _doors(self, connection: Connection, guard: Guard) -> Iterator[Door]:
+        options = self._options
+        if options.bedrock is not None:
+            from .bedrock.door import BedrockDoor
+
+            yield BedrockDoor(connection, guard, options, self._log)
+
+    def _workers(self) -> Iterator[Door]:
+        for names in self._options.workers:
+            yield WorkerProcess(names, store=self._options.store, log=self._log)
+
+    async def _check_tokens(self, connection: Connection) -> None:
+        """Refuse to serve an open door through which no client could come."""
+        if self._open_addresses and not await asyncio.to_thread(_has_token, connection):
+            raise self._unguarded()
+
+    def _unguarded(self) -> BadInput:
+        name, address = self._open_addresses[0]
+        return BadInput(name, str(address), needed=NO_TOKEN.format(store=shown_url(self._options.store)))
+
+    async def _upkeep(self, connection: Connection) -> None:
         while True:
             left_s = MOST_UPKEEP_S
             try:
-                next_ms: int | None = await committer.ask_async(c.Upkeep())
+                next_ms: int | None = await connection.ask_async(c.Upkeep())
                 if next_ms is not None:
-                    left_s = (next_ms - await committer.ask_async(q.GetTime())) / 1000
+                    left_s = (next_ms - await connection.ask_async(q.GetTime())) / 1000
             except HoldfastError as error:
                 self._log(f"upkeep: {error}")
             await asyncio.sleep(min(max(left_s, LEAST_UPKEEP_S), MOST_UPKEEP_S))
+
+
+def _beyond_loopback(options: Options) -> list[tuple[str, Address]]:
+    """The doors that other machines can reach."""
+    named = (("http", options.http), ("grpc", options.grpc), ("bedrock", options.bedrock))
+    return [
+        (name, address) for name, address in named if address is not None and not is_loopback(address.host)
+    ]
+
+
+def _has_token(connection: Connection) -> bool:
+    tokens: list[Token] = connection.ask(q.ListTokens())
+    now_ms: int = connection.ask(q.GetTime())
+    return any(not token.expires_at or token.expires_at > now_ms for token in tokens)
+
+
+async def _opened(door: Door) -> list[str]:
+    """Where a door listens; `BadInput` where it cannot."""
+    try:
+        return await door.start()
+    except OSError as error:
+        needed = f"free, and of this machine ({error.strerror or error})"
+        raise BadInput(door.name, door.where, needed=needed) from None

@@ -23,6 +23,8 @@ class Door(Protocol):
     """What `App` needs of a door."""
 
     name: str
+    # Its address, or whatever else it is known by, for errors.
+    where: str
 
     async def start(self) -> list[str]:
         """Listen; lines that say where, such as "http on 127.0.0.1:8080"."""

@@ -3,73 +3,135 @@
 import asyncio
 import sys
 import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ..session import Session, settings
 
+if TYPE_CHECKING:
+    from ...serve.config import Options, Tls
+    from ...serve.door import Address
+
+BEDROCK = "127.0.0.1:8888"
+
+
+def _option(name: str, **how: Any) -> Callable[..., Any]:
+    """An option that may be in the environment too, and in the file of --config."""
+    return click.option(name, envvar=f"HOLDFAST_{name[2:].upper().replace('-', '_')}", **how)
+
+
+def _door(name: str, address: str, what: str) -> Callable[..., Any]:
+    how = {"is_flag": False, "flag_value": address, "metavar": "[HOST:PORT]"}
+    return _option(name, **how, help=f"Serve {what} there.  [{address}]")
+
+
+def _read_config(ctx: click.Context, _param: click.Parameter, path: str | None) -> None:
+    """What the file says comes after what was typed and after the environment."""
+    if path:
+        from ...serve.config import read_file
+
+        found = {name.replace("-", "_"): value for name, value in read_file(path).items()}
+        if "store" in found and "store" not in ctx.ensure_object(Session).said:
+            ctx.ensure_object(Session).store = found["store"]
+        ctx.default_map = found | {"store": None}
+
 
 @click.command()
-@settings()
 @click.option(
-    "--bedrock",
-    default="127.0.0.1:8888",
-    show_default=True,
-    metavar="HOST:PORT",
-    help="Where the job commands are served.",
+    "--config",
+    envvar="HOLDFAST_CONFIG",
+    metavar="FILE",
+    callback=_read_config,
+    expose_value=False,
+    help="Options from a TOML file, by the same names.",
 )
-@click.option("--bedrock-tenant", default="", metavar="NAME", help="Whose jobs they are about.")
-@click.option(
+@settings()
+@_door("--bedrock", BEDROCK, "job commands")
+@_option("--bedrock-tenant", default="", metavar="NAME", help="Whose jobs the job commands are about.")
+@_option(
     "--bedrock-timeout",
     metavar="TIME",
     help="When a job that names neither retryAfter nor timeout is handed out again.  [never]",
 )
-@click.option(
-    "--bedrock-guard",
-    default="",
-    metavar="TEXT",
-    help="What keeps strangers away from an address beyond loopback, in your words.",
+@_option("--worker", multiple=True, metavar="MODULE:QUEUE", help="Run its jobs too; repeatable.")
+@_option("--token-always", is_flag=True, help="Clients on loopback need a token as well.")
+@_option("--tls-cert", metavar="FILE", help="The certificate of HTTP and gRPC, a PEM file.")
+@_option("--tls-key", metavar="FILE", help="Its key.  [in the file of --tls-cert]")
+@_option("--tls-client-ca", metavar="FILE", help="Only clients with a certificate of this authority.")
+@_option(
+    "--rate", type=click.FloatRange(0), default=0.0, help="Requests of a client in a second.  [any number]"
 )
+@_option("--max-body", metavar="SIZE", help="The largest HTTP request.  [64MB]")
+@_option("--max-connections", type=click.IntRange(1), help="HTTP connections at once.  [20000]")
 @click.pass_obj
-def serve(
-    session: Session,
-    /,
-    *,
-    bedrock: str,
-    bedrock_tenant: str,
-    bedrock_timeout: str | None,
-    bedrock_guard: str,
-) -> None:
+def serve(session: Session, /, **said: Any) -> None:
     """Serve a store to other programs, until SIGTERM.
 
-    The job commands (CreateJob, GetJob, FinishJob …) are described in docs/job-commands.md.
+    An address that other
+    machines can reach needs a token in the store: see `holdfast token`. Each option may be an environment
+    variable as well (HOLDFAST_BEDROCK), or a line of the file of --config (bedrock = "127.0.0.1:8888").
     """
-    from ...core.checks import check_name
-    from ...core.durations import duration_ms
     from ...core.errors import StoreError
 
     try:
-        # The port's `Query` needs it, perhaps hours later.
+        # `Query` of the job commands needs it, perhaps hours later.
         import apsw  # noqa: F401
 
-        from ...serve.app import App, Options
-        from ...serve.door import read_address
+        from ...serve.app import App
     except ImportError as error:
         if (error.name or "").partition(".")[0] != "apsw":
             raise
         raise StoreError("holdfast serve needs apsw: pip install 'holdfast[server]'") from None
-    check_name("bedrock-tenant", bedrock_tenant, empty=True)
-    lease_ms = duration_ms(bedrock_timeout, name="bedrock-timeout") if bedrock_timeout else None
-    options = Options(
-        store=session.store,
-        bedrock=read_address("bedrock", bedrock),
-        bedrock_tenant=bedrock_tenant or session.tenant,
-        bedrock_lease_ms=lease_ms or None,
-        bedrock_guard=bedrock_guard,
-    )
-    app = App(options, _log)
+    app = App(_options(session, said), _log)
     asyncio.run(app.run(_ready))
     _log("done")
+
+
+def _options(session: Session, said: dict[str, Any]) -> "Options":
+    from ...core.checks import check_name
+    from ...core.durations import duration_ms
+    from ...core.sizes import size_bytes
+    from ...serve.config import Options
+
+    check_name("bedrock-tenant", said["bedrock_tenant"], empty=True)
+    timeout = said["bedrock_timeout"]
+    lease_ms = duration_ms(timeout, name="bedrock-timeout") if timeout else None
+    limits: dict[str, Any] = {}
+    if said["max_body"]:
+        limits["max_body_bytes"] = size_bytes(said["max_body"], name="max-body")
+    if said["max_connections"]:
+        limits["max_connections"] = said["max_connections"]
+    return Options(
+        store=session.store,
+        bedrock=_address("bedrock", said["bedrock"] or BEDROCK),
+        bedrock_tenant=said["bedrock_tenant"] or session.tenant,
+        bedrock_lease_ms=lease_ms or None,
+        workers=tuple(said["worker"]),
+        token_always=said["token_always"],
+        tls=_tls(said),
+        rate=said["rate"],
+        **limits,
+    )
+
+
+def _address(name: str, text: str | None) -> "Address | None":
+    from ...serve.door import read_address
+
+    return None if text is None else read_address(name, text)
+
+
+def _tls(said: dict[str, Any]) -> "Tls | None":
+    from ...core.errors import BadInput
+    from ...serve.config import Tls
+
+    cert = said["tls_cert"]
+    if not cert:
+        if named := [name for name in ("tls_key", "tls_client_ca") if said[name]]:
+            raise BadInput(named[0].replace("_", "-"), said[named[0]], needed="together with --tls-cert")
+        return None
+    return Tls(cert, said["tls_key"] or cert, said["tls_client_ca"] or "")
 
 
 def _ready(addresses: list[str]) -> None:

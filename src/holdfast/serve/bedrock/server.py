@@ -18,8 +18,10 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from ...core import commands as c
 from ...core.bounds import PORT_BUFFERED_BYTES, PORT_CONNECTIONS, PORT_PIPELINED, PORT_PIPELINED_BYTES
+from ...core.errors import StoreError
 from ...store.common.clock import monotonic_s
 from . import parameters as p
+from .access import PortGuard
 from .commands import NOTHING_TO_SAY, Answered, carry_out, is_claim
 from .port import Port
 from .receipt import arrived, watch
@@ -36,13 +38,14 @@ LINGER_S = 2.0
 DRAIN_S = 10.0
 FULL = "503 Too many connections"
 BUSY = "503 Too much is being sent"
+UNREACHABLE = "502 The store cannot be reached"
 
 
 class Server:
     """A listening port. `start`, and later `drain`."""
 
-    def __init__(self, port: Port, log: Callable[[str], None]) -> None:
-        self.port, self.log = port, log
+    def __init__(self, port: Port, log: Callable[[str], None], guard: PortGuard | None = None) -> None:
+        self.port, self.log, self.guard = port, log, guard
         self.connections: set[Connection] = set()
         self.buffered = 0
         self.draining = False
@@ -154,6 +157,7 @@ class Connection(asyncio.Protocol):
         """A client has come."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
+        self._peer = str((transport.get_extra_info("peername") or ("",))[0])
         # To be told whenever anything is left unsent, and when nothing is.
         transport.set_write_buffer_limits(high=0)
         watch(transport)
@@ -251,6 +255,9 @@ class Connection(asyncio.Protocol):
             self._say(item.status, close=item.final)
             return
         words = p.connection(item.headers)
+        if (refusal := await self._refusal(item)) is not None:
+            self._say(refusal.status, close="close" in words, detail=refusal.detail)
+            return
         if "forget" in words:
             self._server.forget(item)
             self._say("202 Successfully queued", close=True)
@@ -265,9 +272,31 @@ class Connection(asyncio.Protocol):
     async def _answer_all(self, run: Sequence[Request | Broken]) -> None:
         """Begin all of a run before the first is done; their replies go out as one."""
         self._is_waiting = False
-        tasks = [self._begun(item) for item in run if isinstance(item, Request)]
-        for task in tasks:
-            await self._answer_with(task, more=task is not tasks[-1])
+        requests = [item for item in run if isinstance(item, Request)]
+        # All are let in, or not, before the first is begun: they take effect in the order in which they came.
+        refusals = [await self._refusal(item) for item in requests]
+        tasks = [
+            self._begun(item) if refusal is None else None
+            for item, refusal in zip(requests, refusals, strict=True)
+        ]
+        for at, (task, refusal) in enumerate(zip(tasks, refusals, strict=True)):
+            more = at + 1 < len(tasks)
+            if task is not None:
+                await self._answer_with(task, more=more)
+            elif refusal is not None:
+                self._say(refusal.status, more=more, detail=refusal.detail)
+
+    async def _refusal(self, request: Request) -> p.Refusal | None:
+        """Why a request is not let in."""
+        if self._server.guard is None:
+            return None
+        try:
+            await self._server.guard.check(request.verb, request.headers, self._peer)
+        except p.Refusal as refusal:
+            return refusal
+        except StoreError as error:
+            return p.Refusal(UNREACHABLE, detail=str(error))
+        return None
 
     def _begun(self, request: Request) -> asyncio.Task[Answered]:
         task = asyncio.get_running_loop().create_task(self._server.carried_out(request))

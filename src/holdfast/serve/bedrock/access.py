@@ -1,0 +1,41 @@
+"""Who may say which command at the job-command port: by the `token` header, where one is needed."""
+
+from ...core.access import ADD, MANAGE, READ, WORK, Grant, Scope
+from ...core.errors import RateLimited, Unauthenticated
+from ..guard import Guard
+from .parameters import Headers, Refusal
+
+TOKEN = "token"
+UNKNOWN = "401 Unauthorized"
+FORBIDDEN = "403 Forbidden"
+TOO_MANY = "429 Too Many Requests"
+
+_SCOPES: dict[str, tuple[Scope, ...]] = {
+    **dict.fromkeys(("createjob", "createjobs"), ADD),
+    **dict.fromkeys(("getjob", "getjobs", "finishjob", "retryjob", "failjob"), WORK),
+    **dict.fromkeys(("queryjob", "query"), READ),
+    **dict.fromkeys(("updatejob", "canceljob", "deletejob", "requeuejobs"), MANAGE),
+}
+
+
+class PortGuard:
+    """Lets in those whose token is for the port's tenant and allows the command."""
+
+    def __init__(self, guard: Guard, *, tenant: str, loopback: bool) -> None:
+        self._guard, self._tenant, self._loopback = guard, tenant, loopback
+
+    async def check(self, verb: str, headers: Headers, peer: str) -> None:
+        """Raise a `Refusal` for a request that is not allowed."""
+        try:
+            grant = await self._guard.admit(headers.get(TOKEN), loopback=self._loopback, peer=peer)
+        except Unauthenticated as error:
+            raise Refusal(UNKNOWN, detail=str(error)) from None
+        except RateLimited as error:
+            raise Refusal(TOO_MANY, detail=str(error)) from None
+        if not self._is_allowed(grant, verb):
+            raise Refusal(FORBIDDEN, detail="the token is for another tenant, or lacks the scope")
+
+    def _is_allowed(self, grant: Grant, verb: str) -> bool:
+        scopes = _SCOPES.get(verb.lower())
+        is_own = grant.tenant in (None, self._tenant)
+        return is_own and (scopes is None or any(scope in grant.scopes for scope in scopes))

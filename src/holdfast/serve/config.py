@@ -1,0 +1,105 @@
+"""What `holdfast serve` is told: by options, environment variables and a TOML file, under the same names.
+
+    --bedrock-tenant acme        HOLDFAST_BEDROCK_TENANT=acme        bedrock-tenant = "acme"
+
+What was typed comes first, then the environment, then the file.
+"""
+
+import ssl
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ..core.bounds import HTTP_BODY_BYTES, HTTP_CONNECTIONS
+from ..core.errors import BadInput
+from .door import Address
+
+# The options that a file may set, with the type that each has there.
+SETTINGS: dict[str, type | tuple[type, ...]] = {
+    "store": str,
+    "http": str,
+    "grpc": str,
+    "bedrock": str,
+    "bedrock-tenant": str,
+    "bedrock-timeout": str,
+    "worker": list,
+    "token-always": bool,
+    "tls-cert": str,
+    "tls-key": str,
+    "tls-client-ca": str,
+    "rate": (int, float),
+    "max-body": str,
+    "max-connections": int,
+}
+
+
+class Tls(msgspec.Struct, frozen=True):
+    """The files of a server's certificate and key, and of the authority whose clients alone are let in."""
+
+    cert: str
+    key: str
+    client_ca: str = ""
+
+    def context(self) -> ssl.SSLContext:
+        """The same for sockets; `BadInput` where a file cannot be used."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        _load("tls-cert", self.cert, lambda: context.load_cert_chain(self.cert, self.key))
+        if self.client_ca:
+            _load("tls-client-ca", self.client_ca, lambda: context.load_verify_locations(self.client_ca))
+            context.verify_mode = ssl.CERT_REQUIRED
+        return context
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """What is served, and where. A door without an address is not opened."""
+
+    store: str
+    http: Address | None = None
+    grpc: Address | None = None
+    bedrock: Address | None = None
+    bedrock_tenant: str = ""
+    # How long jobs may be out that name neither `retryAfter` nor `timeout`; None: for ever, as documented.
+    bedrock_lease_ms: int | None = None
+    # Queues whose jobs are run here too, as `holdfast worker` names them.
+    workers: tuple[str, ...] = ()
+    # Whether clients on loopback need a token as well.
+    token_always: bool = False
+    tls: Tls | None = None
+    # Requests of a client in a second; 0: any number.
+    rate: float = 0.0
+    max_body_bytes: int = HTTP_BODY_BYTES
+    max_connections: int = HTTP_CONNECTIONS
+
+
+def read_file(path: str) -> dict[str, Any]:
+    """The settings of a file by their names; `BadInput` tells what is wrong with it."""
+    try:
+        found = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise BadInput("config", path, needed=f"a file that can be read ({error.strerror})") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise BadInput("config", path, needed=f"TOML ({error})") from None
+    for name, value in found.items():
+        if name not in SETTINGS:
+            raise BadInput(f"{name} of {path}", value, needed=f"one of the settings {', '.join(SETTINGS)}")
+        kind = SETTINGS[name]
+        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+            raise BadInput(f"{name} of {path}", value, needed=f"a TOML {_kind_name(kind)}")
+    return found
+
+
+def _kind_name(kind: type | tuple[type, ...]) -> str:
+    names = {str: "string", list: "array of strings", bool: "boolean", int: "integer"}
+    return names.get(kind, "number") if isinstance(kind, type) else "number"
+
+
+def _load(name: str, path: str, load: Any) -> None:
+    try:
+        load()
+    except OSError as error:
+        # `ssl.SSLError` is one too, and names no file.
+        reason = error.strerror or getattr(error, "reason", "") or str(error)
+        raise BadInput(name, path, needed=f"a PEM file that fits its key ({reason})") from None

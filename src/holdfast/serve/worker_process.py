@@ -1,0 +1,67 @@
+"""`holdfast serve --worker app:queue`: a worker as a process of its own, started and stopped with the server.
+
+A process, because a worker runs what others wrote: whatever that does to its process, the doors stay open.
+One that ends by itself is started again, after a pause that doubles.
+"""
+
+import asyncio
+import signal
+import sys
+from collections.abc import Callable
+
+from ..store.common.clock import monotonic_s
+
+FIRST_PAUSE_S, MOST_PAUSE_S = 1.0, 30.0
+# A worker that has run so long was well: the next pause is short again.
+WELL_S = 60.0
+# Longer than a worker's own --drain-timeout.
+DRAIN_S = 40.0
+
+
+class WorkerProcess:
+    """A worker of one queue."""
+
+    name = "worker"
+
+    def __init__(self, names: str, *, store: str, log: Callable[[str], None]) -> None:
+        self.where = names
+        self._store, self._log = store, log
+        self._process: asyncio.subprocess.Process | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> list[str]:
+        """Start it, and see that it keeps running."""
+        self._process = await self._begin()
+        self._task = asyncio.create_task(self._keep_running())
+        return [f"worker of {self.where}"]
+
+    async def drain(self) -> None:
+        """Have it finish what it runs, and end."""
+        if self._task is not None:
+            self._task.cancel()
+        process = self._process
+        if process is None or process.returncode is not None:
+            return
+        process.send_signal(signal.SIGTERM)
+        try:
+            await asyncio.wait_for(process.wait(), DRAIN_S)
+        except TimeoutError:
+            self._log(f"worker {self.where} does not end, and is killed")
+            process.kill()
+            await process.wait()
+
+    async def _begin(self) -> asyncio.subprocess.Process:
+        words = ("-m", "holdfast", "worker", self.where, "--store", self._store)
+        return await asyncio.create_subprocess_exec(sys.executable, *words)
+
+    async def _keep_running(self) -> None:
+        pause_s = FIRST_PAUSE_S
+        while True:
+            assert self._process is not None
+            begun_s = monotonic_s()
+            code = await self._process.wait()
+            pause_s = FIRST_PAUSE_S if monotonic_s() - begun_s >= WELL_S else pause_s
+            self._log(f"worker {self.where} has ended with code {code}; again in {pause_s:g} s")
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, MOST_PAUSE_S)
+            self._process = await self._begin()
