@@ -16,8 +16,9 @@ from holdfast.engine.batch import limiting
 from holdfast.engine.commands import chores, claims
 from tests.leftovers import Leftovers
 from tests.outages import Heard
-from tests.redis_servers import ClusterServers, RedisServer, cluster_or_skip, redis_or_skip
-from tests.servers import PostgresServer, Schemas, postgres_or_skip, roomy
+from tests.redis_servers import ClusterAddress, RedisAddress
+from tests.servers import PostgresAddress, Schemas, roomy
+from tests.shared_servers import begin_run, end_run, shared_cluster, shared_postgres, shared_redis
 
 # The shipped suites assert too, and should tell as much as tests do when they fail.
 pytest.register_assert_rewrite("holdfast.testing")
@@ -33,6 +34,12 @@ def pytest_configure() -> None:
     """Put temporary folders into memory where there is room: no test depends on how slow a disk syncs."""
     if memory := roomy():
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(memory))
+    begin_run()
+
+
+def pytest_unconfigure() -> None:
+    """Remove what the processes of this run shared."""
+    end_run()
 
 
 @pytest.fixture(autouse=True)
@@ -64,17 +71,13 @@ def no_slow_walks() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def postgres() -> Iterator[PostgresServer]:
-    """A PostgreSQL for all tests of this process."""
-    server = postgres_or_skip(shared=True)
-    try:
-        yield server
-    finally:
-        server.close()
+def postgres() -> PostgresAddress:
+    """A PostgreSQL database for all tests of this process."""
+    return shared_postgres()
 
 
 @pytest.fixture(scope="session")
-def postgres_schemas(postgres: PostgresServer) -> Iterator[Schemas]:
+def postgres_schemas(postgres: PostgresAddress) -> Iterator[Schemas]:
     """Its schemas."""
     schemas = Schemas(postgres)
     yield schemas
@@ -100,29 +103,21 @@ def tell(capsys: pytest.CaptureFixture[str], request: pytest.FixtureRequest) -> 
 
 
 @pytest.fixture(scope="session")
-def redis_server() -> Iterator[RedisServer]:
-    """A Redis for all tests of this process."""
-    server = redis_or_skip(shared=True)
-    try:
-        yield server
-    finally:
-        server.close()
+def redis_server() -> RedisAddress:
+    """A Redis for all tests."""
+    return shared_redis()
 
 
 @pytest.fixture
-def redis_url(redis_server: RedisServer) -> str:
+def redis_url(redis_server: RedisAddress) -> str:
     """The address of an empty store in Redis."""
     return redis_server.url()
 
 
 @pytest.fixture(scope="session")
-def redis_cluster() -> Iterator[ClusterServers]:
-    """A Redis Cluster of three masters with replicas for all tests of this process."""
-    servers = cluster_or_skip(shared=True)
-    try:
-        yield servers
-    finally:
-        servers.close()
+def redis_cluster() -> ClusterAddress:
+    """A Redis Cluster of three masters with replicas for all tests."""
+    return shared_cluster()
 
 
 @pytest.fixture

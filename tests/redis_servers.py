@@ -43,6 +43,9 @@ PORT_TRIES = 5
 NO_TLS = ("'tls-port", "Failed finding TLS support")
 
 
+_prefixes = count(1)
+
+
 class PortTaken(RuntimeError):
     """A server did not start because its port, or the one above it, is in use."""
 
@@ -83,14 +86,39 @@ def _of_a_wheel(wheel: str, name: str) -> str:
     raise Missing(f"there is no {name}: put it on the path, or pip install {wheel}")
 
 
-class RedisServer:
+def new_prefix() -> str:
+    """A prefix that no store had, of this process or another one."""
+    return f"test-{os.getpid()}-{next(_prefixes)}"
+
+
+class RedisAddress:
+    """A server that runs."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+
+    def url(self, prefix: str = "", **options: str) -> str:
+        """The address of an empty store, or of one by its name."""
+        options = {"durability": "memory"} | options
+        more = "".join(f"&{name}={value}" for name, value in options.items() if value)
+        return f"redis://127.0.0.1:{self.port}/0?prefix={prefix or self.prefix()}{more}"
+
+    def prefix(self) -> str:
+        """A prefix that nobody had."""
+        return new_prefix()
+
+    def client(self) -> Any:
+        """A client of one's own."""
+        return redis.Redis(port=self.port, protocol=2)
+
+
+class RedisServer(RedisAddress):
     """One server; what it has is gone when it is closed."""
 
     def __init__(self, *, shared: bool = False, path: str = "", **settings: str) -> None:
         self._program = path or redis_program()
         self.folder = Path(tempfile.mkdtemp(prefix=SHARED if shared else "holdfast-redis-", dir=roomy()))
         self.process: subprocess.Popen[bytes] | None = None
-        self._prefixes = count(1)
         named = {name.replace("_", "-"): value for name, value in settings.items()}
         self._settings = SETTINGS | {"dir": str(self.folder)} | named
         try:
@@ -110,20 +138,6 @@ class RedisServer:
                 # Another process was faster, or has the port of the cluster bus.
                 if not left:
                     raise
-
-    def url(self, prefix: str = "", **options: str) -> str:
-        """The address of an empty store, or of one by its name."""
-        options = {"durability": "memory"} | options
-        more = "".join(f"&{name}={value}" for name, value in options.items() if value)
-        return f"redis://127.0.0.1:{self.port}/0?prefix={prefix or self.prefix()}{more}"
-
-    def prefix(self) -> str:
-        """A prefix that nobody had."""
-        return f"test-{next(self._prefixes)}"
-
-    def client(self) -> Any:
-        """A client of one's own."""
-        return redis.Redis(port=self.port, protocol=2)
 
     def start(self) -> None:
         """Start, and wait until it answers."""
@@ -192,16 +206,30 @@ def version_of(path: str) -> str:
     return next(word.removeprefix("v=") for word in said.split() if word.startswith("v="))
 
 
-class ClusterServers:
+class ClusterAddress:
+    """A cluster that runs, by the ports of its nodes, masters first."""
+
+    def __init__(self, ports: list[int]) -> None:
+        self.ports = ports
+
+    def url(self, prefix: str = "", **options: str) -> str:
+        """The address of an empty store, or of one by its name."""
+        hosts = ",".join(f"127.0.0.1:{port}" for port in self.ports[:3])
+        options = {"durability": "memory"} | options
+        more = "".join(f"&{name}={value}" for name, value in options.items() if value)
+        return f"redis+cluster://{hosts}/?prefix={prefix or new_prefix()}{more}"
+
+
+class ClusterServers(ClusterAddress):
     """A cluster of three masters, each with a replica."""
 
     def __init__(self, *, shared: bool = False, **settings: str) -> None:
         self.servers: list[RedisServer] = []
-        self._prefixes = count(1)
         cluster = {"cluster_enabled": "yes", "cluster_node_timeout": "1000"} | settings
         try:
             for _ in range(6):
                 self.servers.append(RedisServer(shared=shared, **cluster))
+            super().__init__([server.port for server in self.servers])
             self._join()
         except BaseException:
             self.close()
@@ -223,13 +251,6 @@ class ClusterServers:
         until(lambda: all(_info(client, "master_link_status") == "up" for client in clients[3:]))
         for client in clients:
             client.close()
-
-    def url(self, prefix: str = "", **options: str) -> str:
-        """The address of an empty store, or of one by its name."""
-        hosts = ",".join(f"127.0.0.1:{server.port}" for server in self.servers[:3])
-        options = {"durability": "memory"} | options
-        more = "".join(f"&{name}={value}" for name, value in options.items() if value)
-        return f"redis+cluster://{hosts}/?prefix={prefix or f'test-{next(self._prefixes)}'}{more}"
 
     def close(self) -> None:
         """End all of them."""
@@ -280,11 +301,11 @@ def free_port() -> int:
             return port
 
 
-def redis_or_skip(*, shared: bool = False, **settings: str) -> RedisServer:
+def redis_or_skip(**settings: str) -> RedisServer:
     """A server of a test's own."""
-    return or_skip(lambda: RedisServer(shared=shared, **settings), what="ON REDIS")
+    return or_skip(lambda: RedisServer(shared=False, **settings), what="ON REDIS")
 
 
-def cluster_or_skip(*, shared: bool = False, **settings: str) -> ClusterServers:
+def cluster_or_skip(**settings: str) -> ClusterServers:
     """A cluster of a test's own."""
-    return or_skip(lambda: ClusterServers(shared=shared, **settings), what="ON REDIS CLUSTER")
+    return or_skip(lambda: ClusterServers(shared=False, **settings), what="ON REDIS CLUSTER")

@@ -35,7 +35,7 @@ PR_SET_PDEATHSIG = 1
 SETTINGS = {
     "fsync": "on",
     "shared_buffers": "32MB",
-    "max_connections": "200",
+    "max_connections": "400",
     "max_wal_size": "256MB",
     "wal_level": "minimal",
     "max_wal_senders": "0",
@@ -72,7 +72,50 @@ def _debian() -> list[Path]:
     return sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: -float(path.parent.name))
 
 
-class PostgresServer:
+class PostgresAddress:
+    """A database of a server that runs."""
+
+    folder: Path
+    port: int
+    database = "postgres"
+
+    def url(self, schema: str = "holdfast", **options: str) -> str:
+        """The address of a store in a schema, by the socket."""
+        more = "".join(f"&{name}={value}" for name, value in options.items())
+        return f"postgresql://postgres@/{self.database}?host={self.folder}&port={self.port}&schema={schema}{more}"
+
+    def tcp_url(self, schema: str = "holdfast", port: int = 0) -> str:
+        """The same by the network, or by something that stands between."""
+        return f"postgresql://postgres:secret@127.0.0.1:{port or self.port}/{self.database}?schema={schema}"
+
+    @property
+    def dsn(self) -> str:
+        """The same for psycopg, by the socket."""
+        return f"host={self.folder} port={self.port} user=postgres dbname={self.database}"
+
+    def sqlalchemy_url(self, driver: str) -> str:
+        """The same for SQLAlchemy, by one of its drivers."""
+        return f"postgresql+{driver}://postgres@127.0.0.1:{self.port}/{self.database}"
+
+    def connect(self) -> "psycopg.Connection[tuple[object, ...]]":
+        """A connection of one's own, that commits by itself."""
+        return psycopg.connect(
+            host=str(self.folder), port=self.port, user="postgres", dbname=self.database, autocommit=True
+        )
+
+
+class PostgresDatabase(PostgresAddress):
+    """A new database of this process's own on a server that other test processes use too."""
+
+    def __init__(self, folder: Path, port: int) -> None:
+        self.folder, self.port = folder, port
+        with self.connect() as connection:
+            name = f"test_{os.getpid()}"
+            connection.execute(f"CREATE DATABASE {name} TEMPLATE template0")
+        self.database = name
+
+
+class PostgresServer(PostgresAddress):
     """One server; its databases are gone when it is closed."""
 
     def __init__(self, *, shared: bool = False, **settings: str) -> None:
@@ -100,30 +143,6 @@ class PostgresServer:
     def data(self) -> Path:
         """Where the server keeps everything."""
         return self.folder / "data"
-
-    def url(self, schema: str = "holdfast", **options: str) -> str:
-        """The address of a store in a schema, by the socket."""
-        more = "".join(f"&{name}={value}" for name, value in options.items())
-        return f"postgresql://postgres@/postgres?host={self.folder}&port={self.port}&schema={schema}{more}"
-
-    def tcp_url(self, schema: str = "holdfast", port: int = 0) -> str:
-        """The same by the network, or by something that stands between."""
-        return f"postgresql://postgres:secret@127.0.0.1:{port or self.port}/postgres?schema={schema}"
-
-    @property
-    def dsn(self) -> str:
-        """The same for psycopg, by the socket."""
-        return f"host={self.folder} port={self.port} user=postgres dbname=postgres"
-
-    def sqlalchemy_url(self, driver: str) -> str:
-        """The same for SQLAlchemy, by one of its drivers."""
-        return f"postgresql+{driver}://postgres@127.0.0.1:{self.port}/postgres"
-
-    def connect(self) -> "psycopg.Connection[tuple[object, ...]]":
-        """A connection of one's own, that commits by itself."""
-        return psycopg.connect(
-            host=str(self.folder), port=self.port, user="postgres", dbname="postgres", autocommit=True
-        )
 
     def start(self) -> None:
         """Start, and wait until it answers."""
@@ -180,7 +199,7 @@ class PostgresServer:
 class Schemas:
     """Schemas of one server, emptied and taken again: making one takes longer than most tests."""
 
-    def __init__(self, server: PostgresServer) -> None:
+    def __init__(self, server: PostgresAddress) -> None:
         self.server = server
         self._free: list[str] = []
         self._made = 0
@@ -220,7 +239,7 @@ class Schemas:
 class Bouncer:
     """A PgBouncer in front of a server, in transaction mode, with few connections behind it."""
 
-    def __init__(self, server: PostgresServer, *, connections: int = 4) -> None:
+    def __init__(self, server: PostgresAddress, *, connections: int = 4) -> None:
         path = program("pgbouncer", "pgbouncer")
         self.server, self.port = server, _free_port()
         self.folder = Path(tempfile.mkdtemp(prefix="holdfast-bouncer-"))
@@ -228,7 +247,7 @@ class Bouncer:
         _give(self.folder, user)
         (self.folder / "ini").write_text(
             f"""[databases]
-postgres = host={server.folder} port={server.port} dbname=postgres user=postgres
+{server.database} = host={server.folder} port={server.port} dbname={server.database} user=postgres
 [pgbouncer]
 listen_addr = 127.0.0.1
 listen_port = {self.port}
@@ -275,12 +294,12 @@ logfile = {self.folder}/log
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def postgres_or_skip(*, shared: bool = False, **settings: str) -> PostgresServer:
+def postgres_or_skip(**settings: str) -> PostgresServer:
     """A server of a test's own."""
-    return or_skip(lambda: PostgresServer(shared=shared, **settings), what="ON POSTGRESQL")
+    return or_skip(lambda: PostgresServer(shared=False, **settings), what="ON POSTGRESQL")
 
 
-def bouncer_or_skip(server: PostgresServer) -> Bouncer:
+def bouncer_or_skip(server: PostgresAddress) -> Bouncer:
     """A PgBouncer of a test's own."""
     bouncer = or_skip(lambda: Bouncer(server), what="BEHIND PGBOUNCER")
     try:

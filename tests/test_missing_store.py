@@ -12,8 +12,8 @@ import pytest
 
 import holdfast
 from tests.cli.shell import Shell
-from tests.redis_servers import RedisServer
-from tests.servers import PostgresServer
+from tests.redis_servers import RedisAddress
+from tests.servers import PostgresAddress
 
 ROOT = Path(__file__).parents[1]
 KINDS = ["sqlite", "empty file", "folder of shards", "list of shards", "postgres", "redis"]
@@ -24,10 +24,10 @@ def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """The address of a store that is not there, of each kind."""
     match request.param:
         case "postgres":
-            postgres: PostgresServer = request.getfixturevalue("postgres")
+            postgres: PostgresAddress = request.getfixturevalue("postgres")
             return postgres.url(f"missing_{uuid.uuid4().hex[:8]}")
         case "redis":
-            redis: RedisServer = request.getfixturevalue("redis_server")
+            redis: RedisAddress = request.getfixturevalue("redis_server")
             return redis.url()
         case "folder of shards":
             return f"sqlite:///{tmp_path}/shards?shards=2"

@@ -1,4 +1,4 @@
-"""The queue suite: in full in memory and on SQLite, and on every store what depends on the store.
+"""The queue suite: in full in memory and on SQLite, and on the others what depends on the store.
 
 What the engine and the rules decide alone is the same on all of them: `test_model.py` holds random histories
 of all commands on each store against those in memory.
@@ -16,19 +16,24 @@ from tests.stores import ONE_OF_EACH, STORES, opener
 
 # The first two of them: memory, and SQLite by its default driver.
 IN_FULL = ONE_OF_EACH[:2]
-# Files of the suite that depend on what a store does: order, conflicts, locks, shards, notifications.
-ON_EVERY_STORE = {
-    *("adding", "basics", "claims", "families", "following", "life", "limits"),
-    *("races", "rates", "tenants", "unique", "waiting", "workers"),
-}
+# Files of the suite that depend on what a store does: order, locks, bounds, shards.
+ON_ONE_OF_EACH = {"basics", "claims", "limits", "tenants"}
+# And those with conflicts and notifications, in which also two libraries, and shards of two kinds, differ.
+ON_EVERY_STORE = {"families", "races", "unique", "waiting"}
 
 
 def pytest_generate_tests(metafunc):
     """Run each test of the suite on the stores that its file asks for."""
     if "open_store" in metafunc.fixturenames:
         file = metafunc.function.__module__.rpartition(".")[2]
-        kinds = STORES if file in ON_EVERY_STORE else IN_FULL
-        metafunc.parametrize("open_store", kinds, indirect=True)
+        metafunc.parametrize("open_store", stores_for(file), indirect=True)
+
+
+def stores_for(file):
+    """The kinds of stores that a file of the suite runs on."""
+    if file in ON_EVERY_STORE:
+        return STORES
+    return ONE_OF_EACH if file in ON_ONE_OF_EACH else IN_FULL
 
 
 @pytest.fixture
@@ -52,4 +57,4 @@ def test_no_test_of_the_suite_hides_another():
 
     assert [name for name, count in Counter(names).items() if count > 1] == []
     assert set(names) <= vars(queue_suite).keys()
-    assert {file.__name__.rpartition(".")[2] for file in files} >= ON_EVERY_STORE
+    assert {file.__name__.rpartition(".")[2] for file in files} >= ON_EVERY_STORE | ON_ONE_OF_EACH

@@ -131,7 +131,7 @@ def test_no_password_is_ever_shown_or_kept(shell, postgres, postgres_schemas, pa
     shell.add("resize")
     with postgres_schemas.one() as schema:
         query = f"host={postgres.folder}&port={postgres.port}&schema={schema}&sslpassword=hidden"
-        url = f"postgresql://postgres:{password}@/postgres?{query}"
+        url = f"postgresql://postgres:{password}@/{postgres.database}?{query}"
 
         said = [shell.run("move", "jobs.db", url), shell.run("move", "jobs.db", url, "--json")]
         said += [shell.run("jobs"), shell.run("move", "jobs.db", "elsewhere.db")]

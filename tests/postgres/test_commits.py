@@ -23,7 +23,10 @@ def held_up(postgres, schema, queue, threads) -> Iterator["Future[holdfast.Job]"
     """A commit that cannot end: another transaction has a job of it locked."""
     queue.add("stuck")
     job = take(queue, "stuck")
-    waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+    waits = (
+        "SELECT count(*) FROM pg_stat_activity "
+        "WHERE wait_event_type = 'Lock' AND datname = current_database()"
+    )
     with postgres.connect() as watcher, postgres.connect() as other, other.transaction():
         other.execute(f"SELECT FROM {schema}.jobs WHERE id = {job.id} FOR UPDATE")
         answer = threads.submit(job.done)

@@ -87,7 +87,10 @@ def test_a_line_that_is_lost_is_news(postgres, postgres_url, no_looks, store):
         pass
     with postgres.connect() as connection:
         # It has just looked what it may have missed.
-        listens = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query = %s"
+        listens = (
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+            "WHERE query = %s AND datname = current_database()"
+        )
         assert connection.execute(listens, (postgres_notify.NEWEST,)).fetchall() == [(True,)]
 
     assert store.wait(60.0)

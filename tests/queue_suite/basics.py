@@ -7,7 +7,10 @@ import pytest
 
 from holdfast.core.durations import moment_ms
 from holdfast.core.errors import BadInput, NotFound, Refused
+from holdfast.core.ids import unpack
 from holdfast.core.job import Backoff, Place, State
+from holdfast.engine.commands import claims
+from holdfast.engine.sharding import tour
 from holdfast.queue.queue import Queue
 from holdfast.testing.clock import MovedClock
 
@@ -165,14 +168,26 @@ def test_a_claim_takes_up_to_its_limit_in_order(queue: Queue) -> None:
     ]
 
 
-def test_a_claim_is_bounded_in_bytes(queue: Queue) -> None:
-    """The third body of 12 MB would be too much, and stays where it stood, unharmed."""
-    added = [queue.add("work", bytes(12 * 1024 * 1024)) for _ in range(3)]
+def test_a_claim_is_bounded_in_bytes(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The third body would be too much, and stays where it stood, unharmed."""
+    for module in (claims, tour):
+        monkeypatch.setattr(module, "CLAIM_BYTES", 2_000_000)
+    added = [queue.add("work", bytes(750_000)) for _ in range(3)]
 
     first, second = queue.claim(limit=3, renew=False), queue.claim(limit=3, renew=False)
 
     assert sorted(job.id for job in first + second) == sorted(job.id for job in added)
     assert (len(first), second[0].record.attempts, second[0].record.losses) == (2, 0, 0)
+
+
+def test_no_id_is_wasted_when_the_right_to_make_ids_is_renewed(queue: Queue, clock: MovedClock) -> None:
+    """The first id of a millisecond is the first in its sequence, also where a batch is done twice."""
+    for _ in range(8):
+        queue.add("work")
+        clock.advance(60_000)
+        added = queue.add("work")
+
+        assert unpack(added.id).sequence == 0
 
 
 # ── tenants ──────────────────────────────────────────────────────────────────────────────────────

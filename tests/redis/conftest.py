@@ -5,8 +5,19 @@ import pytest
 import holdfast
 from holdfast.store.redis.connection import Connection
 from holdfast.store.redis.store import RedisStore
+from tests.programs import or_skip
 from tests.queue_suite.tools import complaints, upkeep
-from tests.redis_servers import redis_or_skip
+from tests.redis_servers import RedisServer, redis_or_skip
+
+
+@pytest.fixture(scope="session")
+def redis_server():
+    """A Redis for these tests in this process: they end connections, drop scripts and count commands."""
+    server = or_skip(lambda: RedisServer(shared=True), what="ON REDIS")
+    try:
+        yield server
+    finally:
+        server.close()
 
 
 @pytest.fixture

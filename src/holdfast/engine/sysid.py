@@ -114,13 +114,30 @@ class IdSource:
             self._last = ticks[-1]
             return ticks
 
-    def next_tick(self, now_ms: int, floor: int) -> int:
-        """The next tick alone; see `next_ticks`."""
+    def ticks_within(self, held: Held | None, count: int, now_ms: int) -> range | None:
+        """The next ticks, if they lie before the end of what is held; else none is used up."""
+        if held is None:
+            return None
+        with self._lock:
+            last = self._last if self._last >= held.floor else held.floor - 1
+            ticks = ids.next_ticks(last, count, now_ms=now_ms)
+            if ticks[-1] >= held.end:
+                return None
+            self._last = ticks[-1]
+            return ticks
+
+    def tick_within(self, held: Held | None, now_ms: int) -> int | None:
+        """The next tick alone; see `ticks_within`."""
+        if held is None:
+            return None
         first = (now_ms - ids.EPOCH_MS) << ids.SEQUENCE_BITS
         with self._lock:
-            last = self._last if self._last >= floor else floor - 1
-            self._last = first if first > last else last + 1
-            return self._last
+            last = self._last if self._last >= held.floor else held.floor - 1
+            tick = first if first > last else last + 1
+            if tick >= held.end:
+                return None
+            self._last = tick
+            return tick
 
     @property
     def last_ms(self) -> int:
@@ -191,10 +208,10 @@ class IdMaker:
     def make(self, *, slot: int | None) -> int:
         """An id that was never made before."""
         held = self.held
-        tick = self._source.next_tick(self._txn.now_ms, held.floor if held else 0)
-        if held is None or tick >= held.end:
+        tick = self._source.tick_within(held, self._txn.now_ms)
+        if held is None or tick is None:
             held = self._renew()
-            tick = self._source.next_tick(self._txn.now_ms, held.floor)
+            (tick,) = self._source.next_ticks(1, self._txn.now_ms, held.floor)
         if slot is None:
             step = self._slots.step
             slot = self._slots.start + tick % (ids.SLOTS // step) * step
@@ -203,8 +220,8 @@ class IdMaker:
     def make_many(self, count: int) -> list[int]:
         """Ids that were never made before, for jobs that may live anywhere."""
         held = self.held
-        ticks = self._source.next_ticks(count, self._txn.now_ms, held.floor if held else 0)
-        if held is None or ticks[-1] >= held.end:
+        ticks = self._source.ticks_within(held, count, self._txn.now_ms)
+        if held is None or ticks is None:
             held = self._renew()
             ticks = self._source.next_ticks(count, self._txn.now_ms, held.floor)
         return ids.pack_all(ticks, held.number, self._slots)

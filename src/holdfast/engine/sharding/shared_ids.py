@@ -56,10 +56,9 @@ class SharedIds(IdSource):
         """An id outside of any transaction, for a job that is yet to be added."""
         while True:
             held = self.held
-            if held is not None:
-                (tick,) = self.next_ticks(1, now_ms, held.floor)
-                if tick < ids.tick_at(held.lease.ids_until_ms):
-                    return ids.pack(tick, held.number, slot)
+            tick = self.tick_within(held, now_ms)
+            if held is not None and tick is not None:
+                return ids.pack(tick, held.number, slot)
             self.ahead(self._shards[slot % len(self._shards)], held)
 
     def give_back(self, store: Store) -> None:

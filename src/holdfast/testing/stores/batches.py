@@ -30,7 +30,6 @@ from .making import (
     live,
     look,
     new_jobs,
-    refuse,
 )
 
 
@@ -107,7 +106,8 @@ def test_a_batch_is_done_again_after_a_conflict(store: Store) -> None:
 
 def test_a_batch_is_not_done_again_for_ever(store: Store) -> None:
     """One whose expectation never comes true ends in an error."""
-    refuse(store, Changes(swapped=[a_job(404, version=2)]))
+    with pytest.raises(Unavailable):
+        commit(store, swapped=[a_job(404, version=2)])
 
 
 def test_a_batch_that_writes_nothing_may_look(store: Store) -> None:

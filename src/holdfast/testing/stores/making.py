@@ -2,13 +2,13 @@
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from itertools import count
 from typing import Any, TypeVar
 
 import pytest
 from msgspec.structs import replace
 
 from ...core import rank
-from ...core.errors import Unavailable
 from ...core.job import Body, Job, Place, State, size_of
 from ...store.contract import NOTHING, Changes, ClaimQuery, CountKey, NewJobs, ReadTxn, Store, Txn, leased
 
@@ -19,6 +19,8 @@ DATA = "{}"
 # How long a batch is kept open for another one to come. Where a store has one writer the other never comes,
 # so this is waited for in full.
 PATIENCE_S = 0.2
+# After so many refusals a batch counts as refused: stores do it again up to a hundred times.
+REFUSALS = 3
 
 
 def a_job(job_id: int, **fields: Any) -> Job:
@@ -49,10 +51,21 @@ def commit(store: Store, **changes: Any) -> None:
     store.run(lambda _txn: (Changes(**changes), None))
 
 
+class GivenUp(Exception):
+    """Raised by a batch that was refused as often as is enough."""
+
+
 def refuse(store: Store, changes: Changes) -> None:
-    """A batch that must end in an error, as what it expects is never there."""
-    with pytest.raises(Unavailable):
-        store.run(lambda _txn: (changes, None))
+    """Commit changes that must be refused, as what they expect is never there: the batch is done again."""
+    tries = count(1)
+
+    def fn(_txn: Txn) -> tuple[Changes, None]:
+        if next(tries) > REFUSALS:
+            raise GivenUp
+        return changes, None
+
+    with pytest.raises(GivenUp):
+        store.run(fn)
 
 
 def look(store: Store, fn: Callable[[Txn], T]) -> T:
