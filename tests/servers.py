@@ -93,6 +93,11 @@ class PostgresAddress:
         """The same for psycopg, by the socket."""
         return f"host={self.folder} port={self.port} user=postgres dbname={self.database}"
 
+    @property
+    def asyncpg(self) -> dict[str, Any]:
+        """The same for asyncpg."""
+        return {"host": str(self.folder), "port": self.port, "user": "postgres", "database": self.database}
+
     def sqlalchemy_url(self, driver: str) -> str:
         """The same for SQLAlchemy, by one of its drivers."""
         return f"postgresql+{driver}://postgres@127.0.0.1:{self.port}/{self.database}"

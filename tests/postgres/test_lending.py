@@ -78,7 +78,7 @@ def by_django(postgres):
 def django_of(postgres):
     """Django's connection to this server."""
     where = {"HOST": str(postgres.folder), "PORT": str(postgres.port), "USER": "postgres"}
-    return django_connection(ENGINE="django.db.backends.postgresql", NAME="postgres", **where)
+    return django_connection(ENGINE="django.db.backends.postgresql", NAME=postgres.database, **where)
 
 
 @pytest.mark.parametrize("within", [by_psycopg, by_session, by_connection, by_django])
@@ -165,7 +165,7 @@ async def by_async_psycopg(postgres):
 @asynccontextmanager
 async def by_asyncpg(postgres):
     """asyncpg's, in a transaction block."""
-    connection = await asyncpg.connect(host=str(postgres.folder), port=postgres.port, user="postgres")
+    connection = await asyncpg.connect(**postgres.asyncpg)
     try:
         async with connection.transaction():
             yield connection, connection.execute
@@ -176,9 +176,8 @@ async def by_asyncpg(postgres):
 @asynccontextmanager
 async def by_asyncpg_pool(postgres):
     """The same of a pool."""
-    where = {"host": str(postgres.folder), "port": postgres.port, "user": "postgres"}
     async with (
-        asyncpg.create_pool(**where, min_size=1) as pool,
+        asyncpg.create_pool(**postgres.asyncpg, min_size=1) as pool,
         pool.acquire() as connection,
         connection.transaction(),
     ):
@@ -291,7 +290,7 @@ def test_an_awaited_connection_outside_a_transaction_is_refused(awaited, postgre
     """With its library's way to begin one; so is one that is closed."""
 
     async def work(aio):
-        connection = await asyncpg.connect(host=str(postgres.folder), port=postgres.port, user="postgres")
+        connection = await asyncpg.connect(**postgres.asyncpg)
         with pytest.raises(holdfast.BadInput, match=r"async with connection\.transaction\(\)"):
             await aio.add("work", connection=connection)
         await connection.close()
@@ -351,8 +350,7 @@ def test_an_awaited_connection_to_another_database_is_refused(awaited, postgres)
     """Before anything is written there."""
 
     async def work(aio):
-        where = {"host": str(postgres.folder), "port": postgres.port, "user": "postgres"}
-        connection = await asyncpg.connect(**where, database="template1")
+        connection = await asyncpg.connect(**postgres.asyncpg | {"database": "template1"})
         async with connection.transaction():
             with pytest.raises(holdfast.BadInput, match="template1"):
                 await aio.add("work", connection=connection)
