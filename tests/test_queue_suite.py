@@ -19,7 +19,7 @@ IN_FULL = ONE_OF_EACH[:2]
 # Files of the suite that depend on what a store does: order, locks, bounds, shards.
 ON_ONE_OF_EACH = {"basics", "claims", "limits", "tenants"}
 # And those with conflicts and notifications, in which also two libraries, and shards of two kinds, differ.
-ON_EVERY_STORE = {"families", "races", "unique", "waiting"}
+ON_EVERY_STORE = {"families", "races", "unique", "waiting", "workers"}
 
 
 def pytest_generate_tests(metafunc):

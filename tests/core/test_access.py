@@ -25,6 +25,7 @@ NEEDED: dict[str, Any] = {
     "job_id": 1,
     "job_ids": (1,),
     "jobs": (c.NewJob(task="t", then=c.NewJob(task="u")),),
+    "answers": (c.Answer(hold=c.Hold(job_id=1, owner=1)),),
     "lease_ms": 1_000,
     "fraction": 0.5,
     "name": "n",

@@ -52,7 +52,7 @@ LAZY = (
 )
 
 # What any function may import: slow to import, and not needed by a program that only adds jobs.
-SLOW = ("asyncio", "concurrent.futures", "cronsim", "ctypes", "hashlib", "importlib", "zoneinfo")
+SLOW = ("asyncio", "concurrent.futures", "cronsim", "ctypes", "hashlib", "hmac", "importlib", "zoneinfo")
 
 # Where clocks may be read. Everybody else is told what time it is, or asks the store.
 CLOCK_FILES = {

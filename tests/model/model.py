@@ -167,8 +167,11 @@ class Model(RuleBasedStateMachine):
     def _toil(self, count: int) -> None:
         self.run([c.Claim(limit=count, lease_ms=60_000, mock=True)])
         standing = [job for job in self.view.live.values() if job.owner]
-        if standing:
-            self.run([c.Answer(hold=hold_of(job), held=job) for job in standing[-count:]])
+        last = tuple(standing[-count:])
+        if last and count % 2 and not self.spread:
+            self.run([c.AnswerAll(answers=tuple(c.Answer(hold=hold_of(job)) for job in last), held=last)])
+        elif last:
+            self.run([c.Answer(hold=hold_of(job), held=job) for job in last])
 
     def _step(self, plans: Sequence[m.Plan]) -> None:
         scene = Scene(view=self.view, claims=self.claims, ids=self.ids, mood=self.mood)
@@ -205,7 +208,7 @@ class Model(RuleBasedStateMachine):
         for other in done[1:]:
             assert _told(other) == _told(done[0]), f"replies differ: {_told(done[0])} and {_told(other)}"
         before, self.view = self.view, self._look()
-        step = Step(commands, replies, before, self.view)
+        step = Step(*_parts(commands, replies), before, self.view)
         self.history.note(step)
         left_out = WITHIN_A_SHARD if self.spread else ()
         for check_step in (one for one in STEP_CHECKS if one not in left_out):
@@ -304,6 +307,15 @@ def _is_good(command: c.Command) -> bool:
 def _told(done: Done) -> Any:
     replies = [(type(x), str(x)) if isinstance(x, Exception) else x for x in done.replies]
     return replies, done.woke, done.ended, done.next_ms
+
+
+def _parts(commands: Sequence[c.Command], replies: list[Any]) -> tuple[list[c.Command], list[Any]]:
+    """Commands and replies, many answers in one command each by itself."""
+    pairs = list[tuple[c.Command, Any]]()
+    for command, reply in zip(commands, replies, strict=True):
+        answers = command.answers if isinstance(command, c.AnswerAll) else ()
+        pairs += zip(answers, reply, strict=True) if answers else [(command, reply)]
+    return [command for command, _ in pairs], [reply for _, reply in pairs]
 
 
 def _complain(name: str, complaints: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""The registry of workers: who is there, which tasks they know, and what `why` makes of it."""
+"""What workers say: who is there, which tasks they know, what `why` makes of it, and many answers at once."""
 
 from typing import Any
 
@@ -6,12 +6,13 @@ import pytest
 
 from holdfast.core import commands as c
 from holdfast.core.errors import TooLarge
+from holdfast.core.job import Code, State
 from holdfast.core.queries import ListWorkers
 from holdfast.core.worker import Served, Worker
 from holdfast.queue.queue import Queue
 from holdfast.testing.clock import MovedClock
 
-from .tools import ask, upkeep
+from .tools import ask, take, upkeep
 
 
 def _worker(queue: Queue, name: str, *tasks: str, tenant: str | None = "", **fields: Any) -> Worker:
@@ -90,3 +91,18 @@ def test_a_worker_with_too_much_to_say_is_refused(queue: Queue) -> None:
         _worker(queue, "a", *(f"{n:0200d}" for n in range(6_000)))
 
     assert _alive(queue) == []
+
+
+def test_many_answers_are_replied_one_by_one(queue: Queue) -> None:
+    """One that is refused is an error in its place, and the others hold."""
+    for _ in range(3):
+        queue.add("work")
+    jobs = [take(queue, "work").record for _ in range(3)]
+    queue.cancel(jobs[1], force=True)
+    answers = tuple(c.Answer(hold=c.hold_of(job), code=Code.OK) for job in jobs)
+
+    replies = ask(queue, c.AnswerAll(answers=answers, held=tuple(jobs)))
+
+    assert [type(reply).__name__ for reply in replies] == ["Job", "LeaseLost", "Job"]
+    states = [State.FINISHED, State.CANCELLED, State.FINISHED]
+    assert [queue.get(job.id).state for job in jobs] == states

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from holdfast.core import commands as c
 from holdfast.core.job import Job
+from holdfast.work.messages import Began, Ran
 from holdfast.work.supervisor.crew import Crew
 from holdfast.work.supervisor.lanes import Lane
 from holdfast.work.supervisor.member import Held, Member, held_of
@@ -20,8 +21,13 @@ def _job(claim: int) -> Job:
     return Job(id=7, task="work", claim=claim)
 
 
-def _held(job: Job) -> Held:
-    return held_of(c.Claimed(job=job, data="{}"), 0, LANE)
+def _held(*jobs: Job) -> list[Held]:
+    return held_of([c.Claimed(job=job, data="{}") for job in jobs], 0, LANE)
+
+
+def _ran(job_id: int, claim: int) -> Ran:
+    answer = c.Answer(hold=c.Hold(job_id=job_id, owner=1, claim=claim))
+    return Ran(job_id=job_id, claim=claim, took_s=0.0, answer=answer)
 
 
 def test_a_job_claimed_while_the_last_executor_died_is_not_taken() -> None:
@@ -29,8 +35,8 @@ def test_a_job_claimed_while_the_last_executor_died_is_not_taken() -> None:
 
     async def hand_over() -> list[Held]:
         nothing: Any = lambda *_: None  # noqa: E731
-        crew = Crew(["app:queue"], 1, nothing, nothing, nothing, nothing)
-        return crew.hand_over([_held(_job(1))], LANE)
+        crew = Crew(["app:queue"], 1, nothing, heard=nothing, asked=nothing, lost=nothing, ready=nothing)
+        return crew.hand_over(_held(_job(1)), LANE)
 
     assert [held.job for held in asyncio.run(hand_over())] == [_job(1)]
 
@@ -40,26 +46,24 @@ def test_the_end_of_a_run_that_lost_its_claim_is_not_that_of_the_next() -> None:
     process: Any = subprocess.Popen
     member = Member(process, 1, Pace())
     for claim in (1, 2):
-        member.give([_held(_job(claim))])
-        member.begun((0, 7), claim)
+        member.give(_held(_job(claim)))
+        member.hear([Began(job_id=7, number=claim)])
 
     assert member.running == 1
-    assert member.finished((0, 7), 1) is None
-    assert (held := member.finished((0, 7), 2)) is not None
-    assert held.job == _job(2)
+    assert member.hear([_ran(7, 1)]).ended == {}
+    (answered,) = member.hear([_ran(7, 2)]).ended[0]
+    assert answered[1] == _job(2)
     assert (member.jobs, member.running) == ({}, 0)
 
 
 def test_what_an_executor_has_is_known_however_it_came_and_went() -> None:
     """So many wait and so many run, after jobs began, ended, were renewed and taken back."""
     process: Any = subprocess.Popen
-    member, pace = Member(process, 2, Pace()), Pace()
-    pace.note("work", 0.0)
-    jobs = [Job(id=n, task="work", claim=1) for n in range(1, 6)]
-    member.give([_held(job) for job in jobs])
-    member.begun((0, 1), 1)
-    member.begun((0, 2), 1)
-    member.finished((0, 1), 1)
+    member = Member(process, 2, Pace())
+    jobs = [Job(id=n, task="work", claim=1) for n in range(1, 7)]
+    member.give(_held(*jobs))
+    member.hear([Began(job_id=1, number=1), Began(job_id=2, number=1)])
+    member.hear([_ran(1, 1), Began(job_id=6, number=1), _ran(6, 1)])
     member.renewed((0, 3), replace(jobs[2], task="other"))
     member.renewed((0, 4), replace(jobs[3], claim=9))
 
@@ -74,11 +78,13 @@ def test_what_an_executor_says_of_an_earlier_hand_over_is_not_about_this_one() -
     """A job that was taken back and handed over again neither begins nor comes back by old words."""
     process: Any = subprocess.Popen
     member = Member(process, 1, Pace())
-    held = _held(_job(1))
+    (held,) = _held(_job(1))
     member.give([held])
     member.take([held.key])
     member.give([held])
 
-    assert member.begun(held.key, 1) is None
+    member.hear([Began(job_id=7, number=1)])
     assert member.returned([(held.key, 1)]) == []
-    assert member.begun(held.key, 2) is held
+    assert member.running == 0
+    member.hear([Began(job_id=7, number=2)])
+    assert member.running == 1

@@ -127,7 +127,7 @@ def quick(*tasks):
     pace = Pace()
     for task in tasks:
         for _ in range(100):
-            pace.note(task, 0.000999)
+            pace.note(task, [0.000999])
     return pace
 
 
@@ -184,7 +184,7 @@ def test_nothing_of_a_slow_task_is_picked_ahead():
     """Of short ones as many as make fifty milliseconds; of those never measured as many as can start."""
     pace = quick("1")
     for _ in range(20):
-        pace.note("2", 10.0)
+        pace.note("2", [10.0])
 
     room = space_of(pace, 2, [], {})
     assert (room.fits("1"), room.fits("2"), room.fits("new")) == (102, 2, 2)
@@ -214,7 +214,7 @@ def test_more_is_handed_over_when_half_of_it_is_done():
 def test_no_executor_has_more_ahead_than_so_many():
     pace = Pace()
     for _ in range(100):
-        pace.note("1", 0.0)
+        pace.note("1", [0.0])
 
     assert space_of(pace, 1, [], {}).fits("1") == 1 + MOST_AHEAD
     assert all_of(pace, [space_of(pace, 1, [], {})] * 3).fits("1") == 3 * (1 + MOST_AHEAD)

@@ -9,7 +9,7 @@ A door asks `confine(grant, asked)` for what it has decoded, and asks the store 
     its reply would tell of all tenants        Forbidden, unless the grant is for all
 
 A test goes through all commands and queries there are, so none can be forgotten here. What a client says
-that it has in its hands (`Answer.held`) is never believed: a door that knows puts it in again.
+that it has in its hands (`held`) is never believed: a door that knows puts it in again.
 """
 
 from collections.abc import Callable
@@ -52,6 +52,8 @@ def confine(grant: Grant, asked: A, *, ids_are_own: bool = False) -> A:
         raise Forbidden(_lacks(asked, scopes))
     if isinstance(asked, c.Answer) and asked.held is not None:
         asked = replace(asked, held=None)
+    if isinstance(asked, c.AnswerAll):
+        asked = replace(asked, answers=tuple(replace(one, held=None) for one in asked.answers), held=())
     if isinstance(asked, c.CreateToken):
         _check_scopes(grant, asked)
     if grant.tenant is None:
@@ -100,6 +102,10 @@ def _as_is(_tenant: str, asked: Any) -> Any:
 
 def _hold(tenant: str, asked: Any) -> Any:
     return replace(asked, hold=_own_hold(tenant, asked.hold))
+
+
+def _holds(tenant: str, asked: c.AnswerAll) -> c.AnswerAll:
+    return replace(asked, answers=tuple(_hold(tenant, one) for one in asked.answers))
 
 
 def _own_hold(tenant: str, hold: c.Hold) -> c.Hold:
@@ -166,6 +172,7 @@ RULES: dict[type, tuple[tuple[Scope, ...], Confine | None]] = {
     c.Append: (ADD, _tenant),
     c.ReserveIds: (ADD, _as_is),
     c.Claim: (WORK, _claim),
+    c.AnswerAll: (WORK, _holds),
     **dict.fromkeys((c.Answer, c.Release, c.Extend, c.Report, c.Step, c.Log), (WORK, _hold)),
     **dict.fromkeys((c.StartProgress, c.MoveProgress, c.TrimLog, c.Dismiss), (WORK, _tenant)),
     c.Enlist: (WORK, _enlist),

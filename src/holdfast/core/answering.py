@@ -18,11 +18,10 @@ def answered(job: Job, answer: Answer, *, now_ms: int, dice: Callable[[], float]
     started_at = job.started_at or now_ms
     if answer.ran_ms is not None:
         started_at = start_of(job, now_ms=now_ms, ran_ms=answer.ran_ms) or now_ms
-    has_result = job.has_result or answer.result is not None
-    if started_at != job.started_at or has_result != job.has_result:
-        job = replace(job, started_at=started_at, has_result=has_result)
+    known = {"started_at": started_at, "has_result": job.has_result or answer.result is not None}
     if answer.code is Code.OK:
-        return rules.finish(job, now_ms=now_ms, end=end, ignore_repeat=answer.ignore_repeat)
+        return rules.finish(job, now_ms=now_ms, end=end, ignore_repeat=answer.ignore_repeat, known=known)
+    job = replace(job, **known)
     if answer.code is Code.FAILED:
         return rules.fail(job, now_ms=now_ms, end=end)
     delay_ms = answer.delay_ms

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from . import bounds
-from .commands import Add, Answer, Claim, Command, Log, NewJob, Report, ReserveIds, Step, Update
+from .commands import Add, Answer, AnswerAll, Claim, Command, Log, NewJob, Report, ReserveIds, Step, Update
 from .counting import counted
 from .errors import BadInput, TooLarge
 from .glob import check_glob
@@ -160,6 +160,11 @@ def check_command(command: Command) -> None:
             if command.picks or command.tenants is not None:
                 # One asks for whatever has such a name, the other for what was chosen before.
                 raise BadInput("glob", command.glob, needed="absent: a claim has picks or tenants, or a glob")
+    if isinstance(command, AnswerAll):
+        if command.held and len(command.held) != len(command.answers):
+            raise BadInput("held", f"{len(command.held)} records", needed=f"{len(command.answers)}, or none")
+        for answer in command.answers:
+            check_command(answer)
     if isinstance(command, Answer) and command.priority is not None:
         check_whole("priority", command.priority, 0, bounds.MAX_PRIORITY)
     if isinstance(command, ReserveIds):

@@ -171,6 +171,14 @@ class Answer(Command, frozen=True, kw_only=True):
     ran_ms: int | None = None
 
 
+class AnswerAll(Command, frozen=True, kw_only=True):
+    """Say how many runs ended; replies of each what `Answer` replies, or the error that refused it alone."""
+
+    answers: tuple[Answer, ...]
+    # Their records as claimed, in order, instead of the `held` of each; or none.
+    held: tuple[Job, ...] = ()
+
+
 class Release(Command, frozen=True, kw_only=True):
     """Give a job back without an answer: it counts as no attempt.
 

@@ -55,7 +55,7 @@ def start_of(job: Job, *, now_ms: int, ran_ms: int | None) -> int:
     """When the handler of a job started, of which its holder says how long ago it was, or (None) nothing."""
     if ran_ms is None or (job.started_at and now_ms - ran_ms <= job.started_at + START_SLACK_MS):
         return job.started_at
-    return max(now_ms - ran_ms, 1)
+    return now_ms - ran_ms if now_ms > ran_ms else 1
 
 
 def finish_plainly(

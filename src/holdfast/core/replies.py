@@ -7,6 +7,7 @@ from typing import Any
 from . import commands as c
 from . import queries as q
 from .defaults import Defaults
+from .faults import Fault
 from .ids import IdRange
 from .indexed import Mark
 from .job import Body, Job
@@ -19,6 +20,7 @@ AnyCommand = (
     c.Add
     | c.Claim
     | c.Answer
+    | c.AnswerAll
     | c.Release
     | c.Extend
     | c.Report
@@ -53,6 +55,8 @@ AnyCommand = (
 REPLIES: dict[type[c.Command | q.Query], Any] = {
     c.Add: list[int],
     c.Claim: list[c.Claimed],
+    # An answer that was refused by itself is an error in its place, which goes elsewhere as a `Fault`.
+    c.AnswerAll: list[Job | Fault],
     **dict.fromkeys(
         (c.Answer, c.Release, c.Extend, c.Report, c.Step, c.Log, c.Update, c.Cancel, c.Requeue), Job
     ),

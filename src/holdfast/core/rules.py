@@ -18,6 +18,8 @@ passes `lease_until`: `lapse` leaves `owner` and `claim` as they are, so that un
 the job its holder may still answer, and `extend` takes it back. Versions are the store's affair.
 """
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from msgspec.structs import replace
@@ -131,13 +133,23 @@ def check_hold(job: Job, hold: Hold, verb: str) -> None:
     raise LeaseLost(verb, job.id, found=found, needed=needed)
 
 
-def finish(job: Job, *, now_ms: int, end: Outcome, ignore_repeat: bool = False) -> Job:
-    """A run that went well: wait for the children, run again if it repeats, or be done."""
+def finish(
+    job: Job,
+    *,
+    now_ms: int,
+    end: Outcome,
+    ignore_repeat: bool = False,
+    known: Mapping[str, Any] = MappingProxyType({}),
+) -> Job:
+    """A run that went well: wait for the children, run again if it repeats, or be done.
+
+    `known` are fields of the job that became known with the end of its run: when it started, for one.
+    """
     outstanding = job.wait_for_failed and job.children.failed
     if job.children is NO_CHILDREN and not (job.again_at or job.repeat or outstanding):
         # What most runs come to, in one step: the same as below.
-        return replace(job, outcome=end, finished_at=now_ms, rank=now_ms, **_FINISHED)
-    job = noted(job, end)
+        return replace(job, outcome=end, finished_at=now_ms, rank=now_ms, **known, **_FINISHED)
+    job = noted(replace(job, **known), end)
     if job.children.pending or (outstanding and not job.strict):
         slot = {"again_at": job.again_at, "scheduled_at": job.scheduled_at or job.run_at}
         slot["losses"] = 0 if job.strict else job.losses

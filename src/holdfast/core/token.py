@@ -7,8 +7,6 @@ A plain SHA-256 is enough for a secret that nobody chose: there is no dictionary
 
 import re
 from enum import StrEnum
-from hashlib import sha256
-from hmac import compare_digest
 
 from .bounds import TOKEN_NAME_BYTES
 from .job import Record
@@ -63,6 +61,9 @@ def secret_of(name: str, random: bytes) -> str:
 
 def hash_of(secret: str) -> str:
     """What is kept of a secret."""
+    # Not by whoever only adds a job: the library of hashes is slow to load.
+    from hashlib import sha256
+
     return sha256(secret.encode()).hexdigest()
 
 
@@ -74,6 +75,8 @@ def name_in(secret: str) -> str | None:
 
 def grant_of(token: Token | None, secret: str, *, now_ms: int) -> Grant | None:
     """What a secret allows by the token of its name; None: nothing."""
+    from hmac import compare_digest
+
     if token is None or not compare_digest(token.hash, hash_of(secret)):
         return None
     if token.expires_at and now_ms >= token.expires_at:

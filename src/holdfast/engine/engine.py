@@ -116,7 +116,7 @@ class Engine:
                 for new in command.jobs:
                     if not is_free(new):
                         return False
-            elif type(command) is not c.Answer or command.held is None or self._retention_ms is None:
+            elif self._retention_ms is None or not _brings_records(command):
                 return False
         return True
 
@@ -216,6 +216,8 @@ class Engine:
         done.now_ms = batch.now_ms
         if self._retention_wanted is not None:
             assert batch.retention_ms is not None
+        batch.trusts = trust
+        _preload(batch, commands, trust=trust)
         replies = decide(batch, commands, trust=trust)
         if claims:
             # After the commands: an answer that came in time is not late because others claim.
@@ -292,11 +294,14 @@ def decide(batch: Batch, commands: Sequence[c.Command], *, trust: bool) -> list[
 
     `trust`: what a holder says it has is believed.
     """
-    batch.trusts = trust
-    _preload(batch, commands, trust=trust)
     replies: list[Any] = [None] * len(commands)
     births, undo = batch.births, batch.undo
     for at, command in enumerate(commands):
+        if type(command) is c.AnswerAll:
+            # Each by itself, as if it had come alone.
+            replies[at] = decide(batch, command.answers, trust=trust)
+            batch.parts.append(replies[at])
+            continue
         verb = VERBS[type(command)]
         if verb is None:
             continue
@@ -317,6 +322,11 @@ def decide(batch: Batch, commands: Sequence[c.Command], *, trust: bool) -> list[
     return replies
 
 
+def _brings_records(command: c.Command) -> bool:
+    """Whether the jobs that are answered need not be read."""
+    return type(command) in (c.Answer, c.AnswerAll) and bool(command.held)  # type: ignore[attr-defined]
+
+
 def _preload(batch: Batch, commands: Sequence[c.Command], *, trust: bool) -> None:
     """Load what the batch touches in one read."""
     wanted: set[int] = set()
@@ -329,6 +339,11 @@ def _preload(batch: Batch, commands: Sequence[c.Command], *, trust: bool) -> Non
                 brought[held.id] = held
             else:
                 wanted.add(command.hold.job_id)  # type: ignore[attr-defined]
+        elif kind is c.AnswerAll:
+            own = [held for held in command.held if trust and not held.parent_id]  # type: ignore[attr-defined]
+            brought |= {held.id: held for held in own}
+            if len(own) < len(command.answers):  # type: ignore[attr-defined]
+                wanted |= {one.hold.job_id for one in command.answers} - brought.keys()  # type: ignore[attr-defined]
         elif kind is c.Add:
             for new in command.jobs:  # type: ignore[attr-defined]
                 if new.parent_id:
@@ -380,13 +395,14 @@ def check(command: c.Command) -> None:
 def _fill(done: Done, batch: Batch, replies: list[Any]) -> None:
     """Note what a transaction leaves. A reply that is a `Ref` is the job as the transaction leaves it."""
     jobs, finals = batch.jobs, batch.finals
-    for at, reply in enumerate(replies):
-        if type(reply) is Ref:
-            job = jobs[reply] if reply in jobs else None  # noqa: SIM401 - a call less
-            replies[at] = finals[reply] if job is None and reply in finals else job
-        elif finals and type(reply) is list and reply and type(reply[0]) is c.Claimed:
-            # What the rules changed in a leased job is written after it was replied, with a version more.
-            replies[at] = [replace(one, job=jobs.get(one.job.id) or one.job) for one in reply]
+    for some in (replies, *batch.parts):
+        for at, reply in enumerate(some):
+            if type(reply) is Ref:
+                job = jobs[reply] if reply in jobs else None  # noqa: SIM401 - a call less
+                some[at] = finals[reply] if job is None and reply in finals else job
+            elif finals and type(reply) is list and reply and type(reply[0]) is c.Claimed:
+                # What the rules changed in a leased job is written after it was replied, with a version more.
+                some[at] = [replace(one, job=jobs.get(one.job.id) or one.job) for one in reply]
     done.replies = replies
     done.woke, done.ended, done.news = batch.woke, batch.ended, batch.news
     done.letters, done.published, done.unreported = batch.letters, batch.published, batch.unreported

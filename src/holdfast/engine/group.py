@@ -53,6 +53,8 @@ def load_of(command: c.Command) -> tuple[int, int]:
     """How many jobs or items a command brings, and how many bytes."""
     if isinstance(command, c.Add):
         return command.count, command.size
+    if isinstance(command, c.AnswerAll):
+        return len(command.answers), 0
     if isinstance(command, c.Append):
         return len(command.items), sum(len(one.data) for one in command.items)
     return 0, 0

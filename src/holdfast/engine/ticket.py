@@ -87,7 +87,7 @@ class Ticket:
             return self.abandoned
 
 
-class Word(Ticket):
+class CallbackTicket(Ticket):
     """A ticket that nobody waits for: a function gets it back on a loop once it is answered."""
 
     __slots__ = ("heard",)
@@ -95,7 +95,7 @@ class Word(Ticket):
     deadline_s, abandoned, future = 0.0, False, None
 
     def __init__(
-        self, command: c.Command, loop: "asyncio.AbstractEventLoop", heard: Callable[["Word"], None]
+        self, command: c.Command, loop: "asyncio.AbstractEventLoop", heard: Callable[["CallbackTicket"], None]
     ) -> None:
         # Without the lock of one that may be waited for.
         self.command, self.loop, self.heard = command, loop, heard
@@ -124,7 +124,7 @@ def deliver(tickets: Iterable[Ticket], give_up: Callable[[Ticket], None]) -> Non
 
 def _resolve(tickets: list[Ticket], give_up: Callable[[Ticket], None]) -> None:
     for ticket in tickets:
-        if isinstance(ticket, Word):
+        if isinstance(ticket, CallbackTicket):
             ticket.heard(ticket)
             continue
         assert ticket.future is not None

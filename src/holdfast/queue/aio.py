@@ -42,12 +42,6 @@ class AsyncClaimedJob(Holding):
 
     _queue: "AsyncQueue"
 
-    def __init__(self, queue: "AsyncQueue", claimed: c.Claimed, lease_ms: int, *, renew: bool) -> None:
-        super().__init__(claimed, lease_ms, queue.tenant)
-        self._queue = queue
-        if renew:
-            queue.line.renewer.watch(self._lease)
-
     async def _say(self, ask: Ask[T], connection: Any = None) -> T:
         try:
             return await self._queue._ask(ask, connection)

@@ -25,22 +25,26 @@ from .options import Duration
 SENDING_S = 0.5
 # So many lines are sent at once, without waiting.
 FULL_LINES = 500
+_VERBS = {Code.OK: "finish", Code.FAILED: "fail", Code.RETRY: "retry", Code.ERROR: "retry"}
 
 
 class Holding:
     """What the two kinds of claimed job share: reading the job, and forming the holder's commands."""
 
     _queue: Any
+    _logbook: "Logbook | None" = None
+    # Answered inside a caller's transaction, which may yet be rolled back.
+    _tentative = False
+    # When its handler was called, by the monotonic clock; 0: not here.
+    begun_s = 0.0
+    # Whether answers bring the record, which may save the store a read: not where a supervisor has it.
+    brings_record = True
 
-    def __init__(self, claimed: c.Claimed, lease_ms: int, tenant: str) -> None:
-        self._logbook: Logbook | None = None
+    def __init__(self, queue: Any, claimed: c.Claimed, lease_ms: int, *, renew: bool) -> None:
+        self._queue, self._body = queue, claimed.data
         self._lease = Lease(claimed.job, lease_ms)
-        self._body = claimed.data
-        self._tenant = tenant
-        # Answered inside a caller's transaction, which may yet be rolled back.
-        self._tentative = False
-        # When its handler was called, by the monotonic clock; 0: not here.
-        self.begun_s = 0.0
+        if renew:
+            queue.line.renewer.watch(self._lease)
 
     @property
     def id(self) -> int:
@@ -108,11 +112,14 @@ class Holding:
             raise Refused(verb, self.id, found="answered already", needed="claimed and not yet answered")
 
     def _answer(self, code: Code, **fields: Any) -> Ask[Job]:
-        verb = {Code.OK: "finish", Code.FAILED: "fail"}.get(code, "retry")
-        self._check_open(verb)
-        lease = self._lease
-        command = c.Answer(hold=lease.hold, code=code, held=lease.job, ran_ms=lease.ran_ms, **fields)
-        check(command)
+        lease, job = self._lease, self._lease.job
+        if lease.lost is not None or not lease.is_open:
+            self._check_open(_VERBS[code])
+        held = job if self.brings_record else None
+        command = c.Answer(hold=c.hold_of(job), code=code, held=held, ran_ms=lease.ran_ms, **fields)
+        if command.delay_ms is not None:
+            # All else that has a limit was looked at when it was written.
+            check(command)
         if self._logbook is not None:
             command = replace(command, lines=self._logbook.last())
         return Ask(command, self._closed)
@@ -129,7 +136,7 @@ class Holding:
         None where the handler has answered the job by itself, or its claim was lost.
         """
         error = outcome if isinstance(outcome, Exception) else None
-        if self.answered:
+        if not self._lease.is_open:
             if error is not None and not self.lost:
                 joblog.raised_late(self.record, error)
             return None
@@ -155,14 +162,14 @@ class Holding:
         return self.record
 
     def _done(self, result: Any, error: BaseException | str | None, data: Any) -> Ask[Job]:
-        if isinstance(error, Failed):
-            return self._fail(error)
-        if isinstance(error, Retry):
-            return self._retry(error.delay_ms, counts=error.counts, reason=str(error))
         written = None if data is None else encode_data("data", data)
         if error is None:
             body = None if result is None else encode("result", result)
             return self._answer(Code.OK, result=body, data=written)
+        if isinstance(error, Failed):
+            return self._fail(error)
+        if isinstance(error, Retry):
+            return self._retry(error.delay_ms, counts=error.counts, reason=str(error))
         text, trace = described(error)
         return self._answer(Code.ERROR, error=text, traceback=trace, data=written)
 

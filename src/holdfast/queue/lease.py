@@ -17,32 +17,31 @@ from ..store.common.clock import monotonic_s, system_clock
 class Lease:
     """The holder's side of a claim: the record as last heard of, and whether the claim still stands."""
 
+    is_open = True
+    lost: Exception | None = None
+    # Called once, from any thread, when `stopped` becomes true.
+    on_stop: Callable[[], None] | None = None
+    # When the handler started, of a job that was claimed without starting it; 0: with the claim.
+    begun_s = 0.0
+    _begun_at = 0
+
     def __init__(self, job: Job, lease_ms: int) -> None:
         self.job = job
         self.lease_ms = lease_ms
-        # When the handler started, of a job that was claimed without starting it; 0: with the claim.
-        self._begun_s = 0.0
-        self._begun_at = job.started_at
-        self.is_open = True
-        self.lost: Exception | None = None
         # Whoever does the work should stop: somebody asked for it, or the claim is lost.
         self.stopped = job.cancel_requested
-        # Called once, from any thread, when `stopped` becomes true.
-        self.on_stop: Callable[[], None] | None = None
-
-    def start(self) -> None:
-        """The handler starts now."""
-        self._begun_s, self._begun_at = monotonic_s(), system_clock()
 
     @property
     def started_at(self) -> int:
         """When the run started, in ms."""
+        if not self._begun_at:
+            self._begun_at = system_clock() - (self.ran_ms or 0) if self.begun_s else self.job.started_at
         return self.job.started_at or self._begun_at
 
     @property
     def ran_ms(self) -> int | None:
         """How long the handler has been running, where it did not start with the claim."""
-        return int((monotonic_s() - self._begun_s) * 1000) if self._begun_s else None
+        return int((monotonic_s() - self.begun_s) * 1000) if self.begun_s else None
 
     @property
     def hold(self) -> c.Hold:

@@ -34,12 +34,6 @@ class ClaimedJob(Holding):
 
     _queue: "Queue"
 
-    def __init__(self, queue: "Queue", claimed: c.Claimed, lease_ms: int, *, renew: bool) -> None:
-        super().__init__(claimed, lease_ms, queue.tenant)
-        self._queue = queue
-        if renew:
-            queue.line.renewer.watch(self._lease)
-
     def _say(self, ask: Ask[T], connection: Any = None) -> T:
         try:
             return self._queue._ask(ask, connection)

@@ -32,12 +32,12 @@ Await = Callable[[Awaitable[Any]], Any]
 
 def run(task: Task[..., Any], jobs: Sequence[Holding], wait_for: Await | None = None) -> Outcomes:
     """Call a task's function in this thread, for one job or for a batch of them; an outcome for each."""
-    followed = [_follow(task, job) for job in jobs]
+    followed = [_follow(job) for job in jobs] if _wants_to_know(task) else ()
     token = begin(jobs)
     try:
         if task.handling.batch:
             return _run_batch(task, jobs, wait_for)
-        return [_call(task, jobs[0], lambda: task.run(jobs[0]), wait_for)]
+        return [_call(task, jobs[0], task.run, jobs[0], wait_for)]
     except Exception as error:
         return [trimmed(error)] * len(jobs)
     finally:
@@ -54,7 +54,7 @@ async def run_async(task: Task[..., Any], job: Holding) -> Any:
     handling = task.handling
     if not handling.is_coroutine and (task.signature.context is not None or handling.soft_ms):
         return (await asyncio.to_thread(run, task, [job]))[0]
-    unfollow = _follow(task, job)
+    unfollow = _follow(job) if _wants_to_know(task) else None
     token = begin([job])
     try:
         if handling.batch:
@@ -65,7 +65,8 @@ async def run_async(task: Task[..., Any], job: Holding) -> Any:
         return trimmed(error)
     finally:
         _current.reset(token)
-        unfollow()
+        if unfollow is not None:
+            unfollow()
 
 
 def begin(jobs: Sequence[Holding]) -> Token[Any]:
@@ -79,10 +80,12 @@ def begin(jobs: Sequence[Holding]) -> Token[Any]:
     return _current.set(jobs[0].record if len(jobs) == 1 else jobs[0].task)
 
 
-def _follow(task: Task[..., Any], job: Holding) -> Callable[[], None]:
-    """Only who can be told is kept informed."""
-    if task.signature.context is None and not task.handling.raises:
-        return _nothing
+def _wants_to_know(task: Task[..., Any]) -> bool:
+    """Whether a function can be told, while it runs, that its job was cancelled or lost."""
+    return task.signature.context is not None or task.handling.raises
+
+
+def _follow(job: Holding) -> Callable[[], None]:
     return job._queue.line.follow(job._lease)  # type: ignore[no-any-return]
 
 
@@ -90,14 +93,16 @@ def _nothing() -> None:
     """Do nothing."""
 
 
-def _call(task: Task[..., Any], job: Holding, function: Callable[[], Any], wait_for: Await | None) -> Any:
+def _call(
+    task: Task[..., Any], job: Holding, function: Callable[[Any], Any], argument: Any, wait_for: Await | None
+) -> Any:
     soft_ms = task.handling.soft_ms
     if soft_ms and not task.handling.is_coroutine:
-        result = SoftLimit(job._queue.line.alarm, soft_ms).run(function)
+        result = SoftLimit(job._queue.line.alarm, soft_ms).run(lambda: function(argument))
     else:
         # Of a coroutine the limits are the loop's affair.
-        result = function()
-    if inspect.isawaitable(result):
+        result = function(argument)
+    if result is not None and inspect.isawaitable(result):
         return (wait_for or wait_here)(limited(task, job, result))
     return result
 
@@ -118,7 +123,7 @@ def _run_batch(task: Task[..., Any], jobs: Sequence[Holding], wait_for: Await | 
     items = [_item(task, job) for job in jobs]
     good = [item for item in items if not isinstance(item, Failed)]
     try:
-        results = _call(task, jobs[0], lambda: task.function(good), wait_for) if good else []
+        results = _call(task, jobs[0], task.function, good, wait_for) if good else []
     except Exception as error:
         results = trimmed(error)
     return _spread(task, items, results, len(good))

@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import Any, get_args, get_origin, get_type_hints
 
 import msgspec
+from msgspec.structs import asdict
 
 from ..core.bounds import DATA_BYTES
 from ..core.errors import BadInput
@@ -40,10 +41,14 @@ class Signature:
         self._decoder: msgspec.json.Decoder[Any] | None = None
         self._only: msgspec.json.Decoder[Any] | None = None
         self.quick_write: QuickWrite = _never
+        # Where every argument must be there, so that none is left out of what is read.
+        self._quick_read: Callable[[str], Any] | None = None
         if not self.whole:
             arguments = _arguments(named, self._kinds, strict=not self.extras)
             self._decoder = msgspec.json.Decoder(arguments)
             self._only = msgspec.json.Decoder(self._one) if self._one else None
+            if len(self._required) == len(self.names) and not self.extras:
+                self._quick_read = self._decoder.decode
             if not self.extras:
                 self.quick_write = _compiled(arguments, self._decoder)
 
@@ -73,6 +78,12 @@ class Signature:
 
     def read(self, data: Body) -> dict[str, Any]:
         """Data as the arguments of a call; what is not an object goes to the only parameter."""
+        if self._quick_read is not None and type(data) is str and data[:1] == "{":
+            try:
+                return asdict(self._quick_read(data))
+            except msgspec.DecodeError:
+                # `decode` says what is wrong.
+                pass
         values: Any = self.decode(data)
         return values if self._is_object(data) else {self.names[0]: values}
 

@@ -2,8 +2,7 @@
 
     executor ──▶ supervisor    Hello     I am ready: these are the queues, and the tasks that they know
                                Began     I have started this job (until then it can go to somebody else)
-                               Ran       I am done with a job: this is its answer
-                               Left      I am done with a job that was answered otherwise, or is lost
+                               Ran       I am done with a job: this is its answer, if it needs one
                                Asked     a handler asks something of the queue
                                Returned  these jobs I had not started, and shall not
     supervisor ──▶ executor    Run       do these jobs
@@ -26,12 +25,11 @@ import msgspec
 from ..core import commands as c
 from ..core.defaults import Defaults
 from ..core.errors import error_of
+from ..core.faults import Fault, as_fault
 from ..core.job import Job
 from ..core.replies import REPLIES, AnyCommand
 
 HEAD = struct.Struct("!I")
-# How msgpack begins a list of so many things.
-_LIST, _LIST_HEAD = 0xDD, struct.Struct("!BI")
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, tag=True, gc=False):
@@ -74,16 +72,12 @@ class Began(Message, frozen=True, kw_only=True):
 
 
 class Ran(Message, frozen=True, kw_only=True):
-    """A job is done."""
+    """A job is done, after so long. No answer: its handler has answered, or lost, it."""
 
-    answer: c.Answer
-    at: int = 0
-
-
-class Left(Message, frozen=True, kw_only=True):
-    """A job is done, and there is nothing to say of it: its handler has answered, or lost, it."""
-
-    hold: c.Hold
+    job_id: int
+    claim: int
+    took_s: float
+    answer: c.Answer | None = None
     at: int = 0
 
 
@@ -110,17 +104,10 @@ class Run(Message, frozen=True, kw_only=True):
     take a job back without a word from an executor that cannot answer.
     """
 
-    jobs: tuple[c.Claimed, ...]
+    jobs: list[c.Claimed]
     number: int
     begin_by_s: float
     at: int = 0
-
-
-class Fault(msgspec.Struct, frozen=True):
-    """An error on its way to another process."""
-
-    code: str
-    text: str
 
 
 class Told(Message, frozen=True, kw_only=True):
@@ -147,24 +134,17 @@ class Stop(Message, frozen=True, kw_only=True):
     """Start nothing more."""
 
 
-UpMessage = Hello | Began | Ran | Left | Asked | Returned
+UpMessage = Hello | Began | Ran | Asked | Returned
 DownMessage = Run | Told | Cancelled | Revoke | Stop
 
-_encoder = msgspec.msgpack.Encoder()
-encoded = _encoder.encode
+_encode = msgspec.msgpack.Encoder().encode
 read_up = msgspec.msgpack.Decoder(list[UpMessage]).decode
 read_down = msgspec.msgpack.Decoder(DownMessage).decode
 
 
-def frame(message: Message) -> bytes:
-    """A message of a supervisor as it goes over the wire."""
-    body = encoded(message)
-    return HEAD.pack(len(body)) + body
-
-
-def frame_up(messages: Sequence[bytes]) -> bytes:
-    """Messages of an executor, each encoded, as they go over the wire together."""
-    body = b"".join((_LIST_HEAD.pack(_LIST, len(messages)), *messages))
+def frame(message: Message | Sequence[Message]) -> bytes:
+    """A message of a supervisor, or several of an executor, as they go over the wire."""
+    body = _encode(message)
     return HEAD.pack(len(body)) + body
 
 
@@ -192,8 +172,8 @@ class Frames:
 def told(number: int, reply: Any, *, at: int = 0) -> Told:
     """A reply, or an error, for the executor that asked."""
     if isinstance(reply, BaseException):
-        return Told(number=number, fault=Fault(getattr(reply, "code", "ERROR"), str(reply)), at=at)
-    return Told(number=number, reply=_encoder.encode(reply), at=at)
+        return Told(number=number, fault=as_fault(reply), at=at)
+    return Told(number=number, reply=_encode(reply), at=at)
 
 
 def read_reply(command: c.Command, message: Told) -> Any:

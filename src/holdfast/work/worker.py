@@ -280,7 +280,7 @@ class _Crew(Generic[Q, J]):
             alive.add_done_callback(self._ended)
 
     def _run_job(self, job: J) -> "asyncio.Future[Any]":
-        job._lease.start()
+        job._lease.begun_s = monotonic_s()
         return self._start(job)
 
     async def _start_suspect(self, job: J) -> Any:

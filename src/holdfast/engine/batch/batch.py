@@ -14,6 +14,7 @@ decided is taken back if it fails (`drop`): every change of a `Draft` is on a li
 """
 
 from collections.abc import Callable, Collection
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -98,6 +99,8 @@ class Batch:
         self.unreported: list[tuple[Job, Job]] = []
         # Whether callers are believed what they say of jobs: not once the store has refused the batch.
         self.trusts = False
+        # The replies to each part of a command that has several.
+        self.parts: list[list[Any]] = []
 
     # Reading
 

@@ -25,6 +25,7 @@ from ..committer import Committer
 from ..done import Done
 from ..engine import Engine
 from ..ticket import Ticket, deliver
+from .answering import Answering
 from .sharded import ShardedEngine
 from .tour import Tour
 from .visit import Part, Visit
@@ -72,7 +73,7 @@ class Lanes(Asking):
 
     def _only(self, command: c.Command) -> int | None:
         """The one lane that a command is for; None: it is for several."""
-        if isinstance(command, c.Claim | c.Enlist | c.Dismiss):
+        if isinstance(command, c.AnswerAll | c.Claim | c.Enlist | c.Dismiss):
             return None
         return self._routes.only(command)
 
@@ -81,6 +82,9 @@ class Lanes(Asking):
         command = ticket.command
         if isinstance(command, c.Claim):
             Visit(ticket, Tour(command, self._routes.turn()), self._lanes, self, self._follow).go()
+            return
+        if isinstance(command, c.AnswerAll):
+            Answering(ticket, command, self).go()
             return
         at = self._only(command)
         if at is not None:

@@ -13,9 +13,8 @@ Clock = Callable[[], int]
 SLEWED_MS = 2_000
 
 
-def monotonic_s() -> float:
-    """Seconds that only go forward: for time-outs, never for what is stored."""
-    return time.monotonic()
+# Seconds that only go forward: for time-outs, never for what is stored.
+monotonic_s = time.monotonic
 
 
 class SystemClock:

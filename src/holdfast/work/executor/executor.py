@@ -22,14 +22,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from msgspec.structs import replace
-
-from ...core import commands as c
 from ...core.errors import BadInput, HoldfastError, NotFound
 from ...queue.aio import AsyncClaimedJob, AsyncQueue
 from ...queue.answers import trimmed
 from ...queue.base import BaseQueue
-from ...queue.claimed import Holding
 from ...queue.queue import ClaimedJob
 from ...queue.running import as_error, run, run_async
 from ...queue.task import Task
@@ -43,32 +39,37 @@ from ..messages import (
     DownMessage,
     Found,
     Hello,
-    Left,
     Ran,
     Returned,
     Revoke,
     Run,
     Stop,
     Told,
+    UpMessage,
     read_down,
 )
-from .desk import Desk, Item
+from .desk import Desk, HandOver, Item, returned
 from .line import SupervisedLine
-from .mouth import Mouth, orphaned
+from .sender import Sender, orphaned
 
 PR_SET_PDEATHSIG = 1
 
 
-class Running:
-    """A job that runs here, and the number of its queue."""
+class RunningJob(ClaimedJob):
+    """A job that runs here. `at` is the number of its queue; the supervisor has its lease and its record."""
 
-    def __init__(self, at: int, job: Holding) -> None:
-        self.at, self.job = at, job
+    at = 0
+    brings_record = False
 
-    @property
-    def key(self) -> tuple[int, int]:
-        """How the supervisor calls it."""
-        return self.at, self.job.id
+
+class AsyncRunningJob(AsyncClaimedJob):
+    """The same of an `AsyncQueue`."""
+
+    at = 0
+    brings_record = False
+
+
+ExecutorJob = RunningJob | AsyncRunningJob
 
 
 class Executor:
@@ -76,20 +77,14 @@ class Executor:
 
     def __init__(self, wire: socket.socket, names: Sequence[str], threads: int) -> None:
         self._wire, self._names, self._threads = wire, names, threads
-        self._mouth = Mouth(wire)
-        self._desk = Desk(self._batch_of)
-        self._running: dict[tuple[int, int], Running] = {}
+        self._sender = Sender(wire)
+        self._desk = Desk()
+        self._running: dict[tuple[int, int], ExecutorJob] = {}
         self._loop = asyncio.new_event_loop()
-        # Jobs that wait for the loop.
+        # Jobs that wait for the loop, and what is to be told of those that have ended on it.
         self._arrived: deque[Item] = deque()
+        self._ended: list[UpMessage] = []
         self._coroutines: set[asyncio.Task[None]] = set()
-
-    def _task(self, at: int, name: str) -> Task[..., Any] | None:
-        return self._queues[at].tasks.get(name)
-
-    def _batch_of(self, at: int, name: str) -> int:
-        task = self._task(at, name)
-        return task.handling.batch if task is not None else 0
 
     def run(self) -> None:
         """Say hello, then do what is asked until the supervisor says stop or goes."""
@@ -97,17 +92,18 @@ class Executor:
         try:
             self._queues = [find_queue(name) for name in self._names]
         except Exception as error:
-            self._mouth.send(_failed(error))
+            self._sender.send([_failed(error)])
             return
         configure_executor()
+        self._kinds = [_kind(queue) for queue in self._queues]
         self._lines = [
-            SupervisedLine(queue._make_store, self._mouth.send, at=at)
+            SupervisedLine(queue._make_store, self._sender.send, at=at)
             for at, queue in enumerate(self._queues)
         ]
         for queue, line in zip(self._queues, self._lines, strict=True):
             queue._line = line  # type: ignore[assignment]
         known = tuple(_found(queue) for queue in self._queues)
-        self._mouth.send(Hello(pid=os.getpid(), queues=known, files=project_files()))
+        self._sender.send([Hello(pid=os.getpid(), queues=known, files=project_files())])
         workers = [threading.Thread(target=self._work, name=f"job-{n}") for n in range(self._threads)]
         for worker in workers:
             worker.start()
@@ -115,7 +111,7 @@ class Executor:
         self._desk.close()
         for worker in workers:
             worker.join()
-        asyncio.run_coroutine_threadsafe(self._ended(), self._loop).result()
+        asyncio.run_coroutine_threadsafe(self._wait_for_coroutines(), self._loop).result()
 
     def _listen(self) -> None:
         with self._wire.makefile("rb") as stream, suppress(ConnectionError):
@@ -128,47 +124,57 @@ class Executor:
 
     def _hear(self, message: DownMessage) -> None:
         if isinstance(message, Run):
-            number, by_s = message.number, message.begin_by_s
-            self._take([Item(message.at, claimed, number, by_s) for claimed in message.jobs])
+            self._take(message)
         elif isinstance(message, Told):
             self._lines[message.at].told(message)
         elif isinstance(message, Cancelled):
-            if running := self._running.get((message.at, message.job.id)):
-                running.job._lease.seen(message.job)
+            if job := self._running.get((message.at, message.job.id)):
+                job._lease.seen(message.job)
         elif isinstance(message, Revoke):
             waiting = [*self._desk.clear(), *self._arrived_now()]
-            self._mouth.send(Returned(jobs=tuple((item.key, item.number) for item in waiting)))
+            self._sender.send([Returned(jobs=returned(waiting))])
 
-    def _take(self, items: list[Item]) -> None:
-        tasks = [self._task(item.at, item.claimed.job.task) for item in items]
-        threaded = [item for item, task in zip(items, tasks, strict=True) if not _needs_no_thread(task)]
-        if threaded:
-            self._desk.put(threaded)
-        if len(threaded) < len(items):
-            self._arrived.extend(
-                item for item, task in zip(items, tasks, strict=True) if _needs_no_thread(task)
-            )
-            self._loop.call_soon_threadsafe(self._begin)
+    def _take(self, message: Run) -> None:
+        known = self._queues[message.at].tasks
+        given = HandOver(message.at, message.number, message.begin_by_s)
+        tasks = {name: known.get(name) for name in {one.job.task for one in message.jobs}}
+        apart = {name for name, task in tasks.items() if _needs_no_thread(task)}
+        items: list[Item] = [(one, given, tasks[one.job.task]) for one in message.jobs]
+        if not apart:
+            self._desk.put(items)
+            return
+        self._desk.put([item for item in items if item[0].job.task not in apart])
+        self._arrived.extend([item for item in items if item[0].job.task in apart])
+        self._loop.call_soon_threadsafe(self._begin)
 
     # Functions, and batches, in threads
 
     def _work(self) -> None:
-        while taken := self._desk.take(wait=False) or self._wait():
-            jobs = self._start(taken)
-            if not jobs:
-                continue
-            try:
-                task = self._queues[jobs[0].at]._known(jobs[0].job.task)
-                outcomes = run(task, [running.job for running in jobs], self._wait_for)
-            except BaseException as error:
-                # Such as sys.exit in a handler: whatever it raised, the job must be answered.
-                outcomes = [as_error(error)] * len(jobs)
-            for running, outcome in zip(jobs, outcomes, strict=True):
-                self._answer(running, outcome)
+        # What this thread has yet to say: it goes together with the start of its next job.
+        unsent: list[UpMessage] = []
+        while taken := self._desk.take(wait=False) or self._wait(unsent):
+            jobs = self._start(taken, unsent)
+            unsent = []
+            if jobs:
+                outcomes = self._outcomes(taken[0][2], jobs)
+                for job, outcome in zip(jobs, outcomes, strict=True):
+                    unsent.append(self._end(job, outcome))
 
-    def _wait(self) -> list[Item]:
-        self._mouth.flush()
+    def _wait(self, unsent: list[UpMessage]) -> list[Item]:
+        if unsent:
+            self._sender.send(unsent)
+            unsent.clear()
         return self._desk.take(wait=True)
+
+    def _outcomes(self, task: Task[..., Any] | None, jobs: list[ExecutorJob]) -> list[Any]:
+        try:
+            return run(task or self._known(jobs[0]), jobs, self._wait_for)
+        except BaseException as error:
+            # Such as sys.exit in a handler: whatever it raised, the job must be answered.
+            return [as_error(error)] * len(jobs)
+
+    def _known(self, job: ExecutorJob) -> Task[..., Any]:
+        return self._queues[job.at]._known(job.task)
 
     def _wait_for(self, result: Any) -> Any:
         return asyncio.run_coroutine_threadsafe(result, self._loop).result()
@@ -185,69 +191,75 @@ class Executor:
             return items
 
     def _begin(self) -> None:
-        for running in self._start(self._arrived_now()):
-            task = self._loop.create_task(self._run(running))
+        for job in self._start(self._arrived_now(), []):
+            task = self._loop.create_task(self._run(job))
             self._coroutines.add(task)
             task.add_done_callback(self._coroutines.discard)
 
-    async def _run(self, running: Running) -> None:
+    async def _run(self, job: ExecutorJob) -> None:
         try:
-            outcome = await run_async(self._queues[running.at]._known(running.job.task), running.job)
+            outcome = await run_async(self._known(job), job)
         except BaseException as error:
             outcome = as_error(error)
-        self._answer(running, outcome)
-        # With the answers of all others that end in this turn of the loop.
-        self._loop.call_soon(self._mouth.flush)
+        if not self._ended:
+            # With the answers of all others that end in this turn of the loop.
+            self._loop.call_soon(self._send_ended)
+        self._ended.append(self._end(job, outcome))
 
-    async def _ended(self) -> None:
-        """All coroutines have ended."""
+    def _send_ended(self) -> None:
+        ended, self._ended = self._ended, []
+        self._sender.send(ended)
+
+    async def _wait_for_coroutines(self) -> None:
         while others := self._coroutines - {asyncio.current_task()}:
             await asyncio.wait(others)
-        self._mouth.flush()
+        if self._ended:
+            self._send_ended()
 
     # Both
 
-    def _start(self, items: list[Item]) -> list[Running]:
-        """Tell the supervisor that jobs begin; those that still may.
+    def _start(self, items: list[Item], unsent: list[UpMessage]) -> list[ExecutorJob]:
+        """Tell the supervisor that jobs begin, after what is unsent; those that still may.
 
-        Looked at after it was told: a thread may be held up between the two, and the supervisor takes what
-        has not begun in time for its own again.
+        The clock is read after it was told: a thread may be held up between the two, and the supervisor takes
+        what has not begun in time for its own again.
         """
-        jobs = [self._started(item) for item in items]
-        self._mouth.flush()
-        now_s = monotonic_s()
-        late = [item for item in items if item.begin_by_s < now_s]
-        if late:
-            keys = {item.key for item in late}
-            for key in keys:
-                self._running.pop(key, None)
-            self._mouth.send(Returned(jobs=tuple((item.key, item.number) for item in late)))
-            jobs = [running for running in jobs if running.key not in keys]
-        return jobs
+        jobs: list[ExecutorJob] = []
+        for claimed, given, _ in items:
+            queue, job_id = self._queues[given.at], claimed.job.id
+            job = self._kinds[given.at](queue, claimed, 1, renew=False)
+            job.at = given.at
+            self._running[given.at, job_id] = job
+            jobs.append(job)
+            unsent.append(Began(job_id=job_id, number=given.number, at=given.at))
+        if unsent:
+            self._sender.send(unsent)
+        now_s, is_late = monotonic_s(), False
+        for job, (_, given, _) in zip(jobs, items, strict=True):
+            job._lease.begun_s = now_s
+            is_late = is_late or given.begin_by_s < now_s
+        return self._give_back_late(items, jobs, now_s) if is_late else jobs
 
-    def _started(self, item: Item) -> Running:
-        queue = self._queues[item.at]
-        kind: Any = AsyncClaimedJob if isinstance(queue, AsyncQueue) else ClaimedJob
-        running = Running(item.at, kind(queue, item.claimed, lease_ms=1, renew=False))
-        running.job._lease.start()
-        self._running[running.key] = running
-        self._mouth.note(Began(job_id=item.claimed.job.id, number=item.number, at=item.at))
-        return running
+    def _give_back_late(self, items: list[Item], jobs: list[ExecutorJob], now_s: float) -> list[ExecutorJob]:
+        late = [item for item in items if item[1].begin_by_s < now_s]
+        names = returned(late)
+        for key, _ in names:
+            self._running.pop(key, None)
+        self._sender.send([Returned(jobs=names)])
+        return [job for job, item in zip(jobs, items, strict=True) if item[1].begin_by_s >= now_s]
 
-    def _answer(self, running: Running, outcome: Any) -> None:
-        job = running.job
-        self._running.pop(running.key, None)
+    def _end(self, job: ExecutorJob, outcome: Any) -> Ran:
+        """What the supervisor is told of a job that is done."""
+        record = job.record
+        self._running.pop((job.at, record.id), None)
         try:
             ask = job._conclude(outcome)
         except HoldfastError:
             # Lost this very moment.
             ask = None
-        if ask is None:
-            self._mouth.note(Left(hold=job._lease.hold, at=running.at))
-            return
-        assert isinstance(ask.asked, c.Answer)
-        # The supervisor has the record, as last heard of.
-        self._mouth.note(Ran(answer=replace(ask.asked, held=None), at=running.at))
+        took_s = monotonic_s() - job.begun_s
+        answer: Any = None if ask is None else ask.asked
+        return Ran(job_id=record.id, claim=record.claim, took_s=took_s, answer=answer, at=job.at)
 
 
 def _failed(error: Exception) -> Hello:
@@ -268,6 +280,10 @@ def _found(queue: BaseQueue) -> Found:
         batches={name: task.handling.batch for name, task in tasks.items() if task.handling.batch},
         defaults={name: task.defaults for name, task in tasks.items()},
     )
+
+
+def _kind(queue: BaseQueue) -> Any:
+    return AsyncRunningJob if isinstance(queue, AsyncQueue) else RunningJob
 
 
 def _needs_no_thread(task: Task[..., Any] | None) -> bool:

@@ -8,7 +8,7 @@ directly.
 import asyncio
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...core import commands as c
@@ -78,7 +78,7 @@ class SupervisedLine:
     """The line of one queue in an executor."""
 
     def __init__(
-        self, make_store: Callable[[], Store], send: Callable[[Asked], None], *, at: int = 0
+        self, make_store: Callable[[], Store], send: Callable[[Sequence[Asked]], None], *, at: int = 0
     ) -> None:
         self._at = at
         self.pid = os.getpid()
@@ -96,7 +96,7 @@ class SupervisedLine:
             self._count += 1
             number = self._count
             self._calls[number] = call
-        self._send(Asked(number=number, command=command, wait_s=wait_s, at=self._at))  # type: ignore[arg-type]
+        self._send([Asked(number=number, command=command, wait_s=wait_s, at=self._at)])  # type: ignore[arg-type]
 
     def ask(self, asked: c.Command | Query, *, wait_s: float = 0.0) -> Any:
         """Have the supervisor run a command; its reply, or what it raised. A query goes to the store."""
@@ -118,7 +118,7 @@ class SupervisedLine:
 
     def tell(self, command: c.Command) -> None:
         """Have the supervisor run a command, whatever comes of it."""
-        self._send(Asked(number=0, command=command, at=self._at))  # type: ignore[arg-type]
+        self._send([Asked(number=0, command=command, at=self._at)])  # type: ignore[arg-type]
 
     def told(self, message: Told) -> None:
         """A reply has come."""

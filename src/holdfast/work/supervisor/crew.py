@@ -12,9 +12,9 @@ from ...core.counting import counted
 from ...core.errors import AppError
 from ...core.job import Job
 from ...store.common.clock import monotonic_s
-from ..messages import Asked, Began, Hello, Left, Message, Ran, Returned, Revoke, Stop, UpMessage
+from ..messages import Asked, Began, Hello, Message, Ran, Returned, Revoke, Stop, UpMessage
 from .lanes import Lane
-from .member import Held, Key, Member, shared
+from .member import Heard, Held, Key, Member, shared
 from .pace import Pace, Space, all_of
 from .wire import Wire
 
@@ -35,13 +35,14 @@ class Crew:
         names: Sequence[str],
         threads: int,
         log: Callable[[str], None],
-        heard: Callable[[Member, Began | Ran | Left | Asked], None],
+        heard: Callable[[Member, Heard], None],
+        asked: Callable[[Member, Asked], None],
         lost: Callable[[Member], None],
         ready: Callable[[], None],
         variables: Mapping[str, str] | None = None,
     ) -> None:
         self._names, self._threads, self._log = names, threads, log
-        self._heard, self._lost, self._ready = heard, lost, ready
+        self._heard, self._asked, self._lost, self._ready = heard, asked, lost, ready
         self._variables = os.environ | (variables or {})
         self._members: list[Member] = []
         self._pace = Pace()
@@ -116,13 +117,19 @@ class Crew:
         return hello
 
     def _hear(self, member: Member, messages: Sequence[UpMessage]) -> None:
-        for message in messages:
-            if isinstance(message, Returned):
-                member.revoked = False
-                self.returned(member.returned(message.jobs), member)
-            elif not isinstance(message, Hello):
-                self._heard(member, message)
+        of_jobs = [one for one in messages if type(one) is Ran or type(one) is Began]
+        if len(of_jobs) < len(messages):
+            # Before the answers: what a handler said of its job came before its end.
+            for message in messages:
+                if isinstance(message, Returned):
+                    member.revoked = False
+                    self.returned(member.returned(message.jobs), member)
+                elif isinstance(message, Asked):
+                    self._asked(member, message)
+        if of_jobs:
+            self._heard(member, member.hear(of_jobs))
         self._change.set()
+        member.rest()
 
     def _bury(self, member: Member) -> None:
         self.track(asyncio.create_task(self._buried(member)))

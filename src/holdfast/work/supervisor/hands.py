@@ -9,10 +9,10 @@ from ...store.common.clock import system_clock
 from .crew import Crew
 from .lanes import Lane
 from .member import Held, held_of
+from .outbox import Outbox
 from .pace import Space
 from .sources import Source
 from .suspects import BACK_MS, Suspects
-from .words import Words
 
 
 class LaneHands:
@@ -24,12 +24,12 @@ class LaneHands:
         suspects: Suspects,
         source: Source,
         lane: Lane,
-        words: Words,
+        outbox: Outbox,
         log: Callable[[str], None],
         is_over: Callable[[], Awaitable[bool]],
     ) -> None:
         self._crew, self._suspects, self._source, self._lane = crew, suspects, source, lane
-        self._words, self._log, self._is_over = words, log, is_over
+        self._outbox, self._log, self._is_over = outbox, log, is_over
 
     def space(self) -> Space:
         """How much of the lane the executors can take now."""
@@ -43,18 +43,16 @@ class LaneHands:
 
     def hand_over(self, jobs: Sequence[c.Claimed]) -> None:
         """Give jobs to executors, suspects to those of their own; what none is left to take goes back."""
-        plain = []
-        for claimed in jobs:
-            held = held_of(claimed, self._source.at, self._lane)
-            if not held.job.crowd_limit:
-                plain.append(held)
-            elif not self._suspects.add(held):
+        found = held_of(jobs, self._source.at, self._lane)
+        for held in [one for one in found if one.job.crowd_limit]:
+            if not self._suspects.add(held):
                 self._release(held, delay_ms=BACK_MS)
+        plain = [one for one in found if not one.job.crowd_limit]
         for held in self._crew.hand_over(plain, self._lane):
             self._release(held)
 
     def _release(self, held: Held, *, delay_ms: int = 0) -> None:
-        self._words.say(self._source.line, c.Release(hold=c.hold_of(held.job), delay_ms=delay_ms))
+        self._outbox.put(self._source.line, c.Release(hold=c.hold_of(held.job), delay_ms=delay_ms))
 
     def note_claim(self, error: HoldfastError | None) -> None:
         """Note how the store is, for the health of this worker, and log what is new about it."""

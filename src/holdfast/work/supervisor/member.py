@@ -4,9 +4,10 @@ import asyncio
 import os
 import subprocess
 import sys
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -14,12 +15,14 @@ from msgspec.structs import replace
 from ...core import commands as c
 from ...core.job import Job
 from ...store.common.clock import monotonic_s
-from ..messages import Message, Run, frame
+from ..messages import Began, Message, Ran, Run, frame
 from .lanes import Lane
 from .pace import Pace, Space, space_of
 
 # A job by the queue that it came from and its number there.
 Key = tuple[int, int]
+# So many jobs that have yet to begin are a backlog: an executor that has one is read from now and then.
+BACKLOG, PAUSE_S = 100, 0.002
 
 # How long an executor has to begin a job that it was given; and how long after that its word that it has
 # begun may still be on its way.
@@ -31,21 +34,21 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 class Held(Struct, gc=False, eq=False):
     """A job that this worker has: the record as last heard of, its data, and since when it runs."""
 
+    key: Key
     claimed: c.Claimed
-    at: int
     lane: Lane
     job: Job
     # When it was given to the executor that has it, by which hand-over; when it began there, 0: not yet.
-    given_s: float = 0.0
+    given_s: float
     number: int = 0
     begun_s: float = 0.0
     # Whether the store was told that it has begun.
     marked: bool = False
 
     @property
-    def key(self) -> Key:
-        """The queue that it came from, and its number there."""
-        return self.at, self.job.id
+    def at(self) -> int:
+        """The queue that it came from."""
+        return self.key[0]
 
     @property
     def ran_ms(self) -> int | None:
@@ -53,9 +56,22 @@ class Held(Struct, gc=False, eq=False):
         return int((monotonic_s() - self.begun_s) * 1000) if self.begun_s else None
 
 
-def held_of(claimed: c.Claimed, at: int, lane: Lane) -> Held:
-    """A claimed job as it is kept in the books."""
-    return Held(claimed, at, lane, claimed.job, given_s=monotonic_s())
+def held_of(jobs: Sequence[c.Claimed], at: int, lane: Lane) -> list[Held]:
+    """Claimed jobs as they are kept in the books."""
+    now_s = monotonic_s()
+    return [Held((at, one.job.id), one, lane, one.job, now_s) for one in jobs]
+
+
+# Of each queue the answers of jobs that are done, with their records as last heard of.
+Ended = dict[int, list[tuple[c.Answer, Job]]]
+
+
+class Heard(NamedTuple):
+    """What messages of an executor have changed."""
+
+    ended: Ended
+    # Jobs that have begun, and have a time limit.
+    limited: list[Held]
 
 
 class Member:
@@ -63,11 +79,11 @@ class Member:
 
     def __init__(self, process: subprocess.Popen[bytes], threads: int, pace: Pace) -> None:
         self.process, self._threads, self._pace = process, threads, pace
-        self._wire: asyncio.WriteTransport | None = None
+        self._wire: asyncio.Transport | None = None
         # All that it has; which of it runs; and how many of each task wait, lane by lane.
         self.jobs: dict[Key, Held] = {}
         self._running: dict[Key, Held] = {}
-        self._queued: dict[Lane, Counter[str]] = {}
+        self._waiting: defaultdict[Lane, dict[str, int]] = defaultdict(dict)
         # Gets nothing new, and is killed when its time is up: its jobs are not to blame.
         self.condemned = False
         # For suspects only.
@@ -88,7 +104,7 @@ class Member:
         # Its memory when it was ready.
         self.first_bytes = 0
 
-    def ready(self, wire: asyncio.WriteTransport) -> None:
+    def ready(self, wire: asyncio.Transport) -> None:
         """It has imported what it will run."""
         self._wire = wire
         self.first_bytes = resident_bytes(self.process.pid)
@@ -104,21 +120,61 @@ class Member:
             return Space(self._pace)
         now_s = monotonic_s()
         running = [(h.job.task, now_s - h.begun_s) for h in self._running.values() if h.lane == lane]
-        return space_of(self._pace, lane.at_once, running, self._queued.get(lane, {}))
+        return space_of(self._pace, lane.at_once, running, self._waiting[lane])
 
     def is_full(self) -> bool:
         """Whether all that it can do at once is being done."""
         return not self.takes or len(self.jobs) >= self._threads
 
-    def begun(self, key: Key, number: int) -> Held | None:
-        """A job of a hand-over has started; which it is, unless it is no longer this executor's."""
-        held = self.jobs.get(key)
-        if held is None or held.number != number or held.begun_s:
-            return None
-        self._leave(key, held)
-        held.begun_s = self.moved_s = monotonic_s()
-        self._running[key] = held
-        return held
+    def hear(self, messages: Sequence[Began | Ran]) -> Heard:
+        """Note which jobs are done, and which have begun: many at once, so there is no call for each.
+
+        Messages about an earlier hand-over, or a claim that was lost, change nothing. The job may be here
+        again under a later claim, where its supervisor slept past the lease of the first.
+        """
+        now_s = self.moved_s = monotonic_s()
+        # First these: most jobs are short, and are done when it is heard that they have begun.
+        ended = self._end([one for one in messages if type(one) is Ran], now_s)
+        begun = self._begin([one for one in messages if type(one) is Began], now_s)
+        return Heard(ended, [held for held in begun if held.job.timeout_ms])
+
+    def _end(self, messages: Sequence[Ran], now_s: float) -> Ended:
+        jobs, ended, took = self.jobs, Ended(), dict[str, list[float]]()
+        for message in messages:
+            at, key = message.at, (message.at, message.job_id)
+            held = jobs[key] if key in jobs else None  # noqa: SIM401 - a call less
+            if held is None or held.job.claim != message.claim:
+                continue
+            del jobs[key]
+            job = held.job
+            if held.begun_s:
+                del self._running[key]
+            else:
+                self._waiting[held.lane][job.task] -= 1
+            if job.task in took:
+                took[job.task].append(message.took_s)
+            else:
+                took[job.task] = [message.took_s]
+            if message.answer is not None and at in ended:
+                ended[at].append((message.answer, job))
+            elif message.answer is not None:
+                ended[at] = [(message.answer, job)]
+        for task, times in took.items():
+            self.ran += len(times)
+            self.idle_s = now_s
+            self._pace.note(task, times)
+        return ended
+
+    def _begin(self, messages: Sequence[Began], now_s: float) -> list[Held]:
+        jobs, begun = self.jobs, []
+        for message in messages:
+            key = message.at, message.job_id
+            held = jobs[key] if key in jobs else None  # noqa: SIM401 - a call less
+            if held is not None and held.number == message.number and not held.begun_s:
+                self._waiting[held.lane][held.job.task] -= 1
+                held.begun_s, self._running[key] = now_s, held
+                begun.append(held)
+        return begun
 
     def returned(self, jobs: Iterable[tuple[Key, int]]) -> list[Held]:
         """Take back jobs that it says it has not started, and will not; those that are its own."""
@@ -129,21 +185,6 @@ class Member:
         """End it on purpose: what runs in it is not to blame."""
         self.killed = True
         self.process.kill()
-
-    def finished(self, key: Key, claim: int | None) -> Held | None:
-        """A job is done; as it was last heard of, or None where it is no longer this executor's.
-
-        It may have it again under a later claim, where its supervisor slept past the lease of the first.
-        """
-        held = self.jobs.get(key)
-        if held is None or held.job.claim != claim:
-            return None
-        self.take([key])
-        self.ran += 1
-        self.idle_s = self.moved_s = monotonic_s()
-        if held.begun_s:
-            self._pace.note(held.job.task, self.idle_s - held.begun_s)
-        return held
 
     def runs_alone(self) -> bool:
         """Whether one job runs in it, and no other ever did beside it or before."""
@@ -165,42 +206,38 @@ class Member:
 
     def give(self, jobs: Sequence[Held]) -> None:
         """Hand jobs over."""
-        # One that it still runs under a claim that was lost is another job by now.
-        self.take([held.key for held in jobs])
+        keys = [held.key for held in jobs]
+        if not self.jobs.keys().isdisjoint(keys):
+            # One that it still runs under a claim that was lost is another job by now.
+            self.take(keys)
         now_s = monotonic_s()
         if len(self.jobs) == len(self._running):
             self.moved_s = now_s
-        by_queue: dict[int, list[c.Claimed]] = {}
         self._hand_overs += 1
+        by_queue: dict[int, list[c.Claimed]] = {at: [] for at, _ in keys}
         for held in jobs:
             held.given_s, held.begun_s, held.number, held.marked = now_s, 0.0, self._hand_overs, False
-            self.jobs[held.key] = held
-            self._queued.setdefault(held.lane, Counter())[held.job.task] += 1
+            waiting, task = self._waiting[held.lane], held.job.task
+            waiting[task] = waiting[task] + 1 if task in waiting else 1
             if held.job is not held.claimed.job:
                 held.claimed = replace(held.claimed, job=held.job)
-            by_queue.setdefault(held.at, []).append(held.claimed)
+            by_queue[held.key[0]].append(held.claimed)
+        self.jobs.update(zip(keys, jobs, strict=True))
         for at, claims in by_queue.items():
             by_s = now_s + BEGIN_S
-            self.send(Run(jobs=tuple(claims), at=at, number=self._hand_overs, begin_by_s=by_s))
+            self.send(Run(jobs=claims, at=at, number=self._hand_overs, begin_by_s=by_s))
 
     def take(self, keys: Iterable[Key]) -> list[Held]:
         """Take jobs away from it; those that it had."""
         taken = []
         for key in keys:
             if (held := self.jobs.pop(key, None)) is not None:
-                self._leave(key, held)
+                if held.begun_s:
+                    del self._running[key]
+                else:
+                    self._waiting[held.lane][held.job.task] -= 1
                 taken.append(held)
         return taken
-
-    def _leave(self, key: Key, held: Held) -> None:
-        """A job goes out of the books: of what runs, or of what waits."""
-        if held.begun_s:
-            del self._running[key]
-            return
-        queued = self._queued[held.lane]
-        queued[held.job.task] -= 1
-        if not queued[held.job.task]:
-            del queued[held.job.task]
 
     def renewed(self, key: Key, job: Job) -> None:
         """What is known of a job has changed."""
@@ -208,9 +245,16 @@ class Member:
         if held is None or held.job.claim != job.claim or held.job.version > job.version:
             return
         if not held.begun_s and held.job.task != job.task:
-            self._leave(key, held)
-            self._queued[held.lane][job.task] += 1
+            waiting = self._waiting[held.lane]
+            waiting[held.job.task] -= 1
+            waiting[job.task] = waiting.get(job.task, 0) + 1
         held.job = job
+
+    def rest(self) -> None:
+        """While it has a backlog, read from it in steps: what comes meanwhile is handled together."""
+        if self._wire is not None and len(self.jobs) - len(self._running) > BACKLOG:
+            self._wire.pause_reading()
+            asyncio.get_running_loop().call_later(PAUSE_S, self._wire.resume_reading)
 
     def send(self, message: Message) -> None:
         """Say something to it."""

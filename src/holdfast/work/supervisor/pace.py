@@ -26,10 +26,11 @@ class Pace:
     def __init__(self) -> None:
         self._average_s: dict[str, float] = {}
 
-    def note(self, task: str, taken_s: float) -> None:
-        """A job of a task took so long."""
+    def note(self, task: str, taken_s: Sequence[float]) -> None:
+        """Jobs of a task took so long."""
         before_s = self._average_s.get(task, UNKNOWN_S)
-        self._average_s[task] = before_s + SMOOTHING * (taken_s - before_s)
+        weight = 1 - (1 - SMOOTHING) ** len(taken_s)
+        self._average_s[task] = before_s + weight * (sum(taken_s) / len(taken_s) - before_s)
 
     def expected_s(self, task: str) -> float:
         """How long the next job of a task will probably take."""

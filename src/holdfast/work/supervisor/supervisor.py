@@ -16,8 +16,6 @@ import signal
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from msgspec.structs import replace
-
 from ...core import commands as c
 from ...core.counting import counted
 from ...core.errors import AppError, BadInput, HoldfastError
@@ -26,7 +24,7 @@ from ...engine import joblog
 from ...store.common.clock import system_clock
 from ..health import Health
 from ..logs import WORKER
-from ..messages import Asked, Began, Hello, Left, Ran, told
+from ..messages import Asked, Hello, told
 from ..options import Options
 from ..scheduler import Setting, make_scheduler
 from . import watches
@@ -35,14 +33,14 @@ from .crew import Crew
 from .hands import LaneHands, is_empty
 from .lanes import Lane
 from .leases import Leases
-from .member import Held, Member
+from .member import Heard, Held, Member
 from .memory import Scales
+from .outbox import Outbox
 from .registry import Registry, new_worker
 from .scaling import Scaling
 from .sources import Source, Sources
 from .suspects import BACK_MS, Suspects
 from .waiting import Waiting
-from .words import Words
 
 # How long the neighbours of a job past its limit may go on before their executor is killed.
 GRACE_S = 10.0
@@ -64,9 +62,16 @@ class Supervisor:
         # What was compiled within one second of a change would be taken for current.
         variables = options.log.variables() | ({"PYTHONDONTWRITEBYTECODE": "1"} if options.reload else {})
         self._crew = Crew(
-            options.names, options.threads, log, self._heard, self._lost, self._has_room, variables
+            options.names,
+            options.threads,
+            log,
+            heard=self._heard,
+            asked=self._asked,
+            lost=self._lost,
+            ready=self._has_room,
+            variables=variables,
         )
-        self._words = Words(log)
+        self._outbox = Outbox(log)
         self._suspects = Suspects(
             self._crew,
             executors=max(options.processes, LEAST_ISOLATED),
@@ -95,12 +100,12 @@ class Supervisor:
     @property
     def done(self) -> int:
         """How many jobs have ended here: finished, failed or cancelled."""
-        return self._words.done
+        return self._outbox.done
 
     @property
     def failed(self) -> int:
         """How many of them failed."""
-        return self._words.failed
+        return self._outbox.failed
 
     @property
     def sources(self) -> Sources:
@@ -281,7 +286,7 @@ class Supervisor:
             wait_s=HEALTH_WAIT_S if options.health_file else CLAIM_WAIT_S,
             until_empty=options.until_empty,
         )
-        hands = LaneHands(self._crew, self._suspects, source, lane, self._words, self._log, self._is_over)
+        hands = LaneHands(self._crew, self._suspects, source, lane, self._outbox, self._log, self._is_over)
         return Claiming(source.line, hands, self._schedule(), wanted)
 
     async def _is_over(self) -> bool:
@@ -291,29 +296,17 @@ class Supervisor:
 
     # What executors say
 
-    def _heard(self, member: Member, message: Began | Ran | Left | Asked) -> None:
-        if isinstance(message, Began):
-            held = member.begun((message.at, message.job_id), message.number)
-            if held is not None and held.job.timeout_ms:
-                self._limit(member, held)
-        elif isinstance(message, Ran):
-            self._ran(member, message.answer, message.at)
-        elif isinstance(message, Left):
-            self._finished(member, message.hold, message.at)
-        else:
-            self._crew.track(asyncio.create_task(self._reply(member, message)))
-
-    def _ran(self, member: Member, answer: c.Answer, at: int) -> None:
-        held = self._finished(member, answer.hold, at)
-        if held is not None:
-            self._words.say(self.sources.all[at].line, replace(answer, held=held.job))
-
-    def _finished(self, member: Member, said: c.Hold, at: int) -> Held | None:
-        held = member.finished((at, said.job_id), said.claim)
+    def _heard(self, member: Member, heard: Heard) -> None:
+        for held in heard.limited:
+            self._limit(member, held)
+        for at, ended in heard.ended.items():
+            self._outbox.answer(self.sources.all[at].line, ended)
         self._has_room()
         if self._options.max_jobs and member.ran >= self._options.max_jobs:
             self._crew.recycle(member)
-        return held
+
+    def _asked(self, member: Member, asked: Asked) -> None:
+        self._crew.track(asyncio.create_task(self._reply(member, asked)))
 
     def _limit(self, member: Member, held: Held) -> None:
         job = held.job
@@ -323,13 +316,14 @@ class Supervisor:
 
     def _timed_out(self, member: Member, held: Held, begun_s: float) -> None:
         """Past its limit: its claim ends at once, and its executor gets nothing new."""
-        job, at = held.job, held.at
-        if held.begun_s != begun_s or member.finished(held.key, job.claim) is not held:
+        job = held.job
+        if held.begun_s != begun_s or member.jobs.get(held.key) is not held:
             return
+        member.take([held.key])
         text = f"still running after its limit of {job.timeout_ms / 1000:g} s"
         answer = c.Answer(hold=c.hold_of(job), code=Code.ERROR, error=text, ran_ms=held.ran_ms)
         joblog.ended(job, answer, duration_ms=job.timeout_ms)
-        self._words.say(self.sources.all[at].line, answer)
+        self._outbox.put(self.sources.all[held.at].line, answer)
         self._crew.replace(member, grace_s=GRACE_S)
         self._has_room()
 
@@ -356,7 +350,7 @@ class Supervisor:
             crowd = 0
         for held in member.take(list(member.jobs)):
             release = c.Release(hold=c.hold_of(held.job), lost=bool(held.begun_s), crowd=crowd)
-            self._words.say(self.sources.all[held.at].line, release)
+            self._outbox.put(self.sources.all[held.at].line, release)
         self._has_room()
 
     def _returned(self, jobs: list[Held], member: Member | None) -> None:
@@ -386,7 +380,7 @@ class Supervisor:
             await crew.until(lambda: not crew.held(), KILLED_S)
             self._release(crew.held())
         self._release(self._suspects.take_all())
-        await self._words.settled()
+        await self._outbox.settled()
         if self._registry is not None:
             # After whatever a claim that was cut short has brought and given back.
             await self._quietly(self._registry.leave())
@@ -399,4 +393,4 @@ class Supervisor:
         for held in jobs:
             begun = bool(held.begun_s)
             release = c.Release(hold=c.hold_of(held.job), delay_ms=delay_ms, lost=begun, crowd=0)
-            self._words.say(self.sources.all[held.at].line, release)
+            self._outbox.put(self.sources.all[held.at].line, release)

@@ -15,7 +15,7 @@ class Wire(asyncio.Protocol):
 
     def __init__(self) -> None:
         self.hello: asyncio.Future[Hello | None] = asyncio.get_running_loop().create_future()
-        self.transport: asyncio.WriteTransport | None = None
+        self.transport: asyncio.Transport | None = None
         self._frames = Frames()
         self._early: list[UpMessage] = []
         self._heard: Callable[[Sequence[UpMessage]], None] = self._early.extend
@@ -32,7 +32,7 @@ class Wire(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The line stands."""
-        self.transport = cast(asyncio.WriteTransport, transport)
+        self.transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
         """Some of what is said."""

@@ -1,4 +1,4 @@
-"""The executor's mouth: whatever threads say at once, all of it is heard."""
+"""What an executor sends: whatever threads send at once, all of it arrives."""
 
 import socket
 import subprocess
@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from holdfast.work.executor.mouth import Mouth
+from holdfast.work.executor.sender import Sender
 from holdfast.work.messages import Began, Frames
 
 
@@ -20,18 +20,15 @@ def eager_switches():
     sys.setswitchinterval(before)
 
 
-def test_nothing_that_is_noted_while_another_speaks_is_lost(eager_switches):
-    """Eight threads note and flush; each of their words arrives once."""
+def test_nothing_that_threads_send_at_once_is_lost(eager_switches):
+    """Eight threads send; each of their messages arrives once."""
     ours, theirs = socket.socketpair()
-    mouth, threads, each = Mouth(theirs), 8, 6_000
+    sender, threads, each = Sender(theirs), 8, 6_000
     heard: list[int] = []
 
     def speak(first):
-        for n in range(first, first + each):
-            mouth.note(Began(number=1, job_id=n))
-            if n % 3:
-                mouth.flush()
-        mouth.flush()
+        for n in range(first, first + each, 3):
+            sender.send([Began(number=1, job_id=n + k) for k in range(3)])
 
     speakers = [threading.Thread(target=speak, args=(n * each,)) for n in range(threads)]
     for speaker in speakers:
@@ -48,12 +45,12 @@ def test_nothing_that_is_noted_while_another_speaks_is_lost(eager_switches):
     assert sorted(heard) == list(range(threads * each))
 
 
-def test_who_speaks_to_a_supervisor_that_is_gone_ends_without_a_word():
+def test_an_executor_whose_supervisor_is_gone_ends_without_a_traceback():
     """No traceback: that a supervisor was killed is no news of its executors'."""
     script = (
         "import socket\n"
-        "from holdfast.work.executor.mouth import Mouth; from holdfast.work.messages import Began\n"
-        "ours, theirs = socket.socketpair(); ours.close(); Mouth(theirs).send(Began(number=1, job_id=1))"
+        "from holdfast.work.executor.sender import Sender; from holdfast.work.messages import Began\n"
+        "ours, theirs = socket.socketpair(); ours.close(); Sender(theirs).send([Began(number=1, job_id=1)])"
     )
 
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=30)
