@@ -47,6 +47,8 @@ _MOMENT_NEEDED = (
 
 def duration_ms(value: float | timedelta | str, *, name: str) -> int:
     """A duration in milliseconds, rounded, but to 0 only if it is 0. `name` is for the error."""
+    if type(value) is int and 0 <= value <= bounds.MAX_DURATION_MS // 1000:
+        return value * 1000
     exact = _exact_ms(value)
     if exact is None or not 0 <= exact <= bounds.MAX_DURATION_MS:
         raise BadInput(name, value, needed=_DURATION_NEEDED)
