@@ -12,7 +12,7 @@ from tests.queue_suite.tools import complaints, upkeep
 from . import checks, family
 from .crew import Crew
 
-ROUNDS = [pytest.param(100, id="small"), pytest.param(1_000, id="full", marks=pytest.mark.proof)]
+ROUNDS = [pytest.param(40, id="small"), pytest.param(1_000, id="full", marks=pytest.mark.proof)]
 
 
 @pytest.mark.timeout(900)

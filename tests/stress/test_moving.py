@@ -32,7 +32,7 @@ ARCHIVED = 2_000
 KILLS_EACH = 4
 # From each of so many kinds of stores to the next, and from the last to the first.
 KINDS = 4
-SIZES = [pytest.param(6, id="small"), pytest.param(60, id="full", marks=pytest.mark.proof)]
+SIZES = [pytest.param(4, id="small"), pytest.param(60, id="full", marks=pytest.mark.proof)]
 
 
 @pytest.mark.timeout(1_800)
