@@ -47,7 +47,7 @@ proto: setup ## compile proto/holdfast/v1/queue.proto, after a change
 	$(BIN)/python -m grpc_tools.protoc -Iproto --descriptor_set_out=src/holdfast/proto/queue.binpb \
 		proto/holdfast/v1/queue.proto
 
-bench: setup ## measure, beside the raw engine
+bench: setup ## measure what programs do, on this machine
 	$(BIN)/holdfast bench
 
 compare: setup ## measure beside other job queues, three times; about half an hour

@@ -9,16 +9,11 @@ from contextlib import ExitStack
 import pytest
 
 import holdfast
-from holdfast.cli.bench.raw_redis import RedisSide
 from holdfast.store.contract import JOBS
 from holdfast.store.redis import notify as redis_wake
-from holdfast.store.redis.connection import server_of
-from holdfast.store.redis.keys import Keys
 from holdfast.store.redis.store import RedisStore
-from holdfast.store.redis.url import parse
 from holdfast.testing.stores.making import commit
 from tests.idle import MOST_A_MINUTE, SECONDS, SETTLED_S, WAITS, is_quiet
-from tests.queue_suite.tools import until, waiting
 from tests.work.conftest import Bench
 
 
@@ -77,27 +72,3 @@ def test_a_line_that_is_lost_is_news(redis_server, redis_url, no_looks, store):
     commit(other, rows={("k", "a"): b"1"}, wake=JOBS)
     assert store.wait(60.0)
     other.close()
-
-
-def test_the_bench_counts_what_the_users_of_a_store_ask(redis_server, redis_url):
-    """Whoever names none of its keys is none of them, nor is what a script calls."""
-    side, keys = RedisSide(redis_url), Keys(parse(redis_url).prefix)
-    server = server_of(parse(redis_url), keys.base)
-    server.call(b"GET", keys.tick)
-
-    def ask():
-        with redis_server.client() as other:
-            for _ in range(5):
-                server.call_many([(b"TIME",), (b"EVAL", "return redis.call('GET', KEYS[1])", 1, keys.tick)])
-                other.get("something else")
-
-    def is_watched():
-        with redis_server.client() as other:
-            return any("O" in client["flags"] for client in other.client_list())
-
-    with waiting(lambda: side.questions(redis_url, 4.0)) as counted:
-        until(is_watched)
-        ask()
-
-    assert counted.result() == 10
-    server.close()

@@ -1,1 +1,1 @@
-"""What `holdfast bench` measures, and the raw engines beside which it does."""
+"""What `holdfast bench` measures: by the public API, on stores of its own."""

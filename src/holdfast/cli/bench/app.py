@@ -1,45 +1,32 @@
-"""The application that `holdfast bench` has worked by real workers, and its process that waits for jobs.
+"""The application whose tasks `holdfast bench` adds, and whose jobs a worker runs meanwhile."""
 
-python -m holdfast.cli.bench.app TRIALS    says "ready", waits for a job and finishes it, so many times;
-                                           then the moments at which the jobs had come, as JSON
-"""
-
-import json
 import os
-import sys
 
 from ...queue.connect import connect
+from ...queue.queue import Queue
+from ...queue.task import Task
 from ...store.common.clock import monotonic_s
 
 STORE = "HOLDFAST_BENCH_STORE"
 
-queue = connect(os.environ.get(STORE, "memory://"))
 
-
-@queue.task()
 def noop(path: str, width: int, filler: str) -> None:
-    """Nothing: what is measured is everything around it."""
+    """Do nothing: everything around it is what is measured."""
 
 
-@queue.task()
-def hello() -> int:
-    """Tell that somebody is there."""
-    return os.getpid()
+def started() -> float:
+    """The moment of the start, on a clock that all processes of the machine share."""
+    return monotonic_s()
 
 
-def wait_for_jobs(trials: int) -> None:
-    """Be the other process."""
-    came = []
-    for _ in range(trials):
-        sys.stdout.write("ready\n")
-        sys.stdout.flush()
-        job = queue.next(["noop"], wait=60)
-        came.append(monotonic_s())
-        assert job is not None
-        job.done()
-    sys.stdout.write(json.dumps(came) + "\n")
-    queue.close()
+class App:
+    """A queue with the two tasks."""
+
+    def __init__(self, url: str) -> None:
+        self.queue: Queue = connect(url)
+        self.noop: Task[[str, int, str], None] = self.queue.task()(noop)
+        self.started: Task[[], float] = self.queue.task()(started)
 
 
-if __name__ == "__main__":
-    wait_for_jobs(int(sys.argv[1]))
+# What the worker of a measure loads.
+queue = App(os.environ.get(STORE, "memory://")).queue

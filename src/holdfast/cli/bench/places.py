@@ -1,0 +1,170 @@
+"""Where `holdfast bench` makes its stores: files, schemas or prefixes of their own, removed afterwards."""
+
+import secrets
+import sqlite3
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, closing, contextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+from ...core.errors import BadInput
+from ...queue.connect import POSTGRES, REDIS, store_file
+
+# So many keys are looked for, and removed, at once.
+SWEPT_KEYS = 1_000
+# The settings of a PostgreSQL server that the figures depend on.
+POSTGRES_SETTINGS = ("fsync", "synchronous_commit", "shared_buffers")
+
+
+class Place(Protocol):
+    """One kind of store, and where to make fresh ones."""
+
+    def settings(self) -> str:
+        """The engine and its durability, for the reader of the figures."""
+
+    def store(self) -> AbstractContextManager[str]:
+        """The address of a fresh store, which is removed at the end."""
+
+
+def place_of(url: str | None, folder: Path | None) -> Place:
+    """The place of a store's address; None: SQLite, in a folder or wherever temporary files are."""
+    scheme = "sqlite" if url is None or "://" not in url else url.partition("://")[0]
+    make = _PLACES.get(scheme)
+    if make is None or (url is not None and " " in url):
+        raise BadInput("store", f"{scheme}://…", needed=f"one of these: {', '.join(_PLACES)}")
+    return make(url, folder)
+
+
+class SqlitePlace:
+    """Files in folders of their own, beside the file that was named."""
+
+    def __init__(self, url: str | None, folder: Path | None) -> None:
+        named = None if url is None else store_file(url)
+        self._query = "" if url is None else url.partition("?")[2]
+        self._folder = folder if named is None else named.absolute().parent
+        if self._folder is not None and not self._folder.is_dir():
+            raise BadInput("store", str(self._folder), needed="in a folder that is there")
+
+    def settings(self) -> str:
+        """The library, and how it syncs."""
+        if "driver=apsw" in self._query:
+            import apsw
+
+            library = f"SQLite {apsw.sqlite_lib_version()}, apsw"
+        else:
+            library = f"SQLite {sqlite3.sqlite_version}, sqlite3"
+        return f"{library}, WAL, synchronous=FULL"
+
+    @contextmanager
+    def store(self) -> Iterator[str]:
+        """A file."""
+        with tempfile.TemporaryDirectory(prefix="holdfast-bench-", dir=self._folder) as folder:
+            yield f"sqlite:///{folder}/jobs.db" + (f"?{self._query}" if self._query else "")
+
+
+class PostgresPlace:
+    """Schemas of their own in the database that was named."""
+
+    def __init__(self, url: str | None, folder: Path | None) -> None:
+        _refuse(folder)
+        assert url is not None
+        self._url = url
+
+    def settings(self) -> str:
+        """The version, and the settings that count."""
+        with closing(self._connect()) as connection:
+            version, *rest = (_setting(connection, name) for name in ("server_version", *POSTGRES_SETTINGS))
+        told = ", ".join(f"{name} = {value}" for name, value in zip(POSTGRES_SETTINGS, rest, strict=True))
+        return f"PostgreSQL {version}, {told}"
+
+    @contextmanager
+    def store(self) -> Iterator[str]:
+        """A schema, which the store makes."""
+        schema = f"holdfast_bench_{secrets.token_hex(4)}"
+        try:
+            yield _with(self._url, "schema", schema)
+        finally:
+            with closing(self._connect()) as connection:
+                connection.execute("SET client_min_messages = warning")
+                connection.execute(f'DROP SCHEMA IF EXISTS "{schema}" CASCADE')
+
+    def _connect(self) -> Any:
+        import psycopg
+
+        from ...store.postgres.url import parse
+
+        return psycopg.connect(**parse(self._url).parameters, autocommit=True)
+
+
+class RedisPlace:
+    """Prefixes of their own on the server that was named."""
+
+    def __init__(self, url: str | None, folder: Path | None) -> None:
+        _refuse(folder)
+        assert url is not None
+        self._url = url
+
+    def settings(self) -> str:
+        """The version, and what it keeps on its disk."""
+        from ...store.redis.open import look
+        from ...store.redis.report import kept
+
+        with self._server(self._url) as (server, keys):
+            info = look(server, keys)
+        return f"{info.named}, log: {kept(info)}"
+
+    @contextmanager
+    def store(self) -> Iterator[str]:
+        """A prefix."""
+        url = _with(self._url, "prefix", f"bench-{secrets.token_hex(6)}")
+        try:
+            yield url
+        finally:
+            with self._server(url) as (server, keys):
+                _sweep(server, keys.base)
+
+    @contextmanager
+    def _server(self, url: str) -> Iterator[tuple[Any, Any]]:
+        from ...store.redis.connection import server_of
+        from ...store.redis.keys import Keys
+        from ...store.redis.url import parse
+
+        address = parse(url)
+        keys = Keys(address.prefix)
+        with closing(server_of(address, keys.base)) as server:
+            yield server, keys
+
+
+_PLACES: dict[str, Callable[[str | None, Path | None], Place]] = {
+    "sqlite": SqlitePlace,
+    **dict.fromkeys(POSTGRES, PostgresPlace),
+    **dict.fromkeys(REDIS, RedisPlace),
+}
+
+
+def _refuse(folder: Path | None) -> None:
+    if folder is not None:
+        raise BadInput("folder", str(folder), needed="absent: the server knows where its files are")
+
+
+def _with(url: str, name: str, value: str) -> str:
+    """The address with another value of one of its options."""
+    base, _, query = url.partition("?")
+    others = [pair for pair in query.split("&") if pair and not pair.startswith(f"{name}=")]
+    return f"{base}?{'&'.join([*others, f'{name}={value}'])}"
+
+
+def _setting(connection: Any, name: str) -> str:
+    return str(connection.execute("SELECT current_setting(%s)", (name,)).fetchone()[0])
+
+
+def _sweep(server: Any, base: bytes) -> None:
+    """Remove all keys that begin so."""
+    cursor: Any = b"0"
+    while True:
+        cursor, found = server.call(b"SCAN", cursor, b"MATCH", base + b"*", b"COUNT", SWEPT_KEYS)
+        if found:
+            server.call_many([(b"UNLINK", key) for key in found])
+        if cursor == b"0":
+            return

@@ -1,0 +1,80 @@
+"""The worker of a measure: `holdfast worker` with default options, in processes of its own."""
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from time import sleep
+from typing import IO
+
+from ...core.counting import counted
+from ...core.errors import HoldfastError
+from ...store.common.clock import monotonic_s
+from .app import STORE, App
+
+# How long a worker may take to start, or a drain to end.
+PATIENCE_S = 600.0
+# How often the end of a drain is looked for: often near the end, seldom before, since a look costs time.
+LOOK_S, SELDOM_S = 0.005, 0.1
+SHOWN_BYTES = 1_000
+
+
+class Worker:
+    """A worker that runs the jobs of an application."""
+
+    def __init__(self, app: App, process: "subprocess.Popen[bytes]", stderr: IO[bytes]) -> None:
+        self._app, self._process, self._stderr = app, process, stderr
+
+    def said(self) -> str:
+        """The end of what it wrote to its log."""
+        self._stderr.seek(0)
+        return self._stderr.read().decode(errors="replace")[-SHOWN_BYTES:]
+
+    def wait_until_finished(self, task: str, count: int) -> None:
+        """Wait until so many jobs of a task have finished."""
+        start_s = monotonic_s()
+        while (done := self._app.queue.counts().get(task, {}).get("FINISHED", 0)) < count:
+            took_s = monotonic_s() - start_s
+            if self._process.poll() is not None or took_s > PATIENCE_S:
+                error = HoldfastError(f"the worker finished {done} of {counted(count, 'job')} and ended")
+                error.add_note(self.said())
+                raise error
+            # A quarter of the time that is left at the rate so far.
+            sleep(min(max(LOOK_S, took_s * (count / done - 1) / 4 if done else 0.0), SELDOM_S))
+
+
+@contextmanager
+def worker(app: App) -> Iterator[Worker]:
+    """A worker that has run its first job; it is ended with the block, also where that is interrupted."""
+    command = [sys.executable, "-m", "holdfast", "worker", "holdfast.cli.bench.app:queue"]
+    process: subprocess.Popen[bytes] | None = None
+    with tempfile.TemporaryFile() as stderr:
+        try:
+            with _signals_deferred():
+                process = subprocess.Popen(command, env=os.environ | {STORE: app.queue.url}, stderr=stderr)
+            running = Worker(app, process, stderr)
+            app.started.add()
+            running.wait_until_finished("started", 1)
+            yield running
+        finally:
+            if process is not None:
+                process.terminate()
+                process.wait()
+
+
+@contextmanager
+def _signals_deferred() -> Iterator[None]:
+    """Hold signals back until the end of the block: a process that it starts must be known to be ended."""
+    came: list[int] = []
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.signal(number, lambda it, _frame: came.append(it)) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        for first in came[:1]:
+            signal.raise_signal(first)
