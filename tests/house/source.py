@@ -63,19 +63,22 @@ def _parsed(package: Path) -> list[Module]:
     return found
 
 
-def imports(module: Module, *, known: set[str]) -> Iterator[Import]:
+@cache
+def imports(module: Module, *, known: frozenset[str]) -> tuple[Import, ...]:
     """All that a file imports: at its top, in functions, for types only, or by `import_module("…")`.
 
     `from a import b` is an import of `a.b` where that is a module of ours (`known`), else of `a`.
     """
-    for node, lazy in _walk(module.tree, lazy=False):
-        for target in _targets(node, module, known):
-            yield Import(target, node.lineno, lazy)
+    return tuple(
+        Import(target, node.lineno, lazy)
+        for node, lazy in _walk(module.tree, lazy=False)
+        for target in _targets(node, module, known)
+    )
 
 
-def names(found: list[Module]) -> set[str]:
+def names(found: list[Module]) -> frozenset[str]:
     """The dotted names of all modules, and of the folders that they are in."""
-    known = {module.name for module in found}
+    known = frozenset(module.name for module in found)
     return known | {name.rpartition(".")[0] for name in known} | {"holdfast"}
 
 
@@ -96,7 +99,7 @@ def _walk(node: ast.AST, *, lazy: bool) -> Iterator[tuple[ast.stmt | ast.expr, b
         yield from _walk(child, lazy=lazy or inside)
 
 
-def _targets(node: ast.AST, module: Module, known: set[str]) -> list[str]:
+def _targets(node: ast.AST, module: Module, known: frozenset[str]) -> list[str]:
     match node:
         case ast.Import():
             return [alias.name for alias in node.names]

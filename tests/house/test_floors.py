@@ -135,7 +135,7 @@ def impurities(package: Path) -> list[str]:
     for module in modules(package):
         if module.room != "core":
             continue
-        for wanted in imports(module, known=set()):
+        for wanted in imports(module, known=frozenset()):
             if wanted.target.split(".")[0] in IMPURE_MODULES:
                 complaints.append(f"{module.path}:{wanted.line} imports {wanted.target}")
         for node in ast.walk(module.tree):

@@ -27,8 +27,9 @@ USED = re.compile(
 
 def files_of(heading, store):
     """The files that a list of the page names, for a store."""
-    part = re.search(rf"## `{heading}.*?(?=\n## |\Z)", PAGE, re.DOTALL).group()
-    items = re.findall(r"^\d+\. `([\w/]+\.py)`", part, re.MULTILINE)
+    part = re.search(rf"## `{heading}.*?(?=\n## |\Z)", PAGE, re.DOTALL)
+    assert part is not None
+    items = re.findall(r"^\d+\. `([\w/]+\.py)`", part.group(), re.MULTILINE)
     extra = {"postgres": ["store/postgres/changes.py"], "redis": ["store/redis/plan.py"]}.get(store, [])
     return [name.replace("STORE", store) for name in items] + extra
 

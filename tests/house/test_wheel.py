@@ -62,7 +62,7 @@ def test_only_the_suite_for_stores_needs_pytest():
     needing = {
         module.path
         for module in modules(PACKAGE)
-        for wanted in imports(module, known=set())
+        for wanted in imports(module, known=frozenset())
         if wanted.target.split(".")[0] in {"pytest", "hypothesis"}
     }
 

@@ -1,9 +1,6 @@
 """How often the server is asked: messages of the common verbs, and what an idle process costs."""
 
-import os
 import random
-import subprocess
-import sys
 
 import msgspec
 import pytest
@@ -18,7 +15,6 @@ from holdfast.store.redis import reads as redis_reads
 from holdfast.store.redis.reads import FEW_PAIRS
 from holdfast.store.redis.store import RedisStore
 from holdfast.testing.stores.making import a_job, add, claim, commit, ids
-from tests.store.helpers import SRC
 
 ADD = c.Add(jobs=(c.NewJob(task="t", data="{}"),))
 CLAIM = c.Claim(limit=1, lease_ms=60_000, tenant="")
@@ -151,35 +147,6 @@ def test_a_process_that_waits_is_given_hope_by_what_is_for_it(engine, other, who
     other.execute([ADD, c.Add(jobs=(c.NewJob(task="paused"),)), c.Pause(tenant="", task="paused")])
 
     assert engine.hopes([claim]).any == hope
-
-
-def test_workers_and_the_bench_run_on_a_server(redis_server):
-    """A supervisor with an executor works a store off; what was made for it is gone afterwards."""
-    command = [
-        sys.executable,
-        "-m",
-        "holdfast",
-        "bench",
-        "drain",
-        "add_many",
-        "--scale",
-        "0.01",
-        "--rounds",
-        "1",
-    ]
-    environment = os.environ | {"PYTHONPATH": str(SRC)}
-    done = subprocess.run(
-        [*command, "--store", redis_server.url()],
-        capture_output=True,
-        text=True,
-        timeout=100,
-        env=environment,
-    )
-
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "drain by 1 executor" in done.stdout
-    with redis_server.client() as client:
-        assert client.keys("*bench-*") == []
 
 
 @pytest.mark.parametrize("tasks", [100, 600], ids=["few pairs", "many pairs"])
