@@ -8,25 +8,37 @@ for any text. A comment directly before a block changes that:
 
     <!-- not run: why -->    the block is left out
     <!-- exits 3 -->         the block's commands exit with 3
+    <!-- file app.py -->     the block is written to that file, and not run
+    <!-- background -->      the block's command keeps running, as in a second terminal. The next block runs
+                             when it has printed the lines shown. At the end of the document it gets SIGTERM,
+                             and must exit with 0.
 """
 
+import os
 import re
+import signal
 import subprocess
 import sys
+import tempfile
+import time
 import types
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import dedent
+from typing import IO
 
 FENCE = re.compile(r" *(?P<ticks>`{3,})(?P<language>\w*)")
 NOT_RUN = re.compile(r" *<!-- not run: .*\S.* -->$")
 EXITS = re.compile(r" *<!-- exits (?P<code>\d+) -->$")
+FILE = re.compile(r" *<!-- file (?P<name>[\w.-]+) -->$")
+BACKGROUND = re.compile(r" *<!-- background -->$")
 
 # Not run wherever they stand: they get, make or enter what runs this.
 SKIPPED = ("make", "git clone", "cd", "pip install")
 
 COMMAND_SECONDS = 200
+POLL_SECONDS = 0.05
 
 
 @dataclass(frozen=True)
@@ -50,6 +62,40 @@ class Command:
 
 class Mismatch(Exception):
     """A command did not do what the document says."""
+
+
+@dataclass(frozen=True)
+class Background:
+    """A command that runs beside the blocks that follow it, and the file that collects its output."""
+
+    command: Command
+    process: subprocess.Popen[bytes]
+    output: IO[bytes]
+
+    def printed(self) -> str:
+        """Return its output so far."""
+        return os.pread(self.output.fileno(), 1_000_000, 0).decode()
+
+    def wait_until_shown(self) -> None:
+        """Return when it has printed what the document shows."""
+        deadline = time.monotonic() + COMMAND_SECONDS
+        while not agrees(self.printed(), shown=self.command.output or ""):
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                raise Mismatch(
+                    f"line {self.command.line}: {self.command.text}\n"
+                    f"printed:\n{self.printed()}\nwhere the document shows:\n{self.command.output}"
+                )
+            time.sleep(POLL_SECONDS)
+
+    def stop(self) -> int:
+        """Send SIGTERM and return the exit code."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        try:
+            return self.process.wait(COMMAND_SECONDS)
+        finally:
+            self.process.kill()
+            self.output.close()
 
 
 def blocks(text: str) -> Iterator[Block]:
@@ -92,17 +138,47 @@ def run(document: Path) -> int:
     # A fresh `__main__`, so that the document sees none of our names and its own classes can be found.
     main = sys.modules["__main__"] = types.ModuleType("__main__")
     count = 0
-    for block in blocks(document.read_text("utf-8")):
-        if block.language not in ("python", "console") or NOT_RUN.match(block.before):
-            continue
-        count += 1
-        if block.language == "console":
-            _run_console(block)
-        else:
-            # Empty lines in front make tracebacks show the document's own lines.
-            source = "\n" * (block.line - 1) + block.text
-            exec(compile(source, str(document), "exec"), main.__dict__)
+    background: list[Background] = []
+    try:
+        for block in blocks(document.read_text("utf-8")):
+            if block.language not in ("python", "console") or NOT_RUN.match(block.before):
+                continue
+            count += 1
+            if file := FILE.match(block.before):
+                Path(file["name"]).write_text(block.text, "utf-8")
+            elif BACKGROUND.match(block.before):
+                background += map(_start, commands(block))
+            elif block.language == "console":
+                _run_console(block)
+            else:
+                # Empty lines in front make tracebacks show the document's own lines.
+                source = "\n" * (block.line - 1) + block.text
+                exec(compile(source, str(document), "exec"), main.__dict__)
+    finally:
+        codes = [(one.command, one.stop()) for one in background]
+    for command, code in codes:
+        if code != 0:
+            raise Mismatch(f"line {command.line}: {command.text}\nexited with {code} after SIGTERM, not 0")
     return count
+
+
+def _start(command: Command) -> Background:
+    output = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `Background.stop`
+    # `exec`: the signal is for the command, not for a shell around it.
+    process = subprocess.Popen(
+        f"exec {command.text}",
+        shell=True,
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=subprocess.STDOUT,
+    )
+    started = Background(command, process, output)
+    try:
+        started.wait_until_shown()
+    except Mismatch:
+        started.stop()
+        raise
+    return started
 
 
 def _run_console(block: Block) -> None:

@@ -58,6 +58,12 @@ def test_a_document_runs(document, tmp_path):
         ("<!-- exits 3 -->\n```console\n$ true\n```", "exited with 0, not 3"),
         ("<!-- not run: -->\n```console\n$ false\n```", "exited with 1"),
         ("- item\n\n  ```python\n  raise KeyError\n  ```", "KeyError"),
+        ("<!-- background -->\n```console\n$ echo one\ntwo\n```", "where the document shows"),
+        (
+            "<!-- background -->\n```console\n$ sh -c 'trap \"exit 3\" TERM; echo on; sleep 1'\non\n```",
+            "after SIGTERM",
+        ),
+        ("<!-- file a.py -->\n```python\nx = 1\n```\n```python\nprint(x)\n```", "NameError"),
     ],
 )
 def test_a_document_that_is_wrong_fails(tmp_path, text, complaint):
@@ -122,6 +128,37 @@ $ false
     done = run(document, tmp_path)
 
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_command_may_run_beside_the_next_blocks(tmp_path):
+    """It is started when its block comes, answers those that follow, and is ended with the document."""
+    document = tmp_path / "beside.md"
+    document.write_text(
+        """
+<!-- file server.py -->
+```python
+import pathlib, signal, sys
+signal.signal(signal.SIGTERM, lambda *_: (pathlib.Path("ended").touch(), sys.exit(0)))
+print("ready", flush=True)
+while True:
+    signal.pause()
+```
+<!-- background -->
+```console
+$ python server.py
+ready
+```
+```console
+$ ls
+...server.py
+```
+"""
+    )
+
+    done = run(document, tmp_path)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (tmp_path / "ended").exists()
 
 
 def test_blocks_are_found():
