@@ -56,7 +56,7 @@ def test_a_frame_costs_the_same_however_many_jobs_there_are(shell, monkeypatch):
     store = SqliteStore(shell.file)
 
     def seen(txn):
-        return QUERIES[GetOverview](_Asked(txn, asked), GetOverview())  # type: ignore[misc]
+        return QUERIES[GetOverview](_Asked(txn, asked), GetOverview())
 
     frame = store.read(seen)
     store.close()

@@ -22,6 +22,7 @@ JOBS = 50
 QUEUE_CALLS = 25
 # With the engine and the store.
 ALL_CALLS = {"memory": 90, "sqlite": 110}
+GET_CALLS = {"memory": 45, "sqlite": 70}
 # A claim of a thousand jobs and their finish, for each job, with the engine and SQLite.
 CLAIM_AND_FINISH_CALLS = 25
 
@@ -111,6 +112,14 @@ def test_an_add_of_a_task_stays_within_its_budget(queue, profile, url):
 
     assert profile.count(lambda: work.add("x" * 100, size=7)) <= QUEUE_CALLS
     assert profile.all / JOBS <= ALL_CALLS["memory" if url == "memory://" else "sqlite"]
+
+
+def test_a_get_stays_within_its_budget(queue, profile, url):
+    """A query is answered in the thread that asks, from one view."""
+    job = queue.add("work")
+
+    profile.count(lambda: queue.get(job.id))
+    assert profile.all / JOBS <= GET_CALLS["memory" if url == "memory://" else "sqlite"]
 
 
 def test_options_that_are_kept_cost_an_add_nothing(queue, profile):

@@ -19,7 +19,7 @@ from holdfast.core.schedule import Schedule
 from holdfast.core.token import Scope, Token, hash_of
 from holdfast.core.worker import Served, Worker
 from holdfast.engine.connection import Connection
-from holdfast.engine.queries import QUERIES
+from holdfast.engine.queries import ANSWERED
 from holdfast.store.memory.store import MemoryStore
 
 EVERY = set(q.Query.__subclasses__())
@@ -99,7 +99,7 @@ def filled():
 
 
 def test_every_query_has_an_executor_and_a_reply_type():
-    assert QUERIES.keys() == EVERY
+    assert ANSWERED == EVERY
     assert {kind for kind in REPLIES if issubclass(kind, q.Query)} == EVERY
     assert set(get_args(AnyQuery)) == EVERY
 
@@ -166,3 +166,10 @@ def test_a_coroutine_is_answered_in_a_thread(filled, monkeypatch):
 
     assert asyncio.run(filled.connection.ask_async(q.GetTime())) == NOW_MS
     assert threads != [threading.get_ident()]
+
+
+def test_the_time_is_told_without_a_transaction(filled, monkeypatch):
+    """The clock is the process's own here; on servers it is reckoned."""
+    monkeypatch.setattr(filled.connection.store, "read", None)
+
+    assert filled.connection.ask(q.GetTime()) == NOW_MS

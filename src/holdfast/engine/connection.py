@@ -26,7 +26,7 @@ from ..store.contract import ReadTxn, Store
 from .asking import Asking
 from .committer import Committer
 from .engine import Engine
-from .queries import QUERIES
+from .queries import ANSWERED
 from .ticket import Ticket
 
 if TYPE_CHECKING:
@@ -99,13 +99,13 @@ class Connection(Asking):
 
     def ask(self, asked: c.Command | Query, *, wait_s: float = 0.0) -> Any:
         """Run a command, or answer a query, and return its reply; what it raised is raised here."""
-        if type(asked) in QUERIES:
+        if type(asked) in ANSWERED:
             return self._query(asked)  # type: ignore[arg-type]
         return self._way.ask(asked, wait_s=wait_s)  # type: ignore[arg-type]
 
     def ask_async(self, asked: c.Command | Query, *, wait_s: float = 0.0) -> Coroutine[Any, Any, Any]:
         """The same in this event loop; a query is answered in a thread, as others wait for the loop."""
-        if type(asked) in QUERIES:
+        if type(asked) in ANSWERED:
             import asyncio
 
             return asyncio.to_thread(self._query, asked)  # type: ignore[arg-type]

@@ -31,7 +31,7 @@ from .commands.joining import insert_scheduled
 from .commands.verbs import VERBS, Ref
 from .done import Done
 from .prospects import Prospects, prospects
-from .queries import QUERIES
+from .queries import QUERIES, STORE_QUERIES
 from .site import ALONE, Site
 from .sysid import IdMaker, IdSource, OutOfNumbers
 
@@ -186,8 +186,10 @@ class Engine:
 
     def query(self, query: Query) -> Any:
         """The reply to a query, from one consistent view beside writers."""
+        if (ask := STORE_QUERIES.get(type(query))) is not None:
+            return ask(self.store)
         execute = QUERIES[type(query)]
-        return self.store.report() if execute is None else self.read(lambda txn: execute(txn, query))
+        return self.read(lambda txn: execute(txn, query))
 
     def close(self) -> None:
         """Give the sysid back and let go of the store; of several shards, whoever has them all does so."""

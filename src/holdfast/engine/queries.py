@@ -14,7 +14,7 @@ from ..core.job import WAITING, Body, Job, Place, State, Unreadable, readable, u
 from ..core.limits import Limit, find_pattern
 from ..core.why import Facts, why
 from ..core.worker import Worker, knows, narrow
-from ..store.contract import ReadTxn, WaitingQuery
+from ..store.contract import ReadTxn, Store, WaitingQuery
 from .batch import notes
 from .batch.holders import find_holders
 from .batch.limiting import STOPPED, find_domains
@@ -316,8 +316,7 @@ def _get_next_moment(txn: ReadTxn, _query: q.GetNextMoment) -> int | None:
     return min((moment for moment in moments if moment is not None and moment > txn.now_ms), default=None)
 
 
-# None: not answered from a view, but by the store itself.
-QUERIES: dict[type[q.Query], Callable[[ReadTxn, Any], Any] | None] = {
+QUERIES: dict[type[q.Query], Callable[[ReadTxn, Any], Any]] = {
     q.GetJob: _get_job,
     q.GetData: _get_data,
     q.GetSteps: lambda txn, query: notes.steps(txn, _find(txn, query)),
@@ -339,12 +338,17 @@ QUERIES: dict[type[q.Query], Callable[[ReadTxn, Any], Any] | None] = {
     q.ListDefaults: _list_defaults,
     q.ListWorkers: lambda txn, query: _workers(txn, query.tenant),
     q.GetOverview: _get_overview,
-    q.GetTime: lambda txn, _: txn.now_ms,
     q.GetNextMoment: _get_next_moment,
-    q.GetReport: None,
     q.ListTokens: tokens.list_all,
     q.FindToken: tokens.find,
     q.ListConsumers: indexing.list_consumers,
     q.GetProgress: indexing.get_progress,
     q.ReadLog: indexing.read_log,
 }
+
+# Answered by the store itself, without a transaction: its clock is the process's own, or reckoned.
+STORE_QUERIES: dict[type[q.Query], Callable[[Store], Any]] = {
+    q.GetTime: lambda store: store.now_ms(),
+    q.GetReport: lambda store: store.report(),
+}
+ANSWERED = frozenset(QUERIES.keys() | STORE_QUERIES.keys())
