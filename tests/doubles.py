@@ -136,7 +136,7 @@ class Door(Passing):
 
 def engines(queue: BaseQueue) -> list[Engine]:
     """What writes for a queue: its engine, or those of its shards."""
-    engine = queue.line.committer.engine
+    engine = queue.connection.engine
     found: list[Engine] = getattr(engine, "engines", [engine])
     return found
 

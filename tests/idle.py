@@ -27,7 +27,7 @@ def is_quiet(asked: Callable[[], int], most: float) -> bool:
 
 def waits(queue: Queue) -> bool:
     """Whether a claim of a queue waits, and listens."""
-    committer = queue.line.committer._way
+    committer = queue.connection._way
     assert isinstance(committer, Committer)
     waiter = committer._waiter
     return bool(waiter._claims) and waiter._sleeps_in_store

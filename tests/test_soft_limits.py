@@ -8,14 +8,14 @@ import pytest
 PROGRAM = """
 import sys, threading
 from holdfast import SoftTimeout
-from holdfast.queue.alarm import Alarm
+from holdfast.queue.timers import TimerThread
 from holdfast.queue.running import SoftLimit
 
 def spin():
     while True:
         pass
 
-limit = SoftLimit(Alarm(), 20 if sys.argv[1] == "reached" else 60_000)
+limit = SoftLimit(TimerThread(), 20 if sys.argv[1] == "reached" else 60_000)
 try:
     limit.run(spin if sys.argv[1] == "reached" else int)
 except SoftTimeout:

@@ -75,7 +75,7 @@ class Shell:
             return None
         with self.queue() as queue:
             live, archived = (queue.jobs(archived=archived, limit=1000) for archived in (False, True))
-            engine = queue.line.committer.engine
+            engine = queue.connection.engine
             pauses = engine.read(lambda txn: txn.rows("pause"))
             return live, archived, queue.counts(), queue.limits(), queue.schedules(), pauses
 

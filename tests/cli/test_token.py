@@ -11,7 +11,7 @@ def test_a_token_is_created_listed_and_revoked(shell):
     ).out.strip()
 
     with shell.queue() as queue:
-        kept = queue.line.committer.ask(FindToken(name="shop"))
+        kept = queue.connection.ask(FindToken(name="shop"))
     grant = grant_of(kept, secret, now_ms=kept.created_at)
     assert grant is not None
     assert (grant.tenant, grant.scopes) == ("acme", ("add",))

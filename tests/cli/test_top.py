@@ -39,10 +39,10 @@ def test_a_frame_tells_how_fast_jobs_end(shell):
     """From the kept counts, between two looks; elsewhere jobs end meanwhile."""
     with shell.queue() as queue:
         queue.add_many([("work", n) for n in range(50)])
-        before = queue.line.committer.ask(GetOverview())
+        before = queue.connection.ask(GetOverview())
         for job in queue.claim(limit=50, renew=False):
             job.done()
-        after = queue.line.committer.ask(GetOverview())
+        after = queue.connection.ask(GetOverview())
 
     assert (before.count_ended("FINISHED"), after.count_ended("FINISHED")) == (0, 50)
     assert before.count_all() == after.count_all() == 50

@@ -68,7 +68,7 @@ def test_a_wrong_count_is_found(shell):
     """What is kept is compared with what there is."""
     shell.add("a")
     with shell.queue() as queue:
-        store = queue.line.committer.engine.store
+        store = queue.connection.engine.store
         key = next(iter(store.read(lambda txn: txn.counts())))
         store.run(lambda txn: (Changes(counts={key: 41}), None))
 

@@ -10,7 +10,7 @@ from holdfast.core.commands import NewJob
 from holdfast.core.defaults import Defaults
 from holdfast.core.job import Backoff, Children, Code, Job, Outcome, Place, Progress, State
 from holdfast.core.limits import Domain, Lane, Limit
-from holdfast.core.notes import Line, Log, Step
+from holdfast.core.notes import JobLog, LogLine, StepResult
 from holdfast.core.schedule import Schedule
 from holdfast.core.unique import Unique
 from holdfast.engine.commands.schedules import Kept
@@ -181,8 +181,8 @@ def test_small_records_are_written_in_these_forms():
             Unique(tenant="n", task="t", key=b"k", job_id=1, until_ms=2),
             Sysid(token="x", until_ms=1, ids_until_ms=2),
             Kept(schedule=Schedule(name="s", cron="0 0 * * *"), job=NewJob(task="t"), raw=b"r"),
-            Step(name="s", result="[1]", total=4),
-            Log(lines=(Line(at=1, claim=2, text="l"),), cut=3),
+            StepResult(name="s", result="[1]", total=4),
+            JobLog(lines=(LogLine(at=1, claim=2, text="l"),), cut=3),
         )
     ]
 

@@ -174,7 +174,7 @@ def test_an_awaited_add_stays_within_the_same_budget(url, profile):
 
 def test_claims_and_finishes_by_the_thousand_stay_within_their_budget(tmp_path, profile):
     with holdfast.connect(str(tmp_path / "jobs.db")) as queue:
-        line = queue.line.committer
+        line = queue.connection
         queue.add_many([("work", {"text": "x" * 100})] * 2_000)
 
         def claim_and_finish():
@@ -194,7 +194,7 @@ def test_a_single_add_is_six_statements_on_sqlite(tmp_path):
     with holdfast.connect(str(tmp_path / "jobs.db")) as queue:
         for _ in range(5):
             queue.add("work", {"text": "x" * 100})
-        connection = queue.line.committer.store._pool.open().connection  # type: ignore[attr-defined]
+        connection = queue.connection.store._pool.open().connection  # type: ignore[attr-defined]
         connection.set_trace_callback(asked.append)
         queue.add("work", {"text": "x" * 100})
         connection.set_trace_callback(None)

@@ -50,7 +50,7 @@ def queue(request, tmp_path, hands):
 
 
 def upkeep(queue):
-    queue.line.committer.ask(c.Upkeep())
+    queue.connection.ask(c.Upkeep())
 
 
 @pytest.mark.parametrize("ahead_ms", [HOUR_MS, 50_000, 8_000])

@@ -8,7 +8,7 @@ from holdfast.core import bounds
 from holdfast.core import commands as c
 from holdfast.core.errors import LeaseLost, TooLarge
 from holdfast.core.job import Code, Job, Place, State
-from holdfast.core.notes import Log, lines_of
+from holdfast.core.notes import JobLog, lines_of
 from holdfast.core.queries import GetLog, GetSteps
 from tests.engine.test_found import Rig, hold
 
@@ -44,9 +44,9 @@ def steps_of(rig: Rig, job: Job) -> dict[str, str]:
     return found
 
 
-def log_of(rig: Rig, job: Job) -> Log:
+def log_of(rig: Rig, job: Job) -> JobLog:
     """What is kept of a job's log."""
-    found: Log = rig.engine.query(GetLog(job_id=job.id))
+    found: JobLog = rig.engine.query(GetLog(job_id=job.id))
     return found
 
 

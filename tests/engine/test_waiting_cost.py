@@ -51,7 +51,7 @@ class Waiter:
         self._thread.start()
         # Until it waits: its first claim has found nothing.
         until_s = monotonic_s() + PATIENCE_S
-        committer = self.queue.line.committer._way
+        committer = self.queue.connection._way
         assert isinstance(committer, Committer)
         while not committer._waiter._claims:
             assert monotonic_s() < until_s

@@ -91,7 +91,7 @@ def test_a_key_has_up_to_1024_bytes_of_either_kind(queue, key):
 
 def test_a_stored_key_that_no_log_writes_is_damage(queue):
     """It is neither text nor marked as bytes."""
-    queue.line.committer.ask(c.Append(log="l", items=(LogItem(data="1", key=b"\xc3("),)))
+    queue.connection.ask(c.Append(log="l", items=(LogItem(data="1", key=b"\xc3("),)))
 
     with pytest.raises(StoreCorrupt, match="item at 1"):
         Log(queue, "l", int).at(1)

@@ -66,7 +66,7 @@ def test_a_block_that_is_cut_again_brings_nothing_twice(queue):
         with pipeline(chain(20), stage(cut, into=chunks), queue=queue, name="p") as line:
             assert line.drain(PATIENCE_S)
         # As after a crash that lost the progress.
-        store = queue.line.committer.store
+        store = queue.connection.store
         for one in getattr(store, "shards", (store,)):
             one.run(
                 lambda txn: (Changes(rows={("progress", key): None for key in txn.rows("progress")}), None)

@@ -15,7 +15,7 @@ from holdfast.core.bounds import LOG_BYTES, LOG_LINES
 from holdfast.core.family import tally
 from holdfast.core.job import Job, Place, State, size_of
 from holdfast.core.limits import Domain, DomainKey, Lane, Limit, find_pattern
-from holdfast.core.notes import Log
+from holdfast.core.notes import JobLog
 from holdfast.engine.batch.notes import step_name
 from holdfast.engine.records import (
     CHORE,
@@ -186,7 +186,7 @@ def steps_and_logs_go_with_their_jobs(view: View) -> Complaints:
             yield f"job {job.id} is {job.state} and has {job.steps} steps"
         if job.log_lines:
             told.add((JOB_LOG, str(job.id)))
-            log = msgspec.json.decode(view.records.get((JOB_LOG, str(job.id)), b"{}"), type=Log)
+            log = msgspec.json.decode(view.records.get((JOB_LOG, str(job.id)), b"{}"), type=JobLog)
             size = sum(len(line.text.encode()) + 1 for line in log.lines)
             if len(log.lines) + log.cut != job.log_lines or size > LOG_BYTES or len(log.lines) > LOG_LINES:
                 yield f"job {job.id} has {job.log_lines} lines; kept {len(log.lines)}, cut {log.cut}"

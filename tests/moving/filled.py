@@ -63,8 +63,8 @@ def fill(queue: Queue) -> list[Job]:
     _log(queue)
     running = [job for task in ("resize", "call", "plain") for job in queue.claim([task], renew=False)]
     running[0].progress(0.5, "half way")
-    queue.line.committer.ask(c.Log(hold=running[0]._lease.hold, lines=("one", "two")))
-    queue.line.committer.ask(c.Step(hold=running[0]._lease.hold, name="a", result="1"))
+    queue.connection.ask(c.Log(hold=running[0]._lease.hold, lines=("one", "two")))
+    queue.connection.ask(c.Step(hold=running[0]._lease.hold, name="a", result="1"))
     return [queue.get(job.id) for job in running]
 
 
@@ -72,7 +72,7 @@ def _work(queue: Queue) -> None:
     for task, result in (("raw", b"\xff\x00"), ("once", {"ok": True}), ("empty", "")):
         job = queue.next([task], renew=False)
         assert job is not None
-        queue.line.committer.ask(c.Log(hold=job._lease.hold, lines=(task,)))
+        queue.connection.ask(c.Log(hold=job._lease.hold, lines=(task,)))
         job.done(result)
     whole, broken = queue.next(["whole"], renew=False), queue.next(["broken"], renew=False)
     assert whole is not None
@@ -87,7 +87,7 @@ def _work(queue: Queue) -> None:
 
 
 def _log(queue: Queue) -> None:
-    ask = queue.line.committer.ask
+    ask = queue.connection.ask
     items = tuple(LogItem(data=f"{n}", key=b"%d" % n) for n in range(1, 8))
     ask(c.Append(log="events", items=(*items, LogItem(data=b"\x00"))))
     ask(c.StartProgress(name="reader", log="events"))

@@ -133,7 +133,7 @@ def test_whatever_is_asked_is_asked_there_where_there_are_more_shards_or_fewer(
         parent = queue.add("parent", priority=900)
         whole = queue.next(["parent"])
         held = queue.claim(["work"], limit=3)
-        queue.line.committer.listen(heard.set)
+        queue.connection.listen(heard.set)
         move(here, there)
 
         assert whole is not None
@@ -148,12 +148,12 @@ def test_whatever_is_asked_is_asked_there_where_there_are_more_shards_or_fewer(
             job.done("late")
         whole.done()
         heard.clear()
-        queue.line.committer.ask(c.Append(log="events", items=(LogItem(data="1"),)))
+        queue.connection.ask(c.Append(log="events", items=(LogItem(data="1"),)))
         assert heard.wait(20)
         assert [queue.result(job.id) for job in held] == ["late"] * 3
         assert queue.get(child).parent_id == parent.id
         assert len({*many, *jobs}) == 18
-        queue.line.committer.unlisten(heard.set)
+        queue.connection.unlisten(heard.set)
     with holdfast.connect(there, follow=False) as queue:
         assert complaints(queue) == []
 

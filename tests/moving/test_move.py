@@ -67,7 +67,7 @@ def test_work_goes_on_at_the_new_address(two, opened):
     new = opened(make_queue(two.open_target))
 
     for job in running:
-        new.line.committer.ask(c.Answer(hold=c.hold_of(job), result='"done"'))
+        new.connection.ask(c.Answer(hold=c.hold_of(job), result='"done"'))
         assert new.result(job.id) == "done"
     assert [new.result(job.id) for job in ended] == [b"\xff\x00", "", {"ok": True}]
     assert new.claim(["resize"], limit=9, renew=False) == []
@@ -77,9 +77,7 @@ def test_work_goes_on_at_the_new_address(two, opened):
     assert len(new.claim(["resize"], limit=9, renew=False)) == 1
     two.clock.advance(3_600_000)
     assert len(new.claim(["sweep"], limit=9, renew=False)) == 1
-    assert new.line.committer.ask(c.Append(log="events", items=(LogItem(data="x", key=b"3"),))) == [
-        (3, False)
-    ]
+    assert new.connection.ask(c.Append(log="events", items=(LogItem(data="x", key=b"3"),))) == [(3, False)]
 
 
 def test_a_second_run_after_the_end_changes_nothing(two, opened):
@@ -112,8 +110,8 @@ def test_what_is_written_meanwhile_is_there_too(two, opened):
             job.done({"n": n})
         if n % 5 == 0:
             queue.limit(f"d{n}", rate=1)
-            queue.line.committer.ask(c.Append(log="events", items=(LogItem(data=f"{n}", key=b"n%d" % n),)))
-            queue.line.committer.ask(c.TrimLog(log="events", up_to=n))
+            queue.connection.ask(c.Append(log="events", items=(LogItem(data=f"{n}", key=b"n%d" % n),)))
+            queue.connection.ask(c.TrimLog(log="events", up_to=n))
         if n % 11 == 0:
             for old in queue.jobs(archived=True, limit=1):
                 queue.delete(old)
@@ -176,7 +174,7 @@ def test_large_bodies_are_copied_a_few_at_a_time(files, opened, monkeypatch):
     for n in range(10):
         queue.add("big", "x" * 400 + str(n))
         queue.add("done", "y" * 400)
-        queue.line.committer.ask(c.Append(log="large", items=(LogItem(data="z" * 400),)))
+        queue.connection.ask(c.Append(log="large", items=(LogItem(data="z" * 400),)))
     for job in queue.claim(["done"], limit=10, renew=False):
         job.done("z" * 400)
     source, target = opened(files.open_source()), opened(files.open_target())

@@ -226,7 +226,7 @@ def test_an_undo_that_was_killed_between_two_shards_is_said_again(tmp_path, file
     """The first decides; a move that begins anew finds all of them."""
     queue = opened(make_queue(shards(tmp_path / "of4", 4, files.clock)))
     fill(queue)
-    source, target = queue.line.committer.engine.store, opened(files.open_target())
+    source, target = queue.connection.engine.store, opened(files.open_target())
     move = files.move(source, target)
     move.begin()
     move._stop()
@@ -245,7 +245,7 @@ def test_killed_between_two_shards_the_second_run_brings_the_others_along(tmp_pa
     """What the first has is what holds."""
     queue = opened(make_queue(shards(tmp_path / "of4", 4, files.clock)))
     fill(queue)
-    source, target = queue.line.committer.engine.store, opened(shards(tmp_path / "of2", 2, files.clock)())
+    source, target = queue.connection.engine.store, opened(shards(tmp_path / "of2", 2, files.clock)())
     move = files.move(source, target)
     move.begin()
     move._walk()

@@ -74,7 +74,7 @@ def test_letters_under_way_are_delivered_once(two, opened, monkeypatch):
         for job in queue.claim(["first"], limit=12, renew=False):
             job.done()
         two.clock.advance(3_600_000)
-        queue.line.committer.ask(c.Upkeep())
+        queue.connection.ask(c.Upkeep())
         source = opened(two.open_source())
         sent = {msgspec.json.decode(raw, type=Letter).job.id for raw in records(source, LETTER).values()}
         assert len(sent) > 4
@@ -85,7 +85,7 @@ def test_letters_under_way_are_delivered_once(two, opened, monkeypatch):
     assert {int(msgspec.json.decode(name)[1]) for name in records(target, LETTER)} == sent
     new = opened(make_queue(two.open_target))
     for _ in range(2):
-        new.line.committer.ask(c.Upkeep())
+        new.connection.ask(c.Upkeep())
     _until(lambda: not records(target, LETTER))
     assert {job.id for job in new.jobs(limit=1000)} == there | sent
     assert new.counts()["second"] == {"QUEUED": 12}
@@ -110,7 +110,7 @@ def test_a_letter_of_a_schedule_is_found_by_it(two, opened, monkeypatch):
     for n in range(8):
         queue.schedule(f"s{n}", "third", every="1h", domain=f"d{n}")
     two.clock.advance(3_600_000)
-    queue.line.committer.ask(c.Upkeep())
+    queue.connection.ask(c.Upkeep())
     target = opened(two.open_target())
 
     two.move(opened(two.open_source()), target).run()
@@ -135,7 +135,7 @@ def test_a_key_between_its_two_steps_is_free_there(two, opened):
     kept = [queue.add("work", unique=f"k{n}", domain=f"d{n}") for n in range(8)]
     half = [("", "work", b"real:half%d" % n) for n in range(8)]
     for key in half:
-        queue.line.committer._way._ask(
+        queue.connection._way._ask(
             slot_of_key(key) % len(doors_of(two.open_source())), TakeKey(key=key, job_id=1)
         )
     assert len(records(two.open_source(), POINTER)) > 8
@@ -165,7 +165,7 @@ def test_schedules_keep_their_numbers_and_no_other_gets_one(two, opened):
         new.schedule(f"new{n}", "tick", {"new": n}, every="1h", domain="d")
     assert max(Counter(_numbers(target).values()).values()) == 1
     two.clock.advance(3_600_000)
-    new.line.committer.ask(c.Upkeep())
+    new.connection.ask(c.Upkeep())
     _until(lambda: not records(target, LETTER))
     jobs = [job for job in new.jobs(limit=100) if job.task == "tick"]
     assert sorted(msgspec.json.encode(new.data(job)).decode() for job in jobs) == sorted(
@@ -270,7 +270,7 @@ def test_a_queue_goes_along_to_a_cluster_and_back(tmp_path, redis_cluster, opene
             check_same(stores[1], stores[0])
             queue.add("fresh", unique="fresh", domain="fresh")
         for job in running:
-            queue.line.committer.ask(c.Answer(hold=c.hold_of(job), result='"done"'))
+            queue.connection.ask(c.Answer(hold=c.hold_of(job), result='"done"'))
 
         assert [queue.result(job.id) for job in running] == ["done"] * len(running)
         assert queue.counts()["fresh"] == {"QUEUED": 1}

@@ -22,7 +22,7 @@ def queue(postgres_url):
     with holdfast.connect(postgres_url, follow=False) as queue:
         queue.counts()
         # A store begins to count at random, so that not all fold counts at once: here none does by chance.
-        queue.line.committer.engine.store.folding.appended = 0  # type: ignore[attr-defined]
+        queue.connection.engine.store.folding.appended = 0  # type: ignore[attr-defined]
         yield queue
         upkeep(queue)
         assert complaints(queue) == []

@@ -161,7 +161,7 @@ def test_the_schema_can_be_made_by_hand(postgres):
     assert holdfast_cli("migrate", "--store", url) == (0, "it is up to date\n")
     with holdfast.connect(url) as queue:
         queue.add("work")
-        assert queue.line.committer.engine.store.report().complaints == []
+        assert queue.connection.engine.store.report().complaints == []
 
 
 def test_migrate_makes_the_schema_and_is_for_servers_only(postgres, tmp_path):

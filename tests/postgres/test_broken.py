@@ -175,7 +175,7 @@ def test_a_restart_during_traffic_loses_nothing(server, immediately):
         assert errors == []
         assert len(set(accepted)) == len(accepted)
         assert all(one.get(id).task == "work" for id in accepted)
-        store = one.line.committer.engine.store
+        store = one.connection.engine.store
         assert store.report().complaints == []
 
 

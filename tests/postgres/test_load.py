@@ -190,7 +190,7 @@ def test_a_pooler_is_noticed_by_itself(server):
         for _ in range(20):
             queue.add("work")
             queue.next(["work"]).done()
-        pool = queue.line.committer.engine.store.pool
+        pool = queue.connection.engine.store.pool
         assert pool.pooled
         with pool.connection() as connection:
             assert connection.value("SELECT current_setting('enable_seqscan')") == "on"

@@ -54,7 +54,7 @@ def messages(monkeypatch):
 def warm(request, postgres_url):
     """A queue whose one connection knows all statements; behind a pooler nothing is prepared."""
     with holdfast.connect(f"{postgres_url}&notify=off{request.param}", follow=False) as queue:
-        queue.line.committer.engine.store.folding.appended = 0  # type: ignore[attr-defined]
+        queue.connection.engine.store.folding.appended = 0  # type: ignore[attr-defined]
         for n in range(4):
             queue.add_many([("work", n), ("work", n)])
             queue.add("work", n)
@@ -103,7 +103,7 @@ def test_a_finish_is_one_message(warm, messages):
 def test_ends_of_many_are_one_message(warm, messages):
     """With results and without, text and bytes."""
     ids = [job.id for job in warm.add_many([("work", n) for n in range(3)])]
-    engine = warm.line.committer.engine
+    engine = warm.connection.engine
     # The first has its shape prepared.
     for _ in range(2):
         answers = _answers(engine, ids, ['"one"', None, b"two"])
@@ -118,7 +118,7 @@ def test_ends_of_many_are_one_message(warm, messages):
 def test_one_end_that_comes_too_late_takes_no_other_along(queue):
     """All of the call fails, and is done again by a batch that looks."""
     ids = [job.id for job in queue.add_many([("work", n) for n in range(3)])]
-    engine = queue.line.committer.engine
+    engine = queue.connection.engine
     answers = _answers(engine, ids, [None, None, None])
     engine.execute([c.Release(hold=answers[1].hold)])
     done = engine.execute(answers)

@@ -41,7 +41,7 @@ def a_round(queue):
     """Through the table and out again; how many a second were claimed and finished."""
     queue.add_many([("noop", DATA)] * BY)
     start = time.perf_counter()
-    connection = queue.line.committer
+    connection = queue.connection
     claimed = connection.ask(c.Claim(tenant="", tasks=("noop",), limit=BY, lease_ms=60_000))
     # As a worker answers: many answers become one commit.
     tickets = [Ticket(c.Answer(hold=c.hold_of(one.job), held=one.job)) for one in claimed]

@@ -56,7 +56,7 @@ def test_what_this_process_puts_ahead_is_claimed_first(slow, queue):
     """By priority, by time, and after a retry."""
     queue.add_many([("work", n) for n in range(10)])
     assert [take(queue, "work").data for _ in range(5)] == [0, 1, 2, 3, 4]
-    starts = queue.line.committer.engine.store.starts
+    starts = queue.connection.engine.store.starts
     assert starts.of(("", "work")) > 0
 
     queue.add("work", "urgent", priority=900)
@@ -72,7 +72,7 @@ def test_what_becomes_due_is_found(slow, queue):
     for n in range(6):
         queue.add("work", n)
         take(queue, "work").done()
-    assert queue.line.committer.engine.store.starts.of(Place.RUNNING) > 0
+    assert queue.connection.engine.store.starts.of(Place.RUNNING) > 0
 
     queue.add("soon", delay=0.3)
     queue.add("work", "lost")

@@ -47,7 +47,7 @@ def test_a_worker_with_nothing_to_do_writes_nothing(bench, postgres, schema):
     """It looks around, and that is all."""
     bench.start()
     assert bench.queue.add("double", {"n": 1}).result(wait=60) == 2
-    ask = bench.queue.line.committer.ask
+    ask = bench.queue.connection.ask
     # It says once more what it has done, and from then on nothing.
     bench.wait_for(lambda: [one.done for one in ask(ListWorkers())] == [1])
     bench.queue.close()

@@ -30,7 +30,7 @@ def worker_of(make_queue: MakeQueue, name: str = "work", **options: Any) -> Queu
 
 def published(queue: Queue) -> dict[Any, Defaults]:
     """What the store of a queue has."""
-    return queue.line.committer.engine.read(read_published)
+    return queue.connection.engine.read(read_published)
 
 
 def test_a_job_that_was_added_where_its_task_is_unknown_follows_its_options(
@@ -140,7 +140,7 @@ def test_what_is_published_already_is_not_written_again(
     worker_of(make_queue, attempts=3).claim()
     asked: list[c.Command | Query] = []
     queue = worker_of(make_queue, attempts=3)
-    line = queue.line.committer
+    line = queue.connection
     real = line.ask
 
     def ask_and_note(command: c.Command | Query, **rest: Any) -> Any:
@@ -205,7 +205,7 @@ def test_it_is_told_where_an_option_comes_from(queue: Queue, make_queue: MakeQue
         found = {option: source_of(job, option) for option in FOLLOWED}
         return {option: source for option, source in found.items() if source != "default"}
 
-    expected = queue.line.committer.ask(GetJob(job_id=by_name.id, as_claimed=True))
+    expected = queue.connection.ask(GetJob(job_id=by_name.id, as_claimed=True))
     assert (expected.timeout_ms, sources(expected)) == (10_000, {"attempts": "given", "timeout": "task"})
     first, second = (job.record for job in worker.claim(limit=2, renew=False))
     assert (first.id, second.id) == (by_name.id, by_task.id)

@@ -99,7 +99,7 @@ def test_a_soft_limit_never_reaches_what_comes_after(queue: Queue) -> None:
     try:
         for n in range(300):
             try:
-                SoftLimit(queue.line.alarm, 1).run(partial(sum, range(n * 200)))
+                SoftLimit(queue.session.timers, 1).run(partial(sum, range(n * 200)))
             except SoftTimeout:
                 hits += 1
             # Were one still on its way, it would come here, and fail the test.

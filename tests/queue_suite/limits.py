@@ -344,7 +344,7 @@ def test_a_domain_without_a_limit_costs_nothing(queue: Queue) -> None:
     _filled(queue, 100)
 
     assert len(take_all(queue)) == 100
-    assert queue.line.committer.engine.read(lambda txn: list_domains(txn, "", after=b"", limit=10)) == []
+    assert queue.connection.engine.read(lambda txn: list_domains(txn, "", after=b"", limit=10)) == []
 
 
 def test_what_waits_behind_its_domain_can_be_changed(queue: Queue, clock: MovedClock) -> None:

@@ -127,7 +127,7 @@ def test_an_empty_domain_remembers_its_last_start(queue: Queue, clock: MovedCloc
     take(queue).done()
     clock.advance(1_000)
     upkeep(queue)
-    kept = queue.line.committer.engine.read(lambda txn: list_domains(txn, "", after=b"", limit=10))
+    kept = queue.connection.engine.read(lambda txn: list_domains(txn, "", after=b"", limit=10))
     assert kept == []
 
 

@@ -32,7 +32,7 @@ VERBS: list[Callable[[int], c.Command | q.Query]] = [
 
 def ask(queue: Queue, asked: c.Command | q.Query) -> Any:
     """The reply of the store."""
-    return queue.line.committer.ask(asked)
+    return queue.connection.ask(asked)
 
 
 def new_token(name: str, secret: str = "a secret", **fields: Any) -> Token:

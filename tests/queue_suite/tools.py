@@ -38,12 +38,12 @@ TENANTS = ("", "acme", "zeta")
 
 def ask(queue: Queue, command: c.Command) -> Any:
     """The reply to a command that no verb of the queue says."""
-    return queue.line.committer.ask(command)
+    return queue.connection.ask(command)
 
 
 def ask_all(queue: Queue, commands: Sequence[c.Command]) -> list[Any]:
     """The replies to commands that are one transaction."""
-    return queue.line.committer.engine.execute(commands).replies
+    return queue.connection.engine.execute(commands).replies
 
 
 def hold_of(job: ClaimedJob) -> c.Hold:
@@ -93,7 +93,7 @@ def place_of(queue: Queue, job: Any) -> Place:
 
 def live(queue: Queue, **query: Any) -> list[Job]:
     """All live jobs that match, of all tenants."""
-    return queue.line.committer.engine.read(lambda txn: txn.jobs(JobFilter(**query), after=0, limit=ALL))
+    return queue.connection.engine.read(lambda txn: txn.jobs(JobFilter(**query), after=0, limit=ALL))
 
 
 # ── everything ───────────────────────────────────────────────────────────────────────────────────
@@ -101,7 +101,7 @@ def live(queue: Queue, **query: Any) -> list[Job]:
 
 def see(queue: Queue) -> View:
     """Everything that the store of a queue shows."""
-    store = queue.line.committer.engine.store
+    store = queue.connection.engine.store
     jobs = store.read(
         lambda txn: [
             *txn.jobs(JobFilter(), after=0, limit=ALL),

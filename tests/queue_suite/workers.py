@@ -17,7 +17,7 @@ from .tools import ask, take, upkeep
 
 def _worker(queue: Queue, name: str, *tasks: str, tenant: str | None = "", **fields: Any) -> Worker:
     """A worker that is there, and has said what it knows."""
-    assert queue.line.committer.appear(name)
+    assert queue.connection.appear(name)
     served = (Served(tenant=tenant, tasks=tasks),)
     worker = Worker(name=name, host="h", pid=1, started_at=1, serves=served, **fields)
     ask(queue, c.Enlist(worker=worker))
@@ -25,7 +25,7 @@ def _worker(queue: Queue, name: str, *tasks: str, tenant: str | None = "", **fie
 
 
 def _alive(queue: Queue) -> list[str]:
-    return [worker.name for worker in queue.line.committer.ask(ListWorkers())]
+    return [worker.name for worker in queue.connection.ask(ListWorkers())]
 
 
 def test_why_tells_how_many_live_workers_know_the_task(queue: Queue) -> None:
@@ -60,7 +60,7 @@ def test_what_a_worker_says_again_replaces_what_it_said(queue: Queue) -> None:
     _worker(queue, "a", "work")
     _worker(queue, "a", "work", done=7)
 
-    (kept,) = queue.line.committer.ask(ListWorkers())
+    (kept,) = queue.connection.ask(ListWorkers())
     assert kept.done == 7
 
 
@@ -73,7 +73,7 @@ def test_a_worker_whose_moment_has_passed_is_gone(queue: Queue, clock: MovedCloc
 
     assert _alive(queue) == []
     upkeep(queue)
-    assert queue.line.committer.engine.read(lambda txn: txn.rows("worker")) == {}
+    assert queue.connection.engine.read(lambda txn: txn.rows("worker")) == {}
 
 
 def test_a_worker_that_never_appeared_is_not_there(queue: Queue) -> None:
@@ -82,7 +82,7 @@ def test_a_worker_that_never_appeared_is_not_there(queue: Queue) -> None:
 
     assert _alive(queue) == []
     upkeep(queue)
-    assert queue.line.committer.engine.read(lambda txn: txn.rows("worker")) == {}
+    assert queue.connection.engine.read(lambda txn: txn.rows("worker")) == {}
 
 
 def test_a_worker_with_too_much_to_say_is_refused(queue: Queue) -> None:

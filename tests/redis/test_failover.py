@@ -83,7 +83,7 @@ class Failovers:
         """How many that were accepted are not there, and what is not as it must be."""
         with Queue(lambda: RedisStore(self._url), url="") as queue:
             upkeep(queue)
-            found = set(all_ids(queue.line.committer.engine.store))
+            found = set(all_ids(queue.connection.engine.store))
             return len(self.accepted - found), complaints(queue)
 
 

@@ -92,8 +92,8 @@ def test_a_unique_job_of_the_port_is_added_where_its_name_is(queue, rack):
     with pytest.raises(holdfast.Unavailable):
         queue.counts()
 
-    first = queue.line.committer.ask(c.Add(jobs=(new,)))
-    assert queue.line.committer.ask(c.Add(jobs=(new,))) == first
+    first = queue.connection.ask(c.Add(jobs=(new,)))
+    assert queue.connection.ask(c.Add(jobs=(new,))) == first
 
 
 def test_coroutines_add_elsewhere_too(rack):
@@ -118,7 +118,7 @@ def test_sums_and_lists_are_not_told_by_halves(queue, rack, jobs):
     for verb in (queue.counts, queue.jobs, queue.schedules):
         with pytest.raises(holdfast.Unavailable, match=f"shard {DOWN}"):
             verb()
-    engine = queue.line.committer.engine
+    engine = queue.connection.engine
     assert engine.read(lambda txn: txn.moments()).first is None
     assert len(engine.read(lambda txn: txn.rows("pause"))) == 1
     facts, found = engine.store.report()
@@ -158,7 +158,7 @@ def test_a_claim_that_waits_is_served_by_one_that_comes_back_meanwhile(queue, ma
     monkeypatch.setattr(visit, "AGAIN_S", 0.05)
     rack.pulled.add(DOWN)
     with waiting(lambda: queue.next(wait=LONG_S, renew=False)) as found:
-        until(lambda: any(lane._waiter._claims for lane in queue.line.committer._way._lanes))
+        until(lambda: any(lane._waiter._claims for lane in queue.connection._way._lanes))
         back(queue, rack)
         job = make_queue().add("work", domain=domain_in(DOWN))
     assert found.result().id == job.id
@@ -168,13 +168,13 @@ def test_a_lane_in_which_somebody_waits_outlives_its_shard(queue, make_queue, ra
     """It wakes for what is due there, finds its shard gone, and is there when that is back."""
     queue.add("work", domain=domain_in(DOWN), delay="1h")
     with waiting(lambda: queue.next(wait=LONG_S, renew=False)) as found:
-        until(lambda: all(lane._waiter._claims for lane in queue.line.committer._way._lanes))
+        until(lambda: all(lane._waiter._claims for lane in queue.connection._way._lanes))
         rack.pulled.add(DOWN)
         with pytest.raises(holdfast.Unavailable):
             queue.counts()
         # Its lane is woken, and looks at the clock.
-        queue.line.committer._way._lanes[DOWN].listen(print)
-        queue.line.committer._way._lanes[DOWN].unlisten(print)
+        queue.connection._way._lanes[DOWN].listen(print)
+        queue.connection._way._lanes[DOWN].unlisten(print)
         other = make_queue().add("work", domain=domain_in(0))
     assert found.result().id == other.id
 
@@ -197,7 +197,7 @@ def test_only_if_none_is_there_does_a_claim_raise(queue, rack, jobs):
 def test_a_number_is_lent_by_another_shard(queue, rack, clock):
     """A process whose number was lent by a shard that is down goes on making ids, and none twice."""
     queue.add("work")
-    ids = queue.line.committer.engine.ids
+    ids = queue.connection.engine.ids
     lender = ids.held.number % SHARDS
     rack.pulled.add(lender)
     # By then the right to make ids has run out.
@@ -212,17 +212,17 @@ def test_a_number_is_lent_by_another_shard(queue, rack, clock):
 def test_a_worker_is_enlisted_where_it_can_be(queue, rack):
     """And seen from all, whether by its presence or by its word."""
     rack.pulled.add(DOWN)
-    store = queue.line.committer.engine.store
+    store = queue.connection.engine.store
     assert store.appear("me")
     assert store.read(lambda txn: txn.present("me"))
     for n in range(8):
         serves = (Served(tenant="", tasks=("work",)),)
         worker = Worker(name=f"w{n}", host="h", pid=n, started_at=n, serves=serves, until_ms=1 << 42)
-        queue.line.committer.ask(c.Enlist(worker=worker))
+        queue.connection.ask(c.Enlist(worker=worker))
 
-    assert len(queue.line.committer.ask(ListWorkers())) == 8
-    queue.line.committer.ask(c.Dismiss(name="w3"))
-    assert len(queue.line.committer.ask(ListWorkers())) == 7
+    assert len(queue.connection.ask(ListWorkers())) == 8
+    queue.connection.ask(c.Dismiss(name="w3"))
+    assert len(queue.connection.ask(ListWorkers())) == 7
 
 
 def test_a_letter_waits_for_its_shard(queue, rack, clock):
@@ -234,10 +234,10 @@ def test_a_letter_waits_for_its_shard(queue, rack, clock):
 
     back(queue, rack)
     clock.advance(60_000)
-    queue.line.committer.ask(c.Upkeep())
+    queue.connection.ask(c.Upkeep())
     until(lambda: len(queue.jobs(task="next")) == 1)
-    queue.line.committer.ask(c.Upkeep())
+    queue.connection.ask(c.Upkeep())
 
     (job,) = queue.jobs()
     assert (of(job), queue.data(job)) == (DOWN, {"n": 1})
-    until(lambda: not queue.line.committer.engine.read(lambda txn: txn.rows("letter")))
+    until(lambda: not queue.connection.engine.read(lambda txn: txn.rows("letter")))

@@ -22,12 +22,12 @@ HELD = ("", "work", b"real:" + KEY)
 
 def pointers(queue):
     """How many keys point to another shard."""
-    return len(queue.line.committer.engine.read(lambda txn: txn.rows(POINTER)))
+    return len(queue.connection.engine.read(lambda txn: txn.rows(POINTER)))
 
 
 def crash_between(queue):
     """Take the key for a job that is never added, as a process does that dies after the first step."""
-    engine = queue.line.committer.engine
+    engine = queue.connection.engine
     job_id = engine._shared.make(2, engine.store.now_ms())
     taken = engine.engines[1].execute([TakeKey(key=HELD, job_id=job_id)])
     assert taken.replies == [job_id]
@@ -88,7 +88,7 @@ def test_a_crash_before_the_pointer_is_let_go_frees_the_key_at_once(queue, make_
     first = queue.add("work", unique=KEY, domain=DOMAIN)
     job = take(queue)
     # Whoever finishes it dies before it can say so to the key's home.
-    queue.line.committer.engine.engines[2].execute([c.Answer(hold=c.hold_of(job.record))])
+    queue.connection.engine.engines[2].execute([c.Answer(hold=c.hold_of(job.record))])
     assert pointers(queue) == 1
 
     second = make_queue().add("work", unique=KEY)
@@ -104,7 +104,7 @@ def test_a_second_step_that_is_refused_gives_the_key_back(queue):
     add = c.Add(jobs=(c.NewJob(task="work", unique=other, parent_id=parent.id),))
 
     with pytest.raises(holdfast.Refused):
-        queue.line.committer.ask(add)
+        queue.connection.ask(add)
 
     assert pointers(queue) == 0
     assert queue.add("work", unique=other).id
@@ -148,7 +148,7 @@ def test_two_who_add_a_key_at_once_add_one_job(make_queue):
         ]
         assert len({str(job) for job in together(adds)}) == 1
 
-    live = queues[0].line.committer.engine.read(lambda txn: txn.jobs(JobFilter(), after=0, limit=99))
+    live = queues[0].connection.engine.read(lambda txn: txn.jobs(JobFilter(), after=0, limit=99))
     assert len(live) == 10
     assert complaints(queues[0]) == []
 
@@ -164,7 +164,7 @@ def test_a_late_worker_that_renames_its_job_hears_that_it_is_late(queue):
     hold = claimed._lease.hold
 
     with pytest.raises(holdfast.LeaseLost):
-        queue.line.committer.ask(c.Answer(hold=hold, code=Code.ERROR, task="other"))
+        queue.connection.ask(c.Answer(hold=hold, code=Code.ERROR, task="other"))
 
 
 def test_a_schedule_takes_the_key_of_its_job_where_it_is_at_home(queue, clock):

@@ -29,8 +29,8 @@ def test_two_steps_that_are_cut_short_leave_one_job_for_each_key(tmp_path):
         until(lambda: queue.counts()["work"].get("FINISHED", 0) > KILLS)
 
     with holdfast.connect(url) as queue:
-        queue.line.committer.ask(c.Upkeep())
-        until(lambda: not queue.line.committer.engine.read(lambda txn: txn.rows(LETTER)))
+        queue.connection.ask(c.Upkeep())
+        until(lambda: not queue.connection.engine.read(lambda txn: txn.rows(LETTER)))
         jobs = live(queue)
         keys = Counter(key_of(job) for job in jobs if job.place != Place.DONE)
 

@@ -57,7 +57,7 @@ def test_a_child_with_another_domain_is_refused_before_anything_is_written(queue
     for domain in (domain_in(2), neighbour):
         jobs[1] = c.NewJob(task="child", parent_id=parent.id, domain=domain)
         with pytest.raises(holdfast.BadInput, match="parent's"):
-            queue.line.committer.ask(c.Add(jobs=tuple(jobs[1:] if domain == neighbour else jobs), hold=hold))
+            queue.connection.ask(c.Add(jobs=tuple(jobs[1:] if domain == neighbour else jobs), hold=hold))
 
     assert [job.id for job in queue.jobs()] == [parent.id]
     assert of(parent.add("child", domain=domain_in(1))) == 1
@@ -68,7 +68,7 @@ def test_a_number_of_the_callers_own_must_say_where_the_job_lives(queue):
     wrong = ids.pack(1 << 20, 5, (ids.slot_of("", domain_in(1)) + 1) % ids.SLOTS)
 
     with pytest.raises(holdfast.BadInput, match="slot"):
-        queue.line.committer.ask(c.Add(jobs=(c.NewJob(task="work", id=wrong, domain=domain_in(1)),)))
+        queue.connection.ask(c.Add(jobs=(c.NewJob(task="work", id=wrong, domain=domain_in(1)),)))
     assert queue.jobs() == []
 
 
@@ -93,12 +93,12 @@ def test_a_schedule_fires_into_another_shard_once(queue, make_queue, clock):
     for _ in range(3):
         clock.advance(60_000)
         for one in (queue, other):
-            one.line.committer.ask(c.Upkeep())
+            one.connection.ask(c.Upkeep())
     until(lambda: len(queue.jobs(schedule=name)) == 1)
 
     take(queue).done()
     clock.advance(60_000)
-    queue.line.committer.ask(c.Upkeep())
+    queue.connection.ask(c.Upkeep())
     until(lambda: len(queue.jobs(schedule=name)) == 1)
 
     (schedule,) = queue.schedules()
@@ -133,7 +133,7 @@ def test_a_claim_takes_from_as_many_shards_as_it_must(queue):
     queue.add("b", domain=domain_in(2))
     picks = (("", "a", 4), ("", "b", 4))
 
-    found = queue.line.committer.ask(c.Claim(limit=10, lease_ms=60_000, picks=picks))
+    found = queue.connection.ask(c.Claim(limit=10, lease_ms=60_000, picks=picks))
 
     assert [one.job.task for one in found] == ["a", "a", "a", "a", "b"]
 

@@ -14,7 +14,7 @@ def work(post: Post, *, path: str, ledger: str) -> None:
     """Claim some, write that down, finish each by a command of its own, until nothing is left."""
     book = Ledger(ledger)
     with holdfast.connect(path) as queue:
-        line = queue.line.committer
+        line = queue.connection
         post.say("ready")
         assert post.hear() == "go"
         while claimed := line.ask(c.Claim(tenant="", limit=BY, lease_ms=120_000), wait_s=2.0):

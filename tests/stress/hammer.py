@@ -91,7 +91,7 @@ class Hammer:
         if not self._late:
             # Nothing to ask a server for, which may be away for the moment.
             return
-        now_ms = self.hand.queue.line.committer.ask(GetTime())
+        now_ms = self.hand.queue.connection.ask(GetTime())
         due = [job for job in self._late if job.record.lease_until < now_ms]
         for job in due:
             self._late.remove(job)

@@ -38,7 +38,7 @@ def test_the_last_two_children_wake_their_parent_once(address, rounds):
         crew.finish()
         upkeep(queue)
         assert complaints(queue) == []
-        assert checks.sound(queue.line.committer.engine.store) == []
+        assert checks.sound(queue.connection.engine.store) == []
 
 
 def _with_children(queue: holdfast.Queue) -> int:

@@ -152,7 +152,7 @@ def _see_them_vanish(path: Any, *, patience_s: float) -> None:
     """Claims do the upkeep: with nothing left to run, all domains go within moments."""
     until = time.monotonic() + patience_s
     with holdfast.connect(str(path)) as queue:
-        store = queue.line.committer.engine.store
+        store = queue.connection.engine.store
         while left := store.read(lambda txn: list_domains(txn, "", after=b"", limit=10)):
             assert queue.next(wait=0.05) is None
             assert time.monotonic() < until, f"still there: {left}"

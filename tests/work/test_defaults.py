@@ -18,7 +18,7 @@ def test_a_job_by_name_is_stopped_at_the_limit_of_its_task(bench):
 def test_a_worker_publishes_what_its_tasks_say_and_no_more(bench):
     bench.work()
 
-    found = bench.queue.line.committer.engine.read(read_published)
+    found = bench.queue.connection.engine.read(read_published)
     assert found["", "poison"].max_losses == 2
     assert found["", "stuck"].timeout_ms == 1_000
     assert ("", "double") not in found

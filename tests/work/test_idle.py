@@ -32,7 +32,7 @@ def test_an_idle_worker_writes_nothing_and_hardly_runs(bench, seconds, share):
     """Supervisor and executor together; the file is watched by a connection of its own."""
     worker = bench.start()
     assert bench.queue.add("double", {"n": 1}).result(wait=30) == 2
-    ask = bench.queue.line.committer.ask
+    ask = bench.queue.connection.ask
     # It says once more what it has done, and from then on nothing.
     bench.wait_for(lambda: [one.done for one in ask(ListWorkers())] == [1])
     bench.queue.close()

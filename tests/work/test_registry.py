@@ -19,7 +19,7 @@ def holdfast(bench: Bench, *words: str) -> subprocess.CompletedProcess[str]:
 
 def living(bench: Bench) -> list[int]:
     """The process numbers of all workers that are alive."""
-    return [worker.pid for worker in bench.queue.line.committer.ask(ListWorkers())]
+    return [worker.pid for worker in bench.queue.connection.ask(ListWorkers())]
 
 
 def test_a_task_that_nobody_knows_waits_for_a_worker_that_does(bench):
@@ -52,7 +52,7 @@ def test_a_worker_that_is_killed_is_no_longer_alive(bench):
 
     assert living(bench) == []
     bench.work()
-    assert bench.queue.line.committer.engine.read(lambda txn: txn.rows("worker")) == {}
+    assert bench.queue.connection.engine.read(lambda txn: txn.rows("worker")) == {}
 
 
 def test_workers_are_listed(bench):

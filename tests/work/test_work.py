@@ -70,7 +70,7 @@ def test_only_so_many_run_at_once(queue):
 def test_answers_of_short_jobs_share_commits(queue, monkeypatch):
     """One thread at work, and far fewer transactions than jobs."""
     queue.add_many([("double", {"n": n}) for n in range(400)])
-    engine = queue.line.committer.engine
+    engine = queue.connection.engine
     batches: list[int] = []
     execute = engine.execute
 
@@ -139,7 +139,7 @@ def test_what_a_handler_raises_is_its_outcome_and_what_nothing_catches_ends_the_
 def test_a_store_that_fails_is_told(queue, monkeypatch):
     """Nobody else would hear of it."""
     queue.add("fills", {"n": 1})
-    store = queue.line.committer.engine.store
+    store = queue.connection.engine.store
 
     def full(_fn, **_options):
         raise holdfast.StoreFull("no space is left")

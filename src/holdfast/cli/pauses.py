@@ -13,7 +13,7 @@ def paused(queue: "Queue") -> "list[Paused]":
     """What claims of this tenant pass by."""
     from ..core.queries import ListPauses
 
-    found: list[Paused] = queue.line.committer.ask(ListPauses(tenant=queue.tenant))
+    found: list[Paused] = queue.connection.ask(ListPauses(tenant=queue.tenant))
     return found
 
 

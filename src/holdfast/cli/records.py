@@ -12,7 +12,7 @@ from ..core.durations import iso
 if TYPE_CHECKING:
     from ..core.job import Job, Outcome
     from ..core.limits import Limit
-    from ..core.notes import Line
+    from ..core.notes import LogLine
     from ..core.schedule import Schedule
 
 
@@ -98,7 +98,7 @@ def _times(job: "Job") -> dict[str, str | None]:
     return {field: moment(getattr(job, field)) for field in fields}
 
 
-def line_record(line: "Line") -> dict[str, Any]:
+def line_record(line: "LogLine") -> dict[str, Any]:
     """A line of a job's log."""
     return {"at": moment(line.at), "claim": line.claim, "text": line.text}
 

@@ -79,7 +79,7 @@ def now_ms(queue: "Queue") -> int:
     """The time by the store's clock."""
     from ..core.queries import GetTime
 
-    found: int = queue.line.committer.ask(GetTime())
+    found: int = queue.connection.ask(GetTime())
     return found
 
 

@@ -14,7 +14,7 @@ from .job import Job, Record
 CUT_MARK = "…"
 
 
-class Step(Record, frozen=True, kw_only=True):
+class StepResult(Record, frozen=True, kw_only=True):
     """The result of a step, JSON text; `total` are the bytes of all steps up to this one."""
 
     name: str
@@ -22,7 +22,7 @@ class Step(Record, frozen=True, kw_only=True):
     total: int = 0
 
 
-class Line(Record, frozen=True, kw_only=True):
+class LogLine(Record, frozen=True, kw_only=True):
     """A line of a log: when it was committed, under which claim it was said."""
 
     at: int
@@ -30,14 +30,14 @@ class Line(Record, frozen=True, kw_only=True):
     text: str = ""
 
 
-class Log(Record, frozen=True, kw_only=True):
+class JobLog(Record, frozen=True, kw_only=True):
     """The last lines of a job's log; `cut` earlier ones are gone."""
 
-    lines: tuple[Line, ...] = ()
+    lines: tuple[LogLine, ...] = ()
     cut: int = 0
 
 
-def stepped(job: Job, last: Step | None, *, name: str, result: str) -> tuple[Job, Step]:
+def stepped(job: Job, last: StepResult | None, *, name: str, result: str) -> tuple[Job, StepResult]:
     """The job with one step more, and that step; `last` is the one before it."""
     total = (last.total if last else 0) + len(name.encode()) + len(result.encode())
     if job.steps >= bounds.STEPS_KEPT:
@@ -45,19 +45,19 @@ def stepped(job: Job, last: Step | None, *, name: str, result: str) -> tuple[Job
     if total > bounds.STEP_BYTES:
         needed = f"at most {bounds.STEP_BYTES:,} bytes in all"
         raise TooLarge(f"steps of job {job.id}", f"{total:,} bytes", needed=needed)
-    return replace(job, steps=job.steps + 1), Step(name=name, result=result, total=total)
+    return replace(job, steps=job.steps + 1), StepResult(name=name, result=result, total=total)
 
 
-def logged(job: Job, log: Log, lines: Iterable[str], *, now_ms: int) -> tuple[Job, Log]:
+def logged(job: Job, log: JobLog, lines: Iterable[str], *, now_ms: int) -> tuple[Job, JobLog]:
     """The job and its log with more lines; the earliest go when it is too much."""
-    new = [Line(at=now_ms, claim=job.claim, text=text) for text in lines]
+    new = [LogLine(at=now_ms, claim=job.claim, text=text) for text in lines]
     kept = [*log.lines, *new][-bounds.LOG_LINES :]
     size, first = 0, len(kept)
     while first and (size := size + len(kept[first - 1].text.encode()) + 1) <= bounds.LOG_BYTES:
         first -= 1
     kept = kept[first:]
     total = job.log_lines + len(new)
-    return replace(job, log_lines=total), Log(lines=tuple(kept), cut=total - len(kept))
+    return replace(job, log_lines=total), JobLog(lines=tuple(kept), cut=total - len(kept))
 
 
 def lines_of(text: str) -> list[str]:

@@ -76,7 +76,7 @@ class GetSteps(Query, frozen=True, kw_only=True):
 
 
 class GetLog(Query, frozen=True, kw_only=True):
-    """Replies the last lines of a job's log, as a `notes.Log`."""
+    """Replies the last lines of a job's log, as a `notes.JobLog`."""
 
     job_id: int
     tenant: str | None = None

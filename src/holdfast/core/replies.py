@@ -11,7 +11,7 @@ from .faults import Fault
 from .ids import IdRange
 from .indexed import Mark
 from .job import Body, Job
-from .notes import Log
+from .notes import JobLog
 from .schedule import Schedule
 from .token import Token
 from .worker import Worker
@@ -86,7 +86,7 @@ REPLIES: dict[type[c.Command | q.Query], Any] = {
     q.GetJob: Job,
     q.GetData: Body,
     q.GetSteps: dict[str, str],
-    q.GetLog: Log,
+    q.GetLog: JobLog,
     q.Explain: str,
     q.LoadJobs: q.Loaded,
     q.LoadFamilies: dict[int, q.Family],

@@ -106,12 +106,12 @@ def following(queue: Any, call: Callable[[], None]) -> Iterator[None]:
 
     Inside a worker's handler there is no such news: who wants to know looks now and then.
     """
-    committer = queue.line.committer
-    if not hasattr(committer, "listen"):
+    connection = queue.connection
+    if not hasattr(connection, "listen"):
         yield
         return
-    committer.listen(call)
+    connection.listen(call)
     try:
         yield
     finally:
-        committer.unlisten(call)
+        connection.unlisten(call)

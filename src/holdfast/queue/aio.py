@@ -18,7 +18,7 @@ from typing import (
 from ..core import commands as c
 from ..core.job import Body, Job
 from ..core.limits import Limit
-from ..core.notes import Line
+from ..core.notes import LogLine
 from ..core.schedule import Schedule
 from ..store.common.clock import monotonic_s
 from . import asks, running
@@ -124,8 +124,8 @@ class AsyncQueue(BaseQueue):
     async def _ask(self, ask: Ask[T], connection: Any = None) -> T:
         if connection is not None:
             assert isinstance(ask.asked, c.Command)
-            return ask.read(await self.line.committer.engine.execute_in_async(connection, ask.asked))
-        return ask.read(await self.line.committer.ask_async(ask.asked, wait_s=ask.wait_s))
+            return ask.read(await self.session.connection.engine.execute_in_async(connection, ask.asked))
+        return ask.read(await self.session.connection.ask_async(ask.asked, wait_s=ask.wait_s))
 
     async def add(
         self, task: Any, data: Any = None, *, connection: Any = None, **options: Unpack[JobOptions]
@@ -142,11 +142,11 @@ class AsyncQueue(BaseQueue):
 
     async def _add_one(self, new: c.NewJob, connection: Any = None) -> AsyncHandle[Any]:
         """Add a job that was checked."""
-        way, command = self.line.committer, c.Add(jobs=(new,))
+        store, command = self.session.connection, c.Add(jobs=(new,))
         if connection is None:
-            ids = await way.ask_async(command)
+            ids = await store.ask_async(command)
         else:
-            ids = await way.engine.execute_in_async(connection, command)
+            ids = await store.engine.execute_in_async(connection, command)
         return AsyncHandle(self, ids[0])
 
     async def _add_each(self, jobs: Iterable[c.NewJob | Body]) -> list[AsyncHandle[Any]]:
@@ -184,8 +184,8 @@ class AsyncQueue(BaseQueue):
     ) -> list[AsyncClaimedJob]:
         """Claim up to `limit` jobs at once."""
         length = self.lease if lease is None else lease
-        if self.publisher.wants(self.task_defaults):
-            await self.publisher.publish_async(self.line.committer, self.task_defaults)
+        if self.publisher.has_changes(self.task_defaults):
+            await self.publisher.publish_async(self.session.connection, self.task_defaults)
         ask = asks.claim(tasks, tenant=self.tenant, limit=limit, lease=length, wait=wait)
         lease_ms = asks.lease_ms_of(length)
         return [AsyncClaimedJob(self, claimed, lease_ms, renew=renew) for claimed in await self._ask(ask)]
@@ -226,7 +226,7 @@ class AsyncQueue(BaseQueue):
         """The results of a job's steps so far, by name."""
         return await self._ask(asks.steps(job))
 
-    async def log(self, job: Any) -> list[Line]:
+    async def log(self, job: Any) -> list[LogLine]:
         """The last lines of a job's log."""
         return await self._ask(asks.log(job))
 
@@ -336,15 +336,15 @@ class AsyncQueue(BaseQueue):
         function, options = take_name(function, options, known=AsyncTaskOptions.__annotations__)
 
         def decorate(function: Callable[..., Any]) -> Any:
-            return self._made(AsyncTask, function, options)
+            return self._make_task(AsyncTask, function, options)
 
         return decorate if function is None else decorate(function)
 
     async def close(self) -> None:
         """Let go of everything."""
-        line = self._shut()
-        if line is not None:
-            await asyncio.to_thread(line.close)
+        session = self._detach_session()
+        if session is not None:
+            await asyncio.to_thread(session.close)
 
     async def __aenter__(self) -> Self:
         return self

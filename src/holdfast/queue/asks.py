@@ -22,7 +22,7 @@ from ..core.durations import duration_ms, moment_ms
 from ..core.errors import BadInput, JobFailed, NotFound, Timeout
 from ..core.job import Body, Job, State, readable
 from ..core.limits import Limit, check_limit
-from ..core.notes import Line
+from ..core.notes import LogLine
 from ..core.schedule import Schedule
 from ..core.schedule import check as check_schedule
 from ..engine.engine import check
@@ -279,7 +279,7 @@ def steps(job: Any) -> Ask[dict[str, Any]]:
     )
 
 
-def log(job: Any) -> Ask[list[Line]]:
+def log(job: Any) -> Ask[list[LogLine]]:
     """The last lines of a job's log."""
     return Ask(q.GetLog(job_id=job_id(job)), lambda found: list(found.lines))
 

@@ -1,4 +1,4 @@
-"""What `Queue` and `AsyncQueue` share: the line to the store, opened late and again after a fork."""
+"""What `Queue` and `AsyncQueue` share: tasks, and a connection opened on first use and after a fork."""
 
 import os
 import random
@@ -16,64 +16,64 @@ from ..core.durations import duration_ms
 from ..core.errors import BadInput, Closed, NotFound
 from ..core.job import Body
 from ..core.schedule import Schedule
-from ..engine.connection import open_connection
+from ..engine.connection import Connection, open_connection
 from ..engine.ticket import Ticket
 from ..store.contract import Store
 from . import asks
 from .addresses import shown_url
-from .alarm import Alarm, Bell
 from .asks import Ask
 from .definition import check_function, check_not_taken, split_options
 from .lease import Lease, Renewer
 from .options import Duration, JobOptions, merge, task_name, with_options
 from .publishing import Publisher
 from .task import Task
+from .timers import Timer, TimerThread
 
-# How often a process that runs a job itself looks whether it is still wanted.
-LOOK_S = 0.5
+# How often a process that runs a job polls whether the job should stop.
+STOP_POLL_S = 0.5
 
 
-class Line:
-    """One process's connection to a store: the committer and the renewer."""
+class QueueSession:
+    """A queue's open resources in one process: the connection, the lease renewer and the timer thread."""
 
     def __init__(self, make_store: Callable[[], Store], retention_ms: int | None) -> None:
         self.pid = os.getpid()
-        self.committer = open_connection(make_store, retention_ms=retention_ms, dice=random.random)
-        self.renewer = Renewer(self.committer)
-        self.alarm = Alarm()
+        self.connection = open_connection(make_store, retention_ms=retention_ms, dice=random.random)
+        self.renewer = Renewer(self.connection)
+        self.timers = TimerThread()
 
-    def tell(self, command: c.Command) -> None:
-        """Have a command run, whatever comes of it."""
-        self.committer.submit(Ticket(command))
+    def send(self, command: c.Command) -> None:
+        """Submit a command without waiting for its reply; errors are ignored."""
+        self.connection.submit(Ticket(command))
 
     def follow(self, lease: Lease) -> Callable[[], None]:
-        """Learn within about half a second that a job which runs here is to stop, until told not to."""
-        bell: Bell | None = None
+        """Poll twice a second whether a running job should stop; returns a function that ends that."""
+        timer: Timer | None = None
 
-        def look_again() -> None:
-            nonlocal bell
+        def poll() -> None:
+            nonlocal timer
             if not lease.is_open:
                 return
-            bell = self.alarm.after(LOOK_S, look_again)
+            timer = self.timers.after(STOP_POLL_S, poll)
             job_id = lease.job.id
-            lease.seen(self.committer.ask(q.LoadJobs(job_ids=(job_id,))).jobs.get(job_id))
+            lease.check_record(self.connection.ask(q.LoadJobs(job_ids=(job_id,))).jobs.get(job_id))
 
-        bell = self.alarm.after(LOOK_S, look_again)
+        timer = self.timers.after(STOP_POLL_S, poll)
 
         def off() -> None:
-            bell.off()
+            timer.cancel()
 
         return off
 
     def close(self) -> None:
-        """Stop renewing, commit what waits, let go of the store."""
-        self.alarm.close()
+        """Stop renewing leases, commit what is pending, and close the store."""
+        self.timers.close()
         self.renewer.close()
-        self.committer.close()
+        self.connection.close()
 
 
 class BaseQueue:
-    """Opens nothing before the first verb, and notices a fork."""
+    """Opens the store on first use, and again after a fork."""
 
     def __init__(
         self,
@@ -88,13 +88,13 @@ class BaseQueue:
         self.url = url
         self.tenant = tenant
         self.tasks: dict[str, Task[..., Any]] = {}
-        # What these say of their jobs, and who tells the store.
+        # The defaults of these tasks, and the publisher that writes them to the store.
         self.task_defaults: dict[TaskKey, Defaults] = {}
         self.publisher = Publisher()
         self.lease = DEFAULT_LEASE_MS / 1000 if lease is None else asks.lease_ms_of(lease) / 1000
         self._retention_ms = None if retention is None else duration_ms(retention, name="retention")
         self._make_store = make_store
-        self._line: Line | None = None
+        self._session: QueueSession | None = None
         self._lock = threading.Lock()
         self._closed = False
         _queues.add(self)
@@ -105,24 +105,30 @@ class BaseQueue:
         return f"<{type(self).__name__} {shown_url(self.url)!r}{tenant}, {count}>"
 
     @property
-    def line(self) -> Line:
-        """The line of this process, opened at the first use."""
-        line = self._line
-        if line is not None and line.pid == os.getpid():
-            return line
+    def session(self) -> QueueSession:
+        """The session of this process, opened on first use."""
+        session = self._session
+        if session is not None and session.pid == os.getpid():
+            return session
         with self._lock:
             if self._closed:
                 raise Closed("this queue was closed; open another with holdfast.connect")
-            if self._line is None or self._line.pid != os.getpid():
+            if self._session is None or self._session.pid != os.getpid():
                 # After a fork, too: threads and connections stayed behind.
-                self._line = Line(self._make_store, self._retention_ms)
-            return self._line
+                self._session = QueueSession(self._make_store, self._retention_ms)
+            return self._session
 
-    def _shut(self) -> Line | None:
+    @property
+    def connection(self) -> Connection:
+        """The connection of this process to the store, opened on first use."""
+        return self.session.connection
+
+    def _detach_session(self) -> QueueSession | None:
+        """Close the queue; returns its session, if this process has opened one, for the caller to close."""
         with self._lock:
             self._closed = True
-            line, self._line = self._line, None
-        return line if line is not None and line.pid == os.getpid() else None
+            session, self._session = self._session, None
+        return session if session is not None and session.pid == os.getpid() else None
 
     def call(self, task: Any, data: Any = None, **options: Any) -> c.NewJob:
         """A prepared call by name, for `add_many` and `then`; with its task's options, if known here."""
@@ -137,7 +143,7 @@ class BaseQueue:
         return using.call_by_name(data, complete=complete)
 
     def _new(self, task: Any, data: Any, options: JobOptions) -> c.NewJob:
-        """A job by its task's name that may be added: its data fits the task, its options were checked."""
+        """A job by its task's name, with its data and options checked."""
         new = self._call(task, data, options, complete=True)
         if options:
             check_new(new)
@@ -146,21 +152,21 @@ class BaseQueue:
         return new
 
     def _complete(self, new: c.NewJob) -> c.NewJob:
-        """A prepared call that may be added: its data and that of its followers fit the tasks known here."""
+        """A prepared call, with its data and that of its followers checked against the tasks known here."""
         if known := self.tasks.get(new.task):
             known.signature.decode(new.data)
         self._check_followers(new)
         return new
 
     def _check_followers(self, new: c.NewJob) -> None:
-        """Refuse data of jobs that follow one which the tasks known here would not take."""
+        """Raise if the data of a follower does not fit its task, where that task is known here."""
         while new.then is not None:
             if known := self.tasks.get(new.then.task):
                 known.signature.check_follower(new.then.data, new.into)
             new = new.then
 
     def _each(self, jobs: Iterable[Any], options: JobOptions) -> Iterator[c.NewJob | Body]:
-        """Each as a job; where it is like the one before it, just its data."""
+        """Yield each item as a job, or as its data alone where all else equals the job before."""
         last = write = None
         for item in jobs:
             if write is not None and type(item) is tuple and len(item) == 2 and item[0] == last:
@@ -175,7 +181,7 @@ class BaseQueue:
                 raise BadInput("job", item, needed="(task, data), or what a task's `call` returns")
 
     def _writer(self, task: str) -> Callable[[Any], Body] | None:
-        """What writes the data of a further job of a task; None: its domain follows from the data."""
+        """The encoder for data of a task's jobs; None if their domain is computed from the data."""
         known = self.tasks.get(task)
         if known is None:
             return asks.write
@@ -194,9 +200,9 @@ class BaseQueue:
             new = self.call(task, data, **options)
         return asks.schedule(name, self._complete(new), **when)
 
-    def _made(self, kind: Any, function: Callable[..., Any], said: dict[str, Any]) -> Any:
-        """A task of this queue, by what its decorator was told."""
-        options, handled = split_options(dict(said))
+    def _make_task(self, kind: Any, function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
+        """Declare a function as a task of this queue, from the arguments of its decorator."""
+        options, handled = split_options(dict(arguments))
         name = options.pop("name", None)
         check_function(function, needs_name=name is None)
         jobs = merge({}, cast(JobOptions, options))
@@ -219,7 +225,7 @@ _queues: "weakref.WeakSet[BaseQueue]" = weakref.WeakSet()
 
 
 def _after_fork() -> None:
-    """A thread that stayed behind may have held a lock, also while it opened the line."""
+    """Replace the locks: a thread of the parent process may have held one at the fork."""
     for queue in list(_queues):
         queue._lock = threading.Lock()
 

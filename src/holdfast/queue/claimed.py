@@ -14,16 +14,16 @@ from ..engine import joblog
 from ..engine.engine import check
 from ..store.common.clock import monotonic_s
 from . import asks
-from .alarm import Alarm, Bell
 from .answers import Failed, Retry, described
 from .asks import Ask
 from .encoding import decode, encode, encode_data
 from .lease import Lease
 from .options import Duration
+from .timers import Timer, TimerThread
 
-# How long a line may wait for others.
+# How long a log line waits in the buffer before it is sent.
 SENDING_S = 0.5
-# So many lines are sent at once, without waiting.
+# A buffer with this many lines is sent at once.
 FULL_LINES = 500
 _VERBS = {Code.OK: "finish", Code.FAILED: "fail", Code.RETRY: "retry", Code.ERROR: "retry"}
 
@@ -44,7 +44,7 @@ class Holding:
         self._queue, self._body = queue, claimed.data
         self._lease = Lease(claimed.job, lease_ms)
         if renew:
-            queue.line.renewer.watch(self._lease)
+            queue.session.renewer.watch(self._lease)
 
     @property
     def id(self) -> int:
@@ -99,7 +99,7 @@ class Holding:
     def log(self, text: str) -> None:
         """Add to the job's log; sent within half a second, and with the answer."""
         if self._logbook is None:
-            self._logbook = Logbook(self._lease, self._queue.line)
+            self._logbook = Logbook(self._lease, self._queue.session)
         self._logbook.write(text)
 
     def __repr__(self) -> str:
@@ -222,53 +222,53 @@ def delay_ms_of(delay: Duration | None) -> int | None:
     return None if delay is None else duration_ms(delay, name="delay")
 
 
-class Teller(Protocol):
-    """What a logbook needs of a line."""
+class CommandSender(Protocol):
+    """The part of a session that a logbook uses."""
 
-    alarm: Alarm
+    timers: TimerThread
 
-    def tell(self, command: c.Command) -> None:
-        """Have a command run, whatever comes of it."""
+    def send(self, command: c.Command) -> None:
+        """Submit a command without waiting for its reply; errors are ignored."""
 
 
 class Logbook:
-    """The lines of one run. Writing never waits for the store."""
+    """Buffers the log lines of one run. Writing never waits for the store."""
 
-    def __init__(self, lease: Lease, line: Teller) -> None:
-        self._lease, self._line = lease, line
+    def __init__(self, lease: Lease, session: CommandSender) -> None:
+        self._lease, self._session = lease, session
         self._lines: list[str] = []
         self._lock = threading.Lock()
-        self._bell: Bell | None = None
+        self._timer: Timer | None = None
 
     def write(self, text: str) -> None:
-        """Add what is said, line by line."""
+        """Append text, split into lines."""
         with self._lock:
             self._lines += lines_of(text)
             while len(self._lines) >= FULL_LINES:
                 self._send(FULL_LINES)
-            if self._lines and self._bell is None:
-                self._bell = self._line.alarm.after(SENDING_S, self._ring)
+            if self._lines and self._timer is None:
+                self._timer = self._session.timers.after(SENDING_S, self._on_timer)
 
     def last(self) -> tuple[str, ...]:
-        """What has not been sent, and from now on is sent with the answer alone."""
+        """Stop the timer and return the unsent lines, which go with the answer."""
         with self._lock:
-            if self._bell is not None:
-                self._bell.off()
+            if self._timer is not None:
+                self._timer.cancel()
             return tuple(self._lines)
 
     def close(self) -> None:
-        """The answer, and the last lines with it, has been given."""
+        """Drop the lines: the answer that carries them was committed."""
         with self._lock:
             self._lines.clear()
 
-    def _ring(self) -> None:
+    def _on_timer(self) -> None:
         with self._lock:
-            # Put off just now: the lines go with the answer.
-            if self._bell is not None and self._bell.ring is not None:
-                self._bell = None
+            # Unless cancelled just now: then the lines go with the answer.
+            if self._timer is not None and self._timer.callback is not None:
+                self._timer = None
                 self._send(FULL_LINES)
 
     def _send(self, most: int) -> None:
         lines, self._lines = tuple(self._lines[:most]), self._lines[most:]
         if lines and self._lease.is_open:
-            self._line.tell(c.Log(hold=self._lease.hold, lines=lines))
+            self._session.send(c.Log(hold=self._lease.hold, lines=lines))

@@ -30,8 +30,8 @@ class Home(Protocol):
     """What a context needs of the job's queue."""
 
     @property
-    def line(self) -> Any:
-        """The line to the store, or in an executor to the supervisor."""
+    def session(self) -> Any:
+        """The session of this process; in an executor its connection is to the supervisor."""
 
     def call(self, task: Any, data: Any = None, **options: Any) -> c.NewJob:
         """See `Queue.call`."""
@@ -108,7 +108,7 @@ class Context(Running):
 
     def _say(self, ask: Ask[T]) -> T:
         try:
-            return ask.read(self._queue.line.committer.ask(ask.asked))
+            return ask.read(self._queue.session.connection.ask(ask.asked))
         except Exception as error:
             self._job._lose_if(error)
             raise
@@ -143,7 +143,7 @@ class AsyncContext(Running):
 
     async def _say(self, ask: Ask[T]) -> T:
         try:
-            return ask.read(await self._queue.line.committer.ask_async(ask.asked))
+            return ask.read(await self._queue.session.connection.ask_async(ask.asked))
         except Exception as error:
             self._job._lose_if(error)
             raise

@@ -1,4 +1,4 @@
-"""The holder's side of a claim, and the thread that keeps it: the renewer."""
+"""The lease of a claimed job as its holder sees it, and the thread that renews leases."""
 
 import heapq
 import threading
@@ -15,20 +15,20 @@ from ..store.common.clock import monotonic_s, system_clock
 
 
 class Lease:
-    """The holder's side of a claim: the record as last heard of, and whether the claim still stands."""
+    """A claimed job's last known record, and whether the claim still holds."""
 
     is_open = True
     lost: Exception | None = None
     # Called once, from any thread, when `stopped` becomes true.
     on_stop: Callable[[], None] | None = None
-    # When the handler started, of a job that was claimed without starting it; 0: with the claim.
+    # When the handler started, if the job was claimed without starting it; 0: it started with the claim.
     begun_s = 0.0
     _begun_at = 0
 
     def __init__(self, job: Job, lease_ms: int) -> None:
         self.job = job
         self.lease_ms = lease_ms
-        # Whoever does the work should stop: somebody asked for it, or the claim is lost.
+        # The handler should stop: the job was cancelled, or the claim is lost.
         self.stopped = job.cancel_requested
 
     @property
@@ -40,38 +40,38 @@ class Lease:
 
     @property
     def ran_ms(self) -> int | None:
-        """How long the handler has been running, where it did not start with the claim."""
+        """How long the handler has been running; None if it started with the claim."""
         return int((monotonic_s() - self.begun_s) * 1000) if self.begun_s else None
 
     @property
     def hold(self) -> c.Hold:
-        """The right to answer."""
+        """The job id and claim number that fence the holder's verbs."""
         return c.hold_of(self.job)
 
     def extension(self) -> c.Extend:
-        """The command that extends it."""
+        """The command that extends the lease."""
         return c.Extend(hold=self.hold, lease_ms=self.lease_ms, ran_ms=self.ran_ms)
 
     def renewed(self, job: Job) -> None:
-        """The lease was extended; the record says what else has changed."""
+        """Store the record of an extended lease, and stop the handler if the job was cancelled."""
         self.job = job
         if job.cancel_requested:
             self.stop()
 
     def lose(self, error: Exception) -> None:
-        """Somebody else has, or ended, the claim."""
+        """Mark the claim as lost, log that, and stop the handler."""
         if self.is_open:
             joblog.claim_lost(self.job, error)
         self.lost, self.is_open = error, False
         self.stop()
 
-    def seen(self, job: Job | None) -> None:
-        """The live record, as somebody has just read it: is it still ours, and wanted?"""
+    def check_record(self, job: Job | None) -> None:
+        """Stop the handler if the live record shows another claim or a cancellation."""
         if job is None or job.claim != self.job.claim or not job.owner or job.cancel_requested:
             self.stop()
 
     def stop(self) -> None:
-        """Have whoever does the work know that it is no longer wanted."""
+        """Set `stopped`, and call `on_stop` the first time."""
         if not self.stopped:
             self.stopped = True
             if self.on_stop is not None:
@@ -79,15 +79,15 @@ class Lease:
 
 
 class Renewer:
-    """A thread that extends the leases of claimed jobs, at a third of their length, until they are let go of.
+    """A thread that extends the leases of claimed jobs, each after a third of its length.
 
-    It holds jobs weakly: one that was dropped without an answer is renewed no more, and comes back by
-    itself. A handler that holds the interpreter lock starves this thread, which is why workers renew
-    from a process of their own.
+    It holds weak references: a job that was dropped without an answer is not renewed, and becomes claimable
+    when its lease expires. A handler that holds the interpreter lock starves this thread; that is why
+    `holdfast worker` renews from another process.
     """
 
-    def __init__(self, line: Connection) -> None:
-        self._line = line
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
         self._due: list[tuple[float, int, weakref.ref[Lease]]] = []
         self._changed = threading.Condition()
         self._count = 0
@@ -104,7 +104,7 @@ class Renewer:
             self._changed.notify()
 
     def close(self) -> None:
-        """Renew nothing any more."""
+        """Stop the thread."""
         with self._changed:
             self._closed = True
             self._changed.notify()
@@ -126,7 +126,7 @@ class Renewer:
                     continue
                 leases = self._take_due()
             self._extend(leases)
-            # Kept here while waiting, a dropped one would live on and be renewed for ever.
+            # Kept during the wait, these references would keep dropped jobs alive, and renewed for ever.
             del leases
 
     def _take_due(self) -> list[Lease]:
@@ -138,11 +138,11 @@ class Renewer:
         return leases
 
     def _extend(self, leases: list[Lease]) -> None:
-        """All that are due in one transaction."""
+        """Extend leases in one transaction."""
         tickets = [Ticket(lease.extension()) for lease in leases]
         try:
             for ticket in tickets:
-                self._line.submit(ticket)
+                self._connection.submit(ticket)
             replies = [ticket.take() for ticket in tickets]
         except HoldfastError as error:
             replies = [error] * len(tickets)
@@ -152,6 +152,6 @@ class Renewer:
                 continue
             if not isinstance(reply, BaseException):
                 lease.renewed(reply)
-            # A store that could not be reached now may be reached before the lease ends.
+            # The store may be reachable again before the lease expires.
             with self._changed:
                 self._push(lease)

@@ -1,7 +1,7 @@
-"""Makes the defaults of tasks known in the store; see docs/decisions/0014.
+"""Publishes the defaults of tasks in the store; see docs/decisions/0014.
 
-Said by every process that claims, before its first claim and when its tasks have changed. What the store has
-already is only read. A store, or a shard, that is away does not hold up the claim: it is told later.
+Every process that claims does so, before its first claim and when its tasks have changed. Defaults that the
+store has already are only read. An unavailable store or shard does not delay the claim: it is retried later.
 """
 
 from math import inf
@@ -13,52 +13,56 @@ from ..core.errors import Unavailable
 from ..engine.connection import Connection
 from ..store.common.clock import monotonic_s
 
-# How long after a shard or store was away it is told again.
-AGAIN_S = 5.0
+# How long after a store or shard was unavailable the defaults are published again.
+RETRY_S = 5.0
 Tasks = dict[TaskKey, Defaults]
-# Whose jobs, None: everybody's; the task; and its defaults.
-Said = tuple[str | None, str, Defaults]
+# Tenant (None: all tenants), task, and its defaults.
+TaskDefaults = tuple[str | None, str, Defaults]
 
 
 class Publisher:
-    """What one process has published in one store, of several shards perhaps."""
+    """Remembers what one process has published in one store."""
 
     def __init__(self) -> None:
-        self._said: Tasks = {}
-        # When it is to be said again to all, because not all could be told.
-        self._again_s = inf
+        self._published: Tasks = {}
+        # When to publish everything again, because a shard was unavailable.
+        self._retry_s = inf
 
-    def wants(self, tasks: Tasks) -> bool:
-        """Whether there is anything to publish."""
-        return tasks != self._said or monotonic_s() >= self._again_s
+    def has_changes(self, tasks: Tasks) -> bool:
+        """Whether these defaults must be published."""
+        return tasks != self._published or monotonic_s() >= self._retry_s
 
-    def publish(self, line: Connection, tasks: Tasks) -> None:
-        """Publish those of these defaults that the store has otherwise."""
+    def publish(self, connection: Connection, tasks: Tasks) -> None:
+        """Publish the defaults that differ from those in the store."""
         try:
-            if changed := self._changed(tasks, line.ask(q.ListDefaults())):
-                line.ask(c.Publish(tasks=changed))
-            self._told(tasks, everywhere=True)
+            if changed := self._changed(tasks, connection.ask(q.ListDefaults())):
+                connection.ask(c.Publish(tasks=changed))
+            self._set_published(tasks, to_all_shards=True)
         except Unavailable:
-            self._told(tasks, everywhere=False)
+            self._set_published(tasks, to_all_shards=False)
 
-    async def publish_async(self, line: Connection, tasks: Tasks) -> None:
-        """The same, awaited."""
+    async def publish_async(self, connection: Connection, tasks: Tasks) -> None:
+        """The same for asyncio callers."""
         try:
-            if changed := self._changed(tasks, await line.ask_async(q.ListDefaults())):
-                await line.ask_async(c.Publish(tasks=changed))
-            self._told(tasks, everywhere=True)
+            if changed := self._changed(tasks, await connection.ask_async(q.ListDefaults())):
+                await connection.ask_async(c.Publish(tasks=changed))
+            self._set_published(tasks, to_all_shards=True)
         except Unavailable:
-            self._told(tasks, everywhere=False)
+            self._set_published(tasks, to_all_shards=False)
 
-    def _changed(self, tasks: Tasks, published: list[Said]) -> tuple[Said, ...]:
-        # A shard that was away may have others than those that were read.
-        known = {(tenant, task): said for tenant, task, said in published} if self._again_s == inf else None
+    def _changed(self, tasks: Tasks, published: list[TaskDefaults]) -> tuple[TaskDefaults, ...]:
+        # A shard that was unavailable may have other defaults than those that were read.
+        known = (
+            {(tenant, task): defaults for tenant, task, defaults in published}
+            if self._retry_s == inf
+            else None
+        )
         return tuple(
-            (tenant, task, said)
-            for (tenant, task), said in tasks.items()
-            if known is None or said != known.get((tenant, task), NO_DEFAULTS)
+            (tenant, task, defaults)
+            for (tenant, task), defaults in tasks.items()
+            if known is None or defaults != known.get((tenant, task), NO_DEFAULTS)
         )
 
-    def _told(self, tasks: Tasks, *, everywhere: bool) -> None:
-        self._said = dict(tasks)
-        self._again_s = inf if everywhere else monotonic_s() + AGAIN_S
+    def _set_published(self, tasks: Tasks, *, to_all_shards: bool) -> None:
+        self._published = dict(tasks)
+        self._retry_s = inf if to_all_shards else monotonic_s() + RETRY_S

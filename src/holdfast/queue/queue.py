@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, Un
 from ..core import commands as c
 from ..core.job import Body, Job
 from ..core.limits import Limit
-from ..core.notes import Line
+from ..core.notes import LogLine
 from ..core.schedule import Schedule
 from ..store.common.clock import monotonic_s
 from . import asks
@@ -126,8 +126,8 @@ class Queue(BaseQueue):
     def _ask(self, ask: Ask[T], connection: Any = None) -> T:
         if connection is not None:
             assert isinstance(ask.asked, c.Command)
-            return ask.read(self.line.committer.engine.execute_in(connection, ask.asked))
-        return ask.read(self.line.committer.ask(ask.asked, wait_s=ask.wait_s))
+            return ask.read(self.session.connection.engine.execute_in(connection, ask.asked))
+        return ask.read(self.session.connection.ask(ask.asked, wait_s=ask.wait_s))
 
     def add(
         self, task: Any, data: Any = None, *, connection: Any = None, **options: Unpack[JobOptions]
@@ -144,8 +144,8 @@ class Queue(BaseQueue):
 
     def _add_one(self, new: c.NewJob, connection: Any = None) -> Handle[Any]:
         """Add a job that was checked."""
-        way, command = self.line.committer, c.Add(jobs=(new,))
-        ids = way.ask(command) if connection is None else way.engine.execute_in(connection, command)
+        store, command = self.session.connection, c.Add(jobs=(new,))
+        ids = store.ask(command) if connection is None else store.engine.execute_in(connection, command)
         return Handle(self, ids[0])
 
     def _add_each(self, jobs: Iterable[c.NewJob | Body]) -> list[Handle[Any]]:
@@ -186,8 +186,8 @@ class Queue(BaseQueue):
     ) -> list[ClaimedJob]:
         """Claim up to `limit` jobs at once; an empty list when `wait` has passed."""
         length = self.lease if lease is None else lease
-        if self.publisher.wants(self.task_defaults):
-            self.publisher.publish(self.line.committer, self.task_defaults)
+        if self.publisher.has_changes(self.task_defaults):
+            self.publisher.publish(self.session.connection, self.task_defaults)
         ask = asks.claim(tasks, tenant=self.tenant, limit=limit, lease=length, wait=wait)
         lease_ms = asks.lease_ms_of(length)
         return [ClaimedJob(self, claimed, lease_ms, renew=renew) for claimed in self._ask(ask)]
@@ -228,7 +228,7 @@ class Queue(BaseQueue):
         """The results of a job's steps so far, by name; of one that is FINISHED there are none."""
         return self._ask(asks.steps(job))
 
-    def log(self, job: Any) -> list[Line]:
+    def log(self, job: Any) -> list[LogLine]:
         """The last lines of a job's log, live or archived."""
         return self._ask(asks.log(job))
 
@@ -340,7 +340,7 @@ class Queue(BaseQueue):
         when = {word: options.pop(word, None) for word in ("cron", "every", "tz")}
 
         def decorate(function: Callable[..., Any]) -> Task[..., Any]:
-            task: Task[..., Any] = self._made(Task, function, options)
+            task: Task[..., Any] = self._make_task(Task, function, options)
             if when["cron"] is not None or when["every"] is not None:
                 self.schedule(task.name, task, **when)
             return task
@@ -349,9 +349,9 @@ class Queue(BaseQueue):
 
     def close(self) -> None:
         """Let go of everything; claimed jobs that were not answered come back when their leases end."""
-        line = self._shut()
-        if line is not None:
-            line.close()
+        session = self._detach_session()
+        if session is not None:
+            session.close()
 
     def __enter__(self) -> Self:
         return self

@@ -17,10 +17,10 @@ from ..core.job import Job
 from ..engine import joblog
 from ..engine.group import interruptible
 from ..store.common.clock import monotonic_s
-from .alarm import Alarm
 from .answers import Failed, Retry, SoftTimeout, trimmed
 from .claimed import Holding
 from .task import Task
+from .timers import TimerThread
 
 # The record of the job, or of a batch of several jobs the name of their task.
 _current: ContextVar[Job | str | None] = ContextVar("holdfast_job", default=None)
@@ -86,7 +86,7 @@ def _wants_to_know(task: Task[..., Any]) -> bool:
 
 
 def _follow(job: Holding) -> Callable[[], None]:
-    return job._queue.line.follow(job._lease)  # type: ignore[no-any-return]
+    return job._queue.session.follow(job._lease)  # type: ignore[no-any-return]
 
 
 def _nothing() -> None:
@@ -98,7 +98,7 @@ def _call(
 ) -> Any:
     soft_ms = task.handling.soft_ms
     if soft_ms and not task.handling.is_coroutine:
-        result = SoftLimit(job._queue.line.alarm, soft_ms).run(lambda: function(argument))
+        result = SoftLimit(job._queue.session.timers, soft_ms).run(lambda: function(argument))
     else:
         # Of a coroutine the limits are the loop's affair.
         result = function(argument)
@@ -226,8 +226,8 @@ class SoftLimit:
     code puts the limit off: then the function had ended, and its result stands.
     """
 
-    def __init__(self, alarm: Alarm, soft_ms: int) -> None:
-        self._alarm, self._soft_ms = alarm, soft_ms
+    def __init__(self, timers: TimerThread, soft_ms: int) -> None:
+        self._timers, self._soft_ms = timers, soft_ms
         self._thread = threading.get_ident()
         self._lock = threading.Lock()
         self._armed = True
@@ -235,20 +235,20 @@ class SoftLimit:
     def run(self, function: Callable[[], Any]) -> Any:
         """Call the function; what it returns or raises."""
         result = _NOTHING
-        bell = self._alarm.after(self._soft_ms / 1000, self._ring)
+        timer = self._timers.after(self._soft_ms / 1000, self._on_timer)
         try:
             try:
                 with interruptible():
                     result = function()
             finally:
-                bell.off()
+                timer.cancel()
                 self._disarm()
         except SoftTimeout:
             if result is _NOTHING:
                 raise
         return result
 
-    def _ring(self) -> None:
+    def _on_timer(self) -> None:
         with self._lock:
             if self._armed:
                 self._armed = False

@@ -161,8 +161,8 @@ def _watched(
     queue: Queue, *, at: CrashPoint | None = None, crash: Callable[[], None] | None = None
 ) -> Iterator[list[str]]:
     """Note what handlers say to the queue, and crash at a point; after that nothing more is said."""
-    line = queue.line.committer
-    ask, said, gone = line.ask, list[str](), False
+    connection = queue.connection
+    ask, said, gone = connection.ask, list[str](), False
 
     def reach(when: str) -> None:
         nonlocal gone
@@ -179,11 +179,11 @@ def _watched(
         reach("after")
         return reply
 
-    line.ask = watched  # type: ignore[method-assign]
+    connection.ask = watched  # type: ignore[method-assign]
     try:
         yield said
     finally:
-        line.ask = ask  # type: ignore[method-assign]
+        connection.ask = ask  # type: ignore[method-assign]
 
 
 def _described(command: c.Command | Query) -> str:

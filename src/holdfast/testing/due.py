@@ -60,7 +60,7 @@ def run_due(
     ran: list[Ran] = []
     while True:
         _run_now(queue, names or (), ran, most)
-        next_ms: int | None = queue.line.committer.ask(q.GetNextMoment())
+        next_ms: int | None = queue.connection.ask(q.GetNextMoment())
         if clock is None or next_ms is None or next_ms > bound_ms:
             break
         clock.advance_to(next_ms / 1000)
@@ -98,8 +98,8 @@ def _run(queue: Queue, job: ClaimedJob) -> Ran:
 
 def _settle(queue: Queue) -> None:
     """Let whatever becomes true by itself be so, now."""
-    line = queue.line.committer
+    connection = queue.connection
     for _ in range(MOST_UPKEEP):
-        next_ms = line.ask(c.Upkeep())
-        if next_ms is None or next_ms > line.ask(q.GetTime()):
+        next_ms = connection.ask(c.Upkeep())
+        if next_ms is None or next_ms > connection.ask(q.GetTime()):
             return

@@ -49,20 +49,20 @@ def in_memory(queue: BaseQueue, *, start: Moment = START) -> Iterator[Clock]:
 @contextmanager
 def placed(queue: BaseQueue, make_store: Callable[[], Store]) -> Iterator[None]:
     """Have a queue use another store until the block ends."""
-    kept = queue._make_store, queue._line, queue._closed
-    queue._make_store, queue._line, queue._closed = make_store, None, False
+    kept = queue._make_store, queue._session, queue._closed
+    queue._make_store, queue._session, queue._closed = make_store, None, False
     try:
         yield
     finally:
-        line = queue._shut()
-        queue._make_store, queue._line, queue._closed = kept
-        if line is not None:
-            line.close()
+        session = queue._detach_session()
+        queue._make_store, queue._session, queue._closed = kept
+        if session is not None:
+            session.close()
 
 
 def clock_of(queue: BaseQueue) -> Clock:
     """The clock of a queue that was made for tests."""
-    clock = getattr(queue.line.committer.engine.store, "_clock", None)
+    clock = getattr(queue.connection.engine.store, "_clock", None)
     if not isinstance(clock, Clock):
         needed = "one whose clock moves: testing.queue(), or testing.in_memory(queue)"
         raise BadInput("queue", shown_url(queue.url), needed=needed)
@@ -70,4 +70,4 @@ def clock_of(queue: BaseQueue) -> Clock:
 
 
 def _steady(queue: BaseQueue) -> None:
-    queue.line.committer.engine._dice = lambda: 0.5
+    queue.connection.engine._dice = lambda: 0.5

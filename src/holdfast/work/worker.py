@@ -244,13 +244,13 @@ class _Crew(Generic[Q, J]):
     async def _claim(self, room: int, halted: "asyncio.Task[Any]") -> list[c.Claimed]:
         """Claim jobs; nothing when it is time to stop, and what the claim would have brought goes back."""
         publisher, tasks = self._queue.publisher, self._queue.task_defaults
-        if publisher.wants(tasks):
-            await publisher.publish_async(self._queue.line.committer, tasks)
+        if publisher.has_changes(tasks):
+            await publisher.publish_async(self._queue.session.connection, tasks)
         wait = LOOK_S if self._until_empty else CLAIM_WAIT_S
         ask = asks.claim(self._tasks, tenant=self._queue.tenant, limit=room, lease=self._lease, wait=wait)
         assert isinstance(ask.asked, c.Claim)
         command = replace(ask.asked, start=False)
-        asking = asyncio.ensure_future(self._queue.line.committer.ask_async(command, wait_s=ask.wait_s))
+        asking = asyncio.ensure_future(self._queue.session.connection.ask_async(command, wait_s=ask.wait_s))
         try:
             await asyncio.wait([asking, halted], return_when=asyncio.FIRST_COMPLETED)
             return ask.read(asking.result()) if asking.done() else []
@@ -262,7 +262,7 @@ class _Crew(Generic[Q, J]):
 
     async def _has_unfinished(self) -> bool:
         ask = asks.has_unfinished(self._queue.tenant, self._tasks)
-        return ask.read(await self._queue.line.committer.ask_async(ask.asked))
+        return ask.read(await self._queue.session.connection.ask_async(ask.asked))
 
     def _begin(self) -> None:
         while self._waiting and len(self._running) < self._threads and not self._stopping:
@@ -287,7 +287,7 @@ class _Crew(Generic[Q, J]):
         """Commit the start before the run: should it end this process, its loss is counted."""
         command = replace(job._lease.extension(), ran_ms=0)
         try:
-            job._renewed(await self._queue.line.committer.ask_async(command))
+            job._renewed(await self._queue.session.connection.ask_async(command))
         except NotFound as lost:
             job._lease.lose(lost)
             return None
@@ -332,7 +332,7 @@ class _Crew(Generic[Q, J]):
         """Let others have what will not be answered here; where that cannot be said, its lease will end."""
         releases = [job._release().asked for job in self._dropped if not job.answered]
         self._dropped.clear()
-        line = self._queue.line.committer
+        line = self._queue.session.connection
         await asyncio.gather(*(line.ask_async(release) for release in releases), return_exceptions=True)
 
     def _take(self, claimed: c.Claimed) -> J:

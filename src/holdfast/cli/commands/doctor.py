@@ -53,7 +53,7 @@ def doctor(session: Session, /, *, full: bool, which: str | None) -> None:
         return
     with session.existing() as queue:
         with progress("checking"):
-            facts, complaints = queue.line.committer.ask(GetReport())
+            facts, complaints = queue.connection.ask(GetReport())
         if not complaints:
             complaints = [*_clock(queue), *_counts(queue, full=full)]
         notes = _notes(queue) if not complaints else []
@@ -96,7 +96,7 @@ def _clock(queue: "Queue") -> list[str]:
 def _counts(queue: "Queue", *, full: bool) -> list[str]:
     from ...core.queries import CheckCounts, CountJobs
 
-    connection = queue.line.committer
+    connection = queue.connection
     if not full and sum(count for _, count in connection.ask(CountJobs())) > COUNTED:
         return []
     with progress("counting"):

@@ -23,7 +23,7 @@ def limits(session: Session) -> None:
     from ..records import limit_record
 
     with session.existing() as queue:
-        found: list[LimitLoad] = queue.line.committer.ask(ListLimits(tenant=queue.tenant))
+        found: list[LimitLoad] = queue.connection.ask(ListLimits(tenant=queue.tenant))
     if session.as_json:
         for one in found:
             emit(limit_record(one.domain, one.limit) | {"running": one.running, "held": one.held})

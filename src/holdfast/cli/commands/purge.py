@@ -28,7 +28,7 @@ def purge(session: Session, /, *, before: str) -> None:
     with session.existing() as queue, progress("purging") as advance:
         command = Purge(before_ms=moment_word("before", before, now_ms(queue)), tenant=queue.tenant)
         total = 0
-        while gone := queue.line.committer.ask(command):
+        while gone := queue.connection.ask(command):
             total += gone
             advance(gone)
     answer({"purged": total}, f"purged {counted(total, 'job')}", as_json=session.as_json)

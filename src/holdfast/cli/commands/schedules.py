@@ -32,7 +32,7 @@ def schedules(session: Session, /, *, count: int) -> None:
     from ..records import schedule_record
 
     with session.existing() as queue:
-        found: list[Planned] = queue.line.committer.ask(ListSchedules(tenant=queue.tenant))
+        found: list[Planned] = queue.connection.ask(ListSchedules(tenant=queue.tenant))
         now = now_ms(queue)
     if session.as_json:
         for one in found:

@@ -46,7 +46,7 @@ def show(session: Session, /, *, job_id: int) -> None:
     from ..records import job_record, line_record, outcome_record, plain
 
     with session.existing() as queue:
-        job: Job = queue.line.committer.ask(GetJob(job_id=job_id, as_claimed=True))
+        job: Job = queue.connection.ask(GetJob(job_id=job_id, as_claimed=True))
         record = {
             **job_record(job),
             "option_sources": {option: source_of(job, option) for option in FOLLOWED},

@@ -56,7 +56,7 @@ def create(
     )
     expires_in_ms = duration_ms(expires, name="expires") if expires else 0
     with session.open() as queue:
-        kept: Token = queue.line.committer.ask(CreateToken(token=made, expires_in_ms=expires_in_ms))
+        kept: Token = queue.connection.ask(CreateToken(token=made, expires_in_ms=expires_in_ms))
     answer(_record(kept) | {"secret": secret}, secret, as_json=session.as_json)
 
 
@@ -68,7 +68,7 @@ def list_tokens(session: Session) -> None:
     from ...core.queries import ListTokens
 
     with session.existing() as queue:
-        found: list[Token] = queue.line.committer.ask(ListTokens())
+        found: list[Token] = queue.connection.ask(ListTokens())
     if session.as_json:
         for one in found:
             emit(_record(one))
@@ -87,7 +87,7 @@ def revoke(session: Session, /, *, name: str) -> None:
     from ...core.commands import RevokeToken
 
     with session.existing() as queue:
-        queue.line.committer.ask(RevokeToken(name=name))
+        queue.connection.ask(RevokeToken(name=name))
     answer({"revoked": name}, f"revoked {name}", as_json=session.as_json)
 
 

@@ -75,7 +75,7 @@ def _second(queue: "Queue", tenant: str, pause_s: float) -> Frame:
 def _look(queue: "Queue", tenant: str) -> "Overview":
     from ...core.queries import GetOverview
 
-    found: Overview = queue.line.committer.ask(GetOverview(tenant=tenant or None))
+    found: Overview = queue.connection.ask(GetOverview(tenant=tenant or None))
     return found
 
 

@@ -36,7 +36,7 @@ def alive(queue: "Queue") -> "list[Worker]":
     """The workers of a store that are alive."""
     from ...core.queries import ListWorkers
 
-    found: list[Worker] = queue.line.committer.ask(ListWorkers())
+    found: list[Worker] = queue.connection.ask(ListWorkers())
     return found
 
 

@@ -6,14 +6,14 @@ import msgspec
 
 from ...core import notes
 from ...core.job import Job
-from ...core.notes import Log, Step
+from ...core.notes import JobLog, StepResult
 from ...store.contract import ReadTxn
 from ..records import JOB_LOG, STEPS, name_of
 from .working_set import WorkingSet
 
 _encode = msgspec.json.Encoder().encode
-_read_step = msgspec.json.Decoder(Step).decode
-_read_log = msgspec.json.Decoder(Log).decode
+_read_step = msgspec.json.Decoder(StepResult).decode
+_read_log = msgspec.json.Decoder(JobLog).decode
 
 
 def add_step(batch: WorkingSet, job: Job, *, name: str, result: str) -> Job:
@@ -32,7 +32,7 @@ def add_lines(batch: WorkingSet, job: Job, lines: Iterable[str]) -> Job:
     """Add lines to a job's log; the job that knows of them."""
     name = str(job.id)
     raw = batch.rows_of(JOB_LOG, [name]).get(name) if job.log_lines else None
-    after, log = notes.logged(job, _read_log(raw) if raw else Log(), lines, now_ms=batch.now_ms)
+    after, log = notes.logged(job, _read_log(raw) if raw else JobLog(), lines, now_ms=batch.now_ms)
     batch.rows[JOB_LOG, name] = _encode(log)
     return after
 
@@ -66,8 +66,8 @@ def steps(txn: ReadTxn, job: Job) -> dict[str, str]:
     return {step.name: step.result for step in done}
 
 
-def log(txn: ReadTxn, job: Job) -> Log:
+def log(txn: ReadTxn, job: Job) -> JobLog:
     """The log of a job, live or archived."""
     name = str(job.id)
     raw = txn.rows(JOB_LOG, [name]).get(name) if job.log_lines else None
-    return _read_log(raw) if raw else Log()
+    return _read_log(raw) if raw else JobLog()

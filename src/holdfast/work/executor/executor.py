@@ -49,8 +49,8 @@ from ..messages import (
     read_down,
 )
 from .desk import Desk, HandOver, Item, returned
-from .line import SupervisedLine
 from .sender import Sender, orphaned
+from .session import SupervisedSession
 
 PR_SET_PDEATHSIG = 1
 
@@ -96,12 +96,12 @@ class Executor:
             return
         configure_executor()
         self._kinds = [_kind(queue) for queue in self._queues]
-        self._lines = [
-            SupervisedLine(queue._make_store, self._sender.send, at=at)
+        self._sessions = [
+            SupervisedSession(queue._make_store, self._sender.send, at=at)
             for at, queue in enumerate(self._queues)
         ]
-        for queue, line in zip(self._queues, self._lines, strict=True):
-            queue._line = line  # type: ignore[assignment]
+        for queue, session in zip(self._queues, self._sessions, strict=True):
+            queue._session = session  # type: ignore[assignment]
         known = tuple(_found(queue) for queue in self._queues)
         self._sender.send([Hello(pid=os.getpid(), queues=known, files=project_files())])
         workers = [threading.Thread(target=self._work, name=f"job-{n}") for n in range(self._threads)]
@@ -126,10 +126,10 @@ class Executor:
         if isinstance(message, Run):
             self._take(message)
         elif isinstance(message, Told):
-            self._lines[message.at].told(message)
+            self._sessions[message.at].on_reply(message)
         elif isinstance(message, Cancelled):
             if job := self._running.get((message.at, message.job.id)):
-                job._lease.seen(message.job)
+                job._lease.check_record(message.job)
         elif isinstance(message, Revoke):
             waiting = [*self._desk.clear(), *self._arrived_now()]
             self._sender.send([Returned(jobs=returned(waiting))])

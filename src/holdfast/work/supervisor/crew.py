@@ -309,8 +309,8 @@ class Crew:
         """Whether a job is still here under a claim."""
         return any((held := m.jobs.get(key)) and held.job.claim == claim for m in self._members)
 
-    def tell(self, key: Key, message: Message) -> None:
-        """Say something to whoever has a job."""
+    def send(self, key: Key, message: Message) -> None:
+        """Send a message to the executor that has a job."""
         for member in self._members:
             if key in member.jobs:
                 member.send(message)

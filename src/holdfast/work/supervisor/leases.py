@@ -60,7 +60,7 @@ class Leases:
                 self._crew.renewed(reply, at)
                 self._suspects.renewed(reply, at)
                 if reply.cancel_requested and not job.cancel_requested:
-                    self._crew.tell((at, job.id), Cancelled(job=reply, at=at))
+                    self._crew.send((at, job.id), Cancelled(job=reply, at=at))
             elif self._crew.has((at, job.id), job.claim):
                 failed.append(reply)
         if failed:
@@ -104,7 +104,7 @@ class Leases:
             if live is None or live.claim != job.claim:
                 # Cancelled by force, or lost: it is nobody's work any more.
                 stopped = replace(job, cancel_requested=True)
-                self._crew.tell((held.at, job.id), Cancelled(job=stopped, at=held.at))
+                self._crew.send((held.at, job.id), Cancelled(job=stopped, at=held.at))
             elif live.cancel_requested:
                 self._crew.renewed(live, held.at)
-                self._crew.tell((held.at, job.id), Cancelled(job=live, at=held.at))
+                self._crew.send((held.at, job.id), Cancelled(job=live, at=held.at))

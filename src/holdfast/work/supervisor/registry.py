@@ -80,7 +80,7 @@ class Registry:
         """
         for line in self._sources.lines:
             tasks = self._sources.defaults(line)
-            if self._publishers[line].wants(tasks):
+            if self._publishers[line].has_changes(tasks):
                 await self._publishers[line].publish_async(line, tasks)
 
     async def say(self) -> None:

@@ -1,8 +1,7 @@
-"""A queue's line inside an executor: what handlers ask goes through the supervisor.
+"""A queue's session inside an executor: commands of handlers go to the supervisor, which commits them.
 
-It has the same face as `queue.base.Line`, so that the verbs of a queue do not know the difference.
-Questions that change nothing, and transactions on the handler's own connection, go to the store
-directly.
+It has the interface of `queue.base.QueueSession` and of its connection, so that the verbs of a queue need not
+know where they run. Queries, and commands in a transaction of the handler, go to the store directly.
 """
 
 import asyncio
@@ -14,14 +13,14 @@ from typing import Any
 from ...core import commands as c
 from ...core.queries import Query
 from ...engine.connection import Connection, open_connection
-from ...queue.alarm import Alarm
 from ...queue.lease import Lease
+from ...queue.timers import TimerThread
 from ...store.contract import Store
 from ..messages import Asked, Told, read_reply
 
 
 class SupervisedEngine:
-    """Transactions on the handler's own connection, which need no supervisor. Opened at the first use."""
+    """Runs commands in transactions of the handler, without the supervisor. Opens the store on first use."""
 
     def __init__(self, make_store: Callable[[], Store]) -> None:
         self._make_store = make_store
@@ -37,11 +36,11 @@ class SupervisedEngine:
             return self._opened
 
     def execute_in(self, connection: Any, command: c.Command) -> Any:
-        """Run a command inside the handler's own transaction."""
+        """Run a command in the handler's own transaction."""
         return self.connection.engine.execute_in(connection, command)
 
     async def execute_in_async(self, connection: Any, command: c.Command) -> Any:
-        """The same, awaited."""
+        """Run a command in the handler's own asyncio transaction."""
         return await self.connection.engine.execute_in_async(connection, command)
 
 
@@ -52,8 +51,8 @@ class _Call:
         self.arrived = threading.Event()
         self.message: Told | None = None
 
-    def hear(self, message: Told) -> None:
-        """The reply has come."""
+    def resolve(self, message: Told) -> None:
+        """Wake the thread with its reply."""
         self.message = message
         self.arrived.set()
 
@@ -65,17 +64,17 @@ class _AsyncCall:
         self._loop = asyncio.get_running_loop()
         self.future: asyncio.Future[Told] = self._loop.create_future()
 
-    def hear(self, message: Told) -> None:
-        """The reply has come; whoever waited may be gone."""
-        self._loop.call_soon_threadsafe(self._resolve, message)
+    def resolve(self, message: Told) -> None:
+        """Wake the coroutine with its reply, unless it was cancelled."""
+        self._loop.call_soon_threadsafe(self._set_result, message)
 
-    def _resolve(self, message: Told) -> None:
+    def _set_result(self, message: Told) -> None:
         if not self.future.done():
             self.future.set_result(message)
 
 
-class SupervisedLine:
-    """The line of one queue in an executor."""
+class SupervisedSession:
+    """The session of one queue in an executor, and its connection in one."""
 
     def __init__(
         self, make_store: Callable[[], Store], send: Callable[[Sequence[Asked]], None], *, at: int = 0
@@ -83,15 +82,15 @@ class SupervisedLine:
         self._at = at
         self.pid = os.getpid()
         self.engine = SupervisedEngine(make_store)
-        self.committer = self
+        self.connection = self
         self.renewer = self
         self._send = send
         self._calls: dict[int, _Call | _AsyncCall] = {}
         self._count = 0
         self._lock = threading.Lock()
-        self.alarm = Alarm()
+        self.timers = TimerThread()
 
-    def _put(self, call: _Call | _AsyncCall, command: c.Command, wait_s: float) -> None:
+    def _send_request(self, call: _Call | _AsyncCall, command: c.Command, wait_s: float) -> None:
         with self._lock:
             self._count += 1
             number = self._count
@@ -99,40 +98,40 @@ class SupervisedLine:
         self._send([Asked(number=number, command=command, wait_s=wait_s, at=self._at)])  # type: ignore[arg-type]
 
     def ask(self, asked: c.Command | Query, *, wait_s: float = 0.0) -> Any:
-        """Have the supervisor run a command; its reply, or what it raised. A query goes to the store."""
+        """Return the supervisor's reply to a command, or raise its error. Queries go to the store."""
         if isinstance(asked, Query):
             return self.engine.connection.ask(asked)
         call = _Call()
-        self._put(call, asked, wait_s)
+        self._send_request(call, asked, wait_s)
         call.arrived.wait()
         assert call.message is not None
         return read_reply(asked, call.message)
 
     async def ask_async(self, asked: c.Command | Query, *, wait_s: float = 0.0) -> Any:
-        """The same for coroutines, however many: none of them needs a thread to wait in."""
+        """The same for coroutines; none of them needs a thread to wait in."""
         if isinstance(asked, Query):
             return await asyncio.to_thread(self.ask, asked)
         call = _AsyncCall()
-        self._put(call, asked, wait_s)
+        self._send_request(call, asked, wait_s)
         return read_reply(asked, await call.future)
 
-    def tell(self, command: c.Command) -> None:
-        """Have the supervisor run a command, whatever comes of it."""
+    def send(self, command: c.Command) -> None:
+        """Have the supervisor run a command without waiting for its reply; errors are ignored."""
         self._send([Asked(number=0, command=command, at=self._at)])  # type: ignore[arg-type]
 
-    def told(self, message: Told) -> None:
-        """A reply has come."""
+    def on_reply(self, message: Told) -> None:
+        """Give a reply of the supervisor to the caller that waits for it."""
         with self._lock:
             call = self._calls.pop(message.number, None)
         if call is not None:
-            call.hear(message)
+            call.resolve(message)
 
     def follow(self, lease: Lease) -> Callable[[], None]:
-        """The supervisor tells when a job is to stop."""
+        """Do nothing: the supervisor sends a message when a job should stop."""
         return lambda: None
 
     def watch(self, lease: Lease) -> None:
-        """Leases are the supervisor's affair."""
+        """Do nothing: the supervisor renews leases."""
 
     def close(self) -> None:
-        """The line is the executor's, and ends with it."""
+        """Do nothing: the executor closes its socket when it ends."""
