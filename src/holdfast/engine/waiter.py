@@ -46,6 +46,8 @@ class Waiter:
         self._said_ms = 0
         # Whether those that wait should look: this process committed something, or another may have.
         self._look = self._rung = False
+        # Whether the last look for waiting claims found jobs, and whether the next must be a read first.
+        self._has_found = self._must_read = False
         self._ended: deque[set[int]] = deque()
         # Whether anybody waits for what a commit may bring; and whether the thread sleeps in `store.wait`.
         self.is_watching = self._sleeps_in_store = False
@@ -160,7 +162,7 @@ class Waiter:
         return bool(self._awaits or self._listeners)
 
     def _sleep_s(self) -> float | None:
-        if self._closed or self._look or self._rung or self._ended:
+        if self._closed or self._look or self._rung or self._ended or (self._must_read and self._claims):
             return 0.0
         if not self.is_watching:
             return None
@@ -185,11 +187,14 @@ class Waiter:
             # Only now: a commit that is noted after this is looked at in the next round.
             self._look = False
         brings = any(isinstance(ticket.command, BRINGING) for ticket in writes)
+        waiting: list[Ticket] = []
         if self._claims and (brings or self._is_promising(look=look, rung=rung, busy=bool(writes))):
             # First come, first served: those who have waited longest are asked first.
-            writes, self._claims = [*self._claims, *writes], []
-        if writes:
-            self._group.commit_all(writes)
+            waiting, self._claims = self._claims, []
+        if waiting or writes:
+            self._group.commit_all([*waiting, *writes])
+        if waiting and not writes:
+            self._has_found = any(ticket.answered for ticket in waiting)
         ended: set[int] = set()
         while self._ended:
             ended |= self._ended.popleft()
@@ -206,10 +211,14 @@ class Waiter:
 
         Another process may have committed anything. Before all that wait queue for the write lock, which
         would cost those that add most of their speed, a read beside it tells whether there is a job to claim.
+        Where the last wake-up brought jobs this one probably does: then the read comes after the claim.
         """
         due = self._is_due()
-        if not rung:
+        if not (rung or self._must_read):
             return look or due
+        self._must_read = rung and self._has_found and not (busy or self._must_read)
+        if self._must_read:
+            return True
         if not (busy or look or due):
             try:
                 found = self._engine.hopes([ticket.command for ticket in self._claims])

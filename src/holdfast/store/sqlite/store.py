@@ -273,6 +273,8 @@ class SqliteStore:
             if self._pool.closed or self._has_changed():
                 return True
             if self._notifier.wait(min(max(left_s, 0.0), POLL_S), ends=ends):
+                # What it was notified of is seen by the look that follows, and no reason to wake again.
+                self._has_changed()
                 return True
             if left_s <= POLL_S:
                 return False
