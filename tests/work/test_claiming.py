@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.core import commands as c
 from holdfast.core.errors import StoreFull, Unavailable
-from holdfast.engine.connection import Connection
+from holdfast.engine.connection import StoreConnection
 from holdfast.store.memory.store import MemoryStore
 from holdfast.work.scheduler import Fair, Setting, make_scheduler
 from holdfast.work.supervisor import claiming as module
@@ -17,7 +17,7 @@ from holdfast.work.supervisor.pace import Pace, Space
 from holdfast.work.supervisor.sources import chosen_tenants
 
 
-class Line(Connection):
+class Line(StoreConnection):
     """Remembers the claims that it was asked for."""
 
     def __init__(self):

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ...serve.config import Options, Tls
     from ...serve.door import Address
 
-BEDROCK = "127.0.0.1:8888"
+BEDROCK, GRPC = "127.0.0.1:8888", "127.0.0.1:9090"
 
 
 def _option(name: str, **how: Any) -> Callable[..., Any]:
@@ -48,6 +48,7 @@ def _read_config(ctx: click.Context, _param: click.Parameter, path: str | None) 
     help="Options from a TOML file, by the same names.",
 )
 @settings()
+@_door("--grpc", GRPC, "gRPC")
 @_door("--bedrock", BEDROCK, "job commands")
 @_option("--bedrock-tenant", default="", metavar="NAME", help="Whose jobs the job commands are about.")
 @_option(
@@ -73,20 +74,29 @@ def serve(session: Session, /, **said: Any) -> None:
     machines can reach needs a token in the store: see `holdfast token`. Each option may be an environment
     variable as well (HOLDFAST_BEDROCK), or a line of the file of --config (bedrock = "127.0.0.1:8888").
     """
-    from ...core.errors import StoreError
-
     try:
         # `Query` of the job commands needs it, perhaps hours later.
         import apsw  # noqa: F401
 
         from ...serve.app import App
     except ImportError as error:
-        if (error.name or "").partition(".")[0] != "apsw":
-            raise
-        raise StoreError("holdfast serve needs apsw: pip install 'holdfast[server]'") from None
+        raise _lacks(error) from None
     app = App(_options(session, said), _log)
-    asyncio.run(app.run(_ready))
+    try:
+        asyncio.run(app.run(_ready))
+    except ImportError as error:
+        raise _lacks(error) from None
     _log("done")
+
+
+def _lacks(error: ImportError) -> Exception:
+    """What to say of a library that is not installed."""
+    from ...core.errors import StoreError
+
+    library = (error.name or "").partition(".")[0]
+    if library not in ("apsw", "grpc", "google", "grpc_health", "grpc_reflection"):
+        return error
+    return StoreError(f"holdfast serve needs {library}: pip install 'holdfast[server]'")
 
 
 def _options(session: Session, said: dict[str, Any]) -> "Options":
@@ -105,7 +115,8 @@ def _options(session: Session, said: dict[str, Any]) -> "Options":
         limits["max_connections"] = said["max_connections"]
     return Options(
         store=session.store,
-        bedrock=_address("bedrock", said["bedrock"] or BEDROCK),
+        grpc=_address("grpc", said["grpc"]),
+        bedrock=_address("bedrock", said["bedrock"] or (None if said["grpc"] else BEDROCK)),
         bedrock_tenant=said["bedrock_tenant"] or session.tenant,
         bedrock_lease_ms=lease_ms or None,
         workers=tuple(said["worker"]),

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -12,6 +13,7 @@ from ...core.bounds import BATCH_BYTES
 from ...core.errors import BadInput
 from ...engine.connection import Connection
 from ...proto.messages import SERVICE
+from ..config import Tls
 from ..door import DRAIN_S, Address, is_loopback
 from ..guard import Guard
 from .admission import Caller
@@ -48,15 +50,16 @@ OPTIONS: list[tuple[str, Any]] = [
 
 
 class GrpcDoor:
-    """`holdfast.v1.Queue` on one address. `credentials` are those of TLS; None: plain text."""
+    """`holdfast.v1.Queue` on one address."""
 
     name = "grpc"
 
     def __init__(
-        self, connection: Connection, guard: Guard, address: Address, *, credentials: Any = None
+        self, connection: Connection, guard: Guard, address: Address, *, tls: Tls | None = None
     ) -> None:
         self._connection, self._guard, self._address = connection, guard, address
-        self._credentials = credentials
+        self.where = str(address)
+        self._credentials = None if tls is None else _credentials(tls)
         self._loopback = is_loopback(address.host)
         self._streams: set[Stream] = set()
         self._server: Any = None
@@ -78,9 +81,7 @@ class GrpcDoor:
             else:
                 self.port = server.add_secure_port(str(self._address), self._credentials)
         except RuntimeError as error:
-            raise BadInput(
-                "grpc", str(self._address), needed=f"free, and of this machine ({error})"
-            ) from None
+            raise BadInput(self.name, self.where, needed=f"free, and of this machine ({error})") from None
         await server.start()
         for name in ("", SERVICE.full_name):
             await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
@@ -120,6 +121,12 @@ class GrpcDoor:
                 self._streams.discard(stream)
 
         return serve
+
+
+def _credentials(tls: Tls) -> Any:
+    key, cert = Path(tls.key).read_bytes(), Path(tls.cert).read_bytes()
+    ca = Path(tls.client_ca).read_bytes() if tls.client_ca else None
+    return grpc.ssl_server_credentials([(key, cert)], ca, require_client_auth=ca is not None)
 
 
 class _Handlers(grpc.GenericRpcHandler):  # type: ignore[misc]

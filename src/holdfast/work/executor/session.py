@@ -13,16 +13,16 @@ from typing import Any
 from ...core import commands as c
 from ...core.queries import Query
 from ...engine.connection import Connection, open_connection
+from ...queue.base import Maker
 from ...queue.lease import Lease
 from ...queue.timers import TimerThread
-from ...store.contract import Store
 from ..messages import Asked, Told, read_reply
 
 
 class SupervisedEngine:
     """Runs commands in transactions of the handler, without the supervisor. Opens the store on first use."""
 
-    def __init__(self, make_store: Callable[[], Store]) -> None:
+    def __init__(self, make_store: Maker) -> None:
         self._make_store = make_store
         self._opened: Connection | None = None
         self._lock = threading.Lock()
@@ -77,7 +77,7 @@ class SupervisedSession:
     """The session of one queue in an executor, and its connection in one."""
 
     def __init__(
-        self, make_store: Callable[[], Store], send: Callable[[Sequence[Asked]], None], *, at: int = 0
+        self, make_store: Maker, send: Callable[[Sequence[Asked]], None], *, at: int = 0
     ) -> None:
         self._at = at
         self.pid = os.getpid()
