@@ -5,7 +5,7 @@ from typing import Any
 
 from ..core import commands as c
 from ..core.bounds import BATCH_BYTES
-from ..core.errors import BadInput, HoldfastError, TooLarge
+from ..core.errors import BadInput, Forbidden, HoldfastError, TooLarge
 from ..core.queries import Query
 from ..engine.group import load_of
 from ..engine.ticket import Ticket
@@ -27,7 +27,10 @@ class Ask:
         self, asked: Asked, ticket: Ticket | None = None, then: Callable[["Ask", Any], None] | None = None
     ) -> None:
         self.asked, self.ticket, self.then = asked, ticket, then
-        self.verb = VERBS[type(asked)]
+        verb = VERBS.get(type(asked))
+        if verb is None:
+            raise Forbidden(f"{type(asked).__name__} is not for clients")
+        self.verb = verb
         self.number = 0
         # Whether it was sent before, and the connection lost.
         self.is_again = False
