@@ -13,10 +13,12 @@ import random
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from time import sleep
 from typing import Any
 
 import grpc
+from msgspec.structs import replace
 
 from ..core import commands as c
 from ..core.errors import Closed, HoldfastError, StoreError, Unavailable, error_of
@@ -196,10 +198,10 @@ class Link:
         """Give replies to those who asked."""
         told: list[Ticket] = []
         for ask, reply in done:
-            if ask.then is not None:
-                ask.then(ask, reply)
-            elif ask.is_again and (query := question(ask.asked, reply)) is not None:
+            if ask.is_again and (query := question(ask.asked, reply)) is not None:
                 self._look_up(ask, query, reply)
+            elif ask.then is not None:
+                ask.then(ask, reply)
             elif ask.ticket is not None:
                 if not ask.ticket.answer(reply):
                     ask.ticket.reply = reply
@@ -213,7 +215,7 @@ class Link:
         """Ask what became of a job before a refusal is believed."""
 
         def then(_ask: Ask, found: Any) -> None:
-            answered = Ask(refused.asked, refused.ticket)
+            answered = Ask(refused.asked, refused.ticket, refused.then)
             self._finish([(answered, settle(refused.asked, refusal, found))])
 
         with self._news:
@@ -301,7 +303,7 @@ class Link:
             self._received, self._cancelled = [], []
             for ask in lost:
                 ask.is_again = True
-            again = [ask for ask in lost if may_ask_again(ask.asked)]
+            again = [one for ask in lost if may_ask_again(ask.asked) for one in self._apart(ask)]
             self._outbox.extendleft(reversed(again))
         self._finish(
             [(ask, unsettled(ask.asked, self._address)) for ask in lost if not may_ask_again(ask.asked)]
@@ -314,13 +316,33 @@ class Link:
             # Whatever was told meanwhile was missed.
             self._changed()
 
+    def _apart(self, ask: Ask) -> list[Ask]:
+        """What stands for an ask that is asked again: of many answers each, so that each is settled."""
+        if not isinstance(ask.asked, c.AnswerAll):
+            return [ask]
+        held = ask.asked.held or (None,) * len(ask.asked.answers)
+        answers = [replace(one, held=job) for one, job in zip(ask.asked.answers, held, strict=True)]
+        replies: list[Any] = [None] * len(answers)
+        left = len(answers)
+
+        def note(at: int, _ask: Ask, reply: Any) -> None:
+            nonlocal left
+            replies[at], left = reply, left - 1
+            if not left:
+                self._finish([(Ask(ask.asked, ask.ticket), replies)])
+
+        apart = [Ask(one, then=partial(note, at)) for at, one in enumerate(answers)]
+        for one in apart:
+            one.is_again, one.put_s = True, ask.put_s
+        return apart
+
     def _refuse_all(self, error: Exception) -> None:
         with self._news:
             asks = [*self._outbox, *self._starved]
             self._outbox.clear()
             self._starved.clear()
             self._is_reserving = False
-        self._finish([(ask, error) for ask in asks if ask.then is None])
+        self._finish([(ask, error) for ask in asks])
         with self._news:
             while not self._outbox and not self._is_closing.is_set():
                 self._news.wait()
@@ -354,4 +376,4 @@ class Link:
             self._outbox.clear()
             self._starved.clear()
             self._open.clear()
-        self._finish([(ask, Closed("this queue was closed")) for ask in left if ask.then is None])
+        self._finish([(ask, Closed("this queue was closed")) for ask in left])

@@ -20,7 +20,7 @@ from ...core.errors import HoldfastError, RateLimited
 from ...core.job import Job
 from ...core.queries import Query
 from ...engine.connection import Connection
-from ...engine.ticket import Ticket, Word
+from ...engine.ticket import CallbackTicket, Ticket
 from ...store.common.clock import monotonic_s
 from .admission import Caller, abort
 
@@ -35,7 +35,7 @@ MESSAGE_BYTES = 4 * 1024 * 1024
 SETTLING_S = 5.0
 
 
-class Call(Word):
+class Call(CallbackTicket):
     """A command of a client, on its way. `note` is what the stream wants to know when it is answered."""
 
     __slots__ = ("abandoned", "deadline_s", "note")
@@ -187,7 +187,7 @@ class Stream:
         self._queries.add(task)
         task.add_done_callback(self._queries.discard)
 
-    def heard(self, word: Word) -> None:
+    def heard(self, word: CallbackTicket) -> None:
         """A command was committed, or refused. On the event loop."""
         assert isinstance(word, Call)
         self._pending.pop(word, None)
@@ -204,6 +204,9 @@ class Stream:
     def _note(self, command: Command, reply: Any) -> None:
         if isinstance(command, c.Claim) and isinstance(reply, list):
             self.held |= {one.job.id: one.job for one in reply}
+        elif isinstance(command, c.AnswerAll):
+            for one in command.answers:
+                self.held.pop(one.hold.job_id, None)
         elif isinstance(command, c.Answer | c.Release):
             self.held.pop(command.hold.job_id, None)
         elif isinstance(reply, Job) and reply.id in self.held:
@@ -211,10 +214,17 @@ class Stream:
 
     def with_held(self, asked: Command) -> Command:
         """An answer with the record that was handed out, if it was here."""
-        job = self.held.get(asked.hold.job_id) if type(asked) is c.Answer else None
-        if job is None or c.hold_of(job) != replace(asked.hold, tenant=None):  # type: ignore[attr-defined]
-            return asked
-        return replace(asked, held=job)
+        if type(asked) is c.AnswerAll:
+            held = [self._held_of(one.hold) for one in asked.answers]
+            known = [job for job in held if job is not None]
+            return replace(asked, held=tuple(known)) if len(known) == len(held) else asked
+        if type(asked) is c.Answer:
+            return replace(asked, held=self._held_of(asked.hold))
+        return asked
+
+    def _held_of(self, hold: c.Hold) -> Job | None:
+        job = self.held.get(hold.job_id)
+        return job if job is not None and (job.owner, job.claim) == (hold.owner, hold.claim) else None
 
     # Writing
 

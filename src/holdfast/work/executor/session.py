@@ -76,9 +76,7 @@ class _AsyncCall:
 class SupervisedSession:
     """The session of one queue in an executor, and its connection in one."""
 
-    def __init__(
-        self, make_store: Maker, send: Callable[[Sequence[Asked]], None], *, at: int = 0
-    ) -> None:
+    def __init__(self, make_store: Maker, send: Callable[[Sequence[Asked]], None], *, at: int = 0) -> None:
         self._at = at
         self.pid = os.getpid()
         self.engine = SupervisedEngine(make_store)
