@@ -23,8 +23,9 @@ PATIENCE_S = 60.0
 class Served:
     """A server with a gRPC door, in a thread."""
 
-    def __init__(self, connection: Connection) -> None:
-        self.connection = connection
+    def __init__(self, connection: Connection, *, always: bool = False) -> None:
+        self.connection, self._always = connection, always
+        self._guard: Guard | None = None
         self.port = 0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ready, self._stopping = threading.Event(), asyncio.Event()
@@ -34,12 +35,18 @@ class Served:
 
     async def _run(self) -> None:
         self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
-        door = GrpcDoor(self.connection, Guard(self.connection), Address("127.0.0.1", 0))
+        self._guard = Guard(self.connection, always=self._always)
+        door = GrpcDoor(self.connection, self._guard, Address("127.0.0.1", 0))
         await door.start()
         self.port = door.port
         self._ready.set()
         await self._stopping.wait()
         await door.drain()
+
+    def forget_tokens(self) -> None:
+        """Have tokens looked up anew, as if a second had passed."""
+        assert self._guard is not None
+        self._guard._known.clear()
 
     def close(self) -> None:
         """Drain the door; the connection stays open."""

@@ -116,7 +116,5 @@ async def abort(context: Any, error: Exception) -> NoReturn:
     """End a call with an error."""
     told = encode_error(error)
     status = next((STATUSES[kind] for kind in type(error).__mro__ if kind in STATUSES), _STATUS.INTERNAL)
-    if isinstance(error, TooLarge):
-        status = _STATUS.RESOURCE_EXHAUSTED
     await context.abort(status, told["text"], ((CODE, told["code"]),))
     raise AssertionError("abort raises")
