@@ -146,21 +146,19 @@ def _maker(
             options |= {"join": join}
             return _sharded(lambda new: _files(path, count, options | {"create": new}), create=create)
         return _sqlite(path, options | {"join": join, "create": create})
-    if scheme in REMOTE:
-        if driver is not None or clock is not None:
-            raise BadInput(
-                "driver" if driver else "clock", driver or clock, needed="absent: they are the server's"
-            )
-        return _remote(url)
-    if scheme in POSTGRES:
-        if driver is not None:
-            raise BadInput("driver", driver, needed="absent: it is for SQLite")
-        return _postgres(url, options | {"create": create})
-    if scheme in REDIS:
-        if driver is not None:
-            raise BadInput("driver", driver, needed="absent: it is for SQLite")
-        return _redis(url, options | {"create": create})
+    if scheme in (*REMOTE, *POSTGRES, *REDIS):
+        return _on_server(scheme, url, driver, options | {"create": create})
     raise BadInput("store", f"{scheme}://…", needed=STORES)
+
+
+def _on_server(scheme: str, url: str, driver: str | None, options: dict[str, Any]) -> Callable[[], Store]:
+    if driver is not None:
+        raise BadInput("driver", driver, needed="absent: it is for SQLite")
+    if scheme in REMOTE:
+        if "clock" in options:
+            raise BadInput("clock", "given", needed="absent: it is the server's")
+        return _remote(url)
+    return _postgres(url, options) if scheme in POSTGRES else _redis(url, options)
 
 
 def _shard(
