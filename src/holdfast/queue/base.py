@@ -216,7 +216,7 @@ class BaseQueue:
         self.task_defaults[self.tenant, task.name] = task.defaults
         return task
 
-    def _known(self, name: str) -> Task[..., Any]:
+    def _find_task(self, name: str) -> Task[..., Any]:
         task = self.tasks.get(name)
         if task is None:
             raise NotFound("task", f"{name!r} known to this queue")

@@ -114,7 +114,7 @@ def _options(names: tuple[str, ...], said: dict[str, Any]) -> Any:
     from ...core.durations import duration_ms
     from ...core.errors import BadInput
     from ...core.sizes import size_bytes
-    from ...work.options import Options
+    from ...work.options import WorkerOptions
     from ...work.scheduler import read_weights
 
     if said["store"] is not None and len(names) > 1:
@@ -126,7 +126,7 @@ def _options(names: tuple[str, ...], said: dict[str, Any]) -> Any:
         raise BadInput("queues", " ".join(names), needed="each named once")
     least, most = _processes(said["processes"])
     sizes = {name: said[name] for name in ("memory_limit", "max_growth") if said[name] is not None}
-    return Options(
+    return WorkerOptions(
         names=names,
         store=said["store"],
         create=said["create"],
