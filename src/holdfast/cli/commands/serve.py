@@ -54,7 +54,7 @@ def _read_config(ctx: click.Context, _param: click.Parameter, path: str | None) 
 @_option(
     "--bedrock-timeout",
     metavar="TIME",
-    help="When a job that names neither retryAfter nor timeout is handed out again.  [never]",
+    help="Time limit of a claim of a job without retryAfter and timeout.  [never]",
 )
 @_option("--worker", multiple=True, metavar="MODULE:QUEUE", help="Run its jobs too; repeatable.")
 @_option("--token-always", is_flag=True, help="Clients on loopback need a token as well.")
