@@ -3,8 +3,7 @@
 The first test that needs one starts a process that starts the server and keeps it until the run is over. In
 PostgreSQL each test process has a database of its own, in Redis prefixes of its own.
 
-    python -m tests.shared_servers KIND PID FOLDER    start a server, print its ports, keep it until process
-                                                      PID ends; then remove the folder of the run
+    python -m tests.shared_servers KIND PID    start a server, print its ports, keep it until process PID ends
 """
 
 import fcntl
@@ -106,11 +105,8 @@ MAKERS: dict[str, Callable[[], Any]] = {
 }
 
 
-def keep(kind: str, pid: int, folder: str) -> None:
-    """Start a server, print where it is, and close it when the process of that id has ended.
-
-    The folder of the run goes too: a run that was killed did not remove it.
-    """
+def keep(kind: str, pid: int) -> None:
+    """Start a server, print where it is, and close it when the process of that id has ended."""
     run = os.pidfd_open(pid)
     try:
         server = MAKERS[kind]()
@@ -123,7 +119,6 @@ def keep(kind: str, pid: int, folder: str) -> None:
         select.select([run], [], [])
     finally:
         server.close()
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _print(found: dict[str, Any]) -> None:
@@ -132,4 +127,4 @@ def _print(found: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    keep(sys.argv[1], int(sys.argv[2]), sys.argv[3])
+    keep(sys.argv[1], int(sys.argv[2]))

@@ -111,7 +111,7 @@ def settings(*, env: bool = False, create: bool = False) -> Callable[[F], F]:
         "--json",
         "as_json",
         is_flag=True,
-        help="Print JSON, one object per line.",
+        help="One JSON object for each line, for programs.",
         callback=_set,
         expose_value=False,
     )

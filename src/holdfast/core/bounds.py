@@ -112,6 +112,11 @@ QUERY_MS = 5 * SECOND_MS
 # One request: NDJSON of a whole batch fits.
 HTTP_BODY_BYTES = BATCH_BYTES
 HTTP_HEAD_BYTES = 64 * 1024
+# Bodies that are being read, of all clients together: whoever brings more is told to wait.
+HTTP_BUFFERED_BYTES = 256 * 1024 * 1024
+HTTP_KEY_BYTES = 255
+# A long poll; proxies cut off what is silent for longer.
+HTTP_WAIT_S = 60.0
 # Idle ones are cheap, and held; a process has so many files at most.
 HTTP_CONNECTIONS = 20_000
 

@@ -21,6 +21,8 @@ PAUSE = "pause"
 SCHEDULE, SYSID, SETTING, WORKER = "schedule", "sysid", "setting", "worker"
 # A token by which clients of a server are known, by its name.
 TOKEN = "token"
+# What a request with an idempotency key was given, by (tenant, key), due when it is forgotten.
+REQUEST = "request"
 # The published defaults of a task, by (tenant or null, task).
 TASK = "task"
 # The last moment of a deleted schedule, by its number.

@@ -17,6 +17,7 @@ from ..core.kinds import PATTERNS as PATTERNS
 from ..core.kinds import PAUSE as PAUSE
 from ..core.kinds import POINTER as POINTER
 from ..core.kinds import PROGRESS as PROGRESS
+from ..core.kinds import REQUEST as REQUEST
 from ..core.kinds import SCHEDULE as SCHEDULE
 from ..core.kinds import SETTING as SETTING
 from ..core.kinds import STEPS as STEPS

@@ -71,9 +71,9 @@ async def run_async(task: Task[..., Any], job: Holding) -> Any:
 
 def begin(jobs: Sequence[Holding]) -> Token[Any]:
     """Note that a run of jobs begins in this context; the token ends it there."""
-    started_s = monotonic_s()
+    begun_s = monotonic_s()
     for job in jobs:
-        job.started_s = started_s
+        job.begun_s = begun_s
     if joblog.LOG.isEnabledFor(joblog.STARTED):
         for job in jobs:
             joblog.started(job.record)

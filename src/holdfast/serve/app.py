@@ -90,10 +90,10 @@ class App:
 
     def _doors(self, connection: Connection, guard: Guard) -> Iterator[Door]:
         options = self._options
-        if options.grpc is not None:
-            from .grpc.door import GrpcDoor
+        if options.http is not None:
+            from .http.door import HttpDoor
 
-            yield GrpcDoor(connection, guard, options.grpc, tls=options.tls)
+            yield HttpDoor(connection, guard, options)
         if options.bedrock is not None:
             from .bedrock.door import BedrockDoor
 

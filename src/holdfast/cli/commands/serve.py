@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ...serve.config import Options, Tls
     from ...serve.door import Address
 
-BEDROCK, GRPC = "127.0.0.1:8888", "127.0.0.1:9090"
+HTTP, GRPC, BEDROCK = "127.0.0.1:8080", "127.0.0.1:9090", "127.0.0.1:8888"
 
 
 def _option(name: str, **how: Any) -> Callable[..., Any]:
@@ -48,13 +48,13 @@ def _read_config(ctx: click.Context, _param: click.Parameter, path: str | None) 
     help="Options from a TOML file, by the same names.",
 )
 @settings()
-@_door("--grpc", GRPC, "gRPC")
+@_door("--http", HTTP, "HTTP")
 @_door("--bedrock", BEDROCK, "job commands")
 @_option("--bedrock-tenant", default="", metavar="NAME", help="Whose jobs the job commands are about.")
 @_option(
     "--bedrock-timeout",
     metavar="TIME",
-    help="Time limit of a claim of a job without retryAfter and timeout.  [never]",
+    help="When a job that names neither retryAfter nor timeout is handed out again.  [never]",
 )
 @_option("--worker", multiple=True, metavar="MODULE:QUEUE", help="Run its jobs too; repeatable.")
 @_option("--token-always", is_flag=True, help="Clients on loopback need a token as well.")
@@ -70,33 +70,24 @@ def _read_config(ctx: click.Context, _param: click.Parameter, path: str | None) 
 def serve(session: Session, /, **said: Any) -> None:
     """Serve a store to other programs, until SIGTERM.
 
-    An address that other
+    With none of --http, --grpc and --bedrock all of them are served, on loopback. An address that other
     machines can reach needs a token in the store: see `holdfast token`. Each option may be an environment
-    variable as well (HOLDFAST_BEDROCK), or a line of the file of --config (bedrock = "127.0.0.1:8888").
+    variable as well (HOLDFAST_HTTP), or a line of the file of --config (http = "127.0.0.1:8080").
     """
+    from ...core.errors import StoreError
+
     try:
         # `Query` of the job commands needs it, perhaps hours later.
         import apsw  # noqa: F401
 
         from ...serve.app import App
     except ImportError as error:
-        raise _lacks(error) from None
+        if (error.name or "").partition(".")[0] != "apsw":
+            raise
+        raise StoreError("holdfast serve needs apsw: pip install 'holdfast[server]'") from None
     app = App(_options(session, said), _log)
-    try:
-        asyncio.run(app.run(_ready))
-    except ImportError as error:
-        raise _lacks(error) from None
+    asyncio.run(app.run(_ready))
     _log("done")
-
-
-def _lacks(error: ImportError) -> Exception:
-    """What to say of a library that is not installed."""
-    from ...core.errors import StoreError
-
-    library = (error.name or "").partition(".")[0]
-    if library not in ("apsw", "grpc", "google", "grpc_health", "grpc_reflection"):
-        return error
-    return StoreError(f"holdfast serve needs {library}: pip install 'holdfast[server]'")
 
 
 def _options(session: Session, said: dict[str, Any]) -> "Options":
@@ -108,6 +99,9 @@ def _options(session: Session, said: dict[str, Any]) -> "Options":
     check_name("bedrock-tenant", said["bedrock_tenant"], empty=True)
     timeout = said["bedrock_timeout"]
     lease_ms = duration_ms(timeout, name="bedrock-timeout") if timeout else None
+    http, bedrock = said["http"], said["bedrock"]
+    if http is None and bedrock is None:
+        http, bedrock = HTTP, BEDROCK
     limits: dict[str, Any] = {}
     if said["max_body"]:
         limits["max_body_bytes"] = size_bytes(said["max_body"], name="max-body")
@@ -115,8 +109,8 @@ def _options(session: Session, said: dict[str, Any]) -> "Options":
         limits["max_connections"] = said["max_connections"]
     return Options(
         store=session.store,
-        grpc=_address("grpc", said["grpc"]),
-        bedrock=_address("bedrock", said["bedrock"] or (None if said["grpc"] else BEDROCK)),
+        http=_address("http", http),
+        bedrock=_address("bedrock", bedrock),
         bedrock_tenant=said["bedrock_tenant"] or session.tenant,
         bedrock_lease_ms=lease_ms or None,
         workers=tuple(said["worker"]),

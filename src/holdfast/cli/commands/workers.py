@@ -20,7 +20,7 @@ NUMBERS = ("PID", "RUNNING", "DONE")
 @settings(create=True)
 @click.pass_obj
 def workers(session: Session) -> None:
-    """List live workers and their tasks."""
+    """List the workers that are alive, and the tasks that they know."""
     with session.existing() as queue:
         found, now = alive(queue), now_ms(queue)
     if session.as_json:

@@ -16,7 +16,7 @@ from ...core.errors import LeaseLost, NotFound
 from ...core.job import Body, Code, Job, Place, State, whole_second
 from ..batch import notes, task_defaults
 from ..batch.batch import Batch
-from . import chores, governing, indexing, keys, letters, schedules, tokens, workers
+from . import chores, governing, indexing, keys, letters, requests, schedules, tokens, workers
 from .adding import add_all, held, put, reserve_ids
 
 _VERB_OF = {Code.OK: "finish", Code.FAILED: "fail", Code.RETRY: "retry", Code.ERROR: "retry"}
@@ -216,6 +216,8 @@ VERBS: dict[type[c.Command], Callable[[Batch, Any], Any] | None] = {
     c.SetProgress: indexing.set_progress,
     c.Append: indexing.append,
     c.TrimLog: indexing.trim,
+    # Said by doors, on behalf of a client.
+    requests.NoteRequest: requests.note_request,
     # Between shards; nobody else says these.
     keys.TakeKey: keys.take_key,
     keys.FreeKey: keys.free_key,

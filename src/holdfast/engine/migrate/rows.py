@@ -24,6 +24,7 @@ from ...store.contract import Changes, ReadTxn, Txn
 from ...store.sharded.keys import Pointer, held_until
 from ..commands.chores import Chore
 from ..commands.letters import read as read_letter
+from ..commands.requests import read_note
 from ..commands.schedules import read_kept
 from ..records import (
     CHORE,
@@ -31,6 +32,7 @@ from ..records import (
     LETTER,
     NUMBER,
     POINTER,
+    REQUEST,
     SCHEDULE,
     STEPS,
     SYSID,
@@ -73,6 +75,8 @@ def due_of(table: str, raw: bytes) -> int:
         return read_unique(raw).until_ms
     if table == DOMAIN:
         return msgspec.json.decode(raw, type=Domain).due_ms
+    if table == REQUEST:
+        return read_note(raw).until_ms
     return int(raw) if _kind_of(table) == LOG_KEYS else 0
 
 

@@ -8,7 +8,7 @@ from ...core import ids, slots
 from ...core.errors import BadInput
 from ...core.limits import is_pattern
 from ...core.unique import key_of
-from ..commands import keys, letters
+from ..commands import keys, letters, requests
 from ..commands.adding import CHILD_DOMAIN
 from ..records import LETTER, TOKEN
 
@@ -45,6 +45,7 @@ _SLOTS: dict[type[c.Command], Callable[[Any], int | None]] = {
     **dict.fromkeys((c.StartProgress, c.MoveProgress, c.SetProgress, c.Append, c.TrimLog), _indexed),
     c.CreateToken: lambda command: slots.slot_of_record(TOKEN, command.token.name),
     c.RevokeToken: lambda command: slots.slot_of_record(TOKEN, command.name),
+    requests.NoteRequest: requests.slot_of_request,
     letters.Delivered: lambda command: slots.slot_of_record(LETTER, command.name),
     keys.TakeKey: lambda command: slots.slot_of_key(command.key),
     keys.FreeKey: lambda command: slots.slot_of_key(command.key),

@@ -1,0 +1,122 @@
+"""Bounds of what comes from another process: it may hold anything that the types of its fields allow.
+
+Callers in this process are checked where they speak, and `checks` has the rules of jobs. Here is the rest:
+numbers that a store could not keep, names that nothing can have, endless pages. A door calls this first.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from . import bounds
+from . import commands as c
+from . import queries as q
+from .checks import check_key, check_name, check_whole
+from .errors import BadInput, TooLarge
+from .ids import MAX_ID, SYSIDS
+
+_Check = Callable[[str, Any], None]
+# What one page, or one sweep, brings at most.
+MOST_AT_ONCE = 10_000
+
+
+def check_incoming(asked: c.Command | q.Query) -> None:
+    """Refuse what no store should see."""
+    for field in asked.__struct_fields__:
+        check = _CHECKS.get(field)
+        if check is not None and (value := getattr(asked, field)) is not None:
+            check(field, value)
+    if isinstance(asked, q.ListJobs):
+        _check_filter(asked.filter)
+
+
+def _whole(least: int, most: int) -> _Check:
+    return lambda name, value: check_whole(name, value, least, most)
+
+
+def _name(name: str, value: Any) -> None:
+    check_name(name, value, empty=True)
+
+
+def _names(name: str, values: Any) -> None:
+    if len(values) > MOST_AT_ONCE:
+        raise TooLarge(name, len(values), needed=f"at most {MOST_AT_ONCE:,}")
+    for value in values:
+        # `Publish` has more than names there, and looks at them itself.
+        if isinstance(value, str):
+            check_name(name, value, empty=True)
+
+
+def _ids(name: str, values: Any) -> None:
+    if len(values) > MOST_AT_ONCE:
+        raise TooLarge(name, len(values), needed=f"at most {MOST_AT_ONCE:,}")
+    for value in values:
+        check_whole(name, value, 0, MAX_ID)
+
+
+def _hold(_name: str, hold: c.Hold) -> None:
+    check_whole("job_id", hold.job_id, 0, MAX_ID)
+    check_whole("owner", hold.owner, 0, SYSIDS - 1)
+    if hold.claim is not None:
+        check_whole("claim", hold.claim, 0, MAX_ID)
+    if hold.tenant is not None:
+        check_name("tenant", hold.tenant, empty=True)
+
+
+def _text(name: str, value: str) -> None:
+    try:
+        size = len(value.encode())
+    except UnicodeEncodeError:
+        raise BadInput(
+            name, "text with lone surrogates", needed="text that can be written as UTF-8"
+        ) from None
+    if "\0" in value:
+        raise BadInput(name, value, needed="text without NUL")
+    if size > bounds.QUERY_BYTES:
+        raise TooLarge(name, f"{size:,} bytes", needed=f"at most {bounds.QUERY_BYTES:,} bytes")
+
+
+def _check_filter(wanted: q.JobFilter) -> None:
+    for name in ("tenant", "task", "schedule"):
+        if (value := getattr(wanted, name)) is not None:
+            check_name(name, value, empty=True)
+    if wanted.parent_id is not None:
+        check_whole("parent_id", wanted.parent_id, 0, MAX_ID)
+    if wanted.domain is not None:
+        check_key("domain", wanted.domain, bounds.DOMAIN_BYTES)
+
+
+def _check_worker(_field: str, worker: Any) -> None:
+    for name in ("pid", "started_at", "processes", "threads", "done", "running", "said_at", "until_ms"):
+        check_whole(name, getattr(worker, name), 0, bounds.MAX_INDEX)
+
+
+_CHECKS: dict[str, _Check] = {
+    "job_id": _whole(0, MAX_ID),
+    "job_ids": _ids,
+    "hold": _hold,
+    "owner": _whole(0, SYSIDS - 1),
+    "limit": lambda name, value: (
+        None if not isinstance(value, int) else check_whole(name, value, 0, MOST_AT_ONCE)
+    ),
+    "after": _whole(0, bounds.MAX_INDEX),
+    "to": _whole(0, bounds.MAX_INDEX),
+    "up_to": _whole(0, bounds.MAX_INDEX),
+    "start": lambda name, value: (
+        None if isinstance(value, bool) else check_whole(name, value, 0, bounds.MAX_INDEX)
+    ),
+    "resets": _whole(0, bounds.MAX_INDEX),
+    "keep_keys": _whole(0, bounds.MAX_INDEX),
+    "crowd": _whole(0, bounds.MAX_INDEX),
+    "forgive": _whole(0, bounds.MAX_INDEX),
+    "exit_code": _whole(-(1 << 31), (1 << 31) - 1),
+    "ran_ms": _whole(0, bounds.MAX_DURATION_MS),
+    "priority": _whole(0, bounds.MAX_PRIORITY),
+    "before_ms": _whole(0, bounds.MAX_TIME_MS),
+    "tenant": _name,
+    "name": _name,
+    "log": _name,
+    "tenants": _names,
+    "tasks": _names,
+    "text": _text,
+    "worker": _check_worker,
+}

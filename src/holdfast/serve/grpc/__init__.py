@@ -1,1 +1,0 @@
-"""The gRPC door: `holdfast.v1.Queue`, described in `proto/holdfast/v1/queue.proto` and docs/grpc.md."""

@@ -1,0 +1,1 @@
+"""The HTTP door: `/v1` for every command and query, and the paths of the documents."""

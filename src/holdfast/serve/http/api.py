@@ -1,0 +1,185 @@
+"""The application: a table of paths, each admitted, asked and answered in the same way."""
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route as Path
+
+from ...core import queries as q
+from ...core.access import Grant, confine
+from ...core.errors import HoldfastError, NotFound
+from . import documents, jobs, tokens
+from .events import NO_CACHE, Feeds, job_events
+from .exchange import EVENTS, Endpoint, Exchange, decode, read, respond, wait_s_of
+from .forms import Name, form_of, reply_form
+from .openapi import document
+from .problems import Refusal, bad_json, response_to, unexpected
+from .routes import BY_NAME, ROUTES, Plan, plan_of, wire_fields
+
+log = logging.getLogger("holdfast.serve")
+
+PLANS = tuple(plan_of(route) for route in (*ROUTES, *BY_NAME))
+
+# Paths that are more than one command, or have a form of their own.
+SPECIAL: tuple[tuple[str, str, Endpoint], ...] = (
+    ("POST", "/v1/jobs", jobs.add),
+    ("GET", "/v1/jobs", jobs.list_jobs),
+    ("GET", "/v1/jobs/{job_id}/data", jobs.get_data),
+    ("GET", "/v1/jobs/{job_id}/result", jobs.get_result),
+    ("GET", "/v1/jobs/{job_id}/children", jobs.list_children),
+    ("GET", "/v1/jobs/{job_id}/events", job_events),
+    ("POST", "/v1/tokens", tokens.create_token),
+    ("POST", "/jobber/queue", documents.queue_job),
+    ("POST", "/schedule/", documents.schedule_job),
+    ("PUT", "/schedule/{job_id}", documents.change_job),
+    ("DELETE", "/schedule/{job_id}", documents.unschedule_job),
+)
+
+
+def application(exchange: Exchange) -> Starlette:
+    """The application of one server."""
+    feeds = Feeds(exchange)
+
+    async def events(_exchange: Exchange, request: Request, grant: Grant) -> Response:
+        asked = confine(grant, q.GetOverview(tenant=_tenant(request)))
+        return StreamingResponse(feeds.stream(asked), headers=NO_CACHE, media_type=EVENTS)
+
+    endpoints = [
+        *SPECIAL,
+        ("GET", "/v1/events", events),
+        *((p.route.method, p.route.path, _endpoint(p)) for p in PLANS),
+    ]
+    paths = [
+        Path("/healthz", _healthz(exchange), methods=["GET"]),
+        Path("/v1/openapi.json", _openapi, methods=["GET"]),
+        *(Path(path, _guarded(exchange, endpoint), methods=[method]) for method, path, endpoint in endpoints),
+    ]
+    return Starlette(routes=paths, exception_handlers={HTTPException: _no_path})
+
+
+def _guarded(exchange: Exchange, endpoint: Endpoint) -> Callable[[Request], Awaitable[Response]]:
+    """Admit the client, then have the endpoint answer; whatever is refused is a problem."""
+
+    async def answer(request: Request) -> Response:
+        try:
+            grant = await exchange.admit(request)
+            return await endpoint(exchange, request, grant)
+        except HoldfastError as error:
+            return response_to(error)
+        except ClientDisconnect:
+            # Nobody is there to read it.
+            return Response(status_code=400)
+        except Exception as error:
+            # Its type alone: there may be data in its text.
+            log.error("a request failed: %s", type(error).__name__)
+            return unexpected()
+
+    return answer
+
+
+def _endpoint(plan: Plan) -> Endpoint:
+    """What a path of the table does."""
+    route = plan.route
+    form, reply = form_of(route.kind), reply_form(route.kind)
+    has_body = route.method in ("POST", "PUT", "PATCH")
+
+    async def answer(exchange: Exchange, request: Request, grant: Grant) -> Response:
+        said = await _fields(exchange, request, plan) if has_body else _in_query(request, plan)
+        path = {name: _checked(name, value) for name, value in request.path_params.items()}
+        try:
+            asked: Any = read(route.kind, form.type(**wire_fields(plan, said, path)))
+        except TypeError as error:
+            raise bad_json(error) from None
+        wait_s = wait_s_of(said.get("wait")) if route.waits else 0.0
+        asking = exchange.ask(grant, asked, wait_s=wait_s)
+        found = await (exchange.wait(request, asking, None) if wait_s else asking)
+        return _shown(plan, reply.write, found, asked)
+
+    return answer
+
+
+def _shown(plan: Plan, write: Callable[[Any], Any] | None, found: Any, asked: Any) -> Response:
+    route = plan.route
+    if found == "gone" and not route.reply == "why":
+        raise NotFound("job", asked.job_id)
+    if route.status == 204:
+        return Response(status_code=204)
+    if found is None and route.kind.__name__ == "Claim":
+        # The server closes.
+        found = []
+    value = found if write is None or found is None else write(found)
+    return respond({route.reply: value} if route.reply else value, route.status)
+
+
+async def _fields(exchange: Exchange, request: Request, plan: Plan) -> dict[str, Any]:
+    """The fields in the body; no body at all is an object without any."""
+    raw = await exchange.body(request)
+    if plan.type is None:
+        return {}
+    said = decode(raw or b"{}", plan.type)
+    return {
+        part.name: value for part in plan.parts if (value := getattr(said, part.name)) is not msgspec.UNSET
+    }
+
+
+def _in_query(request: Request, plan: Plan) -> dict[str, Any]:
+    """The fields in the query."""
+    if plan.type is None:
+        return {}
+    try:
+        said = msgspec.convert(dict(request.query_params), plan.type, strict=False)
+    except msgspec.MsgspecError as error:
+        raise bad_json(error) from None
+    return {
+        part.name: value for part in plan.parts if (value := getattr(said, part.name)) is not msgspec.UNSET
+    }
+
+
+def _checked(name: str, value: str) -> str:
+    """A name in a path, which must be one that things can have."""
+    if name in ("job_id", "domain"):
+        return value
+    try:
+        checked: str = msgspec.convert(value, Name)
+    except msgspec.MsgspecError as error:
+        raise bad_json(error) from None
+    return checked
+
+
+def _tenant(request: Request) -> str | None:
+    tenant = request.query_params.get("tenant")
+    return None if tenant is None else _checked("tenant", tenant)
+
+
+def _healthz(exchange: Exchange) -> Callable[[Request], Awaitable[Response]]:
+    """Whether the store answers; no token is needed, and nothing else is told."""
+
+    async def answer(_request: Request) -> Response:
+        try:
+            await exchange.connection.ask_async(q.GetTime())
+        except HoldfastError as error:
+            return response_to(error)
+        return respond({"status": "ok"})
+
+    return answer
+
+
+async def _openapi(_request: Request) -> Response:
+    return respond(document())
+
+
+async def _no_path(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    code = "NO_METHOD" if error.status_code == 405 else "NO_PATH"
+    text = (
+        "this path has other methods"
+        if error.status_code == 405
+        else "there is no such path; see /v1/openapi.json"
+    )
+    return response_to(Refusal(error.status_code, code, text, dict(error.headers or {})))

@@ -1,0 +1,174 @@
+"""One request and its reply: who asks, what, and the answer, in JSON.
+
+    token ──▶ grant ──▶ fields ──▶ record ──▶ confined, checked ──▶ asked ──▶ JSON, or a problem
+
+On loopback, where no token is needed, a web page that somebody has open could ask too. So a request without
+a token must name a loopback host, and come from no other origin.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+import msgspec
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+
+from ...core import commands as c
+from ...core import queries as q
+from ...core.access import Grant, confine
+from ...core.bounds import HTTP_BUFFERED_BYTES, HTTP_WAIT_S
+from ...core.errors import BadInput
+from ...core.incoming import check_incoming
+from ...engine.connection import Connection
+from ...engine.engine import check
+from ..guard import Guard
+from .forms import form_of
+from .problems import Refusal, bad_json
+
+T = TypeVar("T")
+JSON, NDJSON, EVENTS, BYTES = (
+    "application/json",
+    "application/x-ndjson",
+    "text/event-stream",
+    "application/octet-stream",
+)
+LOOPBACK_HOSTS = {"localhost", "127.0.0.1", "[::1]", "::1"}
+_encode = msgspec.json.Encoder().encode
+
+
+class Exchange:
+    """What all endpoints share: the store, the guard, and the limits."""
+
+    def __init__(self, connection: Connection, guard: Guard, *, loopback: bool, max_body_bytes: int) -> None:
+        self.connection, self._guard, self.loopback = connection, guard, loopback
+        self.max_body_bytes = max_body_bytes
+        # Bytes of bodies that are being read.
+        self.buffered = 0
+        # Set once the server closes: who waits is answered at once.
+        self.draining = asyncio.Event()
+
+    async def admit(self, request: Request) -> Grant:
+        """What the client may do; raises what it is told otherwise."""
+        secret = self._secret(request)
+        if secret is None and self.loopback:
+            _check_origin(request)
+        peer = request.client.host if request.client else ""
+        return await self._guard.admit(secret, loopback=self.loopback, peer=peer)
+
+    def _secret(self, request: Request) -> str | None:
+        header = request.headers.get("authorization")
+        if header is None:
+            return None
+        scheme, _, secret = header.partition(" ")
+        return secret.strip() if scheme.lower() == "bearer" else ""
+
+    async def body(self, request: Request) -> bytes:
+        """The whole body, if it is not too large, nor all that are being read together."""
+        length = request.headers.get("content-length", "0")
+        if length.isdigit() and int(length) > self.max_body_bytes:
+            raise self._too_large()
+        size, parts = 0, []
+        try:
+            async for part in request.stream():
+                size += len(part)
+                self.buffered += len(part)
+                if size > self.max_body_bytes:
+                    raise self._too_large()
+                if self.buffered > HTTP_BUFFERED_BYTES:
+                    text = "too much is being sent to the server; try again"
+                    raise Refusal(503, "BUSY", text, {"Connection": "close", "Retry-After": "1"})
+                parts.append(part)
+        finally:
+            self.buffered -= size
+        return b"".join(parts)
+
+    def _too_large(self) -> Refusal:
+        # The rest is not read: the connection ends with the reply.
+        text = f"the body has more than {self.max_body_bytes:,} bytes"
+        return Refusal(413, "TOO_LARGE", text, {"Connection": "close"})
+
+    async def ask(
+        self, grant: Grant, asked: c.Command | q.Query, *, wait_s: float = 0.0, ids_are_own: bool = False
+    ) -> Any:
+        """The reply to a command or query of a client."""
+        check_incoming(asked)
+        asked = confine(grant, asked, ids_are_own=ids_are_own)
+        if isinstance(asked, c.Command):
+            check(asked)
+        return await self.connection.ask_async(asked, wait_s=wait_s)
+
+    async def wait(self, request: Request, work: Awaitable[T], otherwise: T) -> T:
+        """What is waited for; given up when the client goes away, `otherwise` when the server closes."""
+        task = asyncio.ensure_future(work)
+        gone = asyncio.ensure_future(_gone(request))
+        closing = asyncio.ensure_future(self.draining.wait())
+        try:
+            await asyncio.wait((task, gone, closing), return_when=asyncio.FIRST_COMPLETED)
+            if task.done():
+                return task.result()
+            task.cancel()
+            try:
+                # What it has got in the same moment is not lost.
+                return await task
+            except asyncio.CancelledError:
+                if gone.done():
+                    raise ClientDisconnect from None
+                return otherwise
+        finally:
+            task.cancel()
+            gone.cancel()
+            closing.cancel()
+
+
+async def _gone(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def _check_origin(request: Request) -> None:
+    """Refuse what a web page of somebody else asks for in the name of whoever looks at it."""
+    host = request.headers.get("host", "")
+    name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
+    if name.lower() not in LOOPBACK_HOSTS:
+        raise Refusal(403, "FORBIDDEN", "without a token the Host must be localhost, 127.0.0.1 or [::1]")
+    origin = request.headers.get("origin")
+    if origin is not None and origin not in (f"http://{host}", f"https://{host}"):
+        raise Refusal(403, "FORBIDDEN", "without a token, pages of other origins are not answered")
+
+
+def wait_s_of(said: Any) -> float:
+    """How long a client wants to wait, in seconds."""
+    try:
+        wait_s = float(said or 0)
+    except ValueError:
+        raise BadInput("wait", said, needed=f"seconds, from 0 to {HTTP_WAIT_S:g}") from None
+    if not 0 <= wait_s <= HTTP_WAIT_S:
+        raise BadInput("wait", said, needed=f"seconds, from 0 to {HTTP_WAIT_S:g}")
+    return wait_s
+
+
+def decode(raw: bytes, kind: Any) -> Any:
+    """JSON as a form; a problem tells the path to what is wrong."""
+    try:
+        return msgspec.json.decode(raw, type=kind)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise bad_json(error) from None
+
+
+def read(kind: Any, value: Any) -> Any:
+    """The record of a form."""
+    convert = form_of(kind).read
+    assert convert is not None
+    try:
+        return convert(value)
+    except (msgspec.MsgspecError, TypeError) as error:
+        raise bad_json(error) from None
+
+
+def respond(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    """A response in JSON."""
+    return Response(_encode(value), status, headers, JSON)
+
+
+Endpoint = Callable[[Exchange, Request, Grant], Awaitable[Response]]

@@ -1,0 +1,432 @@
+"""How records look in JSON over HTTP: types made of the records themselves, so that they cannot drift apart.
+
+    a record                      its form
+    an id (int)                   text of digits; none is null
+    `Body` (JSON text or bytes)   `data`, any JSON, or `data_base64`
+    bytes (domain, unique key)    `domain`, text, or `domain_base64`
+    Place                         its name
+    a tuple                       an object
+    what has a default            may be left out
+
+The forms decode what clients send, encode what they get, and are the schemas of the OpenAPI document.
+"""
+
+import types
+from base64 import b64decode, b64encode
+from binascii import Error as Base64Error
+from collections.abc import Callable
+from enum import IntEnum
+from functools import cache
+from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+from msgspec import UNSET, Meta, Raw, UnsetType
+
+from ...core import commands as c
+from ...core import queries as q
+from ...core.bounds import NAME_BYTES
+from ...core.defaults import FOLLOWED, Defaults
+from ...core.errors import BadInput
+from ...core.faults import as_fault
+from ...core.ids import MAX_ID, IdRange
+from ...core.job import Job
+from ...core.replies import REPLIES
+
+Id = Annotated[
+    str, Meta(pattern="^[0-9]{1,19}$", description="The id of a job.", examples=["1234567890123456789"])
+]
+Name = Annotated[str, Meta(max_length=NAME_BYTES, pattern="^[^\\x00-\\x1f\\x7f]*$")]
+Whole = Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
+Base64 = Annotated[str, Meta(description="Bytes that are no text, in base64.")]
+
+# Fields that are the id of a job, whatever record they are in; and the others.
+_IDS = {"id", "job_id", "parent_id", "then_id", "last_id", "holder_id", "job_ids", "ids"}
+_MORE_IDS = {(q.ListJobs, "after"), (q.ListChildren, "after"), (IdRange, "first")}
+_NAMES = {"tenant", "task", "name", "log", "schedule", "into", "tasks", "tenants"}
+# What is the server's own affair: see `core.access` of `held`.
+_HIDDEN = {
+    (c.Answer, "held"),
+    (c.AnswerAll, "held"),
+    (c.NewJob, "given"),
+    (Job, "given"),
+    (Job, "damaged"),
+    (c.Claim, "taken_bytes"),
+}
+_Value = Callable[[Any], Any]
+
+
+class Form(NamedTuple):
+    """The type of a value in JSON; how it is read from that and written so. None: it is the same."""
+
+    type: Any
+    read: _Value | None = None
+    write: _Value | None = None
+
+
+class Part(NamedTuple):
+    """A field of a form."""
+
+    name: str
+    type: Any
+    required: bool
+
+
+class BodyForm(msgspec.Struct, frozen=True, kw_only=True):
+    """Data or a result: JSON, or bytes in base64."""
+
+    data: Raw | UnsetType = UNSET
+    data_base64: Base64 | UnsetType = UNSET
+
+
+class PauseForm(msgspec.Struct, frozen=True, kw_only=True):
+    """What claims pass by; null stands for any."""
+
+    tenant: str | None = None
+    task: str | None = None
+    domain: str | None = None
+
+
+def read_id(text: str | None) -> int:
+    """An id from its text; `BadInput` where no job can have it."""
+    if text is None:
+        return 0
+    if not text.isascii() or not text.isdigit() or len(text) > 19 or int(text) > MAX_ID:
+        raise BadInput("id", text, needed="the id of a job")
+    return int(text)
+
+
+def write_id(job_id: int) -> str | None:
+    """An id as text; none is null."""
+    return str(job_id) if job_id else None
+
+
+def read_base64(name: str, text: str) -> bytes:
+    """Bytes from their base64."""
+    try:
+        return b64decode(text, validate=True)
+    except (Base64Error, ValueError):
+        raise BadInput(name, text, needed="base64") from None
+
+
+def write_body(body: Any, name: str = "data") -> dict[str, Any]:
+    """A body under its name, or as base64."""
+    if body is None:
+        return {}
+    if isinstance(body, bytes):
+        return {f"{name}_base64": b64encode(body).decode()}
+    return {name: Raw(body.encode())}
+
+
+def read_body(raw: Any) -> str:
+    """JSON as it was sent, as text."""
+    return bytes(raw).decode()
+
+
+@cache
+def reply_form(kind: type[c.Command | q.Query]) -> Form:
+    """The form of what is replied to a command or query."""
+    if kind is c.Add:
+        return Form(list[Id], None, _write_ids)
+    if kind is c.AnswerAll:
+        return Form(list[Answered], None, lambda replies: list(map(_write_answered, replies)))
+    if kind is c.Await:
+        return form_of(c.Ended | None)
+    if kind is q.SelectJobs:
+        return Form(list[list[Any]], None, Raw)
+    return form_of(REPLIES[kind])
+
+
+@cache
+def form_of(kind: Any) -> Form:
+    """The form of a type."""
+    if kind is q.Paused or kind == q.Paused:
+        return Form(PauseForm, None, _write_pause)
+    if kind is Any:
+        return Form(BodyForm, None, lambda body: BodyForm(**write_body(body)))
+    if isinstance(kind, type):
+        if issubclass(kind, msgspec.Struct) or hasattr(kind, "_fields"):
+            return _struct_form(kind)
+        if issubclass(kind, IntEnum):
+            names = Literal[tuple(one.name for one in kind)]  # type: ignore[valid-type]
+            return Form(names, lambda name: kind[name], lambda one: one.name)
+        if kind is int:
+            return Form(Whole)
+        return Form(kind)
+    return _generic_form(kind)
+
+
+def _generic_form(kind: Any) -> Form:
+    origin, args = get_origin(kind), get_args(kind)
+    if origin in (Union, types.UnionType):
+        return _union_form(args)
+    if origin is list or (origin is tuple and args[1:] == (...,)):
+        one = form_of(args[0])
+        made = tuple if origin is tuple else list
+        return Form(
+            list[one.type],  # type: ignore[name-defined]
+            lambda values: made(map(one.read, values)) if one.read else made(values),
+            lambda values: list(map(one.write, values)) if one.write else list(values),
+        )
+    if origin is tuple:
+        return _tuple_form(kind, args)
+    if origin is dict:
+        value = form_of(args[1])
+        return Form(
+            dict[str, value.type],  # type: ignore[name-defined]
+            None,
+            lambda values: {str(key): _apply(value.write, one) for key, one in values.items()},
+        )
+    return Form(kind)
+
+
+def _tuple_form(kind: Any, args: tuple[Any, ...]) -> Form:
+    """A tuple is an object whose fields have names."""
+    title, names = _TUPLES[kind]
+    forms = [form_of(arg) for arg in args]
+    parts = [Part(name, form.type, True) for name, form in zip(names, forms, strict=True)]
+    made = define(title, parts, "")
+
+    def read(value: Any) -> Any:
+        return tuple(_apply(form.read, getattr(value, name)) for name, form in zip(names, forms, strict=True))
+
+    def write(values: Any) -> Any:
+        written = (_apply(form.write, value) for form, value in zip(forms, values, strict=True))
+        return made(**dict(zip(names, written, strict=True)))
+
+    return Form(made, read, write)
+
+
+def _union_form(args: tuple[Any, ...]) -> Form:
+    """What may be absent; unions of plain types are as they are."""
+    forms = [form_of(arg) for arg in args if arg is not type(None)]
+    kind: Any = Union[tuple(form.type for form in forms)]  # noqa: UP007 - made of a list
+    if type(None) in args:
+        kind = kind | None
+    if len(forms) > 1:
+        return Form(kind)
+    (form,) = forms
+    return Form(
+        kind,
+        (lambda value: None if value is None else form.read(value)) if form.read else None,  # type: ignore[misc]
+        (lambda value: None if value is None else form.write(value)) if form.write else None,  # type: ignore[misc]
+    )
+
+
+def _apply(convert: _Value | None, value: Any) -> Any:
+    return value if convert is None else convert(value)
+
+
+def _write_pause(pause: q.Paused) -> PauseForm:
+    tenant, task, domain = pause
+    return PauseForm(
+        tenant=tenant, task=task, domain=None if domain is None else domain.decode(errors="replace")
+    )
+
+
+class Field(NamedTuple):
+    """How one field of a record is read from a form, and written into one."""
+
+    name: str
+    parts: tuple[Part, ...]
+    read: Callable[[Any, dict[str, Any]], None]
+    write: Callable[[Any, dict[str, Any]], None]
+
+
+def _struct_form(kind: type) -> Form:
+    form = type_of(kind)
+    fields = fields_of(kind)
+
+    def read(value: Any) -> Any:
+        said: dict[str, Any] = {}
+        for field in fields:
+            field.read(value, said)
+        if kind is c.NewJob:
+            said["given"] = tuple(sorted(name for name in FOLLOWED if FOLLOWED[name] in said))
+        return kind(**said)
+
+    def write(record: Any) -> Any:
+        shown: dict[str, Any] = {"state": record.state} if kind is Job else {}
+        for field in fields:
+            field.write(record, shown)
+        return form(**shown)
+
+    return Form(form, read, write)
+
+
+@cache
+def type_of(kind: type) -> Any:
+    """The form of a record, as a type of its own."""
+    parts = [part for field in fields_of(kind) for part in field.parts]
+    name = f"{kind.__name__}Request" if issubclass(kind, c.Command | q.Query) else kind.__name__
+    return define(name, parts, (kind.__doc__ or "").partition("\n")[0], more=_COMPUTED.get(kind, ()))
+
+
+def define(name: str, parts: list[Part], doc: str, more: tuple[Any, ...] = ()) -> Any:
+    """A type of objects with these fields; what is not required may be left out."""
+    fields: list[Any] = [(part.name, part.type) for part in parts if part.required]
+    fields += [(part.name, _or_unset(part.type), UNSET) for part in parts if not part.required]
+    namespace = {"__doc__": doc}
+    made = msgspec.defstruct(
+        name,
+        [*fields, *more],
+        frozen=True,
+        kw_only=True,
+        module=__name__,
+        namespace=namespace,
+        forbid_unknown_fields=True,
+    )
+    # `NewJob` is part of itself, and found here by its name.
+    globals().setdefault(f"{name}Form", made)
+    return made
+
+
+def _or_unset(kind: Any) -> Any:
+    return f"{kind} | UnsetType" if isinstance(kind, str) else Union[kind, UnsetType]  # noqa: UP007
+
+
+_TUPLES: dict[Any, tuple[str, tuple[str, ...]]] = {
+    tuple[q.CountKey, int]: ("Count", ("of", "count")),
+    tuple[q.CountKey, int, int]: ("CountFault", ("of", "kept", "found")),
+    tuple[int, bool]: ("Appended", ("index", "is_new")),
+    tuple[str | None, str, Defaults]: ("TaskDefaults", ("tenant", "task", "defaults")),
+    tuple[str, str, int]: ("Pick", ("tenant", "task", "most")),
+    tuple[dict[str, str], list[str]]: ("Report", ("facts", "complaints")),
+}
+_COMPUTED: dict[type, tuple[Any, ...]] = {Job: (("state", str),)}
+
+
+@cache
+def fields_of(kind: type) -> tuple[Field, ...]:
+    """The fields of a record that clients see."""
+    hints = get_type_hints(kind)
+    if issubclass(kind, msgspec.Struct):
+        named = [(field.name, field.required) for field in msgspec.structs.fields(kind)]
+    else:
+        named = [(name, name not in kind._field_defaults) for name in kind._fields]  # type: ignore[attr-defined]
+    return tuple(
+        _field(kind, name, hints[name], required) for name, required in named if (kind, name) not in _HIDDEN
+    )
+
+
+def _field(kind: type, name: str, hint: Any, required: bool) -> Field:
+    if hint in (Any, Any | None):
+        return _paired(name, required, Raw, read_body, write_body)
+    if hint in (bytes, bytes | None):
+        return _paired(name, required, str, str.encode, _write_key)
+    if (kind, name) == (c.NewJob, "then"):
+        return _plain(name, "NewJobForm | None", Form(None, _read_then, _write_then), required)
+    if name in _IDS or (kind, name) in _MORE_IDS:
+        if hint is int:
+            of_id = Id if required else Id | None
+            return _plain(name, of_id, Form(of_id, read_id, write_id), required)
+        if hint == int | None:
+            nullable = Form(Id | None, lambda text: None if text is None else read_id(text), _write_any_id)
+            return _plain(name, Id | None, nullable, required)
+        return _plain(name, list[Id], Form(None, lambda ids: tuple(map(read_id, ids)), _write_ids), required)
+    if name == "more":
+        return _plain(name, list[Raw], Form(None, _read_bodies, _write_ids), required)
+    form = form_of(hint)
+    return _plain(name, _named(name, hint, form.type), form, required)
+
+
+def _named(name: str, hint: Any, kind: Any) -> Any:
+    """A name has its bounds also where no command checks it, but a query looks for it."""
+    if name not in _NAMES:
+        return kind
+    return {
+        str: Name,
+        str | None: Name | None,
+        tuple[str, ...]: list[Name],
+        tuple[str, ...] | None: list[Name] | None,
+    }.get(hint, kind)
+
+
+def _plain(name: str, kind: Any, form: Form, required: bool) -> Field:
+    def read(value: Any, said: dict[str, Any]) -> None:
+        found = getattr(value, name)
+        if found is not UNSET:
+            said[name] = _apply(form.read, found)
+
+    def write(record: Any, shown: dict[str, Any]) -> None:
+        shown[name] = _apply(form.write, getattr(record, name))
+
+    return Field(name, (Part(name, kind, required),), read, write)
+
+
+def _paired(
+    name: str,
+    required: bool,
+    kind: Any,
+    read_text: _Value,
+    write_both: Callable[[Any, str], dict[str, Any]],
+) -> Field:
+    """A field that is text or JSON, or under another name bytes."""
+    as_bytes = f"{name}_base64"
+    # Nullable, but for JSON, where null is a value.
+    kind = kind if kind is Raw else kind | None
+
+    def read(value: Any, said: dict[str, Any]) -> None:
+        text, raw = getattr(value, name), getattr(value, as_bytes)
+        if text not in (UNSET, None) and raw is not UNSET:
+            raise BadInput(as_bytes, "…", needed=f"absent where there is {name}")
+        if raw is not UNSET:
+            said[name] = read_base64(as_bytes, raw)
+        elif text is not UNSET and text is not None:
+            said[name] = read_text(text)
+        elif required:
+            raise BadInput(name, None, needed=f"there, or {as_bytes}")
+
+    def write(record: Any, shown: dict[str, Any]) -> None:
+        shown |= write_both(getattr(record, name), name)
+
+    return Field(name, (Part(name, kind, False), Part(as_bytes, Base64, False)), read, write)
+
+
+def _write_key(key: bytes | None, name: str) -> dict[str, Any]:
+    if key is None:
+        return {name: None}
+    try:
+        return {name: key.decode()}
+    except UnicodeDecodeError:
+        return {f"{name}_base64": b64encode(key).decode()}
+
+
+def _write_any_id(job_id: int | None) -> str | None:
+    return None if job_id is None else str(job_id)
+
+
+def _write_ids(ids: Any) -> list[str]:
+    return [str(one) for one in ids]
+
+
+def _read_bodies(raws: Any) -> tuple[str, ...]:
+    return tuple(bytes(raw).decode() for raw in raws)
+
+
+def _read_then(value: Any) -> c.NewJob | None:
+    read = form_of(c.NewJob).read
+    assert read is not None
+    return None if value is None else read(value)
+
+
+def _write_then(new: c.NewJob | None) -> Any:
+    write = form_of(c.NewJob).write
+    assert write is not None
+    return None if new is None else write(new)
+
+
+class Answered(msgspec.Struct, frozen=True, kw_only=True):
+    """One of many answers: the job as it stands, or the error that refused it alone."""
+
+    job: form_of(Job).type | None = None  # type: ignore[valid-type]
+    code: str | None = None
+    detail: str | None = None
+
+
+def _write_answered(reply: Any) -> Answered:
+    if isinstance(reply, BaseException):
+        fault = as_fault(reply)
+        return Answered(code=fault.code, detail=fault.text)
+    write = form_of(Job).write
+    assert write is not None
+    return Answered(job=write(reply))

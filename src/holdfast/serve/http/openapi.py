@@ -1,0 +1,194 @@
+"""The OpenAPI document, made of the paths and of the forms that read and write them: so it is true."""
+
+from functools import cache
+from importlib.metadata import version
+from typing import Any
+
+import msgspec
+
+from ...core import commands as c
+from ...core.bounds import HTTP_KEY_BYTES, HTTP_WAIT_S
+from ...core.job import Job
+from . import jobs, tokens
+from .exchange import BYTES, EVENTS, JSON, NDJSON
+from .forms import Id, Name, Part, form_of, reply_form
+from .problems import TYPE, Problem
+from .routes import BY_NAME, ROUTES, Plan, in_path, plan_of
+
+Json = dict[str, Any]
+ABOUT = """Jobs over HTTP. Times are milliseconds since 1970 in UTC; 0 means none. Ids are text. Every command
+and query has a path of its own name; the usual ones have shorter paths too. Errors are RFC 9457 problems."""
+_TEXT: Json = {"type": "string"}
+_WAIT: Json = {"type": "number", "minimum": 0, "maximum": HTTP_WAIT_S}
+
+
+@cache
+def document() -> Json:
+    """The whole document."""
+    schemas = _Schemas()
+    paths: Json = {}
+    for plan in (plan_of(route) for route in (*ROUTES, *BY_NAME)):
+        _put(paths, plan.route.method, plan.route.path, _operation(schemas, plan))
+    for method, path, operation in _special(schemas):
+        _put(paths, method, path, operation)
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Holdfast", "version": version("holdfast"), "description": " ".join(ABOUT.split())},
+        "security": [{}, {"token": []}],
+        "paths": paths,
+        "components": {
+            "schemas": schemas.components(),
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        },
+    }
+
+
+def _put(paths: Json, method: str, path: str, operation: Json) -> None:
+    path = path.replace(":path}", "}")
+    fields = [
+        {"name": name, "in": "path", "required": True, "schema": _path_schema(name)} for name in in_path(path)
+    ]
+    if fields:
+        operation["parameters"] = fields + operation.get("parameters", [])
+    operation["responses"] |= {"4XX": _PROBLEM, "5XX": _PROBLEM}
+    paths.setdefault(path, {})[method.lower()] = operation
+
+
+def _path_schema(name: str) -> Json:
+    if name == "domain":
+        return _TEXT
+    return msgspec.json.schema(Id if name == "job_id" else Name)
+
+
+class _Schemas:
+    """Types as they are met, and the schemas of all of them in the end."""
+
+    def __init__(self) -> None:
+        self._types: list[Any] = [Problem, form_of(Job).type]
+
+    def of(self, kind: Any) -> Json:
+        """The schema of a type, which may refer to others."""
+        self._types.append(kind)
+        (found,), _ = msgspec.json.schema_components((kind,), ref_template="#/components/schemas/{name}")
+        return found
+
+    def components(self) -> Json:
+        """All schemas that are referred to."""
+        return msgspec.json.schema_components(self._types, ref_template="#/components/schemas/{name}")[1]
+
+
+_PROBLEM: Json = {
+    "description": "What went wrong",
+    "content": {TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}},
+}
+
+
+def _operation(schemas: _Schemas, plan: Plan) -> Json:
+    route = plan.route
+    about = " ".join((route.kind.__doc__ or "").split())
+    operation: Json = {"operationId": route.name, "summary": about.partition(". ")[0], "description": about}
+    if route.method in ("GET", "DELETE"):
+        operation["parameters"] = [_parameter(schemas, part) for part in plan.parts]
+    elif plan.type is not None:
+        needed = any(part.required for part in plan.parts)
+        operation["requestBody"] = {"required": needed, "content": {JSON: {"schema": schemas.of(plan.type)}}}
+    operation["responses"] = {str(route.status): _reply(schemas, plan)}
+    return operation
+
+
+def _parameter(schemas: _Schemas, part: Part) -> Json:
+    return {"name": part.name, "in": "query", "required": part.required, "schema": schemas.of(part.type)}
+
+
+def _reply(schemas: _Schemas, plan: Plan) -> Json:
+    if plan.route.status == 204:
+        return {"description": "Done"}
+    schema = schemas.of(reply_form(plan.route.kind).type)
+    if name := plan.route.reply:
+        schema = {"type": "object", "required": [name], "properties": {name: schema}}
+    return _content("The reply", schema)
+
+
+def _content(about: str, schema: Json, kind: str = JSON) -> Json:
+    return {"description": about, "content": {kind: {"schema": schema}}}
+
+
+def _query(name: str, schema: Json) -> Json:
+    return {"name": name, "in": "query", "required": False, "schema": schema}
+
+
+def _named(name: str, about: str, responses: Json, **more: Any) -> Json:
+    return {"operationId": name, "summary": about, "responses": responses, **more}
+
+
+def _body(schema: Json) -> Json:
+    return {"required": True, "content": {JSON: {"schema": schema}}}
+
+
+def _special(schemas: _Schemas) -> list[tuple[str, str, Json]]:
+    """The paths that `api.SPECIAL` answers."""
+    children = [_parameter(schemas, part) for part in (*jobs.PAGE, Part("tenant", Name, False))]
+    filters = [_parameter(schemas, part) for part in (*jobs.JOB_QUERY, *jobs.PAGE)]
+    listed = {"200": _content("A page of jobs", schemas.of(jobs.JobPage))}
+    listed["200"]["content"][NDJSON] = {"schema": _TEXT}
+    data = {"200": {"description": "The data", "content": {JSON: {"schema": {}}, BYTES: {"schema": {}}}}}
+    ended = {"200": _content("How it ended", schemas.of(form_of(c.Ended).type))}
+    ended["202"] = _content("It has not ended", {"type": "null"})
+    events = {"200": _content("Events", _TEXT, EVENTS)}
+    job = "/v1/jobs/{job_id}"
+    return [
+        ("POST", "/v1/jobs", _add(schemas)),
+        ("GET", "/v1/jobs", _named("listJobs", "List jobs by id.", listed, parameters=filters)),
+        ("GET", f"{job}/data", _named("getData", "The data of a job.", data)),
+        (
+            "GET",
+            f"{job}/result",
+            _named("getResult", "Wait for a job.", ended, parameters=[_query("wait", _WAIT)]),
+        ),
+        ("GET", f"{job}/children", _named("listChildren", "List children.", listed, parameters=children)),
+        ("GET", f"{job}/events", _named("jobEvents", "A job at each change.", events)),
+        ("GET", "/v1/events", _named("events", "Counts.", events, parameters=[_query("tenant", _TEXT)])),
+        ("POST", "/v1/tokens", _token(schemas)),
+        *_documents(),
+    ]
+
+
+def _add(schemas: _Schemas) -> Json:
+    """Adding jobs: one in JSON, or many in NDJSON."""
+    key = {"name": "Idempotency-Key", "in": "header", "required": False}
+    key |= {"schema": {"type": "string", "minLength": 1, "maxLength": HTTP_KEY_BYTES, "pattern": "^[ -~]+$"}}
+    added = {"201": _content("The job's id", schemas.of(jobs.Added))}
+    added["201"]["content"][NDJSON] = {"schema": _TEXT}
+    body = _body(schemas.of(form_of(c.NewJob).type))
+    body["content"][NDJSON] = {"schema": _TEXT}
+    about = "Add a job; of NDJSON one for each line."
+    return _named("addJob", about, added, parameters=[key], requestBody=body)
+
+
+def _token(schemas: _Schemas) -> Json:
+    made = {"201": _content("The token and its secret", schemas.of(tokens.NewSecret))}
+    return _named("createToken", "Create a token.", made, requestBody=_body(schemas.of(tokens.NewToken)))
+
+
+def _documents() -> list[tuple[str, str, Json]]:
+    """The paths of the documents."""
+    job_type: Json = {"type": "string", "pattern": "\\S", "maxLength": 255}
+    seconds: Json = {"type": "number", "minimum": 0}
+    job = _body(_object(["type"], type=job_type, payload={}))
+    planned = _body(_object(["job_type"], job_type=job_type, payload={}, run_after_secs=seconds))
+    payload = _body(_object(["payload"], payload={}))
+    uuid = {
+        "201": _content("Its id", _object(["job-id"], **{"job-id": {"type": "string", "format": "uuid"}}))
+    }
+    number = {"201": _content("Its id", _object(["job_id"], job_id=_TEXT))}
+    done: Json = {"204": {"description": "Done"}}
+    return [
+        ("POST", "/jobber/queue", _named("jobberQueue", "Queue a job.", uuid, requestBody=job)),
+        ("POST", "/schedule/", _named("schedule", "Run a job later.", number, requestBody=planned)),
+        ("PUT", "/schedule/{job_id}", _named("reschedule", "Change it.", dict(done), requestBody=payload)),
+        ("DELETE", "/schedule/{job_id}", _named("unschedule", "Remove it.", dict(done))),
+    ]
+
+
+def _object(required: list[str], **properties: Json) -> Json:
+    return {"type": "object", "required": required, "properties": properties}

@@ -1,0 +1,139 @@
+"""Connections that have limits: how many, how large their headers, how slow they may be.
+
+    idle ── first byte ──▶ head ── all headers ──▶ body ── whole ──▶ answered ──▶ idle
+             │ HEAD_S, 64 KB       │ LEAST_BYTES_PER_S                  │ nothing read for WRITE_S
+             ▼                     ▼                                    ▼
+            408, 431              408                                  cut off
+
+The parser and all else is uvicorn's. `sweep` is called once a second for all connections: a timer for each
+would cost more than looking.
+"""
+
+import asyncio
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from ...core.bounds import HTTP_HEAD_BYTES
+from ...store.common.clock import monotonic_s
+from .problems import TYPE, problem
+
+HEAD_S = 10.0
+LEAST_BYTES_PER_S = 1_024
+WRITE_S = 30.0
+# How long a client that was refused may go on sending: hanging up at once would lose the reply.
+LINGER_S = 2.0
+_REASONS = {
+    400: "Bad Request",
+    408: "Request Timeout",
+    431: "Request Header Fields Too Large",
+    503: "Service Unavailable",
+}
+
+
+class LimitedProtocol(HttpToolsProtocol):
+    """One client."""
+
+    # How many there may be; the door sets it.
+    most_connections = 1
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """A client has come."""
+        super().connection_made(transport)
+        # When the first byte of a request came that is not whole; 0: none is under way.
+        self._begun_s = self._stuck_s = 0.0
+        self._head_bytes = self._body_bytes = 0
+        self._is_head = self._is_refused = False
+        if len(self.connections) > self.most_connections:
+            self._refuse(503, "CONNECTIONS", "there are too many connections; wait and connect again")
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes came."""
+        if self._is_refused or self.transport.is_closing():
+            return
+        if not self._begun_s:
+            self._begun_s, self._is_head = monotonic_s(), True
+        if self._is_head:
+            self._head_bytes += len(data)
+        super().data_received(data)
+        if self._is_head and self._head_bytes > HTTP_HEAD_BYTES:
+            self._refuse_head()
+
+    def on_message_begin(self) -> None:
+        """A request begins, perhaps behind another in the same bytes."""
+        self._begun_s, self._is_head = self._begun_s or monotonic_s(), True
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        """The head of a request is whole."""
+        self._is_head, self._head_bytes, self._body_bytes = False, 0, 0
+        if sum(len(name) + len(value) for name, value in self.headers) + len(self.url) > HTTP_HEAD_BYTES:
+            self._refuse_head()
+            return
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """A part of a body came."""
+        self._body_bytes += len(body)
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """A request is whole."""
+        self._begun_s = 0.0
+        super().on_message_complete()
+
+    def pause_writing(self) -> None:
+        """The client does not read as fast as it is sent."""
+        self._stuck_s = monotonic_s()
+        super().pause_writing()
+
+    def resume_writing(self) -> None:
+        """The client has read."""
+        self._stuck_s = 0.0
+        super().resume_writing()
+
+    def sweep(self, now_s: float) -> None:
+        """Cut the connection off if its client is too slow."""
+        if self.transport.is_closing():
+            # It was told to go, and does not read even that.
+            if self._stuck_s and now_s - self._stuck_s > WRITE_S:
+                self.transport.abort()
+            return
+        if self._stuck_s and now_s - self._stuck_s > WRITE_S:
+            self.transport.abort()
+            return
+        if not self._begun_s or self.flow.read_paused:
+            return
+        late_s = now_s - self._begun_s - HEAD_S - self._body_bytes / LEAST_BYTES_PER_S
+        if late_s > 0:
+            self._cut_off()
+
+    def _cut_off(self) -> None:
+        """Say that it came too slowly, unless a reply is under way already."""
+        if self.cycle is not None and not self._is_head and self.cycle.response_started:
+            self.transport.abort()
+        else:
+            self._refuse(408, "TOO_SLOW", "the request came too slowly")
+
+    def _refuse_head(self) -> None:
+        needed = f"at most {HTTP_HEAD_BYTES:,} bytes of headers"
+        self._refuse(431, "TOO_LARGE", f"the headers are too large; the server takes {needed}")
+
+    def send_400_response(self, msg: str) -> None:
+        """What is no HTTP."""
+        self._refuse(400, "BAD_REQUEST", "this is no HTTP request that the server understands")
+
+    def _refuse(self, status: int, code: str, detail: str) -> None:
+        if self._is_refused or self.transport.is_closing():
+            return
+        self._is_refused, self._begun_s = True, 0.0
+        body = problem(status, code, detail)
+        head = (
+            f"HTTP/1.1 {status} {_REASONS[status]}\r\ncontent-type: {TYPE}\r\n"
+            f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
+        )
+        self.transport.write(head.encode() + body)
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+            self.loop.call_later(LINGER_S, self.transport.close)
+        else:
+            self.transport.close()

@@ -1,0 +1,297 @@
+"""Jobs over HTTP: added, looked at, claimed, answered, waited for; pages, many at once, and once only."""
+
+import json
+import threading
+import time
+
+import pytest
+
+from holdfast.core import commands as c
+from holdfast.core.job import Code
+
+
+def test_a_job_is_added_claimed_and_finished(client):
+    """Ids are text; data and results are JSON; the claim is what its holder answers by."""
+    added = client.post("/v1/jobs", {"task": "resize", "data": {"path": "a.png", "n": 1.50}, "priority": 900})
+    job_id = added.json["id"]
+    assert (added.status, added.headers["location"]) == (201, f"/v1/jobs/{job_id}")
+
+    (one,) = client.ok("POST", "/v1/claims", {"tasks": ["resize"], "lease_ms": 60_000})["jobs"]
+    assert one["data"] == {"path": "a.png", "n": 1.5}
+    assert (one["job"]["id"], one["job"]["state"], one["job"]["priority"]) == (job_id, "RUNNING", 900)
+    hold = {"owner": one["job"]["owner"], "claim": one["job"]["claim"]}
+    client.ok("POST", f"/v1/jobs/{job_id}/progress", hold | {"fraction": 0.5, "note": "half"})
+    client.ok("POST", f"/v1/jobs/{job_id}/log", hold | {"lines": ["a line"]})
+    client.ok("POST", f"/v1/jobs/{job_id}/steps", hold | {"name": "first", "result": "[1]"})
+    client.ok("POST", f"/v1/jobs/{job_id}/extend", hold | {"lease_ms": 90_000})
+    done = client.ok("POST", f"/v1/jobs/{job_id}/answer", hold | {"result": {"width": 200}})
+
+    assert done["state"] == "FINISHED"
+    ended = client.ok("GET", f"/v1/jobs/{job_id}/result?wait=5")
+    assert (ended["result"], ended["job"]["state"]) == ({"width": 200}, "FINISHED")
+    assert client.ok("GET", f"/v1/jobs/{job_id}/log")["lines"][0]["text"] == "a line"
+    late = client.post(f"/v1/jobs/{job_id}/answer", hold)
+    assert (late.status, late.json["code"]) == (409, "LEASE_LOST")
+
+
+def test_data_is_kept_as_it_was_sent(client):
+    """Byte by byte, numbers of any length too; bytes go as base64; null is a value."""
+    sent = b'{"task":"t","data":{"n":12345678901234567890.10,"t":"\\u00e4"}}'
+    job_id = client.post("/v1/jobs", sent).json["id"]
+    assert client.get(f"/v1/jobs/{job_id}/data").body == b'{"n":12345678901234567890.10,"t":"\\u00e4"}'
+
+    job_id = client.post("/v1/jobs", {"task": "t", "data_base64": "AP8="}).json["id"]
+    found = client.get(f"/v1/jobs/{job_id}/data")
+    assert (found.body, found.headers["content-type"]) == (b"\x00\xff", "application/octet-stream")
+    job_id = client.post("/v1/jobs", {"task": "t", "data": None}).json["id"]
+    assert client.get(f"/v1/jobs/{job_id}/data").body == b"null"
+    claimed = client.ok("POST", "/v1/claims", {"limit": 9})["jobs"]
+    assert [one.get("data_base64") for one in claimed] == [None, "AP8=", None]
+
+
+def test_options_that_are_named_are_not_replaced_by_the_tasks_defaults(served, client):
+    """Naming one is what counts, also where it is the default."""
+    named = client.post("/v1/jobs", {"task": "t", "max_attempts": 10}).json["id"]
+    silent = client.post("/v1/jobs", {"task": "t"}).json["id"]
+
+    ask = served.connection.ask
+    from holdfast.core.queries import GetJob
+
+    assert ask(GetJob(job_id=int(named))).given == ("attempts",)
+    assert ask(GetJob(job_id=int(silent))).given == ()
+
+
+def test_a_claim_waits_for_a_job(client, served):
+    """And brings it as soon as it is there."""
+    found = []
+    with served.client() as waiting:
+
+        def claim() -> None:
+            found.append(waiting.ok("POST", "/v1/claims", {"tasks": ["late"], "wait": 20}))
+
+        thread = threading.Thread(target=claim)
+        thread.start()
+        job_id = client.post("/v1/jobs", {"task": "late"}).json["id"]
+        thread.join(20)
+
+    assert [one["job"]["id"] for one in found[0]["jobs"]] == [job_id]
+    begun = time.monotonic()
+    assert client.ok("POST", "/v1/claims", {"tasks": ["none"], "wait": 0.2}) == {"jobs": []}
+    assert time.monotonic() - begun < 10
+    assert client.post("/v1/claims", {"wait": 61}).status == 400
+
+
+def test_a_client_that_goes_away_while_it_waits_claims_nothing(served, client):
+    """What comes after it has gone is there for the next."""
+    with served.raw() as gone:
+        body = b'{"tasks":["t"],"wait":30}'
+        gone.sendall(
+            b"POST /v1/claims HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
+        )
+        waiting = served.connection._way._waiter._claims
+        until = time.monotonic() + 10
+        while not waiting and time.monotonic() < until:
+            waiting = served.connection._way._waiter._claims
+            time.sleep(0.01)
+        assert waiting
+    until = time.monotonic() + 10
+    while any(not ticket.abandoned for ticket in served.connection._way._waiter._claims):
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+    job_id = client.post("/v1/jobs", {"task": "t"}).json["id"]
+    (one,) = client.ok("POST", "/v1/claims", {"tasks": ["t"], "wait": 10})["jobs"]
+    assert one["job"]["id"] == job_id
+
+
+def test_who_waits_is_answered_when_the_server_closes(served):
+    """With nothing, at once, and with a whole reply."""
+    found = []
+    with served.client() as waiting:
+        thread = threading.Thread(
+            target=lambda: found.append(waiting.ok("POST", "/v1/claims", {"tasks": ["t"], "wait": 50}))
+        )
+        thread.start()
+        while not served.connection._way._waiter._claims:
+            time.sleep(0.01)
+        served.drain()
+        thread.join(10)
+
+    assert found == [{"jobs": []}]
+
+
+def test_many_jobs_are_added_and_listed_by_line(client):
+    """NDJSON in, NDJSON out; a bad line is named, and then none is added."""
+    lines = "".join(json.dumps({"task": "t", "data": n}) + "\n" for n in range(2_500))
+    ndjson = {"Content-Type": "application/x-ndjson"}
+    added = client.ask("POST", "/v1/jobs", lines.encode(), ndjson)
+    assert added.status == 201
+    ids = [one["id"] for one in added.lines]
+
+    listed = client.ask("GET", "/v1/jobs", headers={"Accept": "application/x-ndjson"})
+    assert [one["id"] for one in listed.lines] == ids == sorted(set(ids), key=int)
+
+    bad = client.ask("POST", "/v1/jobs", b'{"task":"t"}\n\n{"task":""}\n', ndjson)
+    assert bad.status == 400
+    bad = client.ask("POST", "/v1/jobs", b'{"task":"t"}\n\n{"tusk":1}\n', ndjson)
+    assert "line 3: " in bad.json["detail"]
+    assert len(client.ask("GET", "/v1/jobs", headers={"Accept": "application/x-ndjson"}).lines) == 2_500
+
+
+def test_pages_lead_to_each_other(client):
+    """By a cursor, until there is none."""
+    ids = [client.post("/v1/jobs", {"task": "t" if n % 2 else "u"}).json["id"] for n in range(10)]
+    found, cursor = [], ""
+    for _ in range(4):
+        page = client.ok("GET", f"/v1/jobs?limit=2&task=t{cursor}")
+        found += [job["id"] for job in page["jobs"]]
+        if page["cursor"] is None:
+            break
+        cursor = f"&cursor={page['cursor']}"
+
+    assert found == ids[1::2]
+    for query in ("limit=0", "limit=1001", "limit=x", "cursor=x", "state=LOST", "unknown=1"):
+        assert client.get(f"/v1/jobs?{query}").status == 400, query
+    assert len(client.ok("GET", "/v1/jobs?place=READY&state=QUEUED&tenant=&archived=false")["jobs"]) == 10
+
+
+def test_a_request_with_a_key_is_done_once(served, client):
+    """The same again brings the same ids, also after the jobs are gone; another body is refused."""
+    body, key = {"task": "t", "unique": "u"}, {"Idempotency-Key": "order 17"}
+    first = client.ask("POST", "/v1/jobs", body, key)
+    again = client.ask("POST", "/v1/jobs", body, key)
+
+    assert (first.status, again.status, again.json) == (201, 201, first.json)
+    assert len(client.ok("GET", "/v1/jobs")["jobs"]) == 1
+    client.ok("POST", f"/v1/jobs/{first.json['id']}/cancel")
+    client.ok("DELETE", f"/v1/jobs/{first.json['id']}")
+    assert client.ask("POST", "/v1/jobs", body, key).json == first.json
+    assert client.ok("GET", "/v1/jobs")["jobs"] == []
+    other = client.ask("POST", "/v1/jobs", {"task": "u"}, key)
+    assert (other.status, other.json["code"]) == (422, "KEY_REUSED")
+    assert client.ask("POST", "/v1/jobs", body, {"Idempotency-Key": "x" * 256}).status == 400
+
+
+def test_a_request_whose_server_died_between_the_steps_is_finished_by_the_next(served, client, monkeypatch):
+    """The ids were noted, the jobs not yet added; or added, and not yet noted as done."""
+    from holdfast.engine.commands.requests import NoteRequest
+
+    ask = served.connection.ask_async
+    lost: list[NoteRequest] = []
+
+    async def dies(asked, **how):
+        reply = await ask(asked, **how)
+        if isinstance(asked, NoteRequest) and asked.note.is_done == (len(lost) == 1) and len(lost) < 2:
+            lost.append(asked)
+            raise RuntimeError("killed")
+        return reply
+
+    body, key = (
+        b'{"task":"t"}\n{"task":"u"}\n',
+        {"Idempotency-Key": "k", "Content-Type": "application/x-ndjson"},
+    )
+    monkeypatch.setattr(served.connection, "ask_async", dies)
+    assert client.ask("POST", "/v1/jobs", body, key).status == 500
+    assert client.ok("GET", "/v1/jobs")["jobs"] == []
+    assert client.ask("POST", "/v1/jobs", body, key).status == 500
+    third = client.ask("POST", "/v1/jobs", body, key)
+
+    assert third.status == 201
+    assert [job["id"] for job in client.ok("GET", "/v1/jobs")["jobs"]] == sorted(
+        (one["id"] for one in third.lines), key=int
+    )
+
+
+def test_what_governs_jobs_can_be_said(client):
+    """Limits, pauses, schedules, consumers and logs, by their own paths."""
+    assert client.ask("PUT", "/v1/limits/cdn/eu", {"limit": {"concurrency": 2}}).status == 204
+    (limit,) = client.ok("GET", "/v1/limits")["limits"]
+    assert (limit["domain"], limit["limit"]["concurrency"]) == ("cdn/eu", 2)
+    assert client.ask("DELETE", "/v1/limits/cdn/eu").status == 204
+    assert client.ok("GET", "/v1/limits")["limits"] == []
+
+    client.ok("POST", "/v1/pauses", {"task": "t", "tenant": ""})
+    assert client.ok("GET", "/v1/pauses")["pauses"] == [{"tenant": "", "task": "t", "domain": None}]
+    client.ok("POST", "/v1/pauses", {"task": "t", "tenant": "", "on": False})
+
+    made = client.ok("PUT", "/v1/schedules/nightly", {"cron": "0 3 * * *", "job": {"task": "night"}})
+    assert (made["name"], made["cron"]) == ("nightly", "0 3 * * *")
+    assert client.ok("POST", "/v1/schedules/nightly/pause")["paused"] is True
+    assert client.ok("POST", "/v1/schedules/nightly/resume")["paused"] is False
+    assert [one["task"] for one in client.ok("GET", "/v1/schedules")["schedules"]] == ["night"]
+    assert client.ask("DELETE", "/v1/schedules/nightly").status == 204
+    assert client.ask("DELETE", "/v1/schedules/nightly").status == 404
+
+    items = [{"data": {"n": 1}}, {"data": 2, "key": "k"}, {"data": 2, "key": "k"}]
+    appended = client.ok("POST", "/v1/logs/orders", {"items": items})["appended"]
+    assert [(one["index"], one["is_new"]) for one in appended] == [(1, True), (2, True), (2, False)]
+    page = client.ok("GET", "/v1/logs/orders?limit=9")
+    assert [(one["at"], one["body"]) for one in page["items"]] == [(1, {"n": 1}), (2, 2)]
+    client.ok("POST", "/v1/commands/StartProgress", {"name": "c", "log": "orders"})
+    assert client.ok("PUT", "/v1/consumers/c", {"to": 1})["processed"] == 1
+    assert client.ok("GET", "/v1/consumers")["consumers"]["c"]["head"] == 2
+
+
+def test_jobs_are_managed_by_their_ids(client):
+    """Updated, cancelled, requeued, explained, deleted."""
+    job_id = client.post("/v1/jobs", {"task": "t"}).json["id"]
+
+    assert client.ok("PATCH", f"/v1/jobs/{job_id}", {"priority": 7, "data": {"x": 1}})["priority"] == 7
+    assert client.get(f"/v1/jobs/{job_id}/data").json == {"x": 1}
+    assert "No live worker knows the task" in client.ok("GET", f"/v1/jobs/{job_id}/why")["why"]
+    assert client.ok("POST", f"/v1/jobs/{job_id}/cancel", {"force": True})["state"] == "CANCELLED"
+    assert client.post(f"/v1/jobs/{job_id}/requeue").status == 409
+    assert client.ask("DELETE", f"/v1/jobs/{job_id}").status == 204
+    assert client.get(f"/v1/jobs/{job_id}").status == 404
+    assert client.get(f"/v1/jobs/{job_id}/result").status == 404
+
+
+def test_a_result_that_is_not_there_yet_is_202(served, client):
+    """And is waited for as long as was said."""
+    job_id = client.post("/v1/jobs", {"task": "t"}).json["id"]
+    found = client.get(f"/v1/jobs/{job_id}/result?wait=0.1")
+    assert (found.status, found.json) == (202, None)
+
+    (one,) = served.connection.ask(c.Claim(tasks=("t",)))
+    results = []
+    with served.client() as waiting:
+        thread = threading.Thread(
+            target=lambda: results.append(waiting.get(f"/v1/jobs/{job_id}/result?wait=20"))
+        )
+        thread.start()
+        served.connection.ask(c.Answer(hold=c.hold_of(one.job), code=Code.OK, result='{"a":1}'))
+        thread.join(20)
+    assert results[0].json["result"] == {"a": 1}
+
+
+def lines_of(sock, wanted):
+    """The events of a stream until one is wanted."""
+    found = b""
+    while not wanted(found):
+        part = sock.recv(65536)
+        if not part:
+            break
+        found += part
+    return found
+
+
+def test_changes_come_as_events(served, client):
+    """Counts whenever they change, a job until it has ended."""
+    with served.raw() as counts, served.raw() as job:
+        job_id = client.post("/v1/jobs", {"task": "t"}).json["id"]
+        counts.sendall(b"GET /v1/events HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert b'{"t":{"WAITING":1}}' in lines_of(counts, lambda found: b"WAITING" in found)
+        job.sendall(b"GET /v1/jobs/%s/events HTTP/1.1\r\nHost: localhost\r\n\r\n" % job_id.encode())
+        assert b"text/event-stream" in lines_of(job, lambda found: b"event: job" in found)
+
+        client.ok("POST", f"/v1/jobs/{job_id}/cancel")
+
+        assert b"CANCELLED" in lines_of(counts, lambda found: b"CANCELLED" in found)
+        # The stream ends with the job.
+        assert b'"state":"CANCELLED"' in lines_of(job, lambda found: found.endswith(b"0\r\n\r\n"))
+
+
+@pytest.mark.parametrize("path", ["/v1/jobs/1/events", "/v1/jobs/x/events"])
+def test_events_of_no_job_are_a_problem(client, path):
+    """Not a stream that says nothing."""
+    assert client.get(path).status in (400, 404)

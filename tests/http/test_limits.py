@@ -1,0 +1,322 @@
+"""What a server bears: nonsense, too much, too slow, too many; and others are served meanwhile."""
+
+import json
+import random
+import resource
+import select
+import socket
+import time
+from typing import Any
+
+import pytest
+
+from holdfast.core.bounds import HTTP_HEAD_BYTES
+from holdfast.core.replies import REPLIES
+from holdfast.queue.connect import store_maker
+from holdfast.serve.http import protocol
+from holdfast.serve.http.api import PLANS, SPECIAL
+from tests.http.test_access import path_of
+
+PATHS = [(plan.route.method, plan.route.path) for plan in PLANS] + [
+    (method, path) for method, path, _ in SPECIAL
+]
+
+
+def reply_of(sock):
+    """All that comes until the server hangs up."""
+    found = b""
+    while part := sock.recv(65536):
+        found += part
+    return found
+
+
+def memory_mb():
+    """The memory of this process, the server's too."""
+    with open("/proc/self/statm") as file:  # noqa: PTH123
+        return int(file.read().split()[1]) * resource.getpagesize() / 1e6
+
+
+@pytest.mark.parametrize(("method", "path"), PATHS, ids=" ".join)
+def test_nonsense_is_refused_clearly(client, method, path):
+    """Malformed, truncated, of other types, too deep, noise: a problem each time, and never a crash."""
+    dice = random.Random(f"{method} {path}")
+    good = (
+        b'{"task":"t","data":{"a":[1,2,3]},"jobs":[{"task":"t"}],"hold":{"job_id":"5","owner":2,"claim":1}}'
+    )
+    bodies = [
+        b"",
+        b"null",
+        b"[]",
+        b"5",
+        b'"x"',
+        b"{",
+        good[: dice.randrange(1, len(good))],
+        b"\xff\xfe",
+        b"{} {}",
+    ]
+    bodies += [
+        b"[" * 100_000,
+        b'{"a":' * 50_000,
+        b"1" * 10_000,
+        b'{"job_id":5}',
+        b'{"job_id":"' + b"9" * 40 + b'"}',
+    ]
+    bodies += [
+        b'{"limit":1e400}',
+        b'{"wait":1e400}',
+        b'{"wait":"NaN"}',
+        b'{"tenant":"\\u0000"}',
+        b'{"name":"\\ud800"}',
+    ]
+    bodies += [dice.randbytes(dice.randrange(1, 300)) for _ in range(10)]
+    bodies += [bytes(dice.choice(good) for _ in range(60)) for _ in range(10)]
+    for name in ("5", "x", "0", "9" * 30, "%00", "%ff", "-1"):
+        at = path
+        for field in ("job_id", "name", "log", "domain:path"):
+            at = at.replace(f"{{{field}}}", name)
+        for body in bodies if name == "5" else bodies[:6]:
+            reply = client.ask(method, at, body)
+            if reply.status >= 400:
+                assert reply.headers["content-type"] == "application/problem+json", (body, reply)
+                assert reply.json["status"] == reply.status
+            assert reply.status < 500 or (method, path, reply.status) == ("POST", "/schedule/", 500), (
+                body,
+                reply,
+            )
+        if name == path:
+            break
+    assert client.get("/healthz").status == 200
+
+
+@pytest.mark.parametrize("kind_of_store", ["memory", "sqlite"])
+def test_numbers_and_texts_at_their_ends_are_refused_or_taken(serve, tmp_path, kind_of_store):
+    """Every field of every command and query with values that nobody means."""
+    values: tuple[Any, ...] = (
+        -1,
+        0,
+        1 << 62,
+        (1 << 63) - 1,
+        -(1 << 63),
+        1 << 64,
+        1.5,
+        True,
+        None,
+        "",
+        "x",
+        "\0",
+        "é" * 300,
+        [],
+        {},
+        [0],
+    )
+    made = store_maker(str(tmp_path / "jobs.db") if kind_of_store == "sqlite" else "memory://")
+    client = serve(made).client()
+    from holdfast.serve.http.forms import form_of
+    from tests.core.test_access import one_of
+    from tests.http.test_access import body_of
+
+    failed: list[tuple[str, str, object, str]] = []
+    for kind in REPLIES:
+        if kind.__name__ == "FindToken":
+            continue
+        body = body_of(one_of(kind))
+        for field in form_of(kind).type.__struct_fields__:
+            for value in values:
+                reply = client.post(path_of(kind), body | {field: value})
+                if reply.status >= 500:
+                    failed.append((kind.__name__, field, value, reply.json["detail"]))
+    assert failed == []
+    assert client.get("/healthz").status == 200
+    client.close()
+
+
+def test_a_body_that_is_too_large_is_not_read(serve):
+    """Neither where its length says so, nor where it comes in chunks."""
+    served = serve(max_body_bytes=100_000)
+    with served.client() as client:
+        reply = client.post("/v1/jobs", {"task": "t", "data": "x" * 200_000})
+        assert (reply.status, reply.json["code"]) == (413, "TOO_LARGE")
+    with served.raw() as sock:
+        sock.sendall(b"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n")
+        chunk = b"10000\r\n" + b" " * 65536 + b"\r\n"
+        try:
+            for _ in range(1_000):
+                sock.sendall(chunk)
+        except OSError:
+            # It hung up, as it should.
+            pass
+        else:
+            pytest.fail("the server has read all of it")
+
+
+def test_data_beyond_the_limit_of_a_job_is_refused(client):
+    """As everywhere: 16 MB."""
+    reply = client.post("/v1/jobs", b'{"task":"t","data":"' + b"x" * (16 << 20) + b'"}')
+
+    assert (reply.status, reply.json["code"]) == (413, "TOO_LARGE")
+
+
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    [
+        (b"GET / HTTP/1.1\r\nX: " + b"x" * 2 * HTTP_HEAD_BYTES, 431),
+        (b"GET /" + b"x" * 2 * HTTP_HEAD_BYTES, 431),
+        (b"GET / HTTP/1.1\r\n" + b"".join(b"X-%d: x\r\n" % n for n in range(10_000)) + b"\r\n", 431),
+        (b"nonsense\r\n\r\n", 400),
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01", 400),
+        (b"GET / HTTP/9.9\r\n\r\n", 400),
+        (b"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Length: -5\r\n\r\n", 400),
+        (b"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", 400),
+    ],
+    ids=["header", "url", "headers", "words", "tls", "version", "length", "chunk"],
+)
+def test_a_head_that_is_too_large_or_no_http_is_refused(served, sent, status):
+    """And the connection ends."""
+    with served.raw() as sock:
+        sock.sendall(sent)
+        found = reply_of(sock)
+
+    assert found.startswith(b"HTTP/1.1 %d " % status), found[:200]
+    assert b"application/problem+json" in found
+
+
+def test_slow_clients_are_cut_off_while_others_are_served(serve, monkeypatch):
+    """200 that send a head or a body byte by byte, and some that do not read; a neighbour sees none of it."""
+    monkeypatch.setattr(protocol, "HEAD_S", 1.0)
+    monkeypatch.setattr(protocol, "WRITE_S", 2.0)
+    served = serve()
+    with served.client() as client:
+        many = "".join('{"task":"t","data":"%s"}\n' % ("x" * 500) for _ in range(20_000))
+        client.ask("POST", "/v1/jobs", many.encode(), {"Content-Type": "application/x-ndjson"})
+        slow = [served.raw() for _ in range(200)]
+        for n, sock in enumerate(slow):
+            sock.sendall(
+                b"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\n"
+                + (b"Content-Length: 90\r\n\r\n{" if n % 2 else b"")
+            )
+        deaf = [served.raw() for _ in range(5)]
+        for sock in deaf:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            sock.sendall(b"GET /v1/jobs HTTP/1.1\r\nHost: localhost\r\nAccept: application/x-ndjson\r\n\r\n")
+        waits, open_ones, until = [], set(slow), time.monotonic() + 20
+        while open_ones and time.monotonic() < until:
+            begun = time.monotonic()
+            assert client.get("/v1/time").status == 200
+            waits.append(time.monotonic() - begun)
+            for sock in list(open_ones):
+                if select.select([sock], [], [], 0)[0]:
+                    try:
+                        assert sock.recv(65536).startswith(b"HTTP/1.1 408 ")
+                    except ConnectionError:
+                        pass
+                    open_ones.discard(sock)
+                else:
+                    try:
+                        sock.send(b"x")
+                    except OSError:
+                        open_ones.discard(sock)
+            time.sleep(0.05)
+        assert not open_ones
+        while served.door._state.connections and time.monotonic() < until:
+            if len(served.door._state.connections) == 1:
+                break
+            time.sleep(0.05)
+        # All but the neighbour's: those that did not read are gone too.
+        assert len(served.door._state.connections) == 1
+        for sock in (*slow, *deaf):
+            sock.close()
+    assert sorted(waits)[len(waits) // 2] < 1.0
+
+
+def test_there_is_a_limit_to_connections(serve):
+    """One more is told so, and those that are there stay."""
+    served = serve(max_connections=20)
+    with served.client() as client:
+        assert client.get("/healthz").status == 200
+        idle = [served.raw() for _ in range(19)]
+        with served.raw() as more:
+            assert reply_of(more).startswith(b"HTTP/1.1 503 ")
+        assert client.get("/healthz").status == 200
+        for sock in idle:
+            sock.close()
+        until = time.monotonic() + 10
+        while len(served.door._state.connections) > 1 and time.monotonic() < until:
+            time.sleep(0.01)
+        with served.client() as another:
+            assert another.get("/healthz").status == 200
+
+
+@pytest.mark.proof
+def test_ten_thousand_idle_connections_are_held(tmp_path):
+    """By a server process; a client among them is served as if it were alone."""
+    import re
+    import subprocess
+    import sys
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard < 12_000:
+        pytest.skip("this system allows too few files")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (12_000, hard))
+    process = subprocess.Popen(
+        [sys.executable, "-m", "holdfast", "serve", "--http", "127.0.0.1:0"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    idle: list[socket.socket] = []
+    try:
+        assert process.stdout is not None
+        match = re.search(r"http on 127.0.0.1:(\d+)", process.stdout.readline())
+        assert match
+        address = ("127.0.0.1", int(match[1]))
+        from tests.http.served import Client
+
+        with Client(address) as client:
+            for _ in range(10_000):
+                idle.append(socket.create_connection(address, timeout=30))
+            begun = time.monotonic()
+            for _ in range(100):
+                assert client.post("/v1/jobs", {"task": "t"}).status == 201
+            took = time.monotonic() - begun
+        assert all(not select.select([sock], [], [], 0)[0] for sock in idle[::500])
+        print(f"100 adds beside 10,000 idle connections: {took:.2f} s")  # noqa: T201
+    finally:
+        for sock in idle:
+            sock.close()
+        process.terminate()
+        process.communicate(timeout=60)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_many_large_bodies_at_once_are_bounded(serve, monkeypatch):
+    """What is being read of all clients together has a limit: beyond it they are told to wait."""
+    monkeypatch.setattr("holdfast.serve.http.exchange.HTTP_BUFFERED_BYTES", 4 << 20)
+    served = serve()
+    before = memory_mb()
+    socks = [served.raw() for _ in range(20)]
+    head = b"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % (60 << 20)
+    refused = 0
+    for sock in socks:
+        sock.settimeout(5)
+        try:
+            sock.sendall(head + b" " * (1 << 20))
+        except OSError:
+            refused += 1
+    time.sleep(0.5)
+    for sock in socks:
+        if select.select([sock], [], [], 0)[0]:
+            refused += 1
+        sock.close()
+
+    assert refused >= 10
+    assert memory_mb() - before < 100
+    with served.client() as client:
+        assert client.get("/healthz").status == 200
+
+
+def test_json_that_is_large_is_answered_whole(client):
+    """A page of a thousand jobs, read at once."""
+    lines = "".join(json.dumps({"task": "t"}) + "\n" for _ in range(1_000))
+    client.ask("POST", "/v1/jobs", lines.encode(), {"Content-Type": "application/x-ndjson"})
+
+    assert len(client.ok("GET", "/v1/jobs?limit=1000")["jobs"]) == 1_000

@@ -1,1 +1,0 @@
-"""Queues on a server, over gRPC."""
