@@ -6,9 +6,9 @@ PYTHON ?= python3
 ARGS ?=
 
 BIN := .venv/bin
-# What `make compare` runs: us, and on each engine the queues that users compare us with.
-COMPARED := $(addprefix --only ,holdfast@sqlite huey@sqlite persistqueue holdfast@postgres pgqueuer \
-	procrastinate holdfast@redis huey@redis dramatiq rq)
+# What `make compare` runs: us, on each engine the queues that users compare us with, and the bare drivers.
+COMPARED := $(addprefix --only ,holdfast huey@sqlite persistqueue pgqueuer procrastinate huey@redis \
+	dramatiq rq raw_sqlite@1 raw_postgres@1 raw_redis@1)
 
 # Bytecode is kept, and out of the tree: tests start hundreds of processes that import the same files.
 export PYTHONPYCACHEPREFIX := $(CURDIR)/.cache/pycache

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 from holdfast.engine import upkeep
 from holdfast.engine.committer import Committer
+from holdfast.engine.connection import StoreConnection
 from holdfast.queue.queue import Queue
 
 MOST_A_MINUTE = 20
@@ -27,7 +28,9 @@ def is_quiet(asked: Callable[[], int], most: float) -> bool:
 
 def waits(queue: Queue) -> bool:
     """Whether a claim of a queue waits, and listens."""
-    committer = queue.connection._way
+    connection = queue.connection
+    assert isinstance(connection, StoreConnection)
+    committer = connection._way
     assert isinstance(committer, Committer)
     waiter = committer._waiter
     return bool(waiter._claims) and waiter._sleeps_in_store

@@ -3,7 +3,8 @@
 The first test that needs one starts a process that starts the server and keeps it until the run is over. In
 PostgreSQL each test process has a database of its own, in Redis prefixes of its own.
 
-    python -m tests.shared_servers KIND PID    start a server, print its ports, keep it until process PID ends
+    python -m tests.shared_servers KIND PID FOLDER    start a server, print its ports, keep it until process
+                                                      PID ends; then remove the folder of the run
 """
 
 import fcntl
@@ -105,8 +106,11 @@ MAKERS: dict[str, Callable[[], Any]] = {
 }
 
 
-def keep(kind: str, pid: int) -> None:
-    """Start a server, print where it is, and close it when the process of that id has ended."""
+def keep(kind: str, pid: int, folder: str) -> None:
+    """Start a server, print where it is, and close it when the process of that id has ended.
+
+    The folder of the run goes too: a run that was killed did not remove it.
+    """
     run = os.pidfd_open(pid)
     try:
         server = MAKERS[kind]()
@@ -119,6 +123,7 @@ def keep(kind: str, pid: int) -> None:
         select.select([run], [], [])
     finally:
         server.close()
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _print(found: dict[str, Any]) -> None:
@@ -127,4 +132,4 @@ def _print(found: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    keep(sys.argv[1], int(sys.argv[2]))
+    keep(sys.argv[1], int(sys.argv[2]), sys.argv[3])

@@ -2,7 +2,8 @@
 
 The worker is `holdfast worker` as anybody starts it: one process claims and commits, another runs the
 jobs, one at a time. Jobs that have ended are kept in an archive for a day, as shipped; some of the
-others delete theirs.
+others delete theirs. The worker of a variant `…-next` is a loop of `queue.next()` and `done()` in one
+process and one thread.
 """
 
 import os
@@ -37,12 +38,37 @@ PEER = {
             "drain": 50_000,
             "durability": "Redis RDB, no AOF; acknowledged after it ran",
         },
+        "sqlite-next": {
+            "server": None,
+            "single": None,
+            "bulk": None,
+            "drain": 20_000,
+            "durability": "SQLite WAL, synchronous=FULL; acknowledged after it ran",
+            "settings": "a loop of queue.next() and done()",
+        },
+        "postgres-next": {
+            "server": "postgres",
+            "single": None,
+            "bulk": None,
+            "drain": 10_000,
+            "durability": "PostgreSQL, fsync on; acknowledged after it ran",
+            "settings": "a loop of queue.next() and done()",
+        },
+        "redis-next": {
+            "server": "redis",
+            "single": None,
+            "bulk": None,
+            "drain": 15_000,
+            "durability": "Redis RDB, no AOF; acknowledged after it ran",
+            "settings": "a loop of queue.next() and done()",
+        },
     },
 }
 
 import holdfast
 
-queue = holdfast.connect({"sqlite": f"{TMP}/jobs.db", "postgres": PG, "redis": REDIS}[VARIANT])
+STORES = {"sqlite": f"{TMP}/jobs.db", "postgres": PG, "redis": REDIS}
+queue = holdfast.connect(STORES[VARIANT.removesuffix("-next")])
 
 
 @queue.task()
@@ -65,7 +91,16 @@ def enqueue(payloads, bulk):
 
 
 def work():
+    if VARIANT.endswith("-next"):
+        work_in_a_loop()
     os.execv(sys.executable, [sys.executable, "-m", "holdfast", "worker", "peers.holdfast:queue"])
+
+
+def work_in_a_loop():
+    while True:
+        if job := queue.next(["noop"], wait=60):
+            tick(job.data["payload"])
+            job.done()
 
 
 def pending():

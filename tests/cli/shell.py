@@ -47,7 +47,7 @@ class Shell:
         """Run a command line, however it ends; but a fault of ours is one, whatever was typed."""
         done = CliRunner(env=environment).invoke(app, [str(word) for word in words], input=stdin)
         assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
-        assert "a fault of Holdfast" not in done.stderr, done.stderr
+        assert "a bug in Holdfast" not in done.stderr, done.stderr
         return Said(done.exit_code, done.stdout, done.stderr)
 
     def ok(self, *words: object, stdin: str | bytes | None = None) -> Said:

@@ -93,9 +93,9 @@ def test_a_bad_line_is_named_and_nothing_is_added(shell, words, line, complaint)
         (["a", "--file", "none.jsonl"], "none.jsonl: No such file"),
         (["a", "--file", "."], "Is a directory"),
         (["a", "--file", ""], "--file"),
-        (["a", "{}", "--file", "-"], "does not go together"),
-        (["a", "--arg", "b=1", "--file", "-"], "does not go together"),
-        (["a", "--wait", "1s", "--file", "-"], "does not go together"),
+        (["a", "{}", "--file", "-"], "cannot be combined"),
+        (["a", "--arg", "b=1", "--file", "-"], "cannot be combined"),
+        (["a", "--wait", "1s", "--file", "-"], "cannot be combined"),
         (["a", "--priority", "1001", "--file", "-"], "0 to 1,000"),
     ],
 )
@@ -118,5 +118,5 @@ def test_whoever_is_stopped_in_the_middle_hears_how_far_it_came(shell, monkeypat
     said = shell.run("add", "count", "--file", "-", stdin="\n".join(map(str, range(95))))
 
     assert said.code == 5
-    assert said.err == "holdfast: it stopped after line 30: 30 jobs were added\nholdfast: no space left\n"
+    assert said.err == "holdfast: stopped after line 30: 30 jobs were added\nholdfast: no space left\n"
     assert shell.ok("counts", "--json").record["totals"] == {"QUEUED": 30}

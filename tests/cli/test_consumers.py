@@ -59,7 +59,7 @@ def test_one_is_set_with_a_warning(shell):
     forward = shell.ok("consumers", "set", "verify", 1200, "--yes")
     back = shell.ok("consumers", "set", "verify", 100, "--yes", "--json")
 
-    assert forward.out == "verify goes on after 1,200\n"
+    assert forward.out == "verify continues after 1,200\n"
     assert "200 indexes after 1,000 will never be processed by verify" in forward.err
     assert "1,100 indexes up to 1,200 will be processed again by verify" in back.err
     assert back.record["processed"] == 100
@@ -71,7 +71,7 @@ def test_without_a_yes_nothing_is_set(shell):
 
     assert shell.run("consumers", "set", "verify", 5, stdin="n\n").out == "nothing was changed\n"
     assert shell.run("consumers", "set", "verify", 5, stdin="").code == 2
-    assert shell.ok("consumers", "set", "verify", 5, stdin="y\n").out == "verify goes on after 5\n"
+    assert shell.ok("consumers", "set", "verify", 5, stdin="y\n").out == "verify continues after 5\n"
 
 
 def test_what_cannot_be_set_is_refused(shell):

@@ -154,7 +154,7 @@ def test_which_jobs_must_be_said_in_one_way(shell, verb):
     """Ids or a selection, and one of them."""
     job_id = shell.add("a")
 
-    assert "say which jobs" in shell.refused(verb, code=2)
+    assert "choose the jobs" in shell.refused(verb, code=2)
     assert "not both" in shell.refused(verb, job_id, "--all", code=2)
     assert "not both" in shell.refused(verb, job_id, "--state", "FAILED", code=2)
     assert "job id is 'x'" in shell.refused(verb, job_id, "x", "--yes", code=2)

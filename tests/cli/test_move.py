@@ -88,7 +88,7 @@ def test_an_unfinished_move_is_taken_back(shell):
 
     said = shell.ok("move", "--undo", "jobs.db")
 
-    assert said.out.startswith(f"{shell.file} goes on; what was copied to")
+    assert said.out.startswith(f"{shell.file} is in use again; the copy in")
     shell.add("goes on")
 
 

@@ -29,7 +29,7 @@ def run(*words: object, stdin: str = "", **more: str) -> subprocess.CompletedPro
         command, input=stdin, capture_output=True, text=True, timeout=SECONDS, env=environment(**more)
     )
     assert "Traceback" not in done.stderr, done.stderr
-    assert "a fault of Holdfast" not in done.stderr, done.stderr
+    assert "a bug in Holdfast" not in done.stderr, done.stderr
     return done
 
 

@@ -18,7 +18,7 @@ from holdfast.core.replies import REPLIES, AnyQuery
 from holdfast.core.schedule import Schedule
 from holdfast.core.token import Scope, Token, hash_of
 from holdfast.core.worker import Served, Worker
-from holdfast.engine.connection import Connection
+from holdfast.engine.connection import StoreConnection
 from holdfast.engine.queries import ANSWERED
 from holdfast.store.memory.store import MemoryStore
 
@@ -30,7 +30,7 @@ class Filled:
     """A connection to a store that has something of everything."""
 
     def __init__(self) -> None:
-        self.connection = Connection(MemoryStore(clock=lambda: NOW_MS), dice=lambda: 0.5)
+        self.connection = StoreConnection(MemoryStore(clock=lambda: NOW_MS), dice=lambda: 0.5)
         ask = self.connection.ask
         (self.parent_id,) = ask(c.Add(jobs=(c.NewJob(task="parent", strict=True, data='{"p":1}'),)))
         (parent,) = ask(c.Claim(tasks=("parent",), lease_ms=60_000))

@@ -9,6 +9,7 @@ import pytest
 
 from holdfast.engine import upkeep
 from holdfast.engine.committer import Committer
+from holdfast.engine.connection import StoreConnection
 from holdfast.queue.queue import Queue
 from holdfast.store.common.clock import monotonic_s
 from holdfast.store.contract import Changes, ReadTxn, Store, Txn
@@ -51,7 +52,9 @@ class Waiter:
         self._thread.start()
         # Until it waits: its first claim has found nothing.
         until_s = monotonic_s() + PATIENCE_S
-        committer = self.queue.connection._way
+        connection = self.queue.connection
+        assert isinstance(connection, StoreConnection)
+        committer = connection._way
         assert isinstance(committer, Committer)
         while not committer._waiter._claims:
             assert monotonic_s() < until_s

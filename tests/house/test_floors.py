@@ -1,9 +1,10 @@
 """Imports go down: never up, never sideways, never in a circle; and the rules stay pure.
 
-7  cli  testing
-6  serve
-5  work  indexed
-4  queue
+8  cli  testing
+7  serve
+6  work  indexed
+5  queue
+4  remote
 3  engine  journal
 2  store  proto
 1  core          no clock, no I/O, no randomness
@@ -24,12 +25,13 @@ FLOORS = {
     "proto": 2,
     "engine": 3,
     "journal": 3,
-    "queue": 4,
-    "work": 5,
-    "indexed": 5,
-    "serve": 6,
-    "cli": 7,
-    "testing": 7,
+    "remote": 4,
+    "queue": 5,
+    "work": 6,
+    "indexed": 6,
+    "serve": 7,
+    "cli": 8,
+    "testing": 8,
 }
 
 # The two files beside the rooms: the public names look down from above `work`, and `python -m holdfast`

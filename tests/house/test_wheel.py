@@ -7,10 +7,10 @@ from tests.house.source import PACKAGE, ROOT, imports, modules
 # Every folder of the wheel that holds modules. One that is missing here or gone from there is a decision.
 PACKAGES = {
     "",
-    *("core", "proto", "queue", "indexed"),
+    *("core", "proto", "queue", "remote", "indexed"),
     *("cli", "cli/bench", "cli/commands"),
     *("engine", "engine/batch", "engine/commands", "engine/migrate", "engine/sharding"),
-    *("serve", "serve/bedrock"),
+    *("serve", "serve/bedrock", "serve/grpc"),
     *(
         "store",
         "store/common",

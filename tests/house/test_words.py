@@ -1,4 +1,4 @@
-"""What is written speaks of the project alone, its links lead somewhere, and changes are told."""
+"""Documents are in plain words and about the project alone, their links work, and changes are logged."""
 
 import os
 import re
@@ -6,8 +6,10 @@ from collections.abc import Iterator
 from fnmatch import fnmatch
 from pathlib import Path
 
+import click
 import pytest
 
+from holdfast.cli.app import app
 from tests.house.source import ROOT, plant
 
 # Folders that tools make.
@@ -24,6 +26,51 @@ FORBIDDEN = {
     "a path of one machine": re.compile(r"(?<![\w.~*}])/(?:" + "|".join(HOMES) + r")/"),
     "the mark of a merge": re.compile(r"^(?:<{7}|>{7}|\|{7})(?: |$)"),
 }
+
+# Words and phrases that engineers of this field do not use, and what to write instead. A sentence names its
+# subject (the process, thread, worker or caller) and uses the words that people search for.
+DIALECT = {
+    "one who|those who|who waits|who comes|whoever|whomever": "the process, worker or caller that …",
+    "somebody|anybody": "a user, another process",
+    "nobody": "no process, no worker",
+    "one that waits|who listens": "a waiting process",
+    "without more ado": "on the fast path",
+    "in vain": "it failed permanently",
+    "words of ends": "completions",
+    "lay to rest|lays to rest|laid to rest": "cancel, or mark as failed",
+    "has a say|have a say": "matters, applies",
+    "their business": "allowed",
+    "so many|so much|so seldom|so often": "the number, or `N`",
+    "goes along|all goes on": "moves, continues",
+    "is told|are told|was told|were told": "is notified, gets an error",
+    "last word|own word|leaves word|leave word|no word": "notification, answer",
+    "a look|looks after|look after": "poll, check, read",
+    "made up for": "run later",
+    "not well": "unhealthy",
+    "mend|mends|mended|put right": "fix, repair",
+    "anew": "again",
+    "hand out|hands out|handed out|hand-out|hand-outs": "claim",
+    "innocent|poisonous": "a job that succeeds, a job that kills its process",
+    "errand|errands": "a command that takes several steps",
+    "gifts": "prefetched jobs",
+    "door|doors": "port, server, interface",
+    "whose turn": "which tenant or task is next",
+    "what is due|what runs|what waits|what follows": "due jobs, running jobs, waiting jobs, follow-up jobs",
+    "be said|said again|unless said|say the same": "repeat the command, by default",
+    "in as few|as may be": "batches",
+    "the way of": "the path of",
+    "lets them go|let them go|let loose": "queues them",
+    "signpost|before your eyes|beyond help": "the plain fact",
+}
+PHRASES = {
+    re.compile(rf"(?<![\w-])(?:{phrases})(?![\w-])".replace(" ", r"\s+"), re.IGNORECASE): instead
+    for phrases, instead in DIALECT.items()
+}
+PAGES = ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "docs/*.md")
+# Pages that are still being written.
+UNFINISHED = {"docs/grpc.md", "docs/http.md", "docs/security.md"}
+# Names of files and code, which have their own rules.
+SPAN = re.compile(r"`[^`\n]+`")
 
 CODE = re.compile(r"^ *(`{3,}).*?^ *\1|`[^`\n]+`", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"\]\(<?([^)\s>]+)>?(?: \"[^\"]*\")?\)|^\[[^\]]+\]: *(\S+)", re.MULTILINE)
@@ -57,6 +104,95 @@ def dead_links(root: Path) -> list[str]:
             if not re.match(r"[a-z]+:", target) and place and not (path.parent / place).exists():
                 complaints.append(f"{path.relative_to(root)} links to {target}, which is not there")
     return complaints
+
+
+def dialect(text: str) -> list[str]:
+    """The words of a text that are not plain, as complaints with their lines."""
+    plain = SPAN.sub("`…`", text)
+    found = [(match, instead) for phrase, instead in PHRASES.items() for match in phrase.finditer(plain)]
+    return [
+        f"{plain.count(chr(10), 0, match.start()) + 1}: '{match[0]}'; write: {instead}"
+        for match, instead in sorted(found, key=lambda one: one[0].start())
+    ]
+
+
+def dialect_pages(root: Path) -> list[str]:
+    """The words of the documents for users that are not plain, as complaints."""
+    pages = sorted({path for pattern in PAGES for path in root.glob(pattern)})
+    names = {path.relative_to(root).as_posix(): path for path in pages}
+    return [
+        f"{name}:{complaint}"
+        for name, path in names.items()
+        if name not in UNFINISHED
+        for complaint in dialect(path.read_text("utf-8"))
+    ]
+
+
+def help_texts(command: click.Command, parent: click.Context | None = None) -> Iterator[tuple[str, str]]:
+    """The help of a command and of all commands below it, each with its name."""
+    context = click.Context(command, info_name=command.name, parent=parent, max_content_width=10_000)
+    yield context.command_path, command.get_help(context)
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            below = command.get_command(context, name)
+            assert below is not None
+            yield from help_texts(below, context)
+
+
+def test_documents_are_in_plain_words():
+    """An engineer who has never seen the project knows every word."""
+    assert dialect_pages(ROOT) == []
+
+
+def test_help_is_in_plain_words():
+    """Of every command."""
+    texts = dict(help_texts(app))
+
+    assert len(texts) > 20
+    assert [f"{name}: {complaint}" for name, text in texts.items() for complaint in dialect(text)] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("a\nA worker wakes one who waits.", "2: 'one who'"),
+        ("Whoever comes first commits.", "1: 'Whoever'"),
+        ("Jobs are over without\nmore ado.", "1: 'without\nmore ado'"),
+        ("```python\n# it ended in vain\n```", "2: 'in vain'"),
+        ("What is due, what runs.", "1: 'What is due'"),
+    ],
+)
+def test_dialect_is_found(tmp_path, text, complaint):
+    """In sentences and in the comments of code, over line ends too."""
+    plant(tmp_path, {"README.md": "Plain.", "docs/a.md": text, "docs/decisions/b.md": text})
+
+    found = dialect_pages(tmp_path)
+
+    assert found[0].startswith(f"docs/a.md:{complaint}; write: ")
+    assert all(one.startswith("docs/a.md:") for one in found)
+
+
+def test_dialect_is_found_in_help():
+    """In the text of a command below a group and in that of its options."""
+
+    @click.group()
+    def outer(): ...
+
+    @outer.command(help="Handed out to one who waits.")
+    @click.option("--x", help="Whoever asks.")
+    def inner(x): ...
+
+    found = {name: dialect(text) for name, text in help_texts(outer)}
+
+    assert found["outer"] != []  # the list of commands has the first sentence
+    assert len(found["outer inner"]) == 3
+
+
+def test_plain_words_are_left_alone(tmp_path):
+    """Names of code and files, and longer words that contain one of the list."""
+    plant(tmp_path, {"docs/a.md": "See `serve/door.py`. Outdoors, recommended, the worker that waits."})
+
+    assert dialect_pages(tmp_path) == []
 
 
 def test_the_project_speaks_of_itself_alone():

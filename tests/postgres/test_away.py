@@ -81,12 +81,12 @@ def test_a_server_that_stays_down_is_told_after_the_wait(server):
     """At the end of the patience, with the address and what to look at."""
     server.stop()
     store = PostgresStore(server.url(), patience_s=1.5)
-    begun_s = time.monotonic()
+    started_s = time.monotonic()
 
     with pytest.raises(holdfast.Unavailable, match=r"cannot be reached .* is the server running"):
         add(store, a_job(1))
 
-    assert time.monotonic() - begun_s > 0.9
+    assert time.monotonic() - started_s > 0.9
     store.close()
 
 

@@ -8,6 +8,7 @@ import msgspec
 from hypothesis import strategies as st
 from msgspec.structs import fields
 
+from holdfast.core.faults import Fault
 from holdfast.core.job import Unreadable
 
 _INTS = st.one_of(st.sampled_from([0, 1, 2, 10, 500, 1_000]), st.integers(-(1 << 63), (1 << 63) - 1))
@@ -21,6 +22,7 @@ _PLAIN: dict[Any, st.SearchStrategy[Any]] = {
     bytes: _BYTES,
     # A body.
     Any: st.one_of(_TEXTS, _BYTES, _BYTES.map(Unreadable)),
+    Fault: st.builds(Fault, st.sampled_from(["LEASE_LOST", "NOT_FOUND"]), _TEXTS),
     type(None): st.none(),
     None: st.none(),
 }

@@ -9,7 +9,7 @@ from holdfast.core import commands as c
 from holdfast.core.access import EVERYTHING, Grant, Scope
 from holdfast.core.errors import RateLimited, Unauthenticated, Unavailable
 from holdfast.core.token import Token, hash_of, secret_of
-from holdfast.engine.connection import Connection
+from holdfast.engine.connection import StoreConnection
 from holdfast.serve.guard import GRACE_S, Guard
 from holdfast.store.memory.store import MemoryStore
 
@@ -35,7 +35,7 @@ def clock():
 @pytest.fixture
 def connection(clock):
     """A store with one token, which expires after a minute."""
-    made = Connection(MemoryStore(clock=lambda: int(clock.now_s * 1000)), dice=random.random)
+    made = StoreConnection(MemoryStore(clock=lambda: int(clock.now_s * 1000)), dice=random.random)
     token = Token(name="shop", tenant="a", scopes=(Scope.ADD,), hash=hash_of(SECRET))
     made.ask(c.CreateToken(token=token, expires_in_ms=60_000))
     yield made

@@ -148,7 +148,7 @@ def test_the_limit_of_a_head_is_the_same_however_it_is_cut(excess, end, data):
 
 def test_an_endless_trailer_is_refused():
     """What follows the last chunk counts as body."""
-    parser, line = Parser(), b"a: b\r\n" * 100_000
+    parser, line = Parser(), (b"a: " + b"b" * 500 + b"\r\n") * 1_000
     found, sent = list(parser.feed(b"X\nTransfer-Encoding: chunked\n\n0\r\n")), 0
     while not found:
         assert sent <= PORT_BODY_BYTES
@@ -272,8 +272,8 @@ def fuzz(count, seed):
 
 
 def test_mutated_requests_never_break_the_parser():
-    """Fifty thousand of them, the same each time."""
-    fuzz(50_000, SEED)
+    """Ten thousand of them, the same each time."""
+    fuzz(10_000, SEED)
 
 
 @pytest.mark.proof

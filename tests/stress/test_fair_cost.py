@@ -17,9 +17,9 @@ from holdfast.core import commands as c
 from holdfast.core.bounds import BATCH_JOBS
 from holdfast.engine.connection import open_connection
 from holdfast.queue.connect import store_maker
-from holdfast.work.scheduler import Setting, make_scheduler
-from holdfast.work.supervisor.claiming import Claiming, Wanted
-from holdfast.work.supervisor.pace import Pace, Space
+from holdfast.work.scheduler import SchedulerSettings, make_scheduler
+from holdfast.work.supervisor.capacity import Capacity, TaskDurations
+from holdfast.work.supervisor.claim_loop import ClaimLoop, ClaimScope
 
 AT_ONCE = 10
 TASKS = tuple(f"t{n}" for n in range(5))
@@ -42,22 +42,22 @@ SIZES = [
 ]
 
 
-class Hands:
+class Dispatcher:
     """Always room for ten, and nobody has anything."""
 
-    def space(self):
-        return Space(Pace(), free=AT_ONCE)
+    def capacity(self):
+        return Capacity(TaskDurations(), free_slots=AT_ONCE)
 
     def held(self):
         return []
 
-    def hand_over(self, jobs):
+    def dispatch(self, jobs):
         raise AssertionError(jobs)
 
-    def note_claim(self, error):
+    def record_claim(self, error):
         assert error is None
 
-    async def is_over(self):
+    async def is_finished(self):
         return False
 
 
@@ -65,18 +65,18 @@ class Worker:
     """What claims in a worker, on a store of its own."""
 
     def __init__(self, path, *, pairs, jobs):
-        self.line = open_connection(store_maker(str(path)), dice=random.random)
+        self.connection = open_connection(store_maker(str(path)), dice=random.random)
         self._fill([f"tenant{n:06}" for n in range(pairs // len(TASKS))], jobs)
-        wanted = Wanted(tasks=TASKS, tenants=None, lease_ms=600_000)
-        scheduler = make_scheduler("fair", Setting(dice=random.random))
-        self.claiming = Claiming(self.line, Hands(), scheduler, wanted)
+        scope = ClaimScope(tasks=TASKS, tenants=None, lease_ms=600_000)
+        scheduler = make_scheduler("fair", SchedulerSettings(dice=random.random))
+        self.claiming = ClaimLoop(self.connection, Dispatcher(), scheduler, scope)
 
     def _fill(self, tenants, jobs):
         """As they come: of all pairs in turn."""
         pairs = [(tenant, task) for tenant in tenants for task in TASKS]
         news = [c.NewJob(tenant=tenant, task=task) for tenant, task in islice(cycle(pairs), jobs)]
         for at in range(0, jobs, BATCH_JOBS):
-            self.line.ask(c.Add(jobs=tuple(news[at : at + BATCH_JOBS])))
+            self.connection.ask(c.Add(jobs=tuple(news[at : at + BATCH_JOBS])))
 
     async def trial(self):
         """The processor's time for each job of one claim, in µs."""
@@ -97,8 +97,8 @@ def test_starting_a_job_costs_the_same_however_many_wait(tmp_path, size, tell):
         return [(await few.trial(), await many.trial()) for _ in range(size.trials)]
 
     costs = asyncio.run(measure())
-    few.line.close()
-    many.line.close()
+    few.connection.close()
+    many.connection.close()
 
     with_few, with_many = (median(column) for column in zip(*costs, strict=True))
     tell(f"{with_few:.1f} µs with 10 pairs, {with_many:.1f} µs with {size.pairs:,}, a job")

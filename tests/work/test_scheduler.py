@@ -10,8 +10,15 @@ from hypothesis import strategies as st
 from holdfast.core.errors import BadInput
 from holdfast.store.contract import Waiting
 from holdfast.work import scheduler as module
-from holdfast.work.scheduler import Setting, choose, make_scheduler, read_weights
-from holdfast.work.supervisor.pace import AHEAD_S, MOST_AHEAD, Pace, Space, all_of, space_of
+from holdfast.work.scheduler import SchedulerSettings, choose, make_scheduler, read_weights
+from holdfast.work.supervisor.capacity import (
+    MAX_PREFETCH_JOBS,
+    PREFETCH_S,
+    Capacity,
+    TaskDurations,
+    executor_capacity,
+    total_capacity,
+)
 
 A1, A2, B1, B2, C1 = ("a", "1"), ("a", "2"), ("b", "1"), ("b", "2"), ("c", "1")
 OWN = ("", "1")
@@ -20,7 +27,7 @@ OWN = ("", "1")
 def made(name="fair", *, rolled=(), weights=None, running=None):
     """A scheduler whose dice fall as told, in a worker that has some jobs."""
     dice = iter(rolled).__next__ if rolled else random.Random(1).random
-    scheduler = make_scheduler(name, Setting(dice=dice, weights=weights or {}))
+    scheduler = make_scheduler(name, SchedulerSettings(dice=dice, weights=weights or {}))
     for pair, count in (running or {}).items():
         scheduler.jobs_started(pair, count)
     return scheduler
@@ -123,12 +130,12 @@ def test_weights_are_read_as_people_write_them():
 
 
 def quick(*tasks):
-    """A pace at which these tasks take a little less than a millisecond."""
-    pace = Pace()
+    """A durations at which these tasks take a little less than a millisecond."""
+    durations = TaskDurations()
     for task in tasks:
         for _ in range(100):
-            pace.note(task, [0.000999])
-    return pace
+            durations.add_samples(task, [0.000999])
+    return durations
 
 
 def chosen(scheduler, waiting, room):
@@ -158,7 +165,7 @@ def test_the_room_is_shared(slots, waiting, running, picked):
     """Until it is full or nothing is left; and the scheduler is told of nothing that has not come."""
     scheduler = made(running=running)
 
-    assert chosen(scheduler, waiting, Space(Pace(), free=slots)) == picked
+    assert chosen(scheduler, waiting, Capacity(TaskDurations(), free_slots=slots)) == picked
     assert scheduler.running == running
 
 
@@ -171,7 +178,7 @@ def test_no_task_has_more_than_most_slots_while_others_wait(slots, waiting, runn
     running = {pair: count for pair, count in running.items() if sum(running.values()) <= slots}
     scheduler = made(running=running)
 
-    picked = chosen(scheduler, waiting, Space(Pace(), free=slots - sum(running.values())))
+    picked = chosen(scheduler, waiting, Capacity(TaskDurations(), free_slots=slots - sum(running.values())))
 
     left = {pair: count - picked.get(pair, 0) for pair, count in waiting.items()}
     for pair, count in picked.items():
@@ -182,40 +189,42 @@ def test_no_task_has_more_than_most_slots_while_others_wait(slots, waiting, runn
 
 def test_nothing_of_a_slow_task_is_picked_ahead():
     """Of short ones as many as make fifty milliseconds; of those never measured as many as can start."""
-    pace = quick("1")
+    durations = quick("1")
     for _ in range(20):
-        pace.note("2", [10.0])
+        durations.add_samples("2", [10.0])
 
-    room = space_of(pace, 2, [], {})
-    assert (room.fits("1"), room.fits("2"), room.fits("new")) == (102, 2, 2)
+    capacity = executor_capacity(durations, 2, [], {})
+    assert (capacity.fits("1"), capacity.fits("2"), capacity.fits("new")) == (102, 2, 2)
 
-    assert chosen(made(), {A2: 1000, B1: 1000}, space_of(pace, 2, [], {})) == {A2: 1, B1: 51}
+    assert chosen(made(), {A2: 1000, B1: 1000}, executor_capacity(durations, 2, [], {})) == {A2: 1, B1: 51}
 
 
 def test_behind_a_slow_job_nothing_waits():
     """Whether it is known to be slow, or has been running for long."""
-    pace = quick("1")
+    durations = quick("1")
 
-    assert space_of(pace, 1, [("slow", 0.0)], {}).fits("1") == 0
-    assert space_of(pace, 1, [("1", 0.01)], {}).fits("1") == 50
-    assert space_of(pace, 1, [("1", 2 * AHEAD_S)], {}).fits("1") == 0
-    assert space_of(pace, 2, [("slow", 0.0), ("1", 0.0)], {"1": 10}).fits("1") == 40
+    assert executor_capacity(durations, 1, [("slow", 0.0)], {}).fits("1") == 0
+    assert executor_capacity(durations, 1, [("1", 0.01)], {}).fits("1") == 50
+    assert executor_capacity(durations, 1, [("1", 2 * PREFETCH_S)], {}).fits("1") == 0
+    assert executor_capacity(durations, 2, [("slow", 0.0), ("1", 0.0)], {"1": 10}).fits("1") == 40
 
 
 def test_more_is_handed_over_when_half_of_it_is_done():
     """One or two at a time would be a commit for each."""
-    pace = quick("1")
+    durations = quick("1")
 
-    assert space_of(pace, 1, [("1", 0.0)], {"1": 26}).fits("1") == 0
-    assert space_of(pace, 1, [("1", 0.0)], {"1": 24}).fits("1") == 26
-    assert space_of(pace, 2, [("1", 0.0)], {"1": 90}).fits("1") == 0
+    assert executor_capacity(durations, 1, [("1", 0.0)], {"1": 26}).fits("1") == 0
+    assert executor_capacity(durations, 1, [("1", 0.0)], {"1": 24}).fits("1") == 26
+    assert executor_capacity(durations, 2, [("1", 0.0)], {"1": 90}).fits("1") == 0
 
 
 def test_no_executor_has_more_ahead_than_so_many():
-    pace = Pace()
+    durations = TaskDurations()
     for _ in range(100):
-        pace.note("1", [0.0])
+        durations.add_samples("1", [0.0])
 
-    assert space_of(pace, 1, [], {}).fits("1") == 1 + MOST_AHEAD
-    assert all_of(pace, [space_of(pace, 1, [], {})] * 3).fits("1") == 3 * (1 + MOST_AHEAD)
-    assert space_of(pace, 1, [("1", 0.0)], {"1": MOST_AHEAD}).fits("1") == 0
+    assert executor_capacity(durations, 1, [], {}).fits("1") == 1 + MAX_PREFETCH_JOBS
+    assert total_capacity(durations, [executor_capacity(durations, 1, [], {})] * 3).fits("1") == 3 * (
+        1 + MAX_PREFETCH_JOBS
+    )
+    assert executor_capacity(durations, 1, [("1", 0.0)], {"1": MAX_PREFETCH_JOBS}).fits("1") == 0

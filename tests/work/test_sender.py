@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from holdfast.work.executor.sender import Sender
-from holdfast.work.messages import Began, Frames
+from holdfast.work.messages import FrameReader, JobStarted
 
 
 @pytest.fixture
@@ -28,15 +28,15 @@ def test_nothing_that_threads_send_at_once_is_lost(eager_switches):
 
     def speak(first):
         for n in range(first, first + each, 3):
-            sender.send([Began(number=1, job_id=n + k) for k in range(3)])
+            sender.send([JobStarted(delivery=1, job_id=n + k) for k in range(3)])
 
     speakers = [threading.Thread(target=speak, args=(n * each,)) for n in range(threads)]
     for speaker in speakers:
         speaker.start()
-    frames = Frames()
+    frames = FrameReader()
     while len(heard) < threads * each:
         ours.settimeout(30)
-        heard += [m.job_id for m in frames.feed(ours.recv(1 << 16)) if isinstance(m, Began)]
+        heard += [m.job_id for m in frames.feed(ours.recv(1 << 16)) if isinstance(m, JobStarted)]
     for speaker in speakers:
         speaker.join()
     ours.close()
@@ -49,8 +49,9 @@ def test_an_executor_whose_supervisor_is_gone_ends_without_a_traceback():
     """No traceback: that a supervisor was killed is no news of its executors'."""
     script = (
         "import socket\n"
-        "from holdfast.work.executor.sender import Sender; from holdfast.work.messages import Began\n"
-        "ours, theirs = socket.socketpair(); ours.close(); Sender(theirs).send([Began(number=1, job_id=1)])"
+        "from holdfast.work.executor.sender import Sender; from holdfast.work.messages import JobStarted\n"
+        "ours, theirs = socket.socketpair(); ours.close()\n"
+        "Sender(theirs).send([JobStarted(delivery=1, job_id=1)])"
     )
 
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=30)

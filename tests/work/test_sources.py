@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 
 from holdfast.core.errors import BadInput
-from holdfast.work.messages import Found
-from holdfast.work.options import Options
-from holdfast.work.supervisor.sources import Sources
+from holdfast.work.messages import QueueInfo
+from holdfast.work.options import WorkerOptions
+from holdfast.work.supervisor.sources import JobSources
 
 
-def sources_of(url: str) -> Sources:
-    return Sources(Options(names=("app:queue",)), [Found(url=url, tasks=("t",))])
+def sources_of(url: str) -> JobSources:
+    return JobSources(WorkerOptions(names=("app:queue",)), [QueueInfo(url=url, tasks=("t",))])
 
 
 @pytest.mark.parametrize("url", ["{0}/jobs.db", "sqlite:///{0}/folder?shards=2", "{0}/a.db {0}/b.db"])

@@ -40,13 +40,13 @@ class Exit(IntEnum):
 
 
 MEANINGS = {
-    Exit.OK: "all went well",
-    Exit.ERROR: "something else went wrong, doctor has found something, or the answer was no",
+    Exit.OK: "success",
+    Exit.ERROR: "any other error, doctor found a problem, or you answered no",
     Exit.USAGE: "wrong usage or bad input; nothing was changed",
     Exit.NOT_FOUND: "there is no such job, schedule, limit, pause, consumer or token",
     Exit.REFUSED: "the job's state, or the token, does not allow it",
-    Exit.STORE: "the store is missing, damaged, full, newer or cannot be reached",
-    Exit.TIMEOUT: "add --wait: the job has not ended in time",
+    Exit.STORE: "the store is missing, damaged, full, too new or not reachable",
+    Exit.TIMEOUT: "add --wait: the job did not end in time",
     Exit.JOB_FAILED: "add --wait: the job ended without a result",
     Exit.INTERRUPTED: "interrupted by Ctrl-C",
 }
@@ -120,7 +120,7 @@ def _unexpected(error: Exception) -> str:
     if frames := traceback.extract_tb(error.__traceback__):
         where = f" in {frames[-1].name}, line {frames[-1].lineno} of {Path(frames[-1].filename).name}"
     return (
-        f"unexpected {type(error).__name__}{where}; this is a fault of Holdfast, "
+        f"unexpected {type(error).__name__}{where}; this is a bug in Holdfast, "
         "please report it (HOLDFAST_DEBUG=1 shows more)"
     )
 

@@ -37,7 +37,7 @@ TOLD = 20
 def choosing(function: F, *, archived: bool = False) -> F:
     """Give a command ids, a selection, --all and --yes."""
     ids = click.argument("ids", metavar="[ID]...", nargs=-1, type=JobId())
-    everything = click.option("--all", "everything", is_flag=True, help="All jobs, or all that match.")
+    everything = click.option("--all", "everything", is_flag=True, help="All jobs, or all jobs that match.")
     yes = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
     return ids(selecting(archived=archived)(everything(yes(settings()(function)))))
 
@@ -65,10 +65,10 @@ class Many:
         wanted = Selection(**options)
         if ids:
             if everything or not wanted.is_empty:
-                raise click.UsageError("name jobs by their ids or choose them by options, not both")
+                raise click.UsageError("give ids or options such as --state, not both")
             return list(dict.fromkeys(ids))
         if wanted.is_empty and not everything:
-            raise click.UsageError(f"say which jobs to {self._verb}: ids, options such as --state, or --all")
+            raise click.UsageError(f"choose the jobs to {self._verb}: ids, options such as --state, or --all")
         found = self._find(wanted, default)
         if found and not yes and not confirm(f"{self._verb} {counted(len(found), 'job')}?"):
             complain("holdfast: nothing was changed")

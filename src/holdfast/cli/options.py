@@ -15,29 +15,31 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _SHARED = (
     click.option("--priority", type=int, help="0 to 1000, higher first.  [500]"),
-    click.option("--delay", metavar="TIME", help="Not before so much time has passed: 30s, 2h 30m."),
-    click.option("--expires", metavar="TIME", help="Give up after so much time, or at a moment."),
-    click.option("--attempts", type=int, help="How many runs may end in an error; 0 for any number.  [10]"),
-    click.option("--backoff", metavar="TIME", help="Wait before the second run; doubles.  [1s]"),
+    click.option("--delay", metavar="TIME", help="Delay before the first run: 30s, 2h 30m."),
+    click.option(
+        "--expires", metavar="TIME", help="Do not start after this time: 2h, or 2026-11-15T01:02:03Z."
+    ),
+    click.option("--attempts", type=int, help="How many runs may end in an error; 0: no limit.  [10]"),
+    click.option("--backoff", metavar="TIME", help="Delay before the second run; doubles.  [1s]"),
     click.option("--timeout", metavar="TIME", help="How long a run may take."),
-    click.option("--retry-after", metavar="TIME", help="Hand it out again if not answered in that time."),
-    click.option("--unique", type=Key(), metavar="KEY", help="One job at a time has this key."),
-    click.option("--unique-for", metavar="TIME", help="Hold the key on after the job's end."),
+    click.option("--retry-after", metavar="TIME", help="Run it again if there is no answer in this time."),
+    click.option("--unique", type=Key(), metavar="KEY", help="Unique key: only one job at a time has it."),
+    click.option("--unique-for", metavar="TIME", help="Keep the key this long after the job has ended."),
     click.option(
         "--on-conflict",
         type=click.Choice(("keep", "merge", "replace")),
-        help="What becomes of the job that has the key.  [keep]",
+        help="What to do with the job that has the key.  [keep]",
     ),
-    click.option("--domain", type=Key(), metavar="NAME", help="What limits are counted by."),
-    click.option("--then", metavar="TASK", help="The task of a job that follows this one, with its result."),
-    click.option("--then-data", metavar="JSON", help="The arguments of the job that follows."),
-    click.option("--into", metavar="NAME", help="Which of its arguments gets the result.  [all its data]"),
+    click.option("--domain", type=Key(), metavar="NAME", help="Domain, for limits."),
+    click.option("--then", metavar="TASK", help="Task of the follow-up job, which gets the result."),
+    click.option("--then-data", metavar="JSON", help="Arguments of the follow-up job."),
+    click.option("--into", metavar="NAME", help="Its argument that gets the result.  [all its data]"),
 )
 
 _OF_ONE_JOB = (
-    click.option("--run-at", metavar="MOMENT", help="Not before: 2026-11-15T01:02:03Z."),
-    click.option("--repeat", metavar="TEXT", help="Run it again and again: 'FINISHED, +1 HOUR', or HOURLY."),
-    click.option("--parent", type=JobId(), metavar="ID", help="The PAUSED job that it is a child of."),
+    click.option("--run-at", metavar="MOMENT", help="Do not start before this time: 2026-11-15T01:02:03Z."),
+    click.option("--repeat", metavar="TEXT", help="Repeat the job: 'FINISHED, +1 HOUR', or HOURLY."),
+    click.option("--parent", type=JobId(), metavar="ID", help="Add it as a child of this PAUSED job."),
 )
 
 

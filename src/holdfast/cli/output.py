@@ -167,7 +167,7 @@ def confirm(question: str) -> bool:
     if not answer:
         click.echo(err=True)
         raise click.UsageError(
-            "this needs a yes, and standard input has no answer; use --yes to skip the question"
+            "confirmation needed, but standard input is not a terminal; use --yes to skip the question"
         )
     return answer.strip().lower() in ("y", "yes")
 

@@ -46,7 +46,7 @@ def selecting(*, archived: bool = True) -> Callable[[F], F]:
         click.option(
             "--schedule", type=ScheduleName(), metavar="NAME", help="Jobs that this schedule added."
         ),
-        click.option("--stuck", is_flag=True, help="Jobs that run without a lease, or past it."),
+        click.option("--stuck", is_flag=True, help="Running jobs without a lease, or past it."),
     ]
     if archived:
         options.append(click.option("--archived", is_flag=True, help="Jobs of the archive."))
@@ -68,7 +68,7 @@ class Selecting(click.Command):
         rest = super().parse_args(ctx, args)
         if ctx.args and not ctx.resilient_parsing:
             word = ctx.args[0]
-            raise click.UsageError(f"{word!r} is one word too many; did you mean --task {word}?", ctx)
+            raise click.UsageError(f"{word!r} is an unexpected argument; did you mean --task {word}?", ctx)
         return rest
 
 

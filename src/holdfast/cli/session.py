@@ -111,7 +111,7 @@ def settings(*, env: bool = False, create: bool = False) -> Callable[[F], F]:
         "--json",
         "as_json",
         is_flag=True,
-        help="One JSON object for each line, for programs.",
+        help="Print JSON, one object per line.",
         callback=_set,
         expose_value=False,
     )

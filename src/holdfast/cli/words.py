@@ -134,13 +134,13 @@ def json_text(what: str, raw: str | bytes) -> str:
 def data_of(words: tuple[str, ...], args: tuple[str, ...]) -> str:
     """The data of a job, as JSON text: DATA, standard input, or --arg by --arg."""
     if len(words) > 1:
-        raise click.UsageError("DATA is one word: put quotes around it, as in '{\"width\": 200}'")
+        raise click.UsageError("DATA must be one argument: put quotes around it, as in '{\"width\": 200}'")
     if words and args:
-        raise click.UsageError("DATA and --arg say the same thing: use one of them")
+        raise click.UsageError("DATA and --arg cannot be combined")
     if args:
         named = dict(map(_arg, args))
         if len(named) < len(args):
-            raise click.UsageError("each --arg needs a name of its own")
+            raise click.UsageError("each --arg needs a different name")
         return json.dumps(named, ensure_ascii=False)
     if not words:
         return "{}"
@@ -194,5 +194,5 @@ def moment_word(name: str, word: str, now: int) -> int:
     try:
         return moment_ms(word, name=name)
     except BadInput:
-        needed = "how long ago, such as 7d or 12h, or a moment such as 2026-11-15T01:02:03Z"
+        needed = "how long ago, such as 7d or 12h, or a time such as 2026-11-15T01:02:03Z"
         raise BadInput(name, word, needed=needed) from None

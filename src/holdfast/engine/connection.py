@@ -1,4 +1,4 @@
-"""The connection to a store: commands and queries in, replies out; reopened where the store has moved.
+"""Connections: commands and queries in, replies out. One to a store goes along where the store has moved.
 
     command ──▶ the committer of a store, or the lanes of several ──┐
     query   ──▶ a view of the store, in the thread that asks      ──┴─Moved─▶ open the address in the notice
@@ -45,7 +45,60 @@ log = logging.getLogger("holdfast")
 Way = Union[Committer, "Lanes"]
 
 
-class StoreMaker:
+class Connection(Asking):
+    """What queues, workers and doors ask, for threads and coroutines: a store, or a server that has one."""
+
+    @property
+    def engine(self) -> Engine:
+        """The engine of the store as it is now; `BadInput` where there is none in this process."""
+        raise NotImplementedError
+
+    @property
+    def store(self) -> Store:
+        """The store as it is now; `BadInput` where there is none in this process."""
+        return self.engine.store
+
+    def ask(self, asked: c.Command | Query, *, wait_s: float = 0.0) -> Any:
+        """Run a command, or answer a query, and return its reply; what it raised is raised here."""
+        raise NotImplementedError
+
+    def ask_async(self, asked: c.Command | Query, *, wait_s: float = 0.0) -> Coroutine[Any, Any, Any]:
+        """The same in this event loop."""
+        raise NotImplementedError
+
+    def appear(self, name: str) -> bool:
+        """Be seen under a name by all who share the store; False: it cannot tell, see `Store.appear`."""
+        raise NotImplementedError
+
+    def listen(self, listener: Callable[[], None]) -> None:
+        """Have a function called whenever progress or a log may have moved: a hint.
+
+        It is called from another thread, must return at once and never raise.
+        """
+        raise NotImplementedError
+
+    def unlisten(self, listener: Callable[[], None]) -> None:
+        """Undo `listen`."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Commit what was put in, and let go of everything."""
+        raise NotImplementedError
+
+
+class ConnectionMaker:
+    """Opens the connection of an address."""
+
+    def __call__(self) -> Store:
+        """The store of the address alone; `BadInput` where it is a server's."""
+        raise NotImplementedError
+
+    def connect(self, *, retention_ms: int | None, dice: Callable[[], float]) -> Connection:
+        """A new connection."""
+        raise NotImplementedError
+
+
+class StoreMaker(ConnectionMaker):
     """Opens the store of an address.
 
     `reopen` opens the store of another address, that this one has moved to; None: it is not there.
@@ -58,9 +111,13 @@ class StoreMaker:
         """The store of the address."""
         return self._make()
 
+    def connect(self, *, retention_ms: int | None, dice: Callable[[], float]) -> Connection:
+        """A connection to the store."""
+        return StoreConnection(self(), reopen=self.reopen, retention_ms=retention_ms, dice=dice)
 
-class Connection(Asking):
-    """The way to a store, for threads and coroutines."""
+
+class StoreConnection(Connection):
+    """The way to a store."""
 
     def __init__(
         self,
@@ -109,7 +166,7 @@ class Connection(Asking):
             import asyncio
 
             return asyncio.to_thread(self._query, asked)  # type: ignore[arg-type]
-        return super().ask_async(asked, wait_s=wait_s)  # type: ignore[arg-type]
+        return Asking.ask_async(self, asked, wait_s=wait_s)  # type: ignore[arg-type]
 
     def submit(self, ticket: Ticket) -> None:
         """Put a command in; its ticket will be answered."""
@@ -225,11 +282,15 @@ def open_engine(store: Store, *, retention_ms: int | None = None, dice: Callable
 
 
 def open_connection(
-    make_store: Callable[[], Store], *, retention_ms: int | None = None, dice: Callable[[], float]
+    maker: ConnectionMaker | Callable[[], Store],
+    *,
+    retention_ms: int | None = None,
+    dice: Callable[[], float],
 ) -> Connection:
-    """A connection to the store that `make_store` opens."""
-    reopen = make_store.reopen if isinstance(make_store, StoreMaker) else None
-    return Connection(make_store(), reopen=reopen, retention_ms=retention_ms, dice=dice)
+    """A connection to what `maker` opens: a store, or what an address leads to."""
+    if not isinstance(maker, ConnectionMaker):
+        maker = StoreMaker(maker)
+    return maker.connect(retention_ms=retention_ms, dice=dice)
 
 
 def _is_the_one(store: Store, moved: Moved) -> bool:

@@ -3,7 +3,7 @@
     record                       message
     int float bool str bytes     the field of that kind
     X | None                     absent: None; a tuple of names that may be None: `Names`
-    Body, int | str              `Body`, `RetryAfter`: a oneof
+    Body, int | str, Job | Fault `Body`, `RetryAfter`, `Answered`: a oneof
     an enum, a Literal           the enum of the message, by the names of its members
     a record, a NamedTuple       a message with fields of the same names
     tuple[A, B]                  a message, whose fields are A and B in order
@@ -25,11 +25,12 @@ import msgspec
 from msgspec.structs import fields
 
 from ..core import job as jobs
-from ..core.errors import BadInput
+from ..core.errors import BadInput, HoldfastError, error_of
+from ..core.faults import Fault
 
 Convert = Callable[[Any], Any]
 # Fields of a record that are never sent: the server does not believe a client what a record was.
-UNSENT = {("Answer", "held")}
+UNSENT = {("Answer", "held"), ("AnswerAll", "held")}
 # Fields of a message that no record has; they are for clients in other languages.
 DERIVED: dict[str, dict[str, tuple[Any, Convert]]] = {"Job": {"state": (jobs.State, jobs.state)}}
 _ZEROS: dict[Any, Any] = {int: 0, float: 0.0, bool: False, str: "", bytes: b""}
@@ -67,6 +68,31 @@ def _retry_after() -> Pair:
         lambda value: {"modifier": value} if isinstance(value, str) else {"ms": value},
         lambda sent: sent.modifier if sent.HasField("modifier") else sent.ms,
     )
+
+
+def _answered(field: Any) -> Pair:
+    """A job, or the error that stands in its place."""
+    job = message_of(jobs.Job, field.message_type.fields_by_name["job"].message_type)
+    assert job.encode is not None and job.decode is not None
+    encode, decode = job.encode, job.decode
+    return Pair(
+        lambda value: {"job": encode(value)} if type(value) is jobs.Job else {"error": encode_error(value)},
+        lambda sent: decode(sent.job) if sent.HasField("job") else decode_error(sent.error),
+    )
+
+
+def encode_error(error: Any) -> dict[str, str]:
+    """An error as the fields of an `Error`. What is not ours is told by its type alone: no data leaks."""
+    if isinstance(error, Fault):
+        return {"code": error.code, "text": error.text}
+    if isinstance(error, HoldfastError):
+        return {"code": error.code, "text": str(error)}
+    return {"code": HoldfastError.code, "text": f"the server failed: {type(error).__name__}"}
+
+
+def decode_error(sent: Any) -> HoldfastError:
+    """The error of an `Error`."""
+    return error_of(sent.code, sent.text)
 
 
 def _enum(members: Mapping[str, Any], field: Any) -> Pair:
@@ -111,6 +137,8 @@ def pair_of(kind: Any, field: Any) -> Pair:
         return _enum({name.upper(): name for name in get_args(kind)}, field)
     if isinstance(kind, type) and issubclass(kind, Enum):
         return _enum(dict(kind.__members__), field)
+    if kind == jobs.Job | Fault:
+        return _answered(field)
     if origin in (Union, types.UnionType) and set(get_args(kind)) == {int, str}:
         return _retry_after()
     if is_optional and origin is tuple:

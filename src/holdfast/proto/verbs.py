@@ -10,10 +10,11 @@ from typing import Any, NamedTuple, get_args, get_origin
 import msgspec
 
 from ..core import commands as c
-from ..core.errors import HoldfastError, error_of
 from ..core.queries import FindToken, Query
 from ..core.replies import REPLIES
 from .conversion import Convert, Pair, message_of
+from .conversion import decode_error as decode_error
+from .conversion import encode_error as encode_error
 from .messages import SERVICE, message
 
 # What a server asks itself, and no door answers.
@@ -101,15 +102,3 @@ BY_FIELD = {verb.field: verb for verb in VERBS.values()}
 _claimed = message_of(c.Claimed, message("Claimed").DESCRIPTOR)
 assert _claimed.encode is not None and _claimed.decode is not None
 encode_claimed, decode_claimed = _claimed.encode, _claimed.decode
-
-
-def encode_error(error: BaseException) -> dict[str, str]:
-    """An error as the fields of an `Error`. What is not ours is told by its type alone: no data leaks."""
-    if isinstance(error, HoldfastError):
-        return {"code": error.code, "text": str(error)}
-    return {"code": HoldfastError.code, "text": f"the server failed: {type(error).__name__}"}
-
-
-def decode_error(sent: Any) -> HoldfastError:
-    """The error of an `Error`."""
-    return error_of(sent.code, sent.text)

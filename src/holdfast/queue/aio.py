@@ -100,7 +100,7 @@ class AsyncClaimedJob(Holding):
 
     async def run(self) -> Job:
         """Have this queue's task of that name do the work, and answer by what comes of it."""
-        outcome = await running.run_async(self._queue._known(self.task), self)
+        outcome = await running.run_async(self._queue._find_task(self.task), self)
         ask = self._conclude(outcome)
         return self._end_of_answered(outcome) if ask is None else await self._say(ask)
 

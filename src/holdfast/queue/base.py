@@ -16,7 +16,7 @@ from ..core.durations import duration_ms
 from ..core.errors import BadInput, Closed, NotFound
 from ..core.job import Body
 from ..core.schedule import Schedule
-from ..engine.connection import Connection, open_connection
+from ..engine.connection import Connection, ConnectionMaker, open_connection
 from ..engine.ticket import Ticket
 from ..store.contract import Store
 from . import asks
@@ -29,6 +29,8 @@ from .publishing import Publisher
 from .task import Task
 from .timers import Timer, TimerThread
 
+# What opens a store, or the way to a server.
+Maker = ConnectionMaker | Callable[[], Store]
 # How often a process that runs a job polls whether the job should stop.
 STOP_POLL_S = 0.5
 
@@ -36,7 +38,7 @@ STOP_POLL_S = 0.5
 class QueueSession:
     """A queue's open resources in one process: the connection, the lease renewer and the timer thread."""
 
-    def __init__(self, make_store: Callable[[], Store], retention_ms: int | None) -> None:
+    def __init__(self, make_store: Maker, retention_ms: int | None) -> None:
         self.pid = os.getpid()
         self.connection = open_connection(make_store, retention_ms=retention_ms, dice=random.random)
         self.renewer = Renewer(self.connection)
@@ -77,7 +79,7 @@ class BaseQueue:
 
     def __init__(
         self,
-        make_store: Callable[[], Store],
+        make_store: Maker,
         *,
         url: str,
         tenant: str = "",
@@ -214,7 +216,7 @@ class BaseQueue:
         self.task_defaults[self.tenant, task.name] = task.defaults
         return task
 
-    def _known(self, name: str) -> Task[..., Any]:
+    def _find_task(self, name: str) -> Task[..., Any]:
         task = self.tasks.get(name)
         if task is None:
             raise NotFound("task", f"{name!r} known to this queue")

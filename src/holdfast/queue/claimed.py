@@ -36,7 +36,7 @@ class Holding:
     # Answered inside a caller's transaction, which may yet be rolled back.
     _tentative = False
     # When its handler was called, by the monotonic clock; 0: not here.
-    begun_s = 0.0
+    started_s = 0.0
     # Whether answers bring the record, which may save the store a read: not where a supervisor has it.
     brings_record = True
 
@@ -149,7 +149,7 @@ class Holding:
         assert isinstance(ask.asked, c.Answer)
         # Most runs go well, and nobody wants to hear of them: these pay for one look.
         if error is not None or joblog.LOG.isEnabledFor(joblog.FINISHED):
-            lasted_ms = round((monotonic_s() - self.begun_s) * 1000, 1) if self.begun_s else None
+            lasted_ms = round((monotonic_s() - self.started_s) * 1000, 1) if self.started_s else None
             joblog.ended(self.record, ask.asked, duration_ms=lasted_ms, error=error)
         return ask
 

@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from ..core.errors import BadInput, StoreError
 from ..core.slots import SHARDS
-from ..engine.connection import StoreMaker
+from ..engine.connection import ConnectionMaker, StoreMaker
 from ..store.contract import Store
 from .addresses import addresses as addresses
 from .addresses import shown_url as shown_url
@@ -22,14 +22,15 @@ if TYPE_CHECKING:
     from .aio import AsyncQueue
 
 POSTGRES = ("postgresql", "postgres")
+REMOTE = ("grpc", "grpcs")
 REDIS = ("redis", "rediss", "redis+cluster", "rediss+cluster")
 # How long one of several servers is tried before it is taken for down: others wait for the answer.
 SHARD_PATIENCE_S = 3.0
 # A shard by its name for people, and what opens it.
 Named = tuple[str, Callable[[], Store]]
 STORES = (
-    "a file name, sqlite:///…, postgresql://…, redis://…, redis+cluster://…, memory://, "
-    "or several of these, separated by spaces"
+    "a file name, sqlite:///…, postgresql://…, redis://…, redis+cluster://…, grpc://…, memory://, "
+    "or several of the stores, separated by spaces"
 )
 
 
@@ -48,7 +49,8 @@ def connect(
     """A queue on a store: a file name or `sqlite:///…`, or the address of one on a server.
 
     On a server: `postgresql://…?schema=holdfast`, `redis://…?prefix=holdfast&durability=always`,
-    `redis+cluster://host,host/?prefix=holdfast`. `sqlite:///folder?shards=4` spreads it over four files, and
+    `redis+cluster://host,host/?prefix=holdfast`. `grpc://host:port?token=…` is whatever store a `holdfast
+    serve --grpc` has: see docs/grpc.md. `sqlite:///folder?shards=4` spreads it over four files, and
     several addresses, separated by spaces, over as many stores: see docs/sharding.md. `memory://` lives as
     long as the queue. Nothing is opened before the first verb.
 
@@ -91,9 +93,11 @@ def store_maker(
     join: bool = True,
     follow: bool = True,
     create: bool = True,
-) -> StoreMaker:
-    """What opens the store of an address; the address is checked at once."""
+) -> ConnectionMaker:
+    """What opens the store of an address, or the way to a server; the address is checked at once."""
     make = _maker(url, driver, clock, join=join, create=create)
+    if isinstance(make, ConnectionMaker):
+        return make
     asked = [_path(one)[1].get("driver") for one in addresses(url) if one.startswith("sqlite://")]
     if not follow or url.startswith("memory://"):
         return StoreMaker(make)
@@ -121,6 +125,8 @@ def _maker(
     if not isinstance(url, str) or not url:
         raise BadInput("store", url, needed=STORES)
     if len(several := addresses(url)) > 1:
+        if remote := [one for one in several if one.partition("://")[0] in REMOTE]:
+            raise BadInput("store", shown_url(remote[0]), needed="alone: the shards of a queue are stores")
 
         def listed(create: bool) -> list[Named]:
             return [(shown_url(one), _shard(one, driver, clock, join=join, create=create)) for one in several]
@@ -140,15 +146,19 @@ def _maker(
             options |= {"join": join}
             return _sharded(lambda new: _files(path, count, options | {"create": new}), create=create)
         return _sqlite(path, options | {"join": join, "create": create})
-    if scheme in POSTGRES:
-        if driver is not None:
-            raise BadInput("driver", driver, needed="absent: it is for SQLite")
-        return _postgres(url, options | {"create": create})
-    if scheme in REDIS:
-        if driver is not None:
-            raise BadInput("driver", driver, needed="absent: it is for SQLite")
-        return _redis(url, options | {"create": create})
+    if scheme in (*REMOTE, *POSTGRES, *REDIS):
+        return _on_server(scheme, url, driver, options | {"create": create})
     raise BadInput("store", f"{scheme}://…", needed=STORES)
+
+
+def _on_server(scheme: str, url: str, driver: str | None, options: dict[str, Any]) -> Callable[[], Store]:
+    if driver is not None:
+        raise BadInput("driver", driver, needed="absent: it is for SQLite")
+    if scheme in REMOTE:
+        if "clock" in options:
+            raise BadInput("clock", "given", needed="absent: it is the server's")
+        return _remote(url)
+    return _postgres(url, options) if scheme in POSTGRES else _redis(url, options)
 
 
 def _shard(
@@ -183,7 +193,7 @@ def store_files(url: str) -> list[Path]:
 def is_served(url: str) -> bool:
     """Whether the store of this address, or any of its shards, is on a server."""
     schemes = {one.partition("://")[0] for one in addresses(url)} if isinstance(url, str) else set()
-    return not schemes.isdisjoint((*POSTGRES, *REDIS))
+    return not schemes.isdisjoint((*POSTGRES, *REDIS, *REMOTE))
 
 
 def is_shared(url: str) -> bool:
@@ -275,6 +285,16 @@ def _memory(options: dict[str, Any]) -> Callable[[], Store]:
     from ..store.memory.store import MemoryStore
 
     return lambda: MemoryStore(**options)
+
+
+def _remote(url: str) -> ConnectionMaker:
+    try:
+        from ..remote.connection import RemoteMaker
+    except ImportError as error:
+        if (error.name or "").partition(".")[0] not in ("grpc", "google"):
+            raise
+        raise StoreError("grpc:// needs grpcio: pip install 'holdfast[grpc]'") from None
+    return RemoteMaker(url)
 
 
 def _postgres(url: str, options: dict[str, Any]) -> Callable[[], Store]:

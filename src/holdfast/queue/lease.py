@@ -22,8 +22,8 @@ class Lease:
     # Called once, from any thread, when `stopped` becomes true.
     on_stop: Callable[[], None] | None = None
     # When the handler started, if the job was claimed without starting it; 0: it started with the claim.
-    begun_s = 0.0
-    _begun_at = 0
+    started_s = 0.0
+    _started_at = 0
 
     def __init__(self, job: Job, lease_ms: int) -> None:
         self.job = job
@@ -34,14 +34,14 @@ class Lease:
     @property
     def started_at(self) -> int:
         """When the run started, in ms."""
-        if not self._begun_at:
-            self._begun_at = system_clock() - (self.ran_ms or 0) if self.begun_s else self.job.started_at
-        return self.job.started_at or self._begun_at
+        if not self._started_at:
+            self._started_at = system_clock() - (self.ran_ms or 0) if self.started_s else self.job.started_at
+        return self.job.started_at or self._started_at
 
     @property
     def ran_ms(self) -> int | None:
         """How long the handler has been running; None if it started with the claim."""
-        return int((monotonic_s() - self.begun_s) * 1000) if self.begun_s else None
+        return int((monotonic_s() - self.started_s) * 1000) if self.started_s else None
 
     @property
     def hold(self) -> c.Hold:

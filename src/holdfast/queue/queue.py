@@ -95,7 +95,7 @@ class ClaimedJob(Holding):
         """Have this queue's task of that name do the work, and answer by what comes of it."""
         from . import running
 
-        (outcome,) = running.run(self._queue._known(self.task), [self], self._await)
+        (outcome,) = running.run(self._queue._find_task(self.task), [self], self._await)
         ask = self._conclude(outcome)
         return self._end_of_answered(outcome) if ask is None else self._say(ask)
 

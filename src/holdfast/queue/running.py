@@ -71,9 +71,9 @@ async def run_async(task: Task[..., Any], job: Holding) -> Any:
 
 def begin(jobs: Sequence[Holding]) -> Token[Any]:
     """Note that a run of jobs begins in this context; the token ends it there."""
-    begun_s = monotonic_s()
+    started_s = monotonic_s()
     for job in jobs:
-        job.begun_s = begun_s
+        job.started_s = started_s
     if joblog.LOG.isEnabledFor(joblog.STARTED):
         for job in jobs:
             joblog.started(job.record)

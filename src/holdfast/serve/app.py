@@ -94,6 +94,10 @@ class App:
             from .http.door import HttpDoor
 
             yield HttpDoor(connection, guard, options)
+        if options.grpc is not None:
+            from .grpc.door import GrpcDoor
+
+            yield GrpcDoor(connection, guard, options.grpc, tls=options.tls)
         if options.bedrock is not None:
             from .bedrock.door import BedrockDoor
 

@@ -1,15 +1,14 @@
 """Where a test's jobs are kept: in memory, under a clock that moves."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from ..core.errors import BadInput
-from ..queue.base import BaseQueue
+from ..queue.base import BaseQueue, Maker
 from ..queue.connect import shown_url, store_maker
 from ..queue.options import Moment
 from ..queue.queue import Queue
-from ..store.contract import Store
 from .clock import Clock
 
 START = "2026-01-01T12:00:00Z"
@@ -47,7 +46,7 @@ def in_memory(queue: BaseQueue, *, start: Moment = START) -> Iterator[Clock]:
 
 
 @contextmanager
-def placed(queue: BaseQueue, make_store: Callable[[], Store]) -> Iterator[None]:
+def placed(queue: BaseQueue, make_store: Maker) -> Iterator[None]:
     """Have a queue use another store until the block ends."""
     kept = queue._make_store, queue._session, queue._closed
     queue._make_store, queue._session, queue._closed = make_store, None, False

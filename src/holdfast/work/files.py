@@ -1,4 +1,4 @@
-"""Files of the user's project: which an executor has imported, and which of them have changed since."""
+"""Files of the user's project that an executor has imported, and whether they have changed."""
 
 import sys
 import traceback
@@ -9,7 +9,7 @@ from pathlib import Path
 def project_files(error: BaseException | None = None) -> tuple[str, ...]:
     """The files under the current folder that this process has imported, or that an error went through.
 
-    A module that could not be imported is in no table, but it is where the mending will be.
+    A module that failed to import is not in `sys.modules`, but it is the one that will be edited.
     """
     named = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
     if error is not None:
@@ -21,23 +21,23 @@ def project_files(error: BaseException | None = None) -> tuple[str, ...]:
 
 
 def _is_ours(file: Path, here: Path) -> bool:
-    # An environment beside the project is not part of it.
+    # A virtual environment in the project folder is not part of the project.
     return file.is_relative_to(here) and "site-packages" not in file.parts
 
 
-class Watched:
-    """Files, and how they were when last looked at."""
+class WatchedFiles:
+    """Files, with their modification time and size at the last check."""
 
     def __init__(self) -> None:
         self._seen: dict[str, tuple[int, int]] = {}
 
     def add(self, files: Iterable[str]) -> None:
-        """Watch these too."""
+        """Watch more files."""
         for file in files:
             self._seen.setdefault(file, _stamp(file))
 
     def changed(self) -> list[str]:
-        """Which of them have changed since the last look, came or went."""
+        """The files that have changed, appeared or gone since the last check."""
         now = {file: _stamp(file) for file in self._seen}
         before, self._seen = self._seen, now
         return [file for file, stamp in now.items() if stamp != before[file]]

@@ -1,11 +1,11 @@
-"""How a worker is: a small file that its supervisor rewrites every few seconds, and how it is read.
+"""The health file of a worker: its supervisor rewrites it every second, and `holdfast doctor` reads it.
 
-A live process is no proof: what counts is that its loop goes round and that the store answers its claims.
+That the process exists proves nothing: its event loop must run, and the store must answer its claims.
 
     the file is old                     the supervisor is stopped, stuck or gone
-    the store's last word is an error   it cannot claim
-    no executor, none can be started    it could not run what it claims
-    no claim was answered for long      the store does not answer; unless all its executors are full
+    the last claim failed               it cannot claim
+    no executor, none can be started    it cannot run jobs
+    no claim was answered for long      the store does not answer, unless all its executors are full
 """
 
 import os
@@ -17,22 +17,22 @@ from ..core.counting import counted
 from ..core.errors import NotFound, Unavailable
 
 WRITE_S = 1.0
-# So old may the file be, and so long ago the last answer to a claim (which waits five seconds for a job).
+# The maximum age of the file, and of the last reply to a claim (which waits five seconds for a job).
 STALE_MS = 6_000
 SILENT_MS = 12_000
 
 
 class Health(msgspec.Struct, frozen=True, kw_only=True):
-    """What the supervisor writes down. Times are milliseconds since 1970."""
+    """The content of the health file. Times are milliseconds since 1970."""
 
     pid: int
     name: str
     written_at: int
     # When the store last answered a claim, with a job or without.
     claimed_at: int
-    # No executor has room: nothing was asked for.
+    # No executor has capacity, so nothing is claimed.
     full: bool = False
-    # It stops: nothing more is claimed, on purpose.
+    # The worker is stopping, so nothing is claimed.
     draining: bool = False
     executors: int = 0
     running: int = 0
@@ -42,7 +42,7 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def write(path: Path, health: Health) -> None:
-    """Replace the file at once: nobody ever reads half of it."""
+    """Replace the file atomically."""
     draft = path.with_name(f"{path.name}.{health.pid}")
     try:
         draft.write_bytes(msgspec.json.encode(health))
@@ -53,12 +53,12 @@ def write(path: Path, health: Health) -> None:
 
 
 def remove(path: Path) -> None:
-    """The worker ends, as it should: nothing is left to be judged."""
+    """Remove the file of a worker that ends."""
     path.unlink(missing_ok=True)
 
 
 def read(path: Path) -> Health:
-    """What was written down last; `NotFound`, or `Unavailable` where it cannot be read."""
+    """Read the file; raises `NotFound`, or `Unavailable` if it cannot be read."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=Health)
     except FileNotFoundError:
@@ -68,10 +68,10 @@ def read(path: Path) -> Health:
 
 
 def complaint(health: Health, *, now_ms: int) -> str:
-    """What is wrong with a worker, in a sentence; "": nothing."""
+    """What is wrong with a worker, in a sentence; "" if it is healthy."""
     age_s, silent_s = (now_ms - health.written_at) / 1000, (now_ms - health.claimed_at) / 1000
     if now_ms - health.written_at > STALE_MS:
-        there = "is there, but has" if _is_there(health.pid) else "is gone; it has"
+        there = "is there, but has" if _process_exists(health.pid) else "is gone; it has"
         return f"its supervisor {there} not written down how it is for {age_s:.0f} s"
     if health.store_error:
         return f"its store does not let it claim: {health.store_error}"
@@ -83,14 +83,14 @@ def complaint(health: Health, *, now_ms: int) -> str:
 
 
 def summary(health: Health, *, now_ms: int) -> str:
-    """How a healthy worker is, in a sentence."""
+    """What a healthy worker does, in a sentence."""
     what = "stops" if health.draining else "is full" if health.full else "claims"
     ago = max((now_ms - health.claimed_at) / 1000, 0.0)
     jobs = counted(health.running, "job")
     return f"it {what} and has {jobs} running; the store last answered a claim {ago:.1f} s ago"
 
 
-def _is_there(pid: int) -> bool:
+def _process_exists(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -1,4 +1,4 @@
-"""How a worker logs: to stderr, as text for people or as JSON, in its supervisor and its executors alike.
+"""Logging of a worker: to stderr, as text or as JSON, in the supervisor and in the executors.
 
                  jobs and the user's own lines (root)    the worker's own (`holdfast.worker`)
     -q           ERROR                                   WARNING
@@ -6,8 +6,8 @@
     -v           INFO                                    INFO
     -vv          DEBUG                                   DEBUG
 
-An executor is told by its environment. It sets logging up after it has imported the user's modules, and
-only where these have given the root logger no handler: what users configure themselves stands.
+An executor reads the options from its environment. It configures logging after it has imported the user's
+modules, and only if these have not given the root logger a handler.
 """
 
 import json
@@ -32,24 +32,24 @@ WORKER = logging.getLogger("holdfast.worker")
 
 
 class LogOptions(NamedTuple):
-    """What the command line says of logging; `verbosity` from -1 (quiet) to 2."""
+    """Logging options of the command line; `verbosity` from -1 (quiet) to 2."""
 
     format: str = TEXT
     verbosity: int = 0
 
     def variables(self) -> dict[str, str]:
-        """The environment by which executors are told."""
+        """The environment variables that pass the options to executors."""
         return {FORMAT_VARIABLE: self.format, VERBOSITY_VARIABLE: str(self.verbosity)}
 
 
-def told_by(variables: Mapping[str, str]) -> LogOptions:
-    """What an executor was told by its environment."""
+def read_log_options(variables: Mapping[str, str]) -> LogOptions:
+    """The options that an executor finds in its environment."""
     verbosity = int(variables.get(VERBOSITY_VARIABLE, "0"))
     return LogOptions(variables.get(FORMAT_VARIABLE, TEXT), verbosity)
 
 
 def configure(options: LogOptions) -> None:
-    """Log to stderr as the options say, unless the root logger has a handler already."""
+    """Configure logging to stderr, unless the root logger has a handler already."""
     WORKER.setLevel(WORKER_LEVELS[options.verbosity])
     if logging.root.handlers:
         return
@@ -61,11 +61,10 @@ def configure(options: LogOptions) -> None:
 
 
 def configure_executor() -> None:
-    """The same in an executor, once the user's modules are imported."""
-    # `dictConfig` disables all loggers that exist before it, unless it is told not to: then nobody would
-    # hear of failures, which nobody has asked for.
+    """Configure logging in an executor, after the user's modules were imported."""
+    # `dictConfig` disables existing loggers by default, and with them the log of failed jobs.
     logging.getLogger("holdfast.job").disabled = False
-    configure(told_by(os.environ))
+    configure(read_log_options(os.environ))
 
 
 class TextFormatter(logging.Formatter):
@@ -90,7 +89,7 @@ def _source(record: logging.LogRecord) -> str:
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object for each record. Fields that are not known are left out; ids are strings."""
+    """One JSON object for each record. Empty fields are omitted; ids are strings."""
 
     def format(self, record: logging.LogRecord) -> str:
         """The line."""

@@ -1,19 +1,20 @@
-"""What a supervisor and its executors say to each other, and how it is written.
+"""Messages between a supervisor and its executors, and their encoding.
 
-    executor ──▶ supervisor    Hello     I am ready: these are the queues, and the tasks that they know
-                               Began     I have started this job (until then it can go to somebody else)
-                               Ran       I am done with a job: this is its answer, if it needs one
-                               Asked     a handler asks something of the queue
-                               Returned  these jobs I had not started, and shall not
-    supervisor ──▶ executor    Run       do these jobs
-                               Told      the reply to what was asked
-                               Revoke    give back what you have not started
-                               Stop      start nothing more; end when all is done
+    executor ──▶ supervisor    Hello           ready: the queues, and the tasks that they know
+                               JobStarted      a job has started; until then another executor may get it
+                               JobEnded        a job has ended, with its answer, if it needs one
+                               CommandRequest  a handler has a command for the queue
+                               JobsReturned    these jobs have not started, and will not
+    supervisor ──▶ executor    RunJobs         run these jobs
+                               CommandReply    the reply to a `CommandRequest`
+                               CancelJob       a running job should stop
+                               Revoke          return the jobs that have not started
+                               Stop            start nothing more; exit when all jobs have ended
 
-`at` says which of the worker's queues it is about, counted from 0: numbers of jobs are a store's own.
-Frames of four bytes of length and msgpack, over a socket that the executor inherits; a frame of an executor
-is a list of messages, since it has many short things to say. The supervisor decodes them into records and
-nothing else, so nothing that a handler sends can do anything there.
+`queue_index` is the position of a queue in the worker's list: job ids are unique only within a store.
+A frame is four bytes of length and msgpack, over a socket that the executor inherits. A frame of an executor
+is a list of messages, because it has many short ones to send. The supervisor decodes messages into records
+and nothing else, so nothing that a handler sends can run code there.
 """
 
 import struct
@@ -36,148 +37,147 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, tag=True, gc=False):
     """The base of all messages."""
 
 
-class Found(msgspec.Struct, frozen=True, kw_only=True):
+class QueueInfo(msgspec.Struct, frozen=True, kw_only=True):
     """A queue that an executor has imported."""
 
     url: str
     tenant: str = ""
     tasks: tuple[str, ...] = ()
-    # Those of them that need no thread, and those that take several jobs at once, with how many.
+    # The tasks that are coroutines, and the batch size of those that take several jobs at once.
     coroutines: tuple[str, ...] = ()
     batches: dict[str, int] = {}
-    # What each says of its jobs.
     defaults: dict[str, Defaults] = {}
 
 
 class Hello(Message, frozen=True, kw_only=True):
-    """An executor is ready. `error` says why it never will be.
+    """An executor is ready, or, with `error`, could not start.
 
-    `trace` is the traceback of the error, if the user's code was part of it. `files` are those under the
-    current folder that it has imported, or met with the error.
+    `trace` is the traceback of the error, if the user's code was part of it. `files` are the files below the
+    current folder that the executor has imported, or that the error passed through.
     """
 
     pid: int
-    queues: tuple[Found, ...] = ()
+    queues: tuple[QueueInfo, ...] = ()
     error: str = ""
     trace: str = ""
     files: tuple[str, ...] = ()
 
 
-class Began(Message, frozen=True, kw_only=True):
-    """A job of a hand-over has started."""
+class JobStarted(Message, frozen=True, kw_only=True):
+    """A job of a delivery has started."""
 
     job_id: int
-    number: int
-    at: int = 0
+    delivery: int
+    queue_index: int = 0
 
 
-class Ran(Message, frozen=True, kw_only=True):
-    """A job is done, after so long. No answer: its handler has answered, or lost, it."""
+class JobEnded(Message, frozen=True, kw_only=True):
+    """A job has ended. Without `answer` its handler has answered it, or lost its claim."""
 
     job_id: int
     claim: int
-    took_s: float
+    duration_s: float
     answer: c.Answer | None = None
-    at: int = 0
+    queue_index: int = 0
 
 
-class Asked(Message, frozen=True, kw_only=True):
-    """A handler asks something of the queue."""
+class CommandRequest(Message, frozen=True, kw_only=True):
+    """A handler has a command for the queue; number 0: it needs no reply."""
 
     number: int
     command: AnyCommand
     wait_s: float = 0.0
-    at: int = 0
+    queue_index: int = 0
 
 
-class Returned(Message, frozen=True, kw_only=True):
-    """Jobs that were not started, by (at, id) and the number of their hand-over."""
+class JobsReturned(Message, frozen=True, kw_only=True):
+    """Jobs that have not started, by (queue index, job id) and the number of their delivery."""
 
     jobs: tuple[tuple[tuple[int, int], int], ...]
 
 
-class Run(Message, frozen=True, kw_only=True):
-    """Jobs to do.
+class RunJobs(Message, frozen=True, kw_only=True):
+    """Jobs to run.
 
-    `number` is that of the hand-over: a job that was taken back may come again. None is begun after
-    `begin_by_s`, by the machine's monotonic clock, which both processes read: after that the supervisor may
-    take a job back without a word from an executor that cannot answer.
+    `delivery` numbers the message: a job that was returned may be delivered again. No job is started after
+    `start_by_s` on the machine's monotonic clock, which both processes read: after that the supervisor may
+    take a job from an executor that does not respond.
     """
 
     jobs: list[c.Claimed]
-    number: int
-    begin_by_s: float
-    at: int = 0
+    delivery: int
+    start_by_s: float
+    queue_index: int = 0
 
 
-class Told(Message, frozen=True, kw_only=True):
-    """The reply to what was asked: msgpack of it, whose type follows from the command."""
+class CommandReply(Message, frozen=True, kw_only=True):
+    """The reply to a `CommandRequest`, as msgpack; its type follows from the command."""
 
     number: int
     reply: bytes = b""
     fault: Fault | None = None
-    at: int = 0
+    queue_index: int = 0
 
 
-class Cancelled(Message, frozen=True, kw_only=True):
-    """Somebody asks a running job to stop."""
+class CancelJob(Message, frozen=True, kw_only=True):
+    """A running job should stop: it was cancelled, or its claim is lost."""
 
     job: Job
-    at: int = 0
+    queue_index: int = 0
 
 
 class Revoke(Message, frozen=True, kw_only=True):
-    """Give back what was not started, with `Returned`."""
+    """Return the jobs that have not started, with `JobsReturned`."""
 
 
 class Stop(Message, frozen=True, kw_only=True):
-    """Start nothing more."""
+    """Start nothing more, and exit when all jobs have ended."""
 
 
-UpMessage = Hello | Began | Ran | Asked | Returned
-DownMessage = Run | Told | Cancelled | Revoke | Stop
+ExecutorMessage = Hello | JobStarted | JobEnded | CommandRequest | JobsReturned
+SupervisorMessage = RunJobs | CommandReply | CancelJob | Revoke | Stop
 
 _encode = msgspec.msgpack.Encoder().encode
-read_up = msgspec.msgpack.Decoder(list[UpMessage]).decode
-read_down = msgspec.msgpack.Decoder(DownMessage).decode
+decode_executor_messages = msgspec.msgpack.Decoder(list[ExecutorMessage]).decode
+decode_supervisor_message = msgspec.msgpack.Decoder(SupervisorMessage).decode
 
 
-def frame(message: Message | Sequence[Message]) -> bytes:
-    """A message of a supervisor, or several of an executor, as they go over the wire."""
+def encode_frame(message: Message | Sequence[Message]) -> bytes:
+    """The frame of one message of a supervisor, or of several of an executor."""
     body = _encode(message)
     return HEAD.pack(len(body)) + body
 
 
-class Frames:
-    """Takes bytes as they come, and gives whole messages."""
+class FrameReader:
+    """Collects received bytes and decodes whole frames."""
 
     def __init__(self) -> None:
         self._bytes = bytearray()
 
-    def feed(self, data: bytes) -> list[UpMessage]:
-        """The messages that are complete now."""
+    def feed(self, data: bytes) -> list[ExecutorMessage]:
+        """Add bytes; returns the messages that are complete now."""
         self._bytes += data
-        whole: list[UpMessage] = []
-        at, there = 0, len(self._bytes)
-        while there - at >= HEAD.size:
-            end = at + HEAD.size + HEAD.unpack_from(self._bytes, at)[0]
-            if end > there:
+        messages: list[ExecutorMessage] = []
+        start, size = 0, len(self._bytes)
+        while size - start >= HEAD.size:
+            end = start + HEAD.size + HEAD.unpack_from(self._bytes, start)[0]
+            if end > size:
                 break
-            whole += read_up(self._bytes[at + HEAD.size : end])
-            at = end
-        del self._bytes[:at]
-        return whole
+            messages += decode_executor_messages(self._bytes[start + HEAD.size : end])
+            start = end
+        del self._bytes[:start]
+        return messages
 
 
-def told(number: int, reply: Any, *, at: int = 0) -> Told:
-    """A reply, or an error, for the executor that asked."""
+def make_reply(number: int, reply: Any, *, queue_index: int = 0) -> CommandReply:
+    """The message that carries a reply, or an error, to the executor."""
     if isinstance(reply, BaseException):
-        return Told(number=number, fault=as_fault(reply), at=at)
-    return Told(number=number, reply=_encode(reply), at=at)
+        return CommandReply(number=number, fault=as_fault(reply), queue_index=queue_index)
+    return CommandReply(number=number, reply=_encode(reply), queue_index=queue_index)
 
 
-def read_reply(command: c.Command, message: Told) -> Any:
-    """What was replied to a command; an error is raised."""
+def read_reply(command: c.Command, message: CommandReply) -> Any:
+    """The reply to a command; an error is raised."""
     if message.fault is not None:
         raise error_of(message.fault.code, message.fault.text)
     return msgspec.msgpack.decode(message.reply, type=REPLIES[type(command)])

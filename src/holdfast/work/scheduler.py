@@ -1,20 +1,20 @@
-"""The scheduler: whose job this worker starts next, among those that wait.
+"""The scheduler: which of the waiting tasks this worker claims next, by tenant and task.
 
-    waiting, by turn      a/x  b/x  c/y  a/y          from the store, which knows who was served when
+    waiting               a/x  b/x  c/y  a/y          from the store, least recently served first
     running here          a: 3   b: 0   c: 1          from this worker
                                │
-    select ────────────────────┘  b/x                 again and again, until the room is full
+    select ────────────────────┘  b/x                 repeated until the capacity is used
 
-| name | whose job |
+| name | selects |
 |---|---|
-| `fair` | of the tenant with the fewest running here, of its tasks the one with the fewest; then by turn |
-| `random` | any task's that waits, each as likely |
-| `weighted` | any task's that waits, as likely as its weight says |
-| `first` | the first by priority and age over all tenants and tasks: whose it is does not matter |
+| `fair` | the tenant with the fewest jobs here, its task with the fewest; then the least recently served |
+| `random` | any waiting task, with equal probability |
+| `weighted` | any waiting task, with a probability by its weight |
+| `first` | nothing: jobs are claimed by priority and age over all tenants and tasks |
 
-Under `fair` a task that has half of this worker's slots gets no more while others wait: whoever else waits
-has fewer. So a cap on a task's share (`tests/work/test_scheduler.py` holds it at 80 %) needs no rule of its
-own. Nothing here reads a clock, a store, or dice of its own.
+Under `fair` a task that has half of this worker's slots gets no more while others wait, because these have
+fewer. So a cap on a task's share (`tests/work/test_scheduler.py` holds it at 80 %) needs no rule of its own.
+Nothing here reads a clock or a store, and random numbers are an argument.
 """
 
 from collections import Counter
@@ -37,90 +37,90 @@ K = TypeVar("K")
 Pair = tuple[str, str]
 
 
-class Setting(Struct, frozen=True, kw_only=True):
-    """What a scheduler is made from."""
+class SchedulerSettings(Struct, frozen=True, kw_only=True):
+    """The arguments of a scheduler's constructor."""
 
-    # A number from 0 up to, but not including, 1; another each time.
+    # Returns a random number from 0 up to, but not including, 1.
     dice: Callable[[], float]
     # By task, or by tenant and task written `tenant-task`.
     weights: Mapping[str, float] = {}
 
 
 class Scheduler(Protocol):
-    """Says whose job is next. Made by one worker, for itself."""
+    """Selects the task to claim from next. Each worker has its own."""
 
-    # Whether it selects at all: if not, claims are by priority over all.
+    # If False, jobs are claimed by priority over all tasks, and `select` is not called.
     selects: bool
 
     def select(self, tasks: Sequence[Pair], counts: Mapping[Pair, int]) -> Pair | None:
-        """One of these, which wait in this order, or None; `counts` says about how many jobs of each."""
+        """One of these waiting tasks, or None. They are in order of service; `counts` are approximate."""
 
     def jobs_started(self, pair: Pair, count: int) -> None:
-        """So many jobs of a task are now in this worker, or soon will be."""
+        """This many jobs of a task are now in this worker, or soon will be."""
 
     def jobs_stopped(self, pair: Pair, count: int) -> None:
-        """So many of them no longer are."""
+        """This many jobs of a task have left this worker."""
 
 
-class Counting:
-    """Keeps count of what is in this worker, by task and by tenant."""
+class CountingScheduler:
+    """A base class that counts the jobs in this worker, by task and by tenant."""
 
     selects = True
 
-    def __init__(self, setting: Setting) -> None:
+    def __init__(self, setting: SchedulerSettings) -> None:
         self.setting = setting
         self.running: Counter[Pair] = Counter()
         self.tenants: Counter[str] = Counter()
 
     def jobs_started(self, pair: Pair, count: int) -> None:
-        """So many more."""
+        """Add to the counts."""
         self.running[pair] += count
         self.tenants[pair[0]] += count
 
     def jobs_stopped(self, pair: Pair, count: int) -> None:
-        """So many fewer; never below none, and what is at none is forgotten."""
+        """Subtract from the counts, not below zero."""
         count = min(count, self.running[pair])
-        _lower(self.running, pair, count)
-        _lower(self.tenants, pair[0], count)
+        _subtract(self.running, pair, count)
+        _subtract(self.tenants, pair[0], count)
 
 
-def _lower(counter: Counter[K], key: K, count: int) -> None:
+def _subtract(counter: Counter[K], key: K, count: int) -> None:
     counter[key] -= count
     if not counter[key]:
         del counter[key]
 
 
-class First(Counting):
-    """Strict priority over all: it does not select, unless somebody insists."""
+class First(CountingScheduler):
+    """Strict priority over all tasks: does not select."""
 
     selects = False
 
     def select(self, tasks: Sequence[Pair], counts: Mapping[Pair, int]) -> Pair | None:
-        """The first."""
+        """The first of the tasks."""
         return tasks[0] if tasks else None
 
 
-class Random(Counting):
-    """Any task that waits, each as likely."""
+class Random(CountingScheduler):
+    """Any waiting task, with equal probability."""
 
     def select(self, tasks: Sequence[Pair], counts: Mapping[Pair, int]) -> Pair | None:
-        """One by chance."""
+        """A random task."""
         return tasks[int(self.setting.dice() * len(tasks))] if tasks else None
 
 
-class Fair(Counting):
-    """Tenants share first, then their tasks."""
+class Fair(CountingScheduler):
+    """Shares the worker between tenants first, then between their tasks."""
 
     def select(self, tasks: Sequence[Pair], counts: Mapping[Pair, int]) -> Pair | None:
-        """The one with the least here; among equals whoever was served longest ago."""
+        """The task with the fewest jobs here; among equals the least recently served."""
         tenants, running = self.tenants, self.running
         return min(tasks, key=lambda pair: (tenants[pair[0]], running[pair]), default=None)
 
 
-class Weighted(Counting):
-    """Any task that waits, as likely as its weight says. A weight is a chance, not a rank."""
+class Weighted(CountingScheduler):
+    """Any waiting task, with a probability in proportion to its weight."""
 
-    def __init__(self, setting: Setting) -> None:
+    def __init__(self, setting: SchedulerSettings) -> None:
         super().__init__(setting)
         for name, weight in setting.weights.items():
             if not 0 < weight <= MAX_WEIGHT:
@@ -129,7 +129,7 @@ class Weighted(Counting):
                 )
 
     def select(self, tasks: Sequence[Pair], counts: Mapping[Pair, int]) -> Pair | None:
-        """One by weighted chance."""
+        """A random task, by weight."""
         weights = [self._weight(pair) for pair in tasks]
         left = self.setting.dice() * sum(weights)
         for pair, weight in zip(tasks, weights, strict=True):
@@ -143,7 +143,7 @@ class Weighted(Counting):
         return weights.get("-".join(pair), weights.get(pair[1], 1.0))
 
 
-SCHEDULERS: dict[str, Callable[[Setting], Scheduler]] = {
+SCHEDULERS: dict[str, Callable[[SchedulerSettings], Scheduler]] = {
     "fair": Fair,
     "first": First,
     "random": Random,
@@ -151,8 +151,8 @@ SCHEDULERS: dict[str, Callable[[Setting], Scheduler]] = {
 }
 
 
-def make_scheduler(name: str, setting: Setting) -> Scheduler:
-    """The scheduler of that name: one of ours, or of an installed package's entry point."""
+def make_scheduler(name: str, setting: SchedulerSettings) -> Scheduler:
+    """Make the scheduler of this name: a built-in one, or an entry point of an installed package."""
     if name in SCHEDULERS:
         return SCHEDULERS[name](setting)
     plugged = {point.name: point for point in entry_points(group=GROUP)}
@@ -164,7 +164,7 @@ def make_scheduler(name: str, setting: Setting) -> Scheduler:
 
 
 def read_weights(texts: Iterable[str]) -> dict[str, float]:
-    """Weights as people write them: `mail=5`, or of one tenant's task `acme-mail=0.5`."""
+    """Parse weights such as `mail=5`, or for the task of one tenant `acme-mail=0.5`."""
     weights: dict[str, float] = {}
     for text in texts:
         name, _, number = text.rpartition("=")
@@ -177,35 +177,35 @@ def read_weights(texts: Iterable[str]) -> dict[str, float]:
     return weights
 
 
-class Room(Protocol):
-    """How much a worker can take."""
+class RemainingCapacity(Protocol):
+    """How many jobs a worker can still take."""
 
     def fits(self, task: str) -> int:
-        """How many more jobs of a task."""
+        """How many more jobs of a task fit."""
 
-    def take(self, task: str, count: int) -> None:
-        """So many of them are coming."""
+    def reserve(self, task: str, count: int) -> None:
+        """Subtract jobs of a task."""
 
 
-def choose(scheduler: Scheduler, waiting: Sequence[Waiting], room: Room) -> tuple[Pick, ...]:
-    """What to claim: quanta of what the scheduler selects, until nothing fits or nothing waits."""
-    left = {(lane.tenant, lane.task): max(lane.ready, 1) for lane in waiting}
+def choose(scheduler: Scheduler, waiting: Sequence[Waiting], capacity: RemainingCapacity) -> tuple[Pick, ...]:
+    """The picks to claim: shares of the selected tasks, until the capacity is used or nothing waits."""
+    left = {(one.tenant, one.task): max(one.ready, 1) for one in waiting}
     picks: Counter[Pair] = Counter()
     while left and picks.total() < CLAIM_JOBS:
         pair = scheduler.select(list(left), left)
         if pair not in left:
             break
-        fits = room.fits(pair[1])
-        # Small enough that all have a share, large enough that not every job is a choice of its own.
+        fits = capacity.fits(pair[1])
+        # Small enough that every task gets a share, large enough to keep the number of selections low.
         count = min(max(fits // (2 * len(left)), 1), fits, left[pair], CLAIM_JOBS - picks.total())
         left[pair] -= count
         if not left[pair] or not fits:
             del left[pair]
         if count:
             picks[pair] += count
-            room.take(pair[1], count)
+            capacity.reserve(pair[1], count)
             scheduler.jobs_started(pair, count)
     for pair, count in picks.items():
-        # They were counted as they were chosen; whether they come is another matter.
+        # Counted while choosing; the claim may not get them.
         scheduler.jobs_stopped(pair, count)
     return tuple((*pair, count) for pair, count in picks.items())

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM, for work that is done in somebody else's process."""
+"""Stopping `holdfast.work` by Ctrl-C and SIGTERM, in a process that belongs to the user."""
 
 import signal
 import threading
@@ -9,15 +9,15 @@ from typing import Any
 
 @contextmanager
 def stopped_by_signals(stop: Callable[[], None]) -> Iterator[None]:
-    """Let the first Ctrl-C or SIGTERM stop it; a second one does what it did before.
+    """Call `stop` on the first Ctrl-C or SIGTERM; the second one has its previous handler.
 
-    Only the main thread has signals; in others this changes nothing.
+    Python handles signals in the main thread; in other threads this does nothing.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     kept = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    # What is ignored stays so: whoever started us wants it.
+    # Ignored signals stay ignored: the parent process wants that.
     ours = [number for number, old in kept.items() if old not in (None, signal.SIG_IGN)]
 
     def restore() -> None:

@@ -1,14 +1,14 @@
-"""`holdfast.work`: a queue's tasks run in the current process, for scripts, tests and small services.
+"""`holdfast.work`: runs a queue's tasks in the current process, for scripts, tests and small services.
 
-    claim ──▶ waiting ──▶ running ──▶ answering ──▶ done
+    claim ──▶ waiting ──▶ running ──▶ on_answering ──▶ done
                 │            │            └── its thread waits for the commit; the next job runs meanwhile,
-                │            │                so that answers go in one commit
+                │            │                so that several answers share a commit
                 │            └── at most `threads` of them
-                └── some ahead where jobs are short; given back when it stops
+                └── short jobs are prefetched; released when it stops
 
-Claims and hand-overs happen on one event loop, in a thread of its own for `work` and the caller's for
-`work_async`; functions run in threads, coroutines on the loop. Leases are renewed by the queue's renewer, a
-thread: a handler that holds the interpreter lock starves it, which is why `holdfast worker` exists.
+Jobs are claimed and started on one event loop: that of the caller for `work_async`, one in a separate thread
+for `work`. Functions run in threads, coroutines on the loop. A thread of the queue renews leases; a handler
+that holds the interpreter lock starves it, which is why `holdfast worker` exists.
 """
 
 import asyncio
@@ -33,25 +33,25 @@ from ..queue.connect import shown_url
 from ..queue.options import Duration
 from ..queue.queue import ClaimedJob, Queue
 from ..store.common.clock import monotonic_s
-from .pool import Pool
 from .signals import stopped_by_signals
+from .thread_pool import DaemonThreadPool
 
 T = TypeVar("T")
 Q = TypeVar("Q", bound=BaseQueue)
 
 IMPORT_TASKS = "one with tasks: functions under @queue.task; import your task modules first"
-MOST_THREADS = 256
-MOST_JOBS = 2**53
-# How long a claim waits: in general, and where somebody looks whether anything is left to do.
-CLAIM_WAIT_S, LOOK_S = 300.0, 0.1
-# So much work is claimed ahead, by the durations measured, and never more than so many jobs.
-AHEAD_S = 0.05
-MOST_AHEAD = 100
-# How many threads may wait for their answers' commit while others run.
-ANSWERING = 32
-# How late a signal may be heard, at worst.
-HEARING_S = 0.2
-# How much each new duration counts in the average.
+MAX_THREADS = 256
+MAX_JOBS = 2**53
+# How long a claim waits: in general, and where the worker ends when the queue is empty.
+CLAIM_WAIT_S, EMPTY_WAIT_S = 300.0, 0.1
+# How much work is prefetched, by measured durations, and the most jobs.
+PREFETCH_S = 0.05
+MAX_PREFETCH_JOBS = 100
+# How many threads may wait for the commit of an answer while others run jobs.
+ANSWERING_THREADS = 32
+# How often the main thread checks for signals.
+SIGNAL_POLL_S = 0.2
+# The weight of each new duration in the moving average.
 SMOOTHING = 0.1
 
 
@@ -65,31 +65,31 @@ def work(
     max_jobs: int | None = None,
     lease: Duration | None = None,
 ) -> int:
-    """Run the jobs of a queue's tasks in this process; how many were run.
+    """Run the jobs of a queue's tasks in this process; returns how many were run.
 
-    It goes on until Ctrl-C or SIGTERM (in the main thread), for so many `seconds`, until so many jobs were
-    run, or with `until_empty` until nothing is left to do. Then what was claimed and has not begun is given
-    back, and what runs is waited for. Jobs of tasks that the queue does not know are left waiting. What goes
-    wrong with the store is raised; what goes wrong in a handler is its job's outcome.
+    It ends on Ctrl-C or SIGTERM (in the main thread), after `seconds`, after `max_jobs` jobs, or with
+    `until_empty` when no job is left. Then claimed jobs that have not started are released, and running ones
+    are waited for. Jobs of tasks that the queue does not know are not claimed. Errors of the store are
+    raised; errors of a handler are the outcome of its job.
     """
     if not isinstance(queue, Queue):
         needed = "a queue of holdfast.connect; one of connect_async has `await holdfast.work_async`"
         raise BadInput("queue", type(queue).__name__, needed=needed)
-    crew = _Threads(queue, tasks, threads, until_empty, seconds, max_jobs, lease)
-    runner = threading.Thread(target=crew.run_in_thread, name="holdfast-work", daemon=True)
-    with stopped_by_signals(crew.stop):
+    worker = _ThreadWorker(queue, tasks, threads, until_empty, seconds, max_jobs, lease)
+    runner = threading.Thread(target=worker.run_in_thread, name="holdfast-work", daemon=True)
+    with stopped_by_signals(worker.stop):
         runner.start()
         try:
-            # Not for ever: a signal that comes just before the wait would be heard when all is over.
+            # With a timeout: a signal that arrives just before the wait would be handled after it.
             while runner.is_alive():
-                runner.join(HEARING_S)
+                runner.join(SIGNAL_POLL_S)
         except BaseException:
-            # A second signal: whatever still runs may run again elsewhere.
-            crew.abandon()
+            # A second signal: jobs that still run may run again elsewhere.
+            worker.abandon()
             raise
-    if crew.error is not None:
-        raise crew.error
-    return crew.ran
+    if worker.error is not None:
+        raise worker.error
+    return worker.ran
 
 
 async def work_async(
@@ -102,53 +102,55 @@ async def work_async(
     max_jobs: int | None = None,
     lease: Duration | None = None,
 ) -> int:
-    """The same for an `AsyncQueue`, on the running loop; `threads` is how many coroutines run at once.
+    """Run the jobs of an `AsyncQueue` on the running loop; `threads` is how many coroutines run at once.
 
-    Cancelling it gives everything back, what runs too; signals are left to whoever owns the loop. A task
-    that is a plain function runs on the loop, and holds it up for as long as it takes.
+    Cancelling it releases all jobs, running ones too. It handles no signals. A task that is a plain function
+    blocks the loop while it runs.
     """
     if not isinstance(queue, AsyncQueue):
         needed = "a queue of holdfast.connect_async; one of connect has `holdfast.work`"
         raise BadInput("queue", type(queue).__name__, needed=needed)
-    crew = _Coroutines(queue, tasks, threads, until_empty, seconds, max_jobs, lease)
-    await crew.run()
-    if crew.error is not None:
-        raise crew.error
-    return crew.ran
+    worker = _AsyncWorker(queue, tasks, threads, until_empty, seconds, max_jobs, lease)
+    await worker.run()
+    if worker.error is not None:
+        raise worker.error
+    return worker.ran
 
 
-class _Job(ClaimedJob):
-    """A claimed job whose place is free for the next one as soon as it answers."""
+class _ThreadJob(ClaimedJob):
+    """A claimed job that frees its slot when it starts to answer."""
 
-    crew: "_Threads"
+    worker: "_ThreadWorker"
 
     def _say(self, ask: Ask[T], connection: Any = None) -> T:
         if isinstance(ask.asked, c.Answer | c.Release):
-            self.crew.answering(self)
+            self.worker.on_answering(self)
         return super()._say(ask, connection)
 
     def _await(self, work: Awaitable[Any]) -> Any:
-        assert self.crew.loop is not None
-        # What handlers return is wrapped in a coroutine before it comes here.
-        return asyncio.run_coroutine_threadsafe(cast(Coroutine[Any, Any, Any], work), self.crew.loop).result()
+        assert self.worker.loop is not None
+        # The awaitable of a handler was wrapped in a coroutine before.
+        return asyncio.run_coroutine_threadsafe(
+            cast(Coroutine[Any, Any, Any], work), self.worker.loop
+        ).result()
 
 
 class _AsyncJob(AsyncClaimedJob):
-    """The same to await."""
+    """A claimed job of an `AsyncQueue` that frees its slot when it starts to answer."""
 
-    crew: "_Coroutines"
+    worker: "_AsyncWorker"
 
     async def _say(self, ask: Ask[T], connection: Any = None) -> T:
         if isinstance(ask.asked, c.Answer | c.Release):
-            self.crew.answering(self)
+            self.worker.on_answering(self)
         return await super()._say(ask, connection)
 
 
 J = TypeVar("J", bound=Holding)
 
 
-class _Crew(Generic[Q, J]):
-    """Claims, hands over and counts. Everything but `stop` happens on one loop."""
+class _LocalWorker(Generic[Q, J]):
+    """Claims, starts and counts jobs. All methods but `stop` run on one event loop."""
 
     def __init__(
         self,
@@ -160,11 +162,11 @@ class _Crew(Generic[Q, J]):
         max_jobs: int | None,
         lease: Duration | None,
     ) -> None:
-        check_whole("threads", threads, 1, MOST_THREADS)
+        check_whole("threads", threads, 1, MAX_THREADS)
         if max_jobs is not None:
-            check_whole("max_jobs", max_jobs, 1, MOST_JOBS)
+            check_whole("max_jobs", max_jobs, 1, MAX_JOBS)
         self._queue, self._threads, self._until_empty = queue, threads, until_empty
-        self._tasks = _known(queue, tasks)
+        self._tasks = _choose_tasks(queue, tasks)
         self._lease = queue.lease if lease is None else lease
         self._lease_ms = asks.lease_ms_of(self._lease)
         self._seconds = None if seconds is None else duration_ms(seconds, name="seconds") / 1000
@@ -172,91 +174,91 @@ class _Crew(Generic[Q, J]):
         self.ran = 0
         self.error: BaseException | None = None
         self._waiting: deque[J] = deque()
-        # Whose handlers run, since when; all that have begun and not answered yet; those that never will.
+        # Jobs whose handlers run, since when; all that have started and not ended; those to release.
         self._running: dict[J, float] = {}
         self._alive: dict[asyncio.Future[Any], J] = {}
         self._dropped: list[J] = []
-        self._average_s = AHEAD_S
+        self._average_s = PREFETCH_S
         self._stopping = False
         self.loop: asyncio.AbstractEventLoop | None = None
 
     async def run(self) -> None:
-        """Work until it is over; then give back what has not begun, and wait for the rest."""
-        self._changed, self._halted = asyncio.Event(), asyncio.Event()
+        """Run jobs until stopped; then release those that have not started, and wait for the others."""
+        self._changed, self._stop_event = asyncio.Event(), asyncio.Event()
         self.loop = asyncio.get_running_loop()
-        halted = self.loop.create_task(self._halted.wait())
-        timer = None if self._seconds is None else self.loop.call_later(self._seconds, self.halt)
+        stopped = self.loop.create_task(self._stop_event.wait())
+        timer = None if self._seconds is None else self.loop.call_later(self._seconds, self.stop_on_loop)
         try:
             try:
                 while not self._stopping and self._left != 0:
-                    await self._round(halted)
+                    await self._claim_and_start(stopped)
             except Exception as error:
-                # The store's affair. What runs has done nothing wrong, and may yet answer.
+                # An error of the store. Running jobs may still be answered.
                 self.error = self.error or error
             await self._drain()
         finally:
-            halted.cancel()
+            stopped.cancel()
             if timer is not None:
                 timer.cancel()
-            # Cut off: what runs still may run again elsewhere.
+            # After a cancellation: jobs that still run are released, and may run again elsewhere.
             self._dropped += [*self._waiting, *self._alive.values()]
             for alive in list(self._alive):
                 alive.cancel()
-            await asyncio.shield(self._give_back())
+            await asyncio.shield(self._release_dropped())
 
-    def halt(self) -> None:
-        """Begin nothing more."""
+    def stop_on_loop(self) -> None:
+        """Start no more jobs."""
         self._stopping = True
-        self._halted.set()
+        self._stop_event.set()
         self._changed.set()
 
     def stop(self) -> None:
-        """The same from another thread, or from a signal."""
+        """Start no more jobs; for other threads and signal handlers."""
         self._stopping = True
         if self.loop is not None:
             try:
-                self.loop.call_soon_threadsafe(self.halt)
+                self.loop.call_soon_threadsafe(self.stop_on_loop)
             except RuntimeError:
                 pass  # it has ended already
 
-    async def _round(self, halted: "asyncio.Task[Any]") -> None:
-        """Claim as much as there is room for, and begin it."""
-        room = self._room()
+    async def _claim_and_start(self, stopped: "asyncio.Task[Any]") -> None:
+        """Claim as many jobs as there is capacity for, and start them."""
+        room = self._free_capacity()
         if not room:
-            await self._change()
+            await self._wait_for_change()
             return
-        claimed = await self._claim(room, halted)
-        self._waiting += [self._take(one) for one in claimed]
+        claimed = await self._claim(room, stopped)
+        self._waiting += [self._wrap_claimed(one) for one in claimed]
         if self._left is not None:
             self._left -= len(claimed)
-        self._begin()
+        self._start_waiting()
         if not claimed and self._until_empty and not self._alive and not await self._has_unfinished():
-            self.halt()
+            self.stop_on_loop()
 
-    def _room(self) -> int:
-        ahead = min(int(AHEAD_S / max(self._average_s, 1e-4)) * self._threads, MOST_AHEAD)
+    def _free_capacity(self) -> int:
+        ahead = min(int(PREFETCH_S / max(self._average_s, 1e-4)) * self._threads, MAX_PREFETCH_JOBS)
         room = self._threads + ahead - len(self._waiting) - len(self._running)
         if self._running and room < ahead // 2:
-            # One or two at a time would be a commit for each.
+            # One or two jobs at a time would cost a commit each.
             return 0
         return max(min(room, CLAIM_JOBS if self._left is None else self._left), 0)
 
-    async def _claim(self, room: int, halted: "asyncio.Task[Any]") -> list[c.Claimed]:
-        """Claim jobs; nothing when it is time to stop, and what the claim would have brought goes back."""
+    async def _claim(self, room: int, stopped: "asyncio.Task[Any]") -> list[c.Claimed]:
+        """Claim jobs; none if stopped meanwhile, and then the claim is cancelled."""
         publisher, tasks = self._queue.publisher, self._queue.task_defaults
         if publisher.has_changes(tasks):
             await publisher.publish_async(self._queue.session.connection, tasks)
-        wait = LOOK_S if self._until_empty else CLAIM_WAIT_S
+        wait = EMPTY_WAIT_S if self._until_empty else CLAIM_WAIT_S
         ask = asks.claim(self._tasks, tenant=self._queue.tenant, limit=room, lease=self._lease, wait=wait)
         assert isinstance(ask.asked, c.Claim)
         command = replace(ask.asked, start=False)
         asking = asyncio.ensure_future(self._queue.session.connection.ask_async(command, wait_s=ask.wait_s))
         try:
-            await asyncio.wait([asking, halted], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([asking, stopped], return_when=asyncio.FIRST_COMPLETED)
             return ask.read(asking.result()) if asking.done() else []
         finally:
             if not asking.done():
-                # Seen to be gone: what is given back next must not come back to it.
+                # Wait for the cancellation: the claim must not get the jobs that are released next.
                 asking.cancel()
                 await asyncio.wait([asking])
 
@@ -264,10 +266,10 @@ class _Crew(Generic[Q, J]):
         ask = asks.has_unfinished(self._queue.tenant, self._tasks)
         return ask.read(await self._queue.session.connection.ask_async(ask.asked))
 
-    def _begin(self) -> None:
+    def _start_waiting(self) -> None:
         while self._waiting and len(self._running) < self._threads and not self._stopping:
             if self._running and any(job.record.crowd_limit for job in (*self._running, self._waiting[0])):
-                # A suspect runs alone: if it ends this process, nothing else does at that moment.
+                # A suspect runs alone: if it kills this process, no other job is affected.
                 return
             job = self._waiting.popleft()
             self._running[job] = monotonic_s()
@@ -277,14 +279,14 @@ class _Crew(Generic[Q, J]):
                 else self._run_job(job)
             )
             self._alive[alive] = job
-            alive.add_done_callback(self._ended)
+            alive.add_done_callback(self._on_ended)
 
     def _run_job(self, job: J) -> "asyncio.Future[Any]":
-        job._lease.begun_s = monotonic_s()
+        job._lease.started_s = monotonic_s()
         return self._start(job)
 
     async def _start_suspect(self, job: J) -> Any:
-        """Commit the start before the run: should it end this process, its loss is counted."""
+        """Commit the start, then run: if the job kills this process, its loss is counted."""
         command = replace(job._lease.extension(), ran_ms=0)
         try:
             job._renewed(await self._queue.session.connection.ask_async(command))
@@ -293,62 +295,62 @@ class _Crew(Generic[Q, J]):
             return None
         return await self._run_job(job)
 
-    def _over(self, job: J) -> None:
-        """Its handler is over: the next may begin."""
-        begun_s = self._running.pop(job, None)
-        if begun_s is not None:
-            self._average_s += SMOOTHING * (monotonic_s() - begun_s - self._average_s)
-            self._begin()
+    def _free_slot(self, job: J) -> None:
+        """Free the slot of a job whose handler has ended, and start the next."""
+        started_s = self._running.pop(job, None)
+        if started_s is not None:
+            self._average_s += SMOOTHING * (monotonic_s() - started_s - self._average_s)
+            self._start_waiting()
             self._changed.set()
 
-    def _ended(self, alive: "asyncio.Future[Any]") -> None:
+    def _on_ended(self, alive: "asyncio.Future[Any]") -> None:
         job = self._alive.pop(alive)
-        self._over(job)
+        self._free_slot(job)
         self._changed.set()
         if alive.cancelled():
             return
         self.ran += 1
         error = alive.exception()
         if error is not None and not job.answered and not isinstance(error, NotFound):
-            # Neither the handler's affair nor that of a claim that was lost: nobody would hear of it.
+            # Neither an error of the handler nor a lost claim: raise it from `work`.
             self._dropped.append(job)
             self.error = self.error or error
-            self.halt()
+            self.stop_on_loop()
 
     async def _drain(self) -> None:
         self._stopping = True
         self._dropped += self._waiting
         self._waiting.clear()
-        await self._give_back()
+        await self._release_dropped()
         while self._alive:
-            await self._change()
-        await self._give_back()
+            await self._wait_for_change()
+        await self._release_dropped()
 
-    async def _change(self) -> None:
+    async def _wait_for_change(self) -> None:
         self._changed.clear()
         await self._changed.wait()
 
-    async def _give_back(self) -> None:
-        """Let others have what will not be answered here; where that cannot be said, its lease will end."""
+    async def _release_dropped(self) -> None:
+        """Release the dropped jobs; if that fails, their leases expire."""
         releases = [job._release().asked for job in self._dropped if not job.answered]
         self._dropped.clear()
-        line = self._queue.session.connection
-        await asyncio.gather(*(line.ask_async(release) for release in releases), return_exceptions=True)
+        connection = self._queue.session.connection
+        await asyncio.gather(*(connection.ask_async(release) for release in releases), return_exceptions=True)
 
-    def _take(self, claimed: c.Claimed) -> J:
+    def _wrap_claimed(self, claimed: c.Claimed) -> J:
         raise NotImplementedError
 
     def _start(self, job: J) -> "asyncio.Future[Any]":
         raise NotImplementedError
 
 
-class _Threads(_Crew[Queue, _Job]):
-    """Jobs in threads, the loop in one of its own."""
+class _ThreadWorker(_LocalWorker[Queue, _ThreadJob]):
+    """Runs jobs in threads, and the event loop in another thread."""
 
     def run_in_thread(self) -> None:
-        """All of it, from a thread that is nobody else's."""
-        self._cut_off = threading.Event()
-        self._pool = Pool(self._threads + ANSWERING, "holdfast-job")
+        """Run the event loop until the worker ends."""
+        self._ended_event = threading.Event()
+        self._pool = DaemonThreadPool(self._threads + ANSWERING_THREADS, "holdfast-job")
         try:
             asyncio.run(self._run())
         except BaseException as error:
@@ -360,49 +362,49 @@ class _Threads(_Crew[Queue, _Job]):
         try:
             await self.run()
         finally:
-            self._cut_off.set()
+            self._ended_event.set()
 
     def abandon(self) -> None:
-        """Give everything back now, whatever runs."""
+        """Release all jobs now, running ones too."""
         if self.loop is not None and self._main is not None:
             try:
                 self.loop.call_soon_threadsafe(self._main.cancel)
             except RuntimeError:
                 return
-            self._cut_off.wait()
+            self._ended_event.wait()
 
-    def answering(self, job: _Job) -> None:
-        """A thread is about to answer, and to wait for that."""
+    def on_answering(self, job: _ThreadJob) -> None:
+        """Free the slot of a job whose thread is about to commit its answer."""
         assert self.loop is not None
-        self.loop.call_soon_threadsafe(self._over, job)
+        self.loop.call_soon_threadsafe(self._free_slot, job)
 
-    def _take(self, claimed: c.Claimed) -> _Job:
-        job = _Job(self._queue, claimed, self._lease_ms, renew=True)
-        job.crew = self
+    def _wrap_claimed(self, claimed: c.Claimed) -> _ThreadJob:
+        job = _ThreadJob(self._queue, claimed, self._lease_ms, renew=True)
+        job.worker = self
         return job
 
-    def _start(self, job: _Job) -> "asyncio.Future[Any]":
+    def _start(self, job: _ThreadJob) -> "asyncio.Future[Any]":
         return asyncio.wrap_future(self._pool.submit(job.run), loop=self.loop)
 
 
-class _Coroutines(_Crew[AsyncQueue, _AsyncJob]):
-    """Jobs as tasks of the running loop."""
+class _AsyncWorker(_LocalWorker[AsyncQueue, _AsyncJob]):
+    """Runs jobs as asyncio tasks of the running loop."""
 
-    def answering(self, job: _AsyncJob) -> None:
-        """A coroutine is about to answer, and to wait for that."""
-        self._over(job)
+    def on_answering(self, job: _AsyncJob) -> None:
+        """Free the slot of a job whose coroutine is about to commit its answer."""
+        self._free_slot(job)
 
-    def _take(self, claimed: c.Claimed) -> _AsyncJob:
+    def _wrap_claimed(self, claimed: c.Claimed) -> _AsyncJob:
         job = _AsyncJob(self._queue, claimed, self._lease_ms, renew=True)
-        job.crew = self
+        job.worker = self
         return job
 
     def _start(self, job: _AsyncJob) -> "asyncio.Future[Any]":
         return asyncio.ensure_future(job.run())
 
 
-def _known(queue: BaseQueue, tasks: Iterable[Any] | None) -> tuple[str, ...]:
-    """Which tasks to claim: those of the queue, or some of them. Others wait for somebody who knows them."""
+def _choose_tasks(queue: BaseQueue, tasks: Iterable[Any] | None) -> tuple[str, ...]:
+    """The tasks to claim: those of the queue, or some of them. Raises on unknown ones."""
     if not queue.tasks:
         raise BadInput("queue", shown_url(queue.url), needed=IMPORT_TASKS)
     chosen = tuple(queue.tasks) if tasks is None else asks.task_names(tasks)

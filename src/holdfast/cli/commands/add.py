@@ -13,9 +13,15 @@ from ..words import Task, data_of
 @click.command()
 @click.argument("task", required=False, type=Task())
 @click.argument("data", nargs=-1, metavar="[DATA]")
-@click.option("--arg", "args", multiple=True, metavar="NAME=VALUE", help="A part of the data: JSON, or text.")
-@click.option("--file", metavar="FILE", help="One job for each line of a file, or of - (standard input).")
-@click.option("--wait", metavar="TIME", help="Wait so long for the result, and print it.")
+@click.option(
+    "--arg",
+    "args",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="One argument of the data: JSON or text; repeatable.",
+)
+@click.option("--file", metavar="FILE", help="Add one job for each line of a file; - is standard input.")
+@click.option("--wait", metavar="TIME", help="Wait this long for the result, and print it.")
 @job_options()
 @settings()
 @click.pass_obj
@@ -34,7 +40,7 @@ def add(
 
     DATA is JSON, {} if there is none; - reads it from standard input.
 
-    With --file and a TASK, each line is the data of a job. Without a TASK each is a job of its own,
+    With --file and a TASK, each line is the data of a job. Without a TASK each line is a whole job,
     {"task": "resize", "data": {"width": 200}, "priority": 900}, with options as in Python. All lines
     are checked before the first job is added.
     """
@@ -42,11 +48,11 @@ def add(
         from .add_lines import add_lines
 
         if data or args or wait:
-            raise click.UsageError("--file does not go together with DATA, --arg or --wait")
+            raise click.UsageError("--file cannot be combined with DATA, --arg or --wait")
         add_lines(session, file, task, chosen(options))
         return
     if task is None:
-        raise click.UsageError("TASK is missing: say which, or --file with one job a line")
+        raise click.UsageError("TASK is missing: give a task, or --file with one job per line")
     _add_one(session, task, data_of(data, args), chosen(options), wait)
 
 

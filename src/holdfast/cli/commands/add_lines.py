@@ -70,7 +70,7 @@ def _add_all(session: Session, queue: "Queue", jobs: Numbered, total: int) -> in
         # What was under way when somebody interrupted it may be committed all the same.
         unsure = ", and maybe those of the next transaction" if isinstance(error, KeyboardInterrupt) else ""
         if added or unsure:
-            note(f"holdfast: it stopped after line {last:,}: {counted(added, 'job')} were added{unsure}")
+            note(f"holdfast: stopped after line {last:,}: {counted(added, 'job')} were added{unsure}")
         raise
     return added
 

@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("measures", nargs=-1, metavar="[MEASURE]...")
-@click.option("--scale", type=float, default=1.0, show_default=True, help="How many jobs: 1 is full size.")
+@click.option("--scale", type=float, default=1.0, show_default=True, help="Number of jobs; 1 is full size.")
 @click.option(
     "--rounds", type=click.IntRange(1, 100), default=3, show_default=True, help="Rounds of each measure."
 )
 @click.option(
     "--folder",
     type=click.Path(file_okay=False, exists=True, path_type=Path),
-    help="Where to put the stores; else beside --store, or wherever temporary files are.",
+    help="Folder of the temporary stores.  [beside --store, or the system's temporary folder]",
 )
 @settings()
 @click.pass_obj
@@ -38,9 +38,9 @@ def bench(
 ) -> None:
     """Measure how fast Holdfast is on this machine.
 
-    By the public API, with default options; the median of some rounds. The stores are temporary: --store only
-    says of which kind they are and where, and is not touched. The measures are add add_many next drain
-    latency, and all of them unless some are named.
+    Uses the public API with default options, and prints the median of several rounds. The stores are
+    temporary: --store chooses their kind and place, and is not changed itself. The measures are add,
+    add_many, next, drain and latency; all of them run unless you name some.
     """
     from ..bench.measures import MEASURES, Bench, Figure
     from ..bench.places import place_of

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 def cancel(session: Session, /, *, ids: tuple[int, ...], force: bool, **options: Any) -> None:
     """Take jobs out of the queue.
 
-    One that runs is asked to stop; with --force its worker loses it. A selection without --state
-    takes those that have not ended; --state FAILED lays failed jobs to rest.
+    A running job is asked to stop; with --force its claim ends at once. A selection without --state
+    takes jobs that have not ended. Use --state FAILED to cancel failed jobs.
     """
 
     async def verb(queue: "AsyncQueue", job_id: int) -> "Job":

@@ -25,8 +25,8 @@ RATE_MS = 30_000
 def consumers(ctx: click.Context, /) -> None:
     """List indexed consumers and their progress.
 
-    HEAD is the last index that there is. For a log it is looked up; for other sources it is what the consumer
-    saw when it last moved. IN FLIGHT and RATE are also from then.
+    HEAD is the last index. For a log it is read now; for other sources it is what the consumer saw when it
+    last advanced. IN FLIGHT and RATE are also from then.
     """
     if ctx.invoked_subcommand is not None:
         return
@@ -52,10 +52,10 @@ def consumers(ctx: click.Context, /) -> None:
 @settings()
 @click.pass_obj
 def set_index(session: Session, /, *, name: str, index: int, yes: bool) -> None:
-    """Say that a consumer has processed all up to INDEX, whether it has or not.
+    """Set the progress of a consumer to INDEX.
 
-    Forward, what lies between is never processed; back, it is processed again. A consumer that runs stops
-    with an error, and begins there when it is started again.
+    If you set it forward, the indexes in between are never processed; if you set it back, they are processed
+    again. A running consumer stops with an error, and continues there when you start it again.
     """
     from ...indexed.progress import consumers as look
     from ...indexed.progress import set_by_hand
@@ -73,7 +73,7 @@ def set_index(session: Session, /, *, name: str, index: int, yes: bool) -> None:
     if session.as_json:
         emit(_record(name, after, now))
     else:
-        say(f"{name} goes on after {after.processed:,}")
+        say(f"{name} continues after {after.processed:,}")
 
 
 def _warning(name: str, processed: int, index: int) -> str:
@@ -82,7 +82,7 @@ def _warning(name: str, processed: int, index: int) -> str:
         return f"{between} after {processed:,} will never be processed by {name}"
     if index < processed:
         return f"{between} up to {processed:,} will be processed again by {name}"
-    return f"{name} is there already; one that runs is stopped all the same"
+    return f"{name} is already there; if it runs, it stops"
 
 
 def _record(name: str, mark: "Mark", now: int) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from ..words import STATES
 @settings(create=True)
 @click.pass_obj
 def counts(session: Session) -> None:
-    """Count jobs by task and state, archived ones with them."""
+    """Count jobs by task and state, including archived jobs."""
     from ..records import job_record
 
     with session.existing() as queue:

@@ -13,9 +13,9 @@ from ..session import Session
 @partial(choosing, archived=True)
 @click.pass_obj
 def delete(session: Session, /, *, ids: tuple[int, ...], **options: Any) -> None:
-    """Remove all trace of jobs, archived ones too.
+    """Delete jobs, including archived ones.
 
-    A job that runs or that its family waits for is refused: cancel it first.
+    A job that is running, or that its parent waits for, is refused: cancel it first.
     """
     many = Many(session, "delete", lambda _reply: "deleted {}")
     many.run(many.choose(ids, options), lambda queue, job_id: queue.delete(job_id))

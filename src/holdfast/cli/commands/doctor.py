@@ -30,21 +30,21 @@ COUNTED = 100_000
 
 
 @click.command()
-@click.option("--full", is_flag=True, help="Count all jobs, however many there are.")
+@click.option("--full", is_flag=True, help="Check the counts of a large store too.")
 @click.option(
     "--worker",
     "which",
     metavar="[PATH|PID]",
     is_flag=False,
     flag_value=ALL,
-    help="Check a worker instead: of a health file, of a process, or all of this machine.",
+    help="Check a worker instead: by health file, by process id, or all of this machine.",
 )
 @settings(create=True)
 @click.pass_obj
 def doctor(session: Session, /, *, full: bool, which: str | None) -> None:
-    """Check a store, or a worker, and say what to do.
+    """Check a store or a worker, and explain problems.
 
-    The exit code is 0 when nothing is wrong, 1 when something is, 5 when the store cannot be opened.
+    The exit code is 0 if there is no problem, 1 if there is one, 5 if the store cannot be opened.
     """
     from ...core.queries import GetReport
 

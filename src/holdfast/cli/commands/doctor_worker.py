@@ -59,7 +59,7 @@ def _verdicts(session: Session, which: str, now: int) -> Iterator[dict[str, Any]
 def _of_worker(worker: "Worker", now: int) -> dict[str, Any]:
     if worker.health:
         return _judged(str(worker.pid), worker.health, now)
-    text = "it is alive, but whether it claims cannot be told; start it with --health-file PATH"
+    text = "it is alive, but its health is unknown; start it with --health-file PATH"
     return {"worker": str(worker.pid), "ok": False, "text": text}
 
 

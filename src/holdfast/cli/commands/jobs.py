@@ -18,18 +18,21 @@ COLUMNS = ("ID", "TASK", "STATE", "WHEN", "PRIORITY", "TRIES", "NOTE")
 
 @click.command(cls=Selecting)
 @selecting()
-@click.option("--after", type=JobId(), default=0, metavar="ID", help="Begin behind this job.")
+@click.option("--after", type=JobId(), default=0, metavar="ID", help="Start after this job.")
 @click.option(
-    "--limit", type=click.IntRange(1, 1_000_000), default=100, metavar="N", help="How many at most.  [100]"
+    "--limit",
+    type=click.IntRange(1, 1_000_000),
+    default=100,
+    metavar="N",
+    help="The most jobs to list.  [100]",
 )
 @settings(create=True)
 @click.pass_obj
 def jobs(session: Session, /, *, after: int, limit: int, **options: Any) -> None:
     """List jobs, oldest first.
 
-    Jobs that ended FINISHED or CANCELLED are in the archive: --archived lists it, and --state with
-    one of these looks there too. TRIES is how often a job was run: what failed, what was lost, and the run
-    that goes on or that ended it.
+    FINISHED and CANCELLED jobs are in the archive: use --archived, or --state with one of the two. TRIES
+    counts the runs of a job: runs that failed, runs that were lost, and the current or last run.
     """
     from ..records import job_record
 

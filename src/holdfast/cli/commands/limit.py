@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("domain", type=Key())
-@click.option("--rate", metavar="RATE", help="Starts a second, or in a time: 10/s, 100/m, 5/h.")
-@click.option("--burst", type=int, help="How many of them may come at once.  [1]")
-@click.option("--concurrency", type=int, help="How many may run at once.")
-@click.option("--off", is_flag=True, help="Lift the limit.")
+@click.option("--rate", metavar="RATE", help="Starts per second, or per time: 10/s, 100/m, 5/h.")
+@click.option("--burst", type=int, help="How many starts may come at once.  [1]")
+@click.option("--concurrency", type=int, help="How many jobs may run at once.")
+@click.option("--off", is_flag=True, help="Remove the limit.")
 @settings()
 @click.pass_obj
 def limit(
@@ -33,21 +33,21 @@ def limit(
 ) -> None:
     """Limit how fast the jobs of a domain start, or how many run.
 
-    DOMAIN may be a pattern, 'cdn-*'. The limit holds from the next claim on, and replaces the one that
-    was there before as a whole.
+    DOMAIN may be a pattern, 'cdn-*'. The limit applies from the next claim on, and replaces the old limit
+    of the domain completely.
     """
     from ..records import key, key_text, limit_record
 
     if off:
         if (rate, burst, concurrency) != (None, None, None):
-            raise click.UsageError("--off goes with nothing else")
+            raise click.UsageError("--off cannot be combined with other options")
         _lift(session, domain)
         answer({"domain": key(domain)}, f"{key_text(domain)}: no limit", as_json=session.as_json)
         return
     if rate is None and concurrency is None:
-        raise click.UsageError("say --rate, --concurrency or --off; `holdfast limits` shows what there is")
+        raise click.UsageError("give --rate, --concurrency or --off; `holdfast limits` lists the limits")
     if rate is None and burst is not None:
-        raise click.UsageError("--burst goes with --rate")
+        raise click.UsageError("--burst needs --rate")
     with session.open() as queue:
         queue.limit(domain, rate=_rate(rate), burst=1 if burst is None else burst, concurrency=concurrency)
         kept = queue.limits()[domain]

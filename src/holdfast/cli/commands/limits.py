@@ -18,7 +18,7 @@ COLUMNS = ("DOMAIN", "RATE", "BURST", "CONCURRENCY", "RUNNING", "HELD")
 @settings(create=True)
 @click.pass_obj
 def limits(session: Session) -> None:
-    """List limits, and what they hold back."""
+    """List limits, and how many jobs they hold back."""
     from ...core.queries import ListLimits
     from ..records import limit_record
 

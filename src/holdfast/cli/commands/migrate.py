@@ -7,14 +7,14 @@ from ..session import Session, settings
 
 
 @click.command()
-@click.option("--sql", is_flag=True, help="Only show the SQL of all versions, for somebody else to run.")
+@click.option("--sql", is_flag=True, help="Print the SQL instead of running it.")
 @settings()
 @click.pass_obj
 def migrate(session: Session, /, *, sql: bool) -> None:
-    """Bring the schema of a PostgreSQL store up to date.
+    """Upgrade the schema of a PostgreSQL store.
 
-    An empty schema is made by whoever comes first; this is for after an upgrade. Stop all processes of the
-    older version before.
+    Run this after an upgrade of Holdfast. Stop all processes of the older version first. A new store needs no
+    migration: the first process creates its schema.
     """
     from ...queue.connect import migrate as bring_up
 

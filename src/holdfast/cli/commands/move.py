@@ -16,24 +16,24 @@ if TYPE_CHECKING:
     from ...store.contract import Store
 
 _PHASES = {
-    "copying": "copying; all goes on meanwhile",
-    "stopping": "copying the rest; whoever writes to the old store waits for a moment",
+    "copying": "copying; the queue stays in use",
+    "stopping": "copying the last changes; writes to the old store wait",
 }
 
 
 @click.command()
 @click.argument("source", metavar="FROM")
 @click.argument("target", metavar="[TO]", required=False)
-@click.option("--dry-run", is_flag=True, help="Only see whether it could be done.")
+@click.option("--dry-run", is_flag=True, help="Only check whether the move is possible.")
 @click.option(
     "--batch",
     type=click.IntRange(1, BATCH_JOBS),
     default=PAGE_JOBS,
     show_default=True,
     metavar="N",
-    help="How many rows at a time.",
+    help="Number of rows in a batch.",
 )
-@click.option("--undo", is_flag=True, help="Take an unfinished move of FROM back; all goes on there.")
+@click.option("--undo", is_flag=True, help="Undo an unfinished move of FROM.")
 @settings()
 @click.pass_obj
 def move(
@@ -41,9 +41,9 @@ def move(
 ) -> None:
     """Move a live queue from one store to another.
 
-    FROM and TO are addresses of stores: a file, or a server. Everything goes along: ids, claims, leases,
-    rates, schedules, results. Producers and workers go on; for a moment at the end their writes wait, and
-    then the old store says where its jobs are. TO must be empty. If it is interrupted, say the same again.
+    FROM and TO are addresses of stores. TO must be empty. Everything moves: ids, claims, leases, rates,
+    schedules, results. Producers and workers keep running; their writes wait for a moment at the end. Then
+    the old store sends them to the new address. If the move is interrupted, run the same command again.
     """
     if undo:
         _undo(session, source, target)
@@ -75,7 +75,7 @@ def _undo(session: Session, source: str, target: str | None) -> None:
     here = bare_url(source)
     with _open(source, exists=True) as store:
         found = undo(store, here=here)
-    text = f"{here} goes on; what was copied to {found.other} stays closed: drop it before you use it"
+    text = f"{here} is in use again; the copy in {found.other} stays closed: drop it before you use it"
     answer({"store": here, "given_up": found.other}, text, as_json=session.as_json)
 
 

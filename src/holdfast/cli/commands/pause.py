@@ -26,10 +26,10 @@ def _what(function: F) -> F:
 @settings()
 @click.pass_obj
 def pause(session: Session, /, *, task: str | None, domain: bytes | None) -> None:
-    """Stop handing out jobs of a task, of a domain, or all.
+    """Pause a task, a domain, or all jobs of the tenant.
 
-    With neither --task nor --domain it is all of the tenant. What runs goes on, and no job's state
-    changes. `holdfast resume` undoes it, `holdfast counts` tells what is paused.
+    Workers do not claim paused jobs. Running jobs continue, and jobs keep their states. `holdfast resume`
+    undoes it, `holdfast counts` shows what is paused.
     """
     _check(task, domain)
     with session.open() as queue:
@@ -43,7 +43,7 @@ def pause(session: Session, /, *, task: str | None, domain: bytes | None) -> Non
 @settings()
 @click.pass_obj
 def resume(session: Session, /, *, task: str | None, domain: bytes | None) -> None:
-    """Undo a pause, by the same words."""
+    """Undo a pause, with the same options."""
     _check(task, domain)
     asked = (session.tenant, task, domain)
     with session.existing() as queue:
@@ -57,4 +57,4 @@ def resume(session: Session, /, *, task: str | None, domain: bytes | None) -> No
 
 def _check(task: str | None, domain: bytes | None) -> None:
     if task is not None and domain is not None:
-        raise click.UsageError("say --task or --domain, not both")
+        raise click.UsageError("give --task or --domain, not both")

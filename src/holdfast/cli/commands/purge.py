@@ -13,15 +13,15 @@ from ..words import moment_word
     "--before",
     required=True,
     metavar="WHEN",
-    help="How long ago they ended, such as 7d, or 2026-11-15T01:02:03Z.",
+    help="How long ago they ended, such as 7d, or a time: 2026-11-15T01:02:03Z.",
 )
 @settings()
 @click.pass_obj
 def purge(session: Session, /, *, before: str) -> None:
-    """Delete archived jobs that ended before a moment.
+    """Delete archived jobs that ended before a time.
 
-    The archive also purges itself: it keeps jobs for a day, or as long as an application says by
-    `connect(retention=…)`. FAILED jobs are not in it; `holdfast delete --state FAILED` deletes them.
+    Old jobs are also purged automatically, after a day or after `connect(retention=…)`. FAILED jobs are not
+    in the archive; `holdfast delete --state FAILED` deletes them.
     """
     from ...core.commands import Purge
 

@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("--run-at", metavar="MOMENT", help="Not before: 2026-11-15T01:02:03Z.")
+@click.option("--run-at", metavar="MOMENT", help="Do not start before this time: 2026-11-15T01:02:03Z.")
 @choosing
 @click.pass_obj
 def requeue(session: Session, /, *, ids: tuple[int, ...], run_at: str | None, **options: Any) -> None:
     """Put jobs back in the queue, with their attempts reset.
 
-    A job by its id whatever its state, but for archived ones; a selection without --state takes
-    FAILED jobs, with --stuck those.
+    By id you can requeue a job in any state, except archived jobs. A selection without --state takes FAILED
+    jobs, or stuck jobs with --stuck.
     """
     from ...core.durations import moment_ms
 

@@ -19,17 +19,29 @@ _WHEN = ("cron", "every", "repeat", "tz", "catch_up", "overlap", "jitter")
 @click.argument("name", type=ScheduleName())
 @click.argument("task", required=False, type=Task())
 @click.argument("data", nargs=-1, metavar="[DATA]")
-@click.option("--arg", "args", multiple=True, metavar="NAME=VALUE", help="A part of the data: JSON, or text.")
-@click.option("--cron", metavar="LINE", help="Five fields, as in '30 4 * * 1-5', or @daily and its like.")
-@click.option("--every", metavar="TIME", help="So often, in whole seconds: 10m.")
+@click.option(
+    "--arg",
+    "args",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="One argument of the data: JSON or text; repeatable.",
+)
+@click.option("--cron", metavar="LINE", help="Five fields, such as '30 4 * * 1-5', or @daily, @hourly …")
+@click.option("--every", metavar="TIME", help="Interval in whole seconds: 10m.")
 @click.option("--repeat", metavar="TEXT", help="'FINISHED, +1 HOUR', or HOURLY.")
 @click.option("--tz", metavar="ZONE", help="The time zone of --cron and --repeat.  [UTC]")
-@click.option("--catch-up", type=click.Choice(("none", "one", "all")), help="Missed moments.  [one]")
-@click.option("--overlap", type=click.Choice(("skip", "wait", "allow")), help="While its job runs.  [skip]")
-@click.option("--jitter", metavar="TIME", help="Spread starts over so much time.")
-@click.option("--delete", "verb", flag_value="delete", help="Remove it; what it has added stays.")
-@click.option("--pause", "verb", flag_value="pause", help="Let it add nothing for now.")
-@click.option("--resume", "verb", flag_value="resume", help="Let it go on.")
+@click.option(
+    "--catch-up", type=click.Choice(("none", "one", "all")), help="What to do about missed times.  [one]"
+)
+@click.option(
+    "--overlap",
+    type=click.Choice(("skip", "wait", "allow")),
+    help="What to do while its last job still runs.  [skip]",
+)
+@click.option("--jitter", metavar="TIME", help="Spread starts randomly over this time.")
+@click.option("--delete", "verb", flag_value="delete", help="Delete the schedule; its jobs stay.")
+@click.option("--pause", "verb", flag_value="pause", help="Pause the schedule.")
+@click.option("--resume", "verb", flag_value="resume", help="Resume the schedule.")
 @job_options(schedule=True)
 @settings()
 @click.pass_obj
@@ -44,9 +56,9 @@ def schedule(
     verb: str | None,
     **options: Any,
 ) -> None:
-    """Add jobs at their times, again and again.
+    """Add a job at given times, again and again.
 
-    The same NAME again changes the schedule, and all of it has to be said.
+    To change a schedule, give its NAME and all options again.
     DATA is JSON, {} if there is none; - reads it from standard input.
     """
     given = chosen(options)
@@ -56,9 +68,9 @@ def schedule(
             raise click.UsageError(f"--{verb} needs the name of the schedule and nothing else")
         _VERBS[verb](session, name)
     elif task is None:
-        raise click.UsageError("TASK is missing; to change a schedule say all of it again")
+        raise click.UsageError("TASK is missing; to change a schedule, give all of it again")
     elif not when.keys() & {"cron", "every", "repeat"}:
-        raise click.UsageError("say when: one of --cron, --every and --repeat")
+        raise click.UsageError("give one of --cron, --every and --repeat")
     else:
         _set(session, name, task, data_of(data, args), when, given)
 

@@ -21,12 +21,12 @@ COLUMNS = ("NAME", "TASK", "TIMES", "LAST", "FIRED", "NEXT")
     type=click.IntRange(1, 1000),
     default=3,
     metavar="N",
-    help="How many next moments.  [3]",
+    help="How many next times to list.  [3]",
 )
 @settings(create=True)
 @click.pass_obj
 def schedules(session: Session, /, *, count: int) -> None:
-    """List schedules with their next moments."""
+    """List schedules and their next times."""
     from ...core.queries import ListSchedules
     from ...core.schedule import upcoming
     from ..records import schedule_record

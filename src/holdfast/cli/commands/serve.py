@@ -49,12 +49,13 @@ def _read_config(ctx: click.Context, _param: click.Parameter, path: str | None) 
 )
 @settings()
 @_door("--http", HTTP, "HTTP")
+@_door("--grpc", GRPC, "gRPC")
 @_door("--bedrock", BEDROCK, "job commands")
 @_option("--bedrock-tenant", default="", metavar="NAME", help="Whose jobs the job commands are about.")
 @_option(
     "--bedrock-timeout",
     metavar="TIME",
-    help="When a job that names neither retryAfter nor timeout is handed out again.  [never]",
+    help="Time limit of a claim of a job without retryAfter and timeout.  [never]",
 )
 @_option("--worker", multiple=True, metavar="MODULE:QUEUE", help="Run its jobs too; repeatable.")
 @_option("--token-always", is_flag=True, help="Clients on loopback need a token as well.")
@@ -74,20 +75,38 @@ def serve(session: Session, /, **said: Any) -> None:
     machines can reach needs a token in the store: see `holdfast token`. Each option may be an environment
     variable as well (HOLDFAST_HTTP), or a line of the file of --config (http = "127.0.0.1:8080").
     """
-    from ...core.errors import StoreError
-
     try:
         # `Query` of the job commands needs it, perhaps hours later.
         import apsw  # noqa: F401
 
         from ...serve.app import App
     except ImportError as error:
-        if (error.name or "").partition(".")[0] != "apsw":
-            raise
-        raise StoreError("holdfast serve needs apsw: pip install 'holdfast[server]'") from None
+        raise _lacks(error) from None
     app = App(_options(session, said), _log)
-    asyncio.run(app.run(_ready))
+    try:
+        asyncio.run(app.run(_ready))
+    except ImportError as error:
+        raise _lacks(error) from None
     _log("done")
+
+
+def _lacks(error: ImportError) -> Exception:
+    """What to say of a library that is not installed."""
+    from ...core.errors import StoreError
+
+    library = (error.name or "").partition(".")[0]
+    if library not in (
+        "apsw",
+        "grpc",
+        "google",
+        "grpc_health",
+        "grpc_reflection",
+        "starlette",
+        "uvicorn",
+        "httptools",
+    ):
+        return error
+    return StoreError(f"holdfast serve needs {library}: pip install 'holdfast[server]'")
 
 
 def _options(session: Session, said: dict[str, Any]) -> "Options":
@@ -99,9 +118,9 @@ def _options(session: Session, said: dict[str, Any]) -> "Options":
     check_name("bedrock-tenant", said["bedrock_tenant"], empty=True)
     timeout = said["bedrock_timeout"]
     lease_ms = duration_ms(timeout, name="bedrock-timeout") if timeout else None
-    http, bedrock = said["http"], said["bedrock"]
-    if http is None and bedrock is None:
-        http, bedrock = HTTP, BEDROCK
+    http, grpc, bedrock = said["http"], said["grpc"], said["bedrock"]
+    if http is None and grpc is None and bedrock is None:
+        http, grpc, bedrock = HTTP, GRPC, BEDROCK
     limits: dict[str, Any] = {}
     if said["max_body"]:
         limits["max_body_bytes"] = size_bytes(said["max_body"], name="max-body")
@@ -110,6 +129,7 @@ def _options(session: Session, said: dict[str, Any]) -> "Options":
     return Options(
         store=session.store,
         http=_address("http", http),
+        grpc=_address("grpc", grpc),
         bedrock=_address("bedrock", bedrock),
         bedrock_tenant=said["bedrock_tenant"] or session.tenant,
         bedrock_lease_ms=lease_ms or None,

@@ -169,7 +169,7 @@ def _show_log(job: "Job", lines: list[dict[str, Any]]) -> None:
 def _show_errors(job: "Job", now: int) -> None:
     for end in job.errors:
         say(f"\n{end.code} {since(end.at, now)}, {iso(end.at)}:")
-        say(_indented(end.error or "no word about it"))
+        say(_indented(end.error or "no details"))
         if end.traceback:
             say(_indented(end.traceback.rstrip()))
 

@@ -30,12 +30,12 @@ STATES = ("WAITING", "SCHEDULED", "RUNNING", "PAUSED", "FINISHED", "FAILED")
 
 
 @click.command()
-@click.option("--interval", default="1s", show_default=True, help="How long each frame stands.")
+@click.option("--interval", default="1s", show_default=True, help="Time between frames.")
 @click.option("--once", is_flag=True, help="Print one frame and exit.")
 @settings(create=True)
 @click.pass_obj
 def top(session: Session, /, *, interval: str, once: bool) -> None:
-    """Watch a store: throughput, depth, workers and what runs. Ctrl-C ends it."""
+    """Watch throughput, queue depth, workers and running jobs. Ctrl-C ends it."""
     from ...core.durations import duration_ms
 
     pause_s = max(duration_ms(interval, name="interval") / 1000, 0.05)

@@ -12,7 +12,7 @@ from ..words import JobId
 @settings()
 @click.pass_obj
 def why(session: Session, /, *, job_id: int) -> None:
-    """Say in a sentence why a job is not running."""
+    """Explain why a job is not running."""
     with session.existing() as queue:
         text = queue.why(job_id)
     answer({"id": str(job_id), "why": text}, text, as_json=session.as_json)

@@ -20,57 +20,84 @@ SWITCH_S = 0.000_5
 
 @click.command()
 @click.argument("names", metavar="MODULE:QUEUE...", nargs=-1, required=True)
-@click.option("--store", help="Another store than the one that the queue names; with one queue only.")
+@click.option("--store", help="Use this store instead of the queue's own; with one queue only.")
 @click.option("--create", is_flag=True, help="Create the store if there is none.")
-@click.option("--tasks", multiple=True, help="Only tasks that match; may be given several times.")
+@click.option("--tasks", multiple=True, help="Run only tasks that match; repeatable.")
 @click.option(
-    "--processes", default="1", show_default=True, help="Executor processes: N, or MIN..MAX by what waits."
+    "--processes",
+    default="1",
+    show_default=True,
+    help="Executor processes: N, or MIN..MAX to scale with load.",
 )
 @click.option(
-    "--shrink-after", default="30s", show_default=True, help="MIN..MAX: how long idle before one goes."
+    "--shrink-after",
+    default="30s",
+    show_default=True,
+    help="With MIN..MAX: stop an executor that was idle this long.",
 )
 @click.option(
-    "--threads", type=click.IntRange(1, 256), default=1, show_default=True, help="Functions at once in each."
+    "--threads",
+    type=click.IntRange(1, 256),
+    default=1,
+    show_default=True,
+    help="Functions that run at once in each executor.",
 )
 @click.option(
     "--concurrency",
     type=click.IntRange(1, 10_000),
     default=100,
     show_default=True,
-    help="Coroutines at once in each.",
-)
-@click.option("--lease", default="60s", show_default=True, help="How long a claim lasts unless renewed.")
-@click.option(
-    "--wait", default="60s", show_default=True, help="How long to wait at the start for a store that is away."
+    help="Coroutines that run at once in each executor.",
 )
 @click.option(
-    "--drain-timeout", default="30s", show_default=True, help="How long running jobs may go on at the end."
-)
-@click.option("--tenant", "tenants", multiple=True, help="Jobs of this tenant, or of all: '*'; repeatable.")
-@click.option(
-    "--scheduler", default="fair", show_default=True, help="Whose job is next: fair, first, random, weighted."
+    "--lease", default="60s", show_default=True, help="How long a claim lasts unless it is renewed."
 )
 @click.option(
-    "--weight", "weights", multiple=True, metavar="TASK=N", help="A chance for `weighted`; repeatable."
+    "--wait", default="60s", show_default=True, help="How long to wait at the start for an unreachable store."
 )
-@click.option("--until-empty", is_flag=True, help="Stop when nothing is left to do.")
-@click.option("--burst-seconds", type=click.FloatRange(0, min_open=True), help="Stop claiming after so long.")
-@click.option("--memory-limit", metavar="SIZE", help="Most memory of an executor, such as 500MB.")
-@click.option("--max-growth", metavar="SIZE", help="A fresh executor when one has grown by so much.")
-@click.option("--max-jobs", type=click.IntRange(1), help="A fresh executor after so many jobs.")
-@click.option("--health-file", metavar="PATH", help="Where to write down how it is, for doctor --worker.")
-@click.option("--reload", is_flag=True, help="For development: fresh executors when your files change.")
-@click.option("-v", "--verbose", count=True, help="Log finished jobs too; -vv: also those that start.")
-@click.option("-q", "--quiet", is_flag=True, help="Log nothing but failures and trouble of the worker.")
-@click.option("--log-format", type=click.Choice(("text", "json")), help="How lines are written.  [text]")
-@click.option("--json", "as_json", is_flag=True, help="The same as --log-format json; errors as JSON, too.")
+@click.option(
+    "--drain-timeout",
+    default="30s",
+    show_default=True,
+    help="How long running jobs may continue at shutdown.",
+)
+@click.option(
+    "--tenant", "tenants", multiple=True, help="Run jobs of this tenant, or of all: '*'; repeatable."
+)
+@click.option(
+    "--scheduler", default="fair", show_default=True, help="Which job is next: fair, first, random, weighted."
+)
+@click.option(
+    "--weight",
+    "weights",
+    multiple=True,
+    metavar="TASK=N",
+    help="Weight of a task for `weighted`; repeatable.",
+)
+@click.option("--until-empty", is_flag=True, help="Stop when no job is left to run.")
+@click.option(
+    "--burst-seconds", type=click.FloatRange(0, min_open=True), help="Stop claiming after this time."
+)
+@click.option("--memory-limit", metavar="SIZE", help="Memory limit of an executor, such as 500MB.")
+@click.option("--max-growth", metavar="SIZE", help="Replace an executor that has grown by this much.")
+@click.option("--max-jobs", type=click.IntRange(1), help="Replace an executor after this many jobs.")
+@click.option(
+    "--health-file", metavar="PATH", help="Write the worker's health to this file, for doctor --worker."
+)
+@click.option("--reload", is_flag=True, help="For development: replace executors when your files change.")
+@click.option("-v", "--verbose", count=True, help="Log finished jobs too; -vv logs started jobs too.")
+@click.option("-q", "--quiet", is_flag=True, help="Log only failed jobs and errors of the worker.")
+@click.option("--log-format", type=click.Choice(("text", "json")), help="Format of log lines.  [text]")
+@click.option(
+    "--json", "as_json", is_flag=True, help="The same as --log-format json, and prints errors as JSON."
+)
 @click.pass_context
 def worker(ctx: click.Context, /, names: tuple[str, ...], **said: Any) -> None:
     """Run the jobs of one or more queues.
 
-    MODULE:QUEUE names a queue by where it is made, such as app:queue for `queue` in app.py. Jobs that fail
-    or are tried again are logged to stderr with their tracebacks. The exit code is 0 when the worker was
-    stopped or is done, also where jobs failed; see `holdfast --help` for the others.
+    MODULE:QUEUE names a queue, such as app:queue for `queue` in app.py. Jobs that fail or are retried are
+    logged to stderr with their tracebacks. The exit code is 0 if the worker was stopped or has no job left,
+    also if jobs failed; see `holdfast --help` for the others.
     """
     from ...core.counting import counted
     from ...work.logs import WORKER, configure
@@ -114,7 +141,7 @@ def _options(names: tuple[str, ...], said: dict[str, Any]) -> Any:
     from ...core.durations import duration_ms
     from ...core.errors import BadInput
     from ...core.sizes import size_bytes
-    from ...work.options import Options
+    from ...work.options import WorkerOptions
     from ...work.scheduler import read_weights
 
     if said["store"] is not None and len(names) > 1:
@@ -126,7 +153,7 @@ def _options(names: tuple[str, ...], said: dict[str, Any]) -> Any:
         raise BadInput("queues", " ".join(names), needed="each named once")
     least, most = _processes(said["processes"])
     sizes = {name: said[name] for name in ("memory_limit", "max_growth") if said[name] is not None}
-    return Options(
+    return WorkerOptions(
         names=names,
         store=said["store"],
         create=said["create"],

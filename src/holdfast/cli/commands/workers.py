@@ -20,7 +20,7 @@ NUMBERS = ("PID", "RUNNING", "DONE")
 @settings(create=True)
 @click.pass_obj
 def workers(session: Session) -> None:
-    """List the workers that are alive, and the tasks that they know."""
+    """List live workers and their tasks."""
     with session.existing() as queue:
         found, now = alive(queue), now_ms(queue)
     if session.as_json:

@@ -1,1 +1,1 @@
-"""The executor's process: imports what users wrote and runs it. The supervisor starts it."""
+"""The executor process: imports the user's code and runs it. The supervisor starts it."""

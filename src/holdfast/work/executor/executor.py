@@ -1,10 +1,10 @@
-"""An executor: a process that imports what users wrote, and runs it.
+"""An executor: a process that imports the user's code and runs it.
 
     python -m holdfast.work.executor.executor FD THREADS MODULE:QUEUE …
 
-It reads jobs from the socket that it inherits, runs functions in threads and coroutines on a loop, and
-sends their answers back. It holds no lease and commits nothing: whatever happens to it, its supervisor
-knows what it had. It ends with its supervisor.
+It reads jobs from the socket that it inherits, runs functions in threads and coroutines on an event loop, and
+sends the answers back. It holds no lease and commits nothing: if it crashes, its supervisor knows which jobs
+it had. It exits with its supervisor.
 """
 
 import asyncio
@@ -34,38 +34,38 @@ from ..files import project_files
 from ..logs import configure_executor
 from ..messages import (
     HEAD,
-    Began,
-    Cancelled,
-    DownMessage,
-    Found,
+    CancelJob,
+    CommandReply,
+    ExecutorMessage,
     Hello,
-    Ran,
-    Returned,
+    JobEnded,
+    JobsReturned,
+    JobStarted,
+    QueueInfo,
     Revoke,
-    Run,
+    RunJobs,
     Stop,
-    Told,
-    UpMessage,
-    read_down,
+    SupervisorMessage,
+    decode_supervisor_message,
 )
-from .desk import Desk, HandOver, Item, returned
-from .sender import Sender, orphaned
+from .job_buffer import BufferedJob, Delivery, JobBuffer, delivery_keys
+from .sender import Sender, exit_orphaned
 from .session import SupervisedSession
 
 PR_SET_PDEATHSIG = 1
 
 
 class RunningJob(ClaimedJob):
-    """A job that runs here. `at` is the number of its queue; the supervisor has its lease and its record."""
+    """A job that runs in this executor. The supervisor has its lease and its record."""
 
-    at = 0
+    queue_index = 0
     brings_record = False
 
 
 class AsyncRunningJob(AsyncClaimedJob):
-    """The same of an `AsyncQueue`."""
+    """A job of an `AsyncQueue` that runs in this executor."""
 
-    at = 0
+    queue_index = 0
     brings_record = False
 
 
@@ -73,116 +73,116 @@ ExecutorJob = RunningJob | AsyncRunningJob
 
 
 class Executor:
-    """One process's threads, its loop, and the wire to its supervisor."""
+    """The threads and the event loop of this process, and the socket to its supervisor."""
 
-    def __init__(self, wire: socket.socket, names: Sequence[str], threads: int) -> None:
-        self._wire, self._names, self._threads = wire, names, threads
-        self._sender = Sender(wire)
-        self._desk = Desk()
+    def __init__(self, sock: socket.socket, names: Sequence[str], threads: int) -> None:
+        self._socket, self._names, self._threads = sock, names, threads
+        self._sender = Sender(sock)
+        self._buffer = JobBuffer()
         self._running: dict[tuple[int, int], ExecutorJob] = {}
         self._loop = asyncio.new_event_loop()
-        # Jobs that wait for the loop, and what is to be told of those that have ended on it.
-        self._arrived: deque[Item] = deque()
-        self._ended: list[UpMessage] = []
+        # Jobs that wait for the event loop, and messages about those that have ended on it.
+        self._arrived: deque[BufferedJob] = deque()
+        self._ended: list[ExecutorMessage] = []
         self._coroutines: set[asyncio.Task[None]] = set()
 
     def run(self) -> None:
-        """Say hello, then do what is asked until the supervisor says stop or goes."""
+        """Send `Hello`, then run jobs until the supervisor sends `Stop` or ends."""
         threading.Thread(target=self._loop.run_forever, name="loop", daemon=True).start()
         try:
             self._queues = [find_queue(name) for name in self._names]
         except Exception as error:
-            self._sender.send([_failed(error)])
+            self._sender.send([_failure(error)])
             return
         configure_executor()
-        self._kinds = [_kind(queue) for queue in self._queues]
+        self._job_classes = [_job_class(queue) for queue in self._queues]
         self._sessions = [
-            SupervisedSession(queue._make_store, self._sender.send, at=at)
-            for at, queue in enumerate(self._queues)
+            SupervisedSession(queue._make_store, self._sender.send, queue_index=queue_index)
+            for queue_index, queue in enumerate(self._queues)
         ]
         for queue, session in zip(self._queues, self._sessions, strict=True):
             queue._session = session  # type: ignore[assignment]
-        known = tuple(_found(queue) for queue in self._queues)
+        known = tuple(_describe_queue(queue) for queue in self._queues)
         self._sender.send([Hello(pid=os.getpid(), queues=known, files=project_files())])
-        workers = [threading.Thread(target=self._work, name=f"job-{n}") for n in range(self._threads)]
+        workers = [threading.Thread(target=self._run_thread, name=f"job-{n}") for n in range(self._threads)]
         for worker in workers:
             worker.start()
-        self._listen()
-        self._desk.close()
+        self._read_messages()
+        self._buffer.close()
         for worker in workers:
             worker.join()
         asyncio.run_coroutine_threadsafe(self._wait_for_coroutines(), self._loop).result()
 
-    def _listen(self) -> None:
-        with self._wire.makefile("rb") as stream, suppress(ConnectionError):
+    def _read_messages(self) -> None:
+        with self._socket.makefile("rb") as stream, suppress(ConnectionError):
             while head := stream.read(HEAD.size):
-                message = read_down(stream.read(HEAD.unpack(head)[0]))
+                message = decode_supervisor_message(stream.read(HEAD.unpack(head)[0]))
                 if isinstance(message, Stop):
                     return
-                self._hear(message)
-        orphaned()
+                self._on_message(message)
+        exit_orphaned()
 
-    def _hear(self, message: DownMessage) -> None:
-        if isinstance(message, Run):
-            self._take(message)
-        elif isinstance(message, Told):
-            self._sessions[message.at].on_reply(message)
-        elif isinstance(message, Cancelled):
-            if job := self._running.get((message.at, message.job.id)):
+    def _on_message(self, message: SupervisorMessage) -> None:
+        if isinstance(message, RunJobs):
+            self._on_run_jobs(message)
+        elif isinstance(message, CommandReply):
+            self._sessions[message.queue_index].on_reply(message)
+        elif isinstance(message, CancelJob):
+            if job := self._running.get((message.queue_index, message.job.id)):
                 job._lease.check_record(message.job)
         elif isinstance(message, Revoke):
-            waiting = [*self._desk.clear(), *self._arrived_now()]
-            self._sender.send([Returned(jobs=returned(waiting))])
+            waiting = [*self._buffer.clear(), *self._take_arrived()]
+            self._sender.send([JobsReturned(jobs=delivery_keys(waiting))])
 
-    def _take(self, message: Run) -> None:
-        known = self._queues[message.at].tasks
-        given = HandOver(message.at, message.number, message.begin_by_s)
+    def _on_run_jobs(self, message: RunJobs) -> None:
+        known = self._queues[message.queue_index].tasks
+        delivery = Delivery(message.queue_index, message.delivery, message.start_by_s)
         tasks = {name: known.get(name) for name in {one.job.task for one in message.jobs}}
-        apart = {name for name, task in tasks.items() if _needs_no_thread(task)}
-        items: list[Item] = [(one, given, tasks[one.job.task]) for one in message.jobs]
-        if not apart:
-            self._desk.put(items)
+        on_loop = {name for name, task in tasks.items() if _needs_no_thread(task)}
+        items: list[BufferedJob] = [(one, delivery, tasks[one.job.task]) for one in message.jobs]
+        if not on_loop:
+            self._buffer.put(items)
             return
-        self._desk.put([item for item in items if item[0].job.task not in apart])
-        self._arrived.extend([item for item in items if item[0].job.task in apart])
-        self._loop.call_soon_threadsafe(self._begin)
+        self._buffer.put([item for item in items if item[0].job.task not in on_loop])
+        self._arrived.extend([item for item in items if item[0].job.task in on_loop])
+        self._loop.call_soon_threadsafe(self._start_coroutines)
 
-    # Functions, and batches, in threads
+    # Functions and batches, in threads
 
-    def _work(self) -> None:
-        # What this thread has yet to say: it goes together with the start of its next job.
-        unsent: list[UpMessage] = []
-        while taken := self._desk.take(wait=False) or self._wait(unsent):
-            jobs = self._start(taken, unsent)
+    def _run_thread(self) -> None:
+        # Messages of this thread that are sent together with the start of its next job.
+        unsent: list[ExecutorMessage] = []
+        while taken := self._buffer.take(wait=False) or self._wait_for_jobs(unsent):
+            jobs = self._announce_start(taken, unsent)
             unsent = []
             if jobs:
-                outcomes = self._outcomes(taken[0][2], jobs)
+                outcomes = self._run_jobs(taken[0][2], jobs)
                 for job, outcome in zip(jobs, outcomes, strict=True):
-                    unsent.append(self._end(job, outcome))
+                    unsent.append(self._make_ended(job, outcome))
 
-    def _wait(self, unsent: list[UpMessage]) -> list[Item]:
+    def _wait_for_jobs(self, unsent: list[ExecutorMessage]) -> list[BufferedJob]:
         if unsent:
             self._sender.send(unsent)
             unsent.clear()
-        return self._desk.take(wait=True)
+        return self._buffer.take(wait=True)
 
-    def _outcomes(self, task: Task[..., Any] | None, jobs: list[ExecutorJob]) -> list[Any]:
+    def _run_jobs(self, task: Task[..., Any] | None, jobs: list[ExecutorJob]) -> list[Any]:
         try:
-            return run(task or self._known(jobs[0]), jobs, self._wait_for)
+            return run(task or self._find_task(jobs[0]), jobs, self._run_awaitable)
         except BaseException as error:
-            # Such as sys.exit in a handler: whatever it raised, the job must be answered.
+            # Such as SystemExit of a handler: the job must be answered all the same.
             return [as_error(error)] * len(jobs)
 
-    def _known(self, job: ExecutorJob) -> Task[..., Any]:
-        return self._queues[job.at]._known(job.task)
+    def _find_task(self, job: ExecutorJob) -> Task[..., Any]:
+        return self._queues[job.queue_index]._find_task(job.task)
 
-    def _wait_for(self, result: Any) -> Any:
+    def _run_awaitable(self, result: Any) -> Any:
         return asyncio.run_coroutine_threadsafe(result, self._loop).result()
 
-    # Coroutines on the loop
+    # Coroutines, on the event loop
 
-    def _arrived_now(self) -> list[Item]:
-        """Take the jobs that wait for the loop; any thread may ask, and each job is taken once."""
+    def _take_arrived(self) -> list[BufferedJob]:
+        """Remove and return the jobs that wait for the event loop. Safe in any thread: each is taken once."""
         items = []
         try:
             while True:
@@ -190,21 +190,21 @@ class Executor:
         except IndexError:
             return items
 
-    def _begin(self) -> None:
-        for job in self._start(self._arrived_now(), []):
+    def _start_coroutines(self) -> None:
+        for job in self._announce_start(self._take_arrived(), []):
             task = self._loop.create_task(self._run(job))
             self._coroutines.add(task)
             task.add_done_callback(self._coroutines.discard)
 
     async def _run(self, job: ExecutorJob) -> None:
         try:
-            outcome = await run_async(self._known(job), job)
+            outcome = await run_async(self._find_task(job), job)
         except BaseException as error:
             outcome = as_error(error)
         if not self._ended:
-            # With the answers of all others that end in this turn of the loop.
+            # One message for all jobs that end in this iteration of the event loop.
             self._loop.call_soon(self._send_ended)
-        self._ended.append(self._end(job, outcome))
+        self._ended.append(self._make_ended(job, outcome))
 
     def _send_ended(self) -> None:
         ended, self._ended = self._ended, []
@@ -218,61 +218,71 @@ class Executor:
 
     # Both
 
-    def _start(self, items: list[Item], unsent: list[UpMessage]) -> list[ExecutorJob]:
-        """Tell the supervisor that jobs begin, after what is unsent; those that still may.
+    def _announce_start(self, items: list[BufferedJob], unsent: list[ExecutorMessage]) -> list[ExecutorJob]:
+        """Send that jobs start, after the unsent messages; returns the jobs that may still start.
 
-        The clock is read after it was told: a thread may be held up between the two, and the supervisor takes
-        what has not begun in time for its own again.
+        The clock is read after sending: this thread may be suspended in between, and the supervisor takes
+        back jobs that have not started in time.
         """
         jobs: list[ExecutorJob] = []
-        for claimed, given, _ in items:
-            queue, job_id = self._queues[given.at], claimed.job.id
-            job = self._kinds[given.at](queue, claimed, 1, renew=False)
-            job.at = given.at
-            self._running[given.at, job_id] = job
+        for claimed, delivery, _ in items:
+            queue, job_id = self._queues[delivery.queue_index], claimed.job.id
+            job = self._job_classes[delivery.queue_index](queue, claimed, 1, renew=False)
+            job.queue_index = delivery.queue_index
+            self._running[delivery.queue_index, job_id] = job
             jobs.append(job)
-            unsent.append(Began(job_id=job_id, number=given.number, at=given.at))
+            unsent.append(
+                JobStarted(job_id=job_id, delivery=delivery.number, queue_index=delivery.queue_index)
+            )
         if unsent:
             self._sender.send(unsent)
         now_s, is_late = monotonic_s(), False
-        for job, (_, given, _) in zip(jobs, items, strict=True):
-            job._lease.begun_s = now_s
-            is_late = is_late or given.begin_by_s < now_s
-        return self._give_back_late(items, jobs, now_s) if is_late else jobs
+        for job, (_, delivery, _) in zip(jobs, items, strict=True):
+            job._lease.started_s = now_s
+            is_late = is_late or delivery.start_by_s < now_s
+        return self._return_late(items, jobs, now_s) if is_late else jobs
 
-    def _give_back_late(self, items: list[Item], jobs: list[ExecutorJob], now_s: float) -> list[ExecutorJob]:
-        late = [item for item in items if item[1].begin_by_s < now_s]
-        names = returned(late)
-        for key, _ in names:
+    def _return_late(
+        self, items: list[BufferedJob], jobs: list[ExecutorJob], now_s: float
+    ) -> list[ExecutorJob]:
+        late = [item for item in items if item[1].start_by_s < now_s]
+        keys = delivery_keys(late)
+        for key, _ in keys:
             self._running.pop(key, None)
-        self._sender.send([Returned(jobs=names)])
-        return [job for job, item in zip(jobs, items, strict=True) if item[1].begin_by_s >= now_s]
+        self._sender.send([JobsReturned(jobs=keys)])
+        return [job for job, item in zip(jobs, items, strict=True) if item[1].start_by_s >= now_s]
 
-    def _end(self, job: ExecutorJob, outcome: Any) -> Ran:
-        """What the supervisor is told of a job that is done."""
+    def _make_ended(self, job: ExecutorJob, outcome: Any) -> JobEnded:
+        """The message about a job that has ended, with its answer."""
         record = job.record
-        self._running.pop((job.at, record.id), None)
+        self._running.pop((job.queue_index, record.id), None)
         try:
             ask = job._conclude(outcome)
         except HoldfastError:
-            # Lost this very moment.
+            # The claim was lost just now.
             ask = None
-        took_s = monotonic_s() - job.begun_s
+        duration_s = monotonic_s() - job.started_s
         answer: Any = None if ask is None else ask.asked
-        return Ran(job_id=record.id, claim=record.claim, took_s=took_s, answer=answer, at=job.at)
+        return JobEnded(
+            job_id=record.id,
+            claim=record.claim,
+            duration_s=duration_s,
+            answer=answer,
+            queue_index=job.queue_index,
+        )
 
 
-def _failed(error: Exception) -> Hello:
-    """Why this executor cannot be."""
+def _failure(error: Exception) -> Hello:
+    """The `Hello` of an executor that cannot start, with the reason."""
     files = project_files(error)
     text = str(error) if isinstance(error, HoldfastError) else f"{type(error).__name__}: {error}"
     trace = "".join(traceback.format_exception(error)) if trimmed(error).__traceback__ else ""
     return Hello(pid=os.getpid(), error=text, trace=trace, files=files)
 
 
-def _found(queue: BaseQueue) -> Found:
+def _describe_queue(queue: BaseQueue) -> QueueInfo:
     tasks = queue.tasks
-    return Found(
+    return QueueInfo(
         url=queue.url,
         tenant=queue.tenant,
         tasks=tuple(tasks),
@@ -282,7 +292,7 @@ def _found(queue: BaseQueue) -> Found:
     )
 
 
-def _kind(queue: BaseQueue) -> Any:
+def _job_class(queue: BaseQueue) -> Any:
     return AsyncRunningJob if isinstance(queue, AsyncQueue) else RunningJob
 
 
@@ -291,7 +301,7 @@ def _needs_no_thread(task: Task[..., Any] | None) -> bool:
 
 
 def find_queue(name: str) -> BaseQueue:
-    """The queue that `module:queue` names."""
+    """Import and return the queue named by `module:queue`."""
     module_name, _, attribute = name.partition(":")
     if sys.path[0] != str(Path.cwd()):
         sys.path.insert(0, str(Path.cwd()))
@@ -306,7 +316,7 @@ def find_queue(name: str) -> BaseQueue:
 
 
 def die_with_parent() -> None:
-    """Have the kernel end this process when its supervisor ends, however that happens."""
+    """Have the kernel kill this process when its supervisor ends."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
@@ -314,7 +324,7 @@ def die_with_parent() -> None:
 def main() -> None:
     """Run an executor on the socket that was inherited."""
     die_with_parent()
-    # Signals are for the supervisor, which tells us.
+    # The supervisor handles signals, and sends `Stop`.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     fd, threads, names = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]

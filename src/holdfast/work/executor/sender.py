@@ -1,4 +1,4 @@
-"""Sends the messages of an executor to its supervisor, several in one frame."""
+"""Sends the messages of an executor to its supervisor, several in one encode_frame."""
 
 import os
 import socket
@@ -6,26 +6,26 @@ import threading
 from collections.abc import Sequence
 from typing import NoReturn
 
-from ..messages import UpMessage, frame
+from ..messages import ExecutorMessage, encode_frame
 
 
 class Sender:
-    """The sending end of an executor's line; for any thread."""
+    """Sends messages to the supervisor. Thread-safe."""
 
-    def __init__(self, wire: socket.socket) -> None:
-        self._send = wire.sendall
+    def __init__(self, sock: socket.socket) -> None:
+        self._send = sock.sendall
         self._lock = threading.Lock()
 
-    def send(self, messages: Sequence[UpMessage]) -> None:
-        """Send messages, in order. When this returns, they reach the supervisor even if this process dies."""
-        data = frame(messages)
+    def send(self, messages: Sequence[ExecutorMessage]) -> None:
+        """Send messages in order. Once this returns, the supervisor gets them even if this process dies."""
+        data = encode_frame(messages)
         with self._lock:
             try:
                 self._send(data)
             except ConnectionError:
-                orphaned()
+                exit_orphaned()
 
 
-def orphaned() -> NoReturn:
-    """End this process: the supervisor is gone, and with it the leases of whatever still runs here."""
+def exit_orphaned() -> NoReturn:
+    """Exit at once: the supervisor is gone, and nobody renews the leases of the jobs that run here."""
     os._exit(1)

@@ -13,16 +13,16 @@ from typing import Any
 from ...core import commands as c
 from ...core.queries import Query
 from ...engine.connection import Connection, open_connection
+from ...queue.base import Maker
 from ...queue.lease import Lease
 from ...queue.timers import TimerThread
-from ...store.contract import Store
-from ..messages import Asked, Told, read_reply
+from ..messages import CommandReply, CommandRequest, read_reply
 
 
 class SupervisedEngine:
     """Runs commands in transactions of the handler, without the supervisor. Opens the store on first use."""
 
-    def __init__(self, make_store: Callable[[], Store]) -> None:
+    def __init__(self, make_store: Maker) -> None:
         self._make_store = make_store
         self._opened: Connection | None = None
         self._lock = threading.Lock()
@@ -49,9 +49,9 @@ class _Call:
 
     def __init__(self) -> None:
         self.arrived = threading.Event()
-        self.message: Told | None = None
+        self.message: CommandReply | None = None
 
-    def resolve(self, message: Told) -> None:
+    def resolve(self, message: CommandReply) -> None:
         """Wake the thread with its reply."""
         self.message = message
         self.arrived.set()
@@ -62,13 +62,13 @@ class _AsyncCall:
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self.future: asyncio.Future[Told] = self._loop.create_future()
+        self.future: asyncio.Future[CommandReply] = self._loop.create_future()
 
-    def resolve(self, message: Told) -> None:
+    def resolve(self, message: CommandReply) -> None:
         """Wake the coroutine with its reply, unless it was cancelled."""
         self._loop.call_soon_threadsafe(self._set_result, message)
 
-    def _set_result(self, message: Told) -> None:
+    def _set_result(self, message: CommandReply) -> None:
         if not self.future.done():
             self.future.set_result(message)
 
@@ -77,9 +77,13 @@ class SupervisedSession:
     """The session of one queue in an executor, and its connection in one."""
 
     def __init__(
-        self, make_store: Callable[[], Store], send: Callable[[Sequence[Asked]], None], *, at: int = 0
+        self,
+        make_store: Maker,
+        send: Callable[[Sequence[CommandRequest]], None],
+        *,
+        queue_index: int = 0,
     ) -> None:
-        self._at = at
+        self._queue_index = queue_index
         self.pid = os.getpid()
         self.engine = SupervisedEngine(make_store)
         self.connection = self
@@ -95,7 +99,10 @@ class SupervisedSession:
             self._count += 1
             number = self._count
             self._calls[number] = call
-        self._send([Asked(number=number, command=command, wait_s=wait_s, at=self._at)])  # type: ignore[arg-type]
+        self._send([self._make_request(number, command, wait_s)])
+
+    def _make_request(self, number: int, command: Any, wait_s: float) -> CommandRequest:
+        return CommandRequest(number=number, command=command, wait_s=wait_s, queue_index=self._queue_index)
 
     def ask(self, asked: c.Command | Query, *, wait_s: float = 0.0) -> Any:
         """Return the supervisor's reply to a command, or raise its error. Queries go to the store."""
@@ -117,9 +124,9 @@ class SupervisedSession:
 
     def send(self, command: c.Command) -> None:
         """Have the supervisor run a command without waiting for its reply; errors are ignored."""
-        self._send([Asked(number=0, command=command, at=self._at)])  # type: ignore[arg-type]
+        self._send([self._make_request(0, command, 0.0)])
 
-    def on_reply(self, message: Told) -> None:
+    def on_reply(self, message: CommandReply) -> None:
         """Give a reply of the supervisor to the caller that waits for it."""
         with self._lock:
             call = self._calls.pop(message.number, None)

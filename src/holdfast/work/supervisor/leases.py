@@ -1,4 +1,4 @@
-"""The leases of a worker: extended from here, whatever its handlers do; and who is to stop hears of it."""
+"""Renews the leases of all jobs of a worker, and tells running jobs when they should stop."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -10,101 +10,103 @@ from ...core import queries as q
 from ...core.errors import HoldfastError
 from ...core.job import Job
 from ...store.common.clock import system_clock
-from ..messages import Cancelled
-from .crew import Crew
-from .member import Held
-from .sources import Source
+from ..messages import CancelJob
+from .executor_handle import HeldJob
+from .executor_pool import ExecutorPool
+from .sources import JobSource
 from .suspects import Suspects
 
-# How soon a job that runs hears that it is to stop.
-WATCH_S = 0.5
+# How often running jobs are checked for cancellation.
+STOP_POLL_S = 0.5
 
 
 class Leases:
-    """Keeps the claims of all that executors have."""
+    """Renews leases and watches running jobs."""
 
     def __init__(
         self,
-        crew: Crew,
+        pool: ExecutorPool,
         suspects: Suspects,
-        sources: Sequence[Source],
+        sources: Sequence[JobSource],
         lease_ms: int,
         log: Callable[[str], None],
     ) -> None:
-        self._crew, self._suspects, self._sources = crew, suspects, sources
+        self._pool, self._suspects, self._sources = pool, suspects, sources
         self._lease_ms, self._log = lease_ms, log
 
-    async def renew(self) -> None:
-        """Extend all leases in one commit, at a third of their length, again and again."""
+    async def keep_renewing(self) -> None:
+        """Extend all leases in one commit, each time a third of their length has passed."""
         while True:
             await asyncio.sleep(self._lease_ms / 3000)
-            await self._extend(self._crew.held() + self._suspects.held())
+            await self._extend(self._pool.held() + self._suspects.held())
 
-    async def _extend(self, held: Sequence[Held]) -> None:
-        """Extend leases in one commit, and say with it since when each handler runs."""
-        jobs = [(one.at, one.job) for one in held]
+    async def _extend(self, held: Sequence[HeldJob]) -> None:
+        """Extend leases in one commit, which also stores since when each handler runs."""
+        jobs = [(one.queue_index, one.job) for one in held]
         for one in held:
-            one.marked = bool(one.begun_s)
+            one.is_start_committed = bool(one.started_s)
         asks = (
-            self._sources[one.at].line.ask_async(
+            self._sources[one.queue_index].connection.ask_async(
                 c.Extend(hold=c.hold_of(one.job), lease_ms=self._lease_ms, ran_ms=one.ran_ms)
             )
             for one in held
         )
-        self._renewed(jobs, await asyncio.gather(*asks, return_exceptions=True))
+        self._apply_renewals(jobs, await asyncio.gather(*asks, return_exceptions=True))
 
-    def _renewed(self, held: list[tuple[int, Job]], replies: Sequence[Job | BaseException]) -> None:
+    def _apply_renewals(self, held: list[tuple[int, Job]], replies: Sequence[Job | BaseException]) -> None:
         failed: list[BaseException] = []
-        for (at, job), reply in zip(held, replies, strict=True):
+        for (queue_index, job), reply in zip(held, replies, strict=True):
             if isinstance(reply, Job):
-                self._crew.renewed(reply, at)
-                self._suspects.renewed(reply, at)
+                self._pool.update_record(reply, queue_index)
+                self._suspects.update_record(reply, queue_index)
                 if reply.cancel_requested and not job.cancel_requested:
-                    self._crew.send((at, job.id), Cancelled(job=reply, at=at))
-            elif self._crew.has((at, job.id), job.claim):
+                    self._pool.send((queue_index, job.id), CancelJob(job=reply, queue_index=queue_index))
+            elif self._pool.has_claim((queue_index, job.id), job.claim):
                 failed.append(reply)
         if failed:
-            # One tells what became of all: a worker that slept has lost everything that it had.
+            # One line for all: a worker that was suspended has lost all its leases.
             more = f", and {len(failed) - 1:,} more like it" if failed[1:] else ""
             self._log(f"{failed[0]}{more}")
 
-    async def watch(self) -> None:
-        """Have jobs know soon that they are to stop, and the store that they have started.
+    async def watch_running(self) -> None:
+        """Poll for cancelled jobs, and commit the start of jobs that have been running for a while.
 
-        One read, and once in the life of a job one write, for all that have been running a while.
+        One read for all jobs, and one write in the life of each.
         """
         jump = system_clock.jump
         while True:
-            await asyncio.sleep(WATCH_S)
+            await asyncio.sleep(STOP_POLL_S)
             system_clock()
             if system_clock.jump is not jump:
-                # Before a process that has not noticed the jump takes the leases for over.
+                # The clock has jumped: renew before another process takes the leases for expired.
                 jump = system_clock.jump
-                await self._extend(self._crew.held() + self._suspects.held())
-            running = self._crew.running(WATCH_S)
-            await self._extend([held for held in running if not held.marked])
+                await self._extend(self._pool.held() + self._suspects.held())
+            running = self._pool.running(STOP_POLL_S)
+            await self._extend([held for held in running if not held.is_start_committed])
             for source in self._sources:
-                if mine := [held for held in running if held.at == source.at]:
-                    await self._look_after(source, mine)
+                if mine := [held for held in running if held.queue_index == source.queue_index]:
+                    await self._check_running(source, mine)
 
-    async def _look_after(self, source: Source, running: list[Held]) -> None:
+    async def _check_running(self, source: JobSource, running: list[HeldJob]) -> None:
         query = q.LoadJobs(job_ids=tuple(held.job.id for held in running))
         try:
-            now: dict[int, Job] = (await source.line.ask_async(query)).jobs
+            now: dict[int, Job] = (await source.connection.ask_async(query)).jobs
         except HoldfastError as error:
             if len(running) > 1:
-                # One of several shards may be down: each by itself, then.
+                # One of several shards may be down: read each job by itself.
                 for held in running:
-                    await self._look_after(source, [held])
+                    await self._check_running(source, [held])
             else:
-                self._log(f"cannot look at what runs: {error}")
+                self._log(f"cannot check running jobs: {error}")
             return
         for held in running:
             job, live = held.job, now.get(held.job.id)
             if live is None or live.claim != job.claim:
-                # Cancelled by force, or lost: it is nobody's work any more.
+                # Cancelled by force, or the claim is lost.
                 stopped = replace(job, cancel_requested=True)
-                self._crew.send((held.at, job.id), Cancelled(job=stopped, at=held.at))
+                self._pool.send(
+                    (held.queue_index, job.id), CancelJob(job=stopped, queue_index=held.queue_index)
+                )
             elif live.cancel_requested:
-                self._crew.renewed(live, held.at)
-                self._crew.send((held.at, job.id), Cancelled(job=live, at=held.at))
+                self._pool.update_record(live, held.queue_index)
+                self._pool.send((held.queue_index, job.id), CancelJob(job=live, queue_index=held.queue_index))

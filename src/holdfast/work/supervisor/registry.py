@@ -1,8 +1,7 @@
-"""The worker's entry in the registry of each store that it works. See docs/decisions/0006.
+"""The entry of a worker in the registry of each of its stores. See docs/decisions/0006.
 
-Said at the start and, every few seconds, if something has changed; whoever works commits more often than
-that anyway. Where a store sees for itself who is there, an idle worker says nothing; elsewhere it renews
-its entry now and then.
+Written at the start and, every few seconds, if something has changed. Where the store detects by itself which
+workers are connected, an idle worker writes nothing; elsewhere it renews its entry periodically.
 """
 
 import asyncio
@@ -23,99 +22,101 @@ from ...core.worker import Worker
 from ...engine.connection import Connection
 from ...queue.publishing import Publisher
 from ...store.common.clock import monotonic_s
-from .sources import Sources
+from .sources import JobSources
 
-# How often a worker looks whether anything about it has changed.
-LOOK_S = 3.0
-# How long an entry holds where the store cannot tell who is there, and how often it is renewed then.
-LIFE_MS = 60_000
+# How often a worker checks whether its entry has changed.
+CHECK_S = 3.0
+# Where the store cannot detect workers: how long an entry is valid, and how often it is renewed.
+ENTRY_LIFE_MS = 60_000
 RENEW_S = 20.0
-# How often a store that cannot be used yet is tried.
-TRY_S = 1.0
+# How often an unavailable store is retried at the start.
+RETRY_S = 1.0
 
 
 class Registry:
-    """One worker's entries."""
+    """The entries of one worker, one in each store."""
 
-    def __init__(self, sources: Sources, worker: Worker, log: Callable[[str], None]) -> None:
+    def __init__(self, sources: JobSources, worker: Worker, log: Callable[[str], None]) -> None:
         self._sources, self._log = sources, log
         self._worker = worker
-        self._said_s = 0.0
-        # The stores that cannot tell who is there.
-        self._blind: list[Connection] = []
+        self._updated_s = 0.0
+        # The stores that cannot detect which workers are connected.
+        self._without_presence: list[Connection] = []
         self._publishers: defaultdict[Connection, Publisher] = defaultdict(Publisher)
 
-    async def enter(self, *, wait_s: float, stopping: asyncio.Event) -> bool:
-        """Make this worker known, waiting so long for stores that are away or full; False: it was stopped."""
-        until_s, told = monotonic_s() + wait_s, ""
+    async def register(self, *, wait_s: float, stopping: asyncio.Event) -> bool:
+        """Write the entries, waiting up to `wait_s` for unavailable or full stores; False if stopped."""
+        until_s, logged = monotonic_s() + wait_s, ""
         while not stopping.is_set():
             try:
-                await self._enter_now()
+                await self._register_now()
                 return True
             except (Unavailable, StoreFull) as error:
                 left_s = until_s - monotonic_s()
                 if left_s <= 0:
                     raise
-                if str(error) != told:
+                if str(error) != logged:
                     self._log(f"waiting up to {left_s:.0f} s: {error}")
-                told = str(error)
+                logged = str(error)
                 stopped = asyncio.create_task(stopping.wait())
-                await asyncio.wait([stopped], timeout=min(TRY_S, left_s))
+                await asyncio.wait([stopped], timeout=min(RETRY_S, left_s))
                 stopped.cancel()
         return False
 
-    async def _enter_now(self) -> None:
-        self._blind = []
-        for line in self._sources.lines:
-            seen = await asyncio.to_thread(line.appear, self._worker.name)
+    async def _register_now(self) -> None:
+        self._without_presence = []
+        for connection in self._sources.connections:
+            seen = await asyncio.to_thread(connection.appear, self._worker.name)
             if not seen:
-                self._blind.append(line)
-        await self.say()
+                self._without_presence.append(connection)
+        await self.update()
         await self.publish()
 
     async def publish(self) -> None:
-        """Make known what this worker's tasks say of their jobs, unless this worker has just that already.
+        """Publish the defaults of this worker's tasks, unless it has published the same before.
 
-        So an executor that is started again says nothing: a worker that came later may have said otherwise.
+        So a restarted executor does not overwrite the defaults of a worker that was started later.
         """
-        for line in self._sources.lines:
-            tasks = self._sources.defaults(line)
-            if self._publishers[line].has_changes(tasks):
-                await self._publishers[line].publish_async(line, tasks)
+        for connection in self._sources.connections:
+            tasks = self._sources.defaults(connection)
+            if self._publishers[connection].has_changes(tasks):
+                await self._publishers[connection].publish_async(connection, tasks)
 
-    async def say(self) -> None:
-        """Say how this worker is, to every store that it works."""
-        self._said_s = monotonic_s()
-        await asyncio.gather(*(self._say_to(line) for line in self._sources.lines))
+    async def update(self) -> None:
+        """Write the entry in every store."""
+        self._updated_s = monotonic_s()
+        await asyncio.gather(*(self._update_entry(connection) for connection in self._sources.connections))
 
-    async def _say_to(self, line: Connection) -> None:
-        now_ms: int = await line.ask_async(q.GetTime())
-        until_ms = now_ms + LIFE_MS if line in self._blind else 0
-        serves = self._sources.serves(line)
+    async def _update_entry(self, connection: Connection) -> None:
+        now_ms: int = await connection.ask_async(q.GetTime())
+        until_ms = now_ms + ENTRY_LIFE_MS if connection in self._without_presence else 0
+        serves = self._sources.serves(connection)
         worker = replace(self._worker, serves=serves, said_at=now_ms, until_ms=until_ms)
-        await line.ask_async(c.Enlist(worker=worker))
+        await connection.ask_async(c.Enlist(worker=worker))
 
-    async def keep(self, counts: Callable[[], dict[str, int]]) -> None:
-        """Say what has changed, and nothing while nothing does, unless nobody sees that we are there."""
+    async def keep_updated(self, counts: Callable[[], dict[str, int]]) -> None:
+        """Write the entries when something has changed, or where they must be renewed."""
         while True:
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(CHECK_S)
             before, self._worker = self._worker, replace(self._worker, **counts())
-            has_news = before != self._worker or (self._blind and monotonic_s() - self._said_s > RENEW_S)
+            must_update = before != self._worker or (
+                self._without_presence and monotonic_s() - self._updated_s > RENEW_S
+            )
             try:
                 await self.publish()
-                if has_news:
-                    await self.say()
+                if must_update:
+                    await self.update()
             except HoldfastError as error:
                 self._log(f"the registry of workers: {error}")
 
-    async def leave(self) -> None:
-        """Be forgotten."""
-        for line in self._sources.lines:
-            await line.ask_async(c.Dismiss(name=self._worker.name))
+    async def unregister(self) -> None:
+        """Remove the entries."""
+        for connection in self._sources.connections:
+            await connection.ask_async(c.Dismiss(name=self._worker.name))
 
 
 def new_worker(*, processes: int, threads: int, health: str, now_ms: int) -> Worker:
-    """This process as a worker, under a name that no other ever has."""
+    """The record of this process as a worker, with a unique name."""
     host, pid = socket.gethostname(), os.getpid()
     name = f"{re.sub(r'[^A-Za-z0-9.]', '_', host)[:64]}-{pid}-{secrets.token_hex(4)}"
     path = str(Path(health).absolute()) if health else ""

@@ -1,39 +1,39 @@
-"""How many executors there should be: more while jobs wait and all are busy, fewer after an idle while."""
+"""Autoscaling: more executors while jobs wait and all are busy, fewer when some are idle."""
 
 from ...store.common.clock import monotonic_s
-from .crew import Crew
-from .member import Member
+from .executor_handle import ExecutorHandle
+from .executor_pool import ExecutorPool
 
-LOOK_S = 0.25
+CHECK_S = 0.25
 
 
 class Scaling:
-    """Between a least and a most number of executors."""
+    """Decides how many executors to start or to drain, between a minimum and a maximum."""
 
-    def __init__(self, crew: Crew, *, least: int, most: int, idle_s: float) -> None:
-        self._crew, self._least, self._most, self._idle_s = crew, least, most, idle_s
+    def __init__(self, pool: ExecutorPool, *, least: int, most: int, idle_s: float) -> None:
+        self._pool, self._least, self._most, self._idle_s = pool, least, most, idle_s
 
-    def _active(self) -> list[Member]:
-        return [m for m in self._crew.members if not (m.condemned or m.isolated)]
+    def _active(self) -> list[ExecutorHandle]:
+        return [m for m in self._pool.executors if not (m.is_draining or m.is_isolated)]
 
-    def is_short(self) -> bool:
-        """Whether more may be started, and none that is there, or is coming, has anything to spare."""
+    def is_saturated(self) -> bool:
+        """Whether more may be started, none is starting, and all are full."""
         active = self._active()
         return (
-            not self._crew.starting
+            not self._pool.starting
             and len(active) < self._most
-            and all(member.is_full() for member in active)
+            and all(executor.is_full() for executor in active)
         )
 
     def grow(self, waiting: int) -> None:
-        """So many jobs wait: twice as many executors, but no more than there are jobs, or may be."""
+        """Double the executors for so many waiting jobs, up to one for each job and to the maximum."""
         there = len(self._active())
         for _ in range(min(max(there, 1), self._most - there, waiting)):
-            self._crew.grow()
+            self._pool.start_more()
 
-    def surplus(self) -> Member | None:
-        """One that has had nothing to do for a while, where there are more than the least."""
+    def find_surplus(self) -> ExecutorHandle | None:
+        """An executor that has been idle for long, if there are more than the minimum; else None."""
         active = self._active()
-        late = monotonic_s() - self._idle_s
-        idle = [m for m in active if not m.jobs and m.idle_s < late and not m.retiring]
+        since_s = monotonic_s() - self._idle_s
+        idle = [m for m in active if not m.jobs and m.idle_since_s < since_s and not m.is_being_replaced]
         return idle[-1] if idle and len(active) > self._least else None

@@ -1,13 +1,13 @@
-"""The supervisor: claims jobs, keeps their leases, commits their answers, and imports nothing of the user's.
+"""The supervisor: claims jobs, renews their leases and commits their answers. It never imports user code.
 
-    claim ──▶ hand over to an executor with room ──▶ Began ──▶ Ran ──▶ answer, many in one commit
-                        │                              │
-                        │ the executor dies            │
-                        └── not begun: given back      └── begun: a loss if it ran alone; else a suspect
-                                                           (`suspects`)
+    claim ──▶ deliver to an executor ──▶ JobStarted ──▶ JobEnded ──▶ answer, many in one commit
+                        │                    │
+                        │ the executor dies  │
+                        └── not started:     └── started: a loss if it ran alone, else a suspect
+                            released             (`suspects`)
 
-Leases are extended from here, all in one commit, at a third of their length: a handler that holds the
-interpreter lock, hangs or dies never costs a lease.
+The supervisor renews all leases in one commit, at a third of their length: a handler that holds the
+interpreter lock, hangs or crashes never costs a lease.
 """
 
 import asyncio
@@ -24,68 +24,67 @@ from ...engine import joblog
 from ...store.common.clock import system_clock
 from ..health import Health
 from ..logs import WORKER
-from ..messages import Asked, Hello, told
-from ..options import Options
-from ..scheduler import Setting, make_scheduler
+from ..messages import CommandRequest, Hello, make_reply
+from ..options import WorkerOptions
+from ..scheduler import SchedulerSettings, make_scheduler
 from . import watches
-from .claiming import CLAIM_WAIT_S, HEALTH_WAIT_S, Claiming, Wanted
-from .crew import Crew
-from .hands import LaneHands, is_empty
-from .lanes import Lane
+from .answer_writer import AnswerWriter
+from .claim_loop import CLAIM_WAIT_S, HEALTH_WAIT_S, ClaimLoop, ClaimScope
+from .dispatcher import ModeDispatcher, is_empty
+from .execution_modes import ExecutionMode
+from .executor_handle import ExecutorEvents, ExecutorHandle, HeldJob
+from .executor_pool import ExecutorPool
 from .leases import Leases
-from .member import Heard, Held, Member
-from .memory import Scales
-from .outbox import Outbox
+from .memory_limits import MemoryLimits
+from .rebalancer import Rebalancer
 from .registry import Registry, new_worker
 from .scaling import Scaling
-from .sources import Source, Sources
-from .suspects import BACK_MS, Suspects
-from .waiting import Waiting
+from .sources import JobSource, JobSources
+from .suspects import RELEASE_DELAY_MS, Suspects
 
-# How long the neighbours of a job past its limit may go on before their executor is killed.
+# How long the other jobs of an executor may go on after one has exceeded its time limit.
 GRACE_S = 10.0
-MOST_EARLY_MS = 500
-# How long executors that were killed may take to be gone.
-KILLED_S = 5.0
-# So many executors for suspects may be there at once, or as many as there are processes: two halves of a
-# crowd.
-LEAST_ISOLATED = 2
+MAX_EARLY_MS = 500
+# How long to wait for killed executors to end.
+KILL_WAIT_S = 5.0
+# The least number of isolated executors: one for each half of a group of suspects.
+MIN_ISOLATED = 2
 
 
 class Supervisor:
-    """One worker: its executors, its claims and its leases."""
+    """One worker: its executors, claim loops and leases."""
 
-    def __init__(self, options: Options, log: Callable[[str], None]) -> None:
+    def __init__(self, options: WorkerOptions, log: Callable[[str], None]) -> None:
         self._options, self._log = options, log
-        # At once, so that a name that nobody knows is told before anything is started.
-        self._schedule()
-        # What was compiled within one second of a change would be taken for current.
+        # Fail early if the scheduler's name is unknown.
+        self._make_scheduler()
+        # Bytecode compiled within a second of a change would be taken for current.
         variables = options.log.variables() | ({"PYTHONDONTWRITEBYTECODE": "1"} if options.reload else {})
-        self._crew = Crew(
+        self._pool = ExecutorPool(
             options.names,
             options.threads,
             log,
-            heard=self._heard,
-            asked=self._asked,
-            lost=self._lost,
-            ready=self._has_room,
+            on_events=self._on_events,
+            on_request=self._on_request,
+            on_lost=self._on_executor_lost,
+            on_ready=self._wake_claim_loops,
             variables=variables,
         )
-        self._outbox = Outbox(log)
+        self._writer = AnswerWriter(log)
         self._suspects = Suspects(
-            self._crew,
-            executors=max(options.processes, LEAST_ISOLATED),
+            self._pool,
+            executors=max(options.processes, MIN_ISOLATED),
             lease_ms=options.lease_ms,
-            line_of=lambda at: self.sources.all[at].line,
+            connection_of=lambda queue_index: self.sources.all[queue_index].connection,
         )
-        self._sources: Sources | None = None
+        self._sources: JobSources | None = None
         self._registry: Registry | None = None
         self._stopping = asyncio.Event()
-        # Set when the claims of now are over: told to stop, or to begin anew with other tasks.
-        self._halt = asyncio.Event()
+        # Set to end the claim loops: the worker stops, or starts them again with other tasks.
+        self._claims_over = asyncio.Event()
         self._signals = 0
-        self._rooms: list[asyncio.Event] = []
-        self._reloading = watches.Reloading(self._crew, log)
+        self._capacity_events: list[asyncio.Event] = []
+        self._reloader = watches.Reloader(self._pool, log)
         self._worker = new_worker(
             processes=options.processes,
             threads=options.threads,
@@ -93,34 +92,34 @@ class Supervisor:
             now_ms=system_clock(),
         )
 
-    def _schedule(self) -> Any:
-        setting = Setting(dice=random.random, weights=self._options.weights)
+    def _make_scheduler(self) -> Any:
+        setting = SchedulerSettings(dice=random.random, weights=self._options.weights)
         return make_scheduler(self._options.scheduler, setting)
 
     @property
     def done(self) -> int:
         """How many jobs have ended here: finished, failed or cancelled."""
-        return self._outbox.done
+        return self._writer.done
 
     @property
     def failed(self) -> int:
         """How many of them failed."""
-        return self._outbox.failed
+        return self._writer.failed
 
     @property
-    def sources(self) -> Sources:
-        """The queues that are worked."""
+    def sources(self) -> JobSources:
+        """The queues of this worker."""
         assert self._sources is not None
         return self._sources
 
     async def run(self) -> None:
-        """Work until told to stop, or until nothing is left to do."""
+        """Run jobs until a signal, or until no work is left if the options say so."""
         for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(number, self._signalled)
+            asyncio.get_running_loop().add_signal_handler(number, self._on_signal)
         try:
-            if (hello := await self._started()) is None:
+            if (hello := await self._start_executors()) is None:
                 return
-            if not await self._open(hello):
+            if not await self._open_stores(hello):
                 return
             background = [asyncio.create_task(work) for work in self._background()]
             try:
@@ -131,27 +130,27 @@ class Supervisor:
                 for task in background:
                     task.cancel()
         finally:
-            await self._crew.stop()
+            await self._pool.stop()
             if self._sources is not None:
                 await asyncio.to_thread(self._sources.close)
 
-    async def _started(self) -> Hello | None:
-        """What the first executors say of themselves; None where it was told to stop before they could."""
+    async def _start_executors(self) -> Hello | None:
+        """Start the executors; returns the `Hello` of the first, or None if stopped meanwhile."""
         try:
-            return await self._crew.start(self._options.processes)
+            return await self._pool.start(self._options.processes)
         except AppError:
             if self._stopping.is_set():
                 return None
             raise
 
-    async def _open(self, hello: Hello) -> bool:
-        """Open the stores that the executors name, and make this worker known there; False: told to stop."""
+    async def _open_stores(self, hello: Hello) -> bool:
+        """Open the stores of the queues, and register this worker there; False if stopped meanwhile."""
         options = self._options
-        self._sources = Sources(options, hello.queues)
-        self._crew.said, self._crew.returned = self._said, self._returned
-        self._reloading.files.add(hello.files)
+        self._sources = JobSources(options, hello.queues)
+        self._pool.on_hello, self._pool.on_returned = self._on_hello, self._on_returned
+        self._reloader.files.add(hello.files)
         self._registry = Registry(self._sources, self._worker, self._log)
-        if not await self._registry.enter(wait_s=options.wait_s, stopping=self._stopping):
+        if not await self._registry.register(wait_s=options.wait_s, stopping=self._stopping):
             return False
         most = f"..{options.most_processes}" if options.most_processes else ""
         at_once = f"{options.processes}{most} × {options.threads} at once"
@@ -160,22 +159,27 @@ class Supervisor:
         return True
 
     def _background(self) -> list[Coroutine[Any, Any, None]]:
-        options, crew = self._options, self._crew
+        options, pool = self._options, self._pool
         assert self._registry is not None
-        leases = Leases(crew, self._suspects, self.sources.all, options.lease_ms, self._log)
-        waiting = Waiting(crew, self._suspects, self._returned)
-        works = [leases.renew(), leases.watch(), waiting.watch(), self._registry.keep(self._counts)]
+        leases = Leases(pool, self._suspects, self.sources.all, options.lease_ms, self._log)
+        rebalancer = Rebalancer(pool, self._suspects, self._on_returned)
+        works = [
+            leases.keep_renewing(),
+            leases.watch_running(),
+            rebalancer.run(),
+            self._registry.keep_updated(self._counts),
+        ]
         if options.most_processes > options.processes:
             bounds = {"least": options.processes, "most": options.most_processes}
-            scaling = Scaling(crew, **bounds, idle_s=options.shrink_s)
-            works.append(watches.scale(crew, scaling, self._waiting))
+            scaling = Scaling(pool, **bounds, idle_s=options.shrink_s)
+            works.append(watches.scale(pool, scaling, self._count_waiting))
         if options.memory_limit or options.max_growth:
             sizes = {"limit": options.memory_limit, "growth": options.max_growth}
-            works.append(watches.weigh(Scales(crew, self._log, **sizes, grace_s=GRACE_S)))
+            works.append(watches.check_memory(MemoryLimits(pool, self._log, **sizes, grace_s=GRACE_S)))
         if options.health_file:
-            works.append(watches.report(options.health_file, self._health, self._log))
+            works.append(watches.write_health(options.health_file, self._health, self._log))
         if options.reload:
-            works.append(self._reloading.watch())
+            works.append(self._reloader.watch())
         if options.burst_s:
             works.append(self._stop_after(options.burst_s))
         return works
@@ -184,56 +188,56 @@ class Supervisor:
         await asyncio.sleep(seconds)
         self._stop()
 
-    def _has_room(self) -> None:
-        for room in self._rooms:
+    def _wake_claim_loops(self) -> None:
+        for room in self._capacity_events:
             room.set()
 
-    def _said(self, hello: Hello) -> None:
-        """A fresh executor may know other tasks than the last."""
-        self._reloading.files.add(hello.files)
-        if hello.error or self._crew.closing:
+    def _on_hello(self, hello: Hello) -> None:
+        """Choose the tasks again: a new executor may know others than the last."""
+        self._reloader.files.add(hello.files)
+        if hello.error or self._pool.closing:
             return
         for name in self.sources.moved(hello.queues):
-            self._log(f"{name} has another store or tenant now: start the worker anew to have it worked")
-        before = [source.lanes for source in self.sources.all]
+            self._log(f"{name} has another store or tenant now: restart the worker to run its jobs")
+        before = [source.modes for source in self.sources.all]
         try:
             self.sources.choose(hello.queues)
         except (AppError, BadInput) as error:
             self._log(str(error))
         assert self._registry is not None
-        self._crew.track(asyncio.create_task(self._quietly(self._registry.publish())))
-        if before != [source.lanes for source in self.sources.all]:
-            self._halt.set()
-            self._crew.track(asyncio.create_task(self._quietly(self._registry.say())))
+        self._pool.track(asyncio.create_task(self._log_registry_errors(self._registry.publish())))
+        if before != [source.modes for source in self.sources.all]:
+            self._claims_over.set()
+            self._pool.track(asyncio.create_task(self._log_registry_errors(self._registry.update())))
 
-    async def _quietly(self, words: Coroutine[Any, Any, None]) -> None:
+    async def _log_registry_errors(self, update: Coroutine[Any, Any, None]) -> None:
         try:
-            await words
+            await update
         except HoldfastError as error:
             self._log(f"the registry of workers: {error}")
 
     def _stop(self) -> None:
         self._stopping.set()
-        self._halt.set()
+        self._claims_over.set()
 
-    def _signalled(self) -> None:
+    def _on_signal(self) -> None:
         self._signals += 1
         self._stop()
         if self._signals > 1 or self._sources is None:
             WORKER.info("stopping now")
-            self._crew.kill()
-            self._crew.look()
+            self._pool.kill()
+            self._pool.notify_change()
 
-    async def _ask(self, at: int, command: c.Command, wait_s: float = 0.0) -> Any:
-        return await self.sources.all[at].line.ask_async(command, wait_s=wait_s)
+    async def _ask(self, queue_index: int, command: c.Command, wait_s: float = 0.0) -> Any:
+        return await self.sources.all[queue_index].connection.ask_async(command, wait_s=wait_s)
 
-    async def _waiting(self) -> int:
+    async def _count_waiting(self) -> int:
         return sum(await asyncio.gather(*(source.count_ready() for source in self.sources.all)))
 
     def _counts(self) -> dict[str, int]:
-        members = self._crew.members
-        running = sum(member.running for member in members)
-        there = sum(not member.condemned for member in members)
+        executors = self._pool.executors
+        running = sum(executor.running for executor in executors)
+        there = sum(not executor.is_draining for executor in executors)
         return {"processes": there, "running": running, "done": self.done}
 
     def _health(self) -> Health:
@@ -243,154 +247,158 @@ class Supervisor:
             name=self._worker.name,
             written_at=system_clock(),
             claimed_at=min(s.claimed_at or self._worker.started_at for s in sources if s.tasks),
-            full=self._crew.is_full(),
+            full=self._pool.is_full(),
             draining=self._stopping.is_set(),
-            executors=len(self._crew.members),
+            executors=len(self._pool.executors),
             running=counts["running"],
             done=counts["done"],
             store_error=next((s.error for s in sources if s.error), ""),
-            start_error=self._crew.error,
+            start_error=self._pool.error,
         )
 
-    # Claiming
+    # ClaimLoop
 
     async def _claim_all(self) -> None:
-        """Claim from every queue, in each of its lanes, until told to stop or to begin anew."""
-        self._halt = asyncio.Event()
+        """Run a claim loop for each queue and execution mode, until `_claims_over` is set."""
+        self._claims_over = asyncio.Event()
         if self._stopping.is_set():
             return
-        lanes = [(source, lane) for source in self.sources.all for lane in set(source.lanes.values())]
-        self._rooms = [asyncio.Event() for _ in lanes]
-        if not lanes:
-            # What was reloaded knows no task any more; the next change may bring some.
-            await self._halt.wait()
+        modes = [(source, mode) for source in self.sources.all for mode in set(source.modes.values())]
+        self._capacity_events = [asyncio.Event() for _ in modes]
+        if not modes:
+            # The reloaded code declares no task; the next reload may.
+            await self._claims_over.wait()
             return
         claims = [
-            asyncio.create_task(self._claiming(source, lane).run(self._halt, room))
-            for (source, lane), room in zip(lanes, self._rooms, strict=True)
+            asyncio.create_task(self._make_claim_loop(source, mode).run(self._claims_over, room))
+            for (source, mode), room in zip(modes, self._capacity_events, strict=True)
         ]
         await asyncio.wait(claims, return_when=asyncio.FIRST_EXCEPTION)
         failed = any(claim.done() and claim.exception() for claim in claims)
-        if failed or not self._halt.is_set():
-            # One that failed ends all, and so does one that found nothing left to do.
+        if failed or not self._claims_over.is_set():
+            # A loop that failed, or found no work left, ends the worker.
             self._stop()
         for claim in claims:
             await claim
 
-    def _claiming(self, source: Source, lane: Lane) -> Claiming:
+    def _make_claim_loop(self, source: JobSource, mode: ExecutionMode) -> ClaimLoop:
         options = self._options
-        wanted = Wanted(
-            tasks=tuple(task for task, its in source.lanes.items() if its == lane),
+        scope = ClaimScope(
+            tasks=tuple(task for task, its in source.modes.items() if its == mode),
             tenants=source.tenants,
             lease_ms=options.lease_ms,
             wait_s=HEALTH_WAIT_S if options.health_file else CLAIM_WAIT_S,
             until_empty=options.until_empty,
         )
-        hands = LaneHands(self._crew, self._suspects, source, lane, self._outbox, self._log, self._is_over)
-        return Claiming(source.line, hands, self._schedule(), wanted)
+        dispatcher = ModeDispatcher(
+            self._pool, self._suspects, source, mode, self._writer, self._log, self._is_finished
+        )
+        return ClaimLoop(source.connection, dispatcher, self._make_scheduler(), scope)
 
-    async def _is_over(self) -> bool:
-        if await is_empty(self._held, self.sources.all):
+    async def _is_finished(self) -> bool:
+        if await is_empty(self._held_jobs, self.sources.all):
             self._stop()
         return self._stopping.is_set()
 
-    # What executors say
+    # Messages of executors
 
-    def _heard(self, member: Member, heard: Heard) -> None:
-        for held in heard.limited:
-            self._limit(member, held)
-        for at, ended in heard.ended.items():
-            self._outbox.answer(self.sources.all[at].line, ended)
-        self._has_room()
-        if self._options.max_jobs and member.ran >= self._options.max_jobs:
-            self._crew.recycle(member)
+    def _on_events(self, executor: ExecutorHandle, events: ExecutorEvents) -> None:
+        for held in events.limited:
+            self._start_timeout(executor, held)
+        for queue_index, ended in events.ended.items():
+            self._writer.answer(self.sources.all[queue_index].connection, ended)
+        self._wake_claim_loops()
+        if self._options.max_jobs and executor.jobs_done >= self._options.max_jobs:
+            self._pool.recycle(executor)
 
-    def _asked(self, member: Member, asked: Asked) -> None:
-        self._crew.track(asyncio.create_task(self._reply(member, asked)))
+    def _on_request(self, executor: ExecutorHandle, request: CommandRequest) -> None:
+        self._pool.track(asyncio.create_task(self._reply_to(executor, request)))
 
-    def _limit(self, member: Member, held: Held) -> None:
+    def _start_timeout(self, executor: ExecutorHandle, held: HeldJob) -> None:
         job = held.job
-        # A little before its lease ends for good, so that it is an error and not a loss.
-        left_ms = job.timeout_ms - min(job.timeout_ms // 10, MOST_EARLY_MS)
-        asyncio.get_running_loop().call_later(left_ms / 1000, self._timed_out, member, held, held.begun_s)
+        # A little before its lease ends for good, so that it counts as an error and not as a loss.
+        left_ms = job.timeout_ms - min(job.timeout_ms // 10, MAX_EARLY_MS)
+        asyncio.get_running_loop().call_later(
+            left_ms / 1000, self._on_timeout, executor, held, held.started_s
+        )
 
-    def _timed_out(self, member: Member, held: Held, begun_s: float) -> None:
-        """Past its limit: its claim ends at once, and its executor gets nothing new."""
+    def _on_timeout(self, executor: ExecutorHandle, held: HeldJob, started_s: float) -> None:
+        """Fail a job that has exceeded its time limit, and drain its executor."""
         job = held.job
-        if held.begun_s != begun_s or member.jobs.get(held.key) is not held:
+        if held.started_s != started_s or executor.jobs.get(held.key) is not held:
             return
-        member.take([held.key])
+        executor.take_back([held.key])
         text = f"still running after its limit of {job.timeout_ms / 1000:g} s"
         answer = c.Answer(hold=c.hold_of(job), code=Code.ERROR, error=text, ran_ms=held.ran_ms)
         joblog.ended(job, answer, duration_ms=job.timeout_ms)
-        self._outbox.put(self.sources.all[held.at].line, answer)
-        self._crew.replace(member, grace_s=GRACE_S)
-        self._has_room()
+        self._writer.put(self.sources.all[held.queue_index].connection, answer)
+        self._pool.replace(executor, grace_s=GRACE_S)
+        self._wake_claim_loops()
 
-    async def _reply(self, member: Member, asked: Asked) -> None:
+    async def _reply_to(self, executor: ExecutorHandle, request: CommandRequest) -> None:
         try:
-            reply: Any = await self._ask(asked.at, asked.command, asked.wait_s)
+            reply: Any = await self._ask(request.queue_index, request.command, request.wait_s)
         except Exception as error:
             reply = error
         if isinstance(reply, Job):
-            self._crew.renewed(reply, asked.at)
-        if asked.number:
-            member.send(told(asked.number, reply, at=asked.at))
+            self._pool.update_record(reply, request.queue_index)
+        if request.number:
+            executor.send(make_reply(request.number, reply, queue_index=request.queue_index))
 
-    def _lost(self, member: Member) -> None:
-        """An executor is gone: what it had not begun goes back, what it had begun is suspect.
+    def _on_executor_lost(self, executor: ExecutorHandle) -> None:
+        """Release the jobs of an executor that has ended; those that had started become suspects.
 
-        One that was killed on purpose was not ended by what ran in it, unless that was for its memory: that
-        may have been taken by jobs that have ended, unless one was alone in it from the start.
+        Not if it was killed on purpose, unless for its memory. Then the cause may be a job that has ended
+        before, unless one job has always run alone in it.
         """
-        crowd = member.running
-        if member.overweight and not member.runs_alone():
+        crowd = executor.running
+        if executor.is_over_memory_limit and not executor.is_running_alone():
             crowd = max(crowd, 2)
-        elif member.killed and not member.overweight:
+        elif executor.was_killed and not executor.is_over_memory_limit:
             crowd = 0
-        for held in member.take(list(member.jobs)):
-            release = c.Release(hold=c.hold_of(held.job), lost=bool(held.begun_s), crowd=crowd)
-            self._outbox.put(self.sources.all[held.at].line, release)
-        self._has_room()
+        for held in executor.take_back(list(executor.jobs)):
+            release = c.Release(hold=c.hold_of(held.job), lost=bool(held.started_s), crowd=crowd)
+            self._writer.put(self.sources.all[held.queue_index].connection, release)
+        self._wake_claim_loops()
 
-    def _returned(self, jobs: list[Held], member: Member | None) -> None:
-        """Jobs that have not begun come back: other executors may have room for them, or other workers."""
+    def _on_returned(self, jobs: list[HeldJob], executor: ExecutorHandle | None) -> None:
+        """Deliver jobs that were returned to other executors, or release them for other workers."""
         for held in jobs:
-            held.begun_s = 0.0
+            held.started_s = 0.0
         plain = [held for held in jobs if not held.job.crowd_limit]
         suspects = [held for held in jobs if held.job.crowd_limit]
-        self._release(plain if self._crew.closing else self._crew.hand_on(plain, but=member))
-        self._release(suspects, delay_ms=0 if self._crew.closing else BACK_MS)
-        self._has_room()
+        self._release(plain if self._pool.closing else self._pool.redispatch(plain, excluding=executor))
+        self._release(suspects, delay_ms=0 if self._pool.closing else RELEASE_DELAY_MS)
+        self._wake_claim_loops()
 
     # Stopping
 
     async def _drain(self) -> None:
-        """Give back what was not begun; wait for the rest, then end and give back that too."""
-        crew = self._crew
-        crew.closing = True
-        if held := self._held():
+        """Release jobs that have not started, wait for the others, then kill and release those left."""
+        pool = self._pool
+        pool.closing = True
+        if held := self._held_jobs():
             WORKER.info("draining: %s", counted(len(held), "job"))
             self._release(self._suspects.take_all())
-            await crew.return_unbegun()
-            await crew.until(lambda: not self._held() or self._signals > 1, self._options.drain_s)
-        if crew.held():
-            # First the end, then the word: nobody else has a job that still runs here.
-            crew.kill()
-            await crew.until(lambda: not crew.held(), KILLED_S)
-            self._release(crew.held())
+            await pool.return_unstarted()
+            await pool.wait_until(lambda: not self._held_jobs() or self._signals > 1, self._options.drain_s)
+        if pool.held():
+            # Kill before releasing, so that no other worker runs a job that still runs here.
+            pool.kill()
+            await pool.wait_until(lambda: not pool.held(), KILL_WAIT_S)
+            self._release(pool.held())
         self._release(self._suspects.take_all())
-        await self._outbox.settled()
+        await self._writer.wait_until_committed()
         if self._registry is not None:
-            # After whatever a claim that was cut short has brought and given back.
-            await self._quietly(self._registry.leave())
+            # Last: a cancelled claim may have claimed and released jobs until now.
+            await self._log_registry_errors(self._registry.unregister())
 
-    def _held(self) -> list[Held]:
-        """All jobs that are here."""
-        return self._crew.held() + self._suspects.held()
+    def _held_jobs(self) -> list[HeldJob]:
+        """All jobs that this worker has claimed."""
+        return self._pool.held() + self._suspects.held()
 
-    def _release(self, jobs: list[Held], *, delay_ms: int = 0) -> None:
+    def _release(self, jobs: list[HeldJob], *, delay_ms: int = 0) -> None:
         for held in jobs:
-            begun = bool(held.begun_s)
+            begun = bool(held.started_s)
             release = c.Release(hold=c.hold_of(held.job), delay_ms=delay_ms, lost=begun, crowd=0)
-            self._outbox.put(self.sources.all[held.at].line, release)
+            self._writer.put(self.sources.all[held.queue_index].connection, release)

@@ -1,15 +1,14 @@
-"""Suspects: jobs that were running where a process died. They run apart from all others.
+"""Suspects: jobs that were running in a process that died. They run apart from all other jobs.
 
     a crash with 20 running ──▶ limit 10 ──▶ two executors with 10 each ──▶ one finishes
                                                      └── the other crashes ──▶ limit 5 ──▶ …
-    alone, and a crash ──▶ a loss; enough of them are a quarantine
+    alone, and a crash ──▶ a loss; after several losses the job is quarantined
 
-Each suspect says in how large a crowd it may run (`Job.crowd_limit`, which halves with each crash).
-Executors of their own take them in crowds that respect it, several at once, so that a crash that was
-nobody's fault costs little more than the time of one run. The start of a suspect is committed before it is
-handed over: should it end the whole worker, its loss is counted.
+`Job.crowd_limit` says with how many others a suspect may run; it halves with each crash. Isolated executors
+run suspects in groups within that limit, several groups at once, so that innocent jobs lose little time. The
+start of a suspect is committed before it is delivered: if it kills the whole worker, its loss is counted.
 
-A suspect whose turn does not come within seconds goes back, for another worker or a later try.
+A suspect that does not get an executor within seconds is released, for another worker or a later try.
 """
 
 import asyncio
@@ -20,115 +19,123 @@ from ...core.errors import LeaseLost, NotFound
 from ...core.job import Job
 from ...engine.connection import Connection
 from ...store.common.clock import monotonic_s
-from .crew import Crew
-from .member import Held, Member
+from .executor_handle import ExecutorHandle, HeldJob
+from .executor_pool import ExecutorPool
 
-# How long a suspect waits here for its turn, and how long others have theirs after it went back.
-TURN_S = 2.0
-BACK_MS = 2_000
-# No more wait here than this.
-MOST_WAITING = 1_000
-# How long to wait after an executor that could not be started.
+# How long a suspect waits here for an executor, and the delay of its release after that.
+WAIT_S = 2.0
+RELEASE_DELAY_MS = 2_000
+# The most suspects that wait here.
+MAX_WAITING = 1_000
+# The delay after an executor failed to start.
 RESTART_S = 0.5
 
 
 class Suspects:
-    """The suspects of a worker, waiting and running."""
+    """Runs the suspects of a worker in isolated executors."""
 
     def __init__(
-        self, crew: Crew, *, executors: int, lease_ms: int, line_of: Callable[[int], Connection]
+        self, pool: ExecutorPool, *, executors: int, lease_ms: int, connection_of: Callable[[int], Connection]
     ) -> None:
-        self._crew, self._most, self._lease_ms, self._line_of = crew, executors, lease_ms, line_of
-        self._waiting: list[Held] = []
-        # Those whose start is being committed.
-        self._starting: list[Held] = []
-        # How many executors there are for them, and how many of these are about to be.
-        self._serving = self._hatching = 0
+        self._pool, self._max_executors, self._lease_ms, self._connection_of = (
+            pool,
+            executors,
+            lease_ms,
+            connection_of,
+        )
+        self._waiting: list[HeldJob] = []
+        # Suspects whose start is being committed.
+        self._starting: list[HeldJob] = []
+        # How many isolated executors there are, and how many of them are starting.
+        self._runners = self._starting_executors = 0
 
-    def held(self) -> list[Held]:
-        """Those that no executor has yet."""
+    def held(self) -> list[HeldJob]:
+        """The suspects that no executor has yet."""
         return self._waiting + self._starting
 
-    def add(self, held: Held) -> bool:
-        """Have a suspect run when its turn comes; False: there are too many."""
-        if len(self._waiting) >= MOST_WAITING:
+    def add(self, held: HeldJob) -> bool:
+        """Queue a suspect; False if too many wait."""
+        if len(self._waiting) >= MAX_WAITING:
             return False
         self._waiting.append(held)
-        # There may be room for it beside others.
-        self._crew.look()
-        if self._serving < self._most:
-            self._serving += 1
-            self._crew.track(asyncio.create_task(self._serve()))
+        # It may fit beside the jobs of a running executor.
+        self._pool.notify_change()
+        if self._runners < self._max_executors:
+            self._runners += 1
+            self._pool.track(asyncio.create_task(self._run_suspects()))
         return True
 
-    def renewed(self, job: Job, at: int) -> None:
-        """What is known of a job has changed."""
+    def update_record(self, job: Job, queue_index: int) -> None:
+        """Replace the record of a waiting suspect."""
         for held in self.held():
-            if (held.at, held.job.id, held.job.claim) == (at, job.id, job.claim):
+            if (held.queue_index, held.job.id, held.job.claim) == (queue_index, job.id, job.claim):
                 held.job = job
 
-    def take_late(self) -> list[Held]:
-        """Take away those whose turn did not come in time; an executor on its way may be theirs."""
-        if self._hatching:
+    def take_late(self) -> list[HeldJob]:
+        """Remove and return suspects that waited too long; none while an executor for them starts."""
+        if self._starting_executors:
             return []
-        late_s = monotonic_s() - TURN_S
-        late = [held for held in self._waiting if held.given_s < late_s]
-        self._waiting = [held for held in self._waiting if held.given_s >= late_s]
+        late_s = monotonic_s() - WAIT_S
+        late = [held for held in self._waiting if held.delivered_s < late_s]
+        self._waiting = [held for held in self._waiting if held.delivered_s >= late_s]
         return late
 
-    def take_all(self) -> list[Held]:
-        """Take away all that no executor has."""
+    def take_all(self) -> list[HeldJob]:
+        """Remove and return all waiting suspects."""
         taken, self._waiting = self._waiting, []
         return taken
 
-    async def _serve(self) -> None:
-        """Run suspects in executors of their own until none waits."""
+    async def _run_suspects(self) -> None:
+        """Run suspects in isolated executors until none waits."""
         try:
-            while self._waiting and not self._crew.closing:
-                await self._serve_one()
+            while self._waiting and not self._pool.closing:
+                await self._run_executor()
         finally:
-            self._serving -= 1
+            self._runners -= 1
 
-    async def _serve_one(self) -> None:
-        """Run suspects in one executor for as long as it lives."""
-        self._hatching += 1
+    async def _run_executor(self) -> None:
+        """Start an isolated executor and run suspects in it until none waits, or it ends."""
+        self._starting_executors += 1
         try:
-            member = await self._crew.start_isolated()
+            executor = await self._pool.start_isolated()
         finally:
-            self._hatching -= 1
-        if member is None:
+            self._starting_executors -= 1
+        if executor is None:
             await asyncio.sleep(RESTART_S)
             return
-        while self._crew.has_member(member) and not member.condemned:
-            if group := self._next_for(member):
-                await self._give(member, group)
-            elif member.jobs:
-                await self._crew.changed()
+        while self._pool.has_executor(executor) and not executor.is_draining:
+            if group := self._take_next(executor):
+                await self._commit_and_deliver(executor, group)
+            elif executor.jobs:
+                await self._pool.wait_for_change()
             else:
                 break
-        if not member.condemned:
-            self._crew.let_go(member)
+        if not executor.is_draining:
+            self._pool.stop_executor(executor)
 
-    def _next_for(self, member: Member) -> list[Held]:
-        """Who may join the crowd in an executor, in the order in which they came."""
-        crowd = [held.job.crowd_limit for held in member.jobs.values()]
-        if self._crew.closing:
+    def _take_next(self, executor: ExecutorHandle) -> list[HeldJob]:
+        """Remove and return the waiting suspects that may run together in an executor, oldest first."""
+        crowd = [held.job.crowd_limit for held in executor.jobs.values()]
+        if self._pool.closing:
             return []
-        group: list[Held] = []
+        group: list[HeldJob] = []
         for held in self._waiting:
             joined = [*crowd, held.job.crowd_limit]
-            if len(joined) <= min(*joined, held.lane.at_once):
+            if len(joined) <= min(*joined, held.mode.slots):
                 crowd = joined
                 group.append(held)
         self._waiting = [held for held in self._waiting if held not in group]
         return group
 
-    async def _give(self, member: Member, group: Sequence[Held]) -> None:
-        """Commit the start of some, then hand them over; what is no longer ours is dropped."""
+    async def _commit_and_deliver(self, executor: ExecutorHandle, group: Sequence[HeldJob]) -> None:
+        """Commit the start of suspects, then deliver them; those whose claim is lost are dropped."""
         self._starting += group
         try:
             replies = await asyncio.gather(
-                *(self._line_of(held.at).ask_async(self._start(held.job)) for held in group),
+                *(
+                    self._connection_of(held.queue_index).ask_async(self._start_command(held.job))
+                    for held in group
+                ),
                 return_exceptions=True,
             )
         finally:
@@ -139,12 +146,12 @@ class Suspects:
                 held.job = reply
                 ours.append(held)
             elif not isinstance(reply, LeaseLost | NotFound):
-                # The store is away: its next turn, or its way back, comes later.
+                # The store is unavailable: try again, or release it, later.
                 self._waiting.append(held)
-        if self._crew.has_member(member) and not member.condemned and not self._crew.closing:
-            member.give(ours)
+        if self._pool.has_executor(executor) and not executor.is_draining and not self._pool.closing:
+            executor.deliver(ours)
         else:
             self._waiting += ours
 
-    def _start(self, job: Job) -> c.Extend:
+    def _start_command(self, job: Job) -> c.Extend:
         return c.Extend(hold=c.hold_of(job), lease_ms=self._lease_ms, ran_ms=0)

@@ -1,4 +1,4 @@
-"""What a supervisor keeps an eye on besides its jobs. Each is a loop that does one thing, and sleeps."""
+"""Background loops of a supervisor: scaling, memory limits, the health file, reloading."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -6,69 +6,69 @@ from pathlib import Path
 
 from ...core.errors import HoldfastError
 from .. import health
-from ..files import Watched
+from ..files import WatchedFiles
 from ..logs import WORKER
-from . import memory, scaling
-from .crew import Crew
+from . import memory_limits, scaling
+from .executor_pool import ExecutorPool
 
-RELOAD_LOOK_S = 0.3
+RELOAD_CHECK_S = 0.3
 
 
-async def scale(crew: Crew, bounds: scaling.Scaling, waiting: Callable[[], Awaitable[int]]) -> None:
-    """Start executors while jobs wait for one, and let those go that have nothing to do."""
+async def scale(pool: ExecutorPool, bounds: scaling.Scaling, waiting: Callable[[], Awaitable[int]]) -> None:
+    """Start executors while jobs wait for one, and drain those that are idle."""
     while True:
-        await asyncio.sleep(scaling.LOOK_S)
-        if bounds.is_short():
+        await asyncio.sleep(scaling.CHECK_S)
+        if bounds.is_saturated():
             try:
                 bounds.grow(await waiting())
             except HoldfastError:
-                # Whoever claims meets the same, and says so.
+                # The claim loops get the same error, and log it.
                 continue
-        elif member := bounds.surplus():
-            member.condemned = True
-            crew.track(asyncio.create_task(crew.dismiss(member)))
+        elif executor := bounds.find_surplus():
+            executor.is_draining = True
+            pool.track(asyncio.create_task(pool.drain(executor)))
 
 
-async def weigh(scales: memory.Scales) -> None:
-    """Look at the memory of the executors."""
+async def check_memory(limits: memory_limits.MemoryLimits) -> None:
+    """Check the memory of the executors periodically."""
     while True:
-        scales.weigh()
-        await asyncio.sleep(memory.LOOK_S)
+        limits.check()
+        await asyncio.sleep(memory_limits.CHECK_S)
 
 
-async def report(path: str, now: Callable[[], health.Health], log: Callable[[str], None]) -> None:
-    """Write down how the worker is, until it ends."""
-    file, told = Path(path), ""
+async def write_health(path: str, now: Callable[[], health.Health], log: Callable[[str], None]) -> None:
+    """Write the health file periodically, until the worker ends."""
+    file, logged = Path(path), ""
     try:
         while True:
             try:
                 health.write(file, now())
-                told = ""
+                logged = ""
             except OSError as error:
-                # Whoever reads it will find it old: that is as it should be.
+                # The reader will find an old file, and take the worker for unhealthy.
                 text = f"the health file {path} cannot be written: {error.strerror}"
-                if text != told:
+                if text != logged:
                     log(text)
-                told = text
+                logged = text
             await asyncio.sleep(health.WRITE_S)
     finally:
         health.remove(file)
 
 
-class Reloading:
-    """For development: fresh executors whenever a file that they have imported changes."""
+class Reloader:
+    """For development: replaces the executors when a file that they have imported changes."""
 
-    def __init__(self, crew: Crew, log: Callable[[str], None]) -> None:
-        self._crew, self._log = crew, log
-        self.files = Watched()
+    def __init__(self, pool: ExecutorPool, log: Callable[[str], None]) -> None:
+        self._pool, self._log = pool, log
+        self.files = WatchedFiles()
 
     async def watch(self) -> None:
-        """Look for changes, and have them taken over; what is broken is told, and the old ones go on."""
+        """Check for changes and reload. If new executors fail to start, log that and keep the old ones."""
         while True:
-            await asyncio.sleep(RELOAD_LOOK_S)
+            await asyncio.sleep(RELOAD_CHECK_S)
             if changed := self.files.changed():
                 names = ", ".join(sorted(Path(file).name for file in changed))
-                if await self._crew.reload():
+                if await self._pool.reload():
                     WORKER.info("reloaded after a change of %s", names)
                 else:
-                    self._log(f"not reloaded after a change of {names}: {self._crew.error}")
+                    self._log(f"not reloaded after a change of {names}: {self._pool.error}")

@@ -1,4 +1,4 @@
-"""Threads that do not hold up the end of their process, as those of `concurrent.futures` do."""
+"""A thread pool that does not block process exit, as that of `concurrent.futures` does."""
 
 import queue
 import threading
@@ -7,8 +7,8 @@ from concurrent.futures import Future
 from typing import Any
 
 
-class Pool:
-    """Up to so many threads, started when they are needed."""
+class DaemonThreadPool:
+    """Up to `most` daemon threads, started on demand."""
 
     def __init__(self, most: int, name: str) -> None:
         self._most, self._name = most, name
@@ -17,7 +17,7 @@ class Pool:
         self._idle = threading.Semaphore(0)
 
     def submit(self, call: Callable[[], Any]) -> "Future[Any]":
-        """Have a thread make a call; whatever it raises is the future's."""
+        """Run a call in a thread; returns the future of its result."""
         future: Future[Any] = Future()
         self._calls.put((future, call))
         if not self._idle.acquire(blocking=False) and len(self._threads) < self._most:
@@ -27,7 +27,7 @@ class Pool:
         return future
 
     def close(self) -> None:
-        """Wait until all calls are made, and end the threads."""
+        """Wait for all calls, then end the threads."""
         for _ in self._threads:
             self._calls.put(None)
         for thread in self._threads:
@@ -41,6 +41,6 @@ class Pool:
                     future.set_result(call())
                 except BaseException as error:
                     future.set_exception(error)
-            # Kept here while waiting, a job that is done would not be let go of.
+            # Kept during the wait, these references would keep a finished job alive.
             del item, future, call
             self._idle.release()

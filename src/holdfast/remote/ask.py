@@ -1,0 +1,96 @@
+"""One ask on its way to the server, and the messages that many of them become."""
+
+from collections.abc import Callable
+from typing import Any
+
+from ..core import commands as c
+from ..core.bounds import BATCH_BYTES
+from ..core.errors import BadInput, Forbidden, HoldfastError, TooLarge
+from ..core.queries import Query
+from ..engine.group import load_of
+from ..engine.ticket import Ticket
+from ..proto.verbs import VERBS, decode_error
+from ..store.common.clock import monotonic_s
+
+Asked = c.Command | Query
+# So much goes into one message, unless a single ask is larger.
+MESSAGE_ASKS = 1_000
+MESSAGE_BYTES = 4 * 1024 * 1024
+
+
+class Ask:
+    """A command or query, and who gets the reply: a ticket, or (`then`) a function of the link."""
+
+    __slots__ = ("asked", "is_again", "number", "put_s", "then", "ticket", "verb")
+
+    def __init__(
+        self, asked: Asked, ticket: Ticket | None = None, then: Callable[["Ask", Any], None] | None = None
+    ) -> None:
+        self.asked, self.ticket, self.then = asked, ticket, then
+        verb = VERBS.get(type(asked))
+        if verb is None:
+            raise Forbidden(f"{type(asked).__name__} is not for clients")
+        self.verb = verb
+        self.number = 0
+        # Whether it was sent before, and the connection lost.
+        self.is_again = False
+        self.put_s = monotonic_s()
+
+    @property
+    def is_unwanted(self) -> bool:
+        """Whether nobody waits for it any more, and it need not be sent."""
+        return isinstance(self.asked, c.Claim) and self.ticket is not None and self.ticket.abandoned
+
+    @property
+    def waits(self) -> bool:
+        """Whether it may take long by intent."""
+        return self.ticket is not None and self.ticket.deadline_s > 0
+
+    @property
+    def size(self) -> int:
+        """About how many bytes it has."""
+        return load_of(self.asked)[1] if isinstance(self.asked, c.Command) else 0
+
+    def encode(self) -> dict[str, Any]:
+        """The fields of its `Ask`; what cannot be sent is `BadInput`."""
+        if self.size > BATCH_BYTES:
+            raise TooLarge("data", f"{self.size:,} bytes", needed=f"at most {BATCH_BYTES:,} at once")
+        made = {"number": self.number, self.verb.field: self.verb.encode(self.asked)}
+        if self.waits:
+            assert self.ticket is not None
+            made["wait_ms"] = max(int((self.ticket.deadline_s - monotonic_s()) * 1000), 0)
+        return made
+
+    def decode(self, reply: Any) -> Any:
+        """What was replied: a value, or an error."""
+        field = reply.WhichOneof("reply")
+        if field == "error":
+            return decode_error(reply.error)
+        if field != self.verb.field:
+            return HoldfastError(f"the server replied {field} to {self.verb.name}")
+        return self.verb.decode_reply(getattr(reply, field))
+
+
+def encoded(kind: Any, fields: dict[str, Any], asks: list[Ask]) -> tuple[bytes, list[tuple[Ask, Exception]]]:
+    """One message of asks, and those that cannot be sent."""
+    made: list[dict[str, Any]] = []
+    refused: list[tuple[Ask, Exception]] = []
+    for ask in asks:
+        try:
+            made.append(ask.encode())
+        except HoldfastError as error:
+            refused.append((ask, error))
+    try:
+        return kind(asks=made, **fields).SerializeToString(), refused
+    except (TypeError, ValueError):
+        pass
+    # One of them has what no message can: find it.
+    good = []
+    for one, ask in zip(made, [ask for ask in asks if ask not in dict(refused)], strict=True):
+        try:
+            good.append(kind(asks=[one]).asks[0])
+        except (TypeError, ValueError) as error:
+            refused.append((ask, BadInput(ask.verb.field, "what cannot be sent", needed=str(error))))
+    message = kind(**fields)
+    message.asks.extend(good)
+    return message.SerializeToString(), refused

@@ -1,0 +1,379 @@
+"""The link to a server: one session at a time, opened again when it is lost; two threads.
+
+put ──▶ outbox ──▶ the sender: all that is there, as one message ──▶ server
+                          an add without ids waits until some are reserved
+ticket ◀── the receiver: the replies of a message ◀──────────────────────┘
+                claims that arrived are acknowledged
+
+the stream is lost ──▶ what may be asked again goes back into the outbox, the rest is `Unsettled`
+                   ──▶ another try, soon and then less often; after `patience_s` callers hear `Unavailable`
+"""
+
+import random
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from time import sleep
+from typing import Any
+
+import grpc
+from msgspec.structs import replace
+
+from ..core import commands as c
+from ..core.errors import Closed, HoldfastError, StoreError, Unavailable, error_of
+from ..engine.ticket import Ticket, deliver
+from ..proto.messages import SERVICE, Asks, Replies
+from ..store.common.clock import monotonic_s
+from ..store.common.outage import Outages
+from .address import Address
+from .ask import MESSAGE_ASKS, MESSAGE_BYTES, Ask, encoded
+from .idpool import IdPool, needs_ids
+from .settling import may_ask_again, question, settle, unsettled
+
+# How long a server that is away is tried before callers are told.
+PATIENCE_S = 30.0
+FIRST_NAP_S, LONGEST_NAP_S = 0.02, 1.0
+# How long `close` waits for the last replies, and for the stream to end.
+CLOSING_S, ENDING_S = 10.0, 2.0
+CODE = "holdfast-code"
+# What a server that is not ours, or of another version, says.
+STRANGE = (grpc.StatusCode.UNIMPLEMENTED,)
+
+
+class _Stream:
+    """Whether a stream is over: its sender then ends."""
+
+    is_over = False
+
+
+class Link:
+    """One process's session with a server. `changed` is called when progress or a log may have moved."""
+
+    def __init__(
+        self,
+        address: Address,
+        *,
+        changed: Callable[[], None],
+        give_back: Callable[[Ticket], None],
+        patience_s: float = PATIENCE_S,
+    ) -> None:
+        self._address, self._patience_s = address, patience_s
+        self._changed, self._give_back = changed, give_back
+        self._outages = Outages(str(address))
+        self._news = threading.Condition()
+        self._outbox: deque[Ask] = deque()
+        # Adds that wait for ids, and whether these were asked for.
+        self._starved: deque[Ask] = deque()
+        self._is_reserving = False
+        self._ids = IdPool()
+        # Asks that were sent and have no reply yet.
+        self._open: dict[int, Ask] = {}
+        self._received: list[int] = []
+        self._cancelled: list[int] = []
+        self._listens, self._says_listen = False, False
+        self._count = 0
+        self._thread: threading.Thread | None = None
+        self._is_closing = threading.Event()
+        self._call: Any = None
+        # Since when there is no session, and the nap before the next try.
+        self._lost_s = 0.0
+        self._nap_s = FIRST_NAP_S
+
+    # For callers
+
+    def put(self, asks: Sequence[Ask]) -> None:
+        """Have asks sent; their tickets will be answered."""
+        with self._news:
+            if self._is_closing.is_set():
+                raise Closed("this queue was closed; open another with holdfast.connect")
+            self._put(asks)
+
+    def _put(self, asks: Sequence[Ask]) -> None:
+        self._outbox.extend(asks)
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="holdfast-remote", daemon=True)
+            self._thread.start()
+        self._news.notify_all()
+
+    def cancel(self, ticket: Ticket) -> None:
+        """The caller of a ticket is gone: the server need not go on."""
+        with self._news:
+            found = next((ask for ask in self._open.values() if ask.ticket is ticket), None)
+            if found is not None and found.waits:
+                del self._open[found.number]
+                self._cancelled.append(found.number)
+                self._news.notify_all()
+
+    def listen(self, on: bool) -> None:
+        """Have `changed` called from now on, or no longer."""
+        with self._news:
+            self._listens = self._says_listen = on
+            self._put([])
+
+    def close(self) -> None:
+        """Wait for the replies to what was put in, tell those who wait, and end the session."""
+        with self._news:
+            if self._is_closing.is_set():
+                return
+            self._is_closing.set()
+            waiting = [ask for ask in (*self._outbox, *self._open.values()) if ask.waits]
+            for ask in waiting:
+                self._open.pop(ask.number, None)
+            self._outbox = deque(ask for ask in self._outbox if not ask.waits)
+            self._news.notify_all()
+        self._finish([(ask, Closed("this queue was closed while the call waited")) for ask in waiting])
+        if self._thread is not None:
+            self._thread.join(CLOSING_S)
+            if self._thread.is_alive() and self._call is not None:
+                self._call.cancel()
+                self._thread.join(ENDING_S)
+
+    # The receiver
+
+    def _run(self) -> None:
+        channel = self._address.channel()
+        method = channel.stream_stream(f"/{SERVICE.full_name}/Session")
+        try:
+            while not self._is_idle():
+                self._serve(method)
+        finally:
+            channel.close()
+            self._end()
+
+    def _is_idle(self) -> bool:
+        """Whether the link was closed, and nothing is left to be said."""
+        with self._news:
+            return self._is_closing.is_set() and not (self._outbox or self._open or self._starved)
+
+    def _serve(self, method: Any) -> None:
+        """One session, until it is lost, and the nap after it."""
+        stream = _Stream()
+        with self._news:
+            self._says_listen = self._listens
+        error: Exception | None = None
+        try:
+            self._call = call = method(self._messages(stream), metadata=self._address.metadata)
+            for raw in call:
+                self._hear(raw)
+        except grpc.RpcError as lost:
+            error = self._reason(lost)
+        finally:
+            with self._news:
+                stream.is_over = True
+                self._news.notify_all()
+        self._lose(error)
+
+    def _reason(self, lost: Any) -> Exception:
+        """What a lost session means."""
+        code = dict(lost.trailing_metadata() or ()).get(CODE)
+        if code is not None:
+            return error_of(str(code), lost.details())
+        if lost.code() in STRANGE:
+            return StoreError(f"{self._address} is no server of Holdfast, or of another version")
+        return Unavailable(f"{self._address} cannot be reached: {lost.details() or lost.code().name}")
+
+    def _hear(self, raw: bytes) -> None:
+        sent = Replies.FromString(raw)
+        self._lost_s, self._nap_s = 0.0, FIRST_NAP_S
+        self._outages.over()
+        with self._news:
+            asks = [self._open.pop(reply.number, None) for reply in sent.replies]
+        done = [
+            (ask, ask.decode(reply)) for ask, reply in zip(asks, sent.replies, strict=True) if ask is not None
+        ]
+        arrived = [ask.number for ask, reply in done if type(ask.asked) is c.Claim and reply]
+        if arrived:
+            with self._news:
+                self._received += arrived
+                self._news.notify_all()
+        self._finish(done)
+        if sent.changed:
+            self._changed()
+        if self._is_closing.is_set():
+            with self._news:
+                self._news.notify_all()
+
+    def _finish(self, done: Sequence[tuple[Ask, Any]]) -> None:
+        """Give replies to those who asked."""
+        told: list[Ticket] = []
+        for ask, reply in done:
+            if ask.is_again and (query := question(ask.asked, reply)) is not None:
+                self._look_up(ask, query, reply)
+            elif ask.then is not None:
+                ask.then(ask, reply)
+            elif ask.ticket is not None:
+                if not ask.ticket.answer(reply):
+                    ask.ticket.reply = reply
+                    self._give_back(ask.ticket)
+                elif ask.ticket.loop is not None:
+                    told.append(ask.ticket)
+        if told:
+            deliver(told, self._give_back)
+
+    def _look_up(self, refused: Ask, query: Any, refusal: HoldfastError) -> None:
+        """Ask what became of a job before a refusal is believed."""
+
+        def then(_ask: Ask, found: Any) -> None:
+            answered = Ask(refused.asked, refused.ticket, refused.then)
+            self._finish([(answered, settle(refused.asked, refusal, found))])
+
+        with self._news:
+            self._put([Ask(query, then=then)])
+
+    # The sender
+
+    def _messages(self, stream: _Stream) -> Iterator[bytes]:
+        while True:
+            with self._news:
+                while not stream.is_over and not self._has_news():
+                    if self._is_closing.is_set() and not (self._open or self._starved):
+                        return
+                    self._news.wait()
+                if stream.is_over:
+                    return
+                asks, fields = self._gather()
+            if not asks and not fields:
+                continue
+            raw, refused = encoded(Asks, fields, asks)
+            if refused:
+                with self._news:
+                    for ask, _ in refused:
+                        self._open.pop(ask.number, None)
+                self._finish(refused)
+            yield raw
+
+    def _has_news(self) -> bool:
+        return bool(self._outbox or self._received or self._cancelled or self._says_listen)
+
+    def _gather(self) -> tuple[list[Ask], dict[str, Any]]:
+        """The next asks that go together, and the other fields of their message."""
+        asks: list[Ask] = []
+        size = 0
+        while self._outbox and len(asks) < MESSAGE_ASKS and size < MESSAGE_BYTES:
+            ask = self._outbox.popleft()
+            if ask.is_unwanted or not self._has_ids(ask):
+                continue
+            self._count += 1
+            ask.number = self._count
+            self._open[ask.number] = ask
+            asks.append(ask)
+            size += ask.size
+        fields: dict[str, Any] = {}
+        if self._received:
+            fields["received"], self._received = self._received, []
+        if self._cancelled:
+            fields["cancelled"], self._cancelled = self._cancelled, []
+        if self._says_listen:
+            fields["listen"], self._says_listen = self._listens, False
+        return asks, fields
+
+    def _has_ids(self, ask: Ask) -> bool:
+        """Whether an ask can be sent: an add gets its ids, or waits for some."""
+        if not needs_ids(ask.asked):
+            return True
+        assert isinstance(ask.asked, c.Add)
+        if self._ids.has(ask.asked):
+            ask.asked = self._ids.assign(ask.asked)
+            return True
+        self._starved.append(ask)
+        if not self._is_reserving:
+            self._is_reserving = True
+            self._outbox.appendleft(Ask(self._ids.wanted(ask.asked), then=self._reserved))
+        return False
+
+    def _reserved(self, _ask: Ask, reply: Any) -> None:
+        """Ids have come, or an error instead."""
+        with self._news:
+            self._is_reserving = False
+            starved, self._starved = self._starved, deque()
+            if not isinstance(reply, BaseException):
+                self._ids.add(reply)
+                self._outbox.extendleft(reversed(starved))
+                starved = deque()
+            self._news.notify_all()
+        self._finish([(ask, reply) for ask in starved])
+
+    # Without a session
+
+    def _lose(self, error: Exception | None) -> None:
+        """Put back what may be asked again, and wait before the next try."""
+        with self._news:
+            lost, self._open = list(self._open.values()), {}
+            self._received, self._cancelled = [], []
+            for ask in lost:
+                ask.is_again = True
+            again = [one for ask in lost if may_ask_again(ask.asked) for one in self._apart(ask)]
+            self._outbox.extendleft(reversed(again))
+        self._finish(
+            [(ask, unsettled(ask.asked, self._address)) for ask in lost if not may_ask_again(ask.asked)]
+        )
+        if error is not None and not isinstance(error, Unavailable):
+            self._refuse_all(error)
+        elif not self._is_idle():
+            self._nap(error)
+        if self._listens:
+            # Whatever was told meanwhile was missed.
+            self._changed()
+
+    def _apart(self, ask: Ask) -> list[Ask]:
+        """What stands for an ask that is asked again: of many answers each, so that each is settled."""
+        if not isinstance(ask.asked, c.AnswerAll):
+            return [ask]
+        held = ask.asked.held or (None,) * len(ask.asked.answers)
+        answers = [replace(one, held=job) for one, job in zip(ask.asked.answers, held, strict=True)]
+        replies: list[Any] = [None] * len(answers)
+        left = len(answers)
+
+        def note(at: int, _ask: Ask, reply: Any) -> None:
+            nonlocal left
+            replies[at], left = reply, left - 1
+            if not left:
+                self._finish([(Ask(ask.asked, ask.ticket), replies)])
+
+        apart = [Ask(one, then=partial(note, at)) for at, one in enumerate(answers)]
+        for one in apart:
+            one.is_again, one.put_s = True, ask.put_s
+        return apart
+
+    def _refuse_all(self, error: Exception) -> None:
+        with self._news:
+            asks = [*self._outbox, *self._starved]
+            self._outbox.clear()
+            self._starved.clear()
+            self._is_reserving = False
+        self._finish([(ask, error) for ask in asks])
+        with self._news:
+            while not self._outbox and not self._is_closing.is_set():
+                self._news.wait()
+
+    def _nap(self, error: Exception | None) -> None:
+        self._lost_s = self._lost_s or monotonic_s()
+        if self._nap_s >= LONGEST_NAP_S and isinstance(error, StoreError):
+            self._outages.tell(error, self._patience_s)
+        nap_s = self._nap_s * (0.5 + random.random())
+        self._nap_s = min(self._nap_s * 2, LONGEST_NAP_S)
+        if self._is_closing.wait(nap_s):
+            sleep(nap_s)
+        patience_s = CLOSING_S if self._is_closing.is_set() else self._patience_s
+        now_s = monotonic_s()
+        with self._news:
+            late = [
+                ask
+                for ask in (*self._outbox, *self._starved)
+                if max(ask.put_s, self._lost_s) + patience_s <= now_s
+            ]
+            self._outbox = deque(ask for ask in self._outbox if ask not in late)
+            self._starved = deque(ask for ask in self._starved if ask not in late)
+        reason = error or Unavailable(f"{self._address} cannot be reached")
+        self._finish([(ask, reason) for ask in late])
+
+    def _end(self) -> None:
+        """Tell those who are left that the link has ended."""
+        with self._news:
+            self._is_closing.set()
+            left = [*self._outbox, *self._starved, *self._open.values()]
+            self._outbox.clear()
+            self._starved.clear()
+            self._open.clear()
+        self._finish([(ask, Closed("this queue was closed")) for ask in left])

@@ -1,0 +1,82 @@
+"""The unary calls: each decodes, asks once, encodes. `Next` and `Wait` are a claim and an Await that wait."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from ...core import commands as c
+from ...core.access import Grant
+from ...core.bounds import DEFAULT_LEASE_MS, SECOND_MS
+from ...core.commands import Command
+from ...core.errors import HoldfastError
+from ...core.queries import Query
+from ...engine.connection import Connection
+from ...engine.ticket import Ticket
+from ...proto.messages import message
+from ...proto.verbs import BY_NAME, VERBS, Verb
+from .admission import Caller, abort, allowed, parse
+from .stream import MOST_WAIT_S
+
+Call = Callable[[bytes, Any], Awaitable[bytes]]
+MakeCaller = Callable[[Any], Caller]
+Read = Callable[[bytes], tuple[Command | Query, float]]
+
+NextRequest, WaitRequest = message("NextRequest"), message("WaitRequest")
+
+
+class Calls:
+    """The unary calls of one door."""
+
+    def __init__(self, connection: Connection, caller: MakeCaller) -> None:
+        self._connection, self._caller = connection, caller
+        self.all: dict[str, Call] = {name: self._call(verb, _reads(verb)) for name, verb in BY_NAME.items()}
+        self.all["Next"] = self._call(VERBS[c.Claim], _read_next)
+        self.all["Wait"] = self._call(VERBS[c.Await], _read_wait)
+
+    def _call(self, verb: Verb, read: Read) -> Call:
+        async def call(raw: bytes, context: Any) -> bytes:
+            try:
+                grant = await self._caller(context).admit()
+                asked, wait_s = read(raw)
+                reply = await self._ask(context, grant, asked, wait_s)
+                encoded: bytes = verb.reply(**verb.encode_reply(reply)).SerializeToString()
+                return encoded
+            except HoldfastError as error:
+                await abort(context, error)
+
+        return call
+
+    async def _ask(self, context: Any, grant: Grant, asked: Command | Query, wait_s: float) -> Any:
+        kept = allowed(grant, asked, now_ms=self._connection.store.now_ms)
+        left_s = context.time_remaining()
+        wait_s = min(wait_s, MOST_WAIT_S, MOST_WAIT_S if left_s is None else left_s)
+        reply = await self._connection.ask_async(kept, wait_s=wait_s)
+        if isinstance(kept, c.Claim) and context.cancelled():
+            # The client went away in the moment in which its jobs came.
+            self._connection.submit_all([Ticket(c.Release(hold=c.hold_of(one.job))) for one in reply])
+            raise asyncio.CancelledError
+        return reply
+
+
+def _reads(verb: Verb) -> Read:
+    def read(raw: bytes) -> tuple[Command | Query, float]:
+        return verb.decode(parse(verb.request, raw)), 0.0
+
+    return read
+
+
+def _read_next(raw: bytes) -> tuple[Command, float]:
+    sent = parse(NextRequest, raw)
+    claim = c.Claim(
+        tasks=tuple(sent.tasks) or None,
+        tenant=sent.tenant,
+        limit=sent.limit or 1,
+        lease_ms=sent.lease_ms or DEFAULT_LEASE_MS,
+    )
+    return claim, sent.wait_ms / SECOND_MS
+
+
+def _read_wait(raw: bytes) -> tuple[Command, float]:
+    sent = parse(WaitRequest, raw)
+    tenant = sent.tenant if sent.HasField("tenant") else None
+    return c.Await(job_id=sent.job_id, tenant=tenant), sent.wait_ms / SECOND_MS

@@ -1,0 +1,140 @@
+"""The gRPC door: the service, its health and its description, on one address."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from ...core.bounds import BATCH_BYTES
+from ...core.errors import BadInput
+from ...engine.connection import Connection
+from ...proto.messages import SERVICE
+from ..config import Tls
+from ..door import DRAIN_S, Address, is_loopback
+from ..guard import Guard
+from .admission import Caller
+from .calls import Calls
+from .session import Session
+from .stream import Stream
+from .work import Work
+
+STREAMS: dict[str, type[Stream]] = {"Session": Session, "Work": Work}
+# The largest message that a client may send: a batch of jobs and what is around them.
+REQUEST_BYTES = BATCH_BYTES + 4 * 1024 * 1024
+# Headers: a token and what gRPC adds.
+METADATA_BYTES = 16 * 1024
+# Streams and calls of one connection at once.
+CONNECTION_STREAMS = 1_000
+# How often a silent client is asked whether it is there, and how long it may take to say so.
+KEEPALIVE_MS, KEEPALIVE_PATIENCE_MS = 20_000, 10_000
+# How often a client may ask the same of us.
+CLIENT_PING_MS = 5_000
+
+OPTIONS: list[tuple[str, Any]] = [
+    ("grpc.max_receive_message_length", REQUEST_BYTES),
+    ("grpc.max_send_message_length", -1),
+    ("grpc.max_metadata_size", METADATA_BYTES),
+    ("grpc.max_concurrent_streams", CONNECTION_STREAMS),
+    ("grpc.keepalive_time_ms", KEEPALIVE_MS),
+    ("grpc.keepalive_timeout_ms", KEEPALIVE_PATIENCE_MS),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.min_ping_interval_without_data_ms", CLIENT_PING_MS),
+    ("grpc.http2.max_ping_strikes", 0),
+    # Another process that has the port is an error, not somebody to share it with.
+    ("grpc.so_reuseport", 0),
+]
+
+
+class GrpcDoor:
+    """`holdfast.v1.Queue` on one address."""
+
+    name = "grpc"
+
+    def __init__(
+        self, connection: Connection, guard: Guard, address: Address, *, tls: Tls | None = None
+    ) -> None:
+        self._connection, self._guard, self._address = connection, guard, address
+        self.where = str(address)
+        self._credentials = None if tls is None else _credentials(tls)
+        self._loopback = is_loopback(address.host)
+        self._streams: set[Stream] = set()
+        self._server: Any = None
+        self._health: Any = None
+        # The port that is listened on, once it is.
+        self.port = 0
+
+    async def start(self) -> list[str]:
+        """Listen; a line that says where."""
+        server = self._server = grpc.aio.server(options=OPTIONS)
+        server.add_generic_rpc_handlers((_Handlers(self._handlers()),))
+        self._health = health.aio.HealthServicer()
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
+        names = (SERVICE.full_name, health.SERVICE_NAME, reflection.SERVICE_NAME)
+        reflection.enable_server_reflection(names, server)
+        try:
+            if self._credentials is None:
+                self.port = server.add_insecure_port(str(self._address))
+            else:
+                self.port = server.add_secure_port(str(self._address), self._credentials)
+        except RuntimeError as error:
+            raise BadInput(self.name, self.where, needed=f"free, and of this machine ({error})") from None
+        await server.start()
+        for name in ("", SERVICE.full_name):
+            await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
+        return [f"grpc on {Address(self._address.host, self.port)}"]
+
+    async def drain(self) -> None:
+        """Take no new calls, answer those that run, and close."""
+        if self._server is None:
+            return
+        await self._health.enter_graceful_shutdown()
+        stopping = asyncio.create_task(self._server.stop(DRAIN_S))
+        # Let the server refuse new streams first: none may come after the last was told.
+        await asyncio.sleep(0)
+        for stream in list(self._streams):
+            stream.drain()
+        await stopping
+
+    def _handlers(self) -> dict[str, Any]:
+        found: dict[str, Any] = {
+            name: grpc.unary_unary_rpc_method_handler(call)
+            for name, call in Calls(self._connection, self._caller).all.items()
+        }
+        for name, kind in STREAMS.items():
+            found[name] = grpc.stream_stream_rpc_method_handler(self._stream(kind))
+        return {f"/{SERVICE.full_name}/{name}": handler for name, handler in found.items()}
+
+    def _caller(self, context: Any) -> Caller:
+        return Caller(self._guard, context, loopback=self._loopback)
+
+    def _stream(self, kind: type[Stream]) -> Callable[[Any, Any], Awaitable[None]]:
+        async def serve(_requests: Any, context: Any) -> None:
+            stream = kind(self._connection, self._caller(context), context)
+            self._streams.add(stream)
+            try:
+                await stream.run()
+            finally:
+                self._streams.discard(stream)
+
+        return serve
+
+
+def _credentials(tls: Tls) -> Any:
+    key, cert = Path(tls.key).read_bytes(), Path(tls.cert).read_bytes()
+    ca = Path(tls.client_ca).read_bytes() if tls.client_ca else None
+    return grpc.ssl_server_credentials([(key, cert)], ca, require_client_auth=ca is not None)
+
+
+class _Handlers(grpc.GenericRpcHandler):  # type: ignore[misc]
+    """Finds a call by its name."""
+
+    def __init__(self, handlers: dict[str, Any]) -> None:
+        self._handlers = handlers
+
+    def service(self, details: Any) -> Any:
+        """What answers a call; None: there is no such call."""
+        return self._handlers.get(details.method)

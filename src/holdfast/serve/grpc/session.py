@@ -1,0 +1,136 @@
+"""`Session`: commands and queries of one client, many in a message, answered in any order."""
+
+from collections import deque
+from typing import Any
+
+from ...core import commands as c
+from ...core.access import Grant
+from ...core.commands import Command
+from ...core.errors import BadInput, HoldfastError, TooLarge
+from ...proto.messages import Asks, Replies
+from ...proto.verbs import BY_FIELD, Verb, encode_error
+from .admission import Lent, allowed, parse
+from .stream import MESSAGE_BYTES, MESSAGE_REPLIES, Call, Stream, wait_s_of
+
+# What a client receives at the most.
+REPLY_BYTES = 128 * 1024 * 1024
+
+Note = tuple[int, Verb]
+
+
+class Session(Stream):
+    """The session of a client."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._outbox: deque[tuple[int, Verb | None, Any]] = deque()
+        self._calls: dict[int, Call] = {}
+        self._lent = Lent()
+        self._is_listening = self._has_changed = False
+
+    async def take(self, raw: bytes, grant: Grant) -> None:
+        """Do what a message asks for."""
+        sent = parse(Asks, raw)
+        for number in sent.received:
+            self.unreceived.pop(number, None)
+        calls: list[Call] = []
+        for ask in sent.asks:
+            try:
+                self._take(ask, grant, calls)
+            except HoldfastError as error:
+                self._put(ask.number, None, error)
+        if calls:
+            self.submit(calls)
+        for number in sent.cancelled:
+            self._cancel(number)
+        if sent.HasField("listen"):
+            self._listen(sent.listen)
+
+    def _take(self, ask: Any, grant: Grant, calls: list[Call]) -> None:
+        field = ask.WhichOneof("asked")
+        if field is None:
+            raise BadInput("asked", None, needed="a command or query that this server knows")
+        verb = BY_FIELD[field]
+        asked = verb.decode(getattr(ask, field))
+        kept = allowed(grant, asked, lent=self._lent, now_ms=self._connection.store.now_ms)
+        if not isinstance(kept, Command):
+            self.query(kept, (ask.number, verb))
+            return
+        call = Call(self.with_held(kept), self, (ask.number, verb), wait_s=wait_s_of(ask.wait_ms))
+        if isinstance(kept, c.Claim | c.Await):
+            self._calls[ask.number] = call
+        calls.append(call)
+
+    def refuse(self, raw: bytes, error: HoldfastError) -> None:
+        """Reply an error to all asks of a message."""
+        for ask in parse(Asks, raw).asks:
+            self._put(ask.number, None, error)
+
+    def _cancel(self, number: int) -> None:
+        """The client no longer wants the reply to an ask: what it claims is given back."""
+        call = self._calls.pop(number, None)
+        if call is not None:
+            self._abandon([call])
+        self.release(self.unreceived.pop(number, []))
+
+    def replied(self, note: Note, reply: Any) -> None:
+        """Put a reply into the outbox."""
+        number, verb = note
+        if verb.kind is c.Claim or verb.kind is c.Await:
+            is_wanted = self._calls.pop(number, None) is not None
+            if verb.kind is c.Claim and isinstance(reply, list) and reply:
+                if not is_wanted:
+                    self.release([one.job for one in reply])
+                    return
+                self.unreceived[number] = [one.job for one in reply]
+        if verb.kind is c.ReserveIds and isinstance(reply, list):
+            self._lent.add(reply)
+        self._put(number, verb, reply)
+
+    def _put(self, number: int, verb: Verb | None, reply: Any) -> None:
+        self._outbox.append((number, verb, reply))
+        self.wake()
+
+    def next_message(self) -> tuple[bytes, bool] | None:
+        """The next replies, as one message."""
+        if not self._outbox and not self._has_changed:
+            return None
+        replies: list[dict[str, Any]] = []
+        size, has_jobs = 0, False
+        while self._outbox and len(replies) < MESSAGE_REPLIES and size < MESSAGE_BYTES:
+            number, verb, reply = self._outbox.popleft()
+            if verb is None or isinstance(reply, BaseException):
+                replies.append({"number": number, "error": encode_error(reply)})
+                continue
+            replies.append({"number": number, verb.field: verb.encode_reply(reply)})
+            if verb.kind is c.Claim and reply:
+                has_jobs, size = True, size + sum(len(one.data) for one in reply)
+        message = Replies(replies=replies, changed=self._has_changed)
+        self._has_changed = False
+        raw: bytes = message.SerializeToString()
+        if len(raw) > REPLY_BYTES and len(replies) == 1:
+            error = TooLarge("reply", f"{len(raw):,} bytes", needed=f"at most {REPLY_BYTES:,}; ask for fewer")
+            told = [{"number": replies[0]["number"], "error": encode_error(error)}]
+            raw = Replies(replies=told).SerializeToString()
+        return raw, has_jobs
+
+    def _listen(self, on: bool) -> None:
+        if on != self._is_listening:
+            self._is_listening = on
+            (self._connection.listen if on else self._connection.unlisten)(self._changed)
+
+    def _changed(self) -> None:
+        """Progress or a log may have moved. In another thread."""
+        try:
+            self.loop.call_soon_threadsafe(self._note_change)
+        except RuntimeError:
+            # The server has stopped.
+            pass
+
+    def _note_change(self) -> None:
+        self._has_changed = True
+        self.wake()
+
+    def close(self) -> None:
+        """Listen no more."""
+        self._listen(False)

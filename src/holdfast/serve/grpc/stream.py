@@ -1,0 +1,255 @@
+"""What the two streams share: commands on their way, messages to be sent, jobs that may not have arrived.
+
+read ──▶ decode ──▶ submit, many at once ──▶ committed ──▶ outbox ──▶ one message of all that are there
+                                                │
+the stream ends: waiting claims are given up, jobs that the client has not said it received are released
+"""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import grpc
+from msgspec.structs import replace
+
+from ...core import commands as c
+from ...core.access import Grant
+from ...core.bounds import SECOND_MS
+from ...core.commands import Command
+from ...core.errors import HoldfastError, RateLimited
+from ...core.job import Job
+from ...core.queries import Query
+from ...engine.connection import Connection
+from ...engine.ticket import CallbackTicket, Ticket
+from ...store.common.clock import monotonic_s
+from .admission import Caller, abort
+
+# How long a claim or an Await may wait at the most; the client asks again.
+MOST_WAIT_S = 3_600.0
+# A client with so many asks under way is not read from until some are answered.
+MOST_PENDING = 20_000
+# So much goes into one message, unless a single reply is larger.
+MESSAGE_REPLIES = 1_000
+MESSAGE_BYTES = 4 * 1024 * 1024
+# How long the last commands of a stream that is drained are waited for.
+SETTLING_S = 5.0
+
+
+class Call(CallbackTicket):
+    """A command of a client, on its way. `note` is what the stream wants to know when it is answered."""
+
+    __slots__ = ("abandoned", "deadline_s", "note")
+
+    def __init__(self, command: Command, stream: "Stream", note: Any, *, wait_s: float = 0.0) -> None:
+        super().__init__(command, stream.loop, stream.heard)
+        self.note, self.abandoned = note, False
+        self.deadline_s = monotonic_s() + wait_s if wait_s > 0 else 0.0
+
+    def answer(self, reply: Any) -> bool:
+        """Set the reply; False when the client no longer wants it."""
+        return Ticket.answer(self, reply)
+
+
+class Stream:
+    """One stream of one client."""
+
+    def __init__(self, connection: Connection, caller: Caller, context: Any) -> None:
+        self._connection, self._caller, self._context = connection, caller, context
+        self.loop = asyncio.get_running_loop()
+        self._draining = asyncio.Event()
+        self._pending: dict[Call, None] = {}
+        self._queries: set[asyncio.Task[None]] = set()
+        # Set when there is something to send, and when more may be read.
+        self._has_news, self._has_room = asyncio.Event(), asyncio.Event()
+        # Jobs that were handed out here, as last heard of: a holder's answer saves the store a read.
+        self.held: dict[int, Job] = {}
+        # Jobs that were sent, by the number or id that the client will name when they have arrived.
+        self.unreceived: dict[int, list[Job]] = {}
+        self._ended = False
+        self._failure: HoldfastError | None = None
+
+    # What a stream is made of
+
+    async def take(self, raw: bytes, grant: Grant) -> None:
+        """Do what a message asks for."""
+        raise NotImplementedError
+
+    def refuse(self, raw: bytes, error: HoldfastError) -> None:
+        """Reply an error to all that a message asks for."""
+        raise NotImplementedError
+
+    def replied(self, note: Any, reply: Any) -> None:
+        """Put a reply into the outbox; `note` is what was said when it was asked for."""
+        raise NotImplementedError
+
+    def next_message(self) -> tuple[bytes, bool] | None:
+        """The next message of the outbox, and whether it has jobs; None: there is none."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Let go of what the stream has beside its commands."""
+
+    # Its life
+
+    async def run(self) -> None:
+        """Serve until the client ends the stream, is cut off, or the door is drained."""
+        reading = asyncio.create_task(self._read())
+        writing = asyncio.create_task(self._write())
+        draining = asyncio.create_task(self._draining.wait())
+        tasks = (reading, writing, draining)
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            if writing.done():
+                writing.result()
+            if reading.done():
+                reading.result()
+            await self._settle(writing)
+            if self._failure is not None:
+                raise self._failure
+        except HoldfastError as error:
+            await abort(self._context, error)
+        finally:
+            for task in tasks:
+                task.cancel()
+            self._end()
+
+    def drain(self) -> None:
+        """Take nothing more, answer what runs, and end the stream: the client goes to another server."""
+        self._draining.set()
+
+    def fail(self, error: HoldfastError) -> None:
+        """End the stream with an error."""
+        self._failure = error
+        self._draining.set()
+
+    async def _settle(self, writing: "asyncio.Task[None]") -> None:
+        """Answer what runs; what waits is given up, and asked again by the client elsewhere."""
+        self._abandon(call for call in list(self._pending) if call.deadline_s)
+        until_s = monotonic_s() + SETTLING_S
+        while (self._pending or self._queries or self._has_news.is_set()) and monotonic_s() < until_s:
+            if writing.done():
+                return
+            await asyncio.sleep(0.005)
+
+    def _end(self) -> None:
+        self._ended = True
+        self.close()
+        self._abandon(list(self._pending))
+        for task in self._queries:
+            task.cancel()
+        lost = [job for jobs in self.unreceived.values() for job in jobs]
+        self.unreceived.clear()
+        self.held.clear()
+        self.release(lost)
+
+    def _abandon(self, calls: Iterable[Call]) -> None:
+        for call in calls:
+            # A command that waits for nothing is carried out: its client only does not hear of it.
+            if call.abandon():
+                self._pending.pop(call, None)
+
+    def release(self, jobs: Sequence[Job]) -> None:
+        """Give back jobs that their client has not got."""
+        if jobs:
+            self._connection.submit_all([Ticket(c.Release(hold=c.hold_of(job))) for job in jobs])
+
+    # Reading
+
+    async def _read(self) -> None:
+        while (raw := await self._context.read()) is not grpc.aio.EOF:
+            try:
+                grant = await self._caller.admit()
+            except RateLimited as error:
+                self.refuse(raw, error)
+                continue
+            await self.take(raw, grant)
+            while len(self._pending) + len(self._queries) > MOST_PENDING:
+                self._has_room.clear()
+                await self._has_room.wait()
+
+    def submit(self, calls: Sequence[Call]) -> None:
+        """Have commands run; `replied` is called for each."""
+        self._pending.update(dict.fromkeys(calls))
+        self._connection.submit_all(calls)
+
+    def query(self, asked: Query, note: Any) -> None:
+        """Have a query answered; `replied` is called."""
+
+        async def ask() -> None:
+            try:
+                reply = await self._connection.ask_async(asked)
+            except HoldfastError as error:
+                reply = error
+            self.replied(note, reply)
+            self.wake()
+
+        task = asyncio.create_task(ask())
+        self._queries.add(task)
+        task.add_done_callback(self._queries.discard)
+
+    def heard(self, word: CallbackTicket) -> None:
+        """A command was committed, or refused. On the event loop."""
+        assert isinstance(word, Call)
+        self._pending.pop(word, None)
+        self._has_room.set()
+        reply = word.reply
+        if self._ended:
+            if isinstance(word.command, c.Claim) and isinstance(reply, list):
+                self.release([one.job for one in reply])
+            return
+        self._note(word.command, reply)
+        self.replied(word.note, reply)
+        self.wake()
+
+    def _note(self, command: Command, reply: Any) -> None:
+        if isinstance(command, c.Claim) and isinstance(reply, list):
+            self.held |= {one.job.id: one.job for one in reply}
+        elif isinstance(command, c.AnswerAll):
+            for one in command.answers:
+                self.held.pop(one.hold.job_id, None)
+        elif isinstance(command, c.Answer | c.Release):
+            self.held.pop(command.hold.job_id, None)
+        elif isinstance(reply, Job) and reply.id in self.held:
+            self.held[reply.id] = reply
+
+    def with_held(self, asked: Command) -> Command:
+        """An answer with the record that was handed out, if it was here."""
+        if type(asked) is c.AnswerAll:
+            held = [self._held_of(one.hold) for one in asked.answers]
+            known = [job for job in held if job is not None]
+            return replace(asked, held=tuple(known)) if len(known) == len(held) else asked
+        if type(asked) is c.Answer:
+            return replace(asked, held=self._held_of(asked.hold))
+        return asked
+
+    def _held_of(self, hold: c.Hold) -> Job | None:
+        job = self.held.get(hold.job_id)
+        return job if job is not None and (job.owner, job.claim) == (hold.owner, hold.claim) else None
+
+    # Writing
+
+    def wake(self) -> None:
+        """There is something to send."""
+        self._has_news.set()
+
+    async def _write(self) -> None:
+        while True:
+            await self._has_news.wait()
+            while (found := self.next_message()) is not None:
+                raw, has_jobs = found
+                if has_jobs and self._caller.secret:
+                    await self._check_token()
+                await self._context.write(raw)
+            self._has_news.clear()
+
+    async def _check_token(self) -> None:
+        """A claim may have waited for long: a token that was revoked meanwhile gets no job any more."""
+        try:
+            await self._caller.admit()
+        except RateLimited:
+            pass
+
+
+def wait_s_of(wait_ms: int) -> float:
+    """How long an ask waits, in seconds."""
+    return min(max(wait_ms, 0) / SECOND_MS, MOST_WAIT_S)

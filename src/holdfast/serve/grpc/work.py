@@ -1,0 +1,125 @@
+"""`Work`: jobs for a worker in any language, as many as it grants credit for, and what it says of them."""
+
+from collections import deque
+from typing import Any
+
+from ...core import commands as c
+from ...core.access import Grant
+from ...core.bounds import CLAIM_JOBS, DEFAULT_LEASE_MS
+from ...core.errors import BadInput, HoldfastError, LeaseLost, NotFound
+from ...core.job import Job, Place
+from ...proto.messages import FromWorker, ToWorker
+from ...proto.verbs import VERBS, encode_claimed, encode_error
+from .admission import allowed, parse
+from .stream import MESSAGE_BYTES, MESSAGE_REPLIES, MOST_WAIT_S, Call, Stream
+
+# What a worker says of jobs, by the field of its message.
+SAID = {"answers": VERBS[c.Answer], "extends": VERBS[c.Extend], "releases": VERBS[c.Release]}
+
+
+class Work(Stream):
+    """The stream of a worker."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._wanted: c.Claim | None = None
+        self._credit = 0
+        self._is_claiming = False
+        self._jobs: deque[c.Claimed] = deque()
+        self._settled: deque[dict[str, Any]] = deque()
+
+    async def take(self, raw: bytes, grant: Grant) -> None:
+        """Do what a message asks for."""
+        sent = parse(FromWorker, raw)
+        if sent.HasField("start"):
+            self._start(sent.start)
+        if self._wanted is None:
+            raise BadInput("start", None, needed="in the first message")
+        if sent.credit < 0:
+            raise BadInput("credit", sent.credit, needed="0 or more")
+        self._credit += sent.credit
+        for job_id in sent.received:
+            self.unreceived.pop(job_id, None)
+        calls: list[Call] = []
+        for field, verb in SAID.items():
+            for one in getattr(sent, field):
+                self._say(verb.decode(one), grant, calls)
+        if calls:
+            self.submit(calls)
+        self._claim(allowed(grant, self._wanted, now_ms=self._connection.store.now_ms))
+
+    def _start(self, start: Any) -> None:
+        if self._wanted is not None:
+            raise BadInput("start", "given again", needed="in the first message only")
+        lease_ms = start.lease_ms or DEFAULT_LEASE_MS
+        self._wanted = c.Claim(tasks=tuple(start.tasks) or None, tenant=start.tenant, lease_ms=lease_ms)
+
+    def _say(self, asked: Any, grant: Grant, calls: list[Call]) -> None:
+        hold = asked.hold
+        self.unreceived.pop(hold.job_id, None)
+        try:
+            kept = allowed(grant, asked, now_ms=self._connection.store.now_ms)
+            calls.append(Call(self.with_held(kept), self, hold))
+        except HoldfastError as error:
+            self._settle_hold(hold, error)
+
+    def _claim(self, wanted: c.Claim) -> None:
+        if self._is_claiming or not self._credit or self._draining.is_set():
+            return
+        self._is_claiming = True
+        command = c.Claim(
+            tasks=wanted.tasks,
+            tenant=wanted.tenant,
+            lease_ms=wanted.lease_ms,
+            limit=min(self._credit, CLAIM_JOBS),
+        )
+        self.submit([Call(command, self, command, wait_s=MOST_WAIT_S)])
+
+    def refuse(self, raw: bytes, error: HoldfastError) -> None:
+        """Reply an error to all that a message says."""
+        sent = parse(FromWorker, raw)
+        for field, verb in SAID.items():
+            for one in getattr(sent, field):
+                self._settle_hold(verb.decode(one).hold, error)
+
+    def replied(self, note: Any, reply: Any) -> None:
+        """Put jobs, or what became of an answer, into the outbox."""
+        if not isinstance(note, c.Claim):
+            self._settle_hold(note, reply)
+            return
+        self._is_claiming = False
+        if isinstance(reply, HoldfastError):
+            # Told by the status of the stream; the worker opens another.
+            self.fail(reply)
+            return
+        self._credit -= len(reply)
+        self._jobs.extend(reply)
+        self.unreceived |= {one.job.id: [one.job] for one in reply}
+        self._claim(note)
+
+    def _settle_hold(self, hold: c.Hold, reply: Any) -> None:
+        settled: dict[str, Any] = {"job_id": hold.job_id, "claim": hold.claim or 0}
+        if isinstance(reply, BaseException):
+            settled["error"] = encode_error(reply)
+            settled["cancel_requested"] = isinstance(reply, LeaseLost | NotFound)
+        elif isinstance(reply, Job) and reply.place is Place.RUNNING and reply.claim == hold.claim:
+            settled["cancel_requested"] = reply.cancel_requested
+            settled["lease_until"] = reply.lease_until
+        self._settled.append(settled)
+        self.wake()
+
+    def next_message(self) -> tuple[bytes, bool] | None:
+        """The next jobs and what became of answers, as one message."""
+        if not self._jobs and not self._settled:
+            return None
+        jobs: list[Any] = []
+        settled: list[Any] = []
+        size = 0
+        while self._jobs and len(jobs) < MESSAGE_REPLIES and size < MESSAGE_BYTES:
+            claimed = self._jobs.popleft()
+            jobs.append(encode_claimed(claimed))
+            size += len(claimed.data)
+        while self._settled and len(settled) < MESSAGE_REPLIES:
+            settled.append(self._settled.popleft())
+        raw: bytes = ToWorker(jobs=jobs, settled=settled).SerializeToString()
+        return raw, bool(jobs)

@@ -1,0 +1,93 @@
+"""Commits the answers and releases of a worker, many in one commit, without waiting for each."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from msgspec.structs import replace
+
+from ...core import commands as c
+from ...core.errors import StoreError
+from ...core.job import Code, Job, Place, State
+from ...engine.connection import Connection
+from ...engine.ticket import CallbackTicket
+
+# How long a stopping supervisor waits for its last commits.
+COMMIT_WAIT_S = 5.0
+
+AnswerCommand = c.AnswerAll | c.Answer | c.Release
+
+
+class AnswerWriter:
+    """Submits answers and releases, and logs those that fail."""
+
+    def __init__(self, log: Callable[[str], None]) -> None:
+        self._log = log
+        self._unsent: dict[Connection, list[CallbackTicket]] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        # Commands without a reply.
+        self._pending = 0
+        self._settled = asyncio.Event()
+        # How many jobs have ended by these commands, and how many of them failed.
+        self.done = self.failed = 0
+
+    def put(self, connection: Connection, command: AnswerCommand) -> None:
+        """Submit a command, together with all others of this iteration of the event loop."""
+        if not self._unsent:
+            self._loop = asyncio.get_running_loop()
+            self._loop.call_soon(self._send)
+        assert self._loop is not None
+        self._pending += 1
+        self._unsent.setdefault(connection, []).append(
+            CallbackTicket(command, self._loop, partial(self._on_reply, connection))
+        )
+
+    def answer(self, connection: Connection, ended: Sequence[tuple[c.Answer, Job]]) -> None:
+        """Submit the answers of jobs, each with the job's last known record."""
+        answers, held = zip(*ended, strict=True)
+        self.put(connection, c.AnswerAll(answers=answers, held=held))
+
+    def _send(self) -> None:
+        unsent, self._unsent = self._unsent, {}
+        for connection, tickets in unsent.items():
+            connection.submit_all(tickets)
+
+    def _on_reply(self, connection: Connection, ticket: CallbackTicket) -> None:
+        self._pending -= 1
+        command, reply = ticket.command, ticket.reply
+        if not isinstance(command, c.AnswerAll):
+            assert isinstance(command, c.Answer | c.Release)
+            self._count_replies([(command, reply)])
+        elif not isinstance(reply, BaseException):
+            self._count_replies(list(zip(command.answers, reply, strict=True)))
+        elif isinstance(reply, StoreError):
+            more = f", and {len(command.answers) - 1:,} more like it" if command.answers[1:] else ""
+            self._log(f"job {command.answers[0].hold.job_id}: {reply}{more}")
+        else:
+            # One of them is at fault: submit each by itself, so that the others are committed.
+            for answer, job in zip(command.answers, command.held, strict=True):
+                self.put(connection, replace(answer, held=job))
+        if not self._pending:
+            self._settled.set()
+
+    def _count_replies(self, replies: list[tuple[c.Answer | c.Release, Any]]) -> None:
+        """Count jobs that have ended, and log errors. A repeating job counts after each successful run."""
+        for command, reply in replies:
+            is_job = type(reply) is Job
+            if not is_job and isinstance(reply, BaseException):
+                self._log(f"job {command.hold.job_id}: {reply}")
+            elif type(command) is c.Answer:
+                has_ended = is_job and reply.place is Place.DONE
+                self.done += has_ended or command.code is Code.OK
+                self.failed += has_ended and reply.ended is State.FAILED
+
+    async def wait_until_committed(self) -> None:
+        """Wait until every command has its reply."""
+        try:
+            async with asyncio.timeout(COMMIT_WAIT_S):
+                while self._pending:
+                    self._settled.clear()
+                    await self._settled.wait()
+        except TimeoutError:
+            self._log(f"{self._pending} answers and releases were not committed in time")

@@ -1,0 +1,203 @@
+"""The claim loop: claims jobs for the capacity of the executors, of the tasks that the scheduler picks.
+
+    capacity ──▶ list waiting tasks (a read) ──▶ the scheduler picks ──▶ one claim of these picks
+                     │ none                                                  │ all gone, or not claimable
+                     └────────────▶ a claim by priority, which waits ◀───────┘
+
+The read does not lock anything, so it may be out of date at the claim. A claim that found nothing is always
+followed by one that waits, so that jobs which this worker may not claim do not keep it busy. That claim may
+wait for long: a commit, a notification of the store or the next due time ends it. Meanwhile the worker checks
+periodically whether its capacity has changed, which costs the store nothing.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Collection, Sequence
+from itertools import zip_longest
+from typing import Any, Protocol
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ...core import commands as c
+from ...core import queries as q
+from ...core.bounds import CLAIM_JOBS
+from ...core.errors import HoldfastError, StoreFull, Unavailable
+from ...core.job import Job
+from ...engine.connection import Connection
+from ...store.contract import Pick
+from ..scheduler import Scheduler, choose
+from .capacity import Capacity
+
+# How long a claim waits: in general; with a health file, which tells that the store answers; and where the
+# worker ends when the queues are empty.
+CLAIM_WAIT_S, HEALTH_WAIT_S, EMPTY_WAIT_S = 300.0, 5.0, 0.1
+# How often the capacity is checked while a claim waits.
+RECHECK_S = 5.0
+# The delay before the next claim after the store was unavailable.
+STORE_PAUSE_S = 1.0
+# How many waiting tasks are read for the scheduler.
+MIN_WINDOW = 8
+MAX_WINDOW = 64
+
+
+class Dispatcher(Protocol):
+    """Gives claimed jobs to executors."""
+
+    def capacity(self) -> Capacity:
+        """How many jobs the executors can take now."""
+
+    def held(self) -> Sequence[Job]:
+        """The jobs that the executors have."""
+
+    def dispatch(self, jobs: Sequence[c.Claimed]) -> None:
+        """Deliver jobs, to be started in this order."""
+
+    def record_claim(self, error: HoldfastError | None) -> None:
+        """Record that a claim succeeded, or its error."""
+
+    async def is_finished(self) -> bool:
+        """Whether the worker has no more jobs to run, in any of its queues."""
+
+
+class ClaimScope(Struct, frozen=True, kw_only=True):
+    """Which jobs to claim, and for how long; `tenants` None: of all tenants."""
+
+    tasks: tuple[str, ...]
+    tenants: tuple[str, ...] | None
+    lease_ms: int
+    wait_s: float = CLAIM_WAIT_S
+    until_empty: bool = False
+
+
+class ClaimLoop:
+    """Claims jobs of one queue and execution mode, until it is stopped."""
+
+    def __init__(
+        self, connection: Connection, dispatcher: Dispatcher, scheduler: Scheduler, scope: ClaimScope
+    ) -> None:
+        self._connection, self._dispatcher, self._scheduler, self._scope = (
+            connection,
+            dispatcher,
+            scheduler,
+            scope,
+        )
+        self._reported: Counter[tuple[str, str]] = Counter()
+        # With one pair of tenant and task there is nothing for the scheduler to choose.
+        self._has_one_pair = scope.tenants is not None and len(scope.tenants) * len(scope.tasks) == 1
+
+    async def run(self, stopping: asyncio.Event, capacity_changed: asyncio.Event) -> None:
+        """Claim and dispatch until `stopping` is set, or no work is left.
+
+        The caller sets `capacity_changed` when the executors may be able to take more.
+        """
+        stopped = asyncio.create_task(stopping.wait())
+        try:
+            while not stopping.is_set():
+                claiming = asyncio.create_task(self.claim(capacity_changed))
+                await asyncio.wait([claiming, stopped], return_when=asyncio.FIRST_COMPLETED)
+                if not claiming.done():
+                    # Jobs that it would have claimed are released by the connection.
+                    claiming.cancel()
+                    await asyncio.wait([claiming])
+                    return
+                jobs = await self._read_claim(claiming, stopped)
+                self._dispatcher.dispatch(jobs)
+                if not jobs and self._scope.until_empty and await self._dispatcher.is_finished():
+                    return
+        finally:
+            stopped.cancel()
+
+    async def _read_claim(
+        self, claiming: "asyncio.Task[list[c.Claimed]]", stopped: "asyncio.Task[Any]"
+    ) -> list[c.Claimed]:
+        """The jobs of a claim; none, after a pause, if the store is unavailable."""
+        try:
+            jobs = claiming.result()
+        except (Unavailable, StoreFull) as error:
+            self._dispatcher.record_claim(error)
+            await asyncio.wait([stopped], timeout=STORE_PAUSE_S)
+            return []
+        self._dispatcher.record_claim(None)
+        return jobs
+
+    async def claim(self, capacity_changed: asyncio.Event) -> list[c.Claimed]:
+        """Claim jobs for the current capacity, in the order in which to start them; perhaps none."""
+        capacity_changed.clear()
+        capacity = self._dispatcher.capacity()
+        waiting = await self._list_waiting(capacity)
+        if self._scheduler.selects and waiting:
+            self._update_scheduler()
+            picks = choose(self._scheduler, waiting, replace(capacity))
+            limit = sum(most for _, _, most in picks)
+            if picks and (jobs := await self._claim(limit=limit, picks=picks)):
+                return interleave_tenants(jobs)
+        tasks = {pair.task for pair in waiting} or set(self._scope.tasks)
+        if not (most := self._count_claimable(tasks)):
+            await capacity_changed.wait()
+            return []
+        return await self._claim_waiting(tasks, most)
+
+    def _count_claimable(self, tasks: Collection[str]) -> int:
+        """How many jobs may be claimed if they may be of any of these tasks: the capacity for the slowest."""
+        capacity = self._dispatcher.capacity()
+        return min((capacity.fits(task) for task in tasks), default=0)
+
+    async def _claim_waiting(self, tasks: Collection[str], most: int) -> list[c.Claimed]:
+        """Claim with a wait, which ends when the capacity has changed."""
+        wait_s = EMPTY_WAIT_S if self._scope.until_empty else self._scope.wait_s
+        asking = asyncio.create_task(self._claim(limit=min(most, CLAIM_JOBS), wait_s=wait_s))
+        try:
+            await asyncio.wait([asking], timeout=RECHECK_S)
+            while not asking.done() and self._count_claimable(tasks) == most:
+                await asyncio.wait([asking], timeout=RECHECK_S)
+            return asking.result() if asking.done() else []
+        finally:
+            if not asking.done():
+                # Jobs that it would have claimed are released by the connection.
+                asking.cancel()
+                await asyncio.wait([asking])
+
+    async def _claim(
+        self, *, limit: int, picks: tuple[Pick, ...] = (), wait_s: float = 0.0
+    ) -> list[c.Claimed]:
+        scope = self._scope
+        command = c.Claim(
+            tasks=scope.tasks,
+            tenants=scope.tenants,
+            limit=limit,
+            lease_ms=scope.lease_ms,
+            picks=picks,
+            start=False,
+        )
+        jobs: list[c.Claimed] = await self._connection.ask_async(command, wait_s=wait_s)
+        return jobs
+
+    async def _list_waiting(self, capacity: Capacity) -> list[q.Waiting]:
+        scope = self._scope
+        if self._has_one_pair or not capacity.fits_shortest():
+            return []
+        limit = min(max(capacity.fits_shortest(), MIN_WINDOW), MAX_WINDOW)
+        query = q.ListWaiting(tenants=scope.tenants, tasks=scope.tasks, limit=limit)
+        found: list[q.Waiting] = await self._connection.ask_async(query)
+        return found
+
+    def _update_scheduler(self) -> None:
+        """Tell the scheduler which jobs have started and stopped since the last call.
+
+        Computed from the jobs held now, so that it is right however a job has ended.
+        """
+        here = Counter((job.tenant, job.task) for job in self._dispatcher.held())
+        for pair, count in (here - self._reported).items():
+            self._scheduler.jobs_started(pair, count)
+        for pair, count in (self._reported - here).items():
+            self._scheduler.jobs_stopped(pair, count)
+        self._reported = here
+
+
+def interleave_tenants(jobs: Sequence[c.Claimed]) -> list[c.Claimed]:
+    """Order jobs round-robin by tenant: the first of each, then the second of each."""
+    tenants: dict[str, list[c.Claimed]] = {}
+    for claimed in jobs:
+        tenants.setdefault(claimed.job.tenant, []).append(claimed)
+    return [claimed for row in zip_longest(*tenants.values()) for claimed in row if claimed is not None]

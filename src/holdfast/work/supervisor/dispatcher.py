@@ -1,0 +1,79 @@
+"""The dispatcher of one claim loop: gives jobs of one queue and execution mode to the executors."""
+
+from collections.abc import Awaitable, Callable, Sequence
+
+from ...core import commands as c
+from ...core.errors import HoldfastError
+from ...core.job import Job
+from ...store.common.clock import system_clock
+from .answer_writer import AnswerWriter
+from .capacity import Capacity
+from .execution_modes import ExecutionMode
+from .executor_handle import HeldJob, make_held_jobs
+from .executor_pool import ExecutorPool
+from .sources import JobSource
+from .suspects import RELEASE_DELAY_MS, Suspects
+
+
+class ModeDispatcher:
+    """Implements `claim_loop.Dispatcher` for the executors of a worker."""
+
+    def __init__(
+        self,
+        pool: ExecutorPool,
+        suspects: Suspects,
+        source: JobSource,
+        mode: ExecutionMode,
+        writer: AnswerWriter,
+        log: Callable[[str], None],
+        is_finished: Callable[[], Awaitable[bool]],
+    ) -> None:
+        self._pool, self._suspects, self._source, self._mode = pool, suspects, source, mode
+        self._writer, self._log, self._is_finished = writer, log, is_finished
+
+    def capacity(self) -> Capacity:
+        """How many jobs of this execution mode the executors can take now."""
+        return self._pool.capacity(self._mode)
+
+    def held(self) -> Sequence[Job]:
+        """The jobs of this queue and execution mode that this worker has."""
+        queue_index, mode = self._source.queue_index, self._mode
+        here = self._pool.held() + self._suspects.held()
+        return [held.job for held in here if held.queue_index == queue_index and held.mode == mode]
+
+    def dispatch(self, jobs: Sequence[c.Claimed]) -> None:
+        """Deliver jobs to executors, and suspects to isolated ones; jobs that none can take are released."""
+        found = make_held_jobs(jobs, self._source.queue_index, self._mode)
+        for held in [one for one in found if one.job.crowd_limit]:
+            if not self._suspects.add(held):
+                self._release(held, delay_ms=RELEASE_DELAY_MS)
+        plain = [one for one in found if not one.job.crowd_limit]
+        for held in self._pool.dispatch(plain, self._mode):
+            self._release(held)
+
+    def _release(self, held: HeldJob, *, delay_ms: int = 0) -> None:
+        self._writer.put(self._source.connection, c.Release(hold=c.hold_of(held.job), delay_ms=delay_ms))
+
+    def record_claim(self, error: HoldfastError | None) -> None:
+        """Record the result of a claim for the health file, and log a new error."""
+        source = self._source
+        if error is None:
+            source.claimed_at, source.error = system_clock(), ""
+            return
+        if str(error) != source.error:
+            self._log(f"cannot claim: {error}")
+        source.error = str(error)
+
+    async def is_finished(self) -> bool:
+        """Whether the whole worker has no more jobs to run."""
+        return await self._is_finished()
+
+
+async def is_empty(held: Callable[[], Sequence[HeldJob]], sources: Sequence[JobSource]) -> bool:
+    """Whether the worker holds no job, and no job of its queues is unfinished."""
+    if held():
+        return False
+    for source in sources:
+        if await source.has_unfinished():
+            return False
+    return not held()

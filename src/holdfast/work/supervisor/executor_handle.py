@@ -1,0 +1,291 @@
+"""The supervisor's handle of one executor process, and the jobs that this executor has."""
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ...core import commands as c
+from ...core.job import Job
+from ...store.common.clock import monotonic_s
+from ..messages import JobEnded, JobStarted, Message, RunJobs, encode_frame
+from .capacity import Capacity, TaskDurations, executor_capacity
+from .execution_modes import ExecutionMode
+
+# The index of a job's queue, and the job's id.
+Key = tuple[int, int]
+# With this many jobs not started, an executor's socket is read in intervals, to handle messages in batches.
+BACKLOG, PAUSE_S = 100, 0.002
+
+# How long an executor may take to start a job, and how late after that its `JobStarted` may arrive.
+START_S, DELAY_S = 5.0, 1.0
+
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+
+class HeldJob(Struct, gc=False, eq=False):
+    """A job that this worker has claimed: its last known record, its data, and since when it runs."""
+
+    key: Key
+    claimed: c.Claimed
+    mode: ExecutionMode
+    job: Job
+    # When it was sent to its executor, in which delivery; when it started there, 0: not yet.
+    delivered_s: float
+    delivery: int = 0
+    started_s: float = 0.0
+    # Whether the store knows that it has started.
+    is_start_committed: bool = False
+
+    @property
+    def queue_index(self) -> int:
+        """The index of its queue."""
+        return self.key[0]
+
+    @property
+    def ran_ms(self) -> int | None:
+        """How long it has been running; None if it has not started."""
+        return int((monotonic_s() - self.started_s) * 1000) if self.started_s else None
+
+
+def make_held_jobs(jobs: Sequence[c.Claimed], queue_index: int, mode: ExecutionMode) -> list[HeldJob]:
+    """Wrap claimed jobs, not delivered yet."""
+    now_s = monotonic_s()
+    return [HeldJob((queue_index, one.job.id), one, mode, one.job, now_s) for one in jobs]
+
+
+# By queue index: the answers of jobs that have ended, each with its last known record.
+AnswersByQueue = dict[int, list[tuple[c.Answer, Job]]]
+
+
+class ExecutorEvents(NamedTuple):
+    """What the messages of an executor have changed."""
+
+    ended: AnswersByQueue
+    # Jobs that have started and have a time limit.
+    limited: list[HeldJob]
+
+
+class ExecutorHandle:
+    """One executor process, and the jobs that it has."""
+
+    def __init__(self, process: subprocess.Popen[bytes], threads: int, durations: TaskDurations) -> None:
+        self.process, self._threads, self._durations = process, threads, durations
+        self._transport: asyncio.Transport | None = None
+        # All its jobs; those that run; and how many of each task wait, by execution mode.
+        self.jobs: dict[Key, HeldJob] = {}
+        self._running: dict[Key, HeldJob] = {}
+        self._waiting: defaultdict[ExecutionMode, dict[str, int]] = defaultdict(dict)
+        # Gets no new jobs, and is killed after a grace period; its jobs are not suspects.
+        self.is_draining = False
+        # Runs suspects only.
+        self.is_isolated = False
+        # When a job last started or ended in it; and whether a `Revoke` is unanswered.
+        self.last_change_s = monotonic_s()
+        self.is_revoking = False
+        # The number of the last delivery; and whether the supervisor has killed it.
+        self._deliveries = 0
+        self.was_killed = False
+        # Draining because of its memory: the jobs that run in it may be the cause.
+        self.is_over_memory_limit = False
+        # Takes jobs until its replacement is ready.
+        self.is_being_replaced = False
+        # How many jobs have ended in it, and when the last one did.
+        self.jobs_done = 0
+        self.idle_since_s = monotonic_s()
+        # Its memory when it became ready.
+        self.initial_bytes = 0
+
+    def attach(self, transport: asyncio.Transport) -> None:
+        """Set the transport of an executor that is ready, and measure its memory."""
+        self._transport = transport
+        self.initial_bytes = resident_bytes(self.process.pid)
+
+    @property
+    def can_take_jobs(self) -> bool:
+        """Whether it is given ordinary jobs."""
+        return not (self.is_draining or self.is_isolated)
+
+    def capacity(self, mode: ExecutionMode) -> Capacity:
+        """How many jobs of an execution mode it can take now, including prefetched short ones."""
+        if not self.can_take_jobs:
+            return Capacity(self._durations)
+        now_s = monotonic_s()
+        running = [(h.job.task, now_s - h.started_s) for h in self._running.values() if h.mode == mode]
+        return executor_capacity(self._durations, mode.slots, running, self._waiting[mode])
+
+    def is_full(self) -> bool:
+        """Whether it has a job for each thread, or takes none."""
+        return not self.can_take_jobs or len(self.jobs) >= self._threads
+
+    def apply_messages(self, messages: Sequence[JobStarted | JobEnded]) -> ExecutorEvents:
+        """Record which jobs have ended and started; many at once, which saves a call for each.
+
+        Messages about an earlier delivery or a lost claim are ignored: the supervisor may have claimed the
+        job again after its first lease expired.
+        """
+        now_s = self.last_change_s = monotonic_s()
+        # Ends first: most jobs are short, and have ended when their start is received.
+        ended = self._apply_ended([one for one in messages if type(one) is JobEnded], now_s)
+        started = self._apply_started([one for one in messages if type(one) is JobStarted], now_s)
+        return ExecutorEvents(ended, [held for held in started if held.job.timeout_ms])
+
+    def _apply_ended(self, messages: Sequence[JobEnded], now_s: float) -> AnswersByQueue:
+        jobs, ended, durations = self.jobs, AnswersByQueue(), dict[str, list[float]]()
+        for message in messages:
+            queue_index, key = message.queue_index, (message.queue_index, message.job_id)
+            held = jobs[key] if key in jobs else None  # noqa: SIM401 - a call less
+            if held is None or held.job.claim != message.claim:
+                continue
+            del jobs[key]
+            job = held.job
+            if held.started_s:
+                del self._running[key]
+            else:
+                self._waiting[held.mode][job.task] -= 1
+            if job.task in durations:
+                durations[job.task].append(message.duration_s)
+            else:
+                durations[job.task] = [message.duration_s]
+            if message.answer is not None and queue_index in ended:
+                ended[queue_index].append((message.answer, job))
+            elif message.answer is not None:
+                ended[queue_index] = [(message.answer, job)]
+        for task, times in durations.items():
+            self.jobs_done += len(times)
+            self.idle_since_s = now_s
+            self._durations.add_samples(task, times)
+        return ended
+
+    def _apply_started(self, messages: Sequence[JobStarted], now_s: float) -> list[HeldJob]:
+        jobs, started = self.jobs, []
+        for message in messages:
+            key = message.queue_index, message.job_id
+            held = jobs[key] if key in jobs else None  # noqa: SIM401 - a call less
+            if held is not None and held.delivery == message.delivery and not held.started_s:
+                self._waiting[held.mode][held.job.task] -= 1
+                held.started_s, self._running[key] = now_s, held
+                started.append(held)
+        return started
+
+    def take_returned(self, jobs: Iterable[tuple[Key, int]]) -> list[HeldJob]:
+        """Remove and return the jobs of a `JobsReturned` message; those of earlier deliveries are ignored."""
+        mine = [key for key, delivery in jobs if key in self.jobs and self.jobs[key].delivery == delivery]
+        return self.take_back(mine)
+
+    def kill(self) -> None:
+        """Kill the process on purpose: its jobs are not suspects."""
+        self.was_killed = True
+        self.process.kill()
+
+    def is_running_alone(self) -> bool:
+        """Whether one job runs in it, and no other ever has."""
+        return not self.jobs_done and len(self._running) == 1
+
+    @property
+    def running(self) -> int:
+        """How many of its jobs are running."""
+        return len(self._running)
+
+    def unstarted_keys(self) -> list[Key]:
+        """The keys of its jobs that have not started."""
+        return [key for key, held in self.jobs.items() if not held.started_s]
+
+    def overdue_keys(self) -> list[Key]:
+        """The keys of its jobs that have not started in time, and so never will."""
+        late_s = monotonic_s() - START_S - DELAY_S
+        return [key for key, held in self.jobs.items() if not held.started_s and held.delivered_s < late_s]
+
+    def deliver(self, jobs: Sequence[HeldJob]) -> None:
+        """Send jobs to the executor."""
+        keys = [held.key for held in jobs]
+        if not self.jobs.keys().isdisjoint(keys):
+            # It may still run one of these jobs under a lost claim: forget that run.
+            self.take_back(keys)
+        now_s = monotonic_s()
+        if len(self.jobs) == len(self._running):
+            self.last_change_s = now_s
+        self._deliveries += 1
+        by_queue: dict[int, list[c.Claimed]] = {queue_index: [] for queue_index, _ in keys}
+        for held in jobs:
+            held.delivered_s, held.delivery = now_s, self._deliveries
+            held.started_s, held.is_start_committed = 0.0, False
+            waiting, task = self._waiting[held.mode], held.job.task
+            waiting[task] = waiting[task] + 1 if task in waiting else 1
+            if held.job is not held.claimed.job:
+                held.claimed = replace(held.claimed, job=held.job)
+            by_queue[held.key[0]].append(held.claimed)
+        self.jobs.update(zip(keys, jobs, strict=True))
+        for queue_index, claims in by_queue.items():
+            by_s = now_s + START_S
+            self.send(
+                RunJobs(jobs=claims, queue_index=queue_index, delivery=self._deliveries, start_by_s=by_s)
+            )
+
+    def take_back(self, keys: Iterable[Key]) -> list[HeldJob]:
+        """Remove and return those of these jobs that it has."""
+        taken = []
+        for key in keys:
+            if (held := self.jobs.pop(key, None)) is not None:
+                if held.started_s:
+                    del self._running[key]
+                else:
+                    self._waiting[held.mode][held.job.task] -= 1
+                taken.append(held)
+        return taken
+
+    def update_record(self, key: Key, job: Job) -> None:
+        """Replace the record of a job, if it is newer and of the same claim."""
+        held = self.jobs.get(key)
+        if held is None or held.job.claim != job.claim or held.job.version > job.version:
+            return
+        if not held.started_s and held.job.task != job.task:
+            waiting = self._waiting[held.mode]
+            waiting[held.job.task] -= 1
+            waiting[job.task] = waiting.get(job.task, 0) + 1
+        held.job = job
+
+    def throttle_reads(self) -> None:
+        """Pause reading for a moment while it has a backlog, so that messages are handled in batches."""
+        if self._transport is not None and len(self.jobs) - len(self._running) > BACKLOG:
+            self._transport.pause_reading()
+            asyncio.get_running_loop().call_later(PAUSE_S, self._transport.resume_reading)
+
+    def send(self, message: Message) -> None:
+        """Send a message to the executor."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(encode_frame(message))
+
+
+def assign_jobs(
+    jobs: Sequence[HeldJob], executors: Sequence[ExecutorHandle], mode: ExecutionMode
+) -> dict[ExecutorHandle, list[HeldJob]]:
+    """Assign each job to the executor with the most capacity left for it."""
+    if len(executors) == 1:
+        return {executors[0]: list(jobs)} if jobs else {}
+    capacities = {executor: executor.capacity(mode) for executor in executors}
+    shares: dict[ExecutorHandle, list[HeldJob]] = {}
+    for held in jobs:
+        task = held.job.task
+        executor = max(executors, key=lambda one: (capacities[one].fits(task), -len(shares.get(one, ()))))
+        capacities[executor].reserve(task)
+        shares.setdefault(executor, []).append(held)
+    return shares
+
+
+def resident_bytes(pid: int) -> int:
+    """The resident memory of a process; 0 if it cannot be read."""
+    try:
+        if sys.platform == "linux":
+            return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE_BYTES
+        words = ["ps", "-o", "rss=", "-p", str(pid)]
+        return int(subprocess.run(words, capture_output=True, check=True).stdout) * 1024
+    except (OSError, ValueError, IndexError, subprocess.CalledProcessError):
+        return 0

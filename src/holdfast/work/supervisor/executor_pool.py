@@ -1,0 +1,380 @@
+"""The executor processes of a supervisor: started, restarted, given jobs, drained and stopped."""
+
+import asyncio
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ...core.counting import counted
+from ...core.errors import AppError
+from ...core.job import Job
+from ...store.common.clock import monotonic_s
+from ..messages import (
+    CommandRequest,
+    ExecutorMessage,
+    Hello,
+    JobEnded,
+    JobsReturned,
+    JobStarted,
+    Message,
+    Revoke,
+    Stop,
+)
+from .capacity import Capacity, TaskDurations, total_capacity
+from .execution_modes import ExecutionMode
+from .executor_handle import ExecutorEvents, ExecutorHandle, HeldJob, Key, assign_jobs
+from .executor_protocol import ExecutorProtocol
+
+# The delay before starting an executor again that failed to start; it doubles up to a minute.
+RESTART_S = 0.5
+MAX_RESTART_S = 60.0
+# How long to wait for jobs that executors return; one whose interpreter lock is held cannot answer.
+RETURN_WAIT_S = 1.0
+# How long an executor without jobs may take to exit before it is killed.
+EXIT_WAIT_S = 5.0
+
+
+class ExecutorPool:
+    """All executors of a supervisor."""
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        threads: int,
+        log: Callable[[str], None],
+        on_events: Callable[[ExecutorHandle, ExecutorEvents], None],
+        on_request: Callable[[ExecutorHandle, CommandRequest], None],
+        on_lost: Callable[[ExecutorHandle], None],
+        on_ready: Callable[[], None],
+        variables: Mapping[str, str] | None = None,
+    ) -> None:
+        self._names, self._threads, self._log = names, threads, log
+        self._on_events, self._on_request, self._on_lost, self._on_ready = (
+            on_events,
+            on_request,
+            on_lost,
+            on_ready,
+        )
+        self._variables = os.environ | (variables or {})
+        self._executors: list[ExecutorHandle] = []
+        self._durations = TaskDurations()
+        self._running: set[asyncio.Task[Any]] = set()
+        self._changed = asyncio.Event()
+        self._stopping = False
+        # How many are starting, and the processes that import the user's code just now.
+        self.starting = 0
+        self._importing: set[subprocess.Popen[bytes]] = set()
+        # No more executors are started.
+        self.closing = False
+        # Why the last start of an executor failed; "" if it succeeded.
+        self.error = ""
+        # Called with the `Hello` of each new executor, and with jobs that an executor has returned.
+        self.on_hello: Callable[[Hello], None] = lambda _hello: None
+        self.on_returned: Callable[[list[HeldJob], ExecutorHandle | None], None] = lambda _jobs, _executor: (
+            None
+        )
+
+    async def start(self, count: int) -> Hello:
+        """Start executors; returns the `Hello` of the first one. Raises `AppError` if one fails."""
+        started = await asyncio.gather(*(self._start_one() for _ in range(count)))
+        for executor, hello in started:
+            if executor is None:
+                raise AppError(" ".join(self._names), hello.error, trace=hello.trace)
+        return started[0][1]
+
+    async def _start_one(self, *, is_isolated: bool = False) -> tuple[ExecutorHandle | None, Hello]:
+        """Start an executor; returns it (None if it failed) and its `Hello`."""
+        try:
+            process, ours = self._spawn()
+        except OSError as error:
+            return None, self._set_error(Hello(pid=0, error=f"no process: {error.strerror}"))
+        _, protocol = await asyncio.get_running_loop().create_unix_connection(ExecutorProtocol, sock=ours)
+        assert protocol.transport is not None
+        self._importing.add(process)
+        hello = await protocol.hello
+        self._importing.discard(process)
+        if hello is None or hello.error:
+            protocol.transport.close()
+            await asyncio.to_thread(process.wait)
+            text = f"its process ended with {process.returncode} before it was ready"
+            return None, self._set_error(hello or Hello(pid=process.pid, error=text))
+        executor = ExecutorHandle(process, self._threads, self._durations)
+        executor.attach(protocol.transport)
+        self.error = ""
+        self.on_hello(hello)
+        executor.is_isolated = is_isolated
+        self._executors.append(executor)
+        protocol.listen(
+            lambda messages: self._on_messages(executor, messages), lambda: self._on_closed(executor)
+        )
+        self._on_ready()
+        return executor, hello
+
+    def _spawn(self) -> tuple[subprocess.Popen[bytes], socket.socket]:
+        """Start a process; returns it and our end of its socket."""
+        ours, theirs = socket.socketpair()
+        module = "holdfast.work.executor.executor"
+        arguments = ["-m", module, str(theirs.fileno()), str(self._threads), *self._names]
+        with theirs:
+            try:
+                # Always from this thread: the kernel kills the child when the thread that started it ends.
+                process = subprocess.Popen(
+                    [sys.executable, *arguments], pass_fds=[theirs.fileno()], env=self._variables
+                )
+            except OSError:
+                ours.close()
+                raise
+        return process, ours
+
+    def _set_error(self, hello: Hello) -> Hello:
+        self.error = hello.error
+        self.on_hello(hello)
+        return hello
+
+    def _on_messages(self, executor: ExecutorHandle, messages: Sequence[ExecutorMessage]) -> None:
+        job_messages = [one for one in messages if type(one) is JobEnded or type(one) is JobStarted]
+        if len(job_messages) < len(messages):
+            # Before the ends of jobs: a handler sends its commands before its job ends.
+            for message in messages:
+                if isinstance(message, JobsReturned):
+                    executor.is_revoking = False
+                    self.on_returned(executor.take_returned(message.jobs), executor)
+                elif isinstance(message, CommandRequest):
+                    self._on_request(executor, message)
+        if job_messages:
+            self._on_events(executor, executor.apply_messages(job_messages))
+        self._changed.set()
+        executor.throttle_reads()
+
+    def _on_closed(self, executor: ExecutorHandle) -> None:
+        self.track(asyncio.create_task(self._remove(executor)))
+
+    async def _remove(self, executor: ExecutorHandle) -> None:
+        executor.process.kill()
+        code = await asyncio.to_thread(executor.process.wait)
+        self._executors.remove(executor)
+        self._changed.set()
+        if not self._stopping:
+            if not executor.is_draining:
+                jobs = counted(len(executor.jobs), "job")
+                self._log(f"executor {executor.process.pid} ended with {code}, {jobs} in hand")
+            self._on_lost(executor)
+            if not (executor.is_draining or executor.is_isolated or executor.is_being_replaced):
+                await self._start_replacement()
+
+    async def _start_replacement(self) -> None:
+        self.starting += 1
+        try:
+            await self._start_with_retries()
+        finally:
+            self.starting -= 1
+
+    async def _start_with_retries(self) -> None:
+        wait_s, logged = RESTART_S, ""
+        while not self.closing:
+            started, hello = await self._start_one()
+            if started is not None:
+                return
+            if hello.error != logged:
+                self._log(f"no executor could be started: {hello.error}")
+                logged = hello.error
+            await asyncio.sleep(wait_s)
+            wait_s = min(wait_s * 2, MAX_RESTART_S)
+
+    def start_more(self) -> None:
+        """Start one more executor, retrying until that succeeds."""
+        self.track(asyncio.create_task(self._start_replacement()))
+
+    def replace(self, executor: ExecutorHandle, *, grace_s: float) -> None:
+        """Drain an executor and start another; kill it when its jobs have ended, or after a grace period."""
+        if not (executor.is_draining or executor.is_isolated or executor.is_being_replaced):
+            self.start_more()
+        executor.is_draining = True
+        self.revoke(executor)
+        self.track(asyncio.create_task(self._kill_after_grace(executor, grace_s)))
+        self.notify_change()
+
+    async def _kill_after_grace(self, executor: ExecutorHandle, grace_s: float) -> None:
+        await self.wait_until(lambda: not executor.jobs, grace_s)
+        executor.kill()
+
+    def recycle(self, executor: ExecutorHandle) -> None:
+        """Start another executor, and when that is ready drain this one."""
+        if not (executor.is_being_replaced or executor.is_draining or executor.is_isolated):
+            executor.is_being_replaced = True
+            self.track(asyncio.create_task(self._recycle_now(executor)))
+
+    async def _recycle_now(self, executor: ExecutorHandle) -> None:
+        await self._start_replacement()
+        if not self.closing:
+            await self.drain(executor)
+
+    async def drain(self, executor: ExecutorHandle) -> None:
+        """Give an executor no more jobs, and stop it when its jobs have ended."""
+        executor.is_draining = True
+        await self.wait_until(lambda: not executor.jobs or executor not in self._executors)
+        executor.send(Stop())
+        await self.wait_until(lambda: executor not in self._executors, EXIT_WAIT_S)
+        executor.kill()
+
+    async def reload(self) -> bool:
+        """Replace all executors by new ones; False, with nothing changed, if a new one fails to start."""
+        old = [executor for executor in self._executors if not (executor.is_draining or executor.is_isolated)]
+        if (await self._start_one())[0] is None:
+            return False
+        for executor in old[:1]:
+            self.track(asyncio.create_task(self.drain(executor)))
+        for executor in old[1:]:
+            self.recycle(executor)
+        return True
+
+    async def wait_until(self, done: Callable[[], bool], timeout_s: float | None = None) -> None:
+        """Wait until a condition holds, checking it after each message and each end of an executor."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                while not done():
+                    await self.wait_for_change()
+        except TimeoutError:
+            pass
+
+    async def wait_for_change(self) -> None:
+        """Wait for the next message or end of an executor."""
+        self._changed.clear()
+        await self._changed.wait()
+
+    def notify_change(self) -> None:
+        """Wake up `wait_until` to check its condition again."""
+        self._changed.set()
+
+    def capacity(self, mode: ExecutionMode) -> Capacity:
+        """How many jobs of an execution mode may be claimed now."""
+        return total_capacity(self._durations, (executor.capacity(mode) for executor in self._executors))
+
+    def is_full(self) -> bool:
+        """Whether jobs are held here, and no executor can take more."""
+        return bool(self.held()) and all(executor.is_full() for executor in self._executors)
+
+    @property
+    def executors(self) -> list[ExecutorHandle]:
+        """The executors that are ready."""
+        return list(self._executors)
+
+    def held(self) -> list[HeldJob]:
+        """All jobs of all executors."""
+        return [held for executor in self._executors for held in executor.jobs.values()]
+
+    def running(self, least_s: float) -> list[HeldJob]:
+        """The jobs that have been running for at least so long."""
+        since_s = monotonic_s() - least_s
+        return [held for held in self.held() if held.started_s and held.started_s <= since_s]
+
+    def dispatch(self, jobs: Sequence[HeldJob], mode: ExecutionMode) -> list[HeldJob]:
+        """Deliver jobs of an execution mode to the executors with the most capacity.
+
+        Returns the jobs that no executor can take, because all have ended meanwhile.
+        """
+        available = [executor for executor in self._executors if executor.can_take_jobs]
+        if not available:
+            return list(jobs)
+        for executor, share in assign_jobs(jobs, available, mode).items():
+            executor.deliver(share)
+        return []
+
+    def redispatch(self, jobs: Sequence[HeldJob], *, excluding: ExecutorHandle | None) -> list[HeldJob]:
+        """Deliver jobs that one executor has returned to others with capacity; returns the rest."""
+        rest, shares = [], dict[ExecutorHandle, list[HeldJob]]()
+        others = [executor for executor in self._executors if executor is not excluding]
+        capacities = {(m, mode): m.capacity(mode) for mode in {held.mode for held in jobs} for m in others}
+        for held in jobs:
+            task = held.job.task
+            fits, n = max(
+                ((capacities[m, held.mode].fits(task), n) for n, m in enumerate(others)), default=(0, 0)
+            )
+            if fits:
+                capacities[others[n], held.mode].reserve(task)
+                shares.setdefault(others[n], []).append(held)
+            else:
+                rest.append(held)
+        for executor, share in shares.items():
+            executor.deliver(share)
+        return rest
+
+    async def start_isolated(self) -> ExecutorHandle | None:
+        """Start an executor for suspects; None, with an entry in the log, if that failed."""
+        executor, hello = await self._start_one(is_isolated=True)
+        if executor is None:
+            self._log(f"no executor for suspects could be started: {hello.error}")
+        return executor
+
+    def has_executor(self, executor: ExecutorHandle) -> bool:
+        """Whether an executor still runs."""
+        return executor in self._executors
+
+    def stop_executor(self, executor: ExecutorHandle) -> None:
+        """Have an executor exit when its jobs have ended."""
+        executor.is_draining = True
+        executor.send(Stop())
+
+    def update_record(self, job: Job, queue_index: int) -> None:
+        """Replace the record of a job, in the executor that has it."""
+        for executor in self._executors:
+            executor.update_record((queue_index, job.id), job)
+
+    def has_claim(self, key: Key, claim: int) -> bool:
+        """Whether an executor has a job under this claim."""
+        return any((held := m.jobs.get(key)) and held.job.claim == claim for m in self._executors)
+
+    def send(self, key: Key, message: Message) -> None:
+        """Send a message to the executor that has a job."""
+        for executor in self._executors:
+            if key in executor.jobs:
+                executor.send(message)
+
+    def revoke(self, executor: ExecutorHandle) -> None:
+        """Ask an executor to return the jobs that it has not started; see `on_returned`."""
+        if len(executor.jobs) > executor.running and not executor.is_revoking:
+            executor.is_revoking = True
+            executor.send(Revoke())
+
+    async def return_unstarted(self) -> None:
+        """Ask all executors to return the jobs that they have not started, and wait a moment for them.
+
+        The jobs of one that cannot answer are taken back when it may no longer start them (`rebalancer`).
+        """
+        for executor in self._executors:
+            self.revoke(executor)
+        await self.wait_until(
+            lambda: not any(executor.is_revoking for executor in self._executors), RETURN_WAIT_S
+        )
+
+    def track(self, task: asyncio.Task[Any]) -> None:
+        """Keep a reference to an asyncio task until it is done."""
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+
+    def kill(self) -> None:
+        """Kill all executors; their jobs are not suspects."""
+        for executor in self._executors:
+            executor.is_draining = True
+            executor.kill()
+        for process in self._importing:
+            process.kill()
+
+    async def stop(self) -> None:
+        """Stop all executors, and wait until they have exited."""
+        self._stopping = self.closing = True
+        for process in self._importing:
+            process.kill()
+        for executor in self._executors:
+            executor.send(Stop())
+        for executor in list(self._executors):
+            try:
+                await asyncio.to_thread(executor.process.wait, 1)
+            except subprocess.TimeoutExpired:
+                executor.process.kill()
+                await asyncio.to_thread(executor.process.wait)
+        for task in self._running:
+            task.cancel()

@@ -1,0 +1,1 @@
+"""Queues on a server, over gRPC."""

@@ -1,0 +1,91 @@
+"""Servers in the test's own process: each queue has one to itself, in front of the store that all share.
+
+So whatever is asked goes over gRPC, and a test may still look into the store, and stand in its way.
+"""
+
+import asyncio
+import threading
+from collections.abc import Callable
+
+from holdfast.engine.connection import Connection, ConnectionMaker, StoreConnection
+from holdfast.engine.engine import Engine
+from holdfast.remote.address import Address as RemoteAddress
+from holdfast.remote.connection import RemoteConnection
+from holdfast.serve.door import Address
+from holdfast.serve.grpc.door import GrpcDoor
+from holdfast.serve.guard import Guard
+from holdfast.store.contract import Store
+
+# How long a server may take to start or to end.
+PATIENCE_S = 60.0
+
+
+class Served:
+    """A server with a gRPC door, in a thread."""
+
+    def __init__(self, connection: Connection, *, always: bool = False) -> None:
+        self.connection, self._always = connection, always
+        self._guard: Guard | None = None
+        self.port = 0
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._ready, self._stopping = threading.Event(), asyncio.Event()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), name="holdfast-served")
+        self._thread.start()
+        assert self._ready.wait(PATIENCE_S)
+
+    async def _run(self) -> None:
+        self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
+        self._guard = Guard(self.connection, always=self._always)
+        door = GrpcDoor(self.connection, self._guard, Address("127.0.0.1", 0))
+        await door.start()
+        self.port = door.port
+        self._ready.set()
+        await self._stopping.wait()
+        await door.drain()
+
+    def forget_tokens(self) -> None:
+        """Have tokens looked up anew, as if a second had passed."""
+        assert self._guard is not None
+        self._guard._known.clear()
+
+    def close(self) -> None:
+        """Drain the door; the connection stays open."""
+        assert self._loop is not None
+        self._loop.call_soon_threadsafe(self._stopping.set)
+        self._thread.join(PATIENCE_S)
+
+
+class ServedConnection(RemoteConnection):
+    """A connection over gRPC to a server of its own, into whose engine a test may look."""
+
+    def __init__(self, served: Served) -> None:
+        super().__init__(RemoteAddress("127.0.0.1", served.port))
+        self._served = served
+
+    @property
+    def engine(self) -> Engine:  # type: ignore[override]
+        """The server's."""
+        return self._served.connection.engine
+
+    def close(self) -> None:
+        """And the server."""
+        super().close()
+        self._served.close()
+        self._served.connection.close()
+
+
+class ServedMaker(ConnectionMaker):
+    """Opens servers in front of one store, each as another process would, and connections to them."""
+
+    def __init__(self, open_store: Callable[[], Store]) -> None:
+        self._open_store = open_store
+
+    def __call__(self) -> Store:
+        """The store itself."""
+        return self._open_store()
+
+    def connect(self, *, retention_ms: int | None, dice: Callable[[], float]) -> Connection:
+        """A connection to a new server."""
+        return ServedConnection(
+            Served(StoreConnection(self._open_store(), retention_ms=retention_ms, dice=dice))
+        )

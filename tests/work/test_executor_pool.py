@@ -1,0 +1,98 @@
+"""What random kills have found in the pool, kept."""
+
+import asyncio
+import subprocess
+from typing import Any
+
+from msgspec.structs import replace
+
+from holdfast.core import commands as c
+from holdfast.core.job import Job
+from holdfast.work.messages import JobEnded, JobStarted
+from holdfast.work.supervisor.capacity import TaskDurations
+from holdfast.work.supervisor.execution_modes import ExecutionMode
+from holdfast.work.supervisor.executor_handle import ExecutorHandle, HeldJob, make_held_jobs
+from holdfast.work.supervisor.executor_pool import ExecutorPool
+
+LANE = ExecutionMode("functions", 1)
+
+
+def _job(claim: int) -> Job:
+    return Job(id=7, task="work", claim=claim)
+
+
+def _held(*jobs: Job) -> list[HeldJob]:
+    return make_held_jobs([c.Claimed(job=job, data="{}") for job in jobs], 0, LANE)
+
+
+def _ran(job_id: int, claim: int) -> JobEnded:
+    answer = c.Answer(hold=c.Hold(job_id=job_id, owner=1, claim=claim))
+    return JobEnded(job_id=job_id, claim=claim, duration_s=0.0, answer=answer)
+
+
+def test_a_job_claimed_while_the_last_executor_died_is_not_taken() -> None:
+    """The supervisor gives it back; it used to end with a ValueError, and all its leases with it."""
+
+    async def dispatch() -> list[HeldJob]:
+        nothing: Any = lambda *_: None  # noqa: E731
+        pool = ExecutorPool(
+            ["app:queue"],
+            1,
+            nothing,
+            on_events=nothing,
+            on_request=nothing,
+            on_lost=nothing,
+            on_ready=nothing,
+        )
+        return pool.dispatch(_held(_job(1)), LANE)
+
+    assert [held.job for held in asyncio.run(dispatch())] == [_job(1)]
+
+
+def test_the_end_of_a_run_that_lost_its_claim_is_not_that_of_the_next() -> None:
+    """A supervisor that slept past a lease may claim the same job again, and hand it to the same executor."""
+    process: Any = subprocess.Popen
+    executor = ExecutorHandle(process, 1, TaskDurations())
+    for claim in (1, 2):
+        executor.deliver(_held(_job(claim)))
+        executor.apply_messages([JobStarted(job_id=7, delivery=claim)])
+
+    assert executor.running == 1
+    assert executor.apply_messages([_ran(7, 1)]).ended == {}
+    (answered,) = executor.apply_messages([_ran(7, 2)]).ended[0]
+    assert answered[1] == _job(2)
+    assert (executor.jobs, executor.running) == ({}, 0)
+
+
+def test_what_an_executor_has_is_known_however_it_came_and_went() -> None:
+    """So many wait and so many run, after jobs began, ended, were renewed and taken back."""
+    process: Any = subprocess.Popen
+    executor = ExecutorHandle(process, 2, TaskDurations())
+    jobs = [Job(id=n, task="work", claim=1) for n in range(1, 7)]
+    executor.deliver(_held(*jobs))
+    executor.apply_messages([JobStarted(job_id=1, delivery=1), JobStarted(job_id=2, delivery=1)])
+    executor.apply_messages([_ran(1, 1), JobStarted(job_id=6, delivery=1), _ran(6, 1)])
+    executor.update_record((0, 3), replace(jobs[2], task="other"))
+    executor.update_record((0, 4), replace(jobs[3], claim=9))
+
+    assert (len(executor.jobs), executor.running) == (4, 1)
+    assert executor.unstarted_keys() == [(0, 3), (0, 4), (0, 5)]
+    assert [held.job.task for held in executor.take_back([(0, 3), (0, 9)])] == ["other"]
+    assert [held.job.id for held in executor.take_back(list(executor.jobs))] == [2, 4, 5]
+    assert executor.capacity(LANE) == ExecutorHandle(process, 2, executor._durations).capacity(LANE)
+
+
+def test_what_an_executor_says_of_an_earlier_hand_over_is_not_about_this_one() -> None:
+    """A job that was taken back and handed over again neither begins nor comes back by old words."""
+    process: Any = subprocess.Popen
+    executor = ExecutorHandle(process, 1, TaskDurations())
+    (held,) = _held(_job(1))
+    executor.deliver([held])
+    executor.take_back([held.key])
+    executor.deliver([held])
+
+    executor.apply_messages([JobStarted(job_id=7, delivery=1)])
+    assert executor.take_returned([(held.key, 1)]) == []
+    assert executor.running == 0
+    executor.apply_messages([JobStarted(job_id=7, delivery=2)])
+    assert executor.running == 1
