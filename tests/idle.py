@@ -30,7 +30,7 @@ def waits(queue: Queue) -> bool:
     """Whether a claim of a queue waits, and listens."""
     connection = queue.connection
     assert isinstance(connection, StoreConnection)
-    committer = connection._way
+    committer = connection._submitter
     assert isinstance(committer, Committer)
     waiter = committer._waiter
     return bool(waiter._claims) and waiter._sleeps_in_store

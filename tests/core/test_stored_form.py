@@ -9,7 +9,7 @@ from holdfast.core import ids
 from holdfast.core.commands import NewJob
 from holdfast.core.defaults import Defaults
 from holdfast.core.job import Backoff, Children, Code, Job, Outcome, Place, Progress, State
-from holdfast.core.limits import Domain, Lane, Limit
+from holdfast.core.limits import Domain, Limit, TaskLoad
 from holdfast.core.notes import JobLog, LogLine, StepResult
 from holdfast.core.schedule import Schedule
 from holdfast.core.unique import Unique
@@ -173,7 +173,7 @@ def test_small_records_are_written_in_these_forms():
                 name=b"d",
                 tat_us=3,
                 running=4,
-                lanes={"t": Lane(ready=5, held=6, last=(8, 9))},
+                loads={"t": TaskLoad(ready=5, held=6, last=(8, 9))},
                 due_ms=7,
             ),
             Limit(rate=1.5, burst=2, concurrency=3),
@@ -187,7 +187,7 @@ def test_small_records_are_written_in_these_forms():
     ]
 
     assert texts == [
-        '{"tenant":"n","name":"ZA==","tat_us":3,"running":4,"lanes":{"t":{"ready":5,"held":6,"last":[8,9]}},"due_ms":7}',
+        '{"tenant":"n","name":"ZA==","tat_us":3,"running":4,"loads":{"t":{"ready":5,"held":6,"last":[8,9]}},"due_ms":7}',
         '{"rate":1.5,"burst":2,"concurrency":3}',
         '{"limits":[["Kg==",{"rate":1.0}]]}',
         '{"tenant":"n","task":"t","key":"aw==","job_id":1,"until_ms":2}',

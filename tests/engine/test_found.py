@@ -13,7 +13,7 @@ from holdfast.core.errors import HoldfastError, LeaseLost, Refused
 from holdfast.core.job import Children, Code, Job, Place, State
 from holdfast.core.limits import Limit
 from holdfast.core.schedule import Schedule
-from holdfast.engine.commands import claims, letters
+from holdfast.engine.commands import claims, outbox
 from holdfast.engine.engine import Engine
 from holdfast.store.contract import JobFilter
 from holdfast.store.memory.store import MemoryStore
@@ -337,7 +337,7 @@ def test_a_finish_that_is_refused_sweeps_nobody(rig, monkeypatch):
     rig.finish(*rig.claim())
     (parent,) = rig.claim()
 
-    monkeypatch.setattr(letters, "add_one", Mock(side_effect=Refused("add", 1, found="so", needed="not so")))
+    monkeypatch.setattr(outbox, "add_one", Mock(side_effect=Refused("add", 1, found="so", needed="not so")))
     refused, _ = rig.do(c.Answer(hold=hold(parent)), c.Update(job_id=child, priority=1))
 
     assert isinstance(refused, Refused)

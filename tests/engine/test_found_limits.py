@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from holdfast.core import commands as c
 from holdfast.core.job import Place
 from holdfast.core.kinds import DOMAIN, name_of
-from holdfast.core.limits import Lane, Limit
+from holdfast.core.limits import Limit, TaskLoad
 from holdfast.engine.batch import limiting
 from holdfast.store.contract import Changes, Txn
 from tests.engine.test_found import Rig
@@ -22,8 +22,8 @@ def test_a_domain_that_says_more_than_there_is_is_counted_anew_for_all_its_tasks
 
     def tamper(txn: Txn) -> tuple[Changes, None]:
         domain = limiting.find_domains(txn, [("", b"d")])["", b"d"]
-        lanes = {task: Lane(ready=99) for task in ("gone", "gone too")}
-        raw = msgspec.json.encode(replace(domain, lanes=lanes))
+        loads = {task: TaskLoad(ready=99) for task in ("gone", "gone too")}
+        raw = msgspec.json.encode(replace(domain, loads=loads))
         return Changes(rows={(DOMAIN, name_of(*domain.key)): raw}, dues={}), None
 
     rig.engine.store.run(tamper)

@@ -10,12 +10,12 @@ from holdfast.core import commands as c
 from holdfast.core.limits import Limit
 from holdfast.core.schedule import Schedule
 from holdfast.engine import upkeep
-from holdfast.engine.commands import chores, letters
+from holdfast.engine.claim_hint import read_claim_hint
+from holdfast.engine.commands import chores, outbox
 from holdfast.engine.committer import Committer
 from holdfast.engine.engine import Engine
-from holdfast.engine.prospects import prospects
-from holdfast.engine.records import CHORE, LETTER, name_of
-from holdfast.engine.site import Site
+from holdfast.engine.records import CHORE, OUTBOX, name_of
+from holdfast.engine.shard_info import ShardInfo
 from holdfast.store.common.clock import monotonic_s
 from holdfast.store.contract import JOBS, Changes
 from holdfast.store.memory.store import MemoryStore
@@ -243,17 +243,17 @@ def test_a_letter_that_nobody_has_delivered_is_looked_after_soon(clock):
     """By whoever hears of it, and again for as long as it lies there; on a store alone there are none."""
     store = MemoryStore(clock)
     new = c.NewJob(task="t", id=1)
-    letter = msgspec.json.encode(letters.Letter(job=new))
-    store.run(lambda txn: (Changes(rows={(LETTER, name_of("0", "1")): letter}), None))
-    shard = Site(0, 2)
+    message = msgspec.json.encode(outbox.OutboxMessage(job=new))
+    store.run(lambda txn: (Changes(rows={(OUTBOX, name_of("0", "1")): message}), None))
+    shard = ShardInfo(0, 2)
 
-    found = store.read(lambda txn: prospects(txn, [CLAIM], shard))
-    engine = engine_on(store, site=shard)
+    found = store.read(lambda txn: read_claim_hint(txn, [CLAIM], shard))
+    engine = engine_on(store, shard_info=shard)
     engine.execute([CLAIM])
 
-    assert found.rest_ms == clock() + upkeep.PERIOD_MS
+    assert found.upkeep_ms == clock() + upkeep.PERIOD_MS
     assert ahead_ms(engine, clock) == upkeep.PERIOD_MS
-    assert store.read(lambda txn: prospects(txn, [CLAIM])).rest_ms is None
+    assert store.read(lambda txn: read_claim_hint(txn, [CLAIM])).upkeep_ms is None
 
 
 @pytest.mark.parametrize("chore", [False, True])

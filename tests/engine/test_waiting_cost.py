@@ -54,7 +54,7 @@ class Waiter:
         until_s = monotonic_s() + PATIENCE_S
         connection = self.queue.connection
         assert isinstance(connection, StoreConnection)
-        committer = connection._way
+        committer = connection._submitter
         assert isinstance(committer, Committer)
         while not committer._waiter._claims:
             assert monotonic_s() < until_s

@@ -88,14 +88,14 @@ def test_a_client_that_goes_away_while_it_waits_claims_nothing(served, client):
         gone.sendall(
             b"POST /v1/claims HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
         )
-        waiting = served.connection._way._waiter._claims
+        waiting = served.connection._submitter._waiter._claims
         until = time.monotonic() + 10
         while not waiting and time.monotonic() < until:
-            waiting = served.connection._way._waiter._claims
+            waiting = served.connection._submitter._waiter._claims
             time.sleep(0.01)
         assert waiting
     until = time.monotonic() + 10
-    while any(not ticket.abandoned for ticket in served.connection._way._waiter._claims):
+    while any(not ticket.abandoned for ticket in served.connection._submitter._waiter._claims):
         assert time.monotonic() < until
         time.sleep(0.01)
 
@@ -112,7 +112,7 @@ def test_who_waits_is_answered_when_the_server_closes(served):
             target=lambda: found.append(waiting.ok("POST", "/v1/claims", {"tasks": ["t"], "wait": 50}))
         )
         thread.start()
-        while not served.connection._way._waiter._claims:
+        while not served.connection._submitter._waiter._claims:
             time.sleep(0.01)
         served.drain()
         thread.join(10)

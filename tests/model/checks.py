@@ -14,7 +14,7 @@ from holdfast.core import rank, unique
 from holdfast.core.bounds import LOG_BYTES, LOG_LINES
 from holdfast.core.family import tally
 from holdfast.core.job import Job, Place, State, size_of
-from holdfast.core.limits import Domain, DomainKey, Lane, Limit, find_pattern
+from holdfast.core.limits import Domain, DomainKey, Limit, TaskLoad, find_pattern
 from holdfast.core.notes import JobLog
 from holdfast.engine.batch.notes import step_name
 from holdfast.engine.records import (
@@ -66,7 +66,7 @@ def who_is_paused_waits_for_somebody(view: View) -> Complaints:
 
 
 def domains_know_what_stands_in_them(view: View) -> Complaints:
-    """Where a domain is kept, its lanes and its running are the real numbers."""
+    """Where a domain is kept, its loads and its running are the real numbers."""
     real: dict[DomainKey, Counter[tuple[str, Place]]] = {}
     for job in view.at(Place.READY, Place.HELD, Place.RUNNING):
         if job.domain is not None:
@@ -75,19 +75,19 @@ def domains_know_what_stands_in_them(view: View) -> Complaints:
         here = real.get(key, Counter())
         running = sum(n for (_, place), n in here.items() if place == Place.RUNNING)
         tasks = {task for task, place in here if place != Place.RUNNING}
-        lanes = {task: Lane(ready=here[task, Place.READY], held=here[task, Place.HELD]) for task in tasks}
-        known = {task: replace(lane, last=None) for task, lane in domain.lanes.items()}
-        if (running, lanes) != (domain.running, known):
-            yield f"{key} has {running} running and {lanes}, and knows of {domain.running} and {known}"
+        loads = {task: TaskLoad(ready=here[task, Place.READY], held=here[task, Place.HELD]) for task in tasks}
+        known = {task: replace(load, last=None) for task, load in domain.loads.items()}
+        if (running, loads) != (domain.running, known):
+            yield f"{key} has {running} running and {loads}, and knows of {domain.running} and {known}"
 
 
 def no_ready_job_comes_after_the_last(view: View) -> Complaints:
-    """Where the lane of a domain knows the last of its READY jobs."""
+    """Where the load of a domain knows the last of its READY jobs."""
     for job in view.at(Place.READY):
         domain = view.domains.get((job.tenant, job.domain or b""))
-        lane = domain.lanes.get(job.task) if domain is not None and job.domain is not None else None
-        if lane is not None and lane.last is not None and (job.rank, job.id) > lane.last:
-            yield f"job {job.id} is READY with rank {job.rank}, behind the last of {lane}"
+        load = domain.loads.get(job.task) if domain is not None and job.domain is not None else None
+        if load is not None and load.last is not None and (job.rank, job.id) > load.last:
+            yield f"job {job.id} is READY with rank {job.rank}, behind the last of {load}"
 
 
 def held_jobs_wait_for_something(view: View) -> Complaints:
@@ -97,7 +97,7 @@ def held_jobs_wait_for_something(view: View) -> Complaints:
         domain, limit = view.domains.get(key), limit_of(view, key)
         if job.domain is None or domain is None:
             yield f"job {job.id} is HELD by {key}, which is not there"
-        elif not (domain.due_ms or domain.lanes[job.task].ready or _is_full(domain, limit)):
+        elif not (domain.due_ms or domain.loads[job.task].ready or _is_full(domain, limit)):
             yield f"job {job.id} is HELD by {domain}, which has room and no moment to look; {limit}"
 
 
@@ -116,7 +116,7 @@ def the_first_stand_ready(view: View) -> Complaints:
 def unique_keys_have_one_holder(view: View) -> Complaints:
     """Every job that has not ended holds its key, so no two have the same; who has ended holds none.
 
-    Or, by `unique_for`, for a while; and to the letter of the documents one that FAILED still does.
+    Or, by `unique_for`, for a while; and to the message of the documents one that FAILED still does.
     """
     for job in view.live.values():
         key = unique.key_of(job)

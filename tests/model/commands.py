@@ -161,7 +161,7 @@ adds = st.builds(
     _picks,
     st.integers(0, 9),
 )
-births = st.builds(
+new_jobs = st.builds(
     lambda plan, pick: replace(
         plan,
         command=replace(
@@ -271,7 +271,7 @@ upkeeps = _often(
 )
 _anything = _often(
     (6, adds),
-    (5, births),
+    (5, new_jobs),
     (6, claims),
     (8, answers),
     (4, held_verbs),

@@ -159,7 +159,7 @@ def claims_get_what_they_asked_for(step: Step, _history: History) -> Complaints:
                 yield f"job {one.job.id} was claimed, and is paused: {passed}"
             if one.job.expires_at and one.job.expires_at <= step.after.now_ms:
                 yield f"job {one.job.id} was claimed, and has expired"
-            # One that has moved on since has, on shards, perhaps got other data by a letter.
+            # One that has moved on since has, on shards, perhaps got other data by a message.
             as_it_is = step.after.live.get(one.job.id) == one.job
             if as_it_is and one.data != step.after.data.get(one.job.id):
                 yield f"job {one.job.id} was handed out with {one.data!r}"
@@ -312,7 +312,7 @@ STEP_CHECKS: tuple[StepCheck, ...] = (
 
 # What is promised of one store, and of several only within each: a claim looks after what is due in the
 # shards that it visits, an add of many jobs is all or none in each, and a schedule that is due in a shard may
-# bring something, by a letter, to a job that was just claimed in another.
+# bring something, by a message, to a job that was just claimed in another.
 WITHIN_A_SHARD: tuple[StepCheck, ...] = (
     what_is_due_is_so,
     a_refusal_changes_nothing,

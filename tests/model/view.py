@@ -33,7 +33,7 @@ KINDS = (
     r.STEPS,
     r.JOB_LOG,
     r.POINTER,
-    r.LETTER,
+    r.OUTBOX,
 )
 
 
@@ -118,7 +118,7 @@ def _orders(txn: ReadTxn, domains: list[Domain]) -> dict[Any, list[Any]]:
     orders["expiring"] = [job.id for job in txn.expiring(MAX_TIME_MS, ALL)]
     orders["due domains"] = [key for key, _ in txn.scan(DOMAIN, due_before=MAX_TIME_MS, limit=ALL)]
     for domain in domains:
-        for task in domain.lanes:
+        for task in domain.loads:
             for place in (Place.READY, Place.HELD):
                 jobs = txn.domain_queue(domain.key, task, place, last=place == Place.READY, limit=ALL)
                 orders[domain.key, task, place] = [job.id for job in jobs]

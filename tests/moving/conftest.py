@@ -17,7 +17,7 @@ from tests.queue_suite.fixtures import START_MS
 from tests.stores import STORES, opener
 
 T = TypeVar("T")
-ALONE = [kind for kind in STORES if kind not in ("apsw", "sharded", "mixed")]
+UNSHARDED = [kind for kind in STORES if kind not in ("apsw", "sharded", "mixed")]
 # To shards, from shards, and from so many to others; by name, or how many files.
 SPREAD = [
     ("stdlib", "4"),
@@ -29,7 +29,7 @@ SPREAD = [
     ("redis", "2"),
 ]
 # What is read does not depend on where it is written: each kind is once the source and once the target.
-PAIRS = list(pairwise([*ALONE, ALONE[0]])) + SPREAD
+PAIRS = list(pairwise([*UNSHARDED, UNSHARDED[0]])) + SPREAD
 
 
 @pytest.fixture(params=PAIRS, ids="-".join)

@@ -7,7 +7,7 @@ from holdfast.core import commands as c
 from holdfast.core.ids import slot_of
 from holdfast.core.indexed import LogItem
 from holdfast.core.job import Job
-from holdfast.core.kinds import LETTER, NUMBER, POINTER, SHARD, UNIQUE
+from holdfast.core.kinds import NUMBER, OUTBOX, POINTER, SHARD, UNIQUE
 from holdfast.core.moving import read_notice
 from holdfast.core.slots import slot_of_record
 from holdfast.core.unique import read_unique
@@ -118,8 +118,8 @@ def check_same(target: Store, source: Store) -> None:
     if isinstance(target, ShardedStore) or isinstance(source, ShardedStore):
         # Letters are addressed anew, and numbers of schedules noted for other shards.
         for view in (found, expected):
-            view["due"] = [page for page in view["due"] if page[0] not in (NUMBER, LETTER)]
-            for table in (NUMBER, LETTER):
+            view["due"] = [page for page in view["due"] if page[0] not in (NUMBER, OUTBOX)]
+            for table in (NUMBER, OUTBOX):
                 view.pop(table, None)
     assert found == expected
     assert [text for door in doors_of(target) for text in misplaced(door)] == []

@@ -14,16 +14,16 @@ from holdfast.core import commands as c
 from holdfast.core import ids
 from holdfast.core.errors import Moved
 from holdfast.core.job import Job
-from holdfast.core.kinds import CHORE, FLOOR, LETTER, NUMBER, POINTER, SCHEDULE, UNIQUE, WORKER, name_of
+from holdfast.core.kinds import CHORE, FLOOR, NUMBER, OUTBOX, POINTER, SCHEDULE, UNIQUE, WORKER, name_of
 from holdfast.core.slots import slot_of_key, slot_of_schedule
 from holdfast.core.unique import Unique, read_unique
 from holdfast.core.worker import Worker
 from holdfast.engine.commands.chores import Chore
 from holdfast.engine.commands.keys import TakeKey
-from holdfast.engine.commands.letters import Letter
+from holdfast.engine.commands.outbox import OutboxMessage
 from holdfast.engine.commands.schedules import read_kept
 from holdfast.engine.migrate.move import doors_of
-from holdfast.engine.sharding.routes import Routes
+from holdfast.engine.sharding.operations import ShardOperations
 from holdfast.queue.connect import store_maker
 from holdfast.queue.queue import Queue
 from holdfast.store.contract import Changes, JobFilter, ReadTxn, Store
@@ -67,7 +67,7 @@ def test_letters_under_way_are_delivered_once(two, opened, monkeypatch):
     """What follows a job, and what a schedule has fired, with the numbers that were told."""
     queue = opened(make_queue(two.open_source))
     with monkeypatch.context() as patch:
-        patch.setattr(Routes, "deliver", lambda _routes, _letters: None)
+        patch.setattr(ShardOperations, "deliver", lambda _operations, _messages: None)
         for n in range(12):
             queue.add("first", then=queue.call("second", {"n": n}, domain=f"d{n}"))
             queue.schedule(f"s{n}", "third", every="1h", domain=f"d{n}")
@@ -76,17 +76,19 @@ def test_letters_under_way_are_delivered_once(two, opened, monkeypatch):
         two.clock.advance(3_600_000)
         queue.connection.ask(c.Upkeep())
         source = opened(two.open_source())
-        sent = {msgspec.json.decode(raw, type=Letter).job.id for raw in records(source, LETTER).values()}
+        sent = {
+            msgspec.json.decode(raw, type=OutboxMessage).job.id for raw in records(source, OUTBOX).values()
+        }
         assert len(sent) > 4
         there = {job.id for job in queue.jobs(limit=1000)}
         target = opened(two.open_target())
         two.move(source, target).run()
 
-    assert {int(msgspec.json.decode(name)[1]) for name in records(target, LETTER)} == sent
+    assert {int(msgspec.json.decode(name)[1]) for name in records(target, OUTBOX)} == sent
     new = opened(make_queue(two.open_target))
     for _ in range(2):
         new.connection.ask(c.Upkeep())
-    _until(lambda: not records(target, LETTER))
+    _until(lambda: not records(target, OUTBOX))
     assert {job.id for job in new.jobs(limit=1000)} == there | sent
     assert new.counts()["second"] == {"QUEUED": 12}
     assert new.counts()["third"] == {"QUEUED": 12}
@@ -103,10 +105,10 @@ def _until(is_so: Callable[[], bool]) -> None:
 
 
 @pairs((4, 1), (4, 2), (4, 8))
-def test_a_letter_of_a_schedule_is_found_by_it(two, opened, monkeypatch):
+def test_an_outbox_message_of_a_schedule_is_found_by_it(two, opened, monkeypatch):
     """In the shard that the schedule has there: so that it does not fire while its last job is under way."""
     queue = opened(make_queue(two.open_source))
-    monkeypatch.setattr(Routes, "deliver", lambda _routes, _letters: None)
+    monkeypatch.setattr(ShardOperations, "deliver", lambda _operations, _messages: None)
     for n in range(8):
         queue.schedule(f"s{n}", "third", every="1h", domain=f"d{n}")
     two.clock.advance(3_600_000)
@@ -121,7 +123,7 @@ def test_a_letter_of_a_schedule_is_found_by_it(two, opened, monkeypatch):
         shard = slot_of_schedule(schedule.tenant, schedule.name) % len(doors)
         name = name_of(str(shard), str(schedule.last_id))
         if schedule.last_id not in {job.id for job in target.read(_all_jobs)}:
-            assert name in records(doors[shard], LETTER)
+            assert name in records(doors[shard], OUTBOX)
 
 
 def _all_jobs(txn: ReadTxn) -> list[Job]:
@@ -135,7 +137,7 @@ def test_a_key_between_its_two_steps_is_free_there(two, opened):
     kept = [queue.add("work", unique=f"k{n}", domain=f"d{n}") for n in range(8)]
     half = [("", "work", b"real:half%d" % n) for n in range(8)]
     for key in half:
-        queue.connection._way._ask(
+        queue.connection._submitter._ask(
             slot_of_key(key) % len(doors_of(two.open_source())), TakeKey(key=key, job_id=1)
         )
     assert len(records(two.open_source(), POINTER)) > 8
@@ -166,7 +168,7 @@ def test_schedules_keep_their_numbers_and_no_other_gets_one(two, opened):
     assert max(Counter(_numbers(target).values()).values()) == 1
     two.clock.advance(3_600_000)
     new.connection.ask(c.Upkeep())
-    _until(lambda: not records(target, LETTER))
+    _until(lambda: not records(target, OUTBOX))
     jobs = [job for job in new.jobs(limit=100) if job.task == "tick"]
     assert sorted(msgspec.json.encode(new.data(job)).decode() for job in jobs) == sorted(
         [f'{{"old":{n}}}' for n in range(10) if n != 3] + [f'{{"new":{n}}}' for n in range(20)]
@@ -231,16 +233,16 @@ def test_what_has_moved_on_is_noted_no_more(two, opened):
 def test_of_a_call_that_goes_to_several_shards_only_the_rest_is_asked_for_there(tmp_path, monkeypatch):
     """What was added before the store moved is not added again."""
     monkeypatch.chdir(tmp_path)
-    add_at = Routes._add_at
+    add_at = ShardOperations._add_at
     parts: list[int] = []
 
-    def moves_at_the_third(routes: Routes, at: int, command: c.Add) -> list[int]:
+    def moves_at_the_third(routes: ShardOperations, at: int, command: c.Add) -> list[int]:
         parts.append(at)
         if len(parts) == 3:
             move(FOUR, TWO)
         return add_at(routes, at, command)
 
-    monkeypatch.setattr(Routes, "_add_at", moves_at_the_third)
+    monkeypatch.setattr(ShardOperations, "_add_at", moves_at_the_third)
     with holdfast.connect(FOUR) as queue:
         keyed = [queue.call("keyed", {"n": n}, domain=f"d{n}", unique=f"k{n % 30}") for n in range(40)]
         plain = [queue.call("plain", {"n": n}, domain=f"d{n}") for n in range(40)]

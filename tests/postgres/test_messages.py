@@ -8,7 +8,7 @@ import pytest
 import holdfast
 from holdfast.core import commands as c
 from holdfast.core.job import Body, Place
-from holdfast.engine.prospects import prospects
+from holdfast.engine.claim_hint import read_claim_hint
 from holdfast.store.contract import NOTHING, Changes, ClaimQuery, NewJobs, leased
 from holdfast.store.postgres.statements import literal, read_key, texts, written_key
 from holdfast.store.postgres.store import PostgresStore
@@ -193,26 +193,26 @@ def test_rows_that_are_asked_for_together_come_in_one_message(store, messages):
 def test_a_process_that_is_woken_sees_in_one_message_whether_there_is_anything(queue, store, messages):
     """Tasks that are READY and not paused; more messages where they are many."""
 
-    def hopes(*, mock=False, **whose):
+    def claim_hint(*, mock=False, **whose):
         claim = c.Claim(limit=1, lease_ms=1_000, mock=mock, **whose)
         found = []
         sent = messages.count(
-            lambda: found.append(store.read(lambda txn: prospects(txn, [claim]), hint=True).any)
+            lambda: found.append(store.read(lambda txn: read_claim_hint(txn, [claim]), hint=True).has_work)
         )
         return found[0], sent
 
-    hopes(tenant="")
-    assert hopes(tenant="") == (False, 1)
+    claim_hint(tenant="")
+    assert claim_hint(tenant="") == (False, 1)
     queue.add_many([("work", 1), ("other", 2)])
-    assert hopes(tenant="", tasks=("work",)) == (True, 1)
-    assert hopes(tenant="", tasks=("absent",)) == (False, 1)
-    assert hopes(tenant="", tasks=("work",), mock=True)[0]
+    assert claim_hint(tenant="", tasks=("work",)) == (True, 1)
+    assert claim_hint(tenant="", tasks=("absent",)) == (False, 1)
+    assert claim_hint(tenant="", tasks=("work",), mock=True)[0]
     queue.pause("work")
-    assert hopes(tenant="", tasks=("work",)) == (False, 1)
-    assert hopes(tenant="") == (True, 1)
+    assert claim_hint(tenant="", tasks=("work",)) == (False, 1)
+    assert claim_hint(tenant="") == (True, 1)
     queue.add_many([(f"task-{n}", n) for n in range(20)])
-    assert hopes(tenant="", tasks=("task-7",))[0]
-    assert not hopes(tenant="", tasks=("absent",))[0]
+    assert claim_hint(tenant="", tasks=("task-7",))[0]
+    assert not claim_hint(tenant="", tasks=("absent",))[0]
 
 
 def test_what_a_claim_answers_is_what_it_took(store, postgres_url):

@@ -87,10 +87,10 @@ def test_a_thousand_jobs_are_added_claimed_and_finished_by_as_few(engine, messag
 def test_a_process_that_was_woken_looks_in_one_message_and_claims_in_three(engine, other, messages):
     """What it looks at is all that claims and upkeep go by."""
     other.execute([ADD])
-    looking, hopes = count(messages, lambda: engine.hopes([CLAIM]))
+    looking, hint = count(messages, lambda: engine.claim_hint([CLAIM]))
     claiming, done = count(messages, lambda: engine.execute([CLAIM]))
 
-    assert hopes.any
+    assert hint.has_work
     assert len(done.replies[0]) == 1
     assert (looking, claiming) == (1, 3)
 
@@ -146,7 +146,7 @@ def test_a_process_that_waits_is_given_hope_by_what_is_for_it(engine, other, who
     claim, hope = FOR_WHOM[whose]
     other.execute([ADD, c.Add(jobs=(c.NewJob(task="paused"),)), c.Pause(tenant="", task="paused")])
 
-    assert engine.hopes([claim]).any == hope
+    assert engine.claim_hint([claim]).any == hope
 
 
 @pytest.mark.parametrize("tasks", [100, 600], ids=["few pairs", "many pairs"])

@@ -24,8 +24,8 @@ PATIENT = {"Connection": "wait", "timeout": "60000"}
 def claims_waiting(served):
     """How many claims wait for something to come."""
     # On shards a claim waits in every lane.
-    way = served.committer._way
-    lanes = getattr(way, "_lanes", [way])
+    way = served.committer._submitter
+    lanes = getattr(way, "_committers", [way])
     return min(sum(not ticket.abandoned for ticket in lane._waiter._claims) for lane in lanes)
 
 

@@ -9,7 +9,7 @@ NOT_OUT = "405 Can only retry/finish RUNNING and RUNQUEUED jobs"
 NOT_OUT_TO_FAIL = "405 Can only fail RUNNING or RUNQUEUED jobs"
 RUNNING = "405 Can't delete a RUNNING job"
 WAITING = "405 Can't delete a parent jobs with children running"
-ALONE = "404 Invalid jobID - Cannot cancel a job without a parent"
+UNSHARDED = "404 Invalid jobID - Cannot cancel a job without a parent"
 PARENT = "404 Invalid jobID - Cannot cancel a job with children"
 OK = "200 OK"
 
@@ -107,10 +107,10 @@ _NO = [(NOT_OUT,), (NOT_OUT,), (NOT_OUT_TO_FAIL,)]
 
 # From which state; for each command its status, and then the state, None for no trace, where it changes.
 TABLE = {
-    queued: (Q, (OK, R), *_NO, (ALONE,), (OK, None), (OK, Q)),
-    running: (R, (OK,), (OK, None), (OK, Q), (OK, FAIL), (ALONE,), (RUNNING,), (OK, Q)),
-    runqueued: (RQ, (OK,), (OK, None), (OK, Q), (OK, FAIL), (ALONE,), (OK, None), (OK, Q)),
-    failed: (FAIL, (OK,), *_NO, (ALONE,), (OK, None), (OK, Q)),
+    queued: (Q, (OK, R), *_NO, (UNSHARDED,), (OK, None), (OK, Q)),
+    running: (R, (OK,), (OK, None), (OK, Q), (OK, FAIL), (UNSHARDED,), (RUNNING,), (OK, Q)),
+    runqueued: (RQ, (OK,), (OK, None), (OK, Q), (OK, FAIL), (UNSHARDED,), (OK, None), (OK, Q)),
+    failed: (FAIL, (OK,), *_NO, (UNSHARDED,), (OK, None), (OK, Q)),
     paused_parent: (P, (OK,), *_NO, (PARENT,), (WAITING,), (OK, Q)),
     paused_child: (P, (OK,), *_NO, (OK,), (WAITING,), (OK, Q)),
     queued_child: (Q, (OK, R), *_NO, (OK, CAN), (OK, None), (OK, Q)),

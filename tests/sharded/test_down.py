@@ -10,7 +10,7 @@ from holdfast.core.job import State
 from holdfast.core.queries import ListWorkers
 from holdfast.core.slots import slot_for
 from holdfast.core.worker import Served, Worker
-from holdfast.engine.sharding import visit
+from holdfast.engine.sharding import sharded_claim
 from holdfast.queue import publishing
 from holdfast.queue.aio import AsyncQueue
 from holdfast.queue.queue import Queue
@@ -54,7 +54,7 @@ def test_its_jobs_wait_and_the_others_go_on(queue, rack, jobs):
 
 def test_a_task_publishes_its_options_when_the_shard_is_back(queue, rack, jobs, monkeypatch):
     """Its claims go on meanwhile, in the other shards by what the task says."""
-    monkeypatch.setattr(publishing, "AGAIN_S", 0.0)
+    monkeypatch.setattr(publishing, "RETRY_S", 0.0)
     rack.pulled.add(DOWN)
 
     @queue.task("work", attempts=3)
@@ -127,7 +127,7 @@ def test_sums_and_lists_are_not_told_by_halves(queue, rack, jobs):
 
 
 def test_what_must_be_said_to_all_says_where_it_was_not(queue, rack, jobs):
-    """It holds where it was heard; said again when all are there it holds everywhere."""
+    """It holds where it was on_reply; said again when all are there it holds everywhere."""
     rack.pulled.add(DOWN)
     with pytest.raises(holdfast.Unavailable, match=f"say it again.*shard {DOWN}"):
         queue.pause("work")
@@ -155,10 +155,10 @@ def test_a_waiting_claim_is_served_by_the_others_and_by_the_one_that_is_back(que
 
 def test_a_claim_that_waits_is_served_by_one_that_comes_back_meanwhile(queue, make_queue, rack, monkeypatch):
     """It began to wait while that was down; however long it waits, all are asked again now and then."""
-    monkeypatch.setattr(visit, "AGAIN_S", 0.05)
+    monkeypatch.setattr(sharded_claim, "RETRY_S", 0.05)
     rack.pulled.add(DOWN)
     with waiting(lambda: queue.next(wait=LONG_S, renew=False)) as found:
-        until(lambda: any(lane._waiter._claims for lane in queue.connection._way._lanes))
+        until(lambda: any(committer._waiter._claims for committer in queue.connection._submitter._committers))
         back(queue, rack)
         job = make_queue().add("work", domain=domain_in(DOWN))
     assert found.result().id == job.id
@@ -168,13 +168,13 @@ def test_a_lane_in_which_somebody_waits_outlives_its_shard(queue, make_queue, ra
     """It wakes for what is due there, finds its shard gone, and is there when that is back."""
     queue.add("work", domain=domain_in(DOWN), delay="1h")
     with waiting(lambda: queue.next(wait=LONG_S, renew=False)) as found:
-        until(lambda: all(lane._waiter._claims for lane in queue.connection._way._lanes))
+        until(lambda: all(committer._waiter._claims for committer in queue.connection._submitter._committers))
         rack.pulled.add(DOWN)
         with pytest.raises(holdfast.Unavailable):
             queue.counts()
-        # Its lane is woken, and looks at the clock.
-        queue.connection._way._lanes[DOWN].listen(print)
-        queue.connection._way._lanes[DOWN].unlisten(print)
+        # Its committer is woken, and looks at the clock.
+        queue.connection._submitter._committers[DOWN].listen(print)
+        queue.connection._submitter._committers[DOWN].unlisten(print)
         other = make_queue().add("work", domain=domain_in(0))
     assert found.result().id == other.id
 
@@ -240,4 +240,4 @@ def test_a_letter_waits_for_its_shard(queue, rack, clock):
 
     (job,) = queue.jobs()
     assert (of(job), queue.data(job)) == (DOWN, {"n": 1})
-    until(lambda: not queue.connection.engine.read(lambda txn: txn.rows("letter")))
+    until(lambda: not queue.connection.engine.read(lambda txn: txn.rows("outbox")))

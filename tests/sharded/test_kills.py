@@ -1,4 +1,4 @@
-"""Processes that are killed while they take keys and send letters: nothing is doubled, nothing is lost."""
+"""Processes that are killed while they take keys and send outbox: nothing is doubled, nothing is lost."""
 
 import random
 import subprocess
@@ -10,7 +10,7 @@ from pathlib import Path
 import holdfast
 from holdfast.core import commands as c
 from holdfast.core.job import Place
-from holdfast.core.kinds import LETTER
+from holdfast.core.kinds import OUTBOX
 from holdfast.core.unique import key_of
 from tests.queue_suite.tools import complaints, live, until
 
@@ -30,7 +30,7 @@ def test_two_steps_that_are_cut_short_leave_one_job_for_each_key(tmp_path):
 
     with holdfast.connect(url) as queue:
         queue.connection.ask(c.Upkeep())
-        until(lambda: not queue.connection.engine.read(lambda txn: txn.rows(LETTER)))
+        until(lambda: not queue.connection.engine.read(lambda txn: txn.rows(OUTBOX)))
         jobs = live(queue)
         keys = Counter(key_of(job) for job in jobs if job.place != Place.DONE)
 

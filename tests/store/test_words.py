@@ -11,8 +11,8 @@ import pytest
 
 import holdfast
 from holdfast.core import commands as c
+from holdfast.engine.claim_hint import ClaimHint
 from holdfast.engine.engine import Engine
-from holdfast.engine.prospects import Prospects
 from holdfast.queue.connect import store_maker
 from holdfast.store.common.clock import monotonic_s
 from holdfast.store.contract import ENDS, JOBS, NOBODY, Changes, Store
@@ -82,13 +82,13 @@ def test_who_waits_for_jobs_does_not_look_because_others_end(
 ) -> None:
     """On a file, whose changes are seen as well, ten times a second at most."""
     looks: list[Engine] = []
-    hopes = Engine.hopes
+    hopes = Engine.claim_hint
 
-    def spy(self: Engine, commands: Sequence[c.Command]) -> Prospects:
+    def spy(self: Engine, commands: Sequence[c.Command]) -> ClaimHint:
         looks.append(self)
         return hopes(self, commands)
 
-    monkeypatch.setattr(Engine, "hopes", spy)
+    monkeypatch.setattr(Engine, "claim_hint", spy)
     with holdfast.connect(url) as queue, holdfast.connect(url) as other:
         queue.add_many([("work", n) for n in range(40)])
         with waiting(lambda: other.next(["nothing"], wait=60)):

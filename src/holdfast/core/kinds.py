@@ -38,9 +38,9 @@ LOG_ITEMS, LOG_KEYS = "items", "keys"
 # Stores that lock do so in this order: first domains, then unique keys, then all others by name.
 LOCK_ORDER = (DOMAIN, UNIQUE)
 # Of several stores behind one queue: which of them this is; which job in another one holds a key that is at
-# home here, by the key; a job that is on its way to another one, by (slot, job); a number of schedules that
-# is given here, and that one of another store has, which has moved there.
-SHARD, POINTER, LETTER, NUMBER = "shard", "pointer", "letter", "schedule_number"
+# home here, by the key; an outbox message, that is a job for another one, by (slot, job); a number of
+# schedules that is given here, and that one of another store has, which has moved there.
+SHARD, POINTER, OUTBOX, NUMBER = "shard", "pointer", "outbox", "schedule_number"
 
 
 def name_of(*parts: str | bytes | None) -> str:

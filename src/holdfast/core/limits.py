@@ -40,7 +40,7 @@ class Limit(Record, frozen=True, kw_only=True):
         return math.ceil(1_000_000 / self.rate) if self.rate else 0
 
 
-class Lane(Record, frozen=True, kw_only=True):
+class TaskLoad(Record, frozen=True, kw_only=True):
     """How many jobs of one task stand READY and HELD in a domain."""
 
     ready: int = 0
@@ -56,7 +56,7 @@ class Domain(Record, frozen=True, kw_only=True):
     name: bytes
     tat_us: int = 0
     running: int = 0
-    lanes: dict[str, Lane] = {}
+    loads: dict[str, TaskLoad] = {}
     # When upkeep should look at it next; 0: not before something happens to it.
     due_ms: int = 0
 
@@ -68,7 +68,7 @@ class Domain(Record, frozen=True, kw_only=True):
     @property
     def held(self) -> int:
         """How many of its jobs wait behind it."""
-        return sum(lane.held for lane in self.lanes.values())
+        return sum(load.held for load in self.loads.values())
 
 
 def check_limit(limit: Limit) -> None:
@@ -149,7 +149,7 @@ def is_idle(domain: Domain, *, now_ms: int) -> bool:
 
     Whatever the limit is now: a pause, or a limit lifted for a moment, must not make it whole.
     """
-    return not domain.running and not domain.lanes and domain.tat_us <= now_ms * 1000
+    return not domain.running and not domain.loads and domain.tat_us <= now_ms * 1000
 
 
 def _burst(limit: Limit) -> int:

@@ -122,7 +122,7 @@ _RECORDS: dict[str, Callable[[str], int | None]] = {
     k.NUMBER: _number,
     k.JOB_LOG: _number,
     k.STEPS: _by(tuple[str, str], lambda job, _: _number(job)),
-    k.LETTER: _by(tuple[str, str], lambda slot, _: _number(slot)),
+    k.OUTBOX: _by(tuple[str, str], lambda slot, _: _number(slot)),
     k.CHORE: _chore,
     k.SCHEDULE: _by(tuple[str, str], slot_of_schedule),
     k.PROGRESS: _by(tuple[str, str], lambda tenant, _: slot_of_indexed(tenant)),

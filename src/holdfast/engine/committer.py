@@ -1,11 +1,11 @@
-"""The committer: commands in, replies out, by group commit (`group`); who has to wait does so in `waiter`.
+"""The committer: commands in, replies out, by group commit (`group`). Claims that wait do so in `waiter`.
 
-    thread      ask ──▶ a group ──▶ one transaction for all that came ──▶ its reply
+    thread      ask ──▶ a group ──▶ one transaction for all that arrived ──▶ its reply
                          claim that found nothing, and has time ──┐
     coroutine   ask_async ────────────────────────────────────────┴─▶ the waiter's thread ──▶ the first group
 
-Where a store can have several commits under way there are several groups. The verbs of a job's holder go to
-the group of that job, so that none overtakes another; an add or a claim goes to one that is free.
+If a store can run several commits at once, there are several groups. The verbs of a job's holder go to the
+group of that job, so that they stay in order; an add or a claim goes to a free group.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,19 +14,19 @@ from typing import Any
 from ..core import commands as c
 from ..core.errors import Closed, StoreError
 from ..store.common.clock import monotonic_s
-from .asking import Asking
 from .done import Done
 from .engine import Engine
 from .group import Group, may_be_interrupted
+from .submitter import Submitter
 from .ticket import Ticket, deliver
 from .waiter import Waiter
 
 
-class Committer(Asking):
+class Committer(Submitter):
     """Commits to one store.
 
-    As one of several it hands over what is not for it alone: errors that may be set right elsewhere (`divert`
-    says whether it takes the ticket), and what a commit leaves to be done in other shards (`after`).
+    With several shards, `divert` may take over a ticket whose error another shard may resolve, and `after`
+    gets what a commit leaves to be done in other shards.
     """
 
     def __init__(
@@ -39,17 +39,17 @@ class Committer(Asking):
         self.engine = engine
         self._divert, self._after = divert, after
         self._groups = [Group(self._commit) for _ in range(engine.store.capabilities.commits)]
-        # Where there is only one.
+        # Set if there is only one.
         self._group = self._groups[0] if len(self._groups) == 1 else None
         self._waiter = Waiter(engine, self._groups[0], self._answer)
         self._closed = False
 
     def ask(self, command: c.Command, *, wait_s: float = 0.0) -> Any:
-        """Run a command and wait for its reply in this thread; what it raised is raised here."""
+        """Run a command and wait for its reply in this thread; raises its error."""
         if self._closed:
             raise _closed()
         if type(command) is c.Await or self._waiter.is_busy:
-            # Also what this thread has put in, and not waited for, comes first.
+            # Commands that this thread has submitted without waiting come first.
             reply = self._wait(command, wait_s)
         else:
             group = self._group or self._group_of(command)
@@ -66,11 +66,11 @@ class Committer(Asking):
         return reply
 
     def submit(self, ticket: Ticket) -> None:
-        """Put a command in; its ticket will be answered."""
+        """Submit a command; its ticket will be answered."""
         self.submit_all([ticket])
 
     def submit_all(self, tickets: Sequence[Ticket]) -> None:
-        """Put in many, which are committed in order; where it is too late they are answered so."""
+        """Submit several commands, which are committed in order; after `close` they get an error."""
         if not self._waiter.put(tickets):
             late = _closed()
             self._answer([(ticket, late) for ticket in tickets])
@@ -87,7 +87,7 @@ class Committer(Asking):
         return free or min(groups, key=lambda group: len(group.waiting))
 
     def _commit_alone(self, group: Group, command: c.Command) -> Any:
-        """Commit a command of a thread that may be interrupted: what it claimed by then is given back."""
+        """Commit one command in a thread that may be interrupted; jobs claimed by then are released."""
         done = Done()
         try:
             with group.turn:
@@ -118,7 +118,7 @@ class Committer(Asking):
         try:
             return ticket.take()
         except BaseException:
-            # Interrupted: whatever was claimed for this caller must not wait for its lease to end.
+            # Interrupted: release what was claimed for this caller now, not when its lease expires.
             if not ticket.abandon():
                 self.give_back(ticket)
             raise
@@ -134,7 +134,7 @@ class Committer(Asking):
             if len(tickets) == 1 or isinstance(error, StoreError):
                 self._answer([(ticket, error) for ticket in tickets])
             else:
-                # One command's fault: find it.
+                # One of the commands is at fault: commit each by itself.
                 for ticket in tickets:
                     self._commit([ticket])
             return
@@ -148,7 +148,7 @@ class Committer(Asking):
             self._waiter.note(done)
 
     def _answer(self, replies: Sequence[tuple[Ticket, Any]]) -> None:
-        told = []
+        for_loops = []
         for ticket, reply in replies:
             if self._waiter.keeps(ticket, reply) or self._is_diverted(ticket, reply):
                 continue
@@ -156,15 +156,15 @@ class Committer(Asking):
                 ticket.reply = reply
                 self.give_back(ticket)
             elif ticket.loop is not None:
-                told.append(ticket)
-        if told:
-            deliver(told, self.give_back)
+                for_loops.append(ticket)
+        if for_loops:
+            deliver(for_loops, self.give_back)
 
     def _is_diverted(self, ticket: Ticket, reply: Any) -> bool:
         return isinstance(reply, Exception) and self._divert is not None and self._divert(ticket, reply)
 
     def give_back(self, ticket: Ticket) -> None:
-        """Release what was claimed for a caller that went away."""
+        """Release the jobs that were claimed for a caller that is gone."""
         if isinstance(ticket.command, c.Claim):
             self._release(ticket.reply)
 
@@ -173,23 +173,23 @@ class Committer(Asking):
             self._waiter.put([Ticket(c.Release(hold=c.hold_of(one.job))) for one in claimed])
 
     def listen(self, listener: Callable[[], None]) -> None:
-        """Have a function called, from another thread, whenever progress or a log may have moved: a hint.
+        """Call a function in another thread, as a hint, when progress or a log may have changed.
 
         It must return at once and never raise.
         """
         self._waiter.listen(listener)
 
     def unlisten(self, listener: Callable[[], None]) -> None:
-        """Undo `listen`."""
+        """Remove a listener."""
         self._waiter.unlisten(listener)
 
     def close(self) -> None:
-        """Commit what was put in, tell those who wait, and let go of the store."""
+        """Commit what is pending, answer waiting callers, and close the store."""
         if self._closed:
             return
         self._closed = True
         self._waiter.close()
-        # Not before those that commit just now are done.
+        # Wait for the commits that are running.
         for group in self._groups:
             group.turn.acquire()
         try:

@@ -1,13 +1,13 @@
-"""Connections: commands and queries in, replies out. One to a store goes along where the store has moved.
+"""Connections: commands and queries in, replies out. A connection follows its store when that has moved.
 
-    command ──▶ the committer of a store, or the lanes of several ──┐
-    query   ──▶ a view of the store, in the thread that asks      ──┴─Moved─▶ open the address in the notice
-                                                                     it bears the move's token: ask there
-                                                                     no, or it is not there: Moved
+    command ──▶ the committer of a store, or the router of shards ──┐
+    query   ──▶ a read of the store, in the caller's thread       ──┴─Moved─▶ open the address in the notice
+                                                                     it has the move's token: ask there
+                                                                     no, or it does not exist: Moved
 
-Nothing can be written to a store that has moved, so whatever is asked again was not done. The process keeps
-its number, its claims and its ids, which have moved too. The address in a notice has no password: one's own
-is used for the same user on the same server, and never sent anywhere else.
+Nothing can be written to a store that has moved, so a command that is asked again was not executed. The
+process keeps its sysid, its claims and its ids, which have moved too. The address in a notice has no
+password: the own one is used for the same user on the same server, and never sent elsewhere.
 """
 
 import logging
@@ -23,30 +23,30 @@ from ..core.moving import Notice, Standing, read_notice
 from ..core.queries import Query
 from ..store.common.clock import monotonic_s
 from ..store.contract import ReadTxn, Store
-from .asking import Asking
 from .committer import Committer
 from .engine import Engine
 from .queries import ANSWERED
+from .submitter import Submitter
 from .ticket import Ticket
 
 if TYPE_CHECKING:
-    from .sharding.lanes import Lanes
+    from .sharding.router import ShardRouter
 
 T = TypeVar("T")
 Reopen = Callable[[str], Store | None]
-# From one store to the next, and the next: more is a circle.
+# The most moves that are followed in a row: more would be a circle.
 HOPS = 8
-# How long a new store is waited for that is about to be opened.
+# How long to wait for a new store that is about to open.
 PATIENCE_S, NAP_S = 30.0, 0.05
 
 log = logging.getLogger("holdfast")
 
 
-Way = Union[Committer, "Lanes"]
+StoreSubmitter = Union[Committer, "ShardRouter"]
 
 
-class Connection(Asking):
-    """What queues, workers and doors ask, for threads and coroutines: a store, or a server that has one."""
+class Connection(Submitter):
+    """Takes commands and queries, of threads and coroutines, for a store or for a server that has one."""
 
     @property
     def engine(self) -> Engine:
@@ -59,30 +59,30 @@ class Connection(Asking):
         return self.engine.store
 
     def ask(self, asked: c.Command | Query, *, wait_s: float = 0.0) -> Any:
-        """Run a command, or answer a query, and return its reply; what it raised is raised here."""
+        """Run a command or query and return its reply; raises its error."""
         raise NotImplementedError
 
     def ask_async(self, asked: c.Command | Query, *, wait_s: float = 0.0) -> Coroutine[Any, Any, Any]:
-        """The same in this event loop."""
+        """Run a command or query, awaiting its reply in this event loop."""
         raise NotImplementedError
 
     def appear(self, name: str) -> bool:
-        """Be seen under a name by all who share the store; False: it cannot tell, see `Store.appear`."""
+        """Make this process visible under a name to others; False if the store cannot, see `Store.appear`."""
         raise NotImplementedError
 
     def listen(self, listener: Callable[[], None]) -> None:
-        """Have a function called whenever progress or a log may have moved: a hint.
+        """Call a function, as a hint, when progress or a log may have changed.
 
         It is called from another thread, must return at once and never raise.
         """
         raise NotImplementedError
 
     def unlisten(self, listener: Callable[[], None]) -> None:
-        """Undo `listen`."""
+        """Remove a listener."""
         raise NotImplementedError
 
     def close(self) -> None:
-        """Commit what was put in, and let go of everything."""
+        """Commit what is pending, and close everything."""
         raise NotImplementedError
 
 
@@ -117,7 +117,7 @@ class StoreMaker(ConnectionMaker):
 
 
 class StoreConnection(Connection):
-    """The way to a store."""
+    """A connection to a store in this process."""
 
     def __init__(
         self,
@@ -130,65 +130,65 @@ class StoreConnection(Connection):
         self._reopen, self._dice = reopen, dice
         self._listeners: list[Callable[[], None]] = []
         self._names: list[str] = []
-        self._left: list[Way] = []
+        self._left: list[StoreSubmitter] = []
         self._is_closed = False
         self._lock = threading.Lock()
-        self._way = self._open(store, retention_ms)
+        self._submitter = self._open(store, retention_ms)
 
-    def _open(self, store: Store, retention_ms: int | None) -> "Way":
+    def _open(self, store: Store, retention_ms: int | None) -> "StoreSubmitter":
         engine = open_engine(store, retention_ms=retention_ms, dice=self._dice)
         if store.capabilities.is_sharded:
-            # Not imported by those who have one store, whose first add must not wait for it.
-            from .sharding.lanes import Lanes
+            # Imported here, so that the first add on a single store does not wait for it.
+            from .sharding.router import ShardRouter
 
-            return Lanes(cast(Any, engine), self if self._reopen else None)
+            return ShardRouter(cast(Any, engine), self if self._reopen else None)
         return Committer(engine, divert=partial(self._divert, engine) if self._reopen else None)
 
     @property
     def engine(self) -> Engine:
         """The engine of the store as it is now."""
-        return self._way.engine
+        return self._submitter.engine
 
     @property
     def store(self) -> Store:
         """The store as it is now."""
-        return self._way.engine.store
+        return self._submitter.engine.store
 
     def ask(self, asked: c.Command | Query, *, wait_s: float = 0.0) -> Any:
-        """Run a command, or answer a query, and return its reply; what it raised is raised here."""
+        """Run a command or query and return its reply; raises its error."""
         if type(asked) in ANSWERED:
             return self._query(asked)  # type: ignore[arg-type]
-        return self._way.ask(asked, wait_s=wait_s)  # type: ignore[arg-type]
+        return self._submitter.ask(asked, wait_s=wait_s)  # type: ignore[arg-type]
 
     def ask_async(self, asked: c.Command | Query, *, wait_s: float = 0.0) -> Coroutine[Any, Any, Any]:
-        """The same in this event loop; a query is answered in a thread, as others wait for the loop."""
+        """Run a command or query, awaiting its reply; a query runs in a thread, to not block the loop."""
         if type(asked) in ANSWERED:
             import asyncio
 
             return asyncio.to_thread(self._query, asked)  # type: ignore[arg-type]
-        return Asking.ask_async(self, asked, wait_s=wait_s)  # type: ignore[arg-type]
+        return Submitter.ask_async(self, asked, wait_s=wait_s)  # type: ignore[arg-type]
 
     def submit(self, ticket: Ticket) -> None:
-        """Put a command in; its ticket will be answered."""
-        self._way.submit(ticket)
+        """Submit a command; its ticket will be answered."""
+        self._submitter.submit(ticket)
 
     def submit_all(self, tickets: Sequence[Ticket]) -> None:
-        """Put in many; one that cannot be is answered so."""
-        self._way.submit_all(tickets)
+        """Submit several commands; one that cannot be submitted is answered with the error."""
+        self._submitter.submit_all(tickets)
 
     def give_back(self, ticket: Ticket) -> None:
-        """Release what was claimed for a caller that went away."""
-        self._way.give_back(ticket)
+        """Release the jobs that were claimed for a caller that is gone."""
+        self._submitter.give_back(ticket)
 
     def _query(self, query: Query) -> Any:
-        """The reply to a query, asked again where the store has moved."""
+        """Run a query, again on the new store if this one has moved; returns its reply."""
         for _ in range(HOPS):
-            engine = self._way.engine
+            engine = self._submitter.engine
             try:
                 return engine.query(query)
             except Moved as moved:
-                self.go(engine, moved)
-        return self._way.engine.query(query)
+                self.switch_store(engine, moved)
+        return self._submitter.engine.query(query)
 
     def appear(self, name: str) -> bool:
         """See `Store.appear`; in the next store too."""
@@ -197,68 +197,68 @@ class StoreConnection(Connection):
         return self.store.appear(name)
 
     def listen(self, listener: Callable[[], None]) -> None:
-        """Have a function called whenever progress or a log may have moved: a hint; in the next store too."""
+        """Call a function, as a hint, when progress or a log may have changed; also after a move."""
         with self._lock:
             self._listeners.append(listener)
-            self._way.listen(listener)
+            self._submitter.listen(listener)
 
     def unlisten(self, listener: Callable[[], None]) -> None:
-        """Undo `listen`."""
+        """Remove a listener."""
         with self._lock:
             self._listeners = [one for one in self._listeners if one != listener]
-            self._way.unlisten(listener)
+            self._submitter.unlisten(listener)
 
     def close(self) -> None:
-        """Commit what was put in, and let go of all stores."""
+        """Commit what is pending, and close all stores."""
         with self._lock:
             if self._is_closed:
                 return
             self._is_closed = True
-            ways = [self._way, *self._left]
-        for way in ways:
-            way.close()
+            submitters = [self._submitter, *self._left]
+        for submitter in submitters:
+            submitter.close()
 
-    # Where the store has moved
+    # After a move of the store
 
     def _divert(self, engine: Engine, ticket: Ticket, error: Exception) -> bool:
         return isinstance(error, Moved) and self.take(ticket, error, by=engine)
 
     def take(self, ticket: Ticket, moved: Moved, *, by: Engine) -> bool:
-        """Put a command in anew which an engine has answered `Moved`; False: there is no way."""
+        """Put a command in anew which an engine has answered `Moved`; False: there is no submitter."""
         try:
-            self.go(by, moved)
+            self.switch_store(by, moved)
             self.submit(ticket)
         except (Moved, Closed):
             return False
         return True
 
     def ask_there(self, command: c.Command, moved: Moved, *, by: Engine) -> Any:
-        """The reply to a command which an engine has answered `Moved`."""
-        self.go(by, moved)
+        """Ask again for a command that an engine has answered with `Moved`; returns its reply."""
+        self.switch_store(by, moved)
         return self.ask(command)
 
-    def go(self, left: Engine, moved: Moved) -> None:
-        """Leave the way of an engine, if it is the one in use; raises `moved` if there is no other."""
+    def switch_store(self, left: Engine, moved: Moved) -> None:
+        """Open the new store, unless another thread has; raises `moved` if there is none."""
         with self._lock:
-            if self._way.engine is not left:
-                # Another thread was faster.
+            if self._submitter.engine is not left:
+                # Another thread has opened it.
                 return
             if self._is_closed:
                 raise moved
-            way = self._open(self._found(moved), None)
-            way.engine.ids.go_on(left.ids)
+            submitter = self._open(self._open_moved(moved), None)
+            submitter.engine.ids.go_on(left.ids)
             for name in self._names:
-                way.engine.store.appear(name)
+                submitter.engine.store.appear(name)
             for listener in self._listeners:
-                self._way.unlisten(listener)
-                way.listen(listener)
-            # Not closed: another thread may be at it, or wait there.
-            self._left.append(self._way)
-            self._way, before = way, self._way
+                self._submitter.unlisten(listener)
+                submitter.listen(listener)
+            # Not closed: another thread may be using it, or wait there.
+            self._left.append(self._submitter)
+            self._submitter, before = submitter, self._submitter
         before.engine.store.interrupt()
 
-    def _found(self, moved: Moved) -> Store:
-        """The store that this one has moved to, or raise `moved`."""
+    def _open_moved(self, moved: Moved) -> Store:
+        """Open and return the store that this one has moved to; raises `moved` if that fails."""
         try:
             found = self._reopen(moved.address) if self._reopen else None
         except HoldfastError:
@@ -294,10 +294,10 @@ def open_connection(
 
 
 def _is_the_one(store: Store, moved: Moved) -> bool:
-    """Whether a store was filled by that move; one that is about to be opened is waited for."""
+    """Whether a store was filled by this move; waits for one that is about to open."""
     until_s = monotonic_s() + PATIENCE_S
-    doors = cast(Any, store).shards if store.capabilities.is_sharded else (store,)
-    return all(_is_filled(door, moved, until_s) for door in doors)
+    stores = cast(Any, store).shards if store.capabilities.is_sharded else (store,)
+    return all(_is_filled(one, moved, until_s) for one in stores)
 
 
 def _is_filled(store: Store, moved: Moved, until_s: float) -> bool:

@@ -1,4 +1,4 @@
-"""What a transaction leaves besides its replies."""
+"""The result of a transaction."""
 
 from typing import Any
 
@@ -8,27 +8,27 @@ from .batch.holders import Freed
 
 
 class Done:
-    """The replies of a transaction, and what follows from it in this process and for others."""
+    """The replies of a transaction, and what must be done after its commit."""
 
     def __init__(self) -> None:
         self.replies: list[Any] = []
-        # Something may be claimed, or has ended: those who wait should look.
+        # A job became claimable or has ended: wake up waiting claims.
         self.woke = False
         self.ended: set[int] = set()
-        # A consumer or a log has moved.
+        # The progress of a consumer, or a log, has changed.
         self.news = False
         # Defaults of tasks have changed.
         self.published = False
-        # When something next becomes true by itself; known after claims and upkeep only.
+        # When a job or upkeep is next due; known only after claims and upkeep.
         self.next_ms: int | None = None
-        # Jobs on their way to another shard, by the names of their letters.
-        self.letters: dict[str, bytes] = {}
-        # Keys that are at home in another shard, and that ended jobs have let go here.
+        # Outbox messages to deliver to other shards, by name.
+        self.outbox: dict[str, bytes] = {}
+        # Unique keys of other shards that jobs ended here have freed.
         self.freed: dict[UniqueKey, Freed] = {}
-        # What the engine remembers once it is committed.
+        # What the engine caches after the commit.
         self.next_upkeep_ms: int | None = None
         self.upkept_ms: int | None = None
         self.retention_ms: int | None = None
         self.now_ms = 0
-        # Jobs that were lost or expired, before and after.
+        # Jobs that were lost or have expired, before and after, to be logged.
         self.unreported: list[tuple[Job, Job]] = []

@@ -25,19 +25,19 @@ from ..store.contract import Changes, ReadTxn, Store, Txn
 from . import joblog, upkeep
 from .batch.batch import Batch
 from .batch.task_defaults import KnownDefaults
+from .claim_hint import ClaimHint, read_claim_hint
 from .commands.adding import is_free
 from .commands.claims import claim
 from .commands.joining import insert_scheduled
-from .commands.verbs import VERBS, Ref
+from .commands.verbs import VERBS, JobRef
 from .done import Done
-from .prospects import Prospects, prospects
 from .queries import QUERIES, STORE_QUERIES
-from .site import ALONE, Site
+from .shard_info import UNSHARDED, ShardInfo
 from .sysid import IdMaker, IdSource, OutOfNumbers
 
 T = TypeVar("T")
 RETENTION = "retention_ms"
-# How long a batch waits for a store that stands still because it is being moved, and looks how often.
+# How long a batch waits for a store that is stopped during a move, and how often it tries.
 STOPPED_S, STOPPED_NAP_S = 30.0, 0.05
 CLAIMING = (c.Claim, c.Upkeep)
 
@@ -51,26 +51,26 @@ class Engine:
         *,
         retention_ms: int | None = None,
         dice: Callable[[], float],
-        site: Site = ALONE,
+        shard_info: ShardInfo = UNSHARDED,
         ids: IdSource | None = None,
     ) -> None:
         self.store = store
         self._is_remote = store.capabilities.is_remote
-        self.site = site
+        self.shard_info = shard_info
         self.ids = ids or IdSource()
         self._dice = dice
         self._retention_wanted = retention_ms
         self._retention_ms: int | None = None
-        # When that was last looked up: a process that only adds has no upkeep to go by.
+        # When that was last read: a process that only adds runs no upkeep.
         self._retention_seen_ms = 0
         self._known = KnownDefaults()
-        # When the rest of upkeep is due, at first use at once, and when it was last done.
+        # When the rest of upkeep is due (at first use: now), and when it last ran.
         self.next_upkeep_ms = self._upkept_ms = 0
 
     def execute(self, commands: Sequence[c.Command], done: Done | None = None) -> Done:
-        """Run commands as one transaction; what a command raised is its reply.
+        """Run commands as one transaction; the error of a command is its reply.
 
-        `done` is filled as it goes: whoever is interrupted finds there what may have been committed.
+        `done` is filled along the way: after an interrupt it has what may have been committed.
         """
         done = Done() if done is None else done
         attempts, maker, claims = 0, None, False
@@ -84,8 +84,8 @@ class Engine:
             if attempts:
                 done.__init__()  # type: ignore[misc]
             attempts += 1
-            maker = IdMaker(self.ids, txn, self.site.slots)
-            # What a holder says it has is believed once: a swap refuses it if it is not so.
+            maker = IdMaker(self.ids, txn, self.shard_info.slots)
+            # The records that holders send are trusted once: the swap fails if they are out of date.
             return self._transact(txn, maker, commands, done, claims=claims, trust=attempts == 1), None
 
         blind, until_s = self._is_remote and not claims and self._is_blind(commands), 0.0
@@ -96,7 +96,7 @@ class Engine:
             except OutOfNumbers as error:
                 self.ids.ahead(self.store, error.held)
             except Stopped:
-                # A store that stands still because it is being moved is waited for.
+                # Wait for a store that is stopped during a move.
                 until_s = until_s or monotonic_s() + STOPPED_S
                 if monotonic_s() >= until_s:
                     raise
@@ -106,7 +106,7 @@ class Engine:
         return done
 
     def _is_blind(self, commands: Sequence[c.Command]) -> bool:
-        """Whether a batch most likely reads nothing."""
+        """Whether a batch most likely needs no read."""
         if self.ids.held is None or self._retention_wanted is not None:
             return False
         for command in commands:
@@ -120,13 +120,13 @@ class Engine:
                 return False
         return True
 
-    def hopes(self, commands: Sequence[c.Command]) -> Prospects:
-        """What there is for claims that wait, by a look beside whoever writes."""
-        found = self.read(lambda txn: prospects(txn, commands, self.site), hint=True)
-        if found.rest:
+    def claim_hint(self, commands: Sequence[c.Command]) -> ClaimHint:
+        """Read whether waiting claims may find a job; see `read_claim_hint`."""
+        found = self.read(lambda txn: read_claim_hint(txn, commands, self.shard_info), hint=True)
+        if found.is_upkeep_due:
             self.next_upkeep_ms = 0
-        elif found.rest_ms is not None:
-            self.next_upkeep_ms = min(self.next_upkeep_ms, found.rest_ms)
+        elif found.upkeep_ms is not None:
+            self.next_upkeep_ms = min(self.next_upkeep_ms, found.upkeep_ms)
         return found
 
     def execute_in(self, connection: Any, command: c.Command) -> Any:
@@ -134,22 +134,22 @@ class Engine:
 
         def fn(txn: Txn) -> tuple[Changes, Any]:
             check_open(txn.notice(), writes=True)
-            maker = IdMaker(self.ids, txn, self.site.slots)
+            maker = IdMaker(self.ids, txn, self.shard_info.slots)
             if isinstance(command, c.Add):
-                changes, reply = insert_scheduled(txn, maker, command, self.site)
+                changes, reply = insert_scheduled(txn, maker, command, self.shard_info)
             else:
                 done = Done()
                 changes = self._transact(txn, maker, [command], done, claims=False, trust=False)
                 reply = done.replies[0]
             if maker.held != self.ids.held:
-                # Only the caller's commit makes it ours.
+                # Valid only after the caller's commit.
                 self.ids.tentative = maker.held
             return changes, reply
 
         count = command.count if isinstance(command, c.Add) else 1
         if self.store.capabilities.ids_apart and self.ids.is_low(count, self.store.now_ms()):
-            # Taken inside the caller's transaction the number would be locked for as long as that lasts;
-            # where the caller has the only lock that there is, it must be.
+            # Taken inside the caller's transaction, the number would be locked until that ends. It is
+            # taken there only where the caller has the store's only lock.
             self.ids.ahead(self.store, self.ids.held)
         while True:
             try:
@@ -162,7 +162,7 @@ class Engine:
         return reply
 
     async def execute_in_async(self, connection: Any, command: c.Command) -> Any:
-        """The same on a connection of asyncio's kind, where the store knows such."""
+        """Run one command inside the caller's asyncio transaction, if the store supports that."""
         import asyncio
 
         lent = await self.store.lend(connection)
@@ -170,35 +170,35 @@ class Engine:
         try:
             return await asyncio.shield(work)
         except asyncio.CancelledError:
-            # The connection is the caller's again only when nobody else speaks on it.
+            # The caller may use the connection again only when the thread is done with it.
             await asyncio.wait([work])
             work.exception()
             raise
 
     def read(self, fn: Callable[[ReadTxn], T], *, hint: bool = False) -> T:
-        """Look at the store, beside writers; see `Store.read`."""
+        """Run a read without blocking writers; see `Store.read`."""
 
-        def look(txn: ReadTxn) -> T:
+        def read(txn: ReadTxn) -> T:
             check_open(txn.notice(), writes=False)
             return fn(txn)
 
-        return self.store.read(look, hint=hint)
+        return self.store.read(read, hint=hint)
 
     def query(self, query: Query) -> Any:
-        """The reply to a query, from one consistent view beside writers."""
+        """Run a query on one consistent snapshot; returns its reply."""
         if (ask := STORE_QUERIES.get(type(query))) is not None:
             return ask(self.store)
         execute = QUERIES[type(query)]
         return self.read(lambda txn: execute(txn, query))
 
     def close(self) -> None:
-        """Give the sysid back and let go of the store; of several shards, whoever has them all does so."""
-        if not self.site.is_alone:
+        """Release the sysid and close the store; with several shards `ShardedEngine` does so."""
+        if not self.shard_info.is_only_store:
             return
         try:
             self.ids.give_back(self.store)
         except (Moved, Stopped):
-            # The number is in the other store too, and free there when its lease has run out.
+            # The number has moved too, and is free there when its lease expires.
             pass
         finally:
             self.store.close()
@@ -213,7 +213,7 @@ class Engine:
         claims: bool,
         trust: bool,
     ) -> Changes:
-        batch = Batch(txn, maker, site=self.site, dice=self._dice, known=self._known)
+        batch = Batch(txn, maker, shard_info=self.shard_info, dice=self._dice, known=self._known)
         batch.retention = lambda: self._retention(batch, done)
         done.now_ms = batch.now_ms
         if self._retention_wanted is not None:
@@ -222,7 +222,7 @@ class Engine:
         _preload(batch, commands, trust=trust)
         replies = decide(batch, commands, trust=trust)
         if claims:
-            # After the commands: an answer that came in time is not late because others claim.
+            # After the commands: an answer that came in time is not late because of a claim.
             done.next_upkeep_ms = self._upkeep(batch, commands, done)
             _claim(batch, commands, replies)
         if batch.touched or batch.is_limited:
@@ -240,7 +240,6 @@ class Engine:
 
     def _upkeep(self, batch: Batch, commands: Sequence[c.Command], done: Done) -> int:
         upkeep.promote(batch)
-        # What is past stays so, unless the clock was set back.
         back = batch.now_ms < self._upkept_ms
         if back:
             upkeep.clock_went_back(batch)
@@ -252,7 +251,7 @@ class Engine:
         return next_ms
 
     def _retention(self, batch: Batch, done: Done) -> int:
-        """How long the archive keeps jobs: what was said last, by any process, holds for all."""
+        """How long the archive keeps jobs: the last value that any process has set."""
         known = self._retention_ms if self._retention_wanted is None else None
         if known is not None and self._is_fresh(batch.now_ms):
             done.retention_ms = known
@@ -266,11 +265,11 @@ class Engine:
         return wanted
 
     def _is_fresh(self, now_ms: int) -> bool:
-        """Whether the retention was looked up not long ago."""
+        """Whether the retention was read recently."""
         return abs(now_ms - self._retention_seen_ms) < upkeep.PERIOD_MS
 
     def _committed(self, done: Done, maker: IdMaker) -> None:
-        """What a transaction decided for this engine holds only now."""
+        """Update the engine's caches after a commit."""
         if maker.rows:
             self.ids.adopt(maker)
         if done.unreported:
@@ -286,21 +285,21 @@ class Engine:
         if done.next_upkeep_ms is not None:
             self.next_upkeep_ms = done.next_upkeep_ms
         soon_ms = done.now_ms + upkeep.PERIOD_MS
-        if (done.woke or done.ended or done.letters) and self.next_upkeep_ms > soon_ms:
-            # While jobs come and go there is more to tidy away.
+        if (done.woke or done.ended or done.outbox) and self.next_upkeep_ms > soon_ms:
+            # While jobs come and go there is more to clean up.
             self.next_upkeep_ms = soon_ms
 
 
 def decide(batch: Batch, commands: Sequence[c.Command], *, trust: bool) -> list[Any]:
     """The replies of the verbs, in order; None for claims, which come later.
 
-    `trust`: what a holder says it has is believed.
+    `trust`: the records that holders send are taken for current.
     """
     replies: list[Any] = [None] * len(commands)
-    births, undo = batch.births, batch.undo
+    new_jobs, undo = batch.new_jobs, batch.undo
     for at, command in enumerate(commands):
         if type(command) is c.AnswerAll:
-            # Each by itself, as if it had come alone.
+            # Each answer by itself, as if it were a command.
             replies[at] = decide(batch, command.answers, trust=trust)
             batch.parts.append(replies[at])
             continue
@@ -313,24 +312,24 @@ def decide(batch: Batch, commands: Sequence[c.Command], *, trust: bool) -> list[
             raise
         except HoldfastError as error:
             if trust and isinstance(command, c.Answer):
-                # It may have been refused for what is no longer so.
-                raise Conflict("look again") from None
+                # The record may be out of date.
+                raise Conflict("read again") from None
             batch.drop()
             replies[at] = error
-        # The command stands: `batch.keep`, without a call for each.
-        births.kept = births.size
+        # The command has succeeded: `batch.keep`, inlined to save a call.
+        new_jobs.kept = new_jobs.size
         if undo:
             undo.clear()
     return replies
 
 
 def _brings_records(command: c.Command) -> bool:
-    """Whether the jobs that are answered need not be read."""
+    """Whether a command brings the records of the jobs that it answers."""
     return type(command) in (c.Answer, c.AnswerAll) and bool(command.held)  # type: ignore[attr-defined]
 
 
 def _preload(batch: Batch, commands: Sequence[c.Command], *, trust: bool) -> None:
-    """Load what the batch touches in one read."""
+    """Load the jobs that the batch needs in one read."""
     wanted: set[int] = set()
     brought: dict[int, Job] = {}
     for command in commands:
@@ -362,16 +361,16 @@ def _preload(batch: Batch, commands: Sequence[c.Command], *, trust: bool) -> Non
 
 def _claim(batch: Batch, commands: Sequence[c.Command], replies: list[Any]) -> None:
     """Reply to all claims. Hundreds may wait for the same: once one got nothing, none after it will."""
-    barren: set[c.Claim] = set()
+    without_jobs: set[c.Claim] = set()
     for at, command in enumerate(commands):
         if isinstance(command, c.Claim):
             wanted = replace(command, limit=1, lease_ms=None, owner=0)
             # What another claim has put back, or its domain's spent allowance, counts for this one.
             batch.settle()
             batch.flush()
-            replies[at] = [] if wanted in barren else claim(batch, command)
+            replies[at] = [] if wanted in without_jobs else claim(batch, command)
             if not replies[at]:
-                barren.add(wanted)
+                without_jobs.add(wanted)
 
 
 def _next_ms(batch: Batch, changes: Changes, next_upkeep_ms: int | None) -> int | None:
@@ -395,11 +394,11 @@ def check(command: c.Command) -> None:
 
 
 def _fill(done: Done, batch: Batch, replies: list[Any]) -> None:
-    """Note what a transaction leaves. A reply that is a `Ref` is the job as the transaction leaves it."""
+    """Note what a transaction leaves. A reply that is a `JobRef` is the job as the transaction leaves it."""
     jobs, finals = batch.jobs, batch.finals
     for some in (replies, *batch.parts):
         for at, reply in enumerate(some):
-            if type(reply) is Ref:
+            if type(reply) is JobRef:
                 job = jobs[reply] if reply in jobs else None  # noqa: SIM401 - a call less
                 some[at] = finals[reply] if job is None and reply in finals else job
             elif finals and type(reply) is list and reply and type(reply[0]) is c.Claimed:
@@ -407,6 +406,6 @@ def _fill(done: Done, batch: Batch, replies: list[Any]) -> None:
                 some[at] = [replace(one, job=jobs.get(one.job.id) or one.job) for one in reply]
     done.replies = replies
     done.woke, done.ended, done.news = batch.woke, batch.ended, batch.news
-    done.letters, done.published, done.unreported = batch.letters, batch.published, batch.unreported
-    if batch.site is not ALONE:
+    done.outbox, done.published, done.unreported = batch.outbox, batch.published, batch.unreported
+    if batch.shard_info is not UNSHARDED:
         done.freed = batch.freed

@@ -1,12 +1,12 @@
-"""Group commit without a thread of its own: the first caller commits for all that come meanwhile.
+"""Group commit without a committing thread: the first caller commits for all that arrive meanwhile.
 
-    first caller     finds no commit under way ─▶ commits its command and all that wait ─▶ answers them
+    first caller     no commit is running ─▶ commits its command and all that wait ─▶ answers them
     the others       wait, each for its reply or for its turn to commit
-    the next of them is woken when the commit is done, and takes what has come by then
+    the next of them is woken when the commit is done, and takes what has arrived by then
 
-A thread that an exception may strike at any step (the main thread by Ctrl-C, a handler's by its soft limit)
-commits its own command only, so that an interrupt is nobody else's affair. What it interrupts may have been
-committed, or not, as in any database driver.
+A thread that may be interrupted by an exception at any step (the main thread by Ctrl-C, a handler's by its
+soft limit) commits only its own command, so that no other caller is affected. An interrupted commit may or
+may not have been made, as in any database driver.
 """
 
 import os
@@ -19,12 +19,12 @@ from ..core import commands as c
 from ..core.bounds import BATCH_BYTES, BATCH_JOBS
 from .ticket import Ticket
 
-# The threads in which an exception may be raised at any step: the main thread first.
-_struck: list[int | None] = [threading.main_thread().ident]
+# The threads that may be interrupted by an exception at any step; the main thread is the first.
+_interruptible: list[int | None] = [threading.main_thread().ident]
 
 
 def _note_main() -> None:
-    _struck[:] = [threading.main_thread().ident]
+    _interruptible[:] = [threading.main_thread().ident]
 
 
 os.register_at_fork(after_in_child=_note_main)
@@ -32,25 +32,25 @@ os.register_at_fork(after_in_child=_note_main)
 
 def may_be_interrupted() -> bool:
     """Whether an exception may be raised in this thread at any step."""
-    return threading.get_ident() in _struck
+    return threading.get_ident() in _interruptible
 
 
 @contextmanager
 def interruptible() -> Iterator[None]:
     """Mark this thread as one in which an exception may be raised at any step."""
     thread = threading.get_ident()
-    outermost = thread not in _struck
+    outermost = thread not in _interruptible
     try:
         if outermost:
-            _struck.append(thread)
+            _interruptible.append(thread)
         yield
     finally:
         if outermost:
-            _struck.remove(thread)
+            _interruptible.remove(thread)
 
 
 def load_of(command: c.Command) -> tuple[int, int]:
-    """How many jobs or items a command brings, and how many bytes."""
+    """The number of jobs or items of a command, and their bytes."""
     if isinstance(command, c.Add):
         return command.count, command.size
     if isinstance(command, c.AnswerAll):
@@ -61,7 +61,7 @@ def load_of(command: c.Command) -> tuple[int, int]:
 
 
 def take(waiting: deque[Ticket]) -> list[Ticket]:
-    """The first tickets of a queue, up to one transaction's worth, but for those whose callers went away."""
+    """Remove and return the first tickets, up to the size of a transaction; abandoned claims are dropped."""
     tickets: list[Ticket] = []
     jobs = size = 0
     while waiting and len(tickets) + jobs < BATCH_JOBS and size < BATCH_BYTES:
@@ -75,16 +75,16 @@ def take(waiting: deque[Ticket]) -> list[Ticket]:
 
 
 class Group:
-    """Those whose commands are committed together. `commit` answers the tickets that it is given."""
+    """A queue of tickets that are committed together. `commit` commits and answers tickets."""
 
     def __init__(self, commit: Callable[[Sequence[Ticket]], None]) -> None:
         self._commit = commit
         self.waiting: deque[Ticket] = deque()
-        # Held by the thread that commits.
+        # Held by the committing thread.
         self.turn = threading.Lock()
 
     def commit(self, ticket: Ticket) -> None:
-        """Have a ticket committed, by this thread or by another; it is answered when this returns."""
+        """Commit a ticket, in this thread or another; it is answered when this returns."""
         self.waiting.append(ticket)
         while not ticket.answered:
             if ticket.taken or not self.turn.acquire(blocking=False):
@@ -98,13 +98,13 @@ class Group:
             self.wake_next()
 
     def commit_all(self, tickets: Sequence[Ticket]) -> None:
-        """Commit these, with those that wait, in this thread."""
+        """Commit these and the waiting tickets in this thread."""
         with self.turn:
             self._commit([*tickets, *take(self.waiting)])
         self.wake_next()
 
     def wake_next(self) -> None:
-        """Wake the first of those that wait: nobody commits any more."""
+        """Wake the first waiting caller, to commit."""
         try:
             self.waiting[0].wake()
         except IndexError:

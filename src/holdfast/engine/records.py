@@ -1,4 +1,4 @@
-"""Small named records: the forms of those kept here. Their kinds and names are of the core."""
+"""Decoding of rows that the engine keeps. Their tables and keys stand in `core/kinds.py`."""
 
 from functools import lru_cache
 
@@ -9,10 +9,10 @@ from ..core.job import Record
 from ..core.kinds import CHORE as CHORE
 from ..core.kinds import FLOOR as FLOOR
 from ..core.kinds import JOB_LOG as JOB_LOG
-from ..core.kinds import LETTER as LETTER
 from ..core.kinds import LIMIT as LIMIT
 from ..core.kinds import LOG as LOG
 from ..core.kinds import NUMBER as NUMBER
+from ..core.kinds import OUTBOX as OUTBOX
 from ..core.kinds import PATTERNS as PATTERNS
 from ..core.kinds import PAUSE as PAUSE
 from ..core.kinds import POINTER as POINTER
@@ -38,35 +38,35 @@ class Patterns(Record, frozen=True, kw_only=True):
 
 @lru_cache(maxsize=1024)
 def read_patterns(raw: bytes) -> Patterns:
-    """The patterns of a record; asked for at every claim of a domain, so remembered."""
+    """Decode the patterns of a tenant; cached, since every claim of a domain needs them."""
     return msgspec.json.decode(raw, type=Patterns)
 
 
 @lru_cache(maxsize=65536)
 def read_limit(raw: bytes) -> Limit:
-    """The limit of a record."""
+    """Decode a limit."""
     return msgspec.json.decode(raw, type=Limit)
 
 
 @lru_cache(maxsize=1024)
 def read_pause(name: str) -> Paused:
-    """What a pause's name says."""
+    """Decode the key of a pause."""
     found: Paused = msgspec.json.decode(name, type=Paused)
     return found
 
 
 def read_limit_name(name: str) -> tuple[str, bytes]:
-    """The (tenant, domain) that a limit's name says."""
+    """Decode the key of a limit: (tenant, domain)."""
     return msgspec.json.decode(name, type=tuple[str, bytes])
 
 
 @lru_cache(maxsize=1024)
 def read_pair(name: str) -> tuple[str, str]:
-    """The (tenant, name) that a record's name says."""
+    """Decode a key of the form (tenant, name)."""
     return msgspec.json.decode(name, type=tuple[str, str])
 
 
 @lru_cache(maxsize=4096)
 def read_task_key(name: str) -> TaskKey:
-    """The (tenant or None, task) that the name of a task's defaults says."""
+    """Decode the key of a task's defaults: (tenant or None, task)."""
     return msgspec.json.decode(name, type=tuple[str | None, str])

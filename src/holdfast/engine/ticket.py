@@ -1,4 +1,4 @@
-"""A ticket: one command on its way, and the thread or coroutine that waits for its reply."""
+"""A ticket: one submitted command, and the thread or coroutine that waits for its reply."""
 
 import threading
 from collections.abc import Callable, Iterable
@@ -9,16 +9,16 @@ from ..core import commands as c
 if TYPE_CHECKING:
     import asyncio
 
-# A Ctrl-C in the very moment before a thread falls asleep does not wake it, and a thread that was to wake it
-# may itself be interrupted: it looks by itself after this long.
-LOOK_S = 0.5
+# A waiting thread checks for its reply this often: Ctrl-C just before the wait does not wake it, and the
+# thread that should wake it may itself be interrupted.
+RECHECK_S = 0.5
 
-# One lock for all tickets: it is held for a few instructions, when one is answered or given up.
+# One lock for all tickets, held for a few instructions when one is answered or abandoned.
 lock = threading.Lock()
 
 
 def wake(signal: threading.Lock) -> None:
-    """Wake the thread that sleeps by acquiring a lock, or have it not fall asleep."""
+    """Wake the thread that waits for a lock, or that is about to."""
     try:
         signal.release()
     except RuntimeError:
@@ -26,7 +26,7 @@ def wake(signal: threading.Lock) -> None:
 
 
 class Ticket:
-    """A command, until when its caller waits for something to happen, and its reply."""
+    """A command, the deadline of its wait, and its reply."""
 
     __slots__ = (
         "abandoned",
@@ -43,35 +43,35 @@ class Ticket:
     def __init__(self, command: c.Command, *, deadline_s: float = 0.0) -> None:
         self.command, self.deadline_s = command, deadline_s
         self.reply: Any = None
-        # `taken`: a commit that has it is under way, or was made.
+        # `taken`: a commit with this command is running, or was made.
         self.answered = self.abandoned = self.taken = False
         self.loop: asyncio.AbstractEventLoop | None = None
         self.future: asyncio.Future[Any] | None = None
-        # A lock that `wake` releases: the cheapest thing that a thread can wait for.
+        # A lock that `wake` releases: the cheapest thing for a thread to wait for.
         self.signal = threading.Lock()
         self.signal.acquire()
 
     def for_loop(self, loop: "asyncio.AbstractEventLoop") -> "asyncio.Future[Any]":
-        """Let a coroutine wait for it instead of a thread."""
+        """Make a future, so that a coroutine waits for the reply instead of a thread."""
         self.loop, self.future = loop, loop.create_future()
         return self.future
 
     def wait(self) -> None:
-        """Wait in this thread until the ticket is woken, or a moment has passed."""
-        self.signal.acquire(timeout=LOOK_S)
+        """Wait in this thread until `wake` is called, at most half a second."""
+        self.signal.acquire(timeout=RECHECK_S)
 
     def take(self) -> Any:
-        """Wait for the reply in this thread."""
+        """Wait for the reply in this thread, and return it."""
         while not self.answered:
             self.wait()
         return self.reply
 
     def wake(self) -> None:
-        """Wake the thread that waits: it is answered, or it is this thread's turn to commit."""
+        """Wake the waiting thread: the reply has come, or the thread should commit."""
         wake(self.signal)
 
     def answer(self, reply: Any) -> bool:
-        """Set the reply; False when nobody waits for it any more."""
+        """Set the reply; False if the caller is gone."""
         with lock:
             if self.abandoned:
                 return False
@@ -81,24 +81,27 @@ class Ticket:
         return True
 
     def abandon(self) -> bool:
-        """The caller goes away; False when the reply is already there, and so the caller's to deal with."""
+        """Mark that the caller is gone; False if the reply has come, which the caller must then handle."""
         with lock:
             self.abandoned = not self.answered
             return self.abandoned
 
 
 class CallbackTicket(Ticket):
-    """A ticket that nobody waits for: a function gets it back on a loop once it is answered."""
+    """A ticket without a waiting caller: a callback gets it on an event loop when it is answered."""
 
-    __slots__ = ("heard",)
-    # Of all of these alike: nobody waits, or can give up.
+    __slots__ = ("on_reply",)
+    # The same for all of these: no caller waits, or can go away.
     deadline_s, abandoned, future = 0.0, False, None
 
     def __init__(
-        self, command: c.Command, loop: "asyncio.AbstractEventLoop", heard: Callable[["CallbackTicket"], None]
+        self,
+        command: c.Command,
+        loop: "asyncio.AbstractEventLoop",
+        on_reply: Callable[["CallbackTicket"], None],
     ) -> None:
-        # Without the lock of one that may be waited for.
-        self.command, self.loop, self.heard = command, loop, heard
+        # Does not call super: no thread waits, so it needs no lock.
+        self.command, self.loop, self.on_reply = command, loop, on_reply
         self.answered = self.taken = False
 
     def answer(self, reply: Any) -> bool:
@@ -108,7 +111,7 @@ class CallbackTicket(Ticket):
 
 
 def deliver(tickets: Iterable[Ticket], give_up: Callable[[Ticket], None]) -> None:
-    """Tell coroutines of their replies: one wake-up for each event loop, however many replies."""
+    """Pass replies to coroutines, with one wake-up for each event loop."""
     loops: dict[asyncio.AbstractEventLoop, list[Ticket]] = {}
     for ticket in tickets:
         if ticket.loop is not None:
@@ -117,7 +120,7 @@ def deliver(tickets: Iterable[Ticket], give_up: Callable[[Ticket], None]) -> Non
         try:
             loop.call_soon_threadsafe(_resolve, theirs, give_up)
         except RuntimeError:
-            # The loop was closed: nobody is left to hear it.
+            # The loop was closed, and its callers are gone.
             for ticket in theirs:
                 give_up(ticket)
 
@@ -125,7 +128,7 @@ def deliver(tickets: Iterable[Ticket], give_up: Callable[[Ticket], None]) -> Non
 def _resolve(tickets: list[Ticket], give_up: Callable[[Ticket], None]) -> None:
     for ticket in tickets:
         if isinstance(ticket, CallbackTicket):
-            ticket.heard(ticket)
+            ticket.on_reply(ticket)
             continue
         assert ticket.future is not None
         if ticket.future.done():

@@ -1,12 +1,11 @@
-"""Upkeep: whatever becomes true by itself.
+"""Upkeep: changes that are due by time.
 
-    promote    jobs that came due, leases that ran out, jobs that expired, domains whose moment has come
-    the rest   schedules, chores, unique keys that ran out, the archive's old end, workers that are gone
+    promote    scheduled jobs that are due, expired leases and jobs, limited domains that may start a job
+    the rest   outbox, schedules, chores, expired unique keys, old archived jobs, workers that are gone
 
-`promote` goes before every claim, so that nobody waits for upkeep. The rest is done when a schedule fires,
-while there is something to do a few seconds later, and else seldom: what has no moment of its own is only
-tidied away, and one who waits is told of chores and letters (`prospects`). Everything is idempotent and works
-in bounded batches by index; every process may do it, and nothing depends on who does.
+`promote` runs before every claim, so that no claim waits for upkeep. The rest runs when a schedule is due, a
+few seconds later while there is more to do, and else seldom; chores and outbox messages wake up waiting
+claims (`claim_hint`). Everything is idempotent and works in bounded batches by index, in any process.
 """
 
 from collections.abc import Iterator
@@ -17,37 +16,37 @@ from ..core.job import Job, Place
 from ..core.jump import regranted
 from .batch.batch import Batch
 from .batch.limiting import due_domains
-from .commands import chores, letters, schedules, workers
+from .commands import chores, outbox, schedules, workers
 
-# How often a process that claims looks at what has no moment of its own: while jobs come and go, and else.
+# How often a process that claims runs the rest of upkeep: while jobs come and go, and while idle.
 PERIOD_MS = 10_000
 QUIET_MS = 300_000
-# The archive's old end is late by such a part of the retention at most.
+# Old jobs leave the archive late by at most this part of the retention.
 PART_OF_RETENTION = 10
 
 
 def promote(batch: Batch) -> None:
-    """Let what is due be so."""
+    """Promote due jobs, and end expired leases and jobs."""
     now_ms, txn = batch.now_ms, batch.txn
     moments = txn.moments()
-    # Before the others: what has expired does not come due any more.
+    # First: an expired job must not become due.
     if _is_due(moments.expiring, now_ms):
-        for job in _standing(batch, txn.expiring(now_ms, UPKEEP_JOBS)):
+        for job in _unchanged(batch, txn.expiring(now_ms, UPKEEP_JOBS)):
             chores.lose(batch, rules.expire(job, now_ms=now_ms))
     if _is_due(moments.scheduled, now_ms):
-        for job in _standing(batch, txn.first(Place.SCHEDULED, now_ms, UPKEEP_JOBS)):
-            # A damaged one may be of a task that nobody asks for any more.
+        for job in _unchanged(batch, txn.first(Place.SCHEDULED, now_ms, UPKEEP_JOBS)):
+            # A damaged job may have a task that no worker knows.
             is_damaged = job.damaged is not None
             batch.put(rules.set_aside(job, now_ms=now_ms) if is_damaged else rules.due(job))
     if _is_due(moments.running, now_ms):
-        for job in _standing(batch, txn.first(Place.RUNNING, now_ms, UPKEEP_JOBS)):
+        for job in _unchanged(batch, txn.first(Place.RUNNING, now_ms, UPKEEP_JOBS)):
             _end_lease(batch, job)
     if _is_due(moments.domains, now_ms):
         batch.domains.load(due_domains(txn, UPKEEP_JOBS))
 
 
 def _end_lease(batch: Batch, job: Job) -> None:
-    """A lease has ended, unless it only seems so because the clock was set ahead."""
+    """End an expired lease, unless it only seems expired because the clock was set ahead."""
     if batch.txn.jump is not None and (kept := regranted(job, batch.txn.jump)).lease_until > batch.now_ms:
         batch.put(kept)
     else:
@@ -55,15 +54,15 @@ def _end_lease(batch: Batch, job: Job) -> None:
 
 
 def clock_went_back(batch: Batch) -> None:
-    """Have all domains looked at: what they took for their next moment may now be far ahead."""
+    """Have all domains checked again after the clock was set back: their due times may be far ahead."""
     for tenant in sorted({key.tenant for key in batch.txn.counts()}):
         chores.touch_domains(batch, tenant, after=b"")
 
 
 def rest(batch: Batch) -> int:
-    """Everything else; when to do it next."""
-    # Before schedules are: one may wait for a job that is still in a letter.
-    letters.pick_up(batch)
+    """Run the rest of upkeep; returns when to run it next."""
+    # Before schedules: one may wait for a job that is still in the outbox.
+    outbox.deliver_pending(batch)
     again = schedules.fire(batch)
     busy = chores.go_on(batch)
     workers.bury(batch)
@@ -72,12 +71,12 @@ def rest(batch: Batch) -> int:
     batch.forget(old)
     if busy or len(old) == UPKEEP_JOBS:
         return batch.now_ms
-    pause_ms = PERIOD_MS if old or batch.letters else _quiet_ms(batch)
+    pause_ms = PERIOD_MS if old or batch.outbox else _quiet_ms(batch)
     return min(again or batch.now_ms + pause_ms, batch.now_ms + pause_ms)
 
 
 def _quiet_ms(batch: Batch) -> int:
-    """How long the rest may wait where nothing was to do."""
+    """How long the rest of upkeep may wait while idle."""
     return max(PERIOD_MS, min(QUIET_MS, batch.retention_ms // PART_OF_RETENTION))
 
 
@@ -85,8 +84,8 @@ def _is_due(moment: int | None, now_ms: int) -> bool:
     return moment is not None and moment <= now_ms
 
 
-def _standing(batch: Batch, jobs: list[Job]) -> Iterator[Job]:
-    """Those that nothing in this transaction has moved meanwhile; a parent moves with its children."""
+def _unchanged(batch: Batch, jobs: list[Job]) -> Iterator[Job]:
+    """Yield the jobs that this transaction has not changed meanwhile; children change their parents."""
     for job in jobs:
         batch.bring(job)
         if batch.jobs.get(job.id) is batch.stored[job.id]:

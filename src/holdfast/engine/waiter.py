@@ -221,14 +221,14 @@ class Waiter:
             return True
         if not (busy or look or due):
             try:
-                found = self._engine.hopes([ticket.command for ticket in self._claims])
+                found = self._engine.claim_hint([ticket.command for ticket in self._claims])
             except Exception:
                 # Whoever writes meets the same, and has somebody to tell.
                 return True
-            if not found.any:
+            if not found.has_work:
                 self._next_ms = found.next_ms or self._engine.next_upkeep_ms
                 self._said_ms = self._engine.store.now_ms()
-            return found.any
+            return found.has_work
         # What has no moment of its own may have changed too.
         self._engine.next_upkeep_ms = 0
         return True

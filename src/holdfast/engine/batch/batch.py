@@ -6,7 +6,7 @@ write, and derive what follows:
     job changed ──▶ its parent's counts, perhaps resumed       (core.family, at once)
                 ──▶ its unique key taken or set free           (holders, at once)
                 ──▶ archived, if it ended and nobody needs it  (here)
-                ──▶ its domain's lanes and running             (limiting)
+                ──▶ its domain's loads and running             (limiting)
                 ──▶ the counts                                 (counters)
 
 A job is written once however often it was decided upon, and its version goes up by one. What a command has
@@ -30,15 +30,15 @@ from ...core.slots import slot_for
 from ...core.unique import UniqueKey
 from ...store.contract import Changes, RowKey, Txn
 from ..records import read_pause
-from ..site import ALONE, Site
+from ..shard_info import UNSHARDED, ShardInfo
 from ..sysid import IdMaker
 from . import notes
-from .births import Births
 from .changing import has_domain, take_changes
 from .counters import Counts
-from .draft import ABSENT, Draft, Undo, take_back
+from .draft import ABSENT, Draft, Undo, undo_changes
 from .holders import Freed, Holders
 from .limiting import Domains
+from .new_jobs import NewJobGroups
 from .task_defaults import KnownDefaults
 
 
@@ -68,11 +68,11 @@ class Batch:
         id_maker: IdMaker,
         *,
         dice: Callable[[], float],
-        site: Site = ALONE,
+        shard_info: ShardInfo = UNSHARDED,
         known: KnownDefaults,
     ) -> None:
         self.txn, self.now_ms = txn, txn.now_ms
-        self.site, self.ids, self.dice = site, id_maker, dice
+        self.shard_info, self.ids, self.dice = shard_info, id_maker, dice
         self._known = known
         # Looks up how long the archive keeps jobs.
         self.retention: Callable[[], int] = lambda: 0
@@ -88,13 +88,13 @@ class Batch:
         self.undo: Undo = []
         self.jobs.undo = self.swept.undo = self.undo
         self.begin_drafts()
-        self.counts, self.births = Counts(), Births()
+        self.counts, self.new_jobs = Counts(), NewJobGroups()
         self.ended: set[int] = set()
         # Each job as it was last written, archived and removed ones too.
         self.finals: dict[int, Job] = {}
         # What was decided upon since the last flush, in order; and what goes to other shards.
         self.touched: dict[int, None] = {}
-        self.letters: dict[str, bytes] = {}
+        self.outbox: dict[str, bytes] = {}
         # Jobs that were lost or expired, before and after: no handler reports these.
         self.unreported: list[tuple[Job, Job]] = []
         # Whether callers are believed what they say of jobs: not once the store has refused the batch.
@@ -299,21 +299,21 @@ class Batch:
 
     def keep(self) -> None:
         """The command at hand stands."""
-        self.births.kept = self.births.size
+        self.new_jobs.kept = self.new_jobs.size
         if self.undo:
             self.undo.clear()
 
     def drop(self) -> None:
         """The command at hand failed: nothing of it remains."""
-        self.births.drop()
-        take_back(self.undo)
+        self.new_jobs.drop()
+        undo_changes(self.undo)
 
     # Writing
 
     def flush(self) -> None:
         """Write what was decided so far, because a claim follows that must see it."""
         if not (
-            self.touched or self.births.size[0] or self.rows or self.forgotten or self.data or self.results
+            self.touched or self.new_jobs.size[0] or self.rows or self.forgotten or self.data or self.results
         ):
             return
         changes = take_changes(self)

@@ -4,7 +4,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ...core.job import Job, Place, State
-from ...core.kinds import LETTER
+from ...core.kinds import OUTBOX
 from ...store.contract import ENDS, JOBS, NOBODY, Changes, NewJobs
 from .working_set import WorkingSet
 
@@ -21,8 +21,8 @@ class _Jobs(Struct):
 def take_changes(batch: WorkingSet, *, last: bool = False) -> Changes:
     """What was decided since the last time; `last`: with domains, counts and the sysid, written once."""
     jobs = _Jobs()
-    if batch.births.size[0]:
-        jobs.added, batch.woke = batch.births.take(), True
+    if batch.new_jobs.size[0]:
+        jobs.added, batch.woke = batch.new_jobs.take(), True
         for group in jobs.added:
             batch.counts.came_alike(*group)
     if batch.touched:
@@ -34,7 +34,7 @@ def take_changes(batch: WorkingSet, *, last: bool = False) -> Changes:
     if last and batch.ids.rows:
         batch.rows.update(batch.ids.rows)
     if batch.rows:
-        batch.letters |= {key: raw for (table, key), raw in batch.rows.items() if table == LETTER and raw}
+        batch.outbox |= {key: raw for (table, key), raw in batch.rows.items() if table == OUTBOX and raw}
     changes = Changes(
         added=jobs.added,
         swapped=jobs.swapped,
@@ -58,7 +58,7 @@ def _wake(batch: WorkingSet) -> str:
 
     Also where work is left: this process may never claim, or end the next moment.
     """
-    if batch.woke or batch.letters or batch.wants_upkeep:
+    if batch.woke or batch.outbox or batch.wants_upkeep:
         return JOBS
     return ENDS if batch.ended or batch.news else NOBODY
 

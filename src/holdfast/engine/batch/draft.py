@@ -1,17 +1,17 @@
-"""A dict whose changes can be taken back: a command that breaks a rule fails alone, and leaves no trace."""
+"""A dict whose changes can be undone, so that a command that breaks a rule fails alone."""
 
 from typing import Any, Generic, TypeVar
 
 K = TypeVar("K")
 V = TypeVar("V")
-# Stands for a key that was not there.
+# Marks a key that was absent before.
 ABSENT: Any = object()
-# Changes in order: which dict, which key, and what was there before.
+# Changes in order: the dict, the key, and the value before.
 Undo = list[tuple[dict[Any, Any], Any, Any]]
 
 
 class Draft(dict[K, V], Generic[K, V]):
-    """Changes made by `[]=` are noted in `undo`; what is read into it comes by `update`, and stays."""
+    """Records changes made by `[]=` in `undo`. Values that were read from the store are set by `update`."""
 
     undo: Undo
 
@@ -20,8 +20,8 @@ class Draft(dict[K, V], Generic[K, V]):
         dict.__setitem__(self, key, value)
 
 
-def take_back(undo: Undo) -> None:
-    """Undo all changes on the list."""
+def undo_changes(undo: Undo) -> None:
+    """Undo all changes of the list."""
     for table, key, before in reversed(undo):
         if before is ABSENT:
             dict.pop(table, key, None)

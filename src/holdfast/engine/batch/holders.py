@@ -126,7 +126,7 @@ class Holders:
             if holder is not None and holder.until_ms:
                 self._batch.dues[row] = holder.until_ms
         ended = [key for key, holder in changed.items() if holder is None or holder.until_ms]
-        away = pointers.away(self._batch.site, ended)
+        away = pointers.away(self._batch.shard_info, ended)
         self.freed |= {key: self._let_go[key] for key in away if key in self._let_go}
         self._stored.update(changed)
 

@@ -1,6 +1,6 @@
 """Domains in a transaction: who stands READY, who is HELD, and when the next may start.
 
-    account   at each flush: lanes and running follow the jobs; a newcomer beyond the allowance is HELD
+    account   at each flush: loads and running follow the jobs; a newcomer beyond the allowance is HELD
     spend     at a claim: how many may start now, and what that costs
     settle    after a flush: READY beyond the allowance is held back, HELD within it is let go, and a
               held job that outranks the last ready one of its task changes places with it
@@ -20,7 +20,7 @@ from ...core import limits, rules
 from ...core.bounds import ALLOWANCE, UPKEEP_JOBS
 from ...core.job import Job, Place
 from ...core.kinds import DOMAIN, Names
-from ...core.limits import Domain, DomainCounts, DomainKey, Lane, Limit
+from ...core.limits import Domain, DomainCounts, DomainKey, Limit, TaskLoad
 from ...store.contract import ReadTxn
 from ..records import LIMIT, PATTERNS, PAUSE, name_of, read_limit, read_patterns
 from .working_set import WorkingSet
@@ -87,17 +87,17 @@ class Domains:
             if (job.tenant, job.domain) == key and (before := self._batch.counted[job_id]).place != job.place:
                 counts[job.task, job.place] -= 1
                 counts[before.task, before.place] = counts.get((before.task, before.place), 0) + 1
-        lanes = {task: Lane() for task, place in counts if place != Place.RUNNING}
+        loads = {task: TaskLoad() for task, place in counts if place != Place.RUNNING}
         for (task, place), count in counts.items():
             if place == Place.READY:
-                lanes[task] = replace(lanes[task], ready=count)
+                loads[task] = replace(loads[task], ready=count)
             elif place == Place.HELD:
-                lanes[task] = replace(lanes[task], held=count)
+                loads[task] = replace(loads[task], held=count)
         running = sum(count for (_, place), count in counts.items() if place == Place.RUNNING)
-        return Domain(tenant=key[0], name=key[1], running=running, lanes=_trimmed(lanes))
+        return Domain(tenant=key[0], name=key[1], running=running, loads=_trimmed(loads))
 
     def account(self, changed: Iterable[int]) -> None:
-        """Let lanes and running follow the jobs that changed; hold back newcomers beyond the allowance."""
+        """Let loads and running follow the jobs that changed; hold back newcomers beyond the allowance."""
         batch = self._batch
         self._taken.clear()
         moves: list[tuple[Job | None, Job | None, DomainKey]] = []
@@ -123,13 +123,13 @@ class Domains:
         if job.id in self._let_go:
             # In the place of another, perhaps while there are still more than there should be.
             return job
-        lane = domain.lanes.get(job.task, Lane())
-        if lane.ready < self.allowance(domain.key) or _stood_ready(before, job):
-            if lane.held:
+        load = domain.loads.get(job.task, TaskLoad())
+        if load.ready < self.allowance(domain.key) or _stood_ready(before, job):
+            if load.held:
                 # One of those that are held may come before it.
                 self._crowded.add((domain.key, job.task))
             return job
-        if lane.last is None or _spot(job) < lane.last:
+        if load.last is None or _spot(job) < load.last:
             self._crowded.add((domain.key, job.task))
         job = rules.hold_back(job)
         dict.__setitem__(self._batch.jobs, job.id, job)
@@ -166,27 +166,27 @@ class Domains:
     def settle(self) -> None:
         """Put READY and HELD in order in all domains of the working set, after a flush."""
         for key, domain in list(self._now.items()):
-            for task in list(domain.lanes) if domain is not None else ():
+            for task in list(domain.loads) if domain is not None else ():
                 self._settle_lane(key, task)
 
     def _settle_lane(self, key: DomainKey, task: str) -> None:
         domain = self._now[key]
         assert domain is not None
-        lane, want = domain.lanes.get(task), self.allowance(key)
-        if lane is None:
+        load, want = domain.loads.get(task), self.allowance(key)
+        if load is None:
             # Counted anew a moment ago, for another task, and there is nobody left.
             return
         moved = 0
-        if lane.ready > want:
-            moved = self._move(key, task, Place.READY, min(lane.ready - want, UPKEEP_JOBS), last=True)
-        elif lane.ready < want and lane.held:
-            moved = self._move(key, task, Place.HELD, min(want - lane.ready, UPKEEP_JOBS), last=False)
+        if load.ready > want:
+            moved = self._move(key, task, Place.READY, min(load.ready - want, UPKEEP_JOBS), last=True)
+        elif load.ready < want and load.held:
+            moved = self._move(key, task, Place.HELD, min(want - load.ready, UPKEEP_JOBS), last=False)
         # Where none may start, those who still stand READY are on their way out, and the first goes last.
-        if (key, task) in self._crowded and (want or lane.ready > moved):
+        if (key, task) in self._crowded and (want or load.ready > moved):
             self._change_places(key, task, moved)
 
     def _move(self, key: DomainKey, task: str, place: Place, count: int, *, last: bool) -> int:
-        """Have some of a lane change their place; how many."""
+        """Have some of a load change their place; how many."""
         rule = rules.hold_back if place == Place.READY else rules.let_go
         jobs = self._queue(key, task, place, count, last=last)
         for job in jobs:
@@ -194,9 +194,9 @@ class Domains:
         if place == Place.HELD:
             self._let_go |= {job.id for job in jobs}
         if not jobs and (domain := self._now[key]) is not None:
-            # The lane has fewer than it says: count anew, rather than look for them for ever.
+            # The load has fewer than it says: count anew, rather than look for them for ever.
             counted = self._counted(key, self._batch.txn.domain_counts([key]).get(key, {}))
-            self._now[key] = replace(domain, lanes=counted.lanes, running=counted.running)
+            self._now[key] = replace(domain, loads=counted.loads, running=counted.running)
         return len(jobs)
 
     def _change_places(self, key: DomainKey, task: str, moved: int) -> None:
@@ -213,11 +213,11 @@ class Domains:
             self._let_go.add(better.id)
 
     def _note_last(self, key: DomainKey, task: str, worst: Job) -> None:
-        """Note the last READY job of a lane; those that become READY from here on are accounted for."""
+        """Note the last READY job of a load; those that become READY from here on are accounted for."""
         domain = self._now[key]
-        if domain is not None and (lane := domain.lanes.get(task)) is not None:
-            lanes = domain.lanes | {task: replace(lane, last=_spot(worst))}
-            self._now[key] = replace(domain, lanes=lanes)
+        if domain is not None and (load := domain.loads.get(task)) is not None:
+            loads = domain.loads | {task: replace(load, last=_spot(worst))}
+            self._now[key] = replace(domain, loads=loads)
 
     def _queue(self, key: DomainKey, task: str, place: Place, limit: int, *, last: bool) -> list[Job]:
         jobs = self._batch.txn.domain_queue(key, task, place, last=last, limit=limit)
@@ -249,11 +249,11 @@ class Domains:
 
     def _due(self, domain: Domain, limit: Limit | None) -> int:
         now_ms = self._batch.now_ms
-        if not domain.running and not domain.lanes:
+        if not domain.running and not domain.loads:
             # Nothing is left but the last start, which counts until the allowance is whole again.
             return -(-domain.tat_us // 1000)
         allowance = self.allowance(domain.key)
-        wants = any(lane.held and lane.ready < allowance for lane in domain.lanes.values())
+        wants = any(load.held and load.ready < allowance for load in domain.loads.values())
         if not domain.held or limit is None:
             return now_ms if wants else 0
         if limit.concurrency is not None and domain.running >= limit.concurrency:
@@ -317,26 +317,28 @@ def _moved(domain: Domain, before: Job | None, after: Job | None) -> Domain:
     running = (after is not None and after.place == Place.RUNNING) - (
         before is not None and before.place == Place.RUNNING
     )
-    lanes = dict(domain.lanes)
+    loads = dict(domain.loads)
     for job, change in ((before, -1), (after, 1)):
         if job is not None and job.place in (Place.READY, Place.HELD):
-            lane = lanes.get(job.task, Lane())
+            load = loads.get(job.task, TaskLoad())
             ready, held = (change, 0) if job.place == Place.READY else (0, change)
-            last = _last(lane, job) if ready > 0 else lane.last
-            lanes[job.task] = Lane(ready=max(lane.ready + ready, 0), held=max(lane.held + held, 0), last=last)
-    return replace(domain, running=max(domain.running + running, 0), lanes=_trimmed(lanes))
+            last = _last(load, job) if ready > 0 else load.last
+            loads[job.task] = TaskLoad(
+                ready=max(load.ready + ready, 0), held=max(load.held + held, 0), last=last
+            )
+    return replace(domain, running=max(domain.running + running, 0), loads=_trimmed(loads))
 
 
 def _spot(job: Job) -> tuple[int, int]:
     return job.rank, job.id
 
 
-def _last(lane: Lane, job: Job) -> tuple[int, int] | None:
-    """The last spot of a lane in which one more job is READY."""
-    if not lane.ready:
+def _last(load: TaskLoad, job: Job) -> tuple[int, int] | None:
+    """The last spot of a load in which one more job is READY."""
+    if not load.ready:
         return _spot(job)
-    return None if lane.last is None else max(lane.last, _spot(job))
+    return None if load.last is None else max(load.last, _spot(job))
 
 
-def _trimmed(lanes: dict[str, Lane]) -> dict[str, Lane]:
-    return {task: lane for task, lane in lanes.items() if lane.ready or lane.held}
+def _trimmed(loads: dict[str, TaskLoad]) -> dict[str, TaskLoad]:
+    return {task: load for task, load in loads.items() if load.ready or load.held}

@@ -12,7 +12,7 @@ from ...core.slots import slot_of_key
 from ...core.unique import UniqueKey
 from ...store.sharded.keys import Pointer, pointer_name, read_pointer
 from ..records import POINTER
-from ..site import Site
+from ..shard_info import ShardInfo
 from .working_set import WorkingSet
 
 
@@ -28,13 +28,13 @@ class Elsewhere(HoldfastError):
 
 def find(batch: WorkingSet, key: UniqueKey) -> Pointer | None:
     """To which job in another shard a key points, where this is its home."""
-    if batch.site.is_alone or not batch.site.has(slot_of_key(key)):
+    if batch.shard_info.is_only_store or not batch.shard_info.has_slot(slot_of_key(key)):
         return None
     name = pointer_name(key)
     raw = batch.rows_of(POINTER, [name]).get(name)
     pointer = read_pointer(raw) if raw else None
     # Where shards were made fewer it may point to one's neighbour, whose own record is all that counts.
-    return None if pointer is None or batch.site.has(pointer.job_id) else pointer
+    return None if pointer is None or batch.shard_info.has_slot(pointer.job_id) else pointer
 
 
 def check(batch: WorkingSet, key: UniqueKey) -> None:
@@ -44,6 +44,8 @@ def check(batch: WorkingSet, key: UniqueKey) -> None:
         raise Elsewhere(key, pointer.job_id)
 
 
-def away(site: Site, keys: Collection[UniqueKey]) -> list[UniqueKey]:
+def away(shard_info: ShardInfo, keys: Collection[UniqueKey]) -> list[UniqueKey]:
     """Those of the keys that are at home in another shard."""
-    return [] if site.is_alone else [key for key in keys if not site.has(slot_of_key(key))]
+    return (
+        [] if shard_info.is_only_store else [key for key in keys if not shard_info.has_slot(slot_of_key(key))]
+    )

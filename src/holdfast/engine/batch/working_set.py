@@ -6,11 +6,11 @@ from typing import Any, Protocol
 from ...core.job import Body, Job
 from ...core.queries import Paused
 from ...store.contract import RowKey, Txn
-from ..site import Site
+from ..shard_info import ShardInfo
 from ..sysid import IdMaker
-from .births import Births
 from .counters import Counts
 from .draft import Draft, Undo
+from .new_jobs import NewJobGroups
 
 
 class WorkingSet(Protocol):
@@ -18,7 +18,7 @@ class WorkingSet(Protocol):
 
     txn: Txn
     now_ms: int
-    site: Site
+    shard_info: ShardInfo
     ids: IdMaker
     undo: Undo
     stored: dict[int, Job]
@@ -28,12 +28,12 @@ class WorkingSet(Protocol):
     results: Draft[int, Body]
     rows: Draft[RowKey, bytes | None]
     dues: Draft[RowKey, int]
-    births: Births
+    new_jobs: NewJobGroups
     counts: Counts
     touched: dict[int, None]
     finals: dict[int, Job]
     forgotten: list[int]
-    letters: dict[str, bytes]
+    outbox: dict[str, bytes]
     ended: set[int]
     woke: bool
     news: bool

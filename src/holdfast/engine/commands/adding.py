@@ -64,9 +64,9 @@ def _add_by_ids(batch: Batch, command: c.Add) -> list[int]:
     ids, now_ms = command.ids, batch.now_ms
     if batch.trusts and command.hold is None and all(is_free(new) for new in command.jobs):
         for new, job_id in zip(command.jobs, ids, strict=False):
-            batch.births.add(new, job_id=job_id, now_ms=now_ms)
+            batch.new_jobs.add(new, job_id=job_id, now_ms=now_ms)
         if command.more:
-            batch.births.add_more(list(zip(ids[len(command.jobs) :], command.more, strict=True)))
+            batch.new_jobs.add_more(list(zip(ids[len(command.jobs) :], command.more, strict=True)))
         return list(ids)
     known = _tenants_of(batch, ids)
     jobs = list(command.every())
@@ -132,14 +132,14 @@ def is_free(new: c.NewJob) -> bool:
 
 def _bear(batch: Batch, new: c.NewJob) -> int:
     job_id = batch.ids.make(slot=None)
-    batch.births.add(new, job_id=job_id, now_ms=batch.now_ms)
+    batch.new_jobs.add(new, job_id=job_id, now_ms=batch.now_ms)
     return job_id
 
 
 def _bear_more(batch: Batch, bodies: Sequence[Body]) -> list[int]:
     """Jobs that are as the one that was just born."""
     ids = batch.ids.make_many(len(bodies))
-    batch.births.add_more(list(zip(ids, bodies, strict=True)))
+    batch.new_jobs.add_more(list(zip(ids, bodies, strict=True)))
     return ids
 
 
@@ -188,7 +188,7 @@ def add_to_namesake(batch: Batch, new: c.NewJob, job: Job) -> int:
 
 def _check_domain(batch: Batch, new: c.NewJob, parent: Job) -> None:
     """A child lives with its parent, and a job with its domain: on several shards both must be one place."""
-    if not batch.site.is_alone and new.domain is not None and new.domain != parent.domain:
+    if not batch.shard_info.is_only_store and new.domain is not None and new.domain != parent.domain:
         raise BadInput("domain", new.domain, needed=CHILD_DOMAIN)
 
 

@@ -13,11 +13,13 @@ from ...core.job import Place
 from ...core.slots import slot_for
 from ...store.contract import JOBS, Changes, NewJobs, Txn
 from ..batch.counters import Counts
-from ..site import Site
+from ..shard_info import ShardInfo
 from ..sysid import IdMaker
 
 
-def insert_scheduled(txn: Txn, maker: IdMaker, command: c.Add, site: Site) -> tuple[Changes, list[int]]:
+def insert_scheduled(
+    txn: Txn, maker: IdMaker, command: c.Add, shard_info: ShardInfo
+) -> tuple[Changes, list[int]]:
     """Jobs to insert as SCHEDULED, and their ids."""
     added = []
     for new in command.every():
@@ -25,7 +27,7 @@ def insert_scheduled(txn: Txn, maker: IdMaker, command: c.Add, site: Site) -> tu
             what = "unique" if new.unique is not None else "parent"
             raise BadInput(what, "given", needed="absent inside your own transaction (connection=)")
         slot = slot_for(new)
-        if slot is not None and not site.has(slot):
+        if slot is not None and not shard_info.has_slot(slot):
             raise BadInput("domain", new.domain, needed="one of the shard that your connection leads to")
         job_id = new.id or maker.make(slot=slot)
         job = create(maker.with_follower(new), job_id=job_id, now_ms=txn.now_ms)

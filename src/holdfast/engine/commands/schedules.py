@@ -19,7 +19,7 @@ from ...core.schedule import LastRun, Schedule
 from ...core.slots import slot_of_firing
 from ..batch.batch import Batch
 from ..records import FLOOR, NUMBER, SCHEDULE, name_of
-from . import letters
+from . import outbox
 
 # A firing that waits for its last job looks again so soon, should nobody tell.
 LOOK_AGAIN_MS = 1_000
@@ -115,10 +115,10 @@ def _number(batch: Batch) -> int:
     # Those of schedules that have moved to another shard, with their numbers.
     taken |= {int(number) for number in batch.rows_of(NUMBER)}
     floors = {int(number): int(at) for number, at in batch.rows_of(FLOOR).items()}
-    free = (n for n in batch.site.schedules if n not in taken and floors.get(n, 0) <= batch.now_ms)
+    free = (n for n in batch.shard_info.schedules if n not in taken and floors.get(n, 0) <= batch.now_ms)
     number = next(free, None)
     if number is None:
-        most = len(batch.site.schedules)
+        most = len(batch.shard_info.schedules)
         raise StoreFull(f"there are {most:,} schedules already, and no number for another")
     return number
 
@@ -186,7 +186,7 @@ def _add_firings(batch: Batch, kept: Kept, firing: s.Firing) -> Schedule:
         run_at = moment + s.jitter_of(after, moment) + new.delay_ms
         job_id = ids.of_schedule(after.number, moment, slot)
         # A unique job that exists already is what this firing comes to.
-        after = replace(after, last_id=letters.add(batch, replace(new, id=job_id, run_at=run_at, delay_ms=0)))
+        after = replace(after, last_id=outbox.add(batch, replace(new, id=job_id, run_at=run_at, delay_ms=0)))
     return after
 
 
@@ -194,12 +194,12 @@ def _last_run(batch: Batch, schedule: Schedule) -> LastRun | None:
     if not schedule.last_id:
         return None
     last_id = schedule.last_id
-    if batch.site.has(last_id):
+    if batch.shard_info.has_slot(last_id):
         job = batch.find(last_id) or batch.archived(last_id)
-    elif letters.is_sent(batch, last_id):
+    elif outbox.is_in_outbox(batch, last_id):
         return LastRun(started_ms=0, finished_ms=0, ended=False)
     else:
-        job = batch.site.look(last_id)
+        job = batch.shard_info.find_job(last_id)
     if job is None:
         return None
     return LastRun(started_ms=job.started_at, finished_ms=job.finished_at, ended=job.place == Place.DONE)

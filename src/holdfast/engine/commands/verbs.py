@@ -1,7 +1,7 @@
 """The verbs: one short function for each command, from a table. Each asks the rules and puts the answer.
 
 A verb raises before it changes anything it could not take back; what it raises fails the command
-alone. Replies are values, or `Ref`, a job as the transaction leaves it.
+alone. Replies are values, or `JobRef`, a job as the transaction leaves it.
 """
 
 from collections.abc import Callable
@@ -16,17 +16,17 @@ from ...core.errors import LeaseLost, NotFound
 from ...core.job import Body, Code, Job, Place, State, whole_second
 from ..batch import notes, task_defaults
 from ..batch.batch import Batch
-from . import chores, governing, indexing, keys, letters, requests, schedules, tokens, workers
+from . import chores, governing, indexing, keys, outbox, requests, schedules, tokens, workers
 from .adding import add_all, held, put, reserve_ids
 
 _VERB_OF = {Code.OK: "finish", Code.FAILED: "fail", Code.RETRY: "retry", Code.ERROR: "retry"}
 
 
-class Ref(int):
+class JobRef(int):
     """A reply, by the id of a job: the job as it stands at the end of the transaction."""
 
 
-def answer(batch: Batch, command: c.Answer) -> Ref:
+def answer(batch: Batch, command: c.Answer) -> JobRef:
     """Say how a run ended; see `Answer`."""
     code = command.code
     job = held(batch, command.hold, _VERB_OF[code])
@@ -50,28 +50,28 @@ def answer(batch: Batch, command: c.Answer) -> Ref:
         chores.release(batch, after)
     elif job.then and code is Code.OK:
         _follow(batch, job, command.result)
-    return Ref(job.id)
+    return JobRef(job.id)
 
 
 def _follow(batch: Batch, job: Job, result: Body | None) -> None:
     """Add the job that follows, and note its id: where its unique key is held, the holder's."""
-    then_id = letters.add(batch, following.follower(job, result), follows=True)
+    then_id = outbox.add(batch, following.follower(job, result), follows=True)
     after = batch.find(job.id)
     if after is not None:
         batch.put(replace(after, then_id=then_id, followed=True))
 
 
-def release(batch: Batch, command: c.Release) -> Ref:
+def release(batch: Batch, command: c.Release) -> JobRef:
     """Give a job back; see `Release`."""
     job = held(batch, command.hold, "release")
     if not command.lost:
         chores.put(batch, rules.release(job, now_ms=batch.now_ms, delay_ms=command.delay_ms))
     elif job.place == Place.RUNNING:
         chores.lose(batch, rules.lost(job, now_ms=batch.now_ms, crowd=command.crowd))
-    return Ref(job.id)
+    return JobRef(job.id)
 
 
-def extend(batch: Batch, command: c.Extend) -> Ref:
+def extend(batch: Batch, command: c.Extend) -> JobRef:
     """Move the end of a lease; see `Extend`."""
     job = held(batch, command.hold, "extend")
     after = rules.extend(job, now_ms=batch.now_ms, lease_ms=command.lease_ms, ran_ms=command.ran_ms)
@@ -80,31 +80,31 @@ def extend(batch: Batch, command: c.Extend) -> Ref:
     if lapsed and not batch.domains.take_room((job.tenant, job.domain or b"")):
         raise LeaseLost("extend", job.id, found="lapsed, and its domain full", needed="running")
     batch.put(after)
-    return Ref(job.id)
+    return JobRef(job.id)
 
 
-def report(batch: Batch, command: c.Report) -> Ref:
+def report(batch: Batch, command: c.Report) -> JobRef:
     """Write progress; see `Report`."""
     job = held(batch, command.hold, "report progress of")
     batch.put(rules.report(job, fraction=command.fraction, note=command.note))
-    return Ref(job.id)
+    return JobRef(job.id)
 
 
-def step(batch: Batch, command: c.Step) -> Ref:
+def step(batch: Batch, command: c.Step) -> JobRef:
     """Keep a step's result; see `Step`."""
     job = held(batch, command.hold, "keep a step of")
     put(batch, job, notes.add_step(batch, job, name=command.name, result=command.result), None)
-    return Ref(job.id)
+    return JobRef(job.id)
 
 
-def log(batch: Batch, command: c.Log) -> Ref:
+def log(batch: Batch, command: c.Log) -> JobRef:
     """Add to a job's log; see `Log`."""
     job = held(batch, command.hold, "log for")
     put(batch, job, notes.add_lines(batch, job, command.lines), None)
-    return Ref(job.id)
+    return JobRef(job.id)
 
 
-def update(batch: Batch, command: c.Update) -> Ref:
+def update(batch: Batch, command: c.Update) -> JobRef:
     """Change what a job will do; see `Update`."""
     job = held(batch, command.hold, "update") if command.hold else batch.get(command.job_id, command.tenant)
     after = rules.update(
@@ -116,10 +116,10 @@ def update(batch: Batch, command: c.Update) -> Ref:
         task=command.task,
     )
     put(batch, job, after, command.data)
-    return Ref(job.id)
+    return JobRef(job.id)
 
 
-def cancel(batch: Batch, command: c.Cancel) -> Ref | Job:
+def cancel(batch: Batch, command: c.Cancel) -> JobRef | Job:
     """Take a job out of the queue; see `Cancel`. What is over already stays as it is."""
     job = batch.find(command.job_id)
     if job is None and (old := batch.archived(command.job_id)) is not None:
@@ -131,17 +131,17 @@ def cancel(batch: Batch, command: c.Cancel) -> Ref | Job:
     after = rules.cancel(job, now_ms=batch.now_ms, force=command.force)
     if after is not job:
         chores.put(batch, after)
-    return Ref(job.id)
+    return JobRef(job.id)
 
 
-def requeue(batch: Batch, command: c.Requeue) -> Ref:
+def requeue(batch: Batch, command: c.Requeue) -> JobRef:
     """Put a job back in the queue; see `Requeue`."""
     job = batch.get(command.job_id, command.tenant)
     after = rules.requeue(
         job, now_ms=batch.now_ms, run_at=command.run_at, task=command.task, forgive=command.forgive
     )
     batch.put(after)
-    return Ref(job.id)
+    return JobRef(job.id)
 
 
 def requeue_all(batch: Batch, command: c.RequeueAll) -> None:
@@ -222,6 +222,6 @@ VERBS: dict[type[c.Command], Callable[[Batch, Any], Any] | None] = {
     keys.TakeKey: keys.take_key,
     keys.FreeKey: keys.free_key,
     keys.Hit: keys.hit,
-    letters.Deliver: letters.deliver,
-    letters.Delivered: letters.delivered,
+    outbox.DeliverJob: outbox.deliver,
+    outbox.RemoveMessage: outbox.delivered,
 }

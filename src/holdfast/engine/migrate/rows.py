@@ -3,7 +3,7 @@
 Rows go over as they are, to the door of their slot, or to all. But three tables are about the shards that
 their store has, and follow from what else is there (docs/decisions/0011):
 
-    letters    under the number of the shard that is to deliver them
+    outbox    under the number of the shard that is to deliver them
     numbers    of schedules, noted at the door that would give them to others
     pointers   at the home of each unique key whose job lives elsewhere
 """
@@ -23,14 +23,14 @@ from ...core.worker import Worker
 from ...store.contract import Changes, ReadTxn, Txn
 from ...store.sharded.keys import Pointer, held_until
 from ..commands.chores import Chore
-from ..commands.letters import read as read_letter
+from ..commands.outbox import read as read_message
 from ..commands.requests import read_note
 from ..commands.schedules import read_kept
 from ..records import (
     CHORE,
     FLOOR,
-    LETTER,
     NUMBER,
+    OUTBOX,
     POINTER,
     REQUEST,
     SCHEDULE,
@@ -48,7 +48,7 @@ _encode = msgspec.json.Encoder().encode
 # A key and a value; of a pointer who holds the key.
 Row = tuple[Any, ...]
 # Tables that are parts of their own, or only about the store that they are in.
-APART = {SHARD, LETTER, NUMBER, POINTER}
+APART = {SHARD, OUTBOX, NUMBER, POINTER}
 # Tables whose values may be as large as bodies.
 _LARGE = {LOG_ITEMS, STEPS}
 
@@ -154,17 +154,17 @@ class _Derived(Rows):
         return sorted(row for row in self.made(txn) if self.key(row) > after)[:limit]
 
 
-class Letters(_Derived):
+class OutboxPart(_Derived):
     """Jobs on their way from one shard to another; in a store alone, to be taken in."""
 
-    table = LETTER
+    table = OUTBOX
     last_only = True
 
     def made(self, txn: ReadTxn) -> Iterator[Row]:
         """Whoever delivers one is told by its key; a schedule asks its own shard for what it sent."""
-        for name, raw in txn.rows(LETTER).items():
+        for name, raw in txn.rows(OUTBOX).items():
             shard, job_id = read_pair(name)
-            job = read_letter(raw)
+            job = read_message(raw)
             slot = slot_of_schedule(job.tenant, job.schedule) if job.schedule else int(shard)
             yield name_of(str(slot % self._of), job_id), raw
 
@@ -208,6 +208,6 @@ class Pointers(Rows):
 def row_parts(tables: Iterable[str], of: int) -> Iterator[Rows]:
     """The parts of all tables, in a store of so many doors."""
     yield from (Rows(table) for table in sorted(set(tables) - APART))
-    yield from (Letters(of), Numbers(of))
+    yield from (OutboxPart(of), Numbers(of))
     if of > 1:
         yield Pointers()

@@ -1,1 +1,1 @@
-"""The engine of a queue of several shards: which shard a command is about, and commands about several."""
+"""The engine of a queue with several shards: routes commands, and runs those that need several shards."""

@@ -8,9 +8,9 @@ from ...core import ids, slots
 from ...core.errors import BadInput
 from ...core.limits import is_pattern
 from ...core.unique import key_of
-from ..commands import keys, letters, requests
+from ..commands import keys, outbox, requests
 from ..commands.adding import CHILD_DOMAIN
-from ..records import LETTER, TOKEN
+from ..records import OUTBOX, TOKEN
 
 
 def _job(command: Any) -> int:
@@ -46,7 +46,7 @@ _SLOTS: dict[type[c.Command], Callable[[Any], int | None]] = {
     c.CreateToken: lambda command: slots.slot_of_record(TOKEN, command.token.name),
     c.RevokeToken: lambda command: slots.slot_of_record(TOKEN, command.name),
     requests.NoteRequest: requests.slot_of_request,
-    letters.Delivered: lambda command: slots.slot_of_record(LETTER, command.name),
+    outbox.RemoveMessage: lambda command: slots.slot_of_record(OUTBOX, command.name),
     keys.TakeKey: lambda command: slots.slot_of_key(command.key),
     keys.FreeKey: lambda command: slots.slot_of_key(command.key),
     keys.Hit: lambda command: command.holder,

@@ -1,6 +1,6 @@
-"""The engine of several shards: an engine for each, and the router above them.
+"""The engine of several shards: an engine for each, and multi-shard operations above them.
 
-Here one command comes after the other, in the caller's thread; `lanes` has them go side by side.
+It runs one command after the other in the caller's thread; `router` runs them concurrently.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,14 +14,14 @@ from ...store.contract import ReadTxn
 from ...store.sharded.store import ShardedStore
 from ..done import Done
 from ..engine import Engine
-from ..site import Site
+from ..shard_info import ShardInfo
+from .operations import ShardOperations
 from .places import slot_of
-from .routes import Routes
 from .shared_ids import SharedIds
 
 
 class ShardedEngine(Engine):
-    """Turns commands into transactions on several stores. What is looked at is looked at over all."""
+    """Turns commands into transactions on several stores. Queries read all of them."""
 
     def __init__(
         self, store: ShardedStore, *, retention_ms: int | None = None, dice: Callable[[], float]
@@ -35,19 +35,19 @@ class ShardedEngine(Engine):
                 shard,
                 retention_ms=retention_ms,
                 dice=dice,
-                site=Site(shard.number, of, self._look),
+                shard_info=ShardInfo(shard.number, of, self._look),
                 ids=self._shared,
             )
             for shard in store.shards
         ]
 
-        self._routes = self.routes(self._ask)
-        # What the transactions of the command at hand leave.
+        self._operations = self.operations(self._ask)
+        # The results of the transactions of the current command.
         self._steps: list[Done] = []
 
-    def routes(self, ask: Callable[[int, c.Command], Any]) -> Routes:
-        """The ways through these shards, for whoever can ask one of them."""
-        return Routes(self.sharded.shards, self._shared, ask)
+    def operations(self, ask: Callable[[int, c.Command], Any]) -> ShardOperations:
+        """The multi-shard operations, given a function that runs a command on one shard."""
+        return ShardOperations(self.sharded.shards, self._shared, ask)
 
     def _look(self, job_id: int) -> Job | None:
         """A job of any shard, live or archived."""
@@ -58,14 +58,14 @@ class ShardedEngine(Engine):
         return self.sharded.shard_of(job_id).read(see)
 
     def execute(self, commands: Sequence[c.Command], done: Done | None = None) -> Done:
-        """Run commands one after the other, each by its shards; what a command raised is its reply."""
+        """Run commands one after the other; the error of a command is its reply."""
         whole = done or Done()
         for command in commands:
             whole.replies.append(self._outcome(command))
             while self._steps:
                 done = self._steps.pop(0)
-                self._routes.deliver(done.letters)
-                self._routes.freed(done.freed)
+                self._operations.deliver(done.outbox)
+                self._operations.freed(done.freed)
                 _join(whole, done)
         return whole
 
@@ -79,14 +79,14 @@ class ShardedEngine(Engine):
 
     def _outcome(self, command: c.Command) -> Any:
         try:
-            return self._routes.do(command)
+            return self._operations.do(command)
         except StoreError:
             raise
         except HoldfastError as error:
             return error
 
     def execute_in(self, connection: Any, command: c.Command) -> Any:
-        """Run one command inside the caller's own transaction, on the shard that it leads to."""
+        """Run one command inside the caller's own transaction, on the shard of that connection."""
         slot = None if isinstance(command, c.Add) else slot_of(command)
         if slot is not None:
             return self.engines[shard_of(slot, len(self.engines))].execute_in(connection, command)
@@ -102,11 +102,11 @@ class ShardedEngine(Engine):
         raise refused
 
     def close(self) -> None:
-        """Give the sysid back and let go of the stores."""
+        """Release the sysid and close the stores."""
         try:
             self._shared.give_back(self.store)
         except (StoreError, Closed):
-            # Its shard is down: the number is free again when its lease has run out.
+            # Its shard is down: the number is free again when its lease expires.
             pass
         finally:
             self.store.close()

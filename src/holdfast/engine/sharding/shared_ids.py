@@ -15,7 +15,7 @@ from ..sysid import Held, IdMaker, IdSource
 
 
 class SharedIds(IdSource):
-    """Who makes ids for all lanes of a process."""
+    """Makes ids for all shards of a process."""
 
     lends_inside = False
 
@@ -25,7 +25,7 @@ class SharedIds(IdSource):
         self._renewing = threading.Lock()
 
     def adopt(self, maker: IdMaker) -> None:
-        """A lane's transaction neither takes nor renews: what it began with may be out of date by now."""
+        """Do nothing: a shard's transaction neither takes nor renews a number."""
 
     def ahead(self, store: Store, seen: Held | None) -> None:
         """Renew the number where it was lent; else take another, first from `store`."""

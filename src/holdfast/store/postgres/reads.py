@@ -8,7 +8,7 @@ import msgspec
 from ...core import rank
 from ...core.job import Body, Job, Place, State
 from ...core.jump import Jump
-from ...core.kinds import CHORE, LETTER, PAUSE, SCHEDULE
+from ...core.kinds import CHORE, OUTBOX, PAUSE, SCHEDULE
 from ...core.limits import DomainCounts, DomainKey
 from .. import fairness
 from ..contract import CountKey, JobFilter, Moments, Row, Waiting, WaitingQuery
@@ -33,7 +33,7 @@ _STATES = {
 _RUNNING: set[Place | State | None] = {Place.RUNNING, State.RUNNING}
 
 # What a process that waits for jobs looks at before it claims.
-LOOKED_AT = (CHORE, LETTER, PAUSE, SCHEDULE)
+LOOKED_AT = (CHORE, OUTBOX, PAUSE, SCHEDULE)
 # Where more pairs have READY jobs than so many, they are looked for in another way.
 FEW_PAIRS = 16
 # Above every key.

@@ -10,7 +10,7 @@ from typing import Any
 from ...core import rank
 from ...core.damage import UNREADABLE
 from ...core.job import Body, Job, Place
-from ...core.kinds import CHORE, DOMAIN, LETTER, PAUSE, SCHEDULE, name_of
+from ...core.kinds import CHORE, DOMAIN, OUTBOX, PAUSE, SCHEDULE, name_of
 from ...core.limits import DomainCounts, DomainKey
 from .. import fairness
 from ..contract import JobFilter, Moments, Waiting, WaitingQuery, is_passed
@@ -341,7 +341,7 @@ class RedisHint(RedisView):
     Where few pairs have READY jobs they are known by then. How many jobs each has is not: at least one.
     """
 
-    tables_read_along = (PAUSE, SCHEDULE, CHORE, LETTER)
+    tables_read_along = (PAUSE, SCHEDULE, CHORE, OUTBOX)
 
     def waiting(self, query: WaitingQuery) -> list[Waiting]:
         """Whose turn it is; where few pairs have READY jobs, those served longest ago first."""

@@ -44,7 +44,7 @@ class RedisRows:
         # How often the server was asked: what was read at once is of one moment.
         self.trips = 0
 
-    # Asking
+    # Submitter
 
     def ask(self, commands: Sequence[Command]) -> list[Any]:
         """Replies to several commands, in one round trip."""

@@ -1,7 +1,7 @@
-"""Jobs that nothing else depends on, on their way into the store.
+"""New jobs of a batch that nothing else in it can refer to.
 
-Nobody knows the id of such a job before the reply: it needs no place in the working set, which is most of
-what adding thousands would cost. Those that are alike are written together.
+No command knows the id of such a job before the reply, so it needs no place in the working set, which would
+be most of the cost of adding thousands. Similar jobs are written together, as one template and many rows.
 """
 
 from collections.abc import Collection
@@ -13,18 +13,18 @@ from ...core.job import Body
 from ...store.contract import NewJobs
 
 
-class Births:
-    """What was added so far, in groups; what the command at hand adds may yet be taken back."""
+class NewJobGroups:
+    """The new jobs of a batch, in groups of similar ones; those of the current command can be dropped."""
 
     def __init__(self) -> None:
         self._groups: list[NewJobs] = []
         self._rows: list[tuple[int, Body]] = []
         self._alike: tuple[Any, ...] | None = None
-        # How many groups there are, and rows of the last; and how much of it stands.
+        # The number of groups and of rows of the last group: now, and after the last command that succeeded.
         self.size = self.kept = (0, 0)
 
     def add(self, new: NewJob, *, job_id: int, now_ms: int) -> None:
-        """Let a job be born."""
+        """Add a new job."""
         alike, (groups, rows) = creating.alike(new), self.size
         if alike == self._alike:
             self._rows.append((job_id, new.data))
@@ -36,12 +36,12 @@ class Births:
         self.size = (groups + 1, 1)
 
     def add_more(self, rows: Collection[tuple[int, Body]]) -> None:
-        """Let jobs be born that are as the last one."""
+        """Add jobs that are like the last one but for id and data."""
         self._rows.extend(rows)
         self.size = (self.size[0], len(self._rows))
 
     def drop(self) -> None:
-        """The command at hand failed."""
+        """Drop the jobs of the current command, which has failed."""
         groups, rows = self.size = self.kept
         del self._groups[groups:]
         self._alike = None
@@ -50,7 +50,7 @@ class Births:
             del self._rows[rows:]
 
     def take(self) -> list[NewJobs]:
-        """All that are to be written now."""
+        """Remove and return all groups, to be written now."""
         groups, self._groups, self._alike = self._groups, [], None
         self.size = self.kept = (0, 0)
         return groups

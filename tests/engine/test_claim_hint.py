@@ -3,8 +3,8 @@
 import pytest
 
 from holdfast.core import commands as c
+from holdfast.engine.claim_hint import read_claim_hint
 from holdfast.engine.engine import Engine
-from holdfast.engine.prospects import prospects
 from holdfast.store.sqlite.store import SqliteStore
 
 
@@ -15,8 +15,8 @@ def test_one_of_many_tenants_has_what_he_waits_for(tmp_path, others):
     names = [f"t{n:03}" for n in range(others)]
     engine.execute([c.Add(jobs=tuple(c.NewJob(task="a", tenant=name) for name in names))])
     wanted = c.Claim(tasks=("x",))
-    assert engine.read(lambda txn: prospects(txn, [wanted])).any is (others >= 64)
+    assert engine.read(lambda txn: read_claim_hint(txn, [wanted])).has_work is (others >= 64)
     engine.execute([c.Add(jobs=(c.NewJob(task="x", tenant="z"),))])
 
-    assert engine.read(lambda txn: prospects(txn, [wanted])).any
+    assert engine.read(lambda txn: read_claim_hint(txn, [wanted])).has_work
     engine.close()

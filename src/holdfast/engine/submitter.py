@@ -1,4 +1,4 @@
-"""How commands are put in, by threads and by coroutines: what one lane of commits and several share."""
+"""The base of whatever takes commands: waits for replies in threads and in coroutines."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,15 +9,15 @@ from ..store.common.clock import monotonic_s
 from .ticket import Ticket, deliver
 
 
-class Asking:
-    """Asks by tickets; whoever inherits takes them."""
+class Submitter:
+    """Turns commands into tickets and waits for their replies; subclasses take the tickets."""
 
     def submit(self, ticket: Ticket) -> None:
-        """Put a command in; its ticket will be answered."""
+        """Submit a command; its ticket will be answered."""
         raise NotImplementedError
 
     def submit_all(self, tickets: Sequence[Ticket]) -> None:
-        """Put in many; one that cannot be is answered so."""
+        """Submit several commands; one that cannot be submitted is answered with the error."""
         for ticket in tickets:
             try:
                 self.submit(ticket)
@@ -26,17 +26,17 @@ class Asking:
                 deliver([ticket], self.give_back)
 
     def give_back(self, ticket: Ticket) -> None:
-        """Release what was claimed for somebody who is gone."""
+        """Release the jobs that were claimed for a caller that is gone."""
         raise NotImplementedError
 
     def ask(self, command: c.Command, *, wait_s: float = 0.0) -> Any:
-        """Run a command and wait for its reply in this thread; what it raised is raised here."""
+        """Run a command and wait for its reply in this thread; raises its error."""
         ticket = Ticket(command, deadline_s=monotonic_s() + wait_s if wait_s > 0 else 0.0)
         self.submit(ticket)
         try:
             reply = ticket.take()
         except BaseException:
-            # Interrupted: whatever was claimed for this caller must not wait for its lease to end.
+            # Interrupted: release what was claimed for this caller now, not when its lease expires.
             if not ticket.abandon():
                 self.give_back(ticket)
             raise
@@ -45,8 +45,8 @@ class Asking:
         return reply
 
     async def ask_async(self, command: c.Command, *, wait_s: float = 0.0) -> Any:
-        """Run a command and wait for its reply in this event loop; what it raised is raised here."""
-        # Not imported above: a program without an event loop does not need it, and it is slow to import.
+        """Run a command and wait for its reply in this event loop; raises its error."""
+        # Imported here because asyncio is slow to import, and many programs do not need it.
         import asyncio
 
         ticket = Ticket(command, deadline_s=monotonic_s() + wait_s if wait_s > 0 else 0.0)
@@ -55,8 +55,8 @@ class Asking:
         try:
             return await future
         except asyncio.CancelledError:
-            # Answered already: `deliver` finds the future cancelled and gives back what it holds; or it
-            # has told the future, in the same moment, and nobody will ever look at that.
+            # If it was answered already, `deliver` finds the future cancelled and releases its jobs; or it
+            # has set the future's result just now, which no caller will read.
             if not ticket.abandon() and future.done() and not future.cancelled():
                 self.give_back(ticket)
             raise

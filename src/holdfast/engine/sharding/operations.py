@@ -1,13 +1,13 @@
-"""The router's ways: each command to its shard, and those that are about several in as many steps.
+"""Multi-shard operations: routes a command to its shard, and runs those that need several shards in steps.
 
-    one shard     nearly all: the lane does the rest
-    Add           parts by shard; jobs whose unique key lives elsewhere in two steps (`_add_keyed`)
-    Claim         the shards in turn (`tour`)
-    put back      the key first, where it lives elsewhere, then the job
-    to all        pauses, patterns, purging, upkeep
+    one shard     nearly all commands: its committer runs them
+    Add           split by shard; jobs whose unique key belongs to another shard in two steps (`_add_keyed`)
+    Claim         the shards in turn (`claim_progress`)
+    put back      first the key, if it belongs to another shard, then the job
+    all shards    pauses, patterns, purging, upkeep
 
-Every step is a transaction of one shard, asked for by `ask`, which returns its reply or raises. What a crash
-leaves between two of them is told in docs/decisions/0010.
+Every step is a transaction of one shard, run by `ask`, which returns its reply or raises. What a crash leaves
+between two steps stands in docs/decisions/0010.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -29,20 +29,20 @@ from ...store.sharded.shard import Shard
 from ..batch.holders import Freed, find_holders, put_back_refused
 from ..batch.pointers import Elsewhere
 from ..commands.keys import FreeKey, Hit, NotHeld, TakeKey, key_after, taken
-from ..commands.letters import Deliver, Delivered, read
+from ..commands.outbox import DeliverJob, RemoveMessage, read
 from . import places
+from .claim_progress import ClaimProgress
 from .shared_ids import SharedIds
-from .tour import Tour
 
-# How long an add waits for another add of the same key, between its two steps, all together about a second.
-NAPS_S = (0.002, 0.01, 0.03, 0.1, 0.3, 0.6)
+# How often an add looks again for another add of the same key that is between its two steps.
+KEY_RETRY_S = (0.002, 0.01, 0.03, 0.1, 0.3, 0.6)
 
 Ask = Callable[[int, c.Command], Any]
 Send = Callable[[int, c.NewJob], int]
 
 
-class Routes:
-    """The ways through the shards of one queue."""
+class ShardOperations:
+    """Runs commands on the shards of one queue."""
 
     def __init__(self, shards: Sequence[Shard], ids: SharedIds, ask: Ask) -> None:
         self._shards, self._ids, self._ask = shards, ids, ask
@@ -50,8 +50,8 @@ class Routes:
 
     # Where
 
-    def only(self, command: c.Command) -> int | None:
-        """The one shard that a command is about, or None; refused if it would be in two places."""
+    def find_shard(self, command: c.Command) -> int | None:
+        """The one shard that a command needs, or None; raises if a job would belong to two shards."""
         if isinstance(command, c.Add):
             return self._only_add(command)
         if isinstance(command, c.ReserveIds):
@@ -110,25 +110,25 @@ class Routes:
             return self._workers(command)
         if isinstance(command, c.RequeueAll):
             return self._requeue_all(command)
-        at = self.only(command)
+        at = self.find_shard(command)
         if at is not None:
             return self._settled(at, command)
         if places.slot_of(command) is not None:
             return self._put_back(command)
         return self._all(command)
 
-    def deliver(self, letters: dict[str, bytes]) -> None:
-        """Bring letters to where they belong; what cannot be brought now is brought by upkeep."""
-        for name, raw in letters.items():
+    def deliver(self, outbox: dict[str, bytes]) -> None:
+        """Bring outbox to where they belong; what cannot be brought now is brought by upkeep."""
+        for name, raw in outbox.items():
             try:
                 self._deliver(read(raw))
-                self.do(Delivered(name=name))
+                self.do(RemoveMessage(name=name))
             except StoreError:
                 continue
 
     def _deliver(self, new: c.NewJob) -> None:
         def send(at: int, job: c.NewJob) -> int:
-            (job_id,) = self._ask(at, Deliver(job=job))
+            (job_id,) = self._ask(at, DeliverJob(job=job))
             return int(job_id)
 
         if new.unique is not None:
@@ -145,12 +145,12 @@ class Routes:
                 continue
 
     def _claim(self, command: c.Claim) -> list[c.Claimed]:
-        tour = Tour(command, self.turn())
+        tour = ClaimProgress(command, self.turn())
         while step := tour.step():
             try:
-                tour.hear(self._ask(*step))
+                tour.add_reply(self._ask(*step))
             except StoreError as error:
-                tour.hear(error)
+                tour.add_reply(error)
         if isinstance(tour.reply, Exception):
             raise tour.reply
         return tour.reply
@@ -198,7 +198,7 @@ class Routes:
         if self.is_free(command):
             found: list[int] = self._add_anywhere(command)
             return found
-        at = self.only(command)
+        at = self.find_shard(command)
         if at is not None:
             return self._add_at(at, command)
         command = replace(command, jobs=tuple(command.every()), more=(), ids=())
@@ -267,7 +267,7 @@ class Routes:
             found = self._ask(shard_of(other, of), Hit(job=new, holder=other, follows=follows))
             if not isinstance(found, NotHeld):
                 return int(found)
-        for nap_s in NAPS_S:
+        for nap_s in KEY_RETRY_S:
             if at == home:
                 try:
                     return send(home, new)
@@ -330,7 +330,7 @@ class Routes:
 
     def _settled(self, at: int, command: c.Command) -> Any:
         """The reply of one shard; a key that points elsewhere is looked into, and perhaps it is free."""
-        for nap_s in NAPS_S:
+        for nap_s in KEY_RETRY_S:
             try:
                 return self._ask(at, command)
             except Elsewhere as error:
@@ -351,7 +351,7 @@ class Routes:
         assert job is not None
         take = TakeKey(key=key, job_id=job_id, version=job.version)
         try:
-            for nap_s in NAPS_S:
+            for nap_s in KEY_RETRY_S:
                 holder = self.do(take)
                 if holder == job_id:
                     return self._put_back_at(at, command, key)
