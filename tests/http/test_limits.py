@@ -89,7 +89,7 @@ def test_nonsense_is_refused_clearly(client, method, path):
 
 
 @pytest.mark.parametrize("kind_of_store", ["memory", "sqlite"])
-def test_numbers_and_texts_at_their_ends_are_refused_or_taken(serve, tmp_path, kind_of_store):
+def test_numbers_and_texts_at_their_ends_are_refused_or_taken(tmp_path, serve, kind_of_store):
     """Every field of every command and query with values that nobody means."""
     values: tuple[Any, ...] = (
         -1,
