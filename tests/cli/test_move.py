@@ -15,9 +15,7 @@ def test_a_queue_moves_and_its_old_address_says_where_to(shell):
 
     said = shell.ok("move", shell.file, "new.db")
 
-    assert said.lines[0].startswith(
-        f"moved 1 live and 0 archived jobs to {target}; the old store stood still"
-    )
+    assert said.lines[0].startswith(f"moved 1 live and 0 archived jobs to {target}; writes waited")
     assert said.lines[1].startswith("digest ")
     assert shell.ok("show", job_id, "--store", "new.db", "--json").record["id"] == str(job_id)
     for words in (("jobs",), ("show", job_id), ("add", "x"), ("counts",), ("cancel", job_id)):

@@ -60,6 +60,7 @@ DIALECT = {
     "in as few|as may be": "batches",
     "the way of": "the path of",
     "lets them go|let them go|let loose": "queues them",
+    "stands still|stand still|stood still": "does not change, waits",
     "signpost|before your eyes|beyond help": "the plain fact",
 }
 PHRASES = {

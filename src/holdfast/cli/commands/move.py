@@ -108,5 +108,5 @@ def _report(session: Session, here: str, there: str, summary: "Summary") -> None
     record = {"from": here, "to": there, "rows": parts, "stopped_ms": round(summary.stopped_s * 1000)}
     jobs = summary.rows.get("jobs", 0), summary.rows.get("archive", 0)
     counted = f"{jobs[0]:,} live and {jobs[1]:,} archived jobs" if summary.rows else "all that was left"
-    text = f"moved {counted} to {there}; the old store stood still for {summary.stopped_s:.1f} s"
+    text = f"moved {counted} to {there}; writes waited for {summary.stopped_s:.1f} s"
     answer(record | {"digest": summary.digest}, f"{text}\ndigest {summary.digest}", as_json=session.as_json)
