@@ -69,7 +69,7 @@ class Process:
     def begin(self, retention_ms: int | None, seed: int) -> None:
         """Start the engine. Its dice always show the same: stores differ in how often they do a batch."""
         shown = random.Random(seed).random()
-        self.engine = open_engine(self.store, retention_ms=retention_ms, dice=lambda: shown)
+        self.engine: Any = open_engine(self.store, retention_ms=retention_ms, dice=lambda: shown)
 
     def restart(self, *, crashed: bool) -> None:
         """End, in order or not, and begin as another."""
@@ -88,8 +88,10 @@ class Process:
 class Side:
     """A store and the processes that use it."""
 
-    def __init__(self, open_store: Callable[[], Store], *, keeps: bool = False) -> None:
-        self.processes = [Process(open_store, keeps=keeps) for _ in range(m.PROCESSES)]
+    def __init__(
+        self, open_store: Callable[[], Store], *, keeps: bool = False, kind: type[Process] = Process
+    ) -> None:
+        self.processes = [kind(open_store, keeps=keeps) for _ in range(m.PROCESSES)]
         self.now = self.processes[0]
 
 
@@ -100,6 +102,8 @@ class Model(RuleBasedStateMachine):
     make_memory: Callable[[Clock], Store] = MemoryStore
     # Whether the jobs are spread over shards.
     spread = False
+    # How the store's commands come to its engine.
+    process: type[Process] = Process
 
     def __init__(self) -> None:
         super().__init__()
@@ -108,7 +112,8 @@ class Model(RuleBasedStateMachine):
         memory = type(self).make_memory(self.clock)
         self.sides = [Side(lambda: memory, keeps=True)]
         if (make := type(self).make_store) is not None:
-            self.sides.append(Side(lambda: make(self.clock, Path(self.folder.name))))
+            kind = type(self).process
+            self.sides.append(Side(lambda: make(self.clock, Path(self.folder.name)), kind=kind))
         self.history = History()
         self.history.moved(0, self.clock())
         self.claims: list[Job] = []

@@ -2,13 +2,15 @@
 
 import secrets
 import sqlite3
+import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
-from ...core.errors import BadInput
+from ...core.errors import BadInput, HoldfastError
 from ...queue.connect import POSTGRES, REDIS, store_file
 
 # So many keys are looked for, and removed, at once.
@@ -136,10 +138,38 @@ class RedisPlace:
             yield server, keys
 
 
+class GrpcPlace:
+    """Servers of their own on loopback, each in front of a file: what the network costs."""
+
+    def __init__(self, _url: str | None, folder: Path | None) -> None:
+        self._files = SqlitePlace(None, folder)
+
+    def settings(self) -> str:
+        """What the servers have."""
+        return f"gRPC on loopback, in front of {self._files.settings()}"
+
+    @contextmanager
+    def store(self) -> Iterator[str]:
+        """A server on a free port."""
+        with self._files.store() as url:
+            command = [sys.executable, "-m", "holdfast", "serve", "--store", url, "--grpc", "127.0.0.1:0"]
+            quiet: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+            with subprocess.Popen(command, **quiet) as server:
+                try:
+                    assert server.stdout is not None
+                    ready = server.stdout.readline().decode()
+                    if not ready.startswith("ready: grpc on "):
+                        raise HoldfastError("the server of the measure has not started")
+                    yield f"grpc://{ready.split()[-1]}"
+                finally:
+                    server.terminate()
+
+
 _PLACES: dict[str, Callable[[str | None, Path | None], Place]] = {
     "sqlite": SqlitePlace,
     **dict.fromkeys(POSTGRES, PostgresPlace),
     **dict.fromkeys(REDIS, RedisPlace),
+    "grpc": GrpcPlace,
 }
 
 

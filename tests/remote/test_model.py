@@ -1,0 +1,104 @@
+"""Random histories over gRPC: a server in front of a store shows what the memory store shows."""
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from holdfast.core import commands as c
+from holdfast.engine.connection import StoreConnection
+from holdfast.engine.done import Done
+from holdfast.engine.ticket import Ticket
+from holdfast.remote.address import Address
+from holdfast.remote.connection import RemoteConnection
+from tests.model.model import Model, Process
+from tests.remote.served import Served
+from tests.test_model import PROOF_HISTORIES, SERVED_PROOF_HISTORIES, SERVED_PROOF_PIECES, run, served, sqlite
+
+HISTORIES, PIECES = 12, 3
+REMOTE_PROOF_HISTORIES = PROOF_HISTORIES // 20
+
+
+class RemoteEngine:
+    """Runs commands as a client does, many in one message, and tells what their transaction did."""
+
+    def __init__(self, connection: StoreConnection) -> None:
+        self.connection, self.ids = connection, connection.engine.ids
+        self.served = Served(connection)
+        self.client = RemoteConnection(Address("127.0.0.1", self.served.port))
+        # The memory store makes its ids itself: for these to be the same, so must the server.
+        self.client._link._has_ids = lambda _ask: True  # type: ignore[method-assign]
+        self._done: list[Done] = []
+        self._execute = connection.engine.execute
+        connection.engine.execute = self._noted  # type: ignore[method-assign]
+
+    def _noted(self, commands: Sequence[c.Command], done: Done | None = None) -> Done:
+        self._done.append(self._execute(commands, done))
+        return self._done[-1]
+
+    def execute(self, commands: Sequence[c.Command]) -> Done:
+        """The replies as they came over the network, and the rest of what was done."""
+        self._done.clear()
+        tickets = [Ticket(command) for command in commands]
+        self.client.submit_all(tickets)
+        replies = [ticket.take() for ticket in tickets]
+        (done,) = self._done
+        whole: Any = Done()
+        whole.replies, whole.woke, whole.ended, whole.next_ms = replies, done.woke, done.ended, done.next_ms
+        return whole  # type: ignore[no-any-return]
+
+    def close(self) -> None:
+        """End the session, the server and its threads; the store stays open."""
+        self.client.close()
+        self.served.close()
+        self.connection._way._waiter.close()  # type: ignore[union-attr]
+
+
+class RemoteProcess(Process):
+    """A server on the store, and its client."""
+
+    def begin(self, retention_ms: int | None, seed: int) -> None:
+        """Start the server."""
+        shown = random.Random(seed).random()
+        connection = StoreConnection(self.store, retention_ms=retention_ms, dice=lambda: shown)
+        self.engine = RemoteEngine(connection)
+
+    def close(self) -> None:
+        """End the server, and let go of the store."""
+        if hasattr(self, "engine"):
+            self.engine.close()
+        super().close()
+
+
+def remote(model: type[Model]) -> type[Model]:
+    """The same model by way of a server."""
+    return type("RemoteMachine", (model,), {"process": RemoteProcess})
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("piece", range(PIECES))
+def test_a_server_in_front_of_sqlite_shows_what_memory_shows(piece):
+    """The same commands, clocks and reopenings: the same replies, and everything that can be seen."""
+    run(remote(sqlite()), HISTORIES // PIECES, piece=piece)
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("piece", range(PIECES))
+def test_a_server_in_front_of_postgres_shows_what_memory_shows(piece, postgres_schemas):
+    """By way of two servers."""
+    run(remote(served(postgres_schemas)), HISTORIES // PIECES, piece=piece)
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("piece", range(SERVED_PROOF_PIECES))
+def test_a_server_in_front_of_sqlite_shows_what_memory_shows_in_many_histories(piece):
+    """Other histories each time."""
+    run(remote(sqlite()), REMOTE_PROOF_HISTORIES // SERVED_PROOF_PIECES)
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("piece", range(SERVED_PROOF_PIECES))
+def test_a_server_in_front_of_postgres_shows_what_memory_shows_in_many_histories(piece, postgres_schemas):
+    """Other histories each time."""
+    run(remote(served(postgres_schemas)), SERVED_PROOF_HISTORIES // SERVED_PROOF_PIECES)
