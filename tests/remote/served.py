@@ -27,6 +27,9 @@ class Served:
         self.connection, self._always = connection, always
         self._guard: Guard | None = None
         self.port = 0
+        self._start()
+
+    def _start(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ready, self._stopping = threading.Event(), asyncio.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), name="holdfast-served")
@@ -36,7 +39,7 @@ class Served:
     async def _run(self) -> None:
         self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
         self._guard = Guard(self.connection, always=self._always)
-        door = GrpcDoor(self.connection, self._guard, Address("127.0.0.1", 0))
+        door = GrpcDoor(self.connection, self._guard, Address("127.0.0.1", self.port))
         await door.start()
         self.port = door.port
         self._ready.set()
@@ -47,6 +50,12 @@ class Served:
         """Have tokens looked up anew, as if a second had passed."""
         assert self._guard is not None
         self._guard._known.clear()
+
+    def restart(self, port: int) -> None:
+        """Drain the door, and open another on its port."""
+        self.close()
+        self.port = port
+        self._start()
 
     def close(self) -> None:
         """Drain the door; the connection stays open."""

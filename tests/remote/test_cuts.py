@@ -1,0 +1,210 @@
+"""Replies that are lost, connections that are cut in one direction or both, servers that drain."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import grpc
+import pytest
+
+from holdfast.core import commands as c
+from holdfast.core.errors import BadInput, LeaseLost, StoreError, Unavailable, Unsettled
+from holdfast.core.job import Place, State
+from holdfast.core.queries import CountJobs
+from holdfast.engine.connection import StoreConnection
+from holdfast.queue.connect import connect
+from holdfast.queue.queue import Queue
+from holdfast.remote.address import parse
+from holdfast.remote.connection import RemoteConnection
+from holdfast.store.memory.store import MemoryStore
+from tests.queue_suite.tools import LONG_S, outcome, until, waiting
+from tests.remote.processes import free_port
+from tests.remote.proxy import Proxy
+from tests.remote.served import Served
+
+
+@pytest.fixture
+def served() -> Iterator[Served]:
+    """A server."""
+    connection = StoreConnection(MemoryStore(), dice=lambda: 0.5)
+    made = Served(connection)
+    yield made
+    made.close()
+    connection.close()
+
+
+@pytest.fixture
+def proxy(served: Served) -> Iterator[Proxy]:
+    """What can be cut between the server and `queue`."""
+    with Proxy(served.port) as made:
+        yield made
+
+
+@pytest.fixture
+def queue(proxy: Proxy) -> Iterator[Queue]:
+    """A queue by way of the proxy, which has said something already."""
+    with connect(proxy.url) as made:
+        made.add("first")
+        assert made.next(["first"]) is not None
+        yield made
+
+
+@pytest.fixture
+def direct(served: Served) -> Iterator[Queue]:
+    """A queue of another process, which is never cut."""
+    with connect(f"grpc://127.0.0.1:{served.port}") as made:
+        yield made
+
+
+def lose_the_reply(proxy: Proxy, has_happened: Any) -> None:
+    """Let something happen whose reply does not come through, then break the connection and heal it."""
+    until(has_happened)
+    proxy.reset()
+    proxy.down.is_open.set()
+
+
+def test_an_add_whose_reply_is_lost_adds_once(queue, direct, proxy):
+    """Its ids were known beforehand: one job alone, and many, which are all there."""
+    for _ in range(2):
+        # The second time so many ids are reserved that the next add has its own already.
+        queue.add_many([("known", n) for n in range(100)])
+    proxy.down.is_open.clear()
+
+    with waiting(lambda: queue.add_many([("work", n) for n in range(50)])) as added:
+        lose_the_reply(proxy, lambda: direct.counts().get("work", {}).get("QUEUED") == 50)
+
+    assert len({job.id for job in added.result()}) == 50
+    assert direct.counts()["work"] == {"QUEUED": 50}
+    assert {direct.get(job).task for job in added.result()} == {"work"}
+
+
+def test_an_answer_whose_reply_is_lost_is_settled(queue, direct, proxy):
+    """It was done the first time, and says so."""
+    job = queue.add("work")
+    held = queue.next(["work"])
+    proxy.down.is_open.clear()
+
+    with waiting(lambda: held.done("result")) as done:
+        lose_the_reply(proxy, lambda: direct.get(job).state is State.FINISHED)
+
+    assert done.exception() is None
+    assert (done.result().state, direct.result(job)) == (State.FINISHED, "result")
+
+
+def test_many_answers_whose_reply_is_lost_are_settled_each(queue, direct, proxy):
+    """As a worker sends them; one of them is refused by itself."""
+    queue.add_many([("work", n) for n in range(3)])
+    held = [job.record for job in queue.claim(["work"], limit=3, renew=False)]
+    direct.cancel(held[2].id, force=True)
+    command = c.AnswerAll(answers=tuple(c.Answer(hold=c.hold_of(job)) for job in held), held=tuple(held))
+    proxy.down.is_open.clear()
+
+    with waiting(lambda: queue.connection.ask(command)) as replied:
+        lose_the_reply(proxy, lambda: direct.counts()["work"].get("FINISHED") == 2)
+
+    first, second, third = replied.result()
+    assert (first.state, second.state) == (State.FINISHED, State.FINISHED)
+    assert isinstance(third, LeaseLost)
+
+
+def test_a_claim_whose_reply_is_lost_is_made_again(queue, direct, proxy):
+    """The server releases what it claimed; no loss is counted."""
+    job = direct.add("work")
+    proxy.down.is_open.clear()
+
+    with waiting(lambda: queue.next(["work"], wait=LONG_S, renew=False)) as claimed:
+        lose_the_reply(proxy, lambda: direct.get(job).place is Place.RUNNING)
+
+    held = claimed.result()
+    assert (held.id, held.claim, held.record.losses, held.record.attempts) == (job.id, 2, 0, 0)
+    held.done()
+
+
+def test_what_cannot_be_asked_again_is_unsettled(queue, direct, proxy):
+    """It may have been done, and the caller hears that."""
+    job = direct.add("work")
+    direct.next(["work"]).fail("why")
+    proxy.down.is_open.clear()
+
+    with waiting(lambda: outcome(lambda: queue.requeue(job))) as requeued:
+        lose_the_reply(proxy, lambda: direct.get(job).state is State.QUEUED)
+
+    assert isinstance(requeued.result(), Unsettled)
+
+
+@pytest.mark.parametrize("way", ["up", "down"])
+def test_a_worker_that_is_cut_off_in_one_direction_is_fenced(queue, direct, proxy, way):
+    """Its extensions do not arrive, or it does not hear of them: the job runs elsewhere."""
+    job = direct.add("work")
+    held = queue.next(["work"], lease=1)
+    direction = getattr(proxy, way)
+    direction.is_open.clear()
+
+    taken = direct.next(["work"], wait=LONG_S)
+    assert (taken.id, taken.claim) == (job.id, held.claim + 1)
+    with waiting(lambda: outcome(lambda: held.done("late"))) as refused:
+        direction.is_open.set()
+    taken.done("in time")
+
+    assert isinstance(refused.result(), LeaseLost)
+    assert direct.result(job) == "in time"
+
+
+def test_a_queue_that_vanishes_leaves_its_waiting_claim_to_nobody(queue, direct, proxy):
+    """What comes then is for those who are there."""
+    with waiting(lambda: outcome(lambda: queue.next(["work"], wait=1))):
+        proxy.reset()
+    direct.add("work")
+
+    assert direct.next(["work"], wait=LONG_S).claim >= 1
+
+
+def test_a_server_that_is_not_there_is_unavailable_after_a_while():
+    """And the error names it."""
+    url = f"grpc://127.0.0.1:{free_port()}"
+    connection = RemoteConnection(parse(url), patience_s=0.3)
+
+    with pytest.raises(Unavailable, match=url):
+        connection.ask(CountJobs())
+    connection.close()
+
+
+def test_what_is_no_server_of_holdfast_is_told():
+    """A port that speaks something else."""
+    server = grpc.server(ThreadPoolExecutor(1))
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    with (
+        connect(f"grpc://127.0.0.1:{port}") as queue,
+        pytest.raises(StoreError, match="no server of Holdfast"),
+    ):
+        queue.counts()
+    server.stop(None).wait()
+
+
+def test_calls_go_on_at_the_next_server(served):
+    """One drains while a claim waits and jobs are added; another listens on its port then."""
+    with connect(f"grpc://127.0.0.1:{served.port}") as queue:
+        queue.add("first")
+        with waiting(lambda: queue.next(["work"], wait=LONG_S, renew=False)) as claimed:
+            port = served.port
+            served.restart(port)
+            queue.add("work")
+        assert claimed.result().task == "work"
+
+
+@pytest.mark.parametrize(
+    ("call", "needed"),
+    [
+        (lambda queue: queue.add("work", connection=object()), "your transaction is on another connection"),
+        (lambda queue: connect("grpc://h", retention="1d").counts(), "where the server's store is opened"),
+        (lambda queue: connect("grpc://h", driver="apsw"), "it is for SQLite"),
+        (lambda queue: connect("grpc://h grpc://i"), "alone"),
+        (lambda queue: connect("grpc://"), "grpc://HOST:PORT"),
+        (lambda queue: connect("grpc://h?tokn=1"), "token or ca"),
+    ],
+)
+def test_what_a_server_cannot_do_is_refused_clearly(direct, call, needed):
+    """Before anything is sent."""
+    with pytest.raises(BadInput, match=needed):
+        call(direct)
