@@ -207,7 +207,7 @@ class Model(RuleBasedStateMachine):
             return [reply for command in commands for reply in self.run([command])]
         number = self.sides[0].processes.index(self.sides[0].now)
         note(f"at {self.clock() - m.START_MS:+,} ms, process {number}: {commands}")
-        done = [side.now.engine.execute(commands) for side in self.sides]
+        done: list[Done] = [side.now.engine.execute(commands) for side in self.sides]
         replies = done[0].replies
         note(f"    {replies}")
         for other in done[1:]:

@@ -13,7 +13,7 @@ from holdfast.core.job import Place, State
 from holdfast.core.queries import CountJobs
 from holdfast.engine.connection import StoreConnection
 from holdfast.queue.connect import connect
-from holdfast.queue.queue import Queue
+from holdfast.queue.queue import ClaimedJob, Queue
 from holdfast.remote.address import parse
 from holdfast.remote.connection import RemoteConnection
 from holdfast.store.memory.store import MemoryStore
@@ -190,7 +190,8 @@ def test_calls_go_on_at_the_next_server(served):
             port = served.port
             served.restart(port)
             queue.add("work")
-        assert claimed.result().task == "work"
+        assert isinstance(job := claimed.result(), ClaimedJob)
+        assert job.task == "work"
 
 
 @pytest.mark.parametrize(

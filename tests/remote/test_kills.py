@@ -7,6 +7,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -100,11 +101,12 @@ def test_the_job_of_a_killed_worker_runs_elsewhere_after_its_lease(tmp_path):
     """Not before: the worker renewed it as long as it lived."""
     with ServerProcess(str(tmp_path / "jobs.db"), tmp_path) as server, connect(server.url) as queue:
         added = queue.add("work")
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
         with subprocess.Popen([sys.executable, "-c", HOLDER, server.url], **pipes) as holder:
             assert int(holder.stdout.readline()) == added.id
             assert queue.next(["work"], wait=2) is None
             holder.kill()
         job = queue.next(["work"], wait=30)
 
+        assert job is not None
         assert (job.id, job.claim, job.record.losses) == (added.id, 2, 1)
