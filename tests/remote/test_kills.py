@@ -103,6 +103,7 @@ def test_the_job_of_a_killed_worker_runs_elsewhere_after_its_lease(tmp_path):
         added = queue.add("work")
         pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
         with subprocess.Popen([sys.executable, "-c", HOLDER, server.url], **pipes) as holder:
+            assert holder.stdout is not None
             assert int(holder.stdout.readline()) == added.id
             assert queue.next(["work"], wait=2) is None
             holder.kill()

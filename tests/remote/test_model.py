@@ -52,7 +52,7 @@ class RemoteEngine:
         """End the session, the server and its threads; the store stays open."""
         self.client.close()
         self.served.close()
-        self.connection._way._waiter.close()  # type: ignore[union-attr]
+        self.connection._submitter._waiter.close()  # type: ignore[union-attr]
 
 
 class RemoteProcess(Process):
