@@ -73,12 +73,12 @@ def test_what_cannot_be_moved_is_refused_with_the_reason(shell):
 
 def test_an_unfinished_move_is_taken_back(shell):
     """All goes on where it was."""
-    from holdfast.engine.migrate.move import Move
+    from holdfast.engine.migrate.move import StoreMove
     from holdfast.store.sqlite.store import SqliteStore
 
     shell.add("resize")
     source, target = SqliteStore(shell.file), SqliteStore(shell.folder / "new.db")
-    Move(source, target, here=str(shell.file), there=str(shell.folder / "new.db")).begin()
+    StoreMove(source, target, here=str(shell.file), there=str(shell.folder / "new.db")).begin()
     source.close()
     target.close()
     assert "an unfinished move leads" in shell.run("move", "jobs.db", "elsewhere.db").err

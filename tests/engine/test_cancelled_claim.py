@@ -16,7 +16,7 @@ from holdfast.store.memory.store import MemoryStore
 @pytest.fixture
 def committer():
     """A lane to a fresh store."""
-    made = Committer(Engine(MemoryStore(), dice=random.random))
+    made = Committer(Engine(MemoryStore(), rng=random.random))
     yield made
     made.close()
 

@@ -11,7 +11,7 @@ from holdfast.store.sqlite.store import SqliteStore
 @pytest.mark.parametrize("others", [3, 6, 40, 100])
 def test_one_of_many_tenants_has_what_he_waits_for(tmp_path, others):
     """Those that come before it, by their turn, have only what he does not want."""
-    engine = Engine(SqliteStore(tmp_path / "jobs.db"), dice=lambda: 0.5)
+    engine = Engine(SqliteStore(tmp_path / "jobs.db"), rng=lambda: 0.5)
     names = [f"t{n:03}" for n in range(others)]
     engine.execute([c.Add(jobs=tuple(c.NewJob(task="a", tenant=name) for name in names))])
     wanted = c.Claim(tasks=("x",))

@@ -10,7 +10,7 @@ from holdfast.store.memory.store import MemoryStore
 
 def test_a_claim_whose_caller_went_away_takes_nothing():
     """What he gives back as he goes would come to him again, and stay with him if his process ends."""
-    committer = Committer(Engine(MemoryStore(), dice=lambda: 0.5))
+    committer = Committer(Engine(MemoryStore(), rng=lambda: 0.5))
     ticket = Ticket(c.Claim(tasks=("work",), tenant="", lease_ms=1000), deadline_s=monotonic_s() + 60)
     committer.submit(ticket)
     committer.ask(c.Upkeep())  # the claim has been looked at by now, and waits

@@ -21,7 +21,7 @@ def claimed(engine: Engine, limit: int = 1) -> list[Job]:
 
 def test_what_a_holder_says_it_has_is_believed_only_if_it_is_so() -> None:
     """One that is out of date is looked up; one that is late is refused, alone."""
-    engine = Engine(MemoryStore(MovedClock(NOW_MS)), dice=lambda: 0.5)
+    engine = Engine(MemoryStore(MovedClock(NOW_MS)), rng=lambda: 0.5)
     engine.execute([c.Add(jobs=(c.NewJob(task="a"),) * 3)])
     one, two, three = claimed(engine, 3)
     engine.execute([c.Report(hold=c.hold_of(two), fraction=0.5)])
@@ -35,7 +35,7 @@ def test_what_a_holder_says_it_has_is_believed_only_if_it_is_so() -> None:
 
 
 def test_one_that_did_not_end_well_runs_again() -> None:
-    engine = Engine(MemoryStore(MovedClock(NOW_MS)), dice=lambda: 0.5)
+    engine = Engine(MemoryStore(MovedClock(NOW_MS)), rng=lambda: 0.5)
     engine.execute([c.Add(jobs=(c.NewJob(task="a"),))])
     (job,) = claimed(engine)
     after = engine.execute([c.Answer(hold=c.hold_of(job), held=job, code=Code.ERROR, error="no")]).replies[0]
@@ -48,7 +48,7 @@ def test_a_schedule_that_comes_with_the_end_of_its_last_job_sees_that_end(
 ) -> None:
     """Else it would be passed over, or wait, for a job that is over."""
     clock = MovedClock(NOW_MS)
-    engine = Engine(MemoryStore(clock), dice=lambda: 0.5)
+    engine = Engine(MemoryStore(clock), rng=lambda: 0.5)
     claim = c.Claim(limit=10, lease_ms=60_000)
     schedule = Schedule(name="tick", every_ms=10_000, overlap=overlap)
     engine.execute([c.SetSchedule(schedule=schedule, job=c.NewJob(task="a"))])

@@ -27,7 +27,7 @@ class Rig:
 
     def __init__(self, retention_ms: int | None = None) -> None:
         self.clock = MovedClock(NOW_MS)
-        self.engine = Engine(MemoryStore(self.clock), retention_ms=retention_ms, dice=lambda: 0.5)
+        self.engine = Engine(MemoryStore(self.clock), retention_ms=retention_ms, rng=lambda: 0.5)
 
     def do(self, *commands: c.Command) -> list[Any]:
         """The replies to a batch."""

@@ -51,7 +51,7 @@ def store():
 
 @pytest.fixture
 def line(store):
-    made = Committer(Engine(store, dice=lambda: 0.5))
+    made = Committer(Engine(store, rng=lambda: 0.5))
     made.ask(ADD)
     yield made
     made.close()
@@ -146,14 +146,14 @@ def alarm():
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_an_interrupt_at_any_step_leaves_the_queue_usable_and_no_job_claimed(alarm):
     """A claim that was struck before its caller got the job gives it back."""
-    line = Committer(Engine(MemoryStore(), dice=lambda: 0.5))
-    dice, struck, got = random.Random(7), 0, 0
+    line = Committer(Engine(MemoryStore(), rng=lambda: 0.5))
+    rng, struck, got = random.Random(7), 0, 0
     with ThreadPoolExecutor(1) as pool:
         for _ in range(600):
             assert len(pool.submit(line.ask, ADD).result(60)) == 1
             claimed = []
             try:
-                alarm(dice.uniform(1e-6, 4e-4))
+                alarm(rng.uniform(1e-6, 4e-4))
                 claimed = line.ask(CLAIM)
                 alarm(0)
             except Interrupted:
@@ -183,7 +183,7 @@ def test_ctrl_c_while_a_claim_waits_gives_nothing_away(line, alarm):
 def test_beside_a_commit_that_takes_long_others_are_made():
     """Where a store lets several be under way: nobody waits for one that takes long."""
     store = Several()
-    line = Committer(Engine(store, dice=lambda: 0.5))
+    line = Committer(Engine(store, rng=lambda: 0.5))
     line.ask(ADD)
     store.slow = True
     with ThreadPoolExecutor(3) as pool:
@@ -226,7 +226,7 @@ class Several(MemoryStore):
 )
 def test_what_has_an_order_keeps_it(command, group):
     """The verbs of a holder, and claims of the port, whose clients may send several ahead."""
-    line = Committer(Engine(Several(), dice=lambda: 0.5))
+    line = Committer(Engine(Several(), rng=lambda: 0.5))
     assert line._group_of(command) is line._groups[group]
     line.close()
 

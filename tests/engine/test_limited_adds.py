@@ -25,7 +25,7 @@ class Asked:
     """An engine, and how often it asks its store."""
 
     def __init__(self, store, monkeypatch, link, *names):
-        self.engine, self.count = Engine(store, dice=random.random), 0
+        self.engine, self.count = Engine(store, rng=random.random), 0
         for name in names:
             self._count_calls(monkeypatch, link, name)
         for domain in (b"one", b"d*"):

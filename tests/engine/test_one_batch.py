@@ -32,7 +32,7 @@ LATER = {
 
 def story(later, *, together, **fields):
     """The reply to `later`, given a job that was just finished, and the jobs that are left."""
-    engine = Engine(MemoryStore(MovedClock(NOW_MS)), dice=lambda: 0.5)
+    engine = Engine(MemoryStore(MovedClock(NOW_MS)), rng=lambda: 0.5)
 
     def do(*commands):
         return engine.execute(commands).replies

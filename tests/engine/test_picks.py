@@ -17,7 +17,7 @@ from holdfast.store.sqlite.store import SqliteStore
 def engine(request, tmp_path):
     """An engine on each store."""
     store = MemoryStore() if request.param == "memory" else SqliteStore(tmp_path / "jobs.db")
-    engine = Engine(store, dice=random.random)
+    engine = Engine(store, rng=random.random)
     yield engine
     engine.close()
 

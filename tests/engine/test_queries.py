@@ -30,7 +30,7 @@ class Filled:
     """A connection to a store that has something of everything."""
 
     def __init__(self) -> None:
-        self.connection = StoreConnection(MemoryStore(clock=lambda: NOW_MS), dice=lambda: 0.5)
+        self.connection = StoreConnection(MemoryStore(clock=lambda: NOW_MS), rng=lambda: 0.5)
         ask = self.connection.ask
         (self.parent_id,) = ask(c.Add(jobs=(c.NewJob(task="parent", strict=True, data='{"p":1}'),)))
         (parent,) = ask(c.Claim(tasks=("parent",), lease_ms=60_000))

@@ -48,7 +48,7 @@ def waiting(request):
 
 
 def engine_on(store, **options):
-    return Engine(store, dice=random.random, **options)
+    return Engine(store, rng=random.random, **options)
 
 
 def ahead_ms(engine, clock):

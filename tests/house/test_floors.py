@@ -220,7 +220,7 @@ def test_transactions_stay_in_the_engine():
 
 
 def test_the_rules_are_pure():
-    """`core` knows no clock, no dice, no file and no thread."""
+    """`core` knows no clock, no rng, no file and no thread."""
     assert impurities(PACKAGE) == []
 
 

@@ -91,7 +91,7 @@ class Served:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="http server")
         self._thread.start()
-        self.connection = open_connection(open_store, dice=random.random)
+        self.connection = open_connection(open_store, rng=random.random)
         self._options = Options(store="", http=Address("127.0.0.1", 0), **options)
         self.door, self.address = self._run(self._start())
 

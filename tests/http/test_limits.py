@@ -39,7 +39,7 @@ def memory_mb():
 @pytest.mark.parametrize(("method", "path"), PATHS, ids=" ".join)
 def test_nonsense_is_refused_clearly(client, method, path):
     """Malformed, truncated, of other types, too deep, noise: a problem each time, and never a crash."""
-    dice = random.Random(f"{method} {path}")
+    rng = random.Random(f"{method} {path}")
     good = (
         b'{"task":"t","data":{"a":[1,2,3]},"jobs":[{"task":"t"}],"hold":{"job_id":"5","owner":2,"claim":1}}'
     )
@@ -50,7 +50,7 @@ def test_nonsense_is_refused_clearly(client, method, path):
         b"5",
         b'"x"',
         b"{",
-        good[: dice.randrange(1, len(good))],
+        good[: rng.randrange(1, len(good))],
         b"\xff\xfe",
         b"{} {}",
     ]
@@ -68,8 +68,8 @@ def test_nonsense_is_refused_clearly(client, method, path):
         b'{"tenant":"\\u0000"}',
         b'{"name":"\\ud800"}',
     ]
-    bodies += [dice.randbytes(dice.randrange(1, 300)) for _ in range(10)]
-    bodies += [bytes(dice.choice(good) for _ in range(60)) for _ in range(10)]
+    bodies += [rng.randbytes(rng.randrange(1, 300)) for _ in range(10)]
+    bodies += [bytes(rng.choice(good) for _ in range(60)) for _ in range(10)]
     for name in ("5", "x", "0", "9" * 30, "%00", "%ff", "-1"):
         at = path
         for field in ("job_id", "name", "log", "domain:path"):

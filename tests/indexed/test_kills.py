@@ -34,7 +34,7 @@ def url(request, tmp_path):
 @pytest.mark.parametrize("kills", KILLS)
 def test_a_killed_consumer_skips_nothing_and_never_goes_back(url, tmp_path, role, kills):
     """Every index is done, each life goes on where the last one's progress was, and it only goes forward."""
-    book, dice = tmp_path / "ledger", random.Random()
+    book, rng = tmp_path / "ledger", random.Random()
     last = kills * PER_LIFE
     with holdfast.connect(url) as queue:
         Log(queue, "log", int).append_many(range(1, last + 1))
@@ -44,7 +44,7 @@ def test_a_killed_consumer_skips_nothing_and_never_goes_back(url, tmp_path, role
         with Crew() as crew:
             victim = crew.start(role, url=url, ledger=str(book), last=last)
             assert victim.hear() == "ready"
-            time.sleep(dice.uniform(0, LIFE_S))
+            time.sleep(rng.uniform(0, LIFE_S))
             crew.kill(victim)
         stored.append(progress_in(url))
     with Crew() as crew:
@@ -89,16 +89,16 @@ def check_lives(events, stored):
 @pytest.mark.parametrize("kills", KILLS)
 def test_a_pipeline_whose_processes_are_killed_ends_with_the_same_result(url, tmp_path, kills):
     """Both stages, each in a process of its own; the result is that of a run without kills."""
-    book, dice = tmp_path / "ledger", random.Random()
+    book, rng = tmp_path / "ledger", random.Random()
     head = kills * 60
     files = {"url": url, "ledger": str(book), "head": head}
 
     with Crew() as crew:
         members = {name: crew.start(roles.be_a_stage, **files, only=[name]) for name in ("cut", "verify")}
         for _ in range(kills):
-            name = dice.choice(["cut", "verify"])
+            name = rng.choice(["cut", "verify"])
             assert members[name].hear() == "ready"
-            time.sleep(dice.uniform(0, LIFE_S))
+            time.sleep(rng.uniform(0, LIFE_S))
             crew.kill(members[name])
             members[name] = crew.start(roles.be_a_stage, **files, only=[name])
         wait_for(url, {"p.cut": head, "p.verify": chunk_count(head)})

@@ -67,9 +67,9 @@ class Process:
         self.store = open_store()
 
     def begin(self, retention_ms: int | None, seed: int) -> None:
-        """Start the engine. Its dice always show the same: stores differ in how often they do a batch."""
+        """Start the engine. Its rng always show the same: stores differ in how often they do a batch."""
         shown = random.Random(seed).random()
-        self.engine: Any = open_engine(self.store, retention_ms=retention_ms, dice=lambda: shown)
+        self.engine: Any = open_engine(self.store, retention_ms=retention_ms, rng=lambda: shown)
 
     def restart(self, *, crashed: bool) -> None:
         """End, in order or not, and begin as another."""

@@ -11,8 +11,8 @@ from holdfast.core.kinds import NUMBER, OUTBOX, POINTER, SHARD, UNIQUE
 from holdfast.core.moving import read_notice
 from holdfast.core.slots import slot_of_record
 from holdfast.core.unique import read_unique
-from holdfast.engine.migrate.move import Move, doors_of
-from holdfast.engine.migrate.parts import Counts, Live, Part, Settled
+from holdfast.engine.migrate.move import StoreMove, doors_of
+from holdfast.engine.migrate.parts import CopiedPart, CountsPart, Live, Settled
 from holdfast.engine.migrate.rows import Rows
 from holdfast.queue.queue import Queue
 from holdfast.store.contract import JobFilter, ReadTxn, Store, WaitingQuery
@@ -28,9 +28,9 @@ class Two(NamedTuple):
     open_target: Callable[[], Store]
     clock: MovedClock
 
-    def move(self, source: Store, target: Store, **options: Any) -> Move:
+    def move(self, source: Store, target: Store, **options: Any) -> StoreMove:
         """A move that has not begun."""
-        return Move(source, target, here="here", there="there", **{"batch": 4} | options)
+        return StoreMove(source, target, here="here", there="there", **{"batch": 4} | options)
 
 
 def make_queue(open_store: Callable[[], Store]) -> Queue:
@@ -100,7 +100,12 @@ def seen(store: Store) -> dict[str, list[Any]]:
 
     def see(txn: ReadTxn) -> dict[str, list[Any]]:
         tables = [table for table in txn.tables() if table not in (SHARD, POINTER)]
-        parts: list[Part[Any, Any]] = [Settled(deep=True), Live(deep=True), Counts(), *map(Rows, tables)]
+        parts: list[CopiedPart[Any, Any]] = [
+            Settled(deep=True),
+            Live(deep=True),
+            CountsPart(),
+            *map(Rows, tables),
+        ]
         found: dict[str, list[Any]] = {}
         for part in parts:
             found[part.name] = [part.seen(row) for row in part.page(txn, part.start, 10_000)]

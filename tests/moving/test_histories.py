@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import note
 
-from holdfast.engine.migrate.move import Move
+from holdfast.engine.migrate.move import StoreMove
 from holdfast.engine.migrate.parts import Misplaced
 from holdfast.store.common.clock import Clock
 from holdfast.store.contract import Store
@@ -53,7 +53,7 @@ class Moving(Model):
     def _move(self, side: Side, open_store: Callable[[], Store]) -> None:
         """Move, and let all processes follow with all that they hold."""
         target = open_store()
-        Move(side.now.store, target, here=f"{self.moves - 1}", there=f"{self.moves}", batch=3).run()
+        StoreMove(side.now.store, target, here=f"{self.moves - 1}", there=f"{self.moves}", batch=3).run()
         for process in side.processes:
             process.close()
             process.open_store = open_store
@@ -81,7 +81,7 @@ class Spreading(Moving):
         target = memories(self.clock, of)
         source = self.sides[0].now.store
         try:
-            Move(source, target, here="here", there="there").check()
+            StoreMove(source, target, here="here", there="there").check()
         except Misplaced as error:
             # Which the other side says of the same job.
             note(f"no move: {error}")
@@ -89,7 +89,7 @@ class Spreading(Moving):
             folder, number = Path(self.folder.name), self.moves + 1
             other = self.open_next(self.clock, folder / "refused", number)
             with pytest.raises(Misplaced, match=re.escape(str(error))):
-                Move(self.sides[1].now.store, other, here="here", there="there").run()
+                StoreMove(self.sides[1].now.store, other, here="here", there="there").run()
             other.close()
             shutil.rmtree(folder / "refused")
             return

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from holdfast.core import ids
 from holdfast.core.errors import BadInput, Stopped, StoreCorrupt, StoreError, Unavailable
 from holdfast.core.moving import Standing
-from holdfast.engine.migrate.move import Move, undo
+from holdfast.engine.migrate.move import StoreMove, undo
 from holdfast.queue.queue import Queue
 from holdfast.store.contract import Changes, Txn
 from holdfast.store.sqlite.store import SqliteStore
@@ -83,9 +83,9 @@ def test_a_store_that_has_moved_stays_so(some, opened):
     with pytest.raises(BadInput, match="has moved to there"):
         undo(source, here="here")
     with pytest.raises(BadInput, match="there, where it has moved to"):
-        Move(source, target, here="here", there="elsewhere").run()
+        StoreMove(source, target, here="here", there="elsewhere").run()
     with pytest.raises(BadInput, match="empty"):
-        Move(target, source, here="there", there="here").run()
+        StoreMove(target, source, here="there", there="here").run()
     assert standing_of(target) == Standing.OPEN
 
 

@@ -7,7 +7,7 @@ from typing import TypeVar
 import pytest
 
 from holdfast.core.moving import Standing
-from holdfast.engine.migrate.move import Move
+from holdfast.engine.migrate.move import StoreMove
 from holdfast.queue.queue import Queue
 from holdfast.store.contract import Changes, Store, Txn
 from holdfast.store.sharded.store import Opener, ShardedStore
@@ -116,10 +116,10 @@ def _is_killed(folder: Path, number: int) -> bool:
     lives, commits = [number], number % 2 == 0
     deadly = [Deadly(store, lives, commits=commits) for store in (source, target)]
     try:
-        Move(*deadly, here="here", there="there", batch=20).run()
+        StoreMove(*deadly, here="here", there="there", batch=20).run()
         return False
     except Killed:
-        Move(source, target, here="here", there="there").run()
+        StoreMove(source, target, here="here", there="there").run()
         return True
     finally:
         check_same(target, source)

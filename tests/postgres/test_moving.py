@@ -8,7 +8,7 @@ import pytest
 import holdfast
 from holdfast.core.errors import HoldfastError
 from holdfast.core.ids import unpack
-from holdfast.engine.migrate.move import Move
+from holdfast.engine.migrate.move import StoreMove
 from holdfast.queue.connect import store_maker
 from holdfast.store.contract import JobFilter
 from holdfast.store.postgres.store import PostgresStore
@@ -34,7 +34,7 @@ def target(tmp_path):
 @pytest.fixture
 def moves(source, target):
     """A move from the server to a file."""
-    return Move(source, target, here="here", there="there")
+    return StoreMove(source, target, here="here", there="there")
 
 
 @pytest.fixture
@@ -109,7 +109,7 @@ def test_ids_made_by_sql_begin_above_those_of_the_store_before(postgres, postgre
                 queue.add("first")
             # An id of the source that is far ahead of the clock.
             ((first,),) = connection.execute(f"SELECT {one}.add('a') FROM generate_series(1, 1)").fetchall()
-            Move(source, target, here="one", there="two").run()
+            StoreMove(source, target, here="one", there="two").run()
             ((second,),) = connection.execute(f"SELECT {two}.add('b') FROM generate_series(1, 1)").fetchall()
         source.close()
         target.close()
@@ -126,7 +126,7 @@ def test_ids_made_by_sql_in_any_shard_begin_above_those_of_the_store_before(post
             queue.add("first")
         ((first,),) = connection.execute(f"SELECT {one}.add('a')").fetchall()
         source, target = PostgresStore(postgres.url(one)), store_maker(" ".join(urls), follow=False)()
-        Move(source, target, here="one", there="two").run()
+        StoreMove(source, target, here="one", there="two").run()
         source.close()
         target.close()
         later = [connection.execute(f"SELECT {name}.add('b')").fetchall()[0][0] for name in several]

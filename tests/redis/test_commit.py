@@ -29,7 +29,7 @@ LARGE = "x" * (INLINE_BYTES + 1)
 @pytest.fixture
 def engine(store):
     """An engine that has its number, and so need not read."""
-    engine = Engine(store, dice=random.random)
+    engine = Engine(store, rng=random.random)
     engine.execute([ADD])
     return engine
 
@@ -171,7 +171,7 @@ def test_a_user_that_may_not_publish_has_committed_all_the_same(redis_server):
         rights = ("on", ">pass", "~*", "+@all", "resetchannels")
         client.execute_command("ACL", "SETUSER", "silent", *rights)
     store = RedisStore(redis_server.url().replace("redis://", "redis://silent:pass@"))
-    engine = Engine(store, dice=random.random)
+    engine = Engine(store, rng=random.random)
     added = [job_id for _ in range(3) for job_id in engine.execute([ADD]).replies[0]]
 
     assert all_ids(store) == added

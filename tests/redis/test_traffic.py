@@ -24,7 +24,7 @@ CLAIM = c.Claim(limit=1, lease_ms=60_000, tenant="")
 def engine(redis_url):
     """An engine that has done each verb once, and so knows what there is to know."""
     store = RedisStore(redis_url)
-    engine = Engine(store, dice=random.random)
+    engine = Engine(store, rng=random.random)
     engine.execute([ADD])
     engine.execute([finish(engine)])
     yield engine
@@ -35,7 +35,7 @@ def engine(redis_url):
 def other(redis_url):
     """An engine of another process."""
     store = RedisStore(redis_url)
-    yield Engine(store, dice=random.random)
+    yield Engine(store, rng=random.random)
     store.close()
 
 
@@ -187,7 +187,7 @@ def _items(reply):
 def test_a_listing_fetches_about_as_many_records_as_it_lists(redis_url, messages, query, most):
     """Of 4,000 jobs, 900 of which are running."""
     store = RedisStore(redis_url)
-    engine = Engine(store, dice=random.random)
+    engine = Engine(store, rng=random.random)
     news = [c.NewJob(task="tenth" if n % 10 == 0 else "t", data="{}") for n in range(1_000)]
     running = tuple(c.NewJob(task="r", data="{}") for _ in range(900))
     engine.execute([c.Add(jobs=running)])

@@ -93,8 +93,8 @@ class ServedMaker(ConnectionMaker):
         """The store itself."""
         return self._open_store()
 
-    def connect(self, *, retention_ms: int | None, dice: Callable[[], float]) -> Connection:
+    def connect(self, *, retention_ms: int | None, rng: Callable[[], float]) -> Connection:
         """A connection to a new server."""
         return ServedConnection(
-            Served(StoreConnection(self._open_store(), retention_ms=retention_ms, dice=dice))
+            Served(StoreConnection(self._open_store(), retention_ms=retention_ms, rng=rng))
         )

@@ -26,7 +26,7 @@ from tests.remote.served import Served
 @pytest.fixture
 def served() -> Iterator[Served]:
     """A server."""
-    connection = StoreConnection(MemoryStore(), dice=lambda: 0.5)
+    connection = StoreConnection(MemoryStore(), rng=lambda: 0.5)
     made = Served(connection)
     yield made
     made.close()

@@ -52,7 +52,7 @@ class Client:
 @pytest.fixture
 def served() -> Iterator[Served]:
     """A server in front of a store in memory."""
-    connection = StoreConnection(MemoryStore(), dice=lambda: 0.5)
+    connection = StoreConnection(MemoryStore(), rng=lambda: 0.5)
     made = Served(connection)
     yield made
     made.close()
@@ -187,7 +187,7 @@ def test_a_message_beyond_the_limit_is_refused(monkeypatch):
     """Before it is read."""
     smaller = [(name, 1_000 if "receive" in name else value) for name, value in door_module.OPTIONS]
     monkeypatch.setattr(door_module, "OPTIONS", smaller)
-    connection = StoreConnection(MemoryStore(), dice=lambda: 0.5)
+    connection = StoreConnection(MemoryStore(), rng=lambda: 0.5)
     served = Served(connection)
     client = Client(served.port)
 
@@ -284,7 +284,7 @@ def test_jobs_that_have_not_arrived_are_released_when_a_worker_vanishes(client):
 @pytest.fixture
 def guarded() -> Iterator[Served]:
     """A server that asks for a token also on loopback, with one for the tenant `own`."""
-    connection = StoreConnection(MemoryStore(), dice=lambda: 0.5)
+    connection = StoreConnection(MemoryStore(), rng=lambda: 0.5)
     token = Token(name="shop", scopes=(Scope.ADD, Scope.WORK), tenant="own", hash=hash_of(SECRET))
     connection.ask(c.CreateToken(token=token))
     made = Served(connection, always=True)

@@ -61,7 +61,7 @@ class RemoteProcess(Process):
     def begin(self, retention_ms: int | None, seed: int) -> None:
         """Start the server."""
         shown = random.Random(seed).random()
-        connection = StoreConnection(self.store, retention_ms=retention_ms, dice=lambda: shown)
+        connection = StoreConnection(self.store, retention_ms=retention_ms, rng=lambda: shown)
         self.engine = RemoteEngine(connection)
 
     def close(self) -> None:

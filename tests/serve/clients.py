@@ -119,7 +119,7 @@ class Served:
     """A job-command port, in an event loop of its own."""
 
     def __init__(self, open_store, *, tenant="", lease_ms=None):
-        self.committer = open_connection(open_store, dice=random.random)
+        self.committer = open_connection(open_store, rng=random.random)
         self.logged = []
         self._options = {"tenant": tenant, "lease_ms": lease_ms}
         self._ready = threading.Event()

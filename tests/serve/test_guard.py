@@ -35,7 +35,7 @@ def clock():
 @pytest.fixture
 def connection(clock):
     """A store with one token, which expires after a minute."""
-    made = StoreConnection(MemoryStore(clock=lambda: int(clock.now_s * 1000)), dice=random.random)
+    made = StoreConnection(MemoryStore(clock=lambda: int(clock.now_s * 1000)), rng=random.random)
     token = Token(name="shop", tenant="a", scopes=(Scope.ADD,), hash=hash_of(SECRET))
     made.ask(c.CreateToken(token=token, expires_in_ms=60_000))
     yield made

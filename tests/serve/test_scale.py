@@ -90,7 +90,7 @@ def names_of(case):
 def test_a_job_is_found_by_its_name_among_many(tmp_path, case, record_property):
     """By pattern and by list, the 99th of a hundred calls in under ten milliseconds."""
     store = filled(tmp_path / "jobs.db", case)
-    engine = Engine(store, dice=random.random)
+    engine = Engine(store, rng=random.random)
     slow = {}
     try:
         for kind, asked in (("glob", {"glob": "www-prod/*"}), ("list", {"tasks": names_of(case)})):

@@ -352,12 +352,12 @@ def test_a_client_that_does_not_read_is_not_read_from(served):
 
 def _fuzz(served, count, seed):
     """Mutated requests, a few to a connection; after each lot the next well-formed one is answered."""
-    dice = random.Random(seed)
+    rng = random.Random(seed)
     sent = 0
     with served.client() as calm:
         while sent < count:
             # Few at a time: one that cannot be read to its end closes the connection.
-            lot = [mutated(dice) for _ in range(5)]
+            lot = [mutated(rng) for _ in range(5)]
             sent += len(lot)
             with served.client() as wild:
                 try:

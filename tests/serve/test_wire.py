@@ -236,32 +236,32 @@ SCRAPS += [
 ]
 
 
-def mutated(dice):
+def mutated(rng):
     """A request that somebody has put his hands on."""
-    raw = bytearray(b"".join(dice.choices(SEEDS, k=dice.randint(1, 3))))
-    for _ in range(dice.randint(1, 8)):
-        at = dice.randrange(len(raw) + 1)
-        kind = dice.randrange(5)
+    raw = bytearray(b"".join(rng.choices(SEEDS, k=rng.randint(1, 3))))
+    for _ in range(rng.randint(1, 8)):
+        at = rng.randrange(len(raw) + 1)
+        kind = rng.randrange(5)
         if kind == 0:
-            raw[at:at] = dice.choice(SCRAPS)
+            raw[at:at] = rng.choice(SCRAPS)
         elif kind == 1:
-            del raw[at : at + dice.randint(1, 20)]
+            del raw[at : at + rng.randint(1, 20)]
         elif kind == 2 and at < len(raw):
-            raw[at] = dice.randrange(256)
+            raw[at] = rng.randrange(256)
         elif kind == 3:
-            raw[at:at] = dice.randbytes(dice.randint(1, 10))
+            raw[at:at] = rng.randbytes(rng.randint(1, 10))
         else:
-            other = dice.choice(SEEDS)
-            raw[at:at] = other[: dice.randrange(len(other))]
+            other = rng.choice(SEEDS)
+            raw[at:at] = other[: rng.randrange(len(other))]
     return bytes(raw)
 
 
 def fuzz(count, seed):
     """Feed so many to parsers: whole or cut they say the same, requests and refusals, and keep no more."""
-    dice = random.Random(seed)
+    rng = random.Random(seed)
     for number in range(count):
-        raw, parser = mutated(dice), Parser()
-        cut = dice.randrange(len(raw) + 1)
+        raw, parser = mutated(rng), Parser()
+        cut = rng.randrange(len(raw) + 1)
         found = [*parser.feed(raw[:cut]), *parser.feed(raw[cut:])]
         assert found == list(Parser().feed(raw)), (seed, number, raw)
         assert parser.size <= len(raw)

@@ -21,11 +21,11 @@ KILLS = 8
 def test_two_steps_that_are_cut_short_leave_one_job_for_each_key(tmp_path):
     """Two processes at a time, one of them killed again and again."""
     url = f"sqlite:///{tmp_path}/jobs?shards=4"
-    dice = random.Random(4)
+    rng = random.Random(4)
     with holdfast.connect(url) as queue, _Adder(url):
         for _ in range(KILLS):
             with _Adder(url):
-                time.sleep(dice.uniform(0.05, 0.3))
+                time.sleep(rng.uniform(0.05, 0.3))
         until(lambda: queue.counts()["work"].get("FINISHED", 0) > KILLS)
 
     with holdfast.connect(url) as queue:

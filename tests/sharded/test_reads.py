@@ -66,18 +66,18 @@ class Both:
 @pytest.fixture
 def both(clock):
     """Random jobs, and rows of all sorts."""
-    both, dice = Both(clock), random.Random(1)
-    parents = [ids.pack(n, 2, dice.randrange(64)) for n in range(5)]
+    both, rng = Both(clock), random.Random(1)
+    parents = [ids.pack(n, 2, rng.randrange(64)) for n in range(5)]
     for n in range(100):
-        domain, parent = dice.choice([None, None, b"d", b"\x00e"]), dice.choice([0, 0, *parents])
-        slot = ids.slot_of("a", domain) if domain else (parent or dice.randrange(64)) % 64
+        domain, parent = rng.choice([None, None, b"d", b"\x00e"]), rng.choice([0, 0, *parents])
+        slot = ids.slot_of("a", domain) if domain else (parent or rng.randrange(64)) % 64
         job = a_job(
             ids.pack(100 + n, 2, slot),
-            tenant="a" if domain else dice.choice("ab"),
-            task=dice.choice("tuv"),
-            place=dice.choice([*Place]),
-            rank=dice.randrange(1_000_000, 1_000_050),
-            expires_at=dice.choice([0, NOW_MS + n % 7]),
+            tenant="a" if domain else rng.choice("ab"),
+            task=rng.choice("tuv"),
+            place=rng.choice([*Place]),
+            rank=rng.randrange(1_000_000, 1_000_050),
+            expires_at=rng.choice([0, NOW_MS + n % 7]),
             domain=domain,
             parent_id=0 if domain else parent,
         )

@@ -83,12 +83,12 @@ class Dice:
         return [replace(job, version=job.version + 1) if stale else job for job in jobs]
 
 
-def add(dice):
-    jobs = {job.id: job for job in (dice.job() for _ in range(dice.random.randrange(4)))}
-    bodies = {id: dice.pick(["{}", b"\x00", '"é"', ""]) for id in jobs}
+def add(rng):
+    jobs = {job.id: job for job in (rng.job() for _ in range(rng.random.randrange(4)))}
+    bodies = {id: rng.pick(["{}", b"\x00", '"é"', ""]) for id in jobs}
     jobs = {id: replace(job, size=size_of(bodies[id])) for id, job in jobs.items()}
 
-    is_careful = dice.random.random() < 0.95
+    is_careful = rng.random.random() < 0.95
 
     def fn(txn):
         known = {*txn.load(jobs), *txn.archived(jobs)} if is_careful else ()
@@ -99,29 +99,29 @@ def add(dice):
     return fn
 
 
-def swap(dice):
-    jobs = [dice.job(job) for job in dice.some()]
+def swap(rng):
+    jobs = [rng.job(job) for job in rng.some()]
     return lambda txn: Changes(swapped=jobs)
 
 
-def remove(dice):
-    jobs = dice.some(1)
+def remove(rng):
+    jobs = rng.some(1)
     return lambda txn: Changes(removed=jobs)
 
 
-def archive(dice):
+def archive(rng):
     jobs = [
         replace(job, version=job.version + 1, place=Place.DONE, finished_at=START_MS + job.id % 5)
-        for job in dice.some(2)
+        for job in rng.some(2)
     ]
     results = {job.id: '"r"' for job in jobs[:1]}
     return lambda txn: Changes(archived=jobs, results=results)
 
 
-def pass_through(dice):
-    job = replace(dice.job(), version=1, size=2)
+def pass_through(rng):
+    job = replace(rng.job(), version=1, size=2)
     after = replace(job, version=2, place=Place.DONE, finished_at=START_MS)
-    kept = dice.random.random() < 0.5
+    kept = rng.random.random() < 0.5
 
     def fn(txn):
         if txn.load([job.id]) or txn.archived([job.id]):
@@ -132,46 +132,46 @@ def pass_through(dice):
     return fn
 
 
-def forget(dice):
-    job_id, is_sure = dice.random.randrange(60), dice.random.random() < 0.95
+def forget(rng):
+    job_id, is_sure = rng.random.randrange(60), rng.random.random() < 0.95
     return lambda txn: Changes(forgotten=[job_id] if txn.archived([job_id]) or not is_sure else [])
 
 
-def purge(dice):
-    before, tenant = START_MS + dice.random.randrange(5), dice.maybe(TENANTS)
+def purge(rng):
+    before, tenant = START_MS + rng.random.randrange(5), rng.maybe(TENANTS)
     return lambda txn: Changes(forgotten=[job.id for job in txn.ended(before, tenant=tenant, limit=2)])
 
 
-def claim(dice):
-    passing = [(dice.maybe(TENANTS), dice.maybe(TASKS)) for _ in range(dice.random.randrange(3))]
+def claim(rng):
+    passing = [(rng.maybe(TENANTS), rng.maybe(TASKS)) for _ in range(rng.random.randrange(3))]
     query = ClaimQuery(
         owner=5,
-        now_ms=START_MS + dice.random.randrange(50),
-        limit=dice.random.randrange(6),
-        lease_until=dice.pick([0, START_MS + 100]),
-        tenant=dice.maybe(TENANTS),
-        tasks=dice.pick([None, None, tuple(dice.random.sample(TASKS, 2))]),
-        priority=dice.pick([None, None, 500]),
-        mock=dice.random.random() < 0.3,
+        now_ms=START_MS + rng.random.randrange(50),
+        limit=rng.random.randrange(6),
+        lease_until=rng.pick([0, START_MS + 100]),
+        tenant=rng.maybe(TENANTS),
+        tasks=rng.pick([None, None, tuple(rng.random.sample(TASKS, 2))]),
+        priority=rng.pick([None, None, 500]),
+        mock=rng.random.random() < 0.3,
         passing=tuple(passing),
-        tenants=dice.pick([None, None, tuple(dice.random.sample(TENANTS, 2))]),
-        picks=dice.pick([(), _picks(dice)]),
+        tenants=rng.pick([None, None, tuple(rng.random.sample(TENANTS, 2))]),
+        picks=rng.pick([(), _picks(rng)]),
     )
 
     return lambda txn: txn.claim(query)
 
 
-def _picks(dice):
-    pairs = dice.random.sample([(tenant, task) for tenant in TENANTS for task in TASKS], 5)
-    return tuple((*pair, dice.random.randrange(4)) for pair in pairs)
+def _picks(rng):
+    pairs = rng.random.sample([(tenant, task) for tenant in TENANTS for task in TASKS], 5)
+    return tuple((*pair, rng.random.randrange(4)) for pair in pairs)
 
 
-def rows(dice):
-    table, keys = dice.pick(TABLES), dice.random.sample(KEYS, 3)
-    values = [dice.pick([None, b"", b"1", b"\x00\xff"]) for _ in keys]
+def rows(rng):
+    table, keys = rng.pick(TABLES), rng.random.sample(KEYS, 3)
+    values = [rng.pick([None, b"", b"1", b"\x00\xff"]) for _ in keys]
     written = {(table, key): value for key, value in zip(keys, values, strict=True)}
-    dues = {row: dice.random.randrange(1, 4) for row in written if dice.random.random() < 0.5}
-    is_whole = dice.random.random() < 0.3
+    dues = {row: rng.random.randrange(1, 4) for row in written if rng.random.random() < 0.5}
+    is_whole = rng.random.random() < 0.3
 
     def fn(txn):
         found = txn.rows(table) if is_whole else txn.rows(table, keys)
@@ -182,9 +182,9 @@ def rows(dice):
     return fn
 
 
-def bodies(dice):
-    ids = [dice.random.randrange(60) for _ in range(3)]
-    part, body = dice.pick(["data", "results"]), dice.pick([b"\xff", '"x"'])
+def bodies(rng):
+    ids = [rng.random.randrange(60) for _ in range(3)]
+    part, body = rng.pick(["data", "results"]), rng.pick([b"\xff", '"x"'])
 
     def fn(txn):
         written = {id: body for id in txn.load(ids) if id in ids}
@@ -281,14 +281,14 @@ def tallied(txn):
 )
 def test_random_batches_show_the_same(request, kind, seed):
     """After every batch all that can be seen of both is equal, and so is what the batch returned."""
-    clock, dice = MovedClock(START_MS), Dice(seed)
+    clock, rng = MovedClock(START_MS), Dice(seed)
     memory, store = MemoryStore(clock), opener(request, clock, kind)()
 
     for _ in range(60):
-        batch = [dice.pick(STEPS)(dice) for _ in range(dice.random.randrange(1, 3))]
+        batch = [rng.pick(STEPS)(rng) for _ in range(rng.random.randrange(1, 3))]
         assert outcome(store, batch) == outcome(memory, batch)
         before, after = memory.read(look), store.read(look)
         assert after == before
-        dice.known = before["load"]
+        rng.known = before["load"]
 
     store.close()

@@ -179,7 +179,7 @@ def test_interrupts_at_random_moments_lose_nothing(store):
     """By a timer of the system, again and again, also while a batch waits for its turn."""
     if threading.current_thread() is not threading.main_thread():
         pytest.skip("signals come to the main thread")
-    dice, acknowledged, stopped, is_armed = random.Random(1), set[int](), threading.Event(), False
+    rng, acknowledged, stopped, is_armed = random.Random(1), set[int](), threading.Event(), False
     neighbour = SqliteStore(store.path, driver=store.report().facts["driver"])
 
     def crowd():
@@ -200,7 +200,7 @@ def test_interrupts_at_random_moments_lose_nothing(store):
         for number in range(1, 600):
             try:
                 is_armed = True
-                signal.setitimer(signal.ITIMER_REAL, dice.random() / 200, 0.000_4)
+                signal.setitimer(signal.ITIMER_REAL, rng.random() / 200, 0.000_4)
                 add(store, number)
                 is_armed = False
                 acknowledged.add(number)

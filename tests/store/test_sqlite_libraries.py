@@ -265,7 +265,7 @@ import os, random, sqlite3, sys, threading, time
 import apsw
 import holdfast
 path, driver, seed = sys.argv[1], sys.argv[2], int(sys.argv[3])
-dice = random.Random(seed)
+rng = random.Random(seed)
 queue = holdfast.connect(path, driver=driver)
 print(queue.add("crowd").id)
 refused = threading.Event()
@@ -279,13 +279,13 @@ def opened():
 
 def use(connection):
     connection.execute("SELECT count(*) FROM holdfast_jobs").fetchall()
-    if dice.random() < 0.5:
+    if rng.random() < 0.5:
         connection.execute("BEGIN IMMEDIATE")
         connection.execute("INSERT INTO mine VALUES (randomblob(2000))")
         connection.execute("COMMIT")
 
 def intrude():
-    time.sleep(dice.random() / 20)
+    time.sleep(rng.random() / 20)
     while not refused.is_set():
         connection = opened()
         try:

@@ -108,28 +108,28 @@ def test_what_the_batch_itself_has_added_is_found(store, way):
 )
 def test_whatever_happens_claims_are_in_order(store, way, seed):
     """Random adds, returns and claims, beside a list that is sorted each time."""
-    dice = random.Random(seed)
+    rng = random.Random(seed)
     waiting = {n: (rank.ready(1000, a_job(n).run_at), n, f"www-stag/{n}") for n in range(1, 101)}
     waiting |= {n: (rank.ready(500, a_job(n).run_at), n, f"www-prod/{n}") for n in range(101, 121)}
     taken: list[tuple[int, tuple[int, int, str]]] = []
     for number in range(1_000, 1_150):
-        kind = dice.randrange(4)
+        kind = rng.randrange(4)
         if kind == 0:
-            name = f"www-{dice.choice(['prod', 'stag'])}/{number % 40 + 100}"
-            job = a_job(number, task=name, priority=dice.choice([0, 500, 1000]))
+            name = f"www-{rng.choice(['prod', 'stag'])}/{number % 40 + 100}"
+            job = a_job(number, task=name, priority=rng.choice([0, 500, 1000]))
             add(store, job)
             waiting[job.id] = (job.rank, job.id, job.task)
         elif kind == 1 and taken:
-            job_id, spot = taken.pop(dice.randrange(len(taken)))
+            job_id, spot = taken.pop(rng.randrange(len(taken)))
             held = store.read(lambda txn, job_id=job_id: txn.load([job_id]))[job_id]
             back = following(held, place=Place.READY, rank=spot[0])
             commit(store, swapped=[back], counts=tally([back]))
             waiting[job_id] = spot
         else:
-            glob = dice.choice([GLOB, "www-*", "*/*[02468]", "www-prod/1*", "www-prod/101"])
-            limit = dice.choice([1, 1, 1, 5])
+            glob = rng.choice([GLOB, "www-*", "*/*[02468]", "www-prod/1*", "www-prod/101"])
+            limit = rng.choice([1, 1, 1, 5])
             expected = sorted(spot for spot in waiting.values() if matches(glob, spot[2]))[:limit]
-            found = take(store, glob=glob, limit=limit, tenant=dice.choice(["", None]))
+            found = take(store, glob=glob, limit=limit, tenant=rng.choice(["", None]))
             assert found == [spot[1] for spot in expected], (seed, number)
             taken += [(spot[1], waiting.pop(spot[1])) for spot in expected]
 

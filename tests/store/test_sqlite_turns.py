@@ -31,10 +31,10 @@ def seen(store):
     return store.read(lambda txn: (txn.counts(), txn.waiting(WaitingQuery(limit=100))))
 
 
-def differences(dice, counts):
+def differences(rng, counts):
     """Some counts go up or down, some to zero, in any order; some stay."""
-    chosen = dice.sample(KEYS, dice.randrange(1, 12))
-    return {key: dice.choice([dice.randrange(4), -counts.get(key, 0)]) for key in chosen}
+    chosen = rng.sample(KEYS, rng.randrange(1, 12))
+    return {key: rng.choice([rng.randrange(4), -counts.get(key, 0)]) for key in chosen}
 
 
 def check(store):
@@ -55,9 +55,9 @@ def check(store):
 @pytest.mark.parametrize("seed", range(10))
 def test_a_pair_is_ready_while_it_has_a_ready_count(store, seed):
     """As in the store that counts in plain Python."""
-    dice, memory = random.Random(seed), MemoryStore()
+    rng, memory = random.Random(seed), MemoryStore()
     for _ in range(40):
-        counts = differences(dice, seen(memory)[0])
+        counts = differences(rng, seen(memory)[0])
         commit(store, counts=counts)
         commit(memory, counts=counts)
 

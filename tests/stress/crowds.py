@@ -33,15 +33,15 @@ class Crowd(NamedTuple):
     words: tuple[str, ...]
 
 
-def random_crowd(dice: random.Random) -> Crowd:
+def random_crowd(rng: random.Random) -> Crowd:
     """Of a few dozen jobs."""
-    processes, threads = dice.choice([(1, 1), (1, 4), (2, 2), (2, 8)])
+    processes, threads = rng.choice([(1, 1), (1, 4), (2, 2), (2, 8)])
     return Crowd(
-        innocent=dice.randint(5, 40),
-        hanging=dice.choice([0, 0, 1, 2]),
-        poison=dice.choice([0, 0, 1, 2]),
-        executor_kills=dice.choice([0, 1, 1, 2]),
-        supervisor_kills=dice.choice([0, 0, 0, 1]),
+        innocent=rng.randint(5, 40),
+        hanging=rng.choice([0, 0, 1, 2]),
+        poison=rng.choice([0, 0, 1, 2]),
+        executor_kills=rng.choice([0, 1, 1, 2]),
+        supervisor_kills=rng.choice([0, 0, 0, 1]),
         words=("--processes", str(processes), "--threads", str(threads), "--lease", f"{LEASE_S}s"),
     )
 
@@ -49,8 +49,8 @@ def random_crowd(dice: random.Random) -> Crowd:
 class Run:
     """One crowd on one store, to its end."""
 
-    def __init__(self, folder: Path, store: str, crowd: Crowd, dice: random.Random) -> None:
-        self.store, self.crowd, self._dice = store, crowd, dice
+    def __init__(self, folder: Path, store: str, crowd: Crowd, rng: random.Random) -> None:
+        self.store, self.crowd, self._rng = store, crowd, rng
         self.notes = folder / "notes"
         self.notes.write_text("")
         self._said = (folder / "said").open("w")
@@ -63,27 +63,27 @@ class Run:
         names = [f"innocent-{n}" for n in range(self.crowd.innocent)]
         names += [f"hanging-{n}" for n in range(self.crowd.hanging)]
         names += [f"poison-{n}" for n in range(self.crowd.poison)]
-        self._dice.shuffle(names)
+        self._rng.shuffle(names)
         for name in names:
             self.jobs[name] = self._added(name)
 
     def _added(self, name: str) -> Any:
-        dice = self._dice
-        options: dict[str, Any] = {"priority": dice.choice([400, 500, 600])}
+        rng = self._rng
+        options: dict[str, Any] = {"priority": rng.choice([400, 500, 600])}
         if name.startswith("poison"):
-            data = {"name": name, "seconds": dice.choice([0.0, 0.1, 0.3])}
+            data = {"name": name, "seconds": rng.choice([0.0, 0.1, 0.3])}
             return self.queue.add("poison", data, losses=2, **options)
-        task = dice.choice(["call_api", "compute"])
+        task = rng.choice(["call_api", "compute"])
         if name.startswith("hanging"):
             options |= {"timeout": "1s", "attempts": 2, "backoff": "10ms"}
             return self.queue.add(task, {"name": name, "seconds": 600.0}, **options)
-        data = {"name": name, "seconds": dice.choice([0.0, 0.0, 0.01, 0.1, 0.5])}
-        return self.queue.add(task, data, timeout=dice.choice(["8s", "30s"]), losses=10, **options)
+        data = {"name": name, "seconds": rng.choice([0.0, 0.0, 0.01, 0.1, 0.5])}
+        return self.queue.add(task, data, timeout=rng.choice(["8s", "30s"]), losses=10, **options)
 
     def work(self) -> None:
         """Run the worker until nothing is left, through all kills."""
         kills = ["executor"] * self.crowd.executor_kills + ["supervisor"] * self.crowd.supervisor_kills
-        self._dice.shuffle(kills)
+        self._rng.shuffle(kills)
         until_s = time.monotonic() + PATIENCE_S
         worker = self._start()
         try:
@@ -91,7 +91,7 @@ class Run:
                 assert time.monotonic() < until_s, f"it never ended: {self.queue.counts()}"
                 if worker.poll() is not None:
                     worker = self._start()
-                if kills and self._dice.random() < 0.1:
+                if kills and self._rng.random() < 0.1:
                     self._kill(kills, worker)
                 time.sleep(0.02)
             assert worker.returncode == 0, Path(self._said.name).read_text()[-2_000:]
@@ -113,7 +113,7 @@ class Run:
         if not alive:
             return
         way = kills.pop()
-        os.kill(worker.pid if way == "supervisor" else self._dice.choice(alive), signal.SIGKILL)
+        os.kill(worker.pid if way == "supervisor" else self._rng.choice(alive), signal.SIGKILL)
         self.kills[way] += 1
 
     def runs(self) -> Counter[str]:

@@ -1,6 +1,6 @@
 """The hammer: a process that does everything at once, as fast as it can, on a file that others hammer too.
 
-    until it has added its share:   add · add_many · claim some and answer each as the dice say
+    until it has added its share:   add · add_many · claim some and answer each as the rng say
     then, until nothing comes:      claim and answer
 
 Some claims are dropped, so that their leases lapse, and some answered only after that: then either the
@@ -29,8 +29,8 @@ LIMITS: dict[str, dict[str, Any]] = {"at-once-*": {"concurrency": 3}, "rate-*": 
 class Hammer:
     """One process's share of the noise."""
 
-    def __init__(self, hand: Hand, dice: Dice, post: Post, *, lease_s: float) -> None:
-        self.hand, self.dice, self.post = hand, dice, post
+    def __init__(self, hand: Hand, rng: Dice, post: Post, *, lease_s: float) -> None:
+        self.hand, self.rng, self.post = hand, rng, post
         self.lease_s = lease_s
         self.added = 0
         self._late: list[ClaimedJob] = []
@@ -38,23 +38,23 @@ class Hammer:
     def step(self) -> None:
         """One thing, whichever."""
         {"add": self.add, "add_many": self.add_many, "claim": self.claim, "late": self.late}[
-            self.dice.pick(STEPS)
+            self.rng.pick(STEPS)
         ]()
 
     def add(self) -> None:
         """One job, perhaps in a domain, perhaps later."""
-        options: dict[str, object] = {"priority": self.dice.upto(0, 1000)}
-        if domain := self.dice.choice(DOMAINS):
+        options: dict[str, object] = {"priority": self.rng.upto(0, 1000)}
+        if domain := self.rng.choice(DOMAINS):
             options["domain"] = domain
-        if self.dice.one_in(5):
-            options["delay"] = self.dice.uniform(0.0, 0.2)
-        self.hand.add(self.dice.choice(["work", "play"]), **options)
+        if self.rng.one_in(5):
+            options["delay"] = self.rng.uniform(0.0, 0.2)
+        self.hand.add(self.rng.choice(["work", "play"]), **options)
         self._count(1)
 
     def add_many(self) -> None:
         """A batch."""
-        count = self.dice.upto(2, 20)
-        domain = self.dice.choice(DOMAINS)
+        count = self.rng.upto(2, 20)
+        domain = self.rng.choice(DOMAINS)
         self.hand.add_many("work", count, **({"domain": domain} if domain else {}))
         self._count(count)
 
@@ -64,17 +64,17 @@ class Hammer:
 
     def claim(self) -> None:
         """Some jobs, and an answer for each."""
-        renewed = self.dice.one_in(4)
-        for job in self.hand.claim(limit=self.dice.upto(1, 12), lease=self.lease_s, renew=renewed):
+        renewed = self.rng.one_in(4)
+        for job in self.hand.claim(limit=self.rng.upto(1, 12), lease=self.lease_s, renew=renewed):
             self.answer(job, renewed=renewed)
 
     def answer(self, job: ClaimedJob, *, renewed: bool = False) -> None:
-        """As the dice say; a lease that renews itself does not run out, so nothing is late for it."""
-        verb = self.dice.pick(ANSWERS)
+        """As the rng say; a lease that renews itself does not run out, so nothing is late for it."""
+        verb = self.rng.pick(ANSWERS)
         if verb == "late" and not renewed:
             self._late.append(job)
         elif verb == "retry":
-            self.hand.retry(job, self.dice.uniform(0.0, 0.1))
+            self.hand.retry(job, self.rng.uniform(0.0, 0.1))
         elif verb == "fail":
             self.hand.fail(job)
         elif verb == "release":
@@ -82,7 +82,7 @@ class Hammer:
         elif verb != "drop":
             if verb == "extend":
                 self.hand.extend(job)
-            for _ in range(self.dice.upto(1, 3) if verb == "children" else 0):
+            for _ in range(self.rng.upto(1, 3) if verb == "children" else 0):
                 self.hand.child(job, "child")
             self.hand.done(job)
 

@@ -84,7 +84,7 @@ class Hand:
 
     def fail(self, job: ClaimedJob) -> None:
         """Let it end in vain."""
-        self._answer(job, "fail", lambda: job.fail("by the dice"))
+        self._answer(job, "fail", lambda: job.fail("by the rng"))
 
     def release(self, job: ClaimedJob) -> None:
         """Give it back."""

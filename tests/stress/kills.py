@@ -59,7 +59,7 @@ class Gang:
         self._strikes = 0
         self._words = (*words, "--lease", f"{LEASE_S}s")
         self._said = (folder / "said").open("wb")
-        self._dice = random.Random()
+        self._rng = random.Random()
         self._read, self._rest = self.history.open("rb"), b""
         self._ended = 0
         self._last_turn_ns = time.monotonic_ns()
@@ -80,7 +80,7 @@ class Gang:
         way = WAYS[self._strikes % len(WAYS)]
         self._strikes += 1
         awake = [worker for worker in self.workers if worker not in self._asleep]
-        worker = self._dice.choice(awake or self.workers)
+        worker = self._rng.choice(awake or self.workers)
         blow = {
             "executor": self._kill_executor,
             "supervisor": self._kill_supervisor,
@@ -102,7 +102,7 @@ class Gang:
             return bool(found)
 
         self.wait(is_there, 60, "executor that has run something")
-        victim, now = self._dice.choice(found), time.monotonic_ns()
+        victim, now = self._rng.choice(found), time.monotonic_ns()
         os.kill(victim, signal.SIGKILL)
         return Blow("executor", victim, now, now)
 

@@ -50,7 +50,7 @@ def adds(post: Post, url: str, path: str, stop: str) -> None:
 
 def works(post: Post, url: str, path: str, stop: str) -> None:
     """Claim, hold for a while, finish; until all has been worked and nobody adds any more."""
-    history, dice = History(path), random.Random(path)
+    history, rng = History(path), random.Random(path)
     post.say("ready")
     with holdfast.connect(url) as queue:
         while True:
@@ -63,7 +63,7 @@ def works(post: Post, url: str, path: str, stop: str) -> None:
                 history.write(
                     id=job.id, claim=record.claim, at=record.started_at, slow=record.domain is not None
                 )
-                time.sleep(dice.random() * 0.02)
+                time.sleep(rng.random() * 0.02)
                 try:
                     job.done(job.data)
                     history.write(done=job.id, claim=record.claim)

@@ -30,8 +30,8 @@ class JumpyClock:
     twice, does.
     """
 
-    def __init__(self, dice: Dice, noon_ms: int) -> None:
-        self._dice, self._noon_ms = dice, noon_ms
+    def __init__(self, rng: Dice, noon_ms: int) -> None:
+        self._rng, self._noon_ms = rng, noon_ms
         self.jump()
 
     def __call__(self) -> int:
@@ -39,7 +39,7 @@ class JumpyClock:
 
     def jump(self) -> None:
         """Be set anew."""
-        self._set_to_ms = self._noon_ms + self._dice.choice([-HOUR_MS, 0, HOUR_MS])
+        self._set_to_ms = self._noon_ms + self._rng.choice([-HOUR_MS, 0, HOUR_MS])
         self._set_at_s = monotonic_s()
 
 
@@ -48,25 +48,25 @@ def make(post: Post, *, path: str, ledger: str, tag: str, seed: int, noon_ms: in
     sysid.SYSID_LEASE_MS = LEASE_MS  # type: ignore[attr-defined]
     sysid.RENEW_MS = LEASE_MS // 3
     ids.SYSIDS = FEW_SYSIDS
-    dice, book = Dice(seed), Ledger(ledger)
-    clock = JumpyClock(dice, noon_ms)
+    rng, book = Dice(seed), Ledger(ledger)
+    clock = JumpyClock(rng, noon_ms)
     made = opened = 0
     post.say("ready")
     while made < share:
         opened += 1
         with holdfast.connect(path, clock=clock) as queue:
             hand = Hand(queue, book, f"{tag}.{opened}")
-            for _ in range(dice.upto(1, 30)):
-                added = _step(hand, dice, clock)
+            for _ in range(rng.upto(1, 30)):
+                added = _step(hand, rng, clock)
                 made += added
                 if added:
                     post.say(str(added))
 
 
-def _step(hand: Hand, dice: Dice, clock: JumpyClock) -> int:
+def _step(hand: Hand, rng: Dice, clock: JumpyClock) -> int:
     """One verb; how many jobs it added. All numbers may be taken for a moment: then it added none."""
-    verb = dice.pick(STEPS)
-    count = 1 if verb == "add" else dice.upto(2, 40) if verb == "add_many" else 0
+    verb = rng.pick(STEPS)
+    count = 1 if verb == "add" else rng.upto(2, 40) if verb == "add_many" else 0
     try:
         if verb == "jump":
             clock.jump()
@@ -82,12 +82,12 @@ def _step(hand: Hand, dice: Dice, clock: JumpyClock) -> int:
 
 def add_one(post: Post, *, path: str, ledger: str, tag: str, seed: int, noon_ms: int) -> None:
     """Add one job and be gone: in good order, or as if the plug was pulled."""
-    dice = Dice(seed)
-    queue = holdfast.connect(path, clock=JumpyClock(dice, noon_ms))
+    rng = Dice(seed)
+    queue = holdfast.connect(path, clock=JumpyClock(rng, noon_ms))
     hand = Hand(queue, Ledger(ledger), tag)
     post.say("adding")
     hand.add("kept")
     post.say("added")
-    if dice.one_in(2):
+    if rng.one_in(2):
         os._exit(0)
     queue.close()

@@ -23,7 +23,7 @@ SOON_S, LATE_S = 0.05, 1.0
 @pytest.mark.parametrize("crashes", SIZES)
 def test_the_store_opens_after_every_crash(tmp_path, crashes, tell):
     """Sound, consistent, and with all that was accepted."""
-    dice = random.Random()
+    rng = random.Random()
 
     for crash in range(crashes):
         path = tmp_path / f"jobs-{crash // CRASHES_OF_A_FILE}.db"
@@ -31,7 +31,7 @@ def test_the_store_opens_after_every_crash(tmp_path, crashes, tell):
         with Crew() as crew:
             victim = crew.start(script.play, path=str(path), ledger=str(book), tag=f"life-{crash}")
             assert victim.hear() == "ready"
-            time.sleep(dice.uniform(0, SOON_S if dice.random() < 0.3 else LATE_S))
+            time.sleep(rng.uniform(0, SOON_S if rng.random() < 0.3 else LATE_S))
             assert victim.process.poll() is None, "it ended by itself; see its stderr"
 
         assert checks.broken(path, book) == []

@@ -17,7 +17,7 @@ FEW, MANY = 2, 330
 @pytest.mark.parametrize("place", ["", "postgres_url", "redis_url"], ids=["sqlite", "postgres", "redis"])
 def test_whatever_dies_the_innocent_finish(tmp_path, request, place, crowds, tell):
     """Random crowds, kills of executors and supervisors at random moments."""
-    dice = random.Random(7 if crowds == FEW else None)
+    rng = random.Random(7 if crowds == FEW else None)
     kills: Counter[str] = Counter()
     started_s = time.monotonic()
     url = request.getfixturevalue(place) if place else str(tmp_path / "jobs.db")
@@ -25,7 +25,7 @@ def test_whatever_dies_the_innocent_finish(tmp_path, request, place, crowds, tel
     for n in range(crowds):
         folder = tmp_path / str(n)
         folder.mkdir()
-        run = Run(folder, url, random_crowd(dice), dice)
+        run = Run(folder, url, random_crowd(rng), rng)
         try:
             run.fill()
             run.work()

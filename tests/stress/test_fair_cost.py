@@ -65,10 +65,10 @@ class Worker:
     """What claims in a worker, on a store of its own."""
 
     def __init__(self, path, *, pairs, jobs):
-        self.connection = open_connection(store_maker(str(path)), dice=random.random)
+        self.connection = open_connection(store_maker(str(path)), rng=random.random)
         self._fill([f"tenant{n:06}" for n in range(pairs // len(TASKS))], jobs)
         scope = ClaimScope(tasks=TASKS, tenants=None, lease_ms=600_000)
-        scheduler = make_scheduler("fair", SchedulerSettings(dice=random.random))
+        scheduler = make_scheduler("fair", SchedulerSettings(rng=random.random))
         self.claiming = ClaimLoop(self.connection, Dispatcher(), scheduler, scope)
 
     def _fill(self, tenants, jobs):

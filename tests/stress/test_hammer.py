@@ -1,6 +1,6 @@
 """Many processes hammer one store, some are killed and replaced: no job is lost, none has two holders.
 
-32 × hammer ──▶ one file         the dice kill one now and then, and another takes over its share
+32 × hammer ──▶ one file         the rng kill one now and then, and another takes over its share
      │
      └──▶ ledger ──▶ checks.broken(file, ledger) == []
 """
@@ -70,15 +70,15 @@ def _hammer(path, book, size, tell, monkeypatch):
 
 def _hammered(crew: Crew, size: Size, **files: str) -> int:
     """Let them work; kill one each time that a part of the jobs has been accepted."""
-    dice = random.Random()
+    rng = random.Random()
     share = size.jobs // size.processes
     every = size.jobs // (size.kills + 1)
     added = killed = 0
     left: dict[Member, int] = {}
 
     def join(share: int) -> None:
-        tag = f"{len(crew.members)}-{dice.getrandbits(40):x}"
-        seed = dice.getrandbits(32)
+        tag = f"{len(crew.members)}-{rng.getrandbits(40):x}"
+        seed = rng.getrandbits(32)
         member = crew.start(hammer.work, **files, tag=tag, seed=seed, share=share, lease_s=1.0)
         left[member] = share
 
@@ -90,7 +90,7 @@ def _hammered(crew: Crew, size: Size, **files: str) -> int:
         added += int(line)
         left[member] -= int(line)
         if added // every > killed and killed < size.kills:
-            victim = dice.choice([one for one in crew.members if left[one] > 0] or crew.members)
+            victim = rng.choice([one for one in crew.members if left[one] > 0] or crew.members)
             crew.kill(victim)
             killed += 1
             join(max(left[victim], 1))

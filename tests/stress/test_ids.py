@@ -57,14 +57,14 @@ def test_no_id_is_made_twice_whatever_clocks_and_expiry_do(tmp_path, size, tell,
 
 
 def _made(crew: Crew, size: Size, **files: str) -> None:
-    dice = random.Random()
+    rng = random.Random()
     noon_ms = system_clock()
     every = size.jobs // (size.kills + 1)
     left: dict[Member, int] = {}
     added = killed = 0
 
     def join(share: int) -> None:
-        tag, seed = f"{dice.getrandbits(48):x}", dice.getrandbits(32)
+        tag, seed = f"{rng.getrandbits(48):x}", rng.getrandbits(32)
         left[crew.start(numbering.make, **files, tag=tag, seed=seed, noon_ms=noon_ms, share=share)] = share
 
     for _ in range(size.processes):
@@ -74,7 +74,7 @@ def _made(crew: Crew, size: Size, **files: str) -> None:
             added += int(line)
             left[member] -= int(line)
         if added // every > killed and killed < size.kills:
-            victim = dice.choice(crew.members)
+            victim = rng.choice(crew.members)
             crew.kill(victim)
             killed += 1
             join(max(left[victim], 1))
@@ -99,16 +99,16 @@ def test_short_lives_leave_one_job_each(tmp_path, size, tell, monkeypatch):
 
 def _lived(crew: Crew, size: Size, **files: str) -> int:
     """Let them all live, a few at a time; how many were killed, before the reply or right after it."""
-    dice = random.Random()
+    rng = random.Random()
     noon_ms = system_clock()
     lives, killed = 0, 0
     fates: dict[Member, str] = {}
 
     def begin() -> None:
         nonlocal lives
-        tag, seed = f"life-{lives}", dice.getrandbits(32)
+        tag, seed = f"life-{lives}", rng.getrandbits(32)
         member = crew.start(numbering.add_one, **files, tag=tag, seed=seed, noon_ms=noon_ms)
-        fates[member] = dice.choice(["", "", "", "adding", "added"])
+        fates[member] = rng.choice(["", "", "", "adding", "added"])
         lives += 1
 
     for _ in range(min(AT_ONCE, size.lives)):
@@ -117,7 +117,7 @@ def _lived(crew: Crew, size: Size, **files: str) -> int:
         if line == fates[member] and member in crew.members:
             if line == "adding":
                 # Any moment of the next few: opening, taking the number, writing, replying.
-                time.sleep(dice.uniform(0, 0.03))
+                time.sleep(rng.uniform(0, 0.03))
             crew.kill(member)
             killed += 1
         if line == "adding" and lives < size.lives:

@@ -43,7 +43,7 @@ def test_the_death_of_a_writer_stops_nobody(tmp_path, size, tell, monkeypatch):
     """Killed while it holds the write lock, time and again; a batch is there as a whole or not at all."""
     monkeypatch.setattr(model_view, "ALL", 10_000_000)
     path, book = tmp_path / "jobs.db", tmp_path / "ledger"
-    dice = random.Random()
+    rng = random.Random()
     waits = []
 
     with Crew() as crew, holdfast.connect(str(path)) as queue, ThreadPoolExecutor(1) as thread:
@@ -52,7 +52,7 @@ def test_the_death_of_a_writer_stops_nobody(tmp_path, size, tell, monkeypatch):
         for number in range(size.kills):
             files = {"path": str(path), "ledger": str(book)}
             victim = crew.start(lives.write_batches, **files, tag=f"victim-{number}", batch=size.batch)
-            _stop_inside_a_transaction(victim, path, dice)
+            _stop_inside_a_transaction(victim, path, rng)
             waiting = thread.submit(hand.add, "kept")
             crew.kill(victim)
             killed = time.monotonic()
@@ -64,12 +64,12 @@ def test_the_death_of_a_writer_stops_nobody(tmp_path, size, tell, monkeypatch):
     tell(f"{size.kills} writers killed; the next write returned after {max(waits) * 1000:.0f} ms at most")
 
 
-def _stop_inside_a_transaction(victim: Member, path: Path, dice: random.Random) -> None:
+def _stop_inside_a_transaction(victim: Member, path: Path, rng: random.Random) -> None:
     """Have it stand still at a random moment, one at which it holds the write lock."""
     assert victim.hear() == "ready"
     until = time.monotonic() + PATIENCE_S
     while time.monotonic() < until:
-        time.sleep(dice.uniform(0, 0.03))
+        time.sleep(rng.uniform(0, 0.03))
         victim.signal(signal.SIGSTOP)
         os.waitid(os.P_PID, victim.pid, os.WSTOPPED)
         if _is_writing(victim.pid, path):

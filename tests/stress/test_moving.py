@@ -42,7 +42,7 @@ def test_moved_under_load_and_killed_nothing_is_lost_or_doubled(tmp_path, postgr
     with ExitStack() as taken:
         urls = [str(tmp_path / "0.db")]
         _filled(urls[0])
-        stop, dice = tmp_path / "stop", random.Random(kills)
+        stop, rng = tmp_path / "stop", random.Random(kills)
         killed: Counter[str] = Counter()
         with Crew() as crew:
             for role, count in ((adds, 2), (works, 3)):
@@ -51,7 +51,7 @@ def test_moved_under_load_and_killed_nothing_is_lost_or_doubled(tmp_path, postgr
                     crew.start(role, url=urls[0], path=str(path), stop=str(stop)).hear()
             while killed.total() < kills or len(urls) < KINDS + 1:
                 urls.append(_next_url(tmp_path, postgres_schemas, len(urls), taken))
-                killed += _moved(urls[-2], urls[-1], dice)
+                killed += _moved(urls[-2], urls[-1], rng)
             time.sleep(0.5)
             stop.touch()
             assert [member.wait() for member in crew.members] == [0] * len(crew.members)
@@ -83,13 +83,13 @@ def _filled(url: str) -> None:
                 job.done({"n": job.data["n"]})
 
 
-def _moved(source: str, target: str, dice: random.Random) -> "Counter[str]":
+def _moved(source: str, target: str, rng: random.Random) -> "Counter[str]":
     """Move, by one after another who is killed; how far the store was each time."""
     killed: Counter[str] = Counter()
     with closing(store_maker(source, follow=False)()) as store:
         for _ in range(KILLS_EACH):
             mover = _mover(source, target)
-            if _ends(mover, store, dice):
+            if _ends(mover, store, rng):
                 assert mover.returncode == 0
                 return killed
             mover.send_signal(signal.SIGKILL)
@@ -99,9 +99,9 @@ def _moved(source: str, target: str, dice: random.Random) -> "Counter[str]":
     return killed
 
 
-def _ends(mover: "subprocess.Popen[bytes]", store: Store, dice: random.Random) -> bool:
+def _ends(mover: "subprocess.Popen[bytes]", store: Store, rng: random.Random) -> bool:
     """Whether it ends before the moment at which it is to be killed: any, or while the store stands still."""
-    moment = dice.random()
+    moment = rng.random()
     until_s = time.monotonic() + (10 if moment < 0.5 else 0.4 + moment)
     while mover.poll() is None and time.monotonic() < until_s:
         if moment < 0.5 and standing_of(store) == Standing.STOPPED:

@@ -39,7 +39,7 @@ SIZES = [pytest.param(SMALL, id="small"), pytest.param(FULL, id="full", marks=py
 def test_a_waiting_process_is_woken_by_another(tmp_path, size, tell):
     """From before the `add` in one process to after the `next` in the other."""
     path = tmp_path / "jobs.db"
-    dice = random.Random()
+    rng = random.Random()
     took_ms = []
 
     with Crew() as crew, holdfast.connect(str(path)) as queue:
@@ -47,7 +47,7 @@ def test_a_waiting_process_is_woken_by_another(tmp_path, size, tell):
         for _ in range(size.trials):
             assert waiter.hear() == "waiting"
             # It has said that it will wait; nothing tells from outside that it does, so give it a moment.
-            time.sleep(dice.uniform(0.005, 0.02))
+            time.sleep(rng.uniform(0.005, 0.02))
             added_ns = time.monotonic_ns()
             queue.add("ring")
             took_ms.append((int(waiter.hear()) - added_ns) / 1e6)

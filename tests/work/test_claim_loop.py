@@ -21,7 +21,7 @@ class RecordingConnection(StoreConnection):
     """Records the claims."""
 
     def __init__(self):
-        super().__init__(MemoryStore(), dice=random.random)
+        super().__init__(MemoryStore(), rng=random.random)
         self.claims = []
 
     def ask_async(self, asked, *, wait_s=0.0):
@@ -76,7 +76,7 @@ def work(
     async def go():
         dispatcher, stopping = Dispatcher(room, most), asyncio.Event()
         scope = ClaimScope(tasks=tasks, tenants=tenants, lease_ms=60_000)
-        made = make_scheduler(scheduler, SchedulerSettings(dice=random.Random(1).random))
+        made = make_scheduler(scheduler, SchedulerSettings(rng=random.Random(1).random))
         running = asyncio.create_task(
             ClaimLoop(connection, dispatcher, made, scope).run(stopping, asyncio.Event())
         )
@@ -186,7 +186,7 @@ def test_the_scheduler_is_told_what_starts_and_stops(connection):
     """By what is in hand when it is asked."""
     add(connection, 9, tenant="x")
     add(connection, 9, tenant="y")
-    scheduler = Fair(SchedulerSettings(dice=random.random))
+    scheduler = Fair(SchedulerSettings(rng=random.random))
 
     async def go():
         dispatcher = Dispatcher(2, 99)
@@ -228,7 +228,7 @@ def watched(connection, monkeypatch, change, *, room=4):
     async def go():
         dispatcher, stopping = Looked(room, 1), asyncio.Event()
         scope = ClaimScope(tasks=("t",), tenants=("",), lease_ms=60_000)
-        made = make_scheduler("fair", SchedulerSettings(dice=random.Random(1).random))
+        made = make_scheduler("fair", SchedulerSettings(rng=random.Random(1).random))
         running = asyncio.create_task(
             ClaimLoop(connection, dispatcher, made, scope).run(stopping, asyncio.Event())
         )

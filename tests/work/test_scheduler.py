@@ -25,9 +25,9 @@ OWN = ("", "1")
 
 
 def made(name="fair", *, rolled=(), weights=None, running=None):
-    """A scheduler whose dice fall as told, in a worker that has some jobs."""
-    dice = iter(rolled).__next__ if rolled else random.Random(1).random
-    scheduler = make_scheduler(name, SchedulerSettings(dice=dice, weights=weights or {}))
+    """A scheduler whose rng fall as told, in a worker that has some jobs."""
+    rng = iter(rolled).__next__ if rolled else random.Random(1).random
+    scheduler = make_scheduler(name, SchedulerSettings(rng=rng, weights=weights or {}))
     for pair, count in (running or {}).items():
         scheduler.jobs_started(pair, count)
     return scheduler

@@ -11,8 +11,8 @@ from .outcome import backoff_ms, outcome
 from .plain import start_of
 
 
-def answered(job: Job, answer: Answer, *, now_ms: int, dice: Callable[[], float]) -> Job:
-    """The job as it becomes by an answer; `dice`, in [0, 1), is thrown where a backoff is to be spread."""
+def answered(job: Job, answer: Answer, *, now_ms: int, rng: Callable[[], float]) -> Job:
+    """The job as it becomes by an answer; `rng`, in [0, 1), is thrown where a backoff is to be spread."""
     end = outcome(answer.code, now_ms, answer.exit_code, answer.error, answer.traceback)
     # What was never said to have started has by now.
     started_at = job.started_at or now_ms
@@ -26,7 +26,7 @@ def answered(job: Job, answer: Answer, *, now_ms: int, dice: Callable[[], float]
         return rules.fail(job, now_ms=now_ms, end=end)
     delay_ms = answer.delay_ms
     if delay_ms is None:
-        delay_ms = backoff_ms(job.backoff, attempts=job.attempts + 1, dice=dice())
+        delay_ms = backoff_ms(job.backoff, attempts=job.attempts + 1, rng=rng())
     priority = job.priority if answer.priority is None else answer.priority
     return rules.retry(
         replace(job, task=answer.task or job.task, priority=priority),

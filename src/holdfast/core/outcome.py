@@ -48,14 +48,14 @@ def noted(job: Job, end: Outcome) -> Job:
     return replace(job, outcome=end, errors=errors)
 
 
-def backoff_ms(backoff: Backoff, *, attempts: int, dice: float) -> int:
-    """How long to wait after the n-th attempt: doubling up to a limit, spread by `dice` in [0, 1).
+def backoff_ms(backoff: Backoff, *, attempts: int, rng: float) -> int:
+    """How long to wait after the n-th attempt: doubling up to a limit, spread by `rng` in [0, 1).
 
     The spread keeps a thousand jobs that failed together from coming back together.
     """
     doublings = min(max(attempts - 1, 0), 60)
     wait = min(backoff.first_ms << doublings, backoff.most_ms)
-    return max(int(wait * (1 + backoff.jitter * (2 * dice - 1))), 0)
+    return max(int(wait * (1 + backoff.jitter * (2 * rng - 1))), 0)
 
 
 def check_backoff(backoff: Backoff) -> None:

@@ -93,7 +93,7 @@ class ConnectionMaker:
         """The store of the address alone; `BadInput` where it is a server's."""
         raise NotImplementedError
 
-    def connect(self, *, retention_ms: int | None, dice: Callable[[], float]) -> Connection:
+    def connect(self, *, retention_ms: int | None, rng: Callable[[], float]) -> Connection:
         """A new connection."""
         raise NotImplementedError
 
@@ -111,9 +111,9 @@ class StoreMaker(ConnectionMaker):
         """The store of the address."""
         return self._make()
 
-    def connect(self, *, retention_ms: int | None, dice: Callable[[], float]) -> Connection:
+    def connect(self, *, retention_ms: int | None, rng: Callable[[], float]) -> Connection:
         """A connection to the store."""
-        return StoreConnection(self(), reopen=self.reopen, retention_ms=retention_ms, dice=dice)
+        return StoreConnection(self(), reopen=self.reopen, retention_ms=retention_ms, rng=rng)
 
 
 class StoreConnection(Connection):
@@ -125,9 +125,9 @@ class StoreConnection(Connection):
         *,
         reopen: Reopen | None = None,
         retention_ms: int | None = None,
-        dice: Callable[[], float],
+        rng: Callable[[], float],
     ) -> None:
-        self._reopen, self._dice = reopen, dice
+        self._reopen, self._rng = reopen, rng
         self._listeners: list[Callable[[], None]] = []
         self._names: list[str] = []
         self._left: list[StoreSubmitter] = []
@@ -136,7 +136,7 @@ class StoreConnection(Connection):
         self._submitter = self._open(store, retention_ms)
 
     def _open(self, store: Store, retention_ms: int | None) -> "StoreSubmitter":
-        engine = open_engine(store, retention_ms=retention_ms, dice=self._dice)
+        engine = open_engine(store, retention_ms=retention_ms, rng=self._rng)
         if store.capabilities.is_sharded:
             # Imported here, so that the first add on a single store does not wait for it.
             from .sharding.router import ShardRouter
@@ -272,25 +272,25 @@ class StoreConnection(Connection):
         return found
 
 
-def open_engine(store: Store, *, retention_ms: int | None = None, dice: Callable[[], float]) -> Engine:
+def open_engine(store: Store, *, retention_ms: int | None = None, rng: Callable[[], float]) -> Engine:
     """The engine of a store."""
     if store.capabilities.is_sharded:
         from .sharding.sharded import ShardedEngine
 
-        return ShardedEngine(cast(Any, store), retention_ms=retention_ms, dice=dice)
-    return Engine(store, retention_ms=retention_ms, dice=dice)
+        return ShardedEngine(cast(Any, store), retention_ms=retention_ms, rng=rng)
+    return Engine(store, retention_ms=retention_ms, rng=rng)
 
 
 def open_connection(
     maker: ConnectionMaker | Callable[[], Store],
     *,
     retention_ms: int | None = None,
-    dice: Callable[[], float],
+    rng: Callable[[], float],
 ) -> Connection:
     """A connection to what `maker` opens: a store, or what an address leads to."""
     if not isinstance(maker, ConnectionMaker):
         maker = StoreMaker(maker)
-    return maker.connect(retention_ms=retention_ms, dice=dice)
+    return maker.connect(retention_ms=retention_ms, rng=rng)
 
 
 def _is_the_one(store: Store, moved: Moved) -> bool:

@@ -50,7 +50,7 @@ class Engine:
         store: Store,
         *,
         retention_ms: int | None = None,
-        dice: Callable[[], float],
+        rng: Callable[[], float],
         shard_info: ShardInfo = UNSHARDED,
         ids: IdSource | None = None,
     ) -> None:
@@ -58,7 +58,7 @@ class Engine:
         self._is_remote = store.capabilities.is_remote
         self.shard_info = shard_info
         self.ids = ids or IdSource()
-        self._dice = dice
+        self._rng = rng
         self._retention_wanted = retention_ms
         self._retention_ms: int | None = None
         # When that was last read: a process that only adds runs no upkeep.
@@ -213,7 +213,7 @@ class Engine:
         claims: bool,
         trust: bool,
     ) -> Changes:
-        batch = Batch(txn, maker, shard_info=self.shard_info, dice=self._dice, known=self._known)
+        batch = Batch(txn, maker, shard_info=self.shard_info, rng=self._rng, known=self._known)
         batch.retention = lambda: self._retention(batch, done)
         done.now_ms = batch.now_ms
         if self._retention_wanted is not None:

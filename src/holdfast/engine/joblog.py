@@ -46,7 +46,7 @@ def ended(job: Job, answer: c.Answer, *, duration_ms: float | None, error: Excep
         return
     # By the clock of the store, which the record's times are of, where it is known when the run started.
     now_ms = job.started_at + int(duration_ms or 0) if job.started_at else system_clock()
-    after = answered(job, answer, now_ms=now_ms, dice=lambda: EXPECTED_DICE)
+    after = answered(job, answer, now_ms=now_ms, rng=lambda: EXPECTED_DICE)
     text, lasted, attempt = _one_line(answer.error), _length(duration_ms), _attempt(job)
     fields: dict[str, Any] = {"duration_ms": duration_ms, "error": text}
     # Of a `Retry` only what caused it; and an error that no code of the user's was part of has no frames.

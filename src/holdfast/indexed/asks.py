@@ -7,7 +7,7 @@ from ..core import queries as q
 from ..core.bounds import BATCH_BYTES, BATCH_JOBS, LOG_KEY_BYTES, MAX_INDEX
 from ..core.checks import check_body, check_key, check_name, check_whole
 from ..core.indexed import LogItem, Mark, Seen
-from ..queue.asks import Ask, same
+from ..queue.asks import QueueRequest, same
 
 
 class Appended(int):
@@ -22,39 +22,39 @@ class Appended(int):
         return self
 
 
-def start(tenant: str, name: str, at: int, log: str) -> Ask[Mark]:
+def start(tenant: str, name: str, at: int, log: str) -> QueueRequest[Mark]:
     """Create progress where there is none."""
     check_name("consumer", name)
     check_whole("start", at, 0, MAX_INDEX)
-    return Ask(c.StartProgress(name=name, tenant=tenant, start=at, log=log), same)
+    return QueueRequest(c.StartProgress(name=name, tenant=tenant, start=at, log=log), same)
 
 
-def move(tenant: str, name: str, to: int, resets: int, seen: Seen) -> Ask[Mark]:
+def move(tenant: str, name: str, to: int, resets: int, seen: Seen) -> QueueRequest[Mark]:
     """Move progress forward."""
     check_whole("index", to, 0, MAX_INDEX)
-    return Ask(c.MoveProgress(name=name, tenant=tenant, to=to, resets=resets, seen=seen), same)
+    return QueueRequest(c.MoveProgress(name=name, tenant=tenant, to=to, resets=resets, seen=seen), same)
 
 
-def set_by_hand(tenant: str, name: str, to: int) -> Ask[Mark]:
+def set_by_hand(tenant: str, name: str, to: int) -> QueueRequest[Mark]:
     """Set progress, forward or back."""
     check_name("consumer", name)
     check_whole("index", to, 0, MAX_INDEX)
-    return Ask(c.SetProgress(name=name, tenant=tenant, to=to), same)
+    return QueueRequest(c.SetProgress(name=name, tenant=tenant, to=to), same)
 
 
-def mark(tenant: str, name: str) -> Ask[Mark]:
+def mark(tenant: str, name: str) -> QueueRequest[Mark]:
     """A consumer's progress, or `NotFound`."""
-    return Ask(q.GetProgress(name=name, tenant=tenant), same)
+    return QueueRequest(q.GetProgress(name=name, tenant=tenant), same)
 
 
-def consumers(tenant: str) -> Ask[dict[str, Mark]]:
+def consumers(tenant: str) -> QueueRequest[dict[str, Mark]]:
     """All consumers, by name."""
-    return Ask(q.ListConsumers(tenant=tenant), same)
+    return QueueRequest(q.ListConsumers(tenant=tenant), same)
 
 
-def append(tenant: str, log: str, items: Iterable[LogItem]) -> list[Ask[list[Appended]]]:
+def append(tenant: str, log: str, items: Iterable[LogItem]) -> list[QueueRequest[list[Appended]]]:
     """Append items: one ask for each transaction's worth."""
-    found: list[Ask[list[Appended]]] = []
+    found: list[QueueRequest[list[Appended]]] = []
     batch: list[LogItem] = []
     size = 0
     for item in items:
@@ -64,10 +64,10 @@ def append(tenant: str, log: str, items: Iterable[LogItem]) -> list[Ask[list[App
         batch.append(item)
         size += len(item.data)
         if len(batch) >= BATCH_JOBS or size >= BATCH_BYTES:
-            found.append(Ask(c.Append(log=log, tenant=tenant, items=tuple(batch)), _appended))
+            found.append(QueueRequest(c.Append(log=log, tenant=tenant, items=tuple(batch)), _appended))
             batch, size = [], 0
     if batch:
-        found.append(Ask(c.Append(log=log, tenant=tenant, items=tuple(batch)), _appended))
+        found.append(QueueRequest(c.Append(log=log, tenant=tenant, items=tuple(batch)), _appended))
     return found
 
 
@@ -75,13 +75,13 @@ def _appended(reply: list[tuple[int, bool]]) -> list[Appended]:
     return [Appended(index, is_new) for index, is_new in reply]
 
 
-def trim(tenant: str, log: str, up_to: int | None, keep_keys: int) -> Ask[int]:
+def trim(tenant: str, log: str, up_to: int | None, keep_keys: int) -> QueueRequest[int]:
     """Remove some of what all consumers have passed."""
     if up_to is not None:
         check_whole("up_to", up_to, 0, MAX_INDEX)
-    return Ask(c.TrimLog(log=log, tenant=tenant, up_to=up_to, keep_keys=keep_keys), same)
+    return QueueRequest(c.TrimLog(log=log, tenant=tenant, up_to=up_to, keep_keys=keep_keys), same)
 
 
-def page(tenant: str, log: str, after: int = 0, limit: int = 0) -> Ask[q.LogPage]:
+def page(tenant: str, log: str, after: int = 0, limit: int = 0) -> QueueRequest[q.LogPage]:
     """Items of a log above an index, and its ends at that moment."""
-    return Ask(q.ReadLog(log=log, tenant=tenant, after=after, limit=limit), same)
+    return QueueRequest(q.ReadLog(log=log, tenant=tenant, after=after, limit=limit), same)

@@ -11,7 +11,7 @@ from ..core.indexed import LogItem
 from ..core.job import size_of
 from ..core.queries import LogPage, LogRow
 from ..queue.aio import AsyncQueue
-from ..queue.asks import Ask
+from ..queue.asks import QueueRequest
 from ..queue.options import Key
 from ..queue.queue import Queue
 from . import asks
@@ -76,7 +76,7 @@ class BaseLog(Generic[T]):
 
     def _append_asks(
         self, items: Iterable[T], keys: Iterable[Key | None] | None
-    ) -> list[Ask[list[Appended]]]:
+    ) -> list[QueueRequest[list[Appended]]]:
         chosen = list(items)
         named = [None] * len(chosen) if keys is None else list(keys)
         if len(named) != len(chosen):
@@ -84,7 +84,7 @@ class BaseLog(Generic[T]):
         records = [self._item(item, key) for item, key in zip(chosen, named, strict=True)]
         return asks.append(self.queue.tenant, self.name, records)
 
-    def _page_ask(self, index: int) -> Ask[LogPage]:
+    def _page_ask(self, index: int) -> QueueRequest[LogPage]:
         return asks.page(self.queue.tenant, self.name, index - 1, self._pages.limit)
 
     def _found(self, index: int, page: LogPage) -> IndexedJob[T]:
@@ -98,10 +98,10 @@ class BaseLog(Generic[T]):
     def _job(self, row: LogRow) -> IndexedJob[T]:
         return IndexedJob(job_id_of(row.at, row.key), self.items.decode(row.body), row.at)
 
-    def _ends_ask(self) -> Ask[LogPage]:
+    def _ends_ask(self) -> QueueRequest[LogPage]:
         return asks.page(self.queue.tenant, self.name)
 
-    def _trim_ask(self, up_to: int | None) -> Ask[int]:
+    def _trim_ask(self, up_to: int | None) -> QueueRequest[int]:
         return asks.trim(self.queue.tenant, self.name, up_to, self._keep_keys)
 
 

@@ -6,7 +6,7 @@ from ..core.bounds import MAX_INDEX
 from ..core.checks import check_name, check_whole
 from ..core.indexed import Mark, Seen
 from ..queue.aio import AsyncQueue
-from ..queue.asks import Ask
+from ..queue.asks import QueueRequest
 from ..queue.queue import Queue
 from . import asks
 
@@ -26,10 +26,10 @@ class _Progress:
         self._resets = mark.resets
         return mark.processed
 
-    def _start_ask(self, start: int | None, log: str) -> Ask[Mark]:
+    def _start_ask(self, start: int | None, log: str) -> QueueRequest[Mark]:
         return asks.start(self.queue.tenant, self.name, self.start if start is None else start, log)
 
-    def _move_ask(self, to: int, seen: Seen) -> Ask[Mark]:
+    def _move_ask(self, to: int, seen: Seen) -> QueueRequest[Mark]:
         return asks.move(self.queue.tenant, self.name, to, self._resets, seen)
 
 

@@ -23,7 +23,7 @@ from ..core.schedule import Schedule
 from ..store.common.clock import monotonic_s
 from . import asks, running
 from .aio_task import AsyncBatched, AsyncDecorator, AsyncHandle, AsyncTask
-from .asks import Ask
+from .asks import QueueRequest
 from .base import BaseQueue
 from .claimed import Holding, delay_ms_of
 from .definition import AsyncTaskOptions, take_name
@@ -42,7 +42,7 @@ class AsyncClaimedJob(Holding):
 
     _queue: "AsyncQueue"
 
-    async def _say(self, ask: Ask[T], connection: Any = None) -> T:
+    async def _say(self, ask: QueueRequest[T], connection: Any = None) -> T:
         try:
             return await self._queue._ask(ask, connection)
         except Exception as error:
@@ -121,7 +121,7 @@ class AsyncClaimedJob(Holding):
 class AsyncQueue(BaseQueue):
     """A durable job queue for asyncio. Made by `holdfast.connect_async`."""
 
-    async def _ask(self, ask: Ask[T], connection: Any = None) -> T:
+    async def _ask(self, ask: QueueRequest[T], connection: Any = None) -> T:
         if connection is not None:
             assert isinstance(ask.asked, c.Command)
             return ask.read(await self.session.connection.engine.execute_in_async(connection, ask.asked))

@@ -42,7 +42,7 @@ from .options import (
 T = TypeVar("T")
 
 
-class Ask(NamedTuple, Generic[T]):
+class QueueRequest(NamedTuple, Generic[T]):
     """A command or a query, how long it may wait, and what its reply means."""
 
     asked: c.Command | q.Query
@@ -55,12 +55,12 @@ def same(reply: Any) -> Any:
     return reply
 
 
-def add(calls: Iterable[c.NewJob | Body], hold: c.Hold | None = None) -> list[Ask[list[int]]]:
+def add(calls: Iterable[c.NewJob | Body], hold: c.Hold | None = None) -> list[QueueRequest[list[int]]]:
     """Add jobs: one ask for each transaction's worth.
 
     Jobs are checked. Data alone, which was checked when it was written, is a job like the one before it.
     """
-    return [Ask(command, same) for command in _adds(calls, hold)]
+    return [QueueRequest(command, same) for command in _adds(calls, hold)]
 
 
 def _adds(calls: Iterable[c.NewJob | Body], hold: c.Hold | None) -> Iterator[c.Add]:
@@ -126,28 +126,28 @@ def task_names(tasks: Iterable[Any] | None) -> tuple[str, ...] | None:
 
 def claim(
     tasks: Iterable[Any] | None, *, tenant: str, limit: int, lease: Duration, wait: Duration | None
-) -> Ask[list[c.Claimed]]:
+) -> QueueRequest[list[c.Claimed]]:
     """Lease jobs of these tasks, or of any."""
     names = task_names(tasks)
     check_whole("limit", limit, 1, CLAIM_JOBS)
     command = c.Claim(tasks=names, tenant=tenant, limit=limit, lease_ms=lease_ms_of(lease))
-    return Ask(command, same, wait_s_of(wait))
+    return QueueRequest(command, same, wait_s_of(wait))
 
 
-def cancel(job: Any, *, force: bool) -> Ask[Job]:
+def cancel(job: Any, *, force: bool) -> QueueRequest[Job]:
     """Take a job out of the queue."""
-    return Ask(c.Cancel(job_id=job_id(job), force=force), same)
+    return QueueRequest(c.Cancel(job_id=job_id(job), force=force), same)
 
 
-def requeue(job: Any, *, run_at: Moment | None) -> Ask[Job]:
+def requeue(job: Any, *, run_at: Moment | None) -> QueueRequest[Job]:
     """Put a job back in the queue."""
     at = 0 if run_at is None else moment_ms(run_at, name="run_at")
-    return Ask(c.Requeue(job_id=job_id(job), run_at=at), same)
+    return QueueRequest(c.Requeue(job_id=job_id(job), run_at=at), same)
 
 
-def delete(job: Any) -> Ask[None]:
+def delete(job: Any) -> QueueRequest[None]:
     """Remove all trace of a job."""
-    return Ask(c.Delete(job_id=job_id(job)), same)
+    return QueueRequest(c.Delete(job_id=job_id(job)), same)
 
 
 def update(
@@ -158,7 +158,7 @@ def update(
     run_at: Moment | None = None,
     repeat: str | None = None,
     hold: c.Hold | None = None,
-) -> Ask[Job]:
+) -> QueueRequest[Job]:
     """Change what a job will do."""
     command = c.Update(
         job_id=job_id(job),
@@ -169,10 +169,10 @@ def update(
         repeat=repeat,
     )
     check(command)
-    return Ask(command, same)
+    return QueueRequest(command, same)
 
 
-def result(job: Any, wait: Duration | None) -> Ask[Any]:
+def result(job: Any, wait: Duration | None) -> QueueRequest[Any]:
     """The result of a job, once it has ended."""
     number = job_id(job)
 
@@ -189,12 +189,12 @@ def result(job: Any, wait: Duration | None) -> Ask[Any]:
             raise JobFailed(number, reply.job.reason or str(reply.job.ended), reply.job.outcome)
         return decode(readable(number, "result", reply.result))
 
-    return Ask(c.Await(job_id=number), read, wait_s_of(wait))
+    return QueueRequest(c.Await(job_id=number), read, wait_s_of(wait))
 
 
 def limit(
     domain: Key, *, tenant: str, rate: float | str | None, burst: int, concurrency: int | None
-) -> Ask[None]:
+) -> QueueRequest[None]:
     """Limit a domain or pattern, or lift its limit."""
     check_whole("burst", burst, 1, 1_000_000)
     if concurrency is not None:
@@ -206,10 +206,10 @@ def limit(
         check_limit(wanted)
     name = key_bytes("domain", domain)
     check_key("domain", name, DOMAIN_BYTES)
-    return Ask(c.SetLimit(domain=name, tenant=tenant, limit=wanted), same)
+    return QueueRequest(c.SetLimit(domain=name, tenant=tenant, limit=wanted), same)
 
 
-def pause(task: Any, domain: Key | None, *, tenant: str, on: bool) -> Ask[None]:
+def pause(task: Any, domain: Key | None, *, tenant: str, on: bool) -> QueueRequest[None]:
     """Have claims pass something by, or no longer."""
     command = c.Pause(
         tenant=tenant,
@@ -219,7 +219,7 @@ def pause(task: Any, domain: Key | None, *, tenant: str, on: bool) -> Ask[None]:
     )
     if command.domain is not None:
         check_key("domain", command.domain, DOMAIN_BYTES)
-    return Ask(command, same)
+    return QueueRequest(command, same)
 
 
 def every_ms(every: Duration) -> int:
@@ -232,7 +232,7 @@ def every_ms(every: Duration) -> int:
 
 def schedule(
     name: str, new: c.NewJob, *, every: Duration | None, jitter: Duration | None, **when: Any
-) -> Ask[Schedule]:
+) -> QueueRequest[Schedule]:
     """Create or change a schedule."""
     record = Schedule(
         name=name,
@@ -244,52 +244,52 @@ def schedule(
     # Refused here and not only by the engine: a bad schedule must not so much as create the store.
     check_schedule(record)
     check_new(new)
-    return Ask(c.SetSchedule(schedule=record, job=new), same)
+    return QueueRequest(c.SetSchedule(schedule=record, job=new), same)
 
 
-def unschedule(name: str, *, tenant: str) -> Ask[None]:
+def unschedule(name: str, *, tenant: str) -> QueueRequest[None]:
     """Remove a schedule."""
-    return Ask(c.DeleteSchedule(name=name, tenant=tenant), same)
+    return QueueRequest(c.DeleteSchedule(name=name, tenant=tenant), same)
 
 
-def pause_schedule(name: str, *, tenant: str, on: bool) -> Ask[Schedule]:
+def pause_schedule(name: str, *, tenant: str, on: bool) -> QueueRequest[Schedule]:
     """Stop a schedule from firing, or let it go on."""
-    return Ask(c.PauseSchedule(name=name, tenant=tenant, on=on), same)
+    return QueueRequest(c.PauseSchedule(name=name, tenant=tenant, on=on), same)
 
 
-def purge(before: Moment, *, tenant: str | None) -> Ask[int]:
+def purge(before: Moment, *, tenant: str | None) -> QueueRequest[int]:
     """Delete some of the archived jobs that ended before a moment."""
-    return Ask(c.Purge(before_ms=moment_ms(before, name="before"), tenant=tenant), same)
+    return QueueRequest(c.Purge(before_ms=moment_ms(before, name="before"), tenant=tenant), same)
 
 
-def get(job: Any) -> Ask[Job]:
+def get(job: Any) -> QueueRequest[Job]:
     """A job's record, live or archived."""
-    return Ask(q.GetJob(job_id=job_id(job)), same)
+    return QueueRequest(q.GetJob(job_id=job_id(job)), same)
 
 
-def data(job: Any) -> Ask[Any]:
+def data(job: Any) -> QueueRequest[Any]:
     """A job's data."""
-    return Ask(q.GetData(job_id=job_id(job)), decode)
+    return QueueRequest(q.GetData(job_id=job_id(job)), decode)
 
 
-def steps(job: Any) -> Ask[dict[str, Any]]:
+def steps(job: Any) -> QueueRequest[dict[str, Any]]:
     """The results of a job's steps so far, by name."""
-    return Ask(
+    return QueueRequest(
         q.GetSteps(job_id=job_id(job)), lambda found: {name: decode(text) for name, text in found.items()}
     )
 
 
-def log(job: Any) -> Ask[list[LogLine]]:
+def log(job: Any) -> QueueRequest[list[LogLine]]:
     """The last lines of a job's log."""
-    return Ask(q.GetLog(job_id=job_id(job)), lambda found: list(found.lines))
+    return QueueRequest(q.GetLog(job_id=job_id(job)), lambda found: list(found.lines))
 
 
-def why(job: Any) -> Ask[str]:
+def why(job: Any) -> QueueRequest[str]:
     """Why a job is not running."""
-    return Ask(q.Explain(job_id=job_id(job)), same)
+    return QueueRequest(q.Explain(job_id=job_id(job)), same)
 
 
-def jobs(tenant: str, *, after: Any, limit: int, **fields: Any) -> Ask[list[Job]]:
+def jobs(tenant: str, *, after: Any, limit: int, **fields: Any) -> QueueRequest[list[Job]]:
     """Jobs that match, by age."""
     state = fields.get("state")
     if state is not None:
@@ -303,19 +303,19 @@ def jobs(tenant: str, *, after: Any, limit: int, **fields: Any) -> Ask[list[Job]
         fields["parent_id"] = job_id(fields["parent_id"])
     check_whole("limit", limit, 1, PAGE_JOBS)
     wanted = q.JobFilter(tenant=tenant, **fields)
-    return Ask(q.ListJobs(filter=wanted, after=job_id(after) if after else 0, limit=limit), same)
+    return QueueRequest(q.ListJobs(filter=wanted, after=job_id(after) if after else 0, limit=limit), same)
 
 
-def children(job: Any, *, after: Any, limit: int) -> Ask[list[Job]]:
+def children(job: Any, *, after: Any, limit: int) -> QueueRequest[list[Job]]:
     """The children of a job that are kept beside it, by age."""
     check_whole("limit", limit, 1, PAGE_JOBS)
     start = job_id(after) if after else 0
-    return Ask(q.ListChildren(job_id=job_id(job), after=start, limit=limit), same)
+    return QueueRequest(q.ListChildren(job_id=job_id(job), after=start, limit=limit), same)
 
 
-def counts(tenant: str) -> Ask[dict[str, dict[str, int]]]:
+def counts(tenant: str) -> QueueRequest[dict[str, dict[str, int]]]:
     """How many jobs of each task are in each state."""
-    return Ask(q.CountJobs(tenant=tenant), _by_task)
+    return QueueRequest(q.CountJobs(tenant=tenant), _by_task)
 
 
 def _by_task(counts: list[tuple[q.CountKey, int]]) -> dict[str, dict[str, int]]:
@@ -326,16 +326,16 @@ def _by_task(counts: list[tuple[q.CountKey, int]]) -> dict[str, dict[str, int]]:
     return table
 
 
-def limits(tenant: str) -> Ask[dict[bytes, Limit]]:
+def limits(tenant: str) -> QueueRequest[dict[bytes, Limit]]:
     """All limits, by domain or pattern."""
-    return Ask(q.ListLimits(tenant=tenant), lambda found: {one.domain: one.limit for one in found})
+    return QueueRequest(q.ListLimits(tenant=tenant), lambda found: {one.domain: one.limit for one in found})
 
 
-def schedules(tenant: str) -> Ask[list[Schedule]]:
+def schedules(tenant: str) -> QueueRequest[list[Schedule]]:
     """All schedules, by name."""
-    return Ask(q.ListSchedules(tenant=tenant), lambda found: [one.schedule for one in found])
+    return QueueRequest(q.ListSchedules(tenant=tenant), lambda found: [one.schedule for one in found])
 
 
-def has_unfinished(tenant: str, tasks: Iterable[Any] | None) -> Ask[bool]:
+def has_unfinished(tenant: str, tasks: Iterable[Any] | None) -> QueueRequest[bool]:
     """Whether any job has yet to end, besides those that only an operator can move."""
-    return Ask(q.HasUnfinished(tenants=(tenant,), tasks=task_names(tasks)), same)
+    return QueueRequest(q.HasUnfinished(tenants=(tenant,), tasks=task_names(tasks)), same)

@@ -21,7 +21,7 @@ from ..engine.ticket import Ticket
 from ..store.contract import Store
 from . import asks
 from .addresses import shown_url
-from .asks import Ask
+from .asks import QueueRequest
 from .definition import check_function, check_not_taken, split_options
 from .lease import Lease, Renewer
 from .options import Duration, JobOptions, merge, task_name, with_options
@@ -40,7 +40,7 @@ class QueueSession:
 
     def __init__(self, make_store: Maker, retention_ms: int | None) -> None:
         self.pid = os.getpid()
-        self.connection = open_connection(make_store, retention_ms=retention_ms, dice=random.random)
+        self.connection = open_connection(make_store, retention_ms=retention_ms, rng=random.random)
         self.renewer = Renewer(self.connection)
         self.timers = TimerThread()
 
@@ -191,7 +191,7 @@ class BaseQueue:
 
     def _schedule_ask(
         self, name: str, task: Any, data: Any, when: dict[str, Any], options: JobOptions
-    ) -> Ask[Schedule]:
+    ) -> QueueRequest[Schedule]:
         if isinstance(task, c.NewJob):
             if data is not None or options:
                 raise BadInput("task", "a prepared call", needed="without data and options beside it")

@@ -15,7 +15,7 @@ from ..engine.engine import check
 from ..store.common.clock import monotonic_s
 from . import asks
 from .answers import Failed, Retry, described
-from .asks import Ask
+from .asks import QueueRequest
 from .encoding import decode, encode, encode_data
 from .lease import Lease
 from .options import Duration
@@ -111,7 +111,7 @@ class Holding:
         if not self._lease.is_open and not self._tentative:
             raise Refused(verb, self.id, found="answered already", needed="claimed and not yet answered")
 
-    def _answer(self, code: Code, **fields: Any) -> Ask[Job]:
+    def _answer(self, code: Code, **fields: Any) -> QueueRequest[Job]:
         lease, job = self._lease, self._lease.job
         if lease.lost is not None or not lease.is_open:
             self._check_open(_VERBS[code])
@@ -122,7 +122,7 @@ class Holding:
             check(command)
         if self._logbook is not None:
             command = replace(command, lines=self._logbook.last())
-        return Ask(command, self._closed)
+        return QueueRequest(command, self._closed)
 
     def _closed(self, reply: Any) -> Job:
         self._lease.is_open = False
@@ -130,7 +130,7 @@ class Holding:
             self._logbook.close()
         return self._lease.job if not isinstance(reply, Job) else reply
 
-    def _conclude(self, outcome: Any) -> Ask[Job] | None:
+    def _conclude(self, outcome: Any) -> QueueRequest[Job] | None:
         """The answer that follows from its handler's outcome, which is logged.
 
         None where the handler has answered the job by itself, or its claim was lost.
@@ -161,7 +161,7 @@ class Holding:
             raise self._lease.lost
         return self.record
 
-    def _done(self, result: Any, error: BaseException | str | None, data: Any) -> Ask[Job]:
+    def _done(self, result: Any, error: BaseException | str | None, data: Any) -> QueueRequest[Job]:
         written = None if data is None else encode_data("data", data)
         if error is None:
             body = None if result is None else encode("result", result)
@@ -173,35 +173,35 @@ class Holding:
         text, trace = described(error)
         return self._answer(Code.ERROR, error=text, traceback=trace, data=written)
 
-    def _fail(self, reason: BaseException | str) -> Ask[Job]:
+    def _fail(self, reason: BaseException | str) -> QueueRequest[Job]:
         text, trace = described(reason)
         return self._answer(Code.FAILED, error=text, traceback=trace)
 
-    def _retry(self, delay_ms: int | None, *, counts: bool, reason: str) -> Ask[Job]:
+    def _retry(self, delay_ms: int | None, *, counts: bool, reason: str) -> QueueRequest[Job]:
         return self._answer(Code.RETRY, delay_ms=delay_ms, counts=counts, error=reason)
 
-    def _release(self, *, begun: bool = False) -> Ask[Job]:
+    def _release(self, *, begun: bool = False) -> QueueRequest[Job]:
         self._check_open("release")
         lost = begun or self._lease.ran_ms is not None
-        return Ask(c.Release(hold=self._lease.hold, lost=lost, crowd=0), self._closed)
+        return QueueRequest(c.Release(hold=self._lease.hold, lost=lost, crowd=0), self._closed)
 
-    def _extend(self, lease: Duration | None) -> Ask[None]:
+    def _extend(self, lease: Duration | None) -> QueueRequest[None]:
         self._check_open("extend")
         if lease is not None:
             self._lease.lease_ms = asks.lease_ms_of(lease)
-        return Ask(self._lease.extension(), self._renewed)
+        return QueueRequest(self._lease.extension(), self._renewed)
 
-    def _progress(self, fraction: float, note: str) -> Ask[None]:
+    def _progress(self, fraction: float, note: str) -> QueueRequest[None]:
         self._check_open("report progress of")
         command = c.Report(hold=self._lease.hold, fraction=fraction, note=note)
         check(command)
-        return Ask(command, self._renewed)
+        return QueueRequest(command, self._renewed)
 
-    def _update(self, data: Any) -> Ask[None]:
+    def _update(self, data: Any) -> QueueRequest[None]:
         self._check_open("update")
-        return Ask(asks.update(self.id, data=data, hold=self._lease.hold).asked, self._renewed)
+        return QueueRequest(asks.update(self.id, data=data, hold=self._lease.hold).asked, self._renewed)
 
-    def _add(self, new: c.NewJob) -> list[Ask[list[int]]]:
+    def _add(self, new: c.NewJob) -> list[QueueRequest[list[int]]]:
         """A child of this job; of a job that is a child itself, a sibling."""
         self._check_open("add a child to")
         new = self._queue._complete(new)

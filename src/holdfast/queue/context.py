@@ -17,7 +17,7 @@ from ..core.errors import BadInput
 from ..core.job import Job
 from ..engine.engine import check
 from . import asks
-from .asks import Ask
+from .asks import QueueRequest
 from .claimed import Holding
 from .encoding import encode
 from .options import JobOptions
@@ -79,12 +79,12 @@ class Running:
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of job {self.job_id}, claim {self.claim}>"
 
-    def _child(self, task: Any, data: Any, options: JobOptions) -> Ask[list[int]]:
+    def _child(self, task: Any, data: Any, options: JobOptions) -> QueueRequest[list[int]]:
         new = task if isinstance(task, c.NewJob) else self._queue.call(task, data, **options)
         (ask,) = self._job._add(new)
         return ask
 
-    def _keep(self, name: str, value: Any) -> Ask[None]:
+    def _keep(self, name: str, value: Any) -> QueueRequest[None]:
         text = encode(f"result of step {name}", value)
         if not isinstance(text, str):
             text = msgspec.json.encode(text).decode()
@@ -97,16 +97,16 @@ class Running:
             if self._kept is not None:
                 self._kept[name] = text
 
-        return Ask(command, read)
+        return QueueRequest(command, read)
 
-    def _steps(self) -> Ask[dict[str, str]]:
-        return Ask(q.GetSteps(job_id=self.job_id), asks.same)
+    def _steps(self) -> QueueRequest[dict[str, str]]:
+        return QueueRequest(q.GetSteps(job_id=self.job_id), asks.same)
 
 
 class Context(Running):
     """The context of a function's run. Each verb returns when the store has it."""
 
-    def _say(self, ask: Ask[T]) -> T:
+    def _say(self, ask: QueueRequest[T]) -> T:
         try:
             return ask.read(self._queue.session.connection.ask(ask.asked))
         except Exception as error:
@@ -141,7 +141,7 @@ class Context(Running):
 class AsyncContext(Running):
     """The context of a coroutine's run: the same verbs, to await."""
 
-    async def _say(self, ask: Ask[T]) -> T:
+    async def _say(self, ask: QueueRequest[T]) -> T:
         try:
             return ask.read(await self._queue.session.connection.ask_async(ask.asked))
         except Exception as error:

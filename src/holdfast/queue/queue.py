@@ -11,7 +11,7 @@ from ..core.notes import LogLine
 from ..core.schedule import Schedule
 from ..store.common.clock import monotonic_s
 from . import asks
-from .asks import Ask
+from .asks import QueueRequest
 from .base import BaseQueue
 from .claimed import Holding, delay_ms_of
 from .definition import TaskOptions, take_name
@@ -34,7 +34,7 @@ class ClaimedJob(Holding):
 
     _queue: "Queue"
 
-    def _say(self, ask: Ask[T], connection: Any = None) -> T:
+    def _say(self, ask: QueueRequest[T], connection: Any = None) -> T:
         try:
             return self._queue._ask(ask, connection)
         except Exception as error:
@@ -123,7 +123,7 @@ class ClaimedJob(Holding):
 class Queue(BaseQueue):
     """A durable job queue. Made by `holdfast.connect`; opens nothing before the first verb."""
 
-    def _ask(self, ask: Ask[T], connection: Any = None) -> T:
+    def _ask(self, ask: QueueRequest[T], connection: Any = None) -> T:
         if connection is not None:
             assert isinstance(ask.asked, c.Command)
             return ask.read(self.session.connection.engine.execute_in(connection, ask.asked))

@@ -126,7 +126,7 @@ class RemoteMaker(ConnectionMaker):
         """There is no store to open: it is the server's."""
         raise BadInput("store", str(self._address), needed="the address of the store itself, not of a server")
 
-    def connect(self, *, retention_ms: int | None, dice: Callable[[], float]) -> Connection:
+    def connect(self, *, retention_ms: int | None, rng: Callable[[], float]) -> Connection:
         """A connection; nothing is sent before something is asked."""
         if retention_ms is not None:
             raise BadInput("retention", retention_ms, needed=RETENTION)

@@ -56,7 +56,7 @@ class App:
             raise self._unguarded() from None
 
     async def _run(self, ready: Callable[[list[str]], None]) -> None:
-        connection = open_connection(self._make_store, dice=random.random)
+        connection = open_connection(self._make_store, rng=random.random)
         try:
             await self._serve(connection, ready)
         finally:

@@ -69,4 +69,4 @@ def clock_of(queue: BaseQueue) -> Clock:
 
 
 def _steady(queue: BaseQueue) -> None:
-    queue.connection.engine._dice = lambda: 0.5
+    queue.connection.engine._rng = lambda: 0.5

@@ -41,7 +41,7 @@ class SchedulerSettings(Struct, frozen=True, kw_only=True):
     """The arguments of a scheduler's constructor."""
 
     # Returns a random number from 0 up to, but not including, 1.
-    dice: Callable[[], float]
+    rng: Callable[[], float]
     # By task, or by tenant and task written `tenant-task`.
     weights: Mapping[str, float] = {}
 
@@ -105,7 +105,7 @@ class Random(CountingScheduler):
 
     def select(self, tasks: Sequence[Pair], counts: Mapping[Pair, int]) -> Pair | None:
         """A random task."""
-        return tasks[int(self.setting.dice() * len(tasks))] if tasks else None
+        return tasks[int(self.setting.rng() * len(tasks))] if tasks else None
 
 
 class Fair(CountingScheduler):
@@ -131,7 +131,7 @@ class Weighted(CountingScheduler):
     def select(self, tasks: Sequence[Pair], counts: Mapping[Pair, int]) -> Pair | None:
         """A random task, by weight."""
         weights = [self._weight(pair) for pair in tasks]
-        left = self.setting.dice() * sum(weights)
+        left = self.setting.rng() * sum(weights)
         for pair, weight in zip(tasks, weights, strict=True):
             left -= weight
             if left < 0:

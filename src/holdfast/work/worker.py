@@ -26,7 +26,7 @@ from ..core.durations import duration_ms
 from ..core.errors import BadInput, NotFound
 from ..queue import asks
 from ..queue.aio import AsyncClaimedJob, AsyncQueue
-from ..queue.asks import Ask
+from ..queue.asks import QueueRequest
 from ..queue.base import BaseQueue
 from ..queue.claimed import Holding
 from ..queue.connect import shown_url
@@ -122,7 +122,7 @@ class _ThreadJob(ClaimedJob):
 
     worker: "_ThreadWorker"
 
-    def _say(self, ask: Ask[T], connection: Any = None) -> T:
+    def _say(self, ask: QueueRequest[T], connection: Any = None) -> T:
         if isinstance(ask.asked, c.Answer | c.Release):
             self.worker.on_answering(self)
         return super()._say(ask, connection)
@@ -140,7 +140,7 @@ class _AsyncJob(AsyncClaimedJob):
 
     worker: "_AsyncWorker"
 
-    async def _say(self, ask: Ask[T], connection: Any = None) -> T:
+    async def _say(self, ask: QueueRequest[T], connection: Any = None) -> T:
         if isinstance(ask.asked, c.Answer | c.Release):
             self.worker.on_answering(self)
         return await super()._say(ask, connection)

@@ -50,14 +50,14 @@ def move(
         return
     if target is None:
         raise click.UsageError("Missing argument 'TO'.", click.get_current_context())
-    from ...engine.migrate.move import Move
+    from ...engine.migrate.move import StoreMove
     from ...queue.addresses import bare_url
 
     here, there = bare_url(source), bare_url(target)
     with ExitStack() as opened:
         stores = [opened.enter_context(_open(url, exists=url == source)) for url in (source, target)]
         tell, phase = opened.enter_context(_telling())
-        moving = Move(*stores, here=here, there=there, batch=batch, tell=tell, phase=phase)
+        moving = StoreMove(*stores, here=here, there=there, batch=batch, tell=tell, phase=phase)
         if dry_run:
             moving.check()
             answer({"from": here, "to": there, "possible": True}, "it can be done", as_json=session.as_json)

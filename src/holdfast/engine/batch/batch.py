@@ -67,12 +67,12 @@ class Batch:
         txn: Txn,
         id_maker: IdMaker,
         *,
-        dice: Callable[[], float],
+        rng: Callable[[], float],
         shard_info: ShardInfo = UNSHARDED,
         known: KnownDefaults,
     ) -> None:
         self.txn, self.now_ms = txn, txn.now_ms
-        self.shard_info, self.ids, self.dice = shard_info, id_maker, dice
+        self.shard_info, self.ids, self.rng = shard_info, id_maker, rng
         self._known = known
         # Looks up how long the archive keeps jobs.
         self.retention: Callable[[], int] = lambda: 0

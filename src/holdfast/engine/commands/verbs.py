@@ -34,7 +34,7 @@ def answer(batch: Batch, command: c.Answer) -> JobRef:
         family.check_child_may_end(job, batch.find(job.parent_id), _VERB_OF[code])
     if command.lines:
         job = notes.add_lines(batch, job, command.lines)
-    after = answered(job, command, now_ms=batch.now_ms, dice=batch.dice)
+    after = answered(job, command, now_ms=batch.now_ms, rng=batch.rng)
     if after.children.kept and code is not Code.FAILED:
         # A finish or retry is the parent's word that it has seen its ended children.
         # The documents delete them all, also those that were cancelled during this run.

@@ -24,10 +24,10 @@ import msgspec
 from ...core.counting import counted
 from ...core.errors import StoreCorrupt
 from ...store.contract import Changes, JobFilter, ReadTxn, Store, Txn
-from .parts import Counts, DoorCounts, Live, Part, Settled, Tally
+from .parts import CopiedPart, CountsPart, Live, Settled, ShardCountsPart, Tally
 from .rows import row_parts
 
-AnyPart = Part[Any, Any]
+AnyPart = CopiedPart[Any, Any]
 Rows = Sequence[Any]
 Check = Callable[[Txn], None]
 # What is told while it goes on: the name of a part, how many rows of it were compared, and how many written.
@@ -75,9 +75,9 @@ class Copier:
         doors = (*self._sources, *self._targets)
         yield from row_parts((table for door in doors for table in door.read(_tables)), self._of)
         if self._of == 1 or tally is None:
-            yield Counts()
+            yield CountsPart()
         else:
-            yield from (DoorCounts(tally, door) for door in range(self._of))
+            yield from (ShardCountsPart(tally, door) for door in range(self._of))
 
     def _part(self, part: AnyPart, *, last: bool) -> int:
         """One part from its first key to its last; how many rows were written."""

@@ -58,7 +58,7 @@ class Summary(NamedTuple):
     digest: str
 
 
-class Move:
+class StoreMove:
     """One move, from the beginning or from wherever it was left. `here` and `there` are the two addresses."""
 
     def __init__(

@@ -36,7 +36,7 @@ class Misplaced(BadInput):
     """A job that would have to be in two places, in a store of so many shards."""
 
 
-class Part(Generic[K, R]):
+class CopiedPart(Generic[K, R]):
     """One part of a store. `last_only`: nothing to copy before the source stands still."""
 
     name: str
@@ -95,7 +95,7 @@ class Whole(NamedTuple):
     result: Body | None = None
 
 
-class _JobPart(Part[int, Whole]):
+class _JobPart(CopiedPart[int, Whole]):
     start = 0
     archived = False
 
@@ -191,7 +191,7 @@ class Counted(NamedTuple):
     door: int = 0
 
 
-class Counts(Part[tuple[Any, ...], Counted]):
+class CountsPart(CopiedPart[tuple[Any, ...], Counted]):
     """How many jobs there are of each kind."""
 
     name = "counts"
@@ -219,7 +219,7 @@ class Counts(Part[tuple[Any, ...], Counted]):
         return Changes(counts=counts)
 
 
-class DoorCounts(Counts):
+class ShardCountsPart(CountsPart):
     """The same at one door of several, by what was counted there: a sum does not tell what is where."""
 
     def __init__(self, tally: Tally, door: int) -> None:

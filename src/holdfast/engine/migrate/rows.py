@@ -41,7 +41,7 @@ from ..records import (
     read_pair,
 )
 from ..sysid import Sysid
-from .parts import BODIES_AT_ONCE, Part
+from .parts import BODIES_AT_ONCE, CopiedPart
 
 _encode = msgspec.json.Encoder().encode
 
@@ -84,7 +84,7 @@ def _kind_of(table: str) -> str:
     return table.partition(" ")[0]
 
 
-class Rows(Part[str, Row]):
+class Rows(CopiedPart[str, Row]):
     """The rows of one table."""
 
     start = ""

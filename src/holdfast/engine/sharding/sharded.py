@@ -24,17 +24,17 @@ class ShardedEngine(Engine):
     """Turns commands into transactions on several stores. Queries read all of them."""
 
     def __init__(
-        self, store: ShardedStore, *, retention_ms: int | None = None, dice: Callable[[], float]
+        self, store: ShardedStore, *, retention_ms: int | None = None, rng: Callable[[], float]
     ) -> None:
         self._shared = SharedIds(store.shards)
-        super().__init__(store, retention_ms=retention_ms, dice=dice, ids=self._shared)
+        super().__init__(store, retention_ms=retention_ms, rng=rng, ids=self._shared)
         self.sharded = store
         of = len(store.shards)
         self.engines = [
             Engine(
                 shard,
                 retention_ms=retention_ms,
-                dice=dice,
+                rng=rng,
                 shard_info=ShardInfo(shard.number, of, self._look),
                 ids=self._shared,
             )

@@ -32,7 +32,7 @@ class SupervisedEngine:
         """The executor's own connection to the store."""
         with self._lock:
             if self._opened is None:
-                self._opened = open_connection(self._make_store, dice=lambda: 0.5)
+                self._opened = open_connection(self._make_store, rng=lambda: 0.5)
             return self._opened
 
     def execute_in(self, connection: Any, command: c.Command) -> Any:

@@ -76,7 +76,7 @@ class JobSources:
         where = url if file is None else str(Path(file).resolve())
         if where not in self._connections:
             self._connections[where] = open_connection(
-                store_maker(url, create=self._options.create), dice=random.random
+                store_maker(url, create=self._options.create), rng=random.random
             )
         return self._connections[where]
 

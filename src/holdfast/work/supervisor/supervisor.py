@@ -93,7 +93,7 @@ class Supervisor:
         )
 
     def _make_scheduler(self) -> Any:
-        setting = SchedulerSettings(dice=random.random, weights=self._options.weights)
+        setting = SchedulerSettings(rng=random.random, weights=self._options.weights)
         return make_scheduler(self._options.scheduler, setting)
 
     @property

@@ -1,0 +1,63 @@
+"""A class name means one class in the whole package."""
+
+import ast
+from collections import defaultdict
+
+from tests.house.source import PACKAGE, Module, modules, plant
+
+# Names with several classes, each in a package where it is clear from its module. The list may only shrink.
+DOUBLE = frozenset(
+    [
+        "Added",
+        "Address",
+        "Answer",
+        "Answered",
+        "App",
+        "Claim",
+        "Connection",
+        "Data",
+        "Log",
+        "Place",
+        "Plan",
+        "Presence",
+        "Progress",
+        "Refusal",
+        "Report",
+        "Seen",
+        "Served",
+        "Server",
+        "Session",
+        "Standing",
+        "Task",
+        "Wanted",
+        "Worker",
+    ]
+)
+
+
+def homes(found: list[Module]) -> dict[str, list[str]]:
+    """The files that define a class of each name, private ones apart."""
+    names = defaultdict(list)
+    for module in found:
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                names[node.name].append(module.path)
+    return names
+
+
+def test_class_names_are_unique():
+    """A name that is searched for leads to one class."""
+    doubles = {name: paths for name, paths in homes(modules(PACKAGE)).items() if len(paths) > 1}
+
+    assert {name: paths for name, paths in doubles.items() if name not in DOUBLE} == {}
+    assert doubles.keys() == DOUBLE, "remove names from DOUBLE that are unique by now"
+
+
+def test_a_double_is_found(tmp_path):
+    """In other folders, and inside functions too; a private class is its module's own."""
+    plant(
+        tmp_path,
+        {"a.py": "class A: ...\nclass _B: ...", "b/c.py": "def f():\n    class A: ...\nclass _B: ..."},
+    )
+
+    assert dict(homes(modules(tmp_path))) == {"A": ["a.py", "b/c.py"]}
