@@ -10,7 +10,7 @@ PACKAGES = {
     *("core", "proto", "queue", "remote", "indexed"),
     *("cli", "cli/bench", "cli/commands"),
     *("engine", "engine/batch", "engine/commands", "engine/migrate", "engine/sharding"),
-    *("serve", "serve/bedrock", "serve/grpc"),
+    *("serve", "serve/bedrock", "serve/grpc", "serve/http"),
     *(
         "store",
         "store/common",

@@ -5,11 +5,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
-from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
-from starlette.routing import Route as Path
 
 from ...core import queries as q
 from ...core.access import Grant, confine
@@ -19,7 +16,8 @@ from .events import NO_CACHE, Feeds, job_events
 from .exchange import EVENTS, Endpoint, Exchange, decode, read, respond, wait_s_of
 from .forms import Name, form_of, reply_form
 from .openapi import document
-from .problems import Refusal, bad_json, response_to, unexpected
+from .problems import bad_json, response_to, unexpected
+from .router import Router
 from .routes import BY_NAME, ROUTES, Plan, plan_of, wire_fields
 
 log = logging.getLogger("holdfast.serve")
@@ -42,7 +40,7 @@ SPECIAL: tuple[tuple[str, str, Endpoint], ...] = (
 )
 
 
-def application(exchange: Exchange) -> Starlette:
+def application(exchange: Exchange) -> Router:
     """The application of one server."""
     feeds = Feeds(exchange)
 
@@ -55,12 +53,12 @@ def application(exchange: Exchange) -> Starlette:
         ("GET", "/v1/events", events),
         *((p.route.method, p.route.path, _endpoint(p)) for p in PLANS),
     ]
-    paths = [
-        Path("/healthz", _healthz(exchange), methods=["GET"]),
-        Path("/v1/openapi.json", _openapi, methods=["GET"]),
-        *(Path(path, _guarded(exchange, endpoint), methods=[method]) for method, path, endpoint in endpoints),
-    ]
-    return Starlette(routes=paths, exception_handlers={HTTPException: _no_path})
+    router = Router()
+    router.add("GET", "/healthz", _healthz(exchange))
+    router.add("GET", "/v1/openapi.json", _openapi)
+    for method, path, endpoint in endpoints:
+        router.add(method, path, _guarded(exchange, endpoint))
+    return router
 
 
 def _guarded(exchange: Exchange, endpoint: Endpoint) -> Callable[[Request], Awaitable[Response]]:
@@ -172,14 +170,3 @@ def _healthz(exchange: Exchange) -> Callable[[Request], Awaitable[Response]]:
 
 async def _openapi(_request: Request) -> Response:
     return respond(document())
-
-
-async def _no_path(_request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    code = "NO_METHOD" if error.status_code == 405 else "NO_PATH"
-    text = (
-        "this path has other methods"
-        if error.status_code == 405
-        else "there is no such path; see /v1/openapi.json"
-    )
-    return response_to(Refusal(error.status_code, code, text, dict(error.headers or {})))
