@@ -1,11 +1,12 @@
-"""The waiter: a thread that waits for all who wait, and commits for coroutines.
+"""The waiter: a thread that waits on behalf of all callers, and commits for coroutines.
 
-    claims that found nothing     looked for again when a commit, another process, or a moment may bring a job
-    results not there yet         looked up when a job has ended
-    listeners                     called when progress or a log may have moved
-    tickets of coroutines         committed, with those of threads that wait just then
+    claims that found nothing     repeated when a commit, another process or a due time may bring a job
+    results that are not there    read when a job has ended
+    listeners                     called when progress or a log may have changed
+    tickets of coroutines         committed, together with those of waiting threads
 
-It runs only while it has something to do. While anybody waits for another process it sleeps in `store.wait`.
+The thread runs only while it has something to do. While a caller waits for another process, it sleeps in
+`store.wait`.
 """
 
 import threading
@@ -22,18 +23,18 @@ from .engine import Engine
 from .group import Group, take
 from .ticket import Ticket, wake
 
-# Clocks may jump, so nobody sleeps longer than this on what a clock said.
+# The longest sleep until a due time, because clocks may jump.
 LONGEST_SLEEP_S = 1.0
-# What a server's clock says and what is reckoned of it between may differ by so much.
+# How much the estimated time of a server may differ from its clock.
 CLOCK_SLACK_MS = 1_000
-# What nearly always brings something to claim.
+# Commands that nearly always make a job claimable.
 BRINGING = (c.Add, c.Release, c.Requeue, c.RequeueAll)
 
 Answer = Callable[[Sequence[tuple[Ticket, Any]]], None]
 
 
 class Waiter:
-    """Waits on behalf of the callers of one committer. `answer` gives tickets their replies."""
+    """Waits on behalf of the callers of one committer. `answer` sets the replies of tickets."""
 
     def __init__(self, engine: Engine, group: Group, answer: Answer) -> None:
         self._engine, self._group, self._answer = engine, group, answer
@@ -41,19 +42,19 @@ class Waiter:
         self._claims: list[Ticket] = []
         self._awaits: list[Ticket] = []
         self._listeners: list[Callable[[], None]] = []
-        # When something next becomes true by itself, as far as is known, and when that was said.
+        # When a job or upkeep is next due, as far as is known, and when that was computed.
         self._next_ms: int | None = None
-        self._said_ms = 0
-        # Whether those that wait should look: this process committed something, or another may have.
+        self._next_known_ms = 0
+        # Whether waiting claims should be tried: this process has committed, or another may have.
         self._look = self._rung = False
-        # Whether the last look for waiting claims found jobs, and whether the next must be a read first.
+        # Whether the last try of waiting claims found jobs, and whether the next must be a read first.
         self._has_found = self._must_read = False
         self._ended: deque[set[int]] = deque()
-        # Whether anybody waits for what a commit may bring; and whether the thread sleeps in `store.wait`.
+        # Whether a caller or listener waits for commits; and whether the thread sleeps in `store.wait`.
         self.is_watching = self._sleeps_in_store = False
-        # Whether it has tickets that were put in, and are not committed yet.
+        # Whether submitted tickets are not committed yet.
         self.is_busy = False
-        # What the thread sleeps on. Not an `Event`: an interrupt in its `set` would leave it locked.
+        # The lock that the thread waits for. Not an `Event`: an interrupt in its `set` would leave it locked.
         self._signal = threading.Lock()
         self._signal.acquire()
         self._is_woken = False
@@ -62,17 +63,17 @@ class Waiter:
         self._lock = threading.Lock()
 
     def put(self, tickets: Sequence[Ticket]) -> bool:
-        """Have tickets committed, and those that must wait answered later; False when it is closed."""
+        """Submit tickets; False if the waiter is closed."""
         with self._lock:
             if self._closed:
                 return False
             self._inbox.extend(tickets)
             self.is_busy = True
-            self._begin()
+            self._start_thread()
         self._wake()
         return True
 
-    def _begin(self) -> None:
+    def _start_thread(self) -> None:
         if self._thread is None:
             self._thread = threading.Thread(target=self._loop, name="holdfast-waiter", daemon=True)
             self._thread.start()
@@ -84,7 +85,7 @@ class Waiter:
             self._engine.store.interrupt()
 
     def keeps(self, ticket: Ticket, reply: Any) -> bool:
-        """Whether a claim found nothing, and its caller has time: then it waits here."""
+        """Keep a claim that found nothing while its deadline has not passed; else False."""
         if reply != [] or ticket.deadline_s <= 0 or not isinstance(ticket.command, c.Claim):
             return False
         if ticket.deadline_s <= monotonic_s():
@@ -93,11 +94,11 @@ class Waiter:
         return True
 
     def note(self, done: Done) -> None:
-        """A commit of this process was made: those that wait may find something."""
+        """Wake up what a commit of this process may concern."""
         if done.next_ms is not None:
-            self._next_ms, self._said_ms = done.next_ms, done.now_ms
+            self._next_ms, self._next_known_ms = done.next_ms, done.now_ms
         if done.news:
-            self._tell()
+            self._call_listeners()
         ended = done.ended if self._awaits else None
         if ended:
             self._ended.append(ended)
@@ -107,21 +108,21 @@ class Waiter:
             self._wake()
 
     def listen(self, listener: Callable[[], None]) -> None:
-        """Call a function whenever progress or a log may have moved."""
+        """Call a function when progress or a log may have changed."""
         with self._lock:
             self._listeners = [*self._listeners, listener]
             if not self._closed:
-                self._begin()
+                self._start_thread()
         self._wake()
 
     def unlisten(self, listener: Callable[[], None]) -> None:
-        """Undo `listen`."""
+        """Remove a listener."""
         with self._lock:
             self._listeners = [one for one in self._listeners if one != listener]
         self._wake()
 
     def close(self) -> None:
-        """Commit what was put in, answer those that wait, and end the thread."""
+        """Commit what is pending, answer waiting callers, and end the thread."""
         with self._lock:
             self._closed = True
         self._wake()
@@ -148,17 +149,17 @@ class Waiter:
             return
         self._sleeps_in_store = True
         try:
-            if not self._is_woken and self._engine.store.wait(timeout_s, ends=self._heeds_ends):
+            if not self._is_woken and self._engine.store.wait(timeout_s, ends=self._waits_for_ends):
                 self._rung = True
         except Exception:
-            # The next verb meets the same, and has a caller to tell. It may be gone in a moment.
+            # The next command gets the same error, and has a caller to raise it. It may be temporary.
             self._signal.acquire(timeout=LONGEST_SLEEP_S)
             self._rung = True
         finally:
             self._sleeps_in_store = False
 
     @property
-    def _heeds_ends(self) -> bool:
+    def _waits_for_ends(self) -> bool:
         return bool(self._awaits or self._listeners)
 
     def _sleep_s(self) -> float | None:
@@ -175,8 +176,8 @@ class Waiter:
         return max(sleep_s, 0.0)
 
     def _round(self, tickets: list[Ticket]) -> None:
-        """Commit what came, and look on behalf of those that wait."""
-        # From here on every commit of this process is noted: what is looked at below is looked at later.
+        """Commit new tickets, and try waiting claims and awaits."""
+        # Set first: commits of this process during the reads below must not be missed.
         self.is_watching = True
         awaits = [ticket for ticket in tickets if isinstance(ticket.command, c.Await)]
         writes = [ticket for ticket in tickets if not isinstance(ticket.command, c.Await)]
@@ -184,12 +185,12 @@ class Waiter:
         self._awaits += awaits
         look, rung, self._rung = self._look, self._rung, False
         if look:
-            # Only now: a commit that is noted after this is looked at in the next round.
+            # Reset before the claims: a later commit is handled in the next round.
             self._look = False
         brings = any(isinstance(ticket.command, BRINGING) for ticket in writes)
         waiting: list[Ticket] = []
-        if self._claims and (brings or self._is_promising(look=look, rung=rung, busy=bool(writes))):
-            # First come, first served: those who have waited longest are asked first.
+        if self._claims and (brings or self._may_find_jobs(look=look, rung=rung, busy=bool(writes))):
+            # First come, first served: the claims that have waited longest come first.
             waiting, self._claims = self._claims, []
         if waiting or writes:
             self._group.commit_all([*waiting, *writes])
@@ -203,15 +204,15 @@ class Waiter:
             self._resolve_awaits()
         self._expire()
         if rung:
-            self._tell()
+            self._call_listeners()
         self.is_watching = bool(self._claims or self._awaits or self._listeners)
 
-    def _is_promising(self, *, look: bool, rung: bool, busy: bool) -> bool:
-        """Whether those that wait for a job may find one, or something is due that brings one.
+    def _may_find_jobs(self, *, look: bool, rung: bool, busy: bool) -> bool:
+        """Whether waiting claims may find a job.
 
-        Another process may have committed anything. Before all that wait queue for the write lock, which
-        would cost those that add most of their speed, a read beside it tells whether there is a job to claim.
-        Where the last wake-up brought jobs this one probably does: then the read comes after the claim.
+        After a wake-up by another process a read tells whether there is a job to claim: if all waiting claims
+        took the write lock instead, adds would lose most of their speed. If the last wake-up brought jobs,
+        this one probably does too: then the read comes after the claim.
         """
         due = self._is_due()
         if not (rung or self._must_read):
@@ -223,23 +224,23 @@ class Waiter:
             try:
                 found = self._engine.claim_hint([ticket.command for ticket in self._claims])
             except Exception:
-                # Whoever writes meets the same, and has somebody to tell.
+                # The claim gets the same error, and has a caller to raise it.
                 return True
             if not found.has_work:
                 self._next_ms = found.next_ms or self._engine.next_upkeep_ms
-                self._said_ms = self._engine.store.now_ms()
+                self._next_known_ms = self._engine.store.now_ms()
             return found.has_work
-        # What has no moment of its own may have changed too.
+        # Rows without a due time, such as chores, may have changed too.
         self._engine.next_upkeep_ms = 0
         return True
 
     def _is_due(self) -> bool:
-        """Whether something has become true by itself; where the clock was set back, that is not known."""
+        """Whether a job or upkeep is due, or may be because the clock was set back."""
         if self._next_ms is None:
             return False
         now_ms = self._engine.store.now_ms()
         is_past = now_ms >= min(self._next_ms, self._engine.next_upkeep_ms)
-        return is_past or now_ms < self._said_ms - CLOCK_SLACK_MS
+        return is_past or now_ms < self._next_known_ms - CLOCK_SLACK_MS
 
     def _resolve_awaits(self) -> None:
         tickets = self._awaits
@@ -262,13 +263,13 @@ class Waiter:
             self._awaits = [ticket for ticket in self._awaits if ticket.deadline_s > now_s]
             self._answer([(t, [] if isinstance(t.command, c.Claim) else None) for t in late])
 
-    def _tell(self) -> None:
+    def _call_listeners(self) -> None:
         for listener in self._listeners:
             listener()
 
 
 def _find_ended(txn: ReadTxn, asked: Sequence[c.Await]) -> list[c.Ended | str | None]:
-    """Of each job: how it ended, None while it has not, or "gone"; so is one of another tenant."""
+    """For each job: how it ended, None if it has not, or "gone", also if it is another tenant's."""
     job_ids = [one.job_id for one in asked]
     live = txn.load(job_ids)
     archived = txn.archived([id for id in job_ids if id not in live])

@@ -1,10 +1,10 @@
-"""Addresses of stores as people may see them, and as a store may keep them: without passwords."""
+"""Addresses of stores without passwords: for people, and for storing them."""
 
 import re
 from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit, urlunsplit
 
-# What stands in the query of an address and is nobody's business.
+# Secret parameters in the query of an address.
 _SECRET = re.compile(r"pass|secret|token|credential", re.IGNORECASE)
 
 

@@ -57,7 +57,7 @@ class AsyncClaimedJob(Holding):
         data: Any = None,
         connection: Any = None,
     ) -> Job:
-        """It went well, with this result; or `error`: it is tried again after its backoff.
+        """Finish the job with this result; with `error`, retry it after its backoff instead.
 
         `connection` does it inside your own transaction: if you roll that back, answer again.
         """
@@ -66,7 +66,7 @@ class AsyncClaimedJob(Holding):
         return job
 
     async def fail(self, reason: BaseException | str = "failed") -> Job:
-        """It ended in vain, and is not to be tried again."""
+        """Mark the job as permanently failed."""
         return await self._say(self._fail(reason))
 
     async def retry(self, delay: Duration | None = None, *, counts: bool = True, reason: str = "") -> Job:
@@ -82,11 +82,11 @@ class AsyncClaimedJob(Holding):
         await self._say(self._extend(lease))
 
     async def progress(self, fraction: float, note: str = "") -> None:
-        """Tell how far it is, from 0 to 1."""
+        """Report progress, from 0 to 1."""
         await self._say(self._progress(fraction, note))
 
     async def update(self, data: Any) -> None:
-        """Replace its data, for a later run."""
+        """Replace the job's data, for a later run."""
         await self._say(self._update(data))
 
     async def add(self, task: Any, data: Any = None, **options: Unpack[JobOptions]) -> AsyncHandle[Any]:
@@ -99,7 +99,7 @@ class AsyncClaimedJob(Holding):
         return await self._queue._ask(asks.children(self, after=after, limit=limit))
 
     async def run(self) -> Job:
-        """Have this queue's task of that name do the work, and answer by what comes of it."""
+        """Run the job with this queue's task, and answer with its outcome."""
         outcome = await running.run_async(self._queue._find_task(self.task), self)
         ask = self._conclude(outcome)
         return self._end_of_answered(outcome) if ask is None else await self._say(ask)
@@ -141,7 +141,7 @@ class AsyncQueue(BaseQueue):
         return await self._add_each(self._each(jobs, options))
 
     async def _add_one(self, new: c.NewJob, connection: Any = None) -> AsyncHandle[Any]:
-        """Add a job that was checked."""
+        """Add a job whose options and data were checked."""
         store, command = self.session.connection, c.Add(jobs=(new,))
         if connection is None:
             ids = await store.ask_async(command)
@@ -150,7 +150,7 @@ class AsyncQueue(BaseQueue):
         return AsyncHandle(self, ids[0])
 
     async def _add_each(self, jobs: Iterable[c.NewJob | Body]) -> list[AsyncHandle[Any]]:
-        """Add jobs; data alone is a job like the one before it."""
+        """Add jobs; an item that is data alone is a job like the one before it."""
         return [AsyncHandle(self, job_id) for ask in asks.add(jobs) for job_id in await self._ask(ask)]
 
     async def next(
@@ -219,7 +219,7 @@ class AsyncQueue(BaseQueue):
         return await self._ask(asks.jobs(self.tenant, after=after, limit=limit, archived=archived, **fields))
 
     async def counts(self) -> dict[str, dict[str, int]]:
-        """How many jobs of each task are in each state."""
+        """The number of jobs of each task in each state."""
         return await self._ask(asks.counts(self.tenant))
 
     async def steps(self, job: Any) -> dict[str, Any]:
@@ -239,7 +239,7 @@ class AsyncQueue(BaseQueue):
         return await self._ask(asks.cancel(job, force=force))
 
     async def requeue(self, job: Any, *, run_at: Moment | None = None) -> Job:
-        """Put a job back in the queue."""
+        """Requeue a job."""
         return await self._ask(asks.requeue(job, run_at=run_at))
 
     async def update(
@@ -251,15 +251,15 @@ class AsyncQueue(BaseQueue):
         run_at: Moment | None = None,
         repeat: str | None = None,
     ) -> Job:
-        """Change what a job will do."""
+        """Change fields of a job."""
         return await self._ask(asks.update(job, data=data, priority=priority, run_at=run_at, repeat=repeat))
 
     async def delete(self, job: Any) -> None:
-        """Remove all trace of a job."""
+        """Delete a job."""
         await self._ask(asks.delete(job))
 
     async def purge(self, *, before: Moment) -> int:
-        """Delete archived jobs that ended before a moment; how many."""
+        """Delete archived jobs that ended before a moment; returns how many."""
         total = 0
         while gone := await self._ask(asks.purge(before, tenant=self.tenant)):
             total += gone
@@ -268,7 +268,7 @@ class AsyncQueue(BaseQueue):
     async def limit(
         self, domain: Key, *, rate: float | str | None = None, burst: int = 1, concurrency: int | None = None
     ) -> None:
-        """Limit a domain or pattern, or lift its limit."""
+        """Set or remove the limit of a domain or pattern."""
         await self._ask(
             asks.limit(domain, tenant=self.tenant, rate=rate, burst=burst, concurrency=concurrency)
         )
@@ -282,7 +282,7 @@ class AsyncQueue(BaseQueue):
         await self._ask(asks.pause(task, domain, tenant=self.tenant, on=True))
 
     async def resume(self, task: Any = None, *, domain: Key | None = None) -> None:
-        """Undo `pause`."""
+        """Resume what `pause` has paused."""
         await self._ask(asks.pause(task, domain, tenant=self.tenant, on=False))
 
     async def schedule(
@@ -314,7 +314,7 @@ class AsyncQueue(BaseQueue):
         await self._ask(asks.unschedule(name, tenant=self.tenant))
 
     async def pause_schedule(self, name: str, *, on: bool = True) -> Schedule:
-        """Stop a schedule from firing, or let it go on."""
+        """Pause a schedule, or resume it."""
         return await self._ask(asks.pause_schedule(name, tenant=self.tenant, on=on))
 
     @overload

@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class AsyncHandle(msgspec.Struct, Generic[R], frozen=True, eq=False, gc=False):
-    """A job that was added. `id` is its number; the rest asks the queue."""
+    """A job that was added. `id` is known; the methods ask the queue."""
 
     _queue: Any
     id: int

@@ -1,4 +1,4 @@
-"""What a handler may raise or return besides a result, and how what it raised is told."""
+"""What a handler may raise or return besides a result, and how its errors are formatted."""
 
 import traceback
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ def _between() -> tuple[str, ...]:
 
 
 class Failed(Exception):
-    """Raise or return it: the job ends FAILED, and is not tried again."""
+    """Raise or return it: the job ends FAILED, and is not retried."""
 
 
 class Retry(Exception):
@@ -55,7 +55,7 @@ class SoftTimeout(Exception):
 
 
 def described(error: BaseException | str) -> tuple[str, str]:
-    """An error for people: its text, and the end of its traceback."""
+    """The text of an error, and the end of its traceback."""
     if isinstance(error, str):
         return error, ""
     text = "".join(traceback.format_exception_only(error)).strip()

@@ -1,4 +1,4 @@
-"""What each verb asks of the engine, and how its reply reads: written once, for `Queue` and `AsyncQueue`."""
+"""The command or query of each verb, and how its reply is decoded; for `Queue` and `AsyncQueue`."""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -43,7 +43,7 @@ T = TypeVar("T")
 
 
 class QueueRequest(NamedTuple, Generic[T]):
-    """A command or a query, how long it may wait, and what its reply means."""
+    """A command or query, how long it may wait, and the function that decodes its reply."""
 
     asked: c.Command | q.Query
     read: Callable[[Any], T]
@@ -51,12 +51,12 @@ class QueueRequest(NamedTuple, Generic[T]):
 
 
 def same(reply: Any) -> Any:
-    """A reply that is what it is."""
+    """Return a reply unchanged."""
     return reply
 
 
 def add(calls: Iterable[c.NewJob | Body], hold: c.Hold | None = None) -> list[QueueRequest[list[int]]]:
-    """Add jobs: one ask for each transaction's worth.
+    """Add jobs: one request for each transaction.
 
     Jobs are checked. Data alone, which was checked when it was written, is a job like the one before it.
     """
@@ -64,11 +64,11 @@ def add(calls: Iterable[c.NewJob | Body], hold: c.Hold | None = None) -> list[Qu
 
 
 def _adds(calls: Iterable[c.NewJob | Body], hold: c.Hold | None) -> Iterator[c.Add]:
-    """Commands for all jobs. Of the last in a command that are alike, only the first is a record."""
+    """Yield commands for all jobs. Similar jobs at the end of a command are one record and their data."""
     jobs: list[c.NewJob] = []
     more: list[Body] = []
     last: c.NewJob | None = None
-    # The last record but for its data; None: no other is like it.
+    # The last record without its data; None if no job can be like it.
     said: tuple[Any, ...] | None = None
     count = size = 0
     for new in calls:
@@ -96,7 +96,7 @@ def _adds(calls: Iterable[c.NewJob | Body], hold: c.Hold | None) -> Iterator[c.A
 
 
 def write(data: Any) -> Body:
-    """Data of a job whose task is not known here."""
+    """Encode the data of a job whose task is not known here."""
     return encode_data("data", {} if data is None else data)
 
 
@@ -106,19 +106,19 @@ def call(task: str, data: Any, options: JobOptions, *, tenant: str) -> c.NewJob:
 
 
 def lease_ms_of(lease: Duration) -> int:
-    """A lease, long enough to be one."""
+    """A lease in ms; raises if it is too short."""
     ms = duration_ms(lease, name="lease")
     check_whole("lease", ms, MIN_LEASE_MS, MAX_DURATION_MS)
     return ms
 
 
 def wait_s_of(wait: Duration | None) -> float:
-    """How long a call may wait."""
+    """How long a call may wait, in seconds."""
     return 0.0 if wait is None else duration_ms(wait, name="wait") / 1000
 
 
 def task_names(tasks: Iterable[Any] | None) -> tuple[str, ...] | None:
-    """The names of tasks; None: of any."""
+    """The names of tasks; None for all."""
     if isinstance(tasks, str) or not (tasks is None or isinstance(tasks, Iterable)):
         raise BadInput("tasks", tasks, needed="a list of tasks, such as ['resize']")
     return None if tasks is None else tuple(task_name(task) for task in tasks)
@@ -135,18 +135,18 @@ def claim(
 
 
 def cancel(job: Any, *, force: bool) -> QueueRequest[Job]:
-    """Take a job out of the queue."""
+    """Cancel a job."""
     return QueueRequest(c.Cancel(job_id=job_id(job), force=force), same)
 
 
 def requeue(job: Any, *, run_at: Moment | None) -> QueueRequest[Job]:
-    """Put a job back in the queue."""
+    """Requeue a job."""
     at = 0 if run_at is None else moment_ms(run_at, name="run_at")
     return QueueRequest(c.Requeue(job_id=job_id(job), run_at=at), same)
 
 
 def delete(job: Any) -> QueueRequest[None]:
-    """Remove all trace of a job."""
+    """Delete a job."""
     return QueueRequest(c.Delete(job_id=job_id(job)), same)
 
 
@@ -159,7 +159,7 @@ def update(
     repeat: str | None = None,
     hold: c.Hold | None = None,
 ) -> QueueRequest[Job]:
-    """Change what a job will do."""
+    """Change fields of a job."""
     command = c.Update(
         job_id=job_id(job),
         hold=hold,
@@ -195,7 +195,7 @@ def result(job: Any, wait: Duration | None) -> QueueRequest[Any]:
 def limit(
     domain: Key, *, tenant: str, rate: float | str | None, burst: int, concurrency: int | None
 ) -> QueueRequest[None]:
-    """Limit a domain or pattern, or lift its limit."""
+    """Set or remove the limit of a domain or pattern."""
     check_whole("burst", burst, 1, 1_000_000)
     if concurrency is not None:
         check_whole("concurrency", concurrency, 0, 1_000_000)
@@ -210,7 +210,7 @@ def limit(
 
 
 def pause(task: Any, domain: Key | None, *, tenant: str, on: bool) -> QueueRequest[None]:
-    """Have claims pass something by, or no longer."""
+    """Pause claims, or resume them."""
     command = c.Pause(
         tenant=tenant,
         task=None if task is None else task_name(task),
@@ -223,7 +223,7 @@ def pause(task: Any, domain: Key | None, *, tenant: str, on: bool) -> QueueReque
 
 
 def every_ms(every: Duration) -> int:
-    """The time between two jobs of a schedule; 0 would read as none given."""
+    """The interval of a schedule in ms; raises on 0, which means none."""
     found = duration_ms(every, name="every")
     if not found:
         raise BadInput("every", every, needed="whole seconds, at least 1 and at most ten years")
@@ -241,7 +241,7 @@ def schedule(
         jitter_ms=0 if jitter is None else duration_ms(jitter, name="jitter"),
         **{field: value for field, value in when.items() if value is not None},
     )
-    # Refused here and not only by the engine: a bad schedule must not so much as create the store.
+    # Checked here and not only by the engine: a bad schedule must not create the store.
     check_schedule(record)
     check_new(new)
     return QueueRequest(c.SetSchedule(schedule=record, job=new), same)
@@ -253,7 +253,7 @@ def unschedule(name: str, *, tenant: str) -> QueueRequest[None]:
 
 
 def pause_schedule(name: str, *, tenant: str, on: bool) -> QueueRequest[Schedule]:
-    """Stop a schedule from firing, or let it go on."""
+    """Pause a schedule, or resume it."""
     return QueueRequest(c.PauseSchedule(name=name, tenant=tenant, on=on), same)
 
 
@@ -307,14 +307,14 @@ def jobs(tenant: str, *, after: Any, limit: int, **fields: Any) -> QueueRequest[
 
 
 def children(job: Any, *, after: Any, limit: int) -> QueueRequest[list[Job]]:
-    """The children of a job that are kept beside it, by age."""
+    """The children of a job that are stored with it, by age."""
     check_whole("limit", limit, 1, PAGE_JOBS)
     start = job_id(after) if after else 0
     return QueueRequest(q.ListChildren(job_id=job_id(job), after=start, limit=limit), same)
 
 
 def counts(tenant: str) -> QueueRequest[dict[str, dict[str, int]]]:
-    """How many jobs of each task are in each state."""
+    """The number of jobs of each task in each state."""
     return QueueRequest(q.CountJobs(tenant=tenant), _by_task)
 
 
@@ -337,5 +337,5 @@ def schedules(tenant: str) -> QueueRequest[list[Schedule]]:
 
 
 def has_unfinished(tenant: str, tasks: Iterable[Any] | None) -> QueueRequest[bool]:
-    """Whether any job has yet to end, besides those that only an operator can move."""
+    """Whether any job has not ended, apart from those that need an operator."""
     return QueueRequest(q.HasUnfinished(tenants=(tenant,), tasks=task_names(tasks)), same)

@@ -29,7 +29,7 @@ from .publishing import Publisher
 from .task import Task
 from .timers import Timer, TimerThread
 
-# What opens a store, or the way to a server.
+# Opens a store, or a connection to a server.
 Maker = ConnectionMaker | Callable[[], Store]
 # How often a process that runs a job polls whether the job should stop.
 STOP_POLL_S = 0.5

@@ -1,4 +1,4 @@
-"""A claimed job: what its holder may say of it, and its log until that is sent."""
+"""A claimed job: the holder's verbs, and the buffer of its log."""
 
 import threading
 from typing import Any, Protocol
@@ -29,15 +29,15 @@ _VERBS = {Code.OK: "finish", Code.FAILED: "fail", Code.RETRY: "retry", Code.ERRO
 
 
 class Holding:
-    """What the two kinds of claimed job share: reading the job, and forming the holder's commands."""
+    """What `ClaimedJob` and `AsyncClaimedJob` share: the job's fields, and the holder's commands."""
 
     _queue: Any
     _logbook: "Logbook | None" = None
-    # Answered inside a caller's transaction, which may yet be rolled back.
+    # Answered inside a caller's transaction, which may be rolled back.
     _tentative = False
-    # When its handler was called, by the monotonic clock; 0: not here.
+    # When its handler was called, by the monotonic clock; 0: not in this process.
     started_s = 0.0
-    # Whether answers bring the record, which may save the store a read: not where a supervisor has it.
+    # Whether answers carry the record, which may save a read; not in executors, where the supervisor has it.
     brings_record = True
 
     def __init__(self, queue: Any, claimed: c.Claimed, lease_ms: int, *, renew: bool) -> None:
@@ -48,17 +48,17 @@ class Holding:
 
     @property
     def id(self) -> int:
-        """The job's number."""
+        """The job's id."""
         return self._lease.job.id
 
     @property
     def record(self) -> Job:
-        """The job's record, as last heard of."""
+        """The job's last known record."""
         return self._lease.job
 
     @property
     def task(self) -> str:
-        """The task that it asks for."""
+        """The name of its task."""
         return self._lease.job.task
 
     @property
@@ -68,12 +68,12 @@ class Holding:
 
     @property
     def body(self) -> Body:
-        """The data as it is written: JSON text, or bytes."""
+        """The encoded data: JSON text, or bytes."""
         return self._body
 
     @property
     def claim(self) -> int:
-        """The number of this hand-out, which only goes up: the fence for outside systems."""
+        """The claim number, which only grows: a fencing token for other systems."""
         return self._lease.job.claim
 
     @property
@@ -83,21 +83,21 @@ class Holding:
 
     @property
     def answered(self) -> bool:
-        """Whether it was answered, or its claim lost: then nothing more can be said of it."""
+        """Whether it was answered, or its claim is lost: then no more verbs are possible."""
         return not self._lease.is_open
 
     @property
     def lost(self) -> bool:
-        """Whether the claim was lost to somebody else."""
+        """Whether the claim is lost."""
         return self._lease.lost is not None
 
     @property
     def cancelled(self) -> bool:
-        """Whether the work is no longer wanted, as far as is known here: asked to stop, or lost."""
+        """Whether the handler should stop, as far as is known here: cancelled, or the claim is lost."""
         return self._lease.stopped
 
     def log(self, text: str) -> None:
-        """Add to the job's log; sent within half a second, and with the answer."""
+        """Append to the job's log; sent within half a second, and with the answer."""
         if self._logbook is None:
             self._logbook = Logbook(self._lease, self._queue.session)
         self._logbook.write(text)
@@ -131,7 +131,7 @@ class Holding:
         return self._lease.job if not isinstance(reply, Job) else reply
 
     def _conclude(self, outcome: Any) -> QueueRequest[Job] | None:
-        """The answer that follows from its handler's outcome, which is logged.
+        """The answer for its handler's outcome, which is also logged.
 
         None where the handler has answered the job by itself, or its claim was lost.
         """
@@ -143,18 +143,18 @@ class Holding:
         try:
             ask = self._done(None if error else outcome, error, None)
         except BadInput as unfit:
-            # A result that cannot be written: the next run would return the like.
+            # The result cannot be encoded: the next run would return the same.
             error = unfit.with_traceback(None)
             ask = self._fail(error)
         assert isinstance(ask.asked, c.Answer)
-        # Most runs go well, and nobody wants to hear of them: these pay for one look.
+        # Successful runs are logged only at DEBUG: checked here to save a call.
         if error is not None or joblog.LOG.isEnabledFor(joblog.FINISHED):
             lasted_ms = round((monotonic_s() - self.started_s) * 1000, 1) if self.started_s else None
             joblog.ended(self.record, ask.asked, duration_ms=lasted_ms, error=error)
         return ask
 
     def _end_of_answered(self, outcome: Any) -> Job:
-        """What `run` returns, or raises, of a job that its handler has answered, or lost."""
+        """The result of `run` for a job that its handler has answered or lost; may raise."""
         if isinstance(outcome, Exception):
             raise outcome
         if self._lease.lost is not None:
@@ -202,10 +202,10 @@ class Holding:
         return QueueRequest(asks.update(self.id, data=data, hold=self._lease.hold).asked, self._renewed)
 
     def _add(self, new: c.NewJob) -> list[QueueRequest[list[int]]]:
-        """A child of this job; of a job that is a child itself, a sibling."""
+        """The command to add a child of this job, or a sibling if it is a child itself."""
         self._check_open("add a child to")
         new = self._queue._complete(new)
-        # The tenant is the job's, whoever the queue is of that it was claimed by.
+        # The job's tenant, which may differ from the queue's.
         child = replace(new, parent_id=self.record.parent_id or self.id, tenant=self.record.tenant)
         return asks.add([child], self._lease.hold)
 
@@ -218,7 +218,7 @@ class Holding:
 
 
 def delay_ms_of(delay: Duration | None) -> int | None:
-    """A delay, or None for the backoff."""
+    """A delay in ms, or None for the backoff."""
     return None if delay is None else duration_ms(delay, name="delay")
 
 

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 POSTGRES = ("postgresql", "postgres")
 REMOTE = ("grpc", "grpcs")
 REDIS = ("redis", "rediss", "redis+cluster", "rediss+cluster")
-# How long one of several servers is tried before it is taken for down: others wait for the answer.
+# How long one of several servers is tried before it counts as down: the other shards wait for it.
 SHARD_PATIENCE_S = 3.0
-# A shard by its name for people, and what opens it.
+# The display name of a shard, and the function that opens it.
 Named = tuple[str, Callable[[], Store]]
 STORES = (
     "a file name, sqlite:///…, postgresql://…, redis://…, redis+cluster://…, grpc://…, memory://, "
@@ -78,7 +78,7 @@ def connect_async(
     create: bool = True,
     clock: Callable[[], int] | None = None,
 ) -> "AsyncQueue":
-    """The same with verbs to await; see `connect`."""
+    """An `AsyncQueue`, whose verbs are coroutines; see `connect`."""
     from .aio import AsyncQueue
 
     make_store = store_maker(url, driver, clock, join=join, follow=follow, create=create)
@@ -94,7 +94,7 @@ def store_maker(
     follow: bool = True,
     create: bool = True,
 ) -> ConnectionMaker:
-    """What opens the store of an address, or the way to a server; the address is checked at once."""
+    """A function that opens the store, or the connection to the server, of an address. Checks the address."""
     make = _maker(url, driver, clock, join=join, create=create)
     if isinstance(make, ConnectionMaker):
         return make
@@ -105,7 +105,7 @@ def store_maker(
     def reopen(address: str) -> Store | None:
         files = store_files(address)
         if not all(path.exists() for path in files):
-            # Somewhere else, perhaps on another machine: it is not to be made here.
+            # A store that has moved may be on another machine: it is not created here.
             return None
         # One process, one SQLite library.
         library = driver or next(filter(None, asked), None) if files else None
@@ -305,7 +305,7 @@ def _postgres(url: str, options: dict[str, Any]) -> Callable[[], Store]:
         if (error.name or "").partition(".")[0] not in ("psycopg", "psycopg_binary", "psycopg_c"):
             raise
         raise StoreError("PostgreSQL needs psycopg: pip install 'holdfast[postgres]'") from None
-    # Whatever is wrong with the address is told now.
+    # Errors of the address are raised now.
     parse(url)
     return lambda: PostgresStore(url, **options)
 
@@ -318,7 +318,7 @@ def _redis(url: str, options: dict[str, Any]) -> Callable[[], Store]:
         if error.name != "hiredis":
             raise
         raise StoreError("Redis needs hiredis: pip install 'holdfast[redis]'") from None
-    # Whatever is wrong with the address is told now.
+    # Errors of the address are raised now.
     address = parse(url)
     if address.shards == 1:
         return lambda: RedisStore(url, **options)
@@ -336,7 +336,7 @@ def _redis(url: str, options: dict[str, Any]) -> Callable[[], Store]:
 
 
 def _check_driver(name: str) -> None:
-    """Whatever is wrong with it, such as a library that is not installed, is told now."""
+    """Check it now, so that errors such as a missing library are raised early."""
     from ..store.sqlite.drivers import driver_named
 
     driver_named(name)

@@ -1,4 +1,4 @@
-"""What a handler gets to know of its job, and may say of it: the `Context`.
+"""The `Context` of a running job: what a handler can read and report.
 
 A parameter annotated `Context` (in a coroutine function `AsyncContext`) is given by whoever runs the
 job. It is no part of the job's data, nor of the call that `add` takes.
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 class Home(Protocol):
-    """What a context needs of the job's queue."""
+    """The part of a queue that a context uses."""
 
     @property
     def session(self) -> Any:
@@ -38,21 +38,21 @@ class Home(Protocol):
 
 
 class Running:
-    """What the two kinds of context share."""
+    """What `Context` and `AsyncContext` share."""
 
     def __init__(self, job: Holding, queue: Home) -> None:
         self._job, self._queue = job, queue
-        # Results of earlier runs' steps, JSON texts; read when first asked for.
+        # Results of the steps of earlier runs, as JSON text; read on first use.
         self._kept: dict[str, str] | None = None
 
     @property
     def job_id(self) -> int:
-        """The job's number."""
+        """The job's id."""
         return self._job.id
 
     @property
     def claim(self) -> int:
-        """The number of this hand-out, which only goes up: give it to outside systems as a fence."""
+        """The claim number, which only grows: use it as a fencing token in other systems."""
         return self._job.claim
 
     @property
@@ -62,18 +62,18 @@ class Running:
 
     @property
     def deadline(self) -> datetime | None:
-        """When the time limit ends, by the store's clock; None: never."""
+        """When the time limit ends, by the store's clock; None if there is none."""
         lease = self._job._lease
         limit_ms = lease.job.timeout_ms
         return datetime.fromtimestamp((lease.started_at + limit_ms) / 1000, UTC) if limit_ms else None
 
     @property
     def cancelled(self) -> bool:
-        """Whether the work is no longer wanted: somebody asked it to stop, or the claim is lost."""
+        """Whether the handler should stop: the job was cancelled, or the claim is lost."""
         return self._job.cancelled
 
     def log(self, text: str) -> None:
-        """Add to the job's log, which stays with it; sent within half a second, and with the answer."""
+        """Append to the job's log; sent within half a second, and with the answer."""
         self._job.log(text)
 
     def __repr__(self) -> str:
@@ -104,7 +104,7 @@ class Running:
 
 
 class Context(Running):
-    """The context of a function's run. Each verb returns when the store has it."""
+    """The context of a function. Each verb returns after its commit."""
 
     def _say(self, ask: QueueRequest[T]) -> T:
         try:
@@ -114,19 +114,19 @@ class Context(Running):
             raise
 
     def progress(self, fraction: float, note: str = "") -> None:
-        """Tell how far it is, from 0 to 1."""
+        """Report progress, from 0 to 1."""
         self._say(self._job._progress(fraction, note))
 
     def add(self, task: Any, data: Any = None, **options: Unpack[JobOptions]) -> int:
-        """Add a child, which runs when this run has ended; its number. From a child, a sibling."""
+        """Add a child job, which runs after this run; returns its id. A child adds a sibling."""
         return self._say(self._child(task, data, options))[0]
 
     def children(self, *, after: Any = None, limit: int = 1000) -> list[Job]:
-        """The children of the last wave, to see how they ended."""
+        """The children of the previous run, with their outcomes."""
         return self._say(asks.children(self._job, after=after, limit=limit))
 
     def step(self, name: str, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call a function once in the life of the job: a later run gets the result that is kept.
+        """Call a function once in the life of the job; a later run gets the stored result.
 
         The result is kept as JSON and read along the function's return annotation, in this run too.
         """
@@ -139,7 +139,7 @@ class Context(Running):
 
 
 class AsyncContext(Running):
-    """The context of a coroutine's run: the same verbs, to await."""
+    """The context of a coroutine: the same verbs, as coroutines."""
 
     async def _say(self, ask: QueueRequest[T]) -> T:
         try:
@@ -149,7 +149,7 @@ class AsyncContext(Running):
             raise
 
     async def progress(self, fraction: float, note: str = "") -> None:
-        """Tell how far it is, from 0 to 1."""
+        """Report progress, from 0 to 1."""
         await self._say(self._job._progress(fraction, note))
 
     async def add(self, task: Any, data: Any = None, **options: Unpack[JobOptions]) -> int:
@@ -157,7 +157,7 @@ class AsyncContext(Running):
         return (await self._say(self._child(task, data, options)))[0]
 
     async def children(self, *, after: Any = None, limit: int = 1000) -> list[Job]:
-        """The children of the last wave."""
+        """The children of the previous run, with their outcomes."""
         return await self._say(asks.children(self._job, after=after, limit=limit))
 
     @overload
@@ -172,7 +172,7 @@ class AsyncContext(Running):
         """Call a function, or await a coroutine function, once in the life of the job; see `Context.step`."""
         if self._kept is None:
             kept = await self._say(self._steps()) if self._job.record.steps else {}
-            # Somebody may have been faster: steps may run side by side.
+            # Another coroutine may have stored it meanwhile: steps may run concurrently.
             self._kept = kept if self._kept is None else self._kept
         if name not in self._kept:
             value = fn(*args, **kwargs)
@@ -185,11 +185,11 @@ class AsyncContext(Running):
 if TYPE_CHECKING:
 
     class AnyContext(Context, AsyncContext):  # type: ignore[misc]
-        """Whatever a function wants that has a context: one of them fits."""
+        """For annotations: either kind of context."""
 
 
 def read_step(name: str, fn: Callable[..., Any], text: str) -> Any:
-    """A kept result as the function would have returned it."""
+    """A stored result, converted to the function's return type."""
     try:
         return msgspec.json.decode(text, type=_returned(fn))
     except msgspec.DecodeError as error:
@@ -203,6 +203,6 @@ def _returned(fn: Callable[..., Any]) -> Any:
         kind = get_type_hints(inspect.unwrap(fn)).get("return", Any)
         msgspec.json.Decoder(kind)
     except (NameError, TypeError, AttributeError):
-        # What has no annotation that says something is taken as JSON has it.
+        # Without a useful annotation the JSON value is returned as it is.
         return Any
     return kind

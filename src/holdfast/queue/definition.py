@@ -1,4 +1,4 @@
-"""What a decorator is told of a task: its function, its options, and how the function is called.
+"""The arguments of a task's decorator: its function, its options, and how the function is called.
 
 Two functions with one task name are a mistake: jobs of the first would be run by the second. One function
 that is defined again is not. That happens when
@@ -90,7 +90,7 @@ def check_not_taken(name: str, new: Definition, known: Definition | None) -> Non
 
 
 class HandlingOptions(TypedDict, total=False):
-    """What can be said of a task besides the options of its jobs."""
+    """Options of a task besides those of its jobs."""
 
     soft_timeout: Duration | None
     cancel: Literal["tell", "raise"]
@@ -110,7 +110,7 @@ class Handling(NamedTuple):
 def read_handling(
     function: Callable[..., Any], name: str, said: dict[str, Any], options: JobOptions
 ) -> Handling:
-    """How a function is called, by what its decorator was told."""
+    """How a function is called, from the arguments of its decorator."""
     batch, soft, cancel = (said.get(word) for word in ("batch", "soft_timeout", "cancel"))
     if batch is not None:
         check_whole("batch", batch, 1, CLAIM_JOBS)
@@ -140,7 +140,7 @@ def _soft_ms(soft: Duration, options: JobOptions) -> int:
 
 
 class TaskOptions(JobOptions, HandlingOptions, total=False):
-    """Everything that can be said of a task."""
+    """All options of a task."""
 
     name: str | None
     cron: str | None
@@ -149,7 +149,7 @@ class TaskOptions(JobOptions, HandlingOptions, total=False):
 
 
 class AsyncTaskOptions(JobOptions, HandlingOptions, total=False):
-    """Everything that can be said of a task of an `AsyncQueue`."""
+    """All options of a task of an `AsyncQueue`."""
 
     name: str | None
 
@@ -167,7 +167,7 @@ def take_name(
 
 
 def split_options(options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What a decorator was told: of the jobs, and of how the function is called."""
+    """Split the options of a decorator into those of jobs and those of the call."""
     handled = {
         word: options.pop(word) for word in ("batch", *HandlingOptions.__annotations__) if word in options
     }

@@ -1,4 +1,4 @@
-"""The options of a job, as people write them, and the record that they become."""
+"""The options of a job, and the record that they become."""
 
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
@@ -27,7 +27,7 @@ Key = str | bytes
 
 
 class FiringOptions(TypedDict, total=False):
-    """What can be said of a job that a schedule adds."""
+    """Options of a job that a schedule adds."""
 
     priority: int
     delay: Duration
@@ -52,13 +52,13 @@ class FiringOptions(TypedDict, total=False):
 
 
 class JobOptions(FiringOptions, total=False):
-    """Everything that can be said of a job besides its task and data."""
+    """All options of a job."""
 
     repeat: str
 
 
 def check_options(names: Iterable[str], *, known: Iterable[str]) -> None:
-    """Refuse an unknown option; the error lists all that there are."""
+    """Raise on an unknown option; the error lists all options."""
     valid = set(known)
     for name in names:
         if name not in valid:
@@ -66,7 +66,7 @@ def check_options(names: Iterable[str], *, known: Iterable[str]) -> None:
 
 
 def merge(base: JobOptions, more: JobOptions) -> JobOptions:
-    """Options on top of others; unknown ones are refused by name.
+    """Merge options over others; raises on unknown ones.
 
     `at_most_once` stands for `attempts` and `losses`: the later of them wins, and both at once are refused.
     `into` names a parameter of the `then` beside it, and of no other.
@@ -91,7 +91,7 @@ def _without(options: JobOptions, *names: str) -> JobOptions:
 def new_job(
     task: str, data: Body, options: JobOptions, *, tenant: str, given: JobOptions | None = None
 ) -> NewJob:
-    """The record that options become. Each is checked; what it means is the rules' affair.
+    """The record of a job with these options. Each is checked.
 
     `given` are those of the options that the call itself named; None: all of them.
     """
@@ -103,7 +103,7 @@ def new_job(
 
 
 def defaults_of(new: NewJob) -> Defaults:
-    """What a task's options, here as a job without arguments, say of jobs whose callers say nothing."""
+    """The defaults of a task, from a job without arguments that has its options."""
     job = create(new, job_id=0, now_ms=0)
     said = {name: field for name, field in FOLLOWED.items() if name in new.given and name != "expires"}
     fields: dict[str, Any] = {field: getattr(job, field) for field in said.values()}
@@ -158,7 +158,7 @@ def task_name(value: Any) -> str:
 
 
 def job_id(value: Any, what: str = "job id") -> int:
-    """The number of a job, from a number, its text, or anything with an `id`."""
+    """The id of a job, from a number, its text, or any object with an `id`."""
     found = getattr(value, "id", value)
     if isinstance(found, str) and found.isascii() and found.isdigit() and len(found) <= ID_DIGITS:
         found = int(found)

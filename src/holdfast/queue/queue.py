@@ -1,4 +1,4 @@
-"""The queue: what people hold. Each verb is one ask of the engine; it returns after the commit."""
+"""The queue. Each verb is one command or query; a command returns after its commit."""
 
 from collections.abc import Awaitable, Callable, Iterable
 from types import TracebackType
@@ -49,7 +49,7 @@ class ClaimedJob(Holding):
         data: Any = None,
         connection: Any = None,
     ) -> Job:
-        """It went well, with this result; or `error`: it is tried again after its backoff.
+        """Finish the job with this result; with `error`, retry it after its backoff instead.
 
         `data` replaces the job's data, for its next run if it repeats. `connection` does it inside
         your own transaction: if you roll that back, answer again.
@@ -59,40 +59,40 @@ class ClaimedJob(Holding):
         return job
 
     def fail(self, reason: BaseException | str = "failed") -> Job:
-        """It ended in vain, and is not to be tried again."""
+        """Mark the job as permanently failed."""
         return self._say(self._fail(reason))
 
     def retry(self, delay: Duration | None = None, *, counts: bool = True, reason: str = "") -> Job:
-        """Run it again after `delay`, or its backoff; `counts=False` spends no attempt."""
+        """Retry the job after `delay`, or after its backoff; `counts=False` spends no attempt."""
         return self._say(self._retry(delay_ms_of(delay), counts=counts, reason=reason))
 
     def release(self) -> Job:
-        """Give it back unstarted: it counts as no attempt."""
+        """Release the job for other workers, without spending an attempt."""
         return self._say(self._release())
 
     def extend(self, lease: Duration | None = None) -> None:
-        """Move the end of the lease to now + its length."""
+        """Extend the lease by its length from now."""
         self._say(self._extend(lease))
 
     def progress(self, fraction: float, note: str = "") -> None:
-        """Tell how far it is, from 0 to 1."""
+        """Report progress, from 0 to 1."""
         self._say(self._progress(fraction, note))
 
     def update(self, data: Any) -> None:
-        """Replace its data, for a later run."""
+        """Replace the job's data, for a later run."""
         self._say(self._update(data))
 
     def add(self, task: Any, data: Any = None, **options: Unpack[JobOptions]) -> Handle[Any]:
-        """Add a child, which waits until this job is done; from a child, a sibling on its parent's behalf."""
+        """Add a child job, which waits until this job is done; a child adds a sibling."""
         (ids,) = [self._say(ask) for ask in self._add(self._queue.call(task, data, **options))]
         return Handle(self._queue, ids[0])
 
     def children(self, *, after: Any = None, limit: int = 1000) -> list[Job]:
-        """Its children of the last wave, to see how they ended."""
+        """The children of this job's previous run, with their outcomes."""
         return self._queue._ask(asks.children(self, after=after, limit=limit))
 
     def run(self) -> Job:
-        """Have this queue's task of that name do the work, and answer by what comes of it."""
+        """Run the job with this queue's task, and answer with its outcome."""
         from . import running
 
         (outcome,) = running.run(self._queue._find_task(self.task), [self], self._await)
@@ -100,7 +100,7 @@ class ClaimedJob(Holding):
         return self._end_of_answered(outcome) if ask is None else self._say(ask)
 
     def _await(self, work: Awaitable[Any]) -> Any:
-        """Run what a handler awaits to its end; a worker has a loop of its own for that."""
+        """Run an awaitable of a handler to its end; workers override this to use their event loop."""
         from . import running
 
         return running.wait_here(work)
@@ -114,14 +114,14 @@ class ClaimedJob(Holding):
         if self.answered:
             return
         if error is not None and not isinstance(error, Exception):
-            # Interrupted, not failed: somebody else should do it.
+            # Interrupted, not failed: release it for another worker.
             self._say(self._release(begun=True))
         else:
             self.done(error=error)
 
 
 class Queue(BaseQueue):
-    """A durable job queue. Made by `holdfast.connect`; opens nothing before the first verb."""
+    """A durable job queue. Made by `holdfast.connect`; opens the store on first use."""
 
     def _ask(self, ask: QueueRequest[T], connection: Any = None) -> T:
         if connection is not None:
@@ -143,13 +143,13 @@ class Queue(BaseQueue):
         return self._add_each(self._each(jobs, options))
 
     def _add_one(self, new: c.NewJob, connection: Any = None) -> Handle[Any]:
-        """Add a job that was checked."""
+        """Add a job whose options and data were checked."""
         store, command = self.session.connection, c.Add(jobs=(new,))
         ids = store.ask(command) if connection is None else store.engine.execute_in(connection, command)
         return Handle(self, ids[0])
 
     def _add_each(self, jobs: Iterable[c.NewJob | Body]) -> list[Handle[Any]]:
-        """Add jobs; data alone is a job like the one before it."""
+        """Add jobs; an item that is data alone is a job like the one before it."""
         return [Handle(self, job_id) for ask in asks.add(jobs) for job_id in self._ask(ask)]
 
     def next(
@@ -221,11 +221,11 @@ class Queue(BaseQueue):
         return self._ask(asks.jobs(self.tenant, after=after, limit=limit, archived=archived, **fields))
 
     def counts(self) -> dict[str, dict[str, int]]:
-        """How many jobs of each task are in each state."""
+        """The number of jobs of each task in each state."""
         return self._ask(asks.counts(self.tenant))
 
     def steps(self, job: Any) -> dict[str, Any]:
-        """The results of a job's steps so far, by name; of one that is FINISHED there are none."""
+        """The results of a job's steps so far, by name; a FINISHED job has none."""
         return self._ask(asks.steps(job))
 
     def log(self, job: Any) -> list[LogLine]:
@@ -237,11 +237,11 @@ class Queue(BaseQueue):
         return self._ask(asks.why(job))
 
     def cancel(self, job: Any, *, force: bool = False) -> Job:
-        """Take a job out of the queue; one that runs is asked to stop, and with `force` loses its claim."""
+        """Cancel a job. A running one is asked to stop; with `force` it loses its claim."""
         return self._ask(asks.cancel(job, force=force))
 
     def requeue(self, job: Any, *, run_at: Moment | None = None) -> Job:
-        """Put a job back in the queue, whatever its state, its attempts forgiven."""
+        """Requeue a job in any state, with its attempts reset."""
         return self._ask(asks.requeue(job, run_at=run_at))
 
     def update(
@@ -253,21 +253,21 @@ class Queue(BaseQueue):
         run_at: Moment | None = None,
         repeat: str | None = None,
     ) -> Job:
-        """Change what a job will do; what is not given stays."""
+        """Change fields of a job; those not given stay."""
         return self._ask(asks.update(job, data=data, priority=priority, run_at=run_at, repeat=repeat))
 
     def delete(self, job: Any) -> None:
-        """Remove all trace of a job that neither runs nor waits for its family."""
+        """Delete a job that neither runs nor waits for its family."""
         self._ask(asks.delete(job))
 
     def purge(self, *, before: Moment) -> int:
-        """Delete archived jobs that ended before a moment; how many."""
+        """Delete archived jobs that ended before a moment; returns how many."""
         return sum(iter(lambda: self._ask(asks.purge(before, tenant=self.tenant)), 0))
 
     def limit(
         self, domain: Key, *, rate: float | str | None = None, burst: int = 1, concurrency: int | None = None
     ) -> None:
-        """Limit a domain, or all that match a pattern; with neither rate nor concurrency, lift the limit."""
+        """Limit a domain, or all that match a pattern; without rate and concurrency, remove the limit."""
         self._ask(asks.limit(domain, tenant=self.tenant, rate=rate, burst=burst, concurrency=concurrency))
 
     def limits(self) -> dict[bytes, Limit]:
@@ -275,11 +275,11 @@ class Queue(BaseQueue):
         return self._ask(asks.limits(self.tenant))
 
     def pause(self, task: Any = None, *, domain: Key | None = None) -> None:
-        """Have claims pass by a task, a domain, or (with neither) all of this tenant."""
+        """Pause claims of a task, of a domain, or (with neither) of this tenant."""
         self._ask(asks.pause(task, domain, tenant=self.tenant, on=True))
 
     def resume(self, task: Any = None, *, domain: Key | None = None) -> None:
-        """Undo `pause`."""
+        """Resume what `pause` has paused."""
         self._ask(asks.pause(task, domain, tenant=self.tenant, on=False))
 
     def schedule(
@@ -297,7 +297,7 @@ class Queue(BaseQueue):
         jitter: Duration | None = None,
         **options: Unpack[FiringOptions],
     ) -> Schedule:
-        """Add a job at each of these times; saying it again with the same words changes nothing."""
+        """Create or change a schedule, which adds a job at each of these times. Idempotent."""
         when: dict[str, Any] = {"cron": cron, "every": every, "repeat": repeat, "tz": tz}
         when |= {"catch_up": catch_up, "overlap": overlap, "jitter": jitter}
         return self._ask(self._schedule_ask(name, task, data, when, cast(JobOptions, options)))
@@ -307,11 +307,11 @@ class Queue(BaseQueue):
         return self._ask(asks.schedules(self.tenant))
 
     def unschedule(self, name: str) -> None:
-        """Remove a schedule; what it has added stays."""
+        """Delete a schedule; jobs that it has added stay."""
         self._ask(asks.unschedule(name, tenant=self.tenant))
 
     def pause_schedule(self, name: str, *, on: bool = True) -> Schedule:
-        """Stop a schedule from firing, or (`on=False`) let it go on."""
+        """Pause a schedule, or (`on=False`) resume it."""
         return self._ask(asks.pause_schedule(name, tenant=self.tenant, on=on))
 
     @overload
@@ -348,7 +348,7 @@ class Queue(BaseQueue):
         return decorate if function is None else decorate(function)
 
     def close(self) -> None:
-        """Let go of everything; claimed jobs that were not answered come back when their leases end."""
+        """Close the queue; claimed jobs without an answer are claimable again when their leases expire."""
         session = self._detach_session()
         if session is not None:
             session.close()

@@ -70,7 +70,7 @@ async def run_async(task: Task[..., Any], job: Holding) -> Any:
 
 
 def begin(jobs: Sequence[Holding]) -> Token[Any]:
-    """Note that a run of jobs begins in this context; the token ends it there."""
+    """Set the jobs that run in this context; returns the token that resets it."""
     started_s = monotonic_s()
     for job in jobs:
         job.started_s = started_s
@@ -81,7 +81,7 @@ def begin(jobs: Sequence[Holding]) -> Token[Any]:
 
 
 def _wants_to_know(task: Task[..., Any]) -> bool:
-    """Whether a function can be told, while it runs, that its job was cancelled or lost."""
+    """Whether a function can learn, while it runs, that its job was cancelled or lost."""
     return task.signature.context is not None or task.handling.raises
 
 
@@ -100,7 +100,7 @@ def _call(
     if soft_ms and not task.handling.is_coroutine:
         result = SoftLimit(job._queue.session.timers, soft_ms).run(lambda: function(argument))
     else:
-        # Of a coroutine the limits are the loop's affair.
+        # The limits of a coroutine are enforced on the event loop.
         result = function(argument)
     if result is not None and inspect.isawaitable(result):
         return (wait_for or wait_here)(limited(task, job, result))
@@ -108,7 +108,7 @@ def _call(
 
 
 def wait_here(result: Awaitable[Any]) -> Any:
-    """Await something from a thread, on a loop of its own."""
+    """Run an awaitable in this thread, on a new event loop."""
 
     async def wait() -> Any:
         return await result
@@ -213,7 +213,7 @@ def _safely(loop: asyncio.AbstractEventLoop, end: Callable[[Exception], None], w
 
 
 def as_error(error: BaseException) -> Exception:
-    """What no handler should raise, as something that can be told of."""
+    """Convert what a handler should not raise, such as SystemExit, to an ordinary error."""
     told = RuntimeError(f"the handler raised {type(error).__name__}: {error}")
     told.__cause__ = trimmed(error)
     return told

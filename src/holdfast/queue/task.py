@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 
 class HandleQueue(Protocol):
-    """What a handle needs of its queue."""
+    """The part of a queue that a handle uses."""
 
     def result(self, job: Any, wait: Duration | None = None) -> Any:
         """See `Queue.result`."""
@@ -52,7 +52,7 @@ class HandleQueue(Protocol):
 
 
 class Handle(msgspec.Struct, Generic[R_co], frozen=True, eq=False, gc=False):
-    """A job that was added. `id` is its number; the rest asks the queue."""
+    """A job that was added. `id` is known; the methods ask the queue."""
 
     _queue: HandleQueue
     id: int
@@ -80,7 +80,7 @@ class Handle(msgspec.Struct, Generic[R_co], frozen=True, eq=False, gc=False):
         return self._queue.why(self)
 
     def cancel(self, *, force: bool = False) -> Job:
-        """Take it out of the queue; see `Queue.cancel`."""
+        """Cancel the job; see `Queue.cancel`."""
         return self._queue.cancel(self, force=force)
 
 
@@ -137,11 +137,11 @@ class Using(Generic[P, R]):
 
     @property
     def has_domain_function(self) -> bool:
-        """Whether a job's domain follows from its arguments."""
+        """Whether a job's domain is computed from its arguments."""
         return self._domain is not None
 
     def _each(self, calls: Iterable[Any]) -> Iterator[NewJob | Body]:
-        """A job for each tuple, or dict, of arguments; where it is like the one before it, just its data."""
+        """Yield a job for each tuple or dict of arguments, or just its data if it is like the one before."""
         is_first = True
         for arguments in calls:
             if isinstance(arguments, tuple):
@@ -201,7 +201,7 @@ class Task(Using[P, R]):
         self.handling = read_handling(function, name, handled, options)
         kind = BatchSignature if self.handling.batch else Signature
         super().__init__(queue, name, kind(name, function), options, {})
-        # A task's options are refused where they are written, not at the first call.
+        # A task's options are checked at its declaration, not at the first call.
         check_new(self._template)
         self._is_checked = True
         self.defaults = defaults_of(replace(self._template, given=given_names(options)))
@@ -229,7 +229,7 @@ class Task(Using[P, R]):
         return handles
 
     def run(self, job: "Holding") -> Any:
-        """Call the function with a claimed job's data; its result, or what it raises."""
+        """Call the function with a claimed job's data; returns its result, or raises its error."""
         signature = self.signature
         try:
             arguments = {signature.names[0]: job} if signature.whole else signature.read(job.body)

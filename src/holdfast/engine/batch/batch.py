@@ -1,7 +1,7 @@
 """The working set of one transaction: what was read, what was decided, and the `Changes` that follow from it.
 
-Commands decide on the working set (`get`, `put`, `add`); `flush` and `finish` make of it what the store is to
-write, and derive what follows:
+Commands read and change the working set (`get`, `put`, `add`); `flush` and `finish` turn it into `Changes`,
+with everything that follows from a changed job:
 
     job changed ──▶ its parent's counts, perhaps resumed       (core.family, at once)
                 ──▶ its unique key taken or set free           (holders, at once)
@@ -9,8 +9,8 @@ write, and derive what follows:
                 ──▶ its domain's loads and running             (limiting)
                 ──▶ the counts                                 (counters)
 
-A job is written once however often it was decided upon, and its version goes up by one. What a command has
-decided is taken back if it fails (`drop`): every change of a `Draft` is on a list, by which it is undone.
+A job is written once however often it was changed, and its version goes up by one. The changes of a command
+that fails are undone (`drop`): every change of a `Draft` is recorded.
 """
 
 from collections.abc import Callable, Collection
@@ -45,18 +45,18 @@ from .task_defaults import KnownDefaults
 class Batch:
     """One transaction's jobs and rows, before and after."""
 
-    # What is to be written, and may yet be taken back.
+    # What will be written; the changes of a failed command are undone.
     data: Draft[int, Body]
     results: Draft[int, Body]
     rows: Draft[RowKey, bytes | None]
     dues: Draft[RowKey, int]
-    # Archived jobs that go.
+    # Archived jobs to delete.
     forgotten: list[int]
-    # Made when a job that has one is met.
+    # Created for the first job that needs them.
     known_holders: Holders | None = None
     known_domains: Domains | None = None
     is_limited = False
-    # What others may be waiting for; `news`: progress or a log; `published`: defaults of tasks.
+    # What to notify about; `news`: progress or a log; `published`: defaults of tasks.
     woke = wants_upkeep = news = published = False
     _pauses: set[Paused] | None = None
     _retention_ms: int | None = None
@@ -74,16 +74,16 @@ class Batch:
         self.txn, self.now_ms = txn, txn.now_ms
         self.shard_info, self.ids, self.rng = shard_info, id_maker, rng
         self._known = known
-        # Looks up how long the archive keeps jobs.
+        # Reads how long the archive keeps jobs.
         self.retention: Callable[[], int] = lambda: 0
-        # As the store has them, and as they were last counted; a claim changes one before the other.
+        # Jobs as stored, and as last counted; a claim changes one before the other.
         self.stored: dict[int, Job] = {}
         self.counted: dict[int, Job] = {}
-        # As they were decided upon; None: gone.
+        # Jobs as decided; None: removed.
         self.jobs: Draft[int, Job | None] = Draft()
-        # Archived jobs that go, also those that the store has been told of.
+        # Archived jobs that were deleted in this transaction, flushed ones too.
         self._gone: set[int] = set()
-        # Children that their parent has seen: they go to the archive while it stays.
+        # Ended children that are archived before their parent.
         self.swept: Draft[int, bool] = Draft()
         self.undo: Undo = []
         self.jobs.undo = self.swept.undo = self.undo
@@ -92,12 +92,12 @@ class Batch:
         self.ended: set[int] = set()
         # Each job as it was last written, archived and removed ones too.
         self.finals: dict[int, Job] = {}
-        # What was decided upon since the last flush, in order; and what goes to other shards.
+        # Jobs changed since the last flush, in order; and new outbox messages.
         self.touched: dict[int, None] = {}
         self.outbox: dict[str, bytes] = {}
-        # Jobs that were lost or expired, before and after: no handler reports these.
+        # Jobs that were lost or have expired, before and after: no handler reports these.
         self.unreported: list[tuple[Job, Job]] = []
-        # Whether callers are believed what they say of jobs: not once the store has refused the batch.
+        # Whether records that holders send are trusted: not after the store has refused the batch.
         self.trusts = False
         # The replies to each part of a command that has several.
         self.parts: list[list[Any]] = []
@@ -120,39 +120,39 @@ class Batch:
 
     @property
     def retention_ms(self) -> int:
-        """How long the archive keeps jobs; looked up where something goes there, not by every add."""
+        """How long the archive keeps jobs; read only if a job is archived."""
         if self._retention_ms is None:
             self._retention_ms = self.retention()
         return self._retention_ms
 
     @property
     def task_defaults(self) -> Published:
-        """The published defaults of tasks; looked up where jobs are claimed."""
+        """The published defaults of tasks; read only by claims."""
         if self._task_defaults is None:
             self._task_defaults = self._known.read(self.txn, keep=not self.published)
         return self._task_defaults
 
     def load(self, job_ids: Collection[int]) -> None:
-        """Bring live jobs and their parents into the working set."""
+        """Load live jobs into the working set."""
         missing = [id for id in job_ids if id not in self.jobs]
         if missing:
             for job in self.txn.load(missing).values():
                 self.bring(job)
 
     def bring(self, job: Job) -> None:
-        """A job as the store has it, unless the working set has it already."""
+        """Add a stored job to the working set, unless it is there already."""
         if job.id not in self.jobs:
             self.stored[job.id] = self.counted[job.id] = job
             dict.__setitem__(self.jobs, job.id, job)
 
     def bring_all(self, jobs: dict[int, Job]) -> None:
-        """Jobs as the store has them, of which the working set has none yet."""
+        """Add stored jobs to the working set, which has none of them yet."""
         self.stored |= jobs
         self.counted |= jobs
         self.jobs.update(jobs)
 
     def bring_claimed(self, before: list[Job], leased: list[Job]) -> None:
-        """Jobs that the store has just leased: as they were, which the rules decide from, and as they are."""
+        """Add jobs that the store has just leased, as they were before and as they are now."""
         now = {job.id: job for job in leased}
         self.stored |= now
         self.counted |= {job.id: job for job in before}
@@ -160,7 +160,7 @@ class Batch:
         self.touched |= dict.fromkeys(now)
 
     def put_claimed(self, after: Job) -> None:
-        """What the rules made of a leased job that is not plain; one that is stands as the store has it."""
+        """Change a leased job, if the rules decide otherwise than the store did."""
         stored = self.stored[after.id]
         after = replace(after, version=stored.version)
         if after != stored:
@@ -173,15 +173,15 @@ class Batch:
         return self.jobs.get(job_id)
 
     def get(self, job_id: int, tenant: str | None = None) -> Job:
-        """A live job, or `NotFound`; one of the archive is `Refused`, because it can no longer change.
+        """A live job; raises `NotFound`, or `Refused` for an archived job, which cannot change.
 
-        Where a tenant is named, jobs of others are not found.
+        With a tenant, jobs of other tenants are not found.
         """
         job = self.find(job_id)
         old = job or self.archived(job_id)
         if old is not None and tenant not in (None, old.tenant):
             raise NotFound("job", job_id)
-        if job is not None and not self.goes(job):
+        if job is not None and not self.is_archivable(job):
             return job
         if old is not None:
             raise Refused(
@@ -190,8 +190,8 @@ class Batch:
         raise NotFound("job", job_id)
 
     def children(self, parent_id: int, place: Place, limit: int, after: int = 0) -> tuple[list[Job], int]:
-        """Live children of a job as they stand now, in this transaction too; and the last one looked at
-        if there may be more in the store, else 0."""
+        """Live children of a job, with the changes of this transaction; and the last id read if there may be
+        more in the store, else 0."""
         page = self.txn.children(parent_id, place=place, after=after, limit=limit)
         for child in page:
             self.bring(child)
@@ -200,13 +200,13 @@ class Batch:
         return found, page[-1].id if len(page) == limit else 0
 
     def body_of(self, job_id: int) -> Body:
-        """The data of a job as it stands now."""
+        """The data of a job, with the changes of this transaction."""
         if job_id in self.data:
             return self.data[job_id]
         return self.txn.bodies([job_id]).get(job_id, "{}")
 
     def rows_of(self, table: str, keys: Collection[str] | None = None) -> dict[str, bytes]:
-        """Rows as they stand now, in this transaction too."""
+        """Rows, with the changes of this transaction."""
         found: dict[str, bytes | None] = dict(self.txn.rows(table, keys))
         if self.rows and keys is None:
             found |= {key: value for (name, key), value in self.rows.items() if name == table}
@@ -215,19 +215,19 @@ class Batch:
         return {key: value for key, value in found.items() if value is not None}
 
     def pauses(self) -> set[Paused]:
-        """What claims pass by: (tenant, task, domain), None for any."""
+        """The pauses: (tenant, task, domain), None for any."""
         if self._pauses is None:
             self._pauses = {read_pause(name) for name in self.rows_of(PAUSE)}
         return self._pauses
 
     def forget_pauses(self) -> None:
-        """They have just been changed."""
+        """Read the pauses again: they have just been changed."""
         self._pauses = None
 
     # Deciding
 
     def put(self, after: Job) -> None:
-        """Let a job become `after`, and its parent and its unique key what follows."""
+        """Change a job to `after`, and update its parent and its unique key."""
         job_id, jobs = after.id, self.jobs
         before = jobs[job_id] if job_id in jobs else None  # noqa: SIM401 - a call less
         self.undo.append((jobs, job_id, before if before is not None or job_id in jobs else ABSENT))
@@ -247,24 +247,24 @@ class Batch:
             self._follow(before, after)
 
     def remove(self, job: Job) -> None:
-        """Let a live job go without a trace."""
+        """Delete a live job."""
         self.jobs[job.id] = None
         self.touched[job.id] = None
         self._follow(job, None)
 
     def sweep(self, child: Job) -> None:
-        """Let an ended child go to the archive, although its parent stays."""
+        """Archive an ended child before its parent."""
         self.swept[child.id] = True
-        # A record of its own: what is as it was stored is not written.
+        # A copy: a record that is identical to the stored one is not written.
         self.jobs[child.id] = replace(child)
         self.touched[child.id] = None
 
     def archived(self, job_id: int) -> Job | None:
-        """An archived job, unless this transaction has removed it."""
+        """An archived job, unless this transaction has deleted it."""
         return None if job_id in self._gone else self.txn.archived([job_id]).get(job_id)
 
     def forget(self, gone: list[Job]) -> int:
-        """Remove archived jobs, which count no more and have no log; how many there were."""
+        """Delete archived jobs with their counts and logs; returns how many there were."""
         gone = [old for old in gone if old.id not in self._gone]
         self._gone |= {old.id for old in gone}
         self.forgotten += [old.id for old in gone]
@@ -272,7 +272,7 @@ class Batch:
         return len(gone)
 
     def uncount(self, gone: list[Job]) -> None:
-        """These jobs are there no more."""
+        """Remove jobs from the counts, and their steps and logs."""
         self.counts.went(gone)
         for old in gone:
             notes.forget(self, old)
@@ -290,7 +290,7 @@ class Batch:
             notes.followed(self, before, after)
 
     def add(self, new: NewJob, parent: Job | None = None) -> int:
-        """Add a job that clashes with nobody; its id."""
+        """Add a job without a conflicting unique key; returns its id."""
         job_id = new.id or self.ids.make(slot=slot_for(new))
         job = create(self.ids.with_follower(new), job_id=job_id, now_ms=self.now_ms)
         self.data[job_id] = new.data
@@ -298,20 +298,20 @@ class Batch:
         return job_id
 
     def keep(self) -> None:
-        """The command at hand stands."""
+        """Keep the changes of the current command."""
         self.new_jobs.kept = self.new_jobs.size
         if self.undo:
             self.undo.clear()
 
     def drop(self) -> None:
-        """The command at hand failed: nothing of it remains."""
+        """Undo the changes of the current command, which has failed."""
         self.new_jobs.drop()
         undo_changes(self.undo)
 
     # Writing
 
     def flush(self) -> None:
-        """Write what was decided so far, because a claim follows that must see it."""
+        """Write the changes so far, because a claim follows that must see them."""
         if not (
             self.touched or self.new_jobs.size[0] or self.rows or self.forgotten or self.data or self.results
         ):
@@ -322,7 +322,7 @@ class Batch:
             self.txn.write(changes)
 
     def settle(self) -> None:
-        """Put READY and HELD in order in the domains of the working set."""
+        """Update which jobs are READY and HELD in the limited domains of the working set."""
         if self.known_domains is None and not (self.touched and has_domain(self, list(self.touched))):
             return
         self.flush()
@@ -331,31 +331,31 @@ class Batch:
 
     @property
     def freed(self) -> dict[UniqueKey, Freed]:
-        """Keys that are at home in another shard, and that ended jobs have let go here."""
+        """Unique keys of other shards that jobs ended here have freed."""
         return {} if self.known_holders is None else self.known_holders.freed
 
     def finish(self, *, more: bool = False) -> Changes:
-        """What is left to write, with domains, counts and the sysid; `more`: work is left for upkeep."""
+        """The remaining changes, with domains, counts and the sysid; `more`: upkeep has more to do."""
         self.wants_upkeep = self.wants_upkeep or more
         return take_changes(self, last=True)
 
     def begin_drafts(self) -> None:
-        """Begin anew with what is to be written: the store has what was decided so far."""
+        """Start with empty drafts: the changes so far were written."""
         undo = self.undo
         self.data, self.results, self.rows, self.dues = Draft(), Draft(), Draft(), Draft()
         self.data.undo = self.results.undo = self.rows.undo = self.dues.undo = undo
         self.forgotten = []
 
     def drop_bodies(self, job_id: int) -> None:
-        """A job that goes has no body to keep."""
+        """Do not write the data and result of a job that is removed."""
         self.data.pop(job_id, None)
         self.results.pop(job_id, None)
 
-    def goes(self, job: Job) -> bool:
-        """Whether an ended job leaves the live jobs: FAILED ones stay, and children beside a live parent."""
+    def is_archivable(self, job: Job) -> bool:
+        """Whether an ended job is archived: FAILED jobs stay, and children of a live parent."""
         if job.place is not Place.DONE or job.ended is State.FAILED:
             return False
         if not job.parent_id or job.id in self.swept:
             return True
         parent = self.find(job.parent_id)
-        return parent is None or self.goes(parent)
+        return parent is None or self.is_archivable(parent)

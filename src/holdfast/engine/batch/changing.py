@@ -137,7 +137,7 @@ def _sort(batch: WorkingSet, changed: list[int], jobs: _Jobs) -> None:
         elif (
             after.place is Place.DONE
             and after.ended is not State.FAILED
-            and (not after.parent_id or batch.goes(after))
+            and (not after.parent_id or batch.is_archivable(after))
         ):
             archived.append(replace(after, version=before.version + 1))  # type: ignore[union-attr]
         elif before is not after:

@@ -63,7 +63,7 @@ class WorkingSet(Protocol):
     def put(self, after: Job) -> None:
         """Let a job become `after`."""
 
-    def goes(self, job: Job) -> bool:
+    def is_archivable(self, job: Job) -> bool:
         """Whether an ended job leaves the live jobs."""
 
     def rows_of(self, table: str, keys: Collection[str] | None = None) -> dict[str, bytes]:

@@ -24,7 +24,7 @@ def held(batch: Batch, hold: c.Hold, verb: str) -> Job:
             return job
     if job is not None and hold.tenant not in (None, job.tenant):
         raise NotFound("job", hold.job_id)
-    if hold.claim is None and (job is None or batch.goes(job)):
+    if hold.claim is None and (job is None or batch.is_archivable(job)):
         # Also where it has ended in this very transaction.
         raise NotFound("job", hold.job_id)
     if job is None:

@@ -125,7 +125,7 @@ def cancel(batch: Batch, command: c.Cancel) -> JobRef | Job:
     if job is None and (old := batch.archived(command.job_id)) is not None:
         check_tenant(old, command.tenant)
         return old
-    if job is None or not batch.goes(job):
+    if job is None or not batch.is_archivable(job):
         job = batch.get(command.job_id, command.tenant)
     check_tenant(job, command.tenant)
     after = rules.cancel(job, now_ms=batch.now_ms, force=command.force)
@@ -149,7 +149,7 @@ def requeue_all(batch: Batch, command: c.RequeueAll) -> None:
     batch.load(command.job_ids)
     for job_id in command.job_ids:
         job = batch.find(job_id)
-        if job is None or job.tenant != command.tenant or batch.goes(job):
+        if job is None or job.tenant != command.tenant or batch.is_archivable(job):
             continue
         run_at = whole_second(job.created_at)
         batch.put(
