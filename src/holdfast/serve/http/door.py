@@ -51,6 +51,8 @@ class HttpDoor:
             lifespan="off",
             log_config=None,
             access_log=False,
+            # Anybody could say to come from elsewhere.
+            proxy_headers=False,
             timeout_keep_alive=IDLE_S,
         )
         config.load()

@@ -57,7 +57,7 @@ class Exchange:
         return await self._guard.admit(secret, loopback=self.loopback, peer=peer)
 
     def _secret(self, request: Request) -> str | None:
-        header = request.headers.get("authorization")
+        header = header_of(request, b"authorization")
         if header is None:
             return None
         scheme, _, secret = header.partition(" ")
@@ -65,12 +65,16 @@ class Exchange:
 
     async def body(self, request: Request) -> bytes:
         """The whole body, if it is not too large, nor all that are being read together."""
-        length = request.headers.get("content-length", "0")
+        length = header_of(request, b"content-length") or "0"
         if length.isdigit() and int(length) > self.max_body_bytes:
             raise self._too_large()
-        size, parts = 0, []
+        size, parts, is_whole = 0, [], False
         try:
-            async for part in request.stream():
+            while not is_whole:
+                message = await request.receive()
+                if message["type"] == "http.disconnect":
+                    raise ClientDisconnect
+                part, is_whole = message.get("body", b""), not message.get("more_body", False)
                 size += len(part)
                 self.buffered += len(part)
                 if size > self.max_body_bytes:
@@ -121,6 +125,14 @@ class Exchange:
             closing.cancel()
 
 
+def header_of(request: Request, name: bytes) -> str | None:
+    """The first header of a name in lower case, or None."""
+    for one, value in request.scope["headers"]:
+        if one == name:
+            return str(value, "latin-1")
+    return None
+
+
 async def _gone(request: Request) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass
@@ -128,11 +140,11 @@ async def _gone(request: Request) -> None:
 
 def _check_origin(request: Request) -> None:
     """Refuse what a web page of somebody else asks for in the name of whoever looks at it."""
-    host = request.headers.get("host", "")
+    host = header_of(request, b"host") or ""
     name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
     if name.lower() not in LOOPBACK_HOSTS:
         raise Refusal(403, "FORBIDDEN", "without a token the Host must be localhost, 127.0.0.1 or [::1]")
-    origin = request.headers.get("origin")
+    origin = header_of(request, b"origin")
     if origin is not None and origin not in (f"http://{host}", f"https://{host}"):
         raise Refusal(403, "FORBIDDEN", "without a token, pages of other origins are not answered")
 

@@ -230,15 +230,25 @@ class Field(NamedTuple):
     parts: tuple[Part, ...]
     read: Callable[[Any, dict[str, Any]], None]
     write: Callable[[Any, dict[str, Any]], None]
+    # Of one that has one name in the form as well: how its value is read.
+    convert: _Value | None = None
 
 
 def _struct_form(kind: type) -> Form:
     form = type_of(kind)
     fields = fields_of(kind)
 
+    plain = [(field.name, field.convert) for field in fields if len(field.parts) == 1]
+    paired = [field for field in fields if len(field.parts) == 2]
+
     def read(value: Any) -> Any:
         said: dict[str, Any] = {}
-        for field in fields:
+        # `field.read` of each, without a call: a new job has twenty of them, and most are not there.
+        for name, convert in plain:
+            found = getattr(value, name)
+            if found is not UNSET:
+                said[name] = found if convert is None else convert(found)
+        for field in paired:
             field.read(value, said)
         if kind is c.NewJob:
             said["given"] = tuple(sorted(name for name in FOLLOWED if FOLLOWED[name] in said))
@@ -350,7 +360,7 @@ def _plain(name: str, kind: Any, form: Form, required: bool) -> Field:
     def write(record: Any, shown: dict[str, Any]) -> None:
         shown[name] = _apply(form.write, getattr(record, name))
 
-    return Field(name, (Part(name, kind, required),), read, write)
+    return Field(name, (Part(name, kind, required),), read, write, form.read)
 
 
 def _paired(

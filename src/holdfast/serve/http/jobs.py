@@ -18,11 +18,11 @@ from ...core.ids import SLOTS, IdRange, moved
 from ...core.job import Body, Job
 from ...core.slots import slot_for
 from ...engine.commands.requests import NoteRequest, RequestNote
-from .exchange import BYTES, JSON, NDJSON, Exchange, decode, read, respond, wait_s_of
+from .exchange import BYTES, JSON, NDJSON, Exchange, decode, header_of, read, respond, wait_s_of
 from .forms import Id, Name, Part, Whole, define, form_of, read_id
 from .problems import Refusal, bad_json
 
-KEY = "idempotency-key"
+KEY = b"idempotency-key"
 # How many jobs of a stream are looked up, and written, at a time.
 STREAMED = 200
 _FILTER = form_of(q.JobFilter).type.__annotations__
@@ -60,12 +60,12 @@ class JobPage(msgspec.Struct, frozen=True):
 async def add(exchange: Exchange, request: Request, grant: Grant) -> Response:
     """Add a job, or of NDJSON one for each line."""
     raw = await exchange.body(request)
-    many = _is_ndjson(request.headers.get("content-type", ""))
+    many = _is_ndjson(header_of(request, b"content-type"))
     lines = raw.split(b"\n") if many else [raw]
     news = [
         _read_new(line, at if many else 0) for at, line in enumerate(lines, 1) if line.strip() or not many
     ]
-    key = request.headers.get(KEY)
+    key = header_of(request, KEY)
     if key is None:
         ids = await _add_all(exchange, grant, news)
     else:
@@ -164,7 +164,7 @@ async def list_jobs(exchange: Exchange, request: Request, grant: Grant) -> Respo
     assert form.read is not None
     chosen = form.read(form.type(**wanted))
     after, limit = _page_of(said)
-    if _is_ndjson(request.headers.get("accept", "")):
+    if _is_ndjson(header_of(request, b"accept")):
         first = await exchange.ask(grant, q.ListJobs(filter=chosen, after=after, limit=STREAMED))
         return StreamingResponse(_all_jobs(exchange, grant, chosen, first), media_type=NDJSON)
     jobs = await exchange.ask(grant, q.ListJobs(filter=chosen, after=after, limit=limit))
@@ -245,5 +245,9 @@ def _page_of(said: Any) -> tuple[int, int]:
     return after, limit
 
 
-def _is_ndjson(text: str) -> bool:
-    return text.partition(";")[0].strip().lower() in (NDJSON, "application/jsonl", "application/ndjson")
+def _is_ndjson(text: str | None) -> bool:
+    return text is not None and text.partition(";")[0].strip().lower() in (
+        NDJSON,
+        "application/jsonl",
+        "application/ndjson",
+    )
