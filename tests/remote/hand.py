@@ -20,9 +20,13 @@ def work(queue: Queue, done: Path) -> None:
         while True:
             try:
                 jobs = queue.claim(["work", "stop"], limit=CLAIMED, lease=LEASE_S, wait=5)
-                for job in jobs:
+                stops = [job for job in jobs if job.task == "stop"]
+                for job in [job for job in jobs if job.task == "work"] + stops[:1]:
                     _finish(job, file)
-                if any(job.task == "stop" for job in jobs):
+                for job in stops[1:]:
+                    # For the others.
+                    job.release()
+                if stops:
                     return
             except HoldfastError as error:
                 sys.stderr.write(f"{error}\n")
