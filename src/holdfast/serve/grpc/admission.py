@@ -8,12 +8,12 @@ from google.protobuf.message import DecodeError
 
 from ...core import errors as e
 from ...core.access import Grant, confine
-from ...core.bounds import BATCH_JOBS, PAGE_JOBS
+from ...core.bounds import BATCH_JOBS, LOG_PAGE_ITEMS, PAGE_JOBS
 from ...core.checks import check_whole
 from ...core.commands import Add, Command
 from ...core.errors import BadInput, HoldfastError, TooLarge, Unauthenticated
 from ...core.ids import FIRST_SYSID, SLOTS, IdRange, unpack
-from ...core.queries import Query
+from ...core.queries import Query, ReadLog
 from ...engine.engine import check
 from ...proto.verbs import encode_error
 from ..guard import Guard
@@ -85,7 +85,7 @@ def allowed(grant: Grant, asked: A, *, lent: "Lent | None" = None, now_ms: Calla
 
 def _check_query(query: Query) -> None:
     if (limit := getattr(query, "limit", None)) is not None:
-        check_whole("limit", limit, 0, PAGE_JOBS)
+        check_whole("limit", limit, 0, LOG_PAGE_ITEMS if isinstance(query, ReadLog) else PAGE_JOBS)
     if (job_ids := getattr(query, "job_ids", None)) is not None and len(job_ids) > BATCH_JOBS:
         raise TooLarge("job_ids", f"{len(job_ids):,} ids", needed=f"at most {BATCH_JOBS:,}")
 
