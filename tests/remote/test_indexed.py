@@ -15,6 +15,6 @@ from tests.stores import opener
 
 
 @pytest.fixture
-def open_store(request):
+def open_store(request):  # type: ignore[no-redef]
     """Opens a server in front of a file, one for each queue."""
     return ServedMaker(opener(request, system_clock, "stdlib"))
