@@ -14,7 +14,7 @@ from tests.remote.served import ServedMaker
 from tests.stores import opener
 
 
-@pytest.fixture
-def open_store(request):  # type: ignore[no-redef]
+@pytest.fixture  # type: ignore[no-redef]
+def open_store(request):
     """Opens a server in front of a file, one for each queue."""
     return ServedMaker(opener(request, system_clock, "stdlib"))
