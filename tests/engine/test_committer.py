@@ -1,10 +1,14 @@
 """What the committer does for those who wait, and for those who no longer do."""
 
+import threading
+import time
+
 from holdfast.core import commands as c
+from holdfast.core.errors import StoreError
 from holdfast.engine.committer import Committer
 from holdfast.engine.engine import Engine
 from holdfast.engine.ticket import Ticket
-from holdfast.store.common.clock import monotonic_s
+from holdfast.store.common.clock import SystemClock, monotonic_s
 from holdfast.store.memory.store import MemoryStore
 
 
@@ -21,3 +25,33 @@ def test_a_claim_whose_caller_went_away_takes_nothing():
 
     assert committer.engine.read(lambda txn: txn.load([job_id]))[job_id].claim == 0
     committer.close()
+
+
+def test_a_store_that_cannot_tell_the_time_ends_no_wait():
+    """The next commit meets what is wrong; a claim that waits is answered once the store works again."""
+    store = MemoryStore(SystemClock())
+    now_ms, broken = store.now_ms, threading.Event()
+
+    def tell():
+        if broken.is_set():
+            raise StoreError("the server says no")
+        return now_ms()
+
+    store.now_ms = tell  # type: ignore[method-assign]
+    committer = Committer(Engine(store, rng=lambda: 0.5))
+    replies = []
+    claim = c.Claim(lease_ms=60_000)
+    waiting = threading.Thread(target=lambda: replies.append(committer.ask(claim, wait_s=30)))
+    try:
+        committer.ask(c.Add(jobs=(c.NewJob(task="later", delay_ms=60_000),)))
+        waiting.start()
+        broken.set()
+        # Longer than the waiter ever sleeps: it has looked at the clock meanwhile.
+        time.sleep(1.5)
+        broken.clear()
+        committer.ask(c.Add(jobs=(c.NewJob(task="now"),)))
+        waiting.join(20)
+    finally:
+        committer.close()
+
+    assert [one.job.task for one in replies[0]] == ["now"]

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..core import commands as c
-from ..core.errors import Closed
+from ..core.errors import Closed, StoreError
 from ..store.common.clock import monotonic_s
 from ..store.contract import ReadTxn
 from .done import Done
@@ -172,7 +172,7 @@ class Waiter:
             sleep_s = min(min(waiting) - monotonic_s(), sleep_s)
         if self._claims and self._next_ms is not None:
             next_ms = min(self._next_ms, self._engine.next_upkeep_ms)
-            sleep_s = min(sleep_s, (next_ms - self._engine.store.now_ms()) / 1000)
+            sleep_s = min(sleep_s, (next_ms - self._now_ms()) / 1000)
         return max(sleep_s, 0.0)
 
     def _round(self, tickets: list[Ticket]) -> None:
@@ -228,7 +228,7 @@ class Waiter:
                 return True
             if not found.has_work:
                 self._next_ms = found.next_ms or self._engine.next_upkeep_ms
-                self._next_known_ms = self._engine.store.now_ms()
+                self._next_known_ms = self._now_ms()
             return found.has_work
         # Rows without a due time, such as chores, may have changed too.
         self._engine.next_upkeep_ms = 0
@@ -238,9 +238,16 @@ class Waiter:
         """Whether a job or upkeep is due, or may be because the clock was set back."""
         if self._next_ms is None:
             return False
-        now_ms = self._engine.store.now_ms()
+        now_ms = self._now_ms()
         is_past = now_ms >= min(self._next_ms, self._engine.next_upkeep_ms)
         return is_past or now_ms < self._next_known_ms - CLOCK_SLACK_MS
+
+    def _now_ms(self) -> int:
+        """The store's time, or the last one known: the next commit meets what is wrong with the store."""
+        try:
+            return self._engine.store.now_ms()
+        except StoreError:
+            return self._next_known_ms
 
     def _resolve_awaits(self) -> None:
         tickets = self._awaits

@@ -12,10 +12,12 @@ Notifications are sent beside the commits; no reply waits for them:
 Many in a row become one, and the last of them is sent before the store is closed.
 """
 
+import atexit
 import os
 import secrets
 import select
 import threading
+import weakref
 from typing import Any
 
 import psycopg
@@ -40,6 +42,8 @@ NEWEST = "SELECT pg_snapshot_xmax(pg_current_snapshot())::text"
 
 # What a payload ends in that says only that a job has ended, or a log has moved.
 END = "."
+# How long a program that ends waits for its last notification to be sent.
+EXIT_S = 2.0
 # Nothing of it is to be kept: no commit waits for the disk because of it.
 _NOTIFY = "SELECT set_config('synchronous_commit', 'off', true), pg_notify(%s, %s)"
 # A process that was woken a moment ago is at work: for so long it is not woken again, for each commit since
@@ -191,22 +195,31 @@ class PostgresNotifier:
             self._has_jobs = True
         if self._wanted.is_set() or self._closed.is_set():
             return
-        self._wanted.set()
         if self._thread is None:
             with self._lock:
                 if self._thread is None and not self._closed.is_set():
-                    self._thread = threading.Thread(target=self._loop, name="holdfast-notifier", daemon=True)
-                    self._thread.start()
+                    self._start_thread()
+        # Last: an interrupt before leaves the next notification to do it.
+        self._wanted.set()
 
-    def close(self) -> None:
+    def _start_thread(self) -> None:
+        thread = threading.Thread(target=self._loop, name="holdfast-notifier", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:  # no thread can be started now; the others poll
+            return
+        self._thread = thread
+        _senders.add(self)
+
+    def close(self, timeout_s: float | None = None) -> None:
         """Send what is left to send, and end the thread."""
         with self._lock:
             self._closed.set()
         if self._pid == os.getpid() and self._thread is not None:
             left = self._wanted.is_set()
             self._wanted.set()
-            self._thread.join()
-            if left:
+            self._thread.join(timeout_s)
+            if left and not self._thread.is_alive():
                 self._send()
 
     def _loop(self) -> None:
@@ -231,3 +244,13 @@ class PostgresNotifier:
         except (psycopg.Error, HoldfastError, Conflict):
             # A hint that is lost; the others poll.
             pass
+
+
+# Notifiers with a thread. A program that ends without closing its queue wakes workers for its last jobs too.
+_senders: "weakref.WeakSet[PostgresNotifier]" = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    for sender in list(_senders):
+        sender.close(EXIT_S)

@@ -8,19 +8,21 @@ from typing import Any
 from msgspec.structs import replace
 
 from ...core import commands as c
-from ...core.errors import StoreError
+from ...core.errors import StoreError, StoreFull, Unavailable
 from ...core.job import Code, Job, Place, State
 from ...engine.connection import Connection
 from ...engine.ticket import CallbackTicket
 
 # How long a stopping supervisor waits for its last commits.
 COMMIT_WAIT_S = 5.0
+# When a command is submitted again that the store could not take.
+RETRY_S = 1.0
 
 AnswerCommand = c.AnswerAll | c.Answer | c.Release
 
 
 class AnswerWriter:
-    """Submits answers and releases, and logs those that fail."""
+    """Submits answers and releases, again while the store cannot be written to, and logs those that fail."""
 
     def __init__(self, log: Callable[[str], None]) -> None:
         self._log = log
@@ -31,6 +33,8 @@ class AnswerWriter:
         self._settled = asyncio.Event()
         # How many jobs have ended by these commands, and how many of them failed.
         self.done = self.failed = 0
+        # The last error that was logged of a store that cannot be written to.
+        self._store_error = ""
 
     def put(self, connection: Connection, command: AnswerCommand) -> None:
         """Submit a command, together with all others of this iteration of the event loop."""
@@ -56,8 +60,10 @@ class AnswerWriter:
     def _on_reply(self, connection: Connection, ticket: CallbackTicket) -> None:
         self._pending -= 1
         command, reply = ticket.command, ticket.reply
-        if not isinstance(command, c.AnswerAll):
-            assert isinstance(command, c.Answer | c.Release)
+        assert isinstance(command, AnswerCommand)
+        if isinstance(reply, Unavailable | StoreFull):
+            self._submit_later(connection, command, reply)
+        elif not isinstance(command, c.AnswerAll):
             self._count_replies([(command, reply)])
         elif not isinstance(reply, BaseException):
             self._count_replies(list(zip(command.answers, reply, strict=True)))
@@ -71,6 +77,19 @@ class AnswerWriter:
         if not self._pending:
             self._settled.set()
 
+    def _submit_later(self, connection: Connection, command: AnswerCommand, error: StoreError) -> None:
+        """Submit a command again in a moment: until another worker claims the job, its answer counts."""
+        if str(error) != self._store_error:
+            self._log(f"cannot commit answers, and tries again: {error}")
+        self._store_error = str(error)
+        self._pending += 1
+        assert self._loop is not None
+        self._loop.call_later(RETRY_S, self._submit_again, connection, command)
+
+    def _submit_again(self, connection: Connection, command: AnswerCommand) -> None:
+        self._pending -= 1
+        self.put(connection, command)
+
     def _count_replies(self, replies: list[tuple[c.Answer | c.Release, Any]]) -> None:
         """Count jobs that have ended, and log errors. A repeating job counts after each successful run."""
         for command, reply in replies:
@@ -78,6 +97,7 @@ class AnswerWriter:
             if not is_job and isinstance(reply, BaseException):
                 self._log(f"job {command.hold.job_id}: {reply}")
             elif type(command) is c.Answer:
+                self._store_error = ""
                 has_ended = is_job and reply.place is Place.DONE
                 self.done += has_ended or command.code is Code.OK
                 self.failed += has_ended and reply.ended is State.FAILED

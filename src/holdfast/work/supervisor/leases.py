@@ -101,6 +101,9 @@ class Leases:
             return
         for held in running:
             job, live = held.job, now.get(held.job.id)
+            if not self._pool.has_claim((held.queue_index, job.id), job.claim):
+                # It has ended meanwhile, and may run here again under another claim.
+                continue
             if live is None or live.claim != job.claim:
                 # Cancelled by force, or the claim is lost.
                 stopped = replace(job, cancel_requested=True)
