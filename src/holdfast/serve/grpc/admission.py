@@ -13,6 +13,7 @@ from ...core.checks import check_whole
 from ...core.commands import Add, Command
 from ...core.errors import BadInput, HoldfastError, TooLarge, Unauthenticated
 from ...core.ids import FIRST_SYSID, SLOTS, IdRange, unpack
+from ...core.incoming import check_incoming
 from ...core.queries import Query, ReadLog
 from ...engine.engine import check
 from ...proto.verbs import encode_error
@@ -71,6 +72,7 @@ def parse(kind: Any, raw: bytes) -> Any:
 
 def allowed(grant: Grant, asked: A, *, lent: "Lent | None" = None, now_ms: Callable[[], int]) -> A:
     """What was asked for, checked and kept to what the client may do; `lent` are ids that it was given."""
+    check_incoming(asked)
     if isinstance(asked, Command):
         check(asked)
     else:
