@@ -146,7 +146,7 @@ def test_a_process_that_waits_is_given_hope_by_what_is_for_it(engine, other, who
     claim, hope = FOR_WHOM[whose]
     other.execute([ADD, c.Add(jobs=(c.NewJob(task="paused"),)), c.Pause(tenant="", task="paused")])
 
-    assert engine.claim_hint([claim]).any == hope
+    assert engine.claim_hint([claim]).has_work == hope
 
 
 @pytest.mark.parametrize("tasks", [100, 600], ids=["few pairs", "many pairs"])
