@@ -1,6 +1,6 @@
 """`holdfast.work`: runs a queue's tasks in the current process, for scripts, tests and small services.
 
-    claim ──▶ waiting ──▶ running ──▶ on_answering ──▶ done
+    claim ──▶ waiting ──▶ running ──▶ answering ──▶ done
                 │            │            └── its thread waits for the commit; the next job runs meanwhile,
                 │            │                so that several answers share a commit
                 │            └── at most `threads` of them
