@@ -42,7 +42,7 @@ def create(batch: Batch, command: c.CreateToken) -> Token:
 def _check(token: Token) -> None:
     """Refuse a token that could not be used."""
     if not is_token_name(token.name):
-        needed = f"at most {TOKEN_NAME_BYTES} outbox, digits, dots and dashes, first a message or a digit"
+        needed = f"at most {TOKEN_NAME_BYTES} letters, digits, dots and dashes, first a letter or a digit"
         raise BadInput("token", token.name, needed=needed)
     if not token.scopes or len(set(token.scopes)) < len(token.scopes):
         raise BadInput("scopes", token.scopes, needed=f"some of {', '.join(Scope)}, each once")
