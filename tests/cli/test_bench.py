@@ -109,7 +109,9 @@ def test_a_bench_that_is_interrupted_leaves_nothing_behind(tmp_path, number):
         "--folder",
         str(tmp_path),
     ]
-    bench = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    bench = subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, preexec_fn=_heed_interrupts
+    )
     try:
         started = until(lambda: descendants(bench.pid))
 
@@ -121,6 +123,11 @@ def test_a_bench_that_is_interrupted_leaves_nothing_behind(tmp_path, number):
     finally:
         bench.kill()
         bench.wait()
+
+
+def _heed_interrupts():
+    """A shell has background processes, and all that these start, ignore SIGINT."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def until(found):
