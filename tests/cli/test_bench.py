@@ -110,7 +110,10 @@ def test_a_bench_that_is_interrupted_leaves_nothing_behind(tmp_path, number):
         str(tmp_path),
     ]
     bench = subprocess.Popen(
-        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, preexec_fn=_heed_interrupts
+        command,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        preexec_fn=_heed_interrupts,  # noqa: PLW1509 - one call, which takes no lock
     )
     try:
         started = until(lambda: descendants(bench.pid))
