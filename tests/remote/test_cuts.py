@@ -11,26 +11,14 @@ from holdfast.core import commands as c
 from holdfast.core.errors import BadInput, LeaseLost, StoreError, Unavailable, Unsettled
 from holdfast.core.job import Place, State
 from holdfast.core.queries import CountJobs
-from holdfast.engine.connection import StoreConnection
 from holdfast.queue.connect import connect
 from holdfast.queue.queue import ClaimedJob, Queue
 from holdfast.remote.address import parse
 from holdfast.remote.connection import RemoteConnection
-from holdfast.store.memory.store import MemoryStore
 from tests.queue_suite.tools import LONG_S, outcome, until, waiting
 from tests.remote.processes import free_port
 from tests.remote.proxy import Proxy
 from tests.remote.served import Served
-
-
-@pytest.fixture
-def served() -> Iterator[Served]:
-    """A server."""
-    connection = StoreConnection(MemoryStore(), rng=lambda: 0.5)
-    made = Served(connection)
-    yield made
-    made.close()
-    connection.close()
 
 
 @pytest.fixture

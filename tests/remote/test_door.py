@@ -50,16 +50,6 @@ class Client:
 
 
 @pytest.fixture
-def served() -> Iterator[Served]:
-    """A server in front of a store in memory."""
-    connection = StoreConnection(MemoryStore(), rng=lambda: 0.5)
-    made = Served(connection)
-    yield made
-    made.close()
-    connection.close()
-
-
-@pytest.fixture
 def client(served: Served) -> Iterator[Client]:
     """A client of it."""
     made = Client(served.port)

@@ -13,6 +13,14 @@ from .words import JobId, Key
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+arg_option = click.option(
+    "--arg",
+    "args",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="One argument of the data: JSON or text; repeatable.",
+)
+
 _SHARED = (
     click.option("--priority", type=int, help="0 to 1000, higher first.  [500]"),
     click.option("--delay", metavar="TIME", help="Delay before the first run: 30s, 2h 30m."),

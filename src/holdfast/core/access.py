@@ -33,7 +33,7 @@ ADD, WORK, READ, MANAGE = (Scope.ADD,), (Scope.WORK,), (Scope.READ,), (Scope.MAN
 READ_OR_WORK = (Scope.READ, Scope.WORK)
 ANY = tuple(Scope)
 # What a server asks itself, and no client may.
-NOBODY: tuple[Scope, ...] = ()
+SERVER_ONLY: tuple[Scope, ...] = ()
 
 # All that a client may do that needs no token.
 EVERYTHING = Grant()
@@ -43,7 +43,7 @@ def confine(grant: Grant, asked: A, *, ids_are_own: bool = False) -> A:
     """What is asked for, kept to what the grant allows; raises `Forbidden`.
 
     `ids_are_own`: the ids of new jobs were given out to this client. Else a client of one tenant may name
-    none: with an id that another process is about to make it would take the place of somebody's job.
+    none: the id might be one that another process is about to give to a job of another tenant.
     """
     scopes, keep = RULES[type(asked)]
     if isinstance(asked, c.Update) and asked.hold is not None:
@@ -86,7 +86,7 @@ def _check_scopes(grant: Grant, asked: c.CreateToken) -> None:
 
 
 def _own(tenant: str, named: str | None) -> str:
-    """The tenant, if nobody else was named. "" says nothing: it is what a client says that knows of none."""
+    """Return the tenant of the token; raise if the client named another. "" counts as naming none."""
     if named in (None, "", tenant):
         return tenant
     raise Forbidden(f"this token is for tenant {tenant!r}, not for {named!r}")
@@ -185,7 +185,7 @@ RULES: dict[type, tuple[tuple[Scope, ...], Confine | None]] = {
     c.SetSchedule: (MANAGE, _set_schedule),
     **dict.fromkeys((c.DeleteSchedule, c.PauseSchedule), (MANAGE, _tenant)),
     **dict.fromkeys((c.CreateToken, c.RevokeToken, q.ListTokens), (MANAGE, None)),
-    q.FindToken: (NOBODY, None),
+    q.FindToken: (SERVER_ONLY, None),
     c.Await: (READ, _tenant),
     **dict.fromkeys((q.GetJob, q.GetData, q.GetSteps, q.LoadFamilies), (READ_OR_WORK, _tenant)),
     q.LoadJobs: (READ_OR_WORK, _load_jobs),

@@ -90,7 +90,7 @@ PORT_CHUNK_LINE_BYTES = 1_024
 PORT_PIPELINED = 64
 PORT_PIPELINED_BYTES = 1024 * 1024
 PORT_CONNECTIONS = 4_096
-# Requests that are not whole yet, of all clients together: whoever brings more is sent away.
+# Requests that are not whole yet, of all clients together: further requests are refused.
 PORT_BUFFERED_BYTES = 256 * 1024 * 1024
 # The documents' own limit of UpdateJob's data.
 PORT_UPDATE_BYTES = 1024 * 1024
@@ -112,7 +112,7 @@ QUERY_MS = 5 * SECOND_MS
 # One request: NDJSON of a whole batch fits.
 HTTP_BODY_BYTES = BATCH_BYTES
 HTTP_HEAD_BYTES = 64 * 1024
-# Bodies that are being read, of all clients together: whoever brings more is told to wait.
+# Bodies that are being read, of all clients together: further requests are told to wait.
 HTTP_BUFFERED_BYTES = 256 * 1024 * 1024
 HTTP_KEY_BYTES = 255
 # A long poll; proxies cut off what is silent for longer.

@@ -2,7 +2,7 @@
 
     hf_<name>_<random>      the secret: the name tells which row to look at, the rest is 192 random bits
 
-A plain SHA-256 is enough for a secret that nobody chose: there is no dictionary to try.
+A plain SHA-256 is enough for a random secret: there is no dictionary to try.
 """
 
 import re
@@ -61,7 +61,7 @@ def secret_of(name: str, random: bytes) -> str:
 
 def hash_of(secret: str) -> str:
     """What is kept of a secret."""
-    # Not by whoever only adds a job: the library of hashes is slow to load.
+    # Imported here: hashlib is slow to load, and a program that only adds jobs does not need it.
     from hashlib import sha256
 
     return sha256(secret.encode()).hexdigest()

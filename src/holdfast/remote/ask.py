@@ -38,7 +38,7 @@ class Ask:
 
     @property
     def is_unwanted(self) -> bool:
-        """Whether nobody waits for it any more, and it need not be sent."""
+        """Whether its caller has gone, so that it need not be sent."""
         return isinstance(self.asked, c.Claim) and self.ticket is not None and self.ticket.abandoned
 
     @property

@@ -57,7 +57,7 @@ class RemoteConnection(Connection):
             if ticket.abandon():
                 self._link.cancel(ticket)
             elif future.done() and not future.cancelled():
-                # Told in the same moment, and nobody will ever look at it.
+                # The reply came at the same moment, and no caller will read it.
                 self.give_back(ticket)
             raise
 

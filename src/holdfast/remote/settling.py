@@ -46,7 +46,7 @@ def settle(asked: c.Command | Query, refusal: HoldfastError, found: Any) -> Any:
     assert isinstance(asked, ENDING)
     if isinstance(found, Job):
         if isinstance(asked, c.Release):
-            # It is somebody else's, or waits: either way it was given back.
+            # Another worker has it, or it waits: either way it was given back.
             return found
         return found if _was_answered(found, asked) else refusal
     if isinstance(found, NotFound) and isinstance(asked, c.Answer) and asked.held is not None:

@@ -23,7 +23,7 @@ from .door import Address, Door, is_loopback
 from .guard import Guard
 from .worker_process import WorkerProcess
 
-# Who only looks sees what has become true by itself within this time, also where nobody claims.
+# Upkeep runs at least this often, so that readers see due and expired jobs even if no worker claims.
 MOST_UPKEEP_S = 5.0
 LEAST_UPKEEP_S = 0.1
 NO_TOKEN = (

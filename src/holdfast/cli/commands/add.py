@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from ..options import chosen, job_options
+from ..options import arg_option, chosen, job_options
 from ..output import answer, emit, say
 from ..session import Session, settings
 from ..words import Task, data_of
@@ -13,13 +13,7 @@ from ..words import Task, data_of
 @click.command()
 @click.argument("task", required=False, type=Task())
 @click.argument("data", nargs=-1, metavar="[DATA]")
-@click.option(
-    "--arg",
-    "args",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="One argument of the data: JSON or text; repeatable.",
-)
+@arg_option
 @click.option("--file", metavar="FILE", help="Add one job for each line of a file; - is standard input.")
 @click.option("--wait", metavar="TIME", help="Wait this long for the result, and print it.")
 @job_options()

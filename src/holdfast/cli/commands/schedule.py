@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..options import chosen, job_options
+from ..options import arg_option, chosen, job_options
 from ..output import answer
 from ..session import Session, now_ms, settings
 from ..words import ScheduleName, Task, data_of
@@ -19,13 +19,7 @@ _WHEN = ("cron", "every", "repeat", "tz", "catch_up", "overlap", "jitter")
 @click.argument("name", type=ScheduleName())
 @click.argument("task", required=False, type=Task())
 @click.argument("data", nargs=-1, metavar="[DATA]")
-@click.option(
-    "--arg",
-    "args",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="One argument of the data: JSON or text; repeatable.",
-)
+@arg_option
 @click.option("--cron", metavar="LINE", help="Five fields, such as '30 4 * * 1-5', or @daily, @hourly …")
 @click.option("--every", metavar="TIME", help="Interval in whole seconds: 10m.")
 @click.option("--repeat", metavar="TEXT", help="'FINISHED, +1 HOUR', or HOURLY.")

@@ -44,7 +44,7 @@ OPTIONS: list[tuple[str, Any]] = [
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.min_ping_interval_without_data_ms", CLIENT_PING_MS),
     ("grpc.http2.max_ping_strikes", 0),
-    # Another process that has the port is an error, not somebody to share it with.
+    # A port that another process uses is an error; do not share it.
     ("grpc.so_reuseport", 0),
 ]
 

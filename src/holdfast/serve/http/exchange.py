@@ -2,8 +2,8 @@
 
     token ──▶ grant ──▶ fields ──▶ record ──▶ confined, checked ──▶ asked ──▶ JSON, or a problem
 
-On loopback, where no token is needed, a web page that somebody has open could ask too. So a request without
-a token must name a loopback host, and come from no other origin.
+On loopback, where no token is needed, a web page open in a browser could send requests too. So a request
+without a token must name a loopback host, and come from no other origin.
 """
 
 import asyncio
@@ -139,7 +139,7 @@ async def _gone(request: Request) -> None:
 
 
 def _check_origin(request: Request) -> None:
-    """Refuse what a web page of somebody else asks for in the name of whoever looks at it."""
+    """Refuse requests that a web page of another site sends from the browser of its reader."""
     host = header_of(request, b"host") or ""
     name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
     if name.lower() not in LOOPBACK_HOSTS:
