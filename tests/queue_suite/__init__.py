@@ -30,6 +30,7 @@ from .handling import *  # noqa: F403
 from .life import *  # noqa: F403
 from .limits import *  # noqa: F403
 from .logs import *  # noqa: F403
+from .numbers import *  # noqa: F403
 from .outcomes import *  # noqa: F403
 from .pauses import *  # noqa: F403
 from .port_families import *  # noqa: F403

@@ -47,7 +47,7 @@ def make(post: Post, *, path: str, ledger: str, tag: str, seed: int, noon_ms: in
     """Add a share of jobs, a few for each opening of the queue."""
     sysid.SYSID_LEASE_MS = LEASE_MS  # type: ignore[attr-defined]
     sysid.RENEW_MS = LEASE_MS // 3
-    ids.SYSIDS = FEW_SYSIDS
+    ids.FIRST_JOURNAL_SYSID = FEW_SYSIDS
     rng, book = Dice(seed), Ledger(ledger)
     clock = JumpyClock(rng, noon_ms)
     made = opened = 0

@@ -20,6 +20,7 @@ from msgspec.structs import replace
 from . import commands as c
 from . import queries as q
 from .errors import Forbidden
+from .sysid import TakeSysid
 from .token import Grant as Grant
 from .token import Scope as Scope
 from .worker import Served
@@ -171,6 +172,8 @@ RULES: dict[type, tuple[tuple[Scope, ...], Confine | None]] = {
     c.Add: (ADD, _add),
     c.Append: (ADD, _tenant),
     c.ReserveIds: (ADD, _as_is),
+    # Its holder makes ids for jobs of any tenant.
+    TakeSysid: (ADD, None),
     c.Claim: (WORK, _claim),
     c.AnswerAll: (WORK, _holds),
     **dict.fromkeys((c.Answer, c.Release, c.Extend, c.Report, c.Step, c.Log), (WORK, _hold)),

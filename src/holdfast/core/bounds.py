@@ -68,6 +68,8 @@ CATCH_UP_FIRINGS = 1_000
 
 # A sysid is held this long after the last write of its process, and as far ahead go its ids.
 SYSID_LEASE_MS = 60 * SECOND_MS
+# So long a journal makes ids while the store is away.
+JOURNAL_LEASE_MS = 7 * DAY_MS
 
 # A token's name is part of its secret, which travels in a header.
 TOKEN_NAME_BYTES = 64

@@ -11,10 +11,11 @@ from .commands import Add, Answer, AnswerAll, Claim, Command, Log, NewJob, Repor
 from .counting import counted
 from .errors import BadInput, TooLarge
 from .glob import check_glob
-from .ids import MAX_ID
+from .ids import MAX_ID, SYSIDS
 from .job import DEFAULT_BACKOFF, Body, size_of
 from .outcome import check_backoff
 from .repeat import check_retry_after, parse_repeat
+from .sysid import TakeSysid
 
 
 def check_name(what: str, name: str, *, empty: bool = False) -> None:
@@ -169,14 +170,12 @@ def check_command(command: Command) -> None:
         check_whole("priority", command.priority, 0, bounds.MAX_PRIORITY)
     if isinstance(command, ReserveIds):
         check_whole("count", command.count, 1, bounds.BATCH_JOBS)
+    if isinstance(command, TakeSysid):
+        check_name("token", command.token)
+        check_whole("number", command.number, 0, SYSIDS - 1)
+        check_whole("for", command.for_ms, 0, bounds.JOURNAL_LEASE_MS)
     if isinstance(command, Report):
-        if not isinstance(command.fraction, int | float) or not 0 <= command.fraction <= 1:
-            raise BadInput("progress", command.fraction, needed="a fraction from 0 to 1")
-        if (
-            not isinstance(command.note, str)
-            or len(command.note.encode(errors="replace")) > bounds.NOTE_BYTES
-        ):
-            raise TooLarge("note", command.note, needed=f"text of at most {bounds.NOTE_BYTES} bytes")
+        _check_report(command)
     if isinstance(command, Step):
         check_name("step", command.name)
         check_body("result of a step", command.result)
@@ -187,6 +186,13 @@ def check_command(command: Command) -> None:
             value = getattr(command, field, None)
             if value is not None and value != "":
                 check(field, value)
+
+
+def _check_report(command: Report) -> None:
+    if not isinstance(command.fraction, int | float) or not 0 <= command.fraction <= 1:
+        raise BadInput("progress", command.fraction, needed="a fraction from 0 to 1")
+    if not isinstance(command.note, str) or len(command.note.encode(errors="replace")) > bounds.NOTE_BYTES:
+        raise TooLarge("note", command.note, needed=f"text of at most {bounds.NOTE_BYTES} bytes")
 
 
 @cache

@@ -19,8 +19,9 @@ SEQUENCES, SLOTS, SYSIDS = 1 << SEQUENCE_BITS, 1 << SLOT_BITS, 1 << SYSID_BITS
 MAX_ID = (1 << 63) - 1
 
 # Jobs of schedules have ids of their own making (`of_schedule`), and the job-command port one
-# owner common to all servers. Processes take the sysids from FIRST_SYSID on.
-SCHEDULE_SYSID, PORT_SYSID, FIRST_SYSID = 0, 1, 2
+# owner common to all servers. Processes take the sysids from FIRST_SYSID on, and journals, which hold them
+# for days, those from FIRST_JOURNAL_SYSID on: neither can use up the other's.
+SCHEDULE_SYSID, PORT_SYSID, FIRST_SYSID, FIRST_JOURNAL_SYSID = 0, 1, 2, 1_536
 
 
 class Parts(msgspec.Struct, frozen=True):

@@ -13,6 +13,7 @@ from .indexed import Mark
 from .job import Body, Job
 from .notes import JobLog
 from .schedule import Schedule
+from .sysid import TakenSysid, TakeSysid
 from .token import Token
 from .worker import Worker
 
@@ -50,6 +51,7 @@ AnyCommand = (
     | c.CreateToken
     | c.RevokeToken
     | c.ReserveIds
+    | TakeSysid
 )
 
 REPLIES: dict[type[c.Command | q.Query], Any] = {
@@ -83,6 +85,7 @@ REPLIES: dict[type[c.Command | q.Query], Any] = {
     c.Upkeep: int | None,
     c.CreateToken: Token,
     c.ReserveIds: list[IdRange],
+    TakeSysid: TakenSysid,
     q.GetJob: Job,
     q.GetData: Body,
     q.GetSteps: dict[str, str],

@@ -25,7 +25,7 @@ from .records import SYSID
 
 RENEW_MS = SYSID_LEASE_MS // 3
 # The numbers that processes have, where one store lends them all.
-NUMBERS = range(ids.FIRST_SYSID, ids.SYSIDS)
+NUMBERS = range(ids.FIRST_SYSID, ids.FIRST_JOURNAL_SYSID)
 SLOTS = range(ids.SLOTS)
 
 
@@ -245,7 +245,7 @@ class IdMaker:
             int(name): msgspec.json.decode(raw, type=Sysid) for name, raw in self._txn.rows(SYSID).items()
         }
         if held is None or held.number not in kept or kept[held.number].token != held.lease.token:
-            number = _free_number(kept, now_ms, numbers)
+            number = free_number(kept, now_ms, numbers)
             taken = kept.get(number)
             floor = ids.tick_at(taken.ids_until_ms) if taken else 0
             token = os.urandom(8).hex()
@@ -258,7 +258,7 @@ class IdMaker:
         return self.held
 
 
-def _free_number(held: dict[int, Sysid], now_ms: int, numbers: range) -> int:
+def free_number(held: dict[int, Sysid], now_ms: int, numbers: range) -> int:
     """One that was given back and whose ids are past, else a new one, else one whose lease ran out."""
     free = sorted((s.ids_until_ms, n) for n, s in held.items() if s.until_ms <= now_ms and n in numbers)
     if free and free[0][0] <= now_ms:

@@ -14,10 +14,12 @@ from ...core import family, following, rules
 from ...core.answering import answered
 from ...core.errors import LeaseLost, NotFound
 from ...core.job import Body, Code, Job, Place, State, whole_second
+from ...core.sysid import TakeSysid
 from ..batch import notes, task_defaults
 from ..batch.batch import Batch
 from . import chores, governing, indexing, keys, outbox, requests, schedules, tokens, workers
 from .adding import add_all, held, put, reserve_ids
+from .sysids import take_sysid
 
 _VERB_OF = {Code.OK: "finish", Code.FAILED: "fail", Code.RETRY: "retry", Code.ERROR: "retry"}
 
@@ -189,6 +191,7 @@ VERBS: dict[type[c.Command], Callable[[Batch, Any], Any] | None] = {
     c.Upkeep: None,
     c.Add: add_all,
     c.ReserveIds: reserve_ids,
+    TakeSysid: take_sysid,
     c.Answer: answer,
     c.Release: release,
     c.Extend: extend,

@@ -23,6 +23,7 @@ from ...core import unique
 from ...core.errors import HoldfastError, Moved, NotFound, StoreError, Unavailable, Unsettled
 from ...core.job import Job, whole_second
 from ...core.slots import shard_of, slot_of_key, slot_of_worker
+from ...core.sysid import TakeSysid
 from ...core.unique import UniqueKey
 from ...store.contract import ReadTxn
 from ...store.sharded.shard import Shard
@@ -54,7 +55,7 @@ class ShardOperations:
         """The one shard that a command needs, or None; raises if a job would belong to two shards."""
         if isinstance(command, c.Add):
             return self._only_add(command)
-        if isinstance(command, c.ReserveIds):
+        if self._is_anywhere(command):
             return self.turn()[0]
         if isinstance(command, c.Requeue) or getattr(command, "task", None) is not None:
             return None
@@ -88,9 +89,13 @@ class ShardOperations:
         order = [(first + step) % of for step in range(of)]
         return sorted(order, key=lambda at: not self._shards[at].is_up)
 
+    def _is_anywhere(self, command: c.Command) -> bool:
+        """Whether every shard can give what a command wants: ids, or a number to make them."""
+        return isinstance(command, c.ReserveIds) or (isinstance(command, TakeSysid) and not command.number)
+
     def is_free(self, command: c.Command) -> bool:
         """Whether a command may go to any shard."""
-        if isinstance(command, c.ReserveIds):
+        if self._is_anywhere(command):
             return True
         if not isinstance(command, c.Add) or command.ids:
             return False
@@ -102,7 +107,7 @@ class ShardOperations:
         """The reply to any command."""
         if isinstance(command, c.Add):
             return self._add(command)
-        if isinstance(command, c.ReserveIds):
+        if isinstance(command, c.ReserveIds | TakeSysid) and self._is_anywhere(command):
             return self._add_anywhere(command)
         if isinstance(command, c.Claim):
             return self._claim(command)
@@ -219,7 +224,7 @@ class ShardOperations:
             groups = {where: sorted(one for those in groups.values() for one in those)}
         yield from groups.items()
 
-    def _add_anywhere(self, command: c.Add | c.ReserveIds) -> Any:
+    def _add_anywhere(self, command: c.Add | c.ReserveIds | TakeSysid) -> Any:
         """To the shard whose turn it is; to the next, where that turns out to be down."""
         fault: StoreError | None = None
         for at in self.turn():

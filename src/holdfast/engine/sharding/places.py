@@ -7,6 +7,7 @@ from ...core import commands as c
 from ...core import ids, slots
 from ...core.errors import BadInput
 from ...core.limits import is_pattern
+from ...core.sysid import TakeSysid
 from ...core.unique import key_of
 from ..commands import keys, outbox, requests
 from ..commands.adding import CHILD_DOMAIN
@@ -45,6 +46,8 @@ _SLOTS: dict[type[c.Command], Callable[[Any], int | None]] = {
     **dict.fromkeys((c.StartProgress, c.MoveProgress, c.SetProgress, c.Append, c.TrimLog), _indexed),
     c.CreateToken: lambda command: slots.slot_of_record(TOKEN, command.token.name),
     c.RevokeToken: lambda command: slots.slot_of_record(TOKEN, command.name),
+    # The shard that leases a number.
+    TakeSysid: lambda command: command.number,
     requests.NoteRequest: requests.slot_of_request,
     outbox.RemoveMessage: lambda command: slots.slot_of_record(OUTBOX, command.name),
     keys.TakeKey: lambda command: slots.slot_of_key(command.key),

@@ -50,7 +50,7 @@ class SharedIds(IdSource):
     def _numbers(self, at: int) -> range:
         of = len(self._shards)
         first = next(n for n in range(ids.FIRST_SYSID, ids.SYSIDS) if n % of == at)
-        return range(first, ids.SYSIDS, of)
+        return range(first, ids.FIRST_JOURNAL_SYSID, of)
 
     def make(self, slot: int, now_ms: int) -> int:
         """An id outside of any transaction, for a job that is yet to be added."""

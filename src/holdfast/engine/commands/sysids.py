@@ -1,0 +1,38 @@
+"""Leases numbers to journals, which make ids by themselves for days; see `TakeSysid`."""
+
+import msgspec
+
+from ...core import ids
+from ...core.sysid import TakenSysid, TakeSysid
+from ..batch.batch import Batch
+from ..records import SYSID
+from ..sysid import Sysid, free_number
+
+
+def take_sysid(batch: Batch, command: TakeSysid) -> TakenSysid:
+    """Lease a number, renew it, or take it back; see `TakeSysid`."""
+    kept = {int(name): msgspec.json.decode(raw, type=Sysid) for name, raw in batch.rows_of(SYSID).items()}
+    own = next((number for number, one in kept.items() if one.token == command.token), None)
+    if not command.for_ms:
+        if own is not None:
+            _keep(batch, own, Sysid(token="", until_ms=0, ids_until_ms=kept[own].ids_until_ms))
+        return TakenSysid(number=0, token=command.token)
+    number = free_number(kept, batch.now_ms, _numbers(batch)) if own is None else own
+    before = kept.get(number)
+    # Whoever had the number before has made ids up to there. Of a number that is renewed the holder knows.
+    from_ms = before.ids_until_ms if before is not None and own is None else 0
+    until_ms = max(batch.now_ms, from_ms) + command.for_ms
+    if own is not None:
+        until_ms = max(until_ms, kept[own].ids_until_ms)
+    _keep(batch, number, Sysid(token=command.token, until_ms=until_ms, ids_until_ms=until_ms))
+    return TakenSysid(number=number, token=command.token, ids_from_ms=from_ms, ids_until_ms=until_ms)
+
+
+def _numbers(batch: Batch) -> range:
+    """The numbers of journals that this shard leases."""
+    first, count = ids.FIRST_JOURNAL_SYSID, batch.shard_info.count
+    return range(first + (batch.shard_info.number - first) % count, ids.SYSIDS, count)
+
+
+def _keep(batch: Batch, number: int, lease: Sysid) -> None:
+    batch.rows[SYSID, str(number)] = msgspec.json.encode(lease)
