@@ -15,6 +15,7 @@ from holdfast.queue.answers import Failed, Retry, SoftTimeout
 from holdfast.queue.context import Context
 from holdfast.queue.queue import Queue
 from holdfast.queue.running import SoftLimit
+from holdfast.testing.clock import MovedClock
 
 from .tools import take
 
@@ -62,6 +63,33 @@ def test_a_function_past_its_soft_limit_is_interrupted_and_may_clean_up(queue: Q
     with pytest.raises(JobFailed, match="SoftTimeout"):
         raised.result()
     assert "_spin" in raised.get().errors[0].traceback
+
+
+def test_a_soft_limit_inside_a_call_of_the_queue_leaves_it_usable(queue: Queue, clock: MovedClock) -> None:
+    """It is no error of the call that it hits; a claimed job comes back, at the latest after its lease."""
+
+    @queue.task(soft_timeout="100ms", timeout="1m")
+    def claims() -> str:
+        try:
+            while True:
+                try:
+                    job = queue.next(["other"], lease=1, renew=False)
+                    assert job is not None
+                    job.release()
+                except Exception as error:
+                    return f"took it for an error: {error!r}"
+        except SoftTimeout:
+            return "interrupted"
+
+    queue.add("other")
+    for _ in range(3):
+        ended = claims.add()
+        take(queue, "claims").run()
+        assert ended.result() == "interrupted"
+        clock.advance(1_000)
+        other = queue.next(["other"], wait=30)
+        assert other is not None
+        other.release()
 
 
 def test_a_coroutine_past_its_soft_limit_is_cancelled_and_may_clean_up(queue: Queue) -> None:

@@ -37,7 +37,9 @@ def started(job: Job) -> None:
     _write(STARTED, "started", job, "started, attempt %s", _attempt(job))
 
 
-def ended(job: Job, answer: c.Answer, *, duration_ms: float | None, error: Exception | None = None) -> None:
+def ended(
+    job: Job, answer: c.Answer, *, duration_ms: float | None, error: BaseException | None = None
+) -> None:
     """A run of a job has ended, and is about to be answered; `error` is what its handler raised."""
     if answer.code is Code.OK:
         _write(FINISHED, "finished", job, "finished in %s", _length(duration_ms), duration_ms=duration_ms)
@@ -63,13 +65,13 @@ def ended(job: Job, answer: c.Answer, *, duration_ms: float | None, error: Excep
         _write(level, "retry", job, line, _length(after.run_at - now_ms), attempt, lasted, text, **fields)
 
 
-def raised_late(job: Job, error: Exception) -> None:
+def raised_late(job: Job, error: BaseException) -> None:
     """A handler that had answered its job by itself raised an error afterwards."""
     text = _one_line(f"{type(error).__name__}: {error}")
     _write(logging.ERROR, "failed", job, "raised after it was answered: %s", text, error=text, exc_info=error)
 
 
-def claim_lost(job: Job, error: Exception) -> None:
+def claim_lost(job: Job, error: BaseException) -> None:
     """The holder of a job learned that its claim has ended: what it answers is refused."""
     text = _one_line(str(error))
     _write(
@@ -108,7 +110,7 @@ def _write(
     *words: object,
     duration_ms: float | None = None,
     error: str = "",
-    exc_info: Exception | None = None,
+    exc_info: BaseException | None = None,
 ) -> None:
     if not LOG.isEnabledFor(level):
         return

@@ -23,6 +23,7 @@ from ..core.schedule import Schedule
 from ..store.common.clock import monotonic_s
 from . import asks, running
 from .aio_task import AsyncBatched, AsyncDecorator, AsyncHandle, AsyncTask
+from .answers import RAISED
 from .asks import QueueRequest
 from .base import BaseQueue
 from .claimed import Holding, delay_ms_of
@@ -112,7 +113,7 @@ class AsyncClaimedJob(Holding):
     ) -> None:
         if self.answered:
             return
-        if error is not None and not isinstance(error, Exception):
+        if error is not None and not isinstance(error, RAISED):
             await asyncio.shield(self._say(self._release(begun=True)))
         else:
             await self.done(error=error)

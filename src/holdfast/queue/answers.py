@@ -44,14 +44,19 @@ class Retry(Exception):
         super().__init__(reason or "asked to run again")
 
 
-class SoftTimeout(Exception):
+class SoftTimeout(BaseException):
     """Raised in a function that runs past its task's `soft_timeout`: time to clean up, or to hurry.
 
-    Unless it is caught the run ends with it, as with any other exception.
+    Unless it is caught the run ends with it, as with any other exception. It may be raised at any step,
+    inside a library too, so it is no `Exception`: code that handles the errors of a call leaves it alone.
     """
 
     def __init__(self, text: str = "it ran past its soft_timeout") -> None:
         super().__init__(text)
+
+
+# What a handler may raise to end its run; the rest (`KeyboardInterrupt`) is meant for the process.
+RAISED = (Exception, SoftTimeout)
 
 
 def described(error: BaseException | str) -> tuple[str, str]:

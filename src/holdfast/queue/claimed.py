@@ -14,7 +14,7 @@ from ..engine import joblog
 from ..engine.engine import check
 from ..store.common.clock import monotonic_s
 from . import asks
-from .answers import Failed, Retry, described
+from .answers import RAISED, Failed, Retry, described
 from .asks import QueueRequest
 from .encoding import decode, encode, encode_data
 from .lease import Lease
@@ -135,7 +135,7 @@ class Holding:
 
         None where the handler has answered the job by itself, or its claim was lost.
         """
-        error = outcome if isinstance(outcome, Exception) else None
+        error = outcome if isinstance(outcome, RAISED) else None
         if not self._lease.is_open:
             if error is not None and not self.lost:
                 joblog.raised_late(self.record, error)
@@ -155,7 +155,7 @@ class Holding:
 
     def _end_of_answered(self, outcome: Any) -> Job:
         """The result of `run` for a job that its handler has answered or lost; may raise."""
-        if isinstance(outcome, Exception):
+        if isinstance(outcome, RAISED):
             raise outcome
         if self._lease.lost is not None:
             raise self._lease.lost

@@ -11,6 +11,7 @@ from ..core.notes import LogLine
 from ..core.schedule import Schedule
 from ..store.common.clock import monotonic_s
 from . import asks
+from .answers import RAISED
 from .asks import QueueRequest
 from .base import BaseQueue
 from .claimed import Holding, delay_ms_of
@@ -113,7 +114,7 @@ class ClaimedJob(Holding):
     ) -> None:
         if self.answered:
             return
-        if error is not None and not isinstance(error, Exception):
+        if error is not None and not isinstance(error, RAISED):
             # Interrupted, not failed: release it for another worker.
             self._say(self._release(begun=True))
         else:

@@ -17,7 +17,7 @@ from ..core.job import Job
 from ..engine import joblog
 from ..engine.group import interruptible
 from ..store.common.clock import monotonic_s
-from .answers import Failed, Retry, SoftTimeout, trimmed
+from .answers import RAISED, Failed, Retry, SoftTimeout, trimmed
 from .claimed import Holding
 from .task import Task
 from .timers import TimerThread
@@ -38,7 +38,7 @@ def run(task: Task[..., Any], jobs: Sequence[Holding], wait_for: Await | None = 
         if task.handling.batch:
             return _run_batch(task, jobs, wait_for)
         return [_call(task, jobs[0], task.run, jobs[0], wait_for)]
-    except Exception as error:
+    except RAISED as error:
         return [trimmed(error)] * len(jobs)
     finally:
         _current.reset(token)
@@ -61,7 +61,7 @@ async def run_async(task: Task[..., Any], job: Holding) -> Any:
             return (await _run_batch_async(task, [job]))[0]
         result = task.run(job)
         return await limited(task, job, result) if inspect.isawaitable(result) else result
-    except Exception as error:
+    except RAISED as error:
         return trimmed(error)
     finally:
         _current.reset(token)
@@ -124,7 +124,7 @@ def _run_batch(task: Task[..., Any], jobs: Sequence[Holding], wait_for: Await | 
     good = [item for item in items if not isinstance(item, Failed)]
     try:
         results = _call(task, jobs[0], task.function, good, wait_for) if good else []
-    except Exception as error:
+    except RAISED as error:
         results = trimmed(error)
     return _spread(task, items, results, len(good))
 
@@ -136,7 +136,7 @@ async def _run_batch_async(task: Task[..., Any], jobs: Sequence[Holding]) -> Out
         results = task.function(good) if good else []
         if inspect.isawaitable(results):
             results = await limited(task, jobs[0], results)
-    except Exception as error:
+    except RAISED as error:
         results = trimmed(error)
     return _spread(task, items, results, len(good))
 
@@ -151,7 +151,7 @@ def _item(task: Task[..., Any], job: Holding) -> Any:
 
 def _spread(task: Task[..., Any], items: list[Any], results: Any, count: int) -> Outcomes:
     """What the function returned, or raised, for each; an item that did not fit has its own error."""
-    if not isinstance(results, list | Exception) or (isinstance(results, list) and len(results) != count):
+    if not isinstance(results, (list, *RAISED)) or (isinstance(results, list) and len(results) != count):
         found = f"{len(results)} of them" if isinstance(results, list) else type(results).__name__
         results = BadInput(f"results of batch task {task.name}", found, needed=f"a list of {count}")
     left = iter(results if isinstance(results, list) else [results] * count)
@@ -170,9 +170,9 @@ async def limited(task: Task[..., Any], job: Holding, result: Awaitable[Any]) ->
     if not task.handling.soft_ms and not task.handling.raises:
         return await result
     loop, inner = asyncio.get_running_loop(), asyncio.ensure_future(_guarded(result))
-    why: Exception | None = None
+    why: BaseException | None = None
 
-    def end(reason: Exception) -> None:
+    def end(reason: BaseException) -> None:
         nonlocal why
         if not inner.done():
             why = why or reason
@@ -205,7 +205,9 @@ async def _guarded(result: Awaitable[Any]) -> Any:
         raise as_error(error) from error
 
 
-def _safely(loop: asyncio.AbstractEventLoop, end: Callable[[Exception], None], why: Exception) -> None:
+def _safely(
+    loop: asyncio.AbstractEventLoop, end: Callable[[BaseException], None], why: BaseException
+) -> None:
     try:
         loop.call_soon_threadsafe(end, why)
     except RuntimeError:  # the loop has just ended, and the run with it
