@@ -10,6 +10,7 @@ from holdfast.core import queries as q
 from holdfast.core.access import EVERYTHING, RULES, Grant, Scope, confine
 from holdfast.core.defaults import Defaults
 from holdfast.core.errors import Forbidden
+from holdfast.core.handler import FindHandlers, Handler, KnownHandler
 from holdfast.core.indexed import LogItem
 from holdfast.core.job import Job
 from holdfast.core.replies import REPLIES
@@ -45,6 +46,9 @@ NEEDED: dict[str, Any] = {
     "count": 1,
     "text": "SELECT 1",
     "tenant": "",
+    "task": "t",
+    "handler": Handler(task="t", lang="python", body="pass"),
+    "pairs": (KnownHandler("", "t"),),
 }
 
 
@@ -59,7 +63,7 @@ def tenants_in(value: Any) -> list[Any]:
     if isinstance(value, msgspec.Struct):
         found = [value.tenant] if hasattr(value, "tenant") else []
         return found + [one for field in value.__struct_fields__ for one in tenants_in(getattr(value, field))]
-    if isinstance(value, q.JobFilter):
+    if isinstance(value, q.JobFilter | KnownHandler):
         return [value.tenant]
     if isinstance(value, tuple):
         if len(value) == 3 and isinstance(value[2], Defaults):
@@ -77,7 +81,7 @@ def named(asked: Any, tenant: str) -> Any:
             if "tenant" in changed:
                 changed["tenant"] = tenant
             return type(value)(**changed)
-        if isinstance(value, q.JobFilter):
+        if isinstance(value, q.JobFilter | KnownHandler):
             return value._replace(tenant=tenant)
         if type(value) is not tuple:
             return value
@@ -122,6 +126,7 @@ def test_what_a_tenants_token_asks_is_about_that_tenant(kind):
         c.Publish(tasks=(("other", "t", Defaults()),)),
         c.SetSchedule(schedule=Schedule(name="s"), job=c.NewJob(task="t", tenant="other")),
         q.LoadJobs(job_ids=(), holder_of=c.NewJob(task="t", tenant="other")),
+        FindHandlers(pairs=(KnownHandler("own", "t"), KnownHandler("other", "t"))),
         q.HasUnfinished(tenants=("other",)),
         q.ListWaiting(tenants=("own", "other"), limit=1),
     ],

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from holdfast.core import commands as c
+from holdfast.core import handler as h
 from holdfast.core import queries as q
 from holdfast.core.defaults import Defaults
 from holdfast.core.errors import NotFound, QueryFailed
@@ -54,6 +55,7 @@ class Filled:
         ask(c.Append(log="log", items=(LogItem(data="1", key=b"\xfe"), LogItem(data=b"\xff"))))
         ask(c.CreateToken(token=Token(name="token", scopes=(Scope.ADD,), hash=hash_of("a secret"))))
         ask(c.StartProgress(name="consumer", log="log"))
+        ask(h.SetHandler(handler=h.Handler(task="held", lang="node", body="x = 1")))
 
     def queries(self) -> list[q.Query]:
         """One of each kind, at least, which finds something."""
@@ -88,6 +90,10 @@ class Filled:
             q.ListConsumers(),
             q.GetProgress(name="consumer"),
             q.ReadLog(log="log", limit=9),
+            h.GetHandler(task="held"),
+            h.FindHandlers(pairs=(h.KnownHandler("", "held"), h.KnownHandler("", "none"))),
+            h.ListHandlers(),
+            h.ListHandlerVersions(task="held"),
         ]
 
 

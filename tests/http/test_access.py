@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from holdfast.core import commands as c
+from holdfast.core import handler as h
 from holdfast.core import queries as q
 from holdfast.core.access import RULES, Scope
 from holdfast.core.bounds import DAY_MS
@@ -131,6 +132,7 @@ class Neighbour:
         ask(c.Enlist(worker=worker))
         ask(c.Append(log=MARK, tenant="a", items=(LogItem(data=f'"{MARK}"', key=MARK.encode()),)))
         ask(c.StartProgress(name=MARK, tenant="a", log=MARK))
+        ask(h.SetHandler(handler=h.Handler(task=MARK, tenant="a", lang="shell", body=MARK)))
 
     def state(self) -> list[Any]:
         """All that tenant `a` has."""
@@ -147,6 +149,8 @@ class Neighbour:
             q.ListConsumers(tenant="a"),
             q.ReadLog(log=MARK, tenant="a", limit=99),
             q.CountJobs(tenant="a"),
+            h.GetHandler(task=MARK, tenant="a"),
+            h.ListHandlerVersions(task=MARK, tenant="a"),
             q.ListTokens(),
             q.GetSteps(job_id=self.running.job.id),
             q.GetLog(job_id=self.running.job.id),
@@ -167,6 +171,8 @@ class Neighbour:
         }
         if kind is c.SetSchedule:
             said["schedule"]["name"] = MARK
+        if kind is h.FindHandlers:
+            said["pairs"][0]["task"] = MARK
         if kind is c.Enlist:
             said["worker"]["name"] = MARK
         many = []

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 from msgspec.structs import replace
 
 from . import commands as c
+from . import handler as h
 from . import queries as q
 from .errors import Forbidden
 from .sysid import TakeSysid
@@ -30,6 +31,7 @@ A = TypeVar("A", bound=c.Command | q.Query)
 Confine = Callable[[str, Any], Any]
 
 ADD, WORK, READ, MANAGE = (Scope.ADD,), (Scope.WORK,), (Scope.READ,), (Scope.MANAGE,)
+HANDLERS = (Scope.HANDLERS,)
 # What workers must know of the jobs that they run.
 READ_OR_WORK = (Scope.READ, Scope.WORK)
 ANY = tuple(Scope)
@@ -167,6 +169,14 @@ def _overview(tenant: str, asked: q.GetOverview) -> q.GetOverview:
     return _tenant(tenant, replace(asked, only_own=True))  # type: ignore[no-any-return]
 
 
+def _set_handler(tenant: str, asked: h.SetHandler) -> h.SetHandler:
+    return replace(asked, handler=replace(asked.handler, tenant=_own(tenant, asked.handler.tenant)))
+
+
+def _find_handlers(tenant: str, asked: h.FindHandlers) -> h.FindHandlers:
+    return replace(asked, pairs=tuple(one._replace(tenant=_own(tenant, one.tenant)) for one in asked.pairs))
+
+
 # Of each: which scopes allow it, any of them, and how it is kept to a tenant; None: it cannot be.
 RULES: dict[type, tuple[tuple[Scope, ...], Confine | None]] = {
     c.Add: (ADD, _add),
@@ -189,6 +199,11 @@ RULES: dict[type, tuple[tuple[Scope, ...], Confine | None]] = {
     **dict.fromkeys((c.DeleteSchedule, c.PauseSchedule), (MANAGE, _tenant)),
     **dict.fromkeys((c.CreateToken, c.RevokeToken, q.ListTokens), (MANAGE, None)),
     q.FindToken: (SERVER_ONLY, None),
+    # The scripts may hold what only their owner and the workers that run them should see.
+    h.SetHandler: (HANDLERS, _set_handler),
+    **dict.fromkeys((h.RollBackHandler, h.DeleteHandler, h.GetHandler), (HANDLERS, _tenant)),
+    h.FindHandlers: (WORK, _find_handlers),
+    **dict.fromkeys((h.ListHandlers, h.ListHandlerVersions), ((Scope.READ, Scope.HANDLERS), _tenant)),
     c.Await: (READ, _tenant),
     **dict.fromkeys((q.GetJob, q.GetData, q.GetSteps, q.LoadFamilies), (READ_OR_WORK, _tenant)),
     q.LoadJobs: (READ_OR_WORK, _load_jobs),

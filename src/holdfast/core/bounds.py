@@ -75,6 +75,13 @@ JOURNAL_LEASE_MS = 7 * DAY_MS
 TOKEN_NAME_BYTES = 64
 TOKENS = 10_000
 
+# The scripts of a handler, all together; and how many versions of one are kept, the newest ones.
+HANDLER_BYTES = 1024 * 1024
+HANDLER_VERSIONS = 1_000
+# How many handlers are read at once with their scripts, and how many versions are on a page.
+HANDLERS_FOUND = 64
+HANDLER_PAGE = 100
+
 # ── the job-command port ─────────────────────────────────────────────────────────────────────────
 
 # A pattern, or a list of names, of GetJob: fifty names, as the documents have it.

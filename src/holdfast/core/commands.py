@@ -86,7 +86,7 @@ class Add(Command, frozen=True, kw_only=True):
     """
 
     jobs: tuple[NewJob, ...]
-    # The data of further jobs, which follow the last of `jobs` and are as that but for it.
+    # The data of further jobs, which are as the last of `jobs` but for it.
     more: tuple[Body, ...] = ()
     hold: Hold | None = None
     # The ids of all of them in order, which `ReserveIds` has replied; none: the store makes them. A command
@@ -137,6 +137,8 @@ class Claim(Command, frozen=True, kw_only=True):
     mock: bool = False
     # Any of these tenants.
     tenants: tuple[str, ...] | None = None
+    # Only tasks that have a handler in the store.
+    handled: bool = False
     # (tenant, task, at most): the first of each, and of nobody else.
     picks: tuple[tuple[str, str, int], ...] = ()
     # How much it has got elsewhere of the bytes that a claim may bring.
@@ -409,10 +411,7 @@ class Publish(Command, frozen=True, kw_only=True):
 
 
 class Dismiss(Command, frozen=True, kw_only=True):
-    """Forget a worker that has ended; one that is not known is no error.
-
-    Where a `tenant` is named, a worker that serves others stays.
-    """
+    """Forget a worker that has ended, if it is known; with a `tenant` not one that serves others."""
 
     name: str
     tenant: str | None = None

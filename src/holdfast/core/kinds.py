@@ -25,6 +25,9 @@ TOKEN = "token"
 REQUEST = "request"
 # The published defaults of a task, by (tenant or null, task).
 TASK = "task"
+# A handler without its scripts, by (tenant, task); each version with them, by (tenant, task, version); that
+# there is one, by (tenant, task), in every shard: docs/decisions/0019.
+HANDLER, HANDLER_VERSION, HANDLED = "handler", "handler_version", "handled"
 # The last moment of a deleted schedule, by its number.
 FLOOR = "schedule_floor"
 # What a run leaves behind: a step, by (job, number), and the last lines of its log, by job.

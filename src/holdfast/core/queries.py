@@ -2,7 +2,8 @@
 
 The engine replies from one consistent view of the store, beside writers; what it raises changes nothing. Each
 query says what is replied; the types of the replies are in `core.replies`. A `tenant` or `tasks` that is None
-stands for any. Where a query of certain jobs names a `tenant`, jobs of other tenants are not found.
+stands for any; `handled`: only tasks that have a handler in the store. Where a query of certain jobs names a
+`tenant`, jobs of other tenants are not found.
 """
 
 from typing import NamedTuple
@@ -187,6 +188,7 @@ class HasUnfinished(Query, frozen=True, kw_only=True):
 
     tenants: tuple[str, ...] | None = None
     tasks: tuple[str, ...] | None = None
+    handled: bool = False
 
 
 class CountReady(Query, frozen=True, kw_only=True):
@@ -194,6 +196,7 @@ class CountReady(Query, frozen=True, kw_only=True):
 
     tenants: tuple[str, ...] | None = None
     tasks: tuple[str, ...] | None = None
+    handled: bool = False
 
 
 class Waiting(NamedTuple):
@@ -209,6 +212,7 @@ class ListWaiting(Query, frozen=True, kw_only=True):
 
     tenants: tuple[str, ...] | None = None
     tasks: tuple[str, ...] | None = None
+    handled: bool = False
     limit: int
 
 

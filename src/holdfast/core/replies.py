@@ -8,6 +8,16 @@ from . import commands as c
 from . import queries as q
 from .defaults import Defaults
 from .faults import Fault
+from .handler import (
+    DeleteHandler,
+    FindHandlers,
+    GetHandler,
+    Handler,
+    ListHandlers,
+    ListHandlerVersions,
+    RollBackHandler,
+    SetHandler,
+)
 from .ids import IdRange
 from .indexed import Mark
 from .job import Body, Job
@@ -52,6 +62,9 @@ AnyCommand = (
     | c.RevokeToken
     | c.ReserveIds
     | TakeSysid
+    | SetHandler
+    | RollBackHandler
+    | DeleteHandler
 )
 
 REPLIES: dict[type[c.Command | q.Query], Any] = {
@@ -73,6 +86,7 @@ REPLIES: dict[type[c.Command | q.Query], Any] = {
             c.Publish,
             c.Dismiss,
             c.RevokeToken,
+            DeleteHandler,
         ),
         None,
     ),
@@ -86,6 +100,7 @@ REPLIES: dict[type[c.Command | q.Query], Any] = {
     c.CreateToken: Token,
     c.ReserveIds: list[IdRange],
     TakeSysid: TakenSysid,
+    **dict.fromkeys((SetHandler, RollBackHandler, GetHandler), Handler),
     q.GetJob: Job,
     q.GetData: Body,
     q.GetSteps: dict[str, str],
@@ -113,6 +128,7 @@ REPLIES: dict[type[c.Command | q.Query], Any] = {
     q.ListConsumers: dict[str, Mark],
     q.GetProgress: Mark,
     q.ReadLog: q.LogPage,
+    **dict.fromkeys((FindHandlers, ListHandlers, ListHandlerVersions), list[Handler]),
 }
 
 # For decoders; the type checker knows `Query`.

@@ -17,6 +17,9 @@ class Facts(Record, frozen=True, kw_only=True):
     paused: tuple[str, ...] = ()
     # How many live workers know its task.
     workers: int = 0
+    # Whether the store has a handler for its task, and how many live workers run handlers of its tenant.
+    is_handled: bool = False
+    handler_workers: int = 0
     ready_before: int = 0
 
 
@@ -49,8 +52,11 @@ def _workers(count: int) -> str:
 def _blocked(job: Job, facts: Facts) -> str:
     if facts.paused:
         return f" {_paused_text(facts.paused)}"
+    if not facts.workers and facts.is_handled:
+        return f" The task {job.task!r} has a handler in the store, but no live worker runs handlers."
     if not facts.workers:
-        return f" No live worker knows the task {job.task!r}."
+        handler = ", and it has no handler" if facts.handler_workers else ""
+        return f" No live worker knows the task {job.task!r}{handler}."
     return ""
 
 

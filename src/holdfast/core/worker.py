@@ -10,6 +10,8 @@ class Served(Record, frozen=True, kw_only=True):
 
     tenant: str | None = ""
     tasks: tuple[str, ...] = ()
+    # And every task that has a handler in the store.
+    handlers: bool = False
 
 
 class Worker(Record, frozen=True, kw_only=True):
@@ -45,6 +47,12 @@ def narrow(worker: Worker, tenant: str) -> Worker | None:
     return replace(worker, serves=own, host="", pid=0, health="", done=0, running=0)
 
 
-def knows(worker: Worker, tenant: str, task: str) -> bool:
-    """Whether a worker runs a tenant's jobs of a task."""
-    return any(served.tenant in (None, tenant) and task in served.tasks for served in worker.serves)
+def runs_handlers(worker: Worker, tenant: str) -> bool:
+    """Whether a worker runs the handlers of a tenant that are in the store."""
+    return any(served.handlers and served.tenant in (None, tenant) for served in worker.serves)
+
+
+def knows(worker: Worker, tenant: str, task: str, *, is_handled: bool) -> bool:
+    """Whether a worker runs a tenant's jobs of a task; `is_handled`: the store has a handler for it."""
+    named = any(served.tenant in (None, tenant) and task in served.tasks for served in worker.serves)
+    return named or (is_handled and runs_handlers(worker, tenant))

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Collection
 from typing import Any
 
+from ..core import handler as h
 from ..core import queries as q
 from ..core import rank, unique
 from ..core.bounds import PAGE_JOBS, PORT_CHILDREN
@@ -13,16 +14,17 @@ from ..core.family import is_stuck
 from ..core.job import WAITING, Body, Job, Place, State, Unreadable, readable, unreadable
 from ..core.limits import Limit, find_pattern
 from ..core.why import Facts, why
-from ..core.worker import Worker, knows, narrow
+from ..core.worker import Worker, knows, narrow, runs_handlers
 from ..store.contract import ReadTxn, Store, WaitingQuery
 from .batch import notes
 from .batch.holders import find_holders
 from .batch.limiting import STOPPED, find_domains
 from .batch.task_defaults import read_published
-from .commands import indexing, tokens
+from .commands import handlers, indexing, tokens
 from .commands.schedules import fires_at, read_kept
 from .commands.workers import alive
 from .records import (
+    HANDLED,
     LIMIT,
     PATTERNS,
     PAUSE,
@@ -81,13 +83,17 @@ def _explain(txn: ReadTxn, query: q.Explain) -> str:
         domain = find_domains(txn, [key]).get(key)
     counts = txn.counts(tenant=job.tenant)
     ready = sum(n for k, n in counts.items() if k.place == Place.READY and k.task == job.task)
+    workers, name = alive(txn), name_of(job.tenant, job.task)
+    is_handled = name in txn.rows(HANDLED, [name])
     facts = Facts(
         now_ms=txn.now_ms,
         parent=txn.load([job.parent_id]).get(job.parent_id) if job.parent_id else None,
         limit=limit,
         domain=domain,
         paused=_pauses_of(txn, job),
-        workers=sum(knows(worker, job.tenant, job.task) for worker in alive(txn)),
+        workers=sum(knows(worker, job.tenant, job.task, is_handled=is_handled) for worker in workers),
+        is_handled=is_handled,
+        handler_workers=sum(runs_handlers(worker, job.tenant) for worker in workers),
         ready_before=max(ready - 1, 0) if job.place == Place.READY else 0,
     )
     return why(job, facts)
@@ -344,6 +350,10 @@ QUERIES: dict[type[q.Query], Callable[[ReadTxn, Any], Any]] = {
     q.ListConsumers: indexing.list_consumers,
     q.GetProgress: indexing.get_progress,
     q.ReadLog: indexing.read_log,
+    h.GetHandler: handlers.get_handler,
+    h.FindHandlers: handlers.find_handlers,
+    h.ListHandlers: handlers.list_handlers,
+    h.ListHandlerVersions: handlers.list_versions,
 }
 
 # Answered by the store itself, without a transaction: its clock is the process's own, or reckoned.

@@ -8,6 +8,9 @@ from ..core.defaults import TaskKey
 from ..core.job import Record
 from ..core.kinds import CHORE as CHORE
 from ..core.kinds import FLOOR as FLOOR
+from ..core.kinds import HANDLED as HANDLED
+from ..core.kinds import HANDLER as HANDLER
+from ..core.kinds import HANDLER_VERSION as HANDLER_VERSION
 from ..core.kinds import JOB_LOG as JOB_LOG
 from ..core.kinds import LIMIT as LIMIT
 from ..core.kinds import LOG as LOG

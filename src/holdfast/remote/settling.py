@@ -9,12 +9,22 @@ from typing import Any
 from msgspec.structs import replace
 
 from ..core import commands as c
+from ..core import handler as h
 from ..core.errors import HoldfastError, LeaseLost, NotFound, Unsettled
 from ..core.job import Job, Place, State
 from ..core.queries import GetJob, Query
 
 # To do these twice is not the same as once.
-ONCE = (c.Requeue, c.RequeueAll, c.Delete, c.Log, c.CreateToken, c.RevokeToken)
+ONCE = (
+    c.Requeue,
+    c.RequeueAll,
+    c.Delete,
+    c.Log,
+    c.CreateToken,
+    c.RevokeToken,
+    h.RollBackHandler,
+    h.DeleteHandler,
+)
 # Under a claim that their first try has ended, these are refused the second time.
 ENDING = (c.Answer, c.Release)
 

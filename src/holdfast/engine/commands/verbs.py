@@ -11,13 +11,14 @@ from msgspec.structs import replace
 
 from ...core import commands as c
 from ...core import family, following, rules
+from ...core import handler as h
 from ...core.answering import answered
 from ...core.errors import LeaseLost, NotFound
 from ...core.job import Body, Code, Job, Place, State, whole_second
 from ...core.sysid import TakeSysid
 from ..batch import notes, task_defaults
 from ..batch.batch import Batch
-from . import chores, governing, indexing, keys, outbox, requests, schedules, tokens, workers
+from . import chores, governing, handlers, indexing, keys, outbox, requests, schedules, tokens, workers
 from .adding import add_all, held, put, reserve_ids
 from .sysids import take_sysid
 
@@ -214,6 +215,9 @@ VERBS: dict[type[c.Command], Callable[[Batch, Any], Any] | None] = {
     c.CreateToken: tokens.create,
     c.RevokeToken: tokens.revoke,
     c.Publish: task_defaults.publish,
+    h.SetHandler: handlers.set_handler,
+    h.RollBackHandler: handlers.roll_back,
+    h.DeleteHandler: handlers.delete_handler,
     c.StartProgress: indexing.start_progress,
     c.MoveProgress: indexing.move_progress,
     c.SetProgress: indexing.set_progress,
@@ -222,6 +226,7 @@ VERBS: dict[type[c.Command], Callable[[Batch, Any], Any] | None] = {
     # Said by doors, on behalf of a client.
     requests.NoteRequest: requests.note_request,
     # Between shards; nobody else says these.
+    handlers.MarkHandled: handlers.mark_handled,
     keys.TakeKey: keys.take_key,
     keys.FreeKey: keys.free_key,
     keys.Hit: keys.hit,

@@ -29,6 +29,7 @@ from ..commands.schedules import read_kept
 from ..records import (
     CHORE,
     FLOOR,
+    HANDLER_VERSION,
     NUMBER,
     OUTBOX,
     POINTER,
@@ -50,7 +51,7 @@ Row = tuple[Any, ...]
 # Tables that are parts of their own, or only about the store that they are in.
 APART = {SHARD, OUTBOX, NUMBER, POINTER}
 # Tables whose values may be as large as bodies.
-_LARGE = {LOG_ITEMS, STEPS}
+_LARGE = {HANDLER_VERSION, LOG_ITEMS, STEPS}
 
 
 def _undone(raw: bytes) -> bytes:

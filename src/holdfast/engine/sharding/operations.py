@@ -4,6 +4,7 @@
     Add           split by shard; jobs whose unique key belongs to another shard in two steps (`_add_keyed`)
     Claim         the shards in turn (`claim_progress`)
     put back      first the key, if it belongs to another shard, then the job
+    handlers      versions in the shard of (tenant, task), and in every shard that there is one
     all shards    pauses, patterns, purging, upkeep
 
 Every step is a transaction of one shard, run by `ask`, which returns its reply or raises. What a crash leaves
@@ -19,6 +20,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from ...core import commands as c
+from ...core import handler as h
 from ...core import unique
 from ...core.errors import HoldfastError, Moved, NotFound, StoreError, Unavailable, Unsettled
 from ...core.job import Job, whole_second
@@ -29,6 +31,7 @@ from ...store.contract import ReadTxn
 from ...store.sharded.shard import Shard
 from ..batch.holders import Freed, find_holders, put_back_refused
 from ..batch.pointers import Elsewhere
+from ..commands.handlers import MarkHandled
 from ..commands.keys import FreeKey, Hit, NotHeld, TakeKey, key_after, taken
 from ..commands.outbox import DeliverJob, RemoveMessage, read
 from . import places
@@ -57,7 +60,7 @@ class ShardOperations:
             return self._only_add(command)
         if self._is_anywhere(command):
             return self.turn()[0]
-        if isinstance(command, c.Requeue) or getattr(command, "task", None) is not None:
+        if isinstance(command, c.Requeue | h.SetHandler) or getattr(command, "task", None) is not None:
             return None
         slot = places.slot_of(command)
         return None if slot is None else slot % len(self._shards)
@@ -115,6 +118,8 @@ class ShardOperations:
             return self._workers(command)
         if isinstance(command, c.RequeueAll):
             return self._requeue_all(command)
+        if isinstance(command, h.SetHandler | h.RollBackHandler | h.DeleteHandler):
+            return self._change_handler(command)
         at = self.find_shard(command)
         if at is not None:
             return self._settled(at, command)
@@ -175,6 +180,17 @@ class ShardOperations:
                 return
         if fault is not None and isinstance(command, c.Enlist):
             raise fault
+
+    def _change_handler(self, command: h.SetHandler | h.RollBackHandler | h.DeleteHandler) -> Any:
+        """At home, and marked in all others: after it was set, and before it is deleted."""
+        home = (places.slot_of(command) or 0) % len(self._shards)
+        of = command.handler if isinstance(command, h.SetHandler) else command
+        on = not isinstance(command, h.DeleteHandler)
+        reply = self._ask(home, command) if on else None
+        for at in range(len(self._shards)):
+            if at != home:
+                self._ask(at, MarkHandled(tenant=of.tenant, task=of.task, on=on))
+        return reply if on else self._ask(home, command)
 
     def _all(self, command: c.Command) -> Any:
         """Said to every shard; the replies as one."""

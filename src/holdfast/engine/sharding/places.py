@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ...core import commands as c
+from ...core import handler as h
 from ...core import ids, slots
 from ...core.errors import BadInput
 from ...core.limits import is_pattern
@@ -35,6 +36,10 @@ def _indexed(command: Any) -> int:
     return slots.slot_of_indexed(command.tenant)
 
 
+def _handler(command: h.RollBackHandler | h.DeleteHandler) -> int:
+    return ids.slot_of(command.tenant, command.task)
+
+
 # The slot of what has one, or an id that lives there; None: it is about all shards.
 _SLOTS: dict[type[c.Command], Callable[[Any], int | None]] = {
     **dict.fromkeys((c.Answer, c.Release, c.Extend, c.Report, c.Step, c.Log, c.Update), _job),
@@ -48,6 +53,8 @@ _SLOTS: dict[type[c.Command], Callable[[Any], int | None]] = {
     c.RevokeToken: lambda command: slots.slot_of_record(TOKEN, command.name),
     # The shard that leases a number.
     TakeSysid: lambda command: command.number,
+    h.SetHandler: lambda command: ids.slot_of(command.handler.tenant, command.handler.task),
+    **dict.fromkeys((h.RollBackHandler, h.DeleteHandler), _handler),
     requests.NoteRequest: requests.slot_of_request,
     outbox.RemoveMessage: lambda command: slots.slot_of_record(OUTBOX, command.name),
     keys.TakeKey: lambda command: slots.slot_of_key(command.key),

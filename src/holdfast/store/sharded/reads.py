@@ -24,7 +24,7 @@ T = TypeVar("T")
 V = TypeVar("V")
 Missing = dict[int, StoreError]
 # Of these it is enough to hear those that are there.
-LENIENT = {kinds.PAUSE, kinds.PATTERNS, kinds.SETTING, kinds.TASK, kinds.WORKER}
+LENIENT = {kinds.HANDLED, kinds.PAUSE, kinds.PATTERNS, kinds.SETTING, kinds.TASK, kinds.WORKER}
 
 
 class Wanted(Exception):

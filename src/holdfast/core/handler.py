@@ -1,0 +1,187 @@
+"""Handlers kept in the store: the code that runs a tenant's task, its versions, and the commands about them.
+
+    SetHandler ──▶ version 1 ──SetHandler──▶ version 2 ──RollBackHandler──▶ version 3, as version 1 was
+                       └────────────────────────┴── DeleteHandler removes all ──┘
+
+The newest version is the one that runs. How they are stored: docs/decisions/0019.
+"""
+
+import re
+from typing import NamedTuple
+
+from msgspec.structs import asdict, replace
+
+from . import bounds
+from .checks import check_name, check_whole
+from .commands import Command
+from .errors import BadInput, TooLarge
+from .job import Record
+from .queries import Query
+
+_LANG = re.compile(r"[a-z][a-z0-9+._-]{0,31}")
+SCRIPTS = ("before", "before_each", "body", "after_each")
+
+
+class RunnerOptions(Record, frozen=True, kw_only=True):
+    """How a runner runs a handler; 0: as the runner does by itself."""
+
+    # Whether an http handler gets the jobs of a batch in one request.
+    batch: bool = False
+    batch_size: int = 0
+    # Limits of one job: elapsed time, CPU time.
+    timeout_ms: int = 0
+    cpu_ms: int = 0
+    # Limits of a context: memory, output of one job, open files; and when it is replaced by a new one.
+    memory_mb: int = 0
+    output_kb: int = 0
+    open_files: int = 0
+    context_jobs: int = 0
+    context_age_ms: int = 0
+
+
+class Handler(Record, frozen=True, kw_only=True):
+    """One version of the code that runs a tenant's task. `id` is of this version alone."""
+
+    task: str
+    tenant: str = ""
+    lang: str = ""
+    body: str = ""
+    # Handlers of a tenant with the same `eid` may share contexts; "": only those of the same task.
+    eid: str = ""
+    before: str = ""
+    before_each: str = ""
+    after_each: str = ""
+    options: RunnerOptions = RunnerOptions()
+    # Given by the store.
+    id: int = 0
+    version: int = 0
+    created_at: int = 0
+    # The version that it brought back; 0: none.
+    restores: int = 0
+
+    @property
+    def size(self) -> int:
+        """The bytes of its scripts."""
+        return sum(len(getattr(self, script).encode()) for script in SCRIPTS)
+
+
+def without_scripts(handler: Handler) -> Handler:
+    """A handler as it is listed."""
+    return replace(handler, **dict.fromkeys(SCRIPTS, ""))
+
+
+def is_same_code(one: Handler, other: Handler) -> bool:
+    """Whether two versions would run alike."""
+    return _as_set(one) == _as_set(other)
+
+
+def _as_set(handler: Handler) -> Handler:
+    return replace(handler, id=0, version=0, created_at=0, restores=0)
+
+
+_MOST = {
+    "batch_size": bounds.CLAIM_JOBS,
+    "timeout_ms": bounds.DAY_MS,
+    "cpu_ms": bounds.DAY_MS,
+    "memory_mb": 1_000_000,
+    "output_kb": bounds.DATA_BYTES // 1024,
+    "open_files": 100_000,
+    "context_jobs": 1_000_000,
+    "context_age_ms": bounds.DAY_MS,
+}
+
+
+def check_handler(handler: Handler) -> None:
+    """Raise `BadInput` unless the handler can be kept. Whether a runner knows `lang` is not looked at."""
+    check_name("task", handler.task)
+    check_name("tenant", handler.tenant, empty=True)
+    if not handler.lang or not handler.body:
+        found = "no lang" if handler.body else "no body" if handler.lang else "neither"
+        raise BadInput("handler", found, needed="complete: lang and body required")
+    if not _LANG.fullmatch(handler.lang):
+        raise BadInput("lang", handler.lang, needed="a short name in small letters, such as python or node")
+    check_name("eid", handler.eid, empty=True)
+    try:
+        size = handler.size
+    except UnicodeEncodeError:
+        raise BadInput("body", "text with lone surrogates", needed="UTF-8 text") from None
+    if size > bounds.HANDLER_BYTES:
+        raise TooLarge("handler", f"{size:,} bytes", needed=f"at most {bounds.HANDLER_BYTES:,} bytes")
+    for name, value in asdict(handler.options).items():
+        if name in _MOST:
+            check_whole(name, value, 0, _MOST[name])
+
+
+# Commands
+
+
+class SetHandler(Command, frozen=True, kw_only=True):
+    """Make a new version of a handler; replies it. One that is just like the newest changes nothing."""
+
+    handler: Handler
+
+
+class RollBackHandler(Command, frozen=True, kw_only=True):
+    """Make a new version that is as an earlier one was; replies it.
+
+    `version` 0: as the one before the newest, or before the one that the newest has brought back.
+    """
+
+    task: str
+    tenant: str = ""
+    version: int = 0
+
+
+class DeleteHandler(Command, frozen=True, kw_only=True):
+    """Remove a handler with all its versions. Its jobs wait until there is one again, or they expire."""
+
+    task: str
+    tenant: str = ""
+
+
+# Queries
+
+
+class GetHandler(Query, frozen=True, kw_only=True):
+    """Replies a version of a handler, or with `version` 0 the newest; raises `NotFound`."""
+
+    task: str
+    tenant: str = ""
+    version: int = 0
+
+
+class KnownHandler(NamedTuple):
+    """A handler of which the caller has a version, by its id; 0: none."""
+
+    tenant: str
+    task: str
+    id: int = 0
+
+
+class FindHandlers(Query, frozen=True, kw_only=True):
+    """Replies the newest version of each of these handlers that there is, at most `HANDLERS_FOUND`.
+
+    One that the caller has already comes without its scripts.
+    """
+
+    pairs: tuple[KnownHandler, ...]
+
+
+class ListHandlers(Query, frozen=True, kw_only=True):
+    """Replies a tenant's handlers without their scripts, in a fixed order, from the first after one."""
+
+    tenant: str = ""
+    after_task: str = ""
+    limit: int = bounds.PAGE_JOBS
+
+
+class ListHandlerVersions(Query, frozen=True, kw_only=True):
+    """Replies the versions of a handler without their scripts, the newest first, or raises `NotFound`.
+
+    From the first below `before`; 0: from the newest.
+    """
+
+    task: str
+    tenant: str = ""
+    before: int = 0
+    limit: int = bounds.HANDLER_PAGE
