@@ -81,10 +81,10 @@ def test_a_body_that_is_wrong_is_told_so(client, body):
 def test_a_store_that_fails_is_a_500_with_the_cause(served, client, monkeypatch):
     """As in the original."""
 
-    async def away(_asked, **_how):
+    def away(_commands, _done):
         raise Unavailable("the disk is on fire")
 
-    monkeypatch.setattr(served.connection, "ask_async", away)
+    monkeypatch.setattr(served.connection.engine, "execute", away)
     reply = client.post("/jobber/queue", {"type": "t"})
 
     assert reply.status == 500

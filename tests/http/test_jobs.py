@@ -8,6 +8,7 @@ import pytest
 
 from holdfast.core import commands as c
 from holdfast.core.job import Code
+from tests.queue_suite.tools import until
 
 
 def test_a_job_is_added_claimed_and_finished(client):
@@ -295,3 +296,30 @@ def test_changes_come_as_events(served, client):
 def test_events_of_no_job_are_a_problem(client, path):
     """Not a stream that says nothing."""
     assert client.get(path).status in (400, 404)
+
+
+def test_requests_that_come_together_are_submitted_together(served, monkeypatch):
+    """64 clients add a job each while the server is busy with something else: the committer is woken once."""
+    committer = served.connection._submitter
+    submit_all, sizes = committer.submit_all, []
+
+    def counted(tickets):
+        sizes.append(len(tickets))
+        submit_all(tickets)
+
+    monkeypatch.setattr(committer, "submit_all", counted)
+    clients = [served.raw() for _ in range(64)]
+    until(lambda: len(served.door._state.connections) == 64)
+    sent = threading.Event()
+    served._loop.call_soon_threadsafe(sent.wait, 30)
+    head = b"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 12\r\n\r\n"
+    for sock in clients:
+        sock.sendall(head + b'{"task":"t"}')
+    sent.set()
+    replies = [sock.recv(4096) for sock in clients]
+    for sock in clients:
+        sock.close()
+
+    assert all(reply.startswith(b"HTTP/1.1 201") for reply in replies)
+    assert sum(sizes) == 64
+    assert len(sizes) <= 4

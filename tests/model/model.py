@@ -104,13 +104,14 @@ class Model(RuleBasedStateMachine):
     spread = False
     # How the store's commands come to its engine.
     process: type[Process] = Process
+    memory_process: type[Process] = Process
 
     def __init__(self) -> None:
         super().__init__()
         self.clock = MovedClock(m.START_MS)
         self.folder = TemporaryDirectory(dir=_SHARED_MEMORY if _SHARED_MEMORY.is_dir() else None)
         memory = type(self).make_memory(self.clock)
-        self.sides = [Side(lambda: memory, keeps=True)]
+        self.sides = [Side(lambda: memory, keeps=True, kind=type(self).memory_process)]
         if (make := type(self).make_store) is not None:
             kind = type(self).process
             self.sides.append(Side(lambda: make(self.clock, Path(self.folder.name)), kind=kind))

@@ -9,6 +9,7 @@ import pytest
 from holdfast.core import commands as c
 from holdfast.engine.connection import StoreConnection
 from holdfast.engine.done import Done
+from holdfast.engine.engine import Engine
 from holdfast.engine.ticket import Ticket
 from holdfast.remote.address import Address
 from holdfast.remote.connection import RemoteConnection
@@ -18,6 +19,27 @@ from tests.test_model import PROOF_HISTORIES, SERVED_PROOF_HISTORIES, SERVED_PRO
 
 HISTORIES, PIECES = 12, 3
 REMOTE_PROOF_HISTORIES = PROOF_HISTORIES // 20
+
+
+def reuse_ids(engine: Engine) -> None:
+    """Have a repeated batch make the same ids again.
+
+    A server repeats a batch also where a job has changed since it was sent to the client; then the ids of the
+    first attempt are used up, and all later ids would differ.
+    """
+    execute, transact = engine.execute, engine._transact
+    first = 0
+
+    def begin(commands: Sequence[c.Command], done: Done | None = None) -> Done:
+        nonlocal first
+        first = engine.ids._last
+        return execute(commands, done)
+
+    def attempt(*args: Any, **options: Any) -> Any:
+        engine.ids._last = first
+        return transact(*args, **options)
+
+    engine.execute, engine._transact = begin, attempt  # type: ignore[method-assign]
 
 
 class RemoteEngine:
@@ -30,6 +52,7 @@ class RemoteEngine:
         # The memory store makes its ids itself: for these to be the same, so must the server.
         self.client._link._has_ids = lambda ask: True  # type: ignore[method-assign]
         self._done: list[Done] = []
+        reuse_ids(connection.engine)
         self._execute = connection.engine.execute
         connection.engine.execute = self._noted  # type: ignore[method-assign]
 
@@ -55,6 +78,15 @@ class RemoteEngine:
         self.connection._submitter._waiter.close()  # type: ignore[union-attr]
 
 
+class LocalProcess(Process):
+    """The memory store, whose ids are compared with those of a server."""
+
+    def begin(self, retention_ms: int | None, seed: int) -> None:
+        """Start the engine."""
+        super().begin(retention_ms, seed)
+        reuse_ids(self.engine)
+
+
 class RemoteProcess(Process):
     """A server on the store, and its client."""
 
@@ -73,7 +105,7 @@ class RemoteProcess(Process):
 
 def remote(model: type[Model]) -> type[Model]:
     """The same model by way of a server."""
-    return type("RemoteMachine", (model,), {"process": RemoteProcess})
+    return type("RemoteMachine", (model,), {"process": RemoteProcess, "memory_process": LocalProcess})
 
 
 @pytest.mark.timeout(600)

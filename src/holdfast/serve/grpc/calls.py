@@ -14,6 +14,7 @@ from ...engine.connection import Connection
 from ...engine.ticket import Ticket
 from ...proto.messages import message
 from ...proto.verbs import BY_NAME, VERBS, Verb
+from ..asking import Asking
 from .admission import Caller, abort, allowed, parse
 from .stream import MOST_WAIT_S
 
@@ -29,6 +30,7 @@ class Calls:
 
     def __init__(self, connection: Connection, caller: MakeCaller) -> None:
         self._connection, self._caller = connection, caller
+        self._asking = Asking(connection)
         self.all: dict[str, Call] = {name: self._call(verb, _reads(verb)) for name, verb in BY_NAME.items()}
         self.all["Next"] = self._call(VERBS[c.Claim], _read_next)
         self.all["Wait"] = self._call(VERBS[c.Await], _read_wait)
@@ -50,7 +52,7 @@ class Calls:
         kept = allowed(grant, asked, now_ms=self._connection.store.now_ms)
         left_s = context.time_remaining()
         wait_s = min(wait_s, MOST_WAIT_S, MOST_WAIT_S if left_s is None else left_s)
-        reply = await self._connection.ask_async(kept, wait_s=wait_s)
+        reply = await self._asking.ask_async(kept, wait_s=wait_s)
         if isinstance(kept, c.Claim) and context.cancelled():
             # The client went away in the moment in which its jobs came.
             self._connection.submit_all([Ticket(c.Release(hold=c.hold_of(one.job))) for one in reply])

@@ -14,11 +14,12 @@ from ...core.errors import HoldfastError, NotFound
 from . import documents, jobs, tokens
 from .events import NO_CACHE, Feeds, job_events
 from .exchange import EVENTS, Endpoint, Exchange, decode, read, respond, wait_s_of
-from .forms import Name, form_of, reply_form
+from .forms import form_of, reply_form
 from .openapi import document
 from .problems import bad_json, response_to, unexpected
 from .router import Router
 from .routes import BY_NAME, ROUTES, Plan, plan_of, wire_fields
+from .values import Name
 
 log = logging.getLogger("holdfast.serve")
 

@@ -19,8 +19,9 @@ from ...core.access import Grant, confine
 from ...core.errors import HoldfastError, NotFound
 from ...core.job import Job, Place
 from .exchange import EVENTS, Exchange
-from .forms import form_of, read_id
+from .forms import form_of
 from .problems import problem, status_of
+from .values import read_id
 
 LOOK_S = 1.0
 # A line that says nothing, so that proxies and the server notice clients that are gone.

@@ -7,7 +7,7 @@ without a token must name a loopback host, and come from no other origin.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
 import msgspec
@@ -22,6 +22,7 @@ from ...core.errors import BadInput
 from ...core.incoming import check_incoming
 from ...engine.connection import Connection
 from ...engine.engine import check
+from ..asking import Asking
 from ..guard import Guard
 from .forms import form_of
 from .problems import Refusal, bad_json
@@ -42,6 +43,7 @@ class Exchange:
 
     def __init__(self, connection: Connection, guard: Guard, *, loopback: bool, max_body_bytes: int) -> None:
         self.connection, self._guard, self.loopback = connection, guard, loopback
+        self._asking = Asking(connection)
         self.max_body_bytes = max_body_bytes
         # Bytes of bodies that are being read.
         self.buffered = 0
@@ -92,15 +94,15 @@ class Exchange:
         text = f"the body has more than {self.max_body_bytes:,} bytes"
         return Refusal(413, "TOO_LARGE", text, {"Connection": "close"})
 
-    async def ask(
+    def ask(
         self, grant: Grant, asked: c.Command | q.Query, *, wait_s: float = 0.0, ids_are_own: bool = False
-    ) -> Any:
-        """The reply to a command or query of a client."""
+    ) -> Coroutine[Any, Any, Any]:
+        """The reply to a command or query of a client, to be awaited; raises what is refused."""
         check_incoming(asked)
         asked = confine(grant, asked, ids_are_own=ids_are_own)
         if isinstance(asked, c.Command):
             check(asked)
-        return await self.connection.ask_async(asked, wait_s=wait_s)
+        return self._asking.ask_async(asked, wait_s=wait_s)
 
     async def wait(self, request: Request, work: Awaitable[T], otherwise: T) -> T:
         """What is waited for; given up when the client goes away, `otherwise` when the server closes."""

@@ -12,32 +12,39 @@ The forms decode what clients send, encode what they get, and are the schemas of
 """
 
 import types
-from base64 import b64decode, b64encode
-from binascii import Error as Base64Error
 from collections.abc import Callable
 from enum import IntEnum
 from functools import cache
-from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
+from operator import attrgetter
+from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 import msgspec
-from msgspec import UNSET, Meta, Raw, UnsetType
+from msgspec import UNSET, Raw, UnsetType
 
 from ...core import commands as c
 from ...core import queries as q
-from ...core.bounds import NAME_BYTES
 from ...core.defaults import FOLLOWED, Defaults
 from ...core.errors import BadInput
 from ...core.faults import as_fault
-from ...core.ids import MAX_ID, IdRange
+from ...core.ids import IdRange
 from ...core.job import Job
 from ...core.replies import REPLIES
-
-Id = Annotated[
-    str, Meta(pattern="^[0-9]{1,19}$", description="The id of a job.", examples=["1234567890123456789"])
-]
-Name = Annotated[str, Meta(max_length=NAME_BYTES, pattern="^[^\\x00-\\x1f\\x7f]*$")]
-Whole = Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
-Base64 = Annotated[str, Meta(description="Bytes that are no text, in base64.")]
+from .values import (
+    Base64,
+    BodyForm,
+    Id,
+    Name,
+    Whole,
+    read_base64,
+    read_bodies,
+    read_body,
+    read_id,
+    write_any_id,
+    write_body,
+    write_id,
+    write_ids,
+    write_key,
+)
 
 # Fields that are the id of a job, whatever record they are in; and the others.
 _IDS = {"id", "job_id", "parent_id", "then_id", "last_id", "holder_id", "job_ids", "ids"}
@@ -52,6 +59,8 @@ _HIDDEN = {
     (Job, "damaged"),
     (c.Claim, "taken_bytes"),
 }
+# The options of a task that a new job can override, by their fields.
+_OPTIONS = {field: option for option, field in FOLLOWED.items()}
 _Value = Callable[[Any], Any]
 
 
@@ -71,13 +80,6 @@ class Part(NamedTuple):
     required: bool
 
 
-class BodyForm(msgspec.Struct, frozen=True, kw_only=True):
-    """Data or a result: JSON, or bytes in base64."""
-
-    data: Raw | UnsetType = UNSET
-    data_base64: Base64 | UnsetType = UNSET
-
-
 class PauseForm(msgspec.Struct, frozen=True, kw_only=True):
     """What claims pass by; null stands for any."""
 
@@ -86,47 +88,11 @@ class PauseForm(msgspec.Struct, frozen=True, kw_only=True):
     domain: str | None = None
 
 
-def read_id(text: str | None) -> int:
-    """An id from its text; `BadInput` where no job can have it."""
-    if text is None:
-        return 0
-    if not text.isascii() or not text.isdigit() or len(text) > 19 or int(text) > MAX_ID:
-        raise BadInput("id", text, needed="the id of a job")
-    return int(text)
-
-
-def write_id(job_id: int) -> str | None:
-    """An id as text; none is null."""
-    return str(job_id) if job_id else None
-
-
-def read_base64(name: str, text: str) -> bytes:
-    """Bytes from their base64."""
-    try:
-        return b64decode(text, validate=True)
-    except (Base64Error, ValueError):
-        raise BadInput(name, text, needed="base64") from None
-
-
-def write_body(body: Any, name: str = "data") -> dict[str, Any]:
-    """A body under its name, or as base64."""
-    if body is None:
-        return {}
-    if isinstance(body, bytes):
-        return {f"{name}_base64": b64encode(body).decode()}
-    return {name: Raw(body.encode())}
-
-
-def read_body(raw: Any) -> str:
-    """JSON as it was sent, as text."""
-    return bytes(raw).decode()
-
-
 @cache
 def reply_form(kind: type[c.Command | q.Query]) -> Form:
     """The form of what is replied to a command or query."""
     if kind is c.Add:
-        return Form(list[Id], None, _write_ids)
+        return Form(list[Id], None, write_ids)
     if kind is c.AnswerAll:
         return Form(list[Answered], None, lambda replies: list(map(_write_answered, replies)))
     if kind is c.Await:
@@ -234,24 +200,31 @@ class Field(NamedTuple):
     convert: _Value | None = None
 
 
+def _getter(names: list[str]) -> Callable[[Any], tuple[Any, ...]]:
+    """What brings the values of several fields at once."""
+    if len(names) < 2:
+        return lambda value: tuple(getattr(value, name) for name in names)
+    return attrgetter(*names)
+
+
 def _struct_form(kind: type) -> Form:
     form = type_of(kind)
     fields = fields_of(kind)
 
     plain = [(field.name, field.convert) for field in fields if len(field.parts) == 1]
     paired = [field for field in fields if len(field.parts) == 2]
+    # All fields by one call: a new job has twenty of them, and most are not there.
+    plain_values = _getter([name for name, _ in plain])
 
     def read(value: Any) -> Any:
         said: dict[str, Any] = {}
-        # `field.read` of each, without a call: a new job has twenty of them, and most are not there.
-        for name, convert in plain:
-            found = getattr(value, name)
+        for (name, convert), found in zip(plain, plain_values(value), strict=False):
             if found is not UNSET:
                 said[name] = found if convert is None else convert(found)
         for field in paired:
             field.read(value, said)
         if kind is c.NewJob:
-            said["given"] = tuple(sorted(name for name in FOLLOWED if FOLLOWED[name] in said))
+            said["given"] = tuple(sorted(_OPTIONS[field] for field in _OPTIONS.keys() & said.keys()))
         return kind(**said)
 
     def write(record: Any) -> Any:
@@ -322,7 +295,7 @@ def _field(kind: type, name: str, hint: Any, required: bool) -> Field:
     if hint in (Any, Any | None):
         return _paired(name, required, Raw, read_body, write_body)
     if hint in (bytes, bytes | None):
-        return _paired(name, required, str, str.encode, _write_key)
+        return _paired(name, required, str, str.encode, write_key)
     if (kind, name) == (c.NewJob, "then"):
         return _plain(name, "NewJobForm | None", Form(None, _read_then, _write_then), required)
     if name in _IDS or (kind, name) in _MORE_IDS:
@@ -330,11 +303,11 @@ def _field(kind: type, name: str, hint: Any, required: bool) -> Field:
             of_id = Id if required else Id | None
             return _plain(name, of_id, Form(of_id, read_id, write_id), required)
         if hint == int | None:
-            nullable = Form(Id | None, lambda text: None if text is None else read_id(text), _write_any_id)
+            nullable = Form(Id | None, lambda text: None if text is None else read_id(text), write_any_id)
             return _plain(name, Id | None, nullable, required)
-        return _plain(name, list[Id], Form(None, lambda ids: tuple(map(read_id, ids)), _write_ids), required)
+        return _plain(name, list[Id], Form(None, lambda ids: tuple(map(read_id, ids)), write_ids), required)
     if name == "more":
-        return _plain(name, list[Raw], Form(None, _read_bodies, _write_ids), required)
+        return _plain(name, list[Raw], Form(None, read_bodies, write_ids), required)
     form = form_of(hint)
     return _plain(name, _named(name, hint, form.type), form, required)
 
@@ -372,45 +345,26 @@ def _paired(
 ) -> Field:
     """A field that is text or JSON, or under another name bytes."""
     as_bytes = f"{name}_base64"
+    both = attrgetter(name, as_bytes)
     # Nullable, but for JSON, where null is a value.
     kind = kind if kind is Raw else kind | None
 
     def read(value: Any, said: dict[str, Any]) -> None:
-        text, raw = getattr(value, name), getattr(value, as_bytes)
-        if text not in (UNSET, None) and raw is not UNSET:
-            raise BadInput(as_bytes, "…", needed=f"absent where there is {name}")
-        if raw is not UNSET:
-            said[name] = read_base64(as_bytes, raw)
-        elif text is not UNSET and text is not None:
+        text, raw = both(value)
+        if text is UNSET or text is None:
+            if raw is not UNSET:
+                said[name] = read_base64(as_bytes, raw)
+            elif required:
+                raise BadInput(name, None, needed=f"there, or {as_bytes}")
+        elif raw is UNSET:
             said[name] = read_text(text)
-        elif required:
-            raise BadInput(name, None, needed=f"there, or {as_bytes}")
+        else:
+            raise BadInput(as_bytes, "…", needed=f"absent where there is {name}")
 
     def write(record: Any, shown: dict[str, Any]) -> None:
         shown |= write_both(getattr(record, name), name)
 
     return Field(name, (Part(name, kind, False), Part(as_bytes, Base64, False)), read, write)
-
-
-def _write_key(key: bytes | None, name: str) -> dict[str, Any]:
-    if key is None:
-        return {name: None}
-    try:
-        return {name: key.decode()}
-    except UnicodeDecodeError:
-        return {f"{name}_base64": b64encode(key).decode()}
-
-
-def _write_any_id(job_id: int | None) -> str | None:
-    return None if job_id is None else str(job_id)
-
-
-def _write_ids(ids: Any) -> list[str]:
-    return [str(one) for one in ids]
-
-
-def _read_bodies(raws: Any) -> tuple[str, ...]:
-    return tuple(bytes(raw).decode() for raw in raws)
 
 
 def _read_then(value: Any) -> c.NewJob | None:

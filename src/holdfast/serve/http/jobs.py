@@ -19,12 +19,14 @@ from ...core.job import Body, Job
 from ...core.slots import slot_for
 from ...engine.commands.requests import NoteRequest, RequestNote
 from .exchange import BYTES, JSON, NDJSON, Exchange, decode, header_of, read, respond, wait_s_of
-from .forms import Id, Name, Part, Whole, define, form_of, read_id
+from .forms import Part, define, form_of
 from .problems import Refusal, bad_json
+from .values import Id, Name, Whole, read_id
 
 KEY = b"idempotency-key"
 # How many jobs of a stream are looked up, and written, at a time.
 STREAMED = 200
+NEW_JOB = form_of(c.NewJob).type
 _FILTER = form_of(q.JobFilter).type.__annotations__
 JOB_QUERY = (
     Part("tenant", Name, False),
@@ -61,23 +63,26 @@ async def add(exchange: Exchange, request: Request, grant: Grant) -> Response:
     """Add a job, or of NDJSON one for each line."""
     raw = await exchange.body(request)
     many = _is_ndjson(header_of(request, b"content-type"))
-    lines = raw.split(b"\n") if many else [raw]
-    news = [
-        _read_new(line, at if many else 0) for at, line in enumerate(lines, 1) if line.strip() or not many
-    ]
+    news = _read_lines(raw) if many else [_read_new(raw, 0)]
     key = header_of(request, KEY)
-    if key is None:
+    if key is not None:
+        ids = await _add_once(exchange, grant, news, key, hashlib.sha256(raw).hexdigest())
+    elif many:
         ids = await _add_all(exchange, grant, news)
     else:
-        ids = await _add_once(exchange, grant, news, key, hashlib.sha256(raw).hexdigest())
+        ids = await exchange.ask(grant, c.Add(jobs=tuple(news)))
     if not many:
         return respond(Added(str(ids[0])), 201, {"Location": f"/v1/jobs/{ids[0]}"})
     return Response(b"".join(b'{"id":"%d"}\n' % one for one in ids), 201, None, NDJSON)
 
 
+def _read_lines(raw: bytes) -> list[c.NewJob]:
+    return [_read_new(line, at) for at, line in enumerate(raw.split(b"\n"), 1) if line.strip()]
+
+
 def _read_new(line: bytes, number: int) -> c.NewJob:
     try:
-        new: c.NewJob = read(c.NewJob, decode(line, form_of(c.NewJob).type))
+        new: c.NewJob = read(c.NewJob, decode(line, NEW_JOB))
         return new
     except (Refusal, BadInput) as error:
         if not number:

@@ -11,9 +11,10 @@ from ...core.bounds import HTTP_KEY_BYTES, HTTP_WAIT_S
 from ...core.job import Job
 from . import jobs, tokens
 from .exchange import BYTES, EVENTS, JSON, NDJSON
-from .forms import Id, Name, Part, form_of, reply_form
+from .forms import Part, form_of, reply_form
 from .problems import TYPE, Problem
 from .routes import BY_NAME, ROUTES, Plan, in_path, plan_of
+from .values import Id, Name
 
 Json = dict[str, Any]
 ABOUT = """Jobs over HTTP. Times are milliseconds since 1970 in UTC; 0 means none. Ids are text. Every command

@@ -11,7 +11,8 @@ from ...core import commands as c
 from ...core import queries as q
 from ...core.replies import REPLIES
 from ...core.schedule import Schedule
-from .forms import Part, Whole, define, fields_of, form_of
+from .forms import Part, define, fields_of, form_of
+from .values import Whole
 
 Asked = type[c.Command | q.Query]
 

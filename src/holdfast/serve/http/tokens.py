@@ -12,7 +12,7 @@ from ...core import commands as c
 from ...core.access import Grant
 from ...core.token import RANDOM_BYTES, Scope, Token, hash_of, secret_of
 from .exchange import Exchange, decode, respond
-from .forms import Name, Whole
+from .values import Name, Whole
 
 
 class NewToken(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
