@@ -4,8 +4,8 @@
 7  serve
 6  work  indexed
 5  queue
-4  remote
-3  engine  journal
+4  remote  journal
+3  engine
 2  store  proto
 1  core          no clock, no I/O, no randomness
 """
@@ -24,7 +24,7 @@ FLOORS = {
     "store": 2,
     "proto": 2,
     "engine": 3,
-    "journal": 3,
+    "journal": 4,
     "remote": 4,
     "queue": 5,
     "work": 6,

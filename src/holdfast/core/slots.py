@@ -3,14 +3,15 @@
 A slot is one of 64, and shard = slot mod N. A store alone has all of them.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from . import ids
 from . import kinds as k
-from .commands import NewJob
+from .commands import Add, NewJob
 from .unique import UniqueKey
 
 # As a queue may be spread: a power of two, so that all shards have as many slots.
@@ -38,6 +39,17 @@ def slot_for(new: NewJob) -> int | None:
     if new.strict:
         return ids.slot_of(new.tenant, new.task, new.task.encode())
     return None
+
+
+def with_slots(command: Add, bare: Sequence[int]) -> Add:
+    """A command with ids, made of ids in slot 0, each in the slot where its job must live.
+
+    Jobs that may live anywhere share a slot, so that they are one transaction on several shards too.
+    """
+    anywhere = bare[0] // ids.SLOTS % ids.SLOTS
+    slots = [anywhere if (slot := slot_for(new)) is None else slot for new in command.jobs]
+    slots += [slots[-1]] * len(command.more)
+    return replace(command, ids=tuple(map(int.__add__, bare, slots)))
 
 
 def slot_of_firing(new: NewJob, name: str) -> int:

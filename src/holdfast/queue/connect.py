@@ -4,6 +4,7 @@ Stores are imported when their address is used, so that no other store's driver 
 """
 
 from collections.abc import Callable
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -44,6 +45,7 @@ def connect(
     join: bool = True,
     follow: bool = True,
     create: bool = True,
+    journal: str | PathLike[str] | None = None,
     clock: Callable[[], int] | None = None,
 ) -> Queue:
     """A queue on a store: a file name or `sqlite:///…`, or the address of one on a server.
@@ -61,8 +63,12 @@ def connect(
     created by the first verb; with `create=False` that raises `StoreMissing`. When the jobs have moved to
     another store (`holdfast move`) the queue goes along, if no other password is needed; `follow=False`
     raises `Moved`.
+
+    `journal` is a folder on the local disk: `add` returns when the job is durable there, also while the store
+    cannot be reached, and a thread brings it to the store. See docs/journal.md.
     """
     make_store = store_maker(url, driver, clock, join=join, follow=follow, create=create)
+    make_store = journaled(make_store, journal, clock)
     return Queue(make_store, url=url, tenant=tenant, retention=retention, lease=lease)
 
 
@@ -76,12 +82,14 @@ def connect_async(
     join: bool = True,
     follow: bool = True,
     create: bool = True,
+    journal: str | PathLike[str] | None = None,
     clock: Callable[[], int] | None = None,
 ) -> "AsyncQueue":
     """An `AsyncQueue`, whose verbs are coroutines; see `connect`."""
     from .aio import AsyncQueue
 
     make_store = store_maker(url, driver, clock, join=join, follow=follow, create=create)
+    make_store = journaled(make_store, journal, clock)
     return AsyncQueue(make_store, url=url, tenant=tenant, retention=retention, lease=lease)
 
 
@@ -112,6 +120,19 @@ def store_maker(
         return _maker(with_password(address, url), library, clock, join=False, create=False)()
 
     return StoreMaker(make, reopen)
+
+
+def journaled(
+    maker: ConnectionMaker, path: str | PathLike[str] | None, clock: Callable[[], int] | None = None
+) -> ConnectionMaker:
+    """A maker of connections by way of the journal in a folder; without one, as it is."""
+    if path is None:
+        return maker
+    if not isinstance(path, str | PathLike) or not str(path):
+        raise BadInput("journal", path, needed="the name of a folder")
+    from ..journal.connection import JournalMaker
+
+    return JournalMaker(maker, path, clock)
 
 
 def _maker(

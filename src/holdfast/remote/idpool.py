@@ -3,12 +3,10 @@
 from collections import deque
 from collections.abc import Iterable
 
-from msgspec.structs import replace
-
 from ..core import commands as c
 from ..core.bounds import BATCH_JOBS
 from ..core.ids import SLOTS, IdRange
-from ..core.slots import slot_for
+from ..core.slots import with_slots
 
 # At first for a few jobs, then twice as many each time: ids that are not used are lost, which is no harm.
 LEAST, MOST = 32, 8_192
@@ -39,15 +37,8 @@ class IdPool:
         return c.ReserveIds(count=count)
 
     def assign(self, command: c.Add) -> c.Add:
-        """The command with ids, each in the slot where its job must live.
-
-        Jobs that may live anywhere share a slot, so that they are one transaction on several shards too.
-        """
-        bare = self._take(command.count)
-        anywhere = bare[0] // SLOTS % SLOTS
-        slots = [anywhere if (slot := slot_for(new)) is None else slot for new in command.jobs]
-        slots += [slots[-1]] * len(command.more)
-        return replace(command, ids=tuple(map(int.__add__, bare, slots)))
+        """The command with ids; see `with_slots`."""
+        return with_slots(command, self._take(command.count))
 
     def _take(self, count: int) -> list[int]:
         taken: list[int] = []

@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterator
 
 from ..core import commands as c
 from ..core import queries as q
-from ..core.errors import BadInput, HoldfastError, StoreMissing
+from ..core.errors import BadInput, HoldfastError, StoreMissing, Unavailable
 from ..core.token import Token
 from ..engine.connection import Connection, open_connection
-from ..queue.connect import shown_url, store_maker
+from ..queue.connect import journaled, shown_url, store_maker
 from .config import Options
 from .door import Address, Door, is_loopback
 from .guard import Guard
@@ -42,7 +42,8 @@ class App:
             # What is wrong with its files is said before anything is opened.
             options.tls.context()
         # A store that is to be guarded must be there already, with a token in it.
-        self._make_store = store_maker(options.store, join=False, create=not self._open_addresses)
+        maker = store_maker(options.store, join=False, create=not self._open_addresses)
+        self._make_store = journaled(maker, options.journal or None)
         self._stopping = asyncio.Event()
 
     async def run(self, ready: Callable[[list[str]], None]) -> None:
@@ -67,8 +68,7 @@ class App:
         self._stopping.set()
 
     async def _serve(self, connection: Connection, ready: Callable[[list[str]], None]) -> None:
-        # The store must be there before anybody is told that it is.
-        await connection.ask_async(c.Upkeep())
+        await self._check_store(connection)
         await self._check_tokens(connection)
         guard = Guard(connection, always=self._options.token_always, rate=self._options.rate)
         started: list[Door] = []
@@ -106,6 +106,15 @@ class App:
     def _workers(self) -> Iterator[Door]:
         for names in self._options.workers:
             yield WorkerProcess(names, store=self._options.store, log=self._log)
+
+    async def _check_store(self, connection: Connection) -> None:
+        """The store must be there before anybody is told that it is, unless a journal stands in for it."""
+        try:
+            await connection.ask_async(c.Upkeep())
+        except Unavailable as error:
+            if not self._options.journal:
+                raise
+            self._log(f"jobs are kept in {self._options.journal} for now: {error}")
 
     async def _check_tokens(self, connection: Connection) -> None:
         """Refuse to serve an open door through which no client could come."""

@@ -19,6 +19,7 @@ from .door import Address
 # The options that a file may set, with the type that each has there.
 SETTINGS: dict[str, type | tuple[type, ...]] = {
     "store": str,
+    "journal": str,
     "http": str,
     "grpc": str,
     "bedrock": str,
@@ -57,6 +58,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """What is served, and where. A door without an address is not opened."""
 
     store: str
+    # The folder where new jobs are durable before the store has them; "": there is none.
+    journal: str = ""
     http: Address | None = None
     grpc: Address | None = None
     bedrock: Address | None = None

@@ -57,6 +57,7 @@ def _read_config(ctx: click.Context, _param: click.Parameter, path: str | None) 
     metavar="TIME",
     help="Time limit of a claim of a job without retryAfter and timeout.  [never]",
 )
+@_option("--journal", metavar="DIR", help="Keep new jobs there until the store has them.")
 @_option("--worker", multiple=True, metavar="MODULE:QUEUE", help="Run its jobs too; repeatable.")
 @_option("--token-always", is_flag=True, help="Clients on loopback need a token as well.")
 @_option("--tls-cert", metavar="FILE", help="The certificate of HTTP and gRPC, a PEM file.")
@@ -128,6 +129,7 @@ def _options(session: Session, said: dict[str, Any]) -> "Options":
         limits["max_connections"] = said["max_connections"]
     return Options(
         store=session.store,
+        journal=said["journal"] or "",
         http=_address("http", http),
         grpc=_address("grpc", grpc),
         bedrock=_address("bedrock", bedrock),

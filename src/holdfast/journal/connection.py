@@ -1,0 +1,247 @@
+"""The connection of a queue with a journal: adds go to the journal, everything else to the store.
+
+    Add           ──▶ the journal, durably ──▶ its ids         ingester ──▶ the store
+    ReserveIds    ──▶ the ids of the journal
+    an Add that the store must decide, every other command, queries ──▶ the store
+
+A job that the store does not know may still be in the journal: then the command waits, and is asked again.
+"""
+
+import os
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..core import commands as c
+from ..core.errors import Closed, HoldfastError, NotFound, StoreError, Unavailable
+from ..core.ids import SLOTS, IdRange
+from ..core.queries import Query
+from ..engine.connection import Connection, ConnectionMaker
+from ..engine.engine import Engine, check
+from ..engine.ticket import Ticket
+from ..store.common.clock import system_clock
+from ..store.contract import Store
+from .ingester import Ingester
+from .journal import Journal
+
+# How long `close` waits for the ingester while the store is there, and for a store that does not answer.
+DRAIN_S, CLOSING_S = 10.0, 2.0
+# How long a command waits for a job that is still in the journal.
+INGESTED_S = 10.0
+CLOSED = "this queue was closed; open another with holdfast.connect"
+
+
+class JournalConnection(Connection):
+    """The connection to a store by way of a journal. `connect` opens the connection to the store alone."""
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        connect: Callable[[], Connection],
+        *,
+        clock: Callable[[], int] = system_clock,
+    ) -> None:
+        self._open_store = connect
+        self._inner: Connection | None = None
+        self._lock = threading.Lock()
+        self._closed = False
+        self.journal = Journal(path, clock=clock)
+        self._ingester = Ingester(self.journal, self.connect_store, clock)
+        self._ingester.start()
+
+    def connect_store(self) -> Connection:
+        """The connection to the store itself, opened on first use."""
+        with self._lock:
+            if self._inner is None:
+                if self._closed:
+                    raise Closed(CLOSED)
+                self._inner = self._open_store()
+            return self._inner
+
+    @property
+    def engine(self) -> Engine:
+        """The engine of the store; `BadInput` where that is a server's."""
+        return self.connect_store().engine
+
+    @property
+    def store(self) -> Store:
+        """The store itself."""
+        return self.connect_store().store
+
+    # Commands and queries
+
+    def ask(self, asked: c.Command | Query, *, wait_s: float = 0.0) -> Any:
+        """Run a command or query and return its reply; raises its error."""
+        if isinstance(asked, c.Add) and not needs_store(asked):
+            self._ensure_ids()
+            return self.journal.add(asked)
+        if isinstance(asked, c.ReserveIds):
+            return self._reserve_ids(asked)
+        self._check_reachable(asked)
+        try:
+            reply = self.connect_store().ask(asked, wait_s=wait_s)
+        except NotFound:
+            if not self._wait_ingested():
+                raise
+            return self.connect_store().ask(asked, wait_s=wait_s)
+        if _is_gone(asked, reply) and self._wait_ingested():
+            return self.connect_store().ask(asked, wait_s=wait_s)
+        return reply
+
+    async def ask_async(self, asked: c.Command | Query, *, wait_s: float = 0.0) -> Any:
+        """Run a command or query, awaiting its reply in this event loop."""
+        import asyncio
+
+        if isinstance(asked, c.Add) and not needs_store(asked):
+            if not self.journal.ids.is_usable:
+                await asyncio.to_thread(self._ensure_ids)
+            ticket = Ticket(asked)
+            future = ticket.for_loop(asyncio.get_running_loop())
+            self.journal.submit(ticket)
+            return await future
+        if isinstance(asked, c.ReserveIds):
+            return await asyncio.to_thread(self._reserve_ids, asked)
+        self._check_reachable(asked)
+        inner = self._inner if self._inner is not None else await asyncio.to_thread(self.connect_store)
+        try:
+            reply = await inner.ask_async(asked, wait_s=wait_s)
+        except NotFound:
+            if not await asyncio.to_thread(self._wait_ingested):
+                raise
+            return await inner.ask_async(asked, wait_s=wait_s)
+        if _is_gone(asked, reply) and await asyncio.to_thread(self._wait_ingested):
+            return await inner.ask_async(asked, wait_s=wait_s)
+        return reply
+
+    def submit(self, ticket: Ticket) -> None:
+        """Submit a command; its ticket will be answered."""
+        if isinstance(ticket.command, c.Add) and not needs_store(ticket.command):
+            self._ensure_ids()
+            self.journal.submit(ticket)
+        else:
+            self.connect_store().submit(ticket)
+
+    def submit_all(self, tickets: Sequence[Ticket]) -> None:
+        """Submit several commands; one that cannot be submitted is answered with the error."""
+        if any(isinstance(ticket.command, c.Add) for ticket in tickets):
+            super().submit_all(tickets)
+        else:
+            self.connect_store().submit_all(tickets)
+
+    def give_back(self, ticket: Ticket) -> None:
+        """Release the jobs that were claimed for a caller that is gone."""
+        self.connect_store().give_back(ticket)
+
+    def appear(self, name: str) -> bool:
+        """See `Store.appear`."""
+        return self.connect_store().appear(name)
+
+    def listen(self, listener: Callable[[], None]) -> None:
+        """Call a function, as a hint, when progress or a log may have changed."""
+        self.connect_store().listen(listener)
+
+    def unlisten(self, listener: Callable[[], None]) -> None:
+        """Remove a listener."""
+        self.connect_store().unlisten(listener)
+
+    def _reserve_ids(self, asked: c.ReserveIds) -> list[IdRange]:
+        check(asked)
+        self._ensure_ids()
+        ranges: list[IdRange] = []
+        for made in self.journal.ids.make(asked.count):
+            last = ranges[-1] if ranges else None
+            if last is not None and made == last.first + last.count * SLOTS:
+                ranges[-1] = IdRange(first=last.first, count=last.count + 1)
+            else:
+                ranges.append(IdRange(first=made, count=1))
+        return ranges
+
+    def _ensure_ids(self) -> None:
+        """Take a number from the store if the journal has none whose time is not over."""
+        if self._closed:
+            raise Closed(CLOSED)
+        if not self.journal.ids.is_usable:
+            self.journal.ids.renew(lambda command: self.connect_store().ask(command))
+
+    def _check_reachable(self, asked: c.Command | Query) -> None:
+        """Refuse at once an Add that the store must decide, while the store is known to be away."""
+        outage = self._ingester.outage
+        if outage is not None and isinstance(asked, c.Add):
+            raise Unavailable(f"this job needs the store, which cannot be used now: {outage}")
+
+    def _wait_ingested(self) -> bool:
+        """Wait until all that is in the journal now is in the store; False if nothing was."""
+        if self.journal.is_empty:
+            return False
+        end = self.journal.end
+        if not self._ingester.wait_until(lambda: self.journal.is_read_up_to(end), INGESTED_S):
+            raise Unavailable("this job may still be in the journal, which is not ingested; try again")
+        return True
+
+    # The end
+
+    def wait_empty(self, limit_s: float) -> bool:
+        """Wait until all is in the store; False if that takes longer, or the store is away."""
+        return self._ingester.wait_until(lambda: self.journal.is_empty, limit_s)
+
+    def close(self) -> None:
+        """Bring the journal to the store, within a limit, and close both; the rest is ingested next time."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+        try:
+            self.journal.stop_writing()
+            self.wait_empty(DRAIN_S)
+        finally:
+            is_idle = self._ingester.stop(CLOSING_S)
+            self.journal.close()
+            if self._inner is not None:
+                _close(self._inner, wait=is_idle)
+
+
+class JournalMaker(ConnectionMaker):
+    """Opens connections by way of the journal in a folder."""
+
+    def __init__(
+        self, maker: ConnectionMaker, path: str | os.PathLike[str], clock: Callable[[], int] | None = None
+    ) -> None:
+        self._maker, self._path, self._clock = maker, path, clock or system_clock
+
+    def __call__(self) -> Store:
+        """The store of the address alone."""
+        return self._maker()
+
+    def connect(self, *, retention_ms: int | None, rng: Callable[[], float]) -> Connection:
+        """A connection; the journal is opened, and the store when it is needed."""
+        return JournalConnection(
+            self._path, lambda: self._maker.connect(retention_ms=retention_ms, rng=rng), clock=self._clock
+        )
+
+
+def needs_store(command: c.Add) -> bool:
+    """Whether the store must decide about the jobs, or their callers rely on finding them there at once."""
+    return command.hold is not None or any(
+        new.unique is not None or new.parent_id or new.strict or new.id for new in command.jobs
+    )
+
+
+def _is_gone(asked: object, reply: object) -> bool:
+    return isinstance(asked, c.Await) and isinstance(reply, str)
+
+
+def _close(connection: Connection, *, wait: bool) -> None:
+    """Close the connection to the store; in a thread where a call to the store does not end."""
+    if wait:
+        connection.close()
+        return
+
+    def close() -> None:
+        try:
+            connection.close()
+        except (HoldfastError, StoreError):
+            pass
+
+    closing = threading.Thread(target=close, name="holdfast-closing", daemon=True)
+    closing.start()
+    closing.join(CLOSING_S)

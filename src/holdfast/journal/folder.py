@@ -1,0 +1,271 @@
+"""The folder of a journal: who uses it, its segments, the read position, and what was set aside.
+
+See docs/decisions/0018 for its files.
+"""
+
+import fcntl
+import os
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+from zlib import crc32
+
+import msgspec
+
+from ..core.errors import StoreError, StoreFull
+from ..core.job import Body, Record
+from .segment import segment_head
+
+T = TypeVar("T")
+SUFFIX = ".journal"
+# The position is rewritten in place: always so many bytes, which a disk writes at once.
+POSITION_BYTES = 128
+_FULL = ("No space left on device", "Disk quota exceeded")
+
+
+class Place(NamedTuple):
+    """A line of the journal: its segment, the offset of its group, and which line of the group it is."""
+
+    segment: int
+    offset: int
+    line: int
+
+
+class RefusedLine(Record, frozen=True, kw_only=True):
+    """A job that the store will never accept, and why; `job` is its `NewJob` as MessagePack."""
+
+    at_ms: int
+    id: str
+    tenant: str
+    task: str
+    code: str
+    error: str
+    job: bytes
+
+
+class KeptSysid(Record, frozen=True, kw_only=True):
+    """The number by which a journal makes ids; `used_until_ms` is the moment before which it may have.
+
+    `lock_inode` is that of the file `lock`: a copied folder has another.
+    """
+
+    number: int
+    token: str
+    taken_at_ms: int
+    ids_until_ms: int
+    used_until_ms: int
+    lock_inode: int
+
+
+class JournalFolder:
+    """The files of one journal. Only the process that has locked it may write."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        self._lock_fd = self._position_fd = -1
+        self._guard = threading.Lock()
+
+    @property
+    def name(self) -> str:
+        """The path, for people."""
+        return str(self.path)
+
+    def lock(self) -> None:
+        """Make the folder if need be, and take it for this process; `StoreError` if another has it."""
+        with faults(self.path):
+            self.path.mkdir(exist_ok=True)
+            fd = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            owner = os.pread(fd, 20, 0).decode(errors="replace").strip() or "another"
+            os.close(fd)
+            raise StoreError(
+                f"the journal {self.path} is used by process {owner}; one process uses a journal at a time: "
+                "give each its own, or let them share one behind holdfast serve --journal"
+            ) from None
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+        self._lock_fd = fd
+        _locked.add(self)
+
+    @property
+    def lock_inode(self) -> int:
+        """The number of the lock's file, which a copy of the folder does not have."""
+        return (self.path / "lock").stat().st_ino
+
+    def owner(self) -> int | None:
+        """The process that uses the folder; None: none does."""
+        with suppress(OSError), (self.path / "lock").open("rb") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return int(file.read(20) or b"0")
+        return None
+
+    # Segments
+
+    def segments(self) -> list[int]:
+        """The numbers of all segments, in order."""
+        return sorted(
+            int(one.stem) for one in self.path.glob(f"*{SUFFIX}") if one.stem.isdecimal() and one.is_file()
+        )
+
+    def segment_path(self, number: int) -> Path:
+        """The file of a segment."""
+        return self.path / f"{number:08d}{SUFFIX}"
+
+    def create_segment(self, number: int, salt: bytes) -> int:
+        """Create a segment with its header, durably; its file descriptor, for writing."""
+        path = self.segment_path(number)
+        self._write_anew(path, segment_head(number, salt))
+        return os.open(path, os.O_RDWR | os.O_CLOEXEC)
+
+    def delete_segments(self, before: int) -> None:
+        """Delete the segments whose numbers are lower."""
+        for number in self.segments():
+            if number < before:
+                self.segment_path(number).unlink(missing_ok=True)
+
+    # The read position
+
+    def read_position(self) -> Place | None:
+        """The next line to read; None where that is not known: then it is the first."""
+        with suppress(OSError, ValueError, msgspec.MsgspecError):
+            raw = (self.path / "position").read_bytes()
+            text, _, check = raw.rstrip().rpartition(b" ")
+            if crc32(text) == int(check, 16):
+                return msgspec.json.decode(text, type=Place)
+        return None
+
+    def write_position(self, place: Place) -> None:
+        """Keep the next line to read, durably."""
+        text = msgspec.json.encode(place)
+        raw = b"%s %08x" % (text, crc32(text))
+        with self._guard, faults(self.path):
+            if self._position_fd < 0:
+                flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+                self._position_fd = os.open(self.path / "position", flags, 0o666)
+            os.pwrite(self._position_fd, raw.ljust(POSITION_BYTES - 1) + b"\n", 0)
+            os.fdatasync(self._position_fd)
+
+    # The number by which ids are made
+
+    def read_sysid(self) -> KeptSysid | None:
+        """The kept number; None: there is none, or this folder is a copy of the one that it was kept in."""
+        with suppress(OSError, msgspec.MsgspecError):
+            kept = msgspec.json.decode((self.path / "sysid").read_bytes(), type=KeptSysid)
+            if kept.lock_inode == self.lock_inode:
+                return kept
+        return None
+
+    def write_sysid(self, kept: KeptSysid) -> None:
+        """Keep the number, durably."""
+        self._write_anew(self.path / "sysid", msgspec.json.encode(kept))
+
+    # What was set aside
+
+    def keep_damaged(self, number: int, offset: int, raw: bytes) -> Path:
+        """Keep bytes of a segment that could not be read."""
+        folder = self.path / "damaged"
+        with faults(self.path):
+            folder.mkdir(exist_ok=True)
+        path = folder / f"{number:08d}-{offset}"
+        self._write_anew(path, raw)
+        return path
+
+    def damaged(self) -> list[Path]:
+        """The files of what could not be read."""
+        return sorted((self.path / "damaged").glob("*-*"))
+
+    def keep_refused(self, lines: Iterable[RefusedLine]) -> None:
+        """Keep jobs that the store will never accept, durably."""
+        raw = b"".join(msgspec.json.encode(line) + b"\n" for line in lines)
+        with faults(self.path):
+            fd = os.open(self.path / "refused", os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            try:
+                os.write(fd, raw)
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+
+    def refused(self) -> Iterator[RefusedLine]:
+        """The jobs that the store refused; a line that a crash has cut off is left out."""
+        with suppress(FileNotFoundError), (self.path / "refused").open("rb") as file:
+            for line in file:
+                with suppress(msgspec.MsgspecError):
+                    yield msgspec.json.decode(line, type=RefusedLine)
+
+    def _write_anew(self, path: Path, raw: bytes) -> None:
+        """Write a file so that it is there as a whole or not at all, durably."""
+        new = path.with_name(path.name + ".new")
+        with faults(self.path):
+            fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+            try:
+                write_at(fd, raw, 0)
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+            new.replace(path)
+            _sync_folder(path.parent)
+
+    def close(self) -> None:
+        """Let another process have the folder."""
+        _locked.discard(self)
+        for fd in (self._position_fd, self._lock_fd):
+            if fd >= 0:
+                os.close(fd)
+        self._position_fd = self._lock_fd = -1
+
+
+def pack_job(job: object, data: Body) -> bytes:
+    """A job with its data, as `RefusedLine` has it."""
+    return msgspec.msgpack.encode(msgspec.structs.replace(job, data=data))  # type: ignore[type-var]
+
+
+def write_at(fd: int, raw: bytes, offset: int) -> None:
+    """Write all bytes at an offset."""
+    view = memoryview(raw)
+    while view:
+        done = os.pwrite(fd, view, offset)
+        view, offset = view[done:], offset + done
+
+
+@contextmanager
+def faults(path: Path) -> Iterator[None]:
+    """Turn errors of the file system into ours."""
+    try:
+        yield
+    except OSError as error:
+        raise fault_of(path, error) from None
+
+
+def fault_of(path: Path, error: OSError) -> StoreError:
+    """An error of the file system as ours."""
+    kind = StoreFull if error.strerror in _FULL else StoreError
+    return kind(f"the journal {path} cannot be used: {error.strerror or error}")
+
+
+def _sync_folder(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+_locked: "weakref.WeakSet[JournalFolder]" = weakref.WeakSet()
+
+
+def _after_fork(close: Callable[[int], None] = os.close) -> None:
+    """Close the lock in a child: it would keep the folder locked after the parent's end."""
+    for folder in list(_locked):
+        if folder._lock_fd >= 0:
+            close(folder._lock_fd)
+            folder._lock_fd = -1
+
+
+os.register_at_fork(after_in_child=_after_fork)

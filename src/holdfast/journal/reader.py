@@ -1,0 +1,243 @@
+"""The reading side of a journal: lines in order, reservations, and the durable read position.
+
+    reserve ──▶ lines that came back, then the next ones ──▶ read ──▶ sync: the position moves on, durably
+                        ▲                                      │
+                        └────── time ran out, or cancelled ◀───┘
+
+The position is the first line that is reserved, came back, or was not read yet. Segments before it are
+deleted. See docs/decisions/0018.
+"""
+
+import logging
+import threading
+from bisect import insort
+from collections.abc import Callable, Iterator
+from itertools import count
+from typing import NamedTuple
+
+from ..core import commands as c
+from ..core.bounds import BATCH_BYTES
+from ..core.errors import BadInput, StoreError
+from ..core.job import Body
+from ..store.common.clock import monotonic_s
+from .folder import JournalFolder, Place
+from .records import Malformed, decode_runs
+from .segment import Damaged, Incomplete, Segment
+
+log = logging.getLogger("holdfast")
+
+# One reservation has at most about so many bytes of data.
+RESERVED_BYTES = BATCH_BYTES // 4
+
+
+class Line(NamedTuple):
+    """A job in the journal; `job` has neither its id nor its data."""
+
+    place: Place
+    id: int
+    job: c.NewJob
+    data: Body
+
+
+class Reservation:
+    """Lines that one reader has, until a moment."""
+
+    def __init__(self, lines: list[Line], until_s: float) -> None:
+        self.lines, self.until_s = lines, until_s
+        self.is_read = False
+
+
+class JournalReader:
+    """Reads the lines of one folder. `end` tells up to where the journal is durable."""
+
+    def __init__(self, folder: JournalFolder, end: Callable[[], tuple[int, int]]) -> None:
+        self._folder, self._end = folder, end
+        self._lock = threading.Lock()
+        self._reserved: dict[int, Reservation] = {}
+        self._tokens = count(1)
+        # Lines that came back, in order.
+        self._returned: list[Line] = []
+        self._segment: Segment | None = None
+        self._kept = folder.read_position()
+        # The next line to read; its group, where some of that was read.
+        self._cursor = self._start()
+        self._lines: Iterator[Line] = iter(())
+        self._next: Line | None = None
+        self._closed = False
+
+    def _start(self) -> Place:
+        numbers = self._folder.segments()
+        kept = self._kept
+        if kept is not None and kept.segment in numbers:
+            return kept
+        return Place(next((one for one in numbers if kept is None or one > kept.segment), 0), 0, 0)
+
+    # Reservations
+
+    def reserve(self, most: int, timeout_ms: int) -> int:
+        """Take up to `most` of the next lines for `timeout_ms`, perhaps none; a token to read them by."""
+        if timeout_ms is None or timeout_ms <= 0:
+            raise BadInput("timeout", timeout_ms, needed="milliseconds, at least 1: missing timeout")
+        with self._lock:
+            self._expire()
+            token = next(self._tokens)
+            self._reserved[token] = Reservation(self._take(most), monotonic_s() + timeout_ms / 1000)
+            return token
+
+    def read(self, token: int) -> list[Line]:
+        """The lines of a reservation, once."""
+        with self._lock:
+            self._expire()
+            found = self._reserved.get(token)
+            if found is None:
+                raise StoreError("token expired: its lines were returned, or are in the store")
+            if found.is_read:
+                raise StoreError("already read: a reservation is read once")
+            found.is_read = True
+            return found.lines
+
+    def sync(self, token: int) -> None:
+        """The lines of a reservation are in the store: move the position on. Unknown ones are no error."""
+        with self._lock:
+            self._expire()
+            if self._reserved.pop(token, None) is not None and not self._closed:
+                self._move_position()
+
+    def cancel(self, token: int) -> None:
+        """Give the lines of a reservation back now. Unknown ones are no error."""
+        with self._lock:
+            self._return(token)
+
+    @property
+    def front(self) -> Place:
+        """The first line that is not known to be in the store."""
+        with self._lock:
+            return self._front()
+
+    def close(self) -> None:
+        """Keep the position; what is reserved comes back when the journal is opened again."""
+        with self._lock:
+            if not self._closed:
+                self._closed = True
+                self._move_position()
+                if self._segment is not None:
+                    self._segment.close()
+
+    def _expire(self) -> None:
+        now_s = monotonic_s()
+        for token in [token for token, one in self._reserved.items() if one.until_s <= now_s]:
+            self._return(token)
+
+    def _return(self, token: int) -> None:
+        found = self._reserved.pop(token, None)
+        for line in found.lines if found is not None else ():
+            insort(self._returned, line, key=lambda one: one.place)
+
+    def _front(self) -> Place:
+        places = [one.lines[0].place for one in self._reserved.values() if one.lines]
+        places += [line.place for line in self._returned[:1]]
+        return min(places, default=self._next.place if self._next is not None else self._cursor)
+
+    def _move_position(self) -> None:
+        front = self._front()
+        if front != self._kept:
+            self._folder.write_position(front)
+            if self._kept is None or front.segment != self._kept.segment:
+                self._folder.delete_segments(before=front.segment)
+            self._kept = front
+
+    # Lines
+
+    def _take(self, most: int) -> list[Line]:
+        taken: list[Line] = []
+        size = 0
+        while len(taken) < most and size < RESERVED_BYTES:
+            line = self._returned.pop(0) if self._returned else self._read_line()
+            if line is None:
+                break
+            taken.append(line)
+            size += len(line.data)
+        return taken
+
+    def _read_line(self) -> Line | None:
+        """The next line that was never read; None at the end."""
+        while True:
+            line, self._next = self._next, None
+            line = line or next(self._lines, None)
+            if line is not None:
+                self._next = next(self._lines, None)
+                return line
+            records = self._read_group()
+            if records is None:
+                return None
+            place, raw = records
+            try:
+                self._lines = iter(list(_lines_of(place, raw)))
+            except Malformed as error:
+                self._lines = iter(())
+                self._set_aside(place.segment, place.offset, raw, str(error))
+
+    def _read_group(self) -> tuple[Place, bytes] | None:
+        """The next group, and where its first line is that was not read; None at the end."""
+        while (limit := self._limit()) is not None:
+            assert self._segment is not None
+            at = self._cursor
+            try:
+                raw, following = self._segment.read_group(at.offset, limit)
+            except (Incomplete, Damaged):
+                following = self._segment.find_group(at.offset + 1, limit)
+                damaged = self._segment.read_raw(at.offset, following)
+                self._cursor = Place(at.segment, following, 0)
+                self._set_aside(at.segment, at.offset, damaged, "its checksum is wrong")
+                continue
+            self._cursor = Place(at.segment, following, 0)
+            return at, raw
+        return None
+
+    def _limit(self) -> int | None:
+        """Up to where the cursor's segment may be read, or the next if that was read; None at the end."""
+        while True:
+            last, offset = self._end()
+            number = self._cursor.segment
+            if self._segment is None or self._segment.number != number:
+                if not self._open(number, last):
+                    return None
+                continue
+            limit = offset if number == last else self._segment.size
+            if self._cursor.offset < limit:
+                return limit
+            if number >= last:
+                return None
+            self._cursor = Place(number + 1, 0, 0)
+
+    def _open(self, number: int, last: int) -> bool:
+        """Open a segment, or the next one that is there; False: there is none."""
+        number = next((one for one in self._folder.segments() if one >= number), 0)
+        if not number or number > last:
+            return False
+        if self._segment is not None:
+            self._segment.close()
+        self._segment = Segment(self._folder.segment_path(number))
+        if self._cursor.segment != number or self._cursor.offset < self._segment.first:
+            self._cursor = Place(number, self._segment.first, 0)
+        return True
+
+    def _set_aside(self, number: int, offset: int, raw: bytes, reason: str) -> None:
+        path = self._folder.keep_damaged(number, offset, raw)
+        log.error(
+            "%s bytes of the journal %s cannot be read, as %s: they are in %s, and the rest goes on",
+            f"{len(raw):,}",
+            self._folder.name,
+            reason,
+            path,
+        )
+
+
+def _lines_of(place: Place, raw: bytes) -> Iterator[Line]:
+    """The lines of a group, from the one at a place on."""
+    index = 0
+    for run in decode_runs(raw):
+        for job_id, data in zip(run.ids, run.bodies, strict=True):
+            if index >= place.line:
+                yield Line(Place(place.segment, place.offset, index), job_id, run.job, data)
+            index += 1

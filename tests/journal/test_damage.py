@@ -1,0 +1,143 @@
+"""Torn and corrupted segments: what is whole is kept and read, the rest is reported."""
+
+import random
+from pathlib import Path
+
+import pytest
+
+from holdfast.journal.segment import Segment, frame
+
+from .opened import add, data, opened, take
+
+GROUPS = 12
+
+
+@pytest.fixture
+def segment(tmp_path):
+    """A segment of a few groups, of one line, several, and bytes."""
+    with opened(tmp_path / "j") as journal:
+        for number in range(GROUPS):
+            if number % 3 == 0:
+                add(journal, str(number))
+            elif number % 3 == 1:
+                add(journal, str(number), str(number))
+            else:
+                add(journal, b"%d\n" % number, priority=7)
+    (path,) = (tmp_path / "j").glob("*.journal")
+    return path
+
+
+def starts(path: Path) -> list[int]:
+    """The offsets of all groups, and of the end."""
+    segment = Segment(path)
+    found = [segment.first]
+    while found[-1] < segment.size:
+        found.append(segment.read_group(found[-1], segment.size)[1])
+    segment.close()
+    return found
+
+
+def groups_in(lines) -> list[int]:
+    """Which groups lines are of."""
+    found = [int(one) for one in data(lines)]
+    return sorted(set(found))
+
+
+def test_a_torn_tail_is_cut_off(segment):
+    """At whatever byte: all groups before are kept, and new ones are written and read."""
+    whole, offsets = segment.read_bytes(), starts(segment)
+    folder = segment.parent
+    for size in random.Random(7).sample(range(offsets[0], len(whole)), 60):
+        for one in folder.glob("*.journal"):
+            one.unlink()
+        (folder / "position").unlink(missing_ok=True)
+        segment.write_bytes(whole[:size])
+        kept = sum(offset <= size for offset in offsets) - 1
+
+        with opened(folder) as journal:
+            assert segment.stat().st_size == offsets[kept]
+            add(journal, "99")
+            assert groups_in(take(journal)) == [*range(kept), 99]
+
+    assert not (folder / "damaged").exists()
+
+
+def test_zeros_behind_the_last_group_are_cut_off(segment):
+    """As a file system leaves them after a crash of the machine."""
+    end = segment.stat().st_size
+    with segment.open("ab") as file:
+        file.write(b"\0" * 5_000)
+
+    with opened(segment.parent) as journal:
+        assert segment.stat().st_size == end
+        assert groups_in(take(journal)) == list(range(GROUPS))
+    assert not (segment.parent / "damaged").exists()
+
+
+def test_a_corrupted_byte_costs_its_group_alone(segment, caplog):
+    """At whatever byte; what is lost is kept aside and logged."""
+    whole, offsets = segment.read_bytes(), starts(segment)
+    folder = segment.parent
+    rng = random.Random(8)
+    for at in rng.sample(range(offsets[0], len(whole)), 60):
+        for one in (*folder.glob("*.journal"), *folder.glob("damaged/*")):
+            one.unlink()
+        (folder / "position").unlink(missing_ok=True)
+        changed = bytearray(whole)
+        changed[at] ^= rng.randrange(1, 256)
+        segment.write_bytes(changed)
+        hit = sum(offset <= at for offset in offsets) - 1
+        caplog.clear()
+
+        with opened(folder) as journal:
+            assert groups_in(take(journal)) == [one for one in range(GROUPS) if one != hit]
+            damaged = journal.folder.damaged()
+
+        # The last one may look as if its process died while it was written: by its length.
+        assert damaged or hit == GROUPS - 1
+        assert all(bytes(changed[offsets[hit] : offsets[hit + 1]]) == one.read_bytes() for one in damaged)
+        assert any("journal" in record.message for record in caplog.records)
+
+
+def test_many_damaged_places_are_all_passed(segment):
+    """Also neighbours, and the first."""
+    raw, offsets = bytearray(segment.read_bytes()), starts(segment)
+    for hit in (0, 1, 5, 9):
+        raw[offsets[hit] + 20] ^= 255
+    segment.write_bytes(raw)
+
+    with opened(segment.parent) as journal:
+        assert groups_in(take(journal)) == [2, 3, 4, 6, 7, 8, 10, 11]
+        assert len(journal.folder.damaged()) == 3
+
+
+def test_data_that_looks_like_a_group_is_none(tmp_path):
+    """Its author knows neither the salt of the segment nor the offset."""
+    path = tmp_path / "j"
+    with opened(path) as journal:
+        forged = frame(b"7|-forged|1\n", b"0" * 16, 300)
+        add(journal, b"x" * 500 + forged + b"y" * 500)
+        add(journal, "1")
+    (segment,) = path.glob("*.journal")
+    raw = bytearray(segment.read_bytes())
+    raw[60] ^= 255
+    segment.write_bytes(raw)
+
+    with opened(path) as journal:
+        assert [(line.job.task, line.data) for line in take(journal)] == [("work", "1")]
+
+
+def test_a_segment_that_is_gone_is_passed(tmp_path, monkeypatch):
+    """Those around it are read."""
+    monkeypatch.setattr("holdfast.journal.writer.SEGMENT_BYTES", 100)
+    path = tmp_path / "j"
+    with opened(path) as journal:
+        for number in range(6):
+            add(journal, str(number))
+    (path / "00000003.journal").unlink()
+
+    with opened(path) as journal:
+        got = data(take(journal))
+
+    assert got == sorted(got)
+    assert 3 <= len(got) < 6
