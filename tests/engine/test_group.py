@@ -169,6 +169,46 @@ def test_an_interrupt_at_any_step_leaves_the_queue_usable_and_no_job_claimed(ala
     line.close()
 
 
+class Undone(MemoryStore):
+    """Undoes the next batch, whose thread is interrupted; another thread claims before that is noticed."""
+
+    line: Committer
+    claimed: list[c.Claimed]
+    undoes = False
+
+    def run(self, fn, *, blind=False):
+        """Run a batch."""
+        if not self.undoes:
+            return super().run(fn, blind=blind)
+        self.undoes = False
+
+        def undo(txn):
+            fn(txn)
+            raise Interrupted
+
+        try:
+            return super().run(undo, blind=blind)
+        finally:
+            other = c.Claim(tasks=("work",), lease_ms=30_000)
+            self.claimed = in_thread(lambda: self.line.engine.execute([other]))[0].replies[0]
+
+
+def test_a_claim_that_was_undone_does_not_release_the_next_one_of_that_number():
+    store = Undone()
+    line = store.line = Committer(Engine(store, rng=lambda: 0.5))
+    line.ask(ADD)
+
+    store.undoes = True
+    with pytest.raises(Interrupted):
+        line.ask(CLAIM)
+    # By now the release that followed has been made, and refused.
+    line.ask(ADD)
+
+    (claimed,) = store.claimed
+    assert line.ask(c.Answer(hold=c.hold_of(claimed.job))).id == claimed.job.id
+    line.close()
+
+
 def test_ctrl_c_while_a_claim_waits_gives_nothing_away(line, alarm):
     line.ask(CLAIM)
     alarm(0.2)

@@ -192,6 +192,8 @@ class Release(Command, frozen=True, kw_only=True):
     delay_ms: int = 0
     lost: bool = False
     crowd: int = 1
+    # Only if its lease still ends then: an undone claim may have been made again. 0: whenever it ends.
+    lease_until: int = 0
 
 
 class Extend(Command, frozen=True, kw_only=True):

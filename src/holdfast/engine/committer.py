@@ -96,6 +96,7 @@ class Committer(Submitter):
         except Exception as error:
             reply = error
         except BaseException:
+            # The claim was committed or not, and if not, another thread may have made it since.
             for claimed in done.replies:
                 self._release(claimed)
             raise
@@ -170,7 +171,9 @@ class Committer(Submitter):
 
     def _release(self, claimed: Any) -> None:
         if isinstance(claimed, list) and claimed and isinstance(claimed[0], c.Claimed):
-            self._waiter.put([Ticket(c.Release(hold=c.hold_of(one.job))) for one in claimed])
+            jobs = [one.job for one in claimed]
+            releases = [c.Release(hold=c.hold_of(job), lease_until=job.lease_until) for job in jobs]
+            self._waiter.put([Ticket(release) for release in releases])
 
     def listen(self, listener: Callable[[], None]) -> None:
         """Call a function in another thread, as a hint, when progress or a log may have changed.

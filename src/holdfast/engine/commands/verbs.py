@@ -67,6 +67,8 @@ def _follow(batch: Batch, job: Job, result: Body | None) -> None:
 def release(batch: Batch, command: c.Release) -> JobRef:
     """Give a job back; see `Release`."""
     job = held(batch, command.hold, "release")
+    if command.lease_until not in (0, job.lease_until):
+        raise LeaseLost("release", job.id, found="claimed by another call", needed="the claim of this call")
     if not command.lost:
         chores.put(batch, rules.release(job, now_ms=batch.now_ms, delay_ms=command.delay_ms))
     elif job.place == Place.RUNNING:
