@@ -311,8 +311,14 @@ def _is_good(command: c.Command) -> bool:
 
 
 def _told(done: Done) -> Any:
-    replies = [(type(x), str(x)) if isinstance(x, Exception) else x for x in done.replies]
-    return replies, done.woke, done.ended, done.next_ms
+    return _comparable(done.replies), done.woke, done.ended, done.next_ms
+
+
+def _comparable(reply: Any) -> Any:
+    """A reply as it is compared: errors by their type and text, also among those of many answers."""
+    if isinstance(reply, Exception):
+        return type(reply), str(reply)
+    return [_comparable(one) for one in reply] if isinstance(reply, list) else reply
 
 
 def _parts(commands: Sequence[c.Command], replies: list[Any]) -> tuple[list[c.Command], list[Any]]:
