@@ -8,6 +8,8 @@ from contextlib import contextmanager
 import pytest
 
 import holdfast
+from holdfast.store.postgres.changes import parameter_types
+from holdfast.store.postgres.statements import migrations
 from tests.queue_suite.tools import LONG_S, complaints, take, until, upkeep
 
 
@@ -130,3 +132,14 @@ def test_a_commit_that_fails_is_told_to_its_caller_alone(queue, postgres, schema
         with pytest.raises(holdfast.NotFound):
             threads.submit(queue.add, "work", parent=12345).result(LONG_S)
         assert threads.submit(queue.add, "work").result(LONG_S).id
+
+
+def test_the_parameters_of_a_commit_are_those_of_the_last_migration_that_defines_it():
+    """Also where later migrations do not touch it, and where one defines it anew."""
+    texts = migrations("x")
+    types = parameter_types(texts)
+
+    assert types["counts"] == "text[]"
+    assert parameter_types([*texts, "ALTER TABLE x.jobs ADD COLUMN more int;"]) == types
+    anew = "CREATE FUNCTION x.commit_changes(p_one int[] DEFAULT NULL) RETURNS void"
+    assert parameter_types([*texts, anew, "SELECT 1"]) == {"p_one": "int[]"}

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import threading
 from collections.abc import Awaitable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -11,13 +12,14 @@ from typing import Any
 import pytest
 
 from holdfast.core.errors import BadInput, JobFailed
+from holdfast.core.queries import LoadJobs
 from holdfast.queue.answers import Failed, Retry, SoftTimeout
 from holdfast.queue.context import Context
 from holdfast.queue.queue import Queue
 from holdfast.queue.running import SoftLimit
 from holdfast.testing.clock import MovedClock
 
-from .tools import take
+from .tools import LONG_S, take, until
 
 
 @dataclass
@@ -136,6 +138,30 @@ def test_a_soft_limit_never_reaches_what_comes_after(queue: Queue) -> None:
         gc.enable()
 
     assert hits < 300
+
+
+def test_a_store_that_does_not_answer_holds_up_no_limit(
+    queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether a running job should stop is read in a thread of its own."""
+    ask, polled, answered = queue.session.connection.ask, threading.Event(), threading.Event()
+
+    def hang(asked: Any, **options: Any) -> Any:
+        if isinstance(asked, LoadJobs):
+            polled.set()
+            answered.wait(LONG_S)
+        return ask(asked, **options)
+
+    monkeypatch.setattr(queue.session.connection, "ask", hang)
+    fired = threading.Event()
+    queue.add("work")
+    unfollow = queue.session.follow(take(queue, "work")._lease)
+    until(polled.is_set)
+    queue.session.timers.after(0, fired.set)
+
+    assert fired.wait(LONG_S)
+    answered.set()
+    unfollow()
 
 
 @pytest.mark.parametrize(

@@ -22,21 +22,25 @@ REMOTE_PROOF_HISTORIES = PROOF_HISTORIES // 20
 
 
 def reuse_ids(engine: Engine) -> None:
-    """Have a repeated batch make the same ids again.
+    """Have the second attempt at a batch make the ids of the first again.
 
     A server repeats a batch also where a job has changed since it was sent to the client; then the ids of the
-    first attempt are used up, and all later ids would differ.
+    first attempt are used up, and all later ids would differ. A third attempt has new ones: one of these may
+    be taken.
     """
     execute, transact = engine.execute, engine._transact
-    first = 0
+    first = attempts = 0
 
     def begin(commands: Sequence[c.Command], done: Done | None = None) -> Done:
-        nonlocal first
-        first = engine.ids._last
+        nonlocal first, attempts
+        first, attempts = engine.ids._last, 0
         return execute(commands, done)
 
     def attempt(*args: Any, **options: Any) -> Any:
-        engine.ids._last = first
+        nonlocal attempts
+        attempts += 1
+        if attempts == 2:
+            engine.ids._last = first
         return transact(*args, **options)
 
     engine.execute, engine._transact = begin, attempt  # type: ignore[method-assign]

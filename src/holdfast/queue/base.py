@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, cast
 
 from ..core import commands as c
-from ..core import queries as q
 from ..core.bounds import DEFAULT_LEASE_MS
 from ..core.checks import check_name, check_new
 from ..core.defaults import Defaults, TaskKey
@@ -23,16 +22,14 @@ from . import asks
 from .addresses import shown_url
 from .asks import QueueRequest
 from .definition import check_function, check_not_taken, split_options
-from .lease import Lease, Renewer
+from .lease import Lease, Renewer, StopPoller
 from .options import Duration, JobOptions, merge, task_name, with_options
 from .publishing import Publisher
 from .task import Task
-from .timers import Timer, TimerThread
+from .timers import TimerThread
 
 # Opens a store, or a connection to a server.
 Maker = ConnectionMaker | Callable[[], Store]
-# How often a process that runs a job polls whether the job should stop.
-STOP_POLL_S = 0.5
 
 
 class QueueSession:
@@ -42,6 +39,7 @@ class QueueSession:
         self.pid = os.getpid()
         self.connection = open_connection(make_store, retention_ms=retention_ms, rng=random.random)
         self.renewer = Renewer(self.connection)
+        self._stop_poller = StopPoller(self.connection)
         self.timers = TimerThread()
 
     def send(self, command: c.Command) -> None:
@@ -50,26 +48,12 @@ class QueueSession:
 
     def follow(self, lease: Lease) -> Callable[[], None]:
         """Poll twice a second whether a running job should stop; returns a function that ends that."""
-        timer: Timer | None = None
-
-        def poll() -> None:
-            nonlocal timer
-            if not lease.is_open:
-                return
-            timer = self.timers.after(STOP_POLL_S, poll)
-            job_id = lease.job.id
-            lease.check_record(self.connection.ask(q.LoadJobs(job_ids=(job_id,))).jobs.get(job_id))
-
-        timer = self.timers.after(STOP_POLL_S, poll)
-
-        def off() -> None:
-            timer.cancel()
-
-        return off
+        return self._stop_poller.follow(lease)
 
     def close(self) -> None:
         """Stop renewing leases, commit what is pending, and close the store."""
         self.timers.close()
+        self._stop_poller.close()
         self.renewer.close()
         self.connection.close()
 

@@ -1,4 +1,4 @@
-"""The lease of a claimed job as its holder sees it, and the thread that renews leases."""
+"""The lease of a claimed job as its holder sees it, and the threads that renew leases and poll for stops."""
 
 import heapq
 import threading
@@ -6,12 +6,16 @@ import weakref
 from collections.abc import Callable
 
 from ..core import commands as c
+from ..core import queries as q
 from ..core.errors import HoldfastError, LeaseLost, NotFound
 from ..core.job import Job
 from ..engine import joblog
 from ..engine.connection import Connection
 from ..engine.ticket import Ticket
 from ..store.common.clock import monotonic_s, system_clock
+
+# How often a process that runs jobs polls whether they should stop.
+STOP_POLL_S = 0.5
 
 
 class Lease:
@@ -155,3 +159,62 @@ class Renewer:
             # The store may be reachable again before the lease expires.
             with self._changed:
                 self._push(lease)
+
+
+class StopPoller:
+    """A thread that polls whether running jobs should stop, all of them by one query.
+
+    It does nothing else: a store that does not answer holds up neither timers nor leases.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        # Leases by their identity.
+        self._leases: dict[int, Lease] = {}
+        self._changed = threading.Condition()
+        self._closed = False
+        self._thread: threading.Thread | None = None
+
+    def follow(self, lease: Lease) -> Callable[[], None]:
+        """Poll for a lease from now on; returns a function that ends that."""
+        with self._changed:
+            self._leases[id(lease)] = lease
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._loop, name="holdfast-stops", daemon=True)
+                self._thread.start()
+            self._changed.notify()
+
+        def unfollow() -> None:
+            self._leases.pop(id(lease), None)
+
+        return unfollow
+
+    def close(self) -> None:
+        """Stop the thread."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _loop(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._leases or self._closed)
+                if self._changed.wait_for(lambda: self._closed, STOP_POLL_S):
+                    return
+                leases = [lease for lease in list(self._leases.values()) if lease.is_open]
+            if leases:
+                self._poll(leases)
+            del leases
+
+    def _poll(self, leases: list[Lease]) -> None:
+        query = q.LoadJobs(job_ids=tuple(lease.job.id for lease in leases))
+        try:
+            jobs = self._connection.ask(query).jobs
+        except HoldfastError:
+            # The renewer notices if a claim is lost; the store may be back at the next poll.
+            return
+        for lease in leases:
+            if lease.is_open:
+                lease.check_record(jobs.get(lease.job.id))

@@ -218,13 +218,13 @@ _SIGNATURE = re.compile(r"FUNCTION \S+\.commit_changes\((.*?)\) RETURNS", re.DOT
 _PARAMETER = re.compile(r"(\w+) (\w+(?:\[\])?) DEFAULT")
 
 
-def _types() -> dict[str, str]:
-    signature = _SIGNATURE.search(migrations("x")[-1])
-    assert signature is not None
-    return dict(_PARAMETER.findall(signature[1]))
+def parameter_types(texts: Sequence[str]) -> dict[str, str]:
+    """The types of the parameters of `commit_changes`, by the last migration that defines it."""
+    signatures = [found[1] for text in texts for found in _SIGNATURE.finditer(text)]
+    return dict(_PARAMETER.findall(signatures[-1]))
 
 
-_TYPES = _types()
+_TYPES = parameter_types(migrations("x"))
 
 
 @lru_cache(maxsize=512)
