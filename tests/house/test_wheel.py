@@ -10,7 +10,7 @@ PACKAGES = {
     *("core", "proto", "queue", "remote", "indexed"),
     *("cli", "cli/bench", "cli/commands"),
     *("engine", "engine/batch", "engine/commands", "engine/migrate", "engine/sharding"),
-    *("serve", "serve/bedrock", "serve/grpc", "serve/http"),
+    *("serve", "serve/bedrock", "serve/dashboard", "serve/dashboard/pages", "serve/grpc", "serve/http"),
     *(
         "store",
         "store/common",
@@ -29,6 +29,7 @@ DATA = {
     *("store/postgres/migrations", "store/postgres/sql"),
     *("store/sqlite/migrations", "store/sqlite/sql"),
     "store/redis/lua",
+    "serve/dashboard/static",
     "proto",
 }
 
@@ -47,7 +48,7 @@ def test_the_wheel_is_the_package_and_nothing_else():
 
     assert settings["tool"]["hatch"]["build"]["targets"]["wheel"] == {"packages": ["src/holdfast"]}
     assert _folders({".py"}) == PACKAGES
-    assert _folders({".sql", ".lua", ".binpb"}) == DATA
+    assert _folders({".sql", ".lua", ".binpb", ".css", ".js", ".svg"}) == DATA
 
 
 def test_every_package_says_what_is_in_it():

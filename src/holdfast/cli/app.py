@@ -35,6 +35,7 @@ COMMANDS = {
     "workers": "workers",
     "top": "top",
     "serve": "serve",
+    "dashboard": "dashboard",
     "token": "token",
     "doctor": "doctor",
     "migrate": "migrate",
@@ -60,6 +61,7 @@ SYNONYMS = {
     "unlimit": "limit DOMAIN --off",
     "unpause": "resume",
     **dict.fromkeys(("watch", "monitor"), "top"),
+    **dict.fromkeys(("web", "ui", "gui"), "dashboard"),
 }
 
 

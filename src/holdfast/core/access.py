@@ -38,6 +38,9 @@ ANY = tuple(Scope)
 # What a server asks itself, and no client may.
 SERVER_ONLY: tuple[Scope, ...] = ()
 
+# The log of what was done through the dashboard: only the server writes to it.
+AUDIT_LOG = "holdfast.audit"
+
 # All that a client may do that needs no token.
 EVERYTHING = Grant()
 
@@ -57,6 +60,8 @@ def confine(grant: Grant, asked: A, *, ids_are_own: bool = False) -> A:
         asked = replace(asked, held=None)
     if isinstance(asked, c.AnswerAll):
         asked = replace(asked, answers=tuple(replace(one, held=None) for one in asked.answers), held=())
+    if isinstance(asked, c.Append | c.TrimLog) and asked.log == AUDIT_LOG:
+        raise Forbidden(f"only the server writes to the log {AUDIT_LOG}")
     if isinstance(asked, c.CreateToken):
         _check_scopes(grant, asked)
     if grant.tenant is None:

@@ -33,7 +33,10 @@ SETTINGS: dict[str, type | tuple[type, ...]] = {
     "rate": (int, float),
     "max-body": str,
     "max-connections": int,
+    "session-key": str,
 }
+# A shorter key could be guessed.
+SESSION_KEY_CHARS = 32
 
 
 class Tls(msgspec.Struct, frozen=True):
@@ -75,6 +78,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     rate: float = 0.0
     max_body_bytes: int = HTTP_BODY_BYTES
     max_connections: int = HTTP_CONNECTIONS
+    # The key of the dashboard's sessions; "": one is made, and sessions end with the process.
+    session_key: str = ""
 
 
 def read_file(path: str) -> dict[str, Any]:

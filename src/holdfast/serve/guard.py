@@ -61,8 +61,7 @@ class Guard:
         `loopback`: the door that it came by listens on loopback alone. `peer` is its address.
         """
         grant = await self._grant(secret, loopback=loopback)
-        if self._rates is not None and (grant.name or not loopback):
-            self._rates.spend(grant.name or peer, self._clock())
+        self.spend(grant, loopback=loopback, peer=peer)
         return grant
 
     async def _grant(self, secret: str | None, *, loopback: bool) -> Grant:
@@ -73,14 +72,23 @@ class Guard:
         name = name_in(secret)
         if name is None:
             raise Unauthenticated(REFUSED)
-        known = self._known.get(name)
-        if known is None or self._clock() - known.read_s >= FRESH_S:
-            known = await self._read(name)
-        now_ms = known.now_ms + int((self._clock() - known.read_s) * 1000)
-        grant = grant_of(known.token, secret, now_ms=now_ms)
+        token, now_ms = await self.find_token(name)
+        grant = grant_of(token, secret, now_ms=now_ms)
         if grant is None:
             raise Unauthenticated(REFUSED)
         return grant
+
+    async def find_token(self, name: str) -> tuple[Token | None, int]:
+        """The token of a name, or None, as of at most `FRESH_S` ago; and the time by the store's clock."""
+        known = self._known.get(name)
+        if known is None or self._clock() - known.read_s >= FRESH_S:
+            known = await self._read(name)
+        return known.token, known.now_ms + int((self._clock() - known.read_s) * 1000)
+
+    def spend(self, grant: Grant, *, loopback: bool, peer: str) -> None:
+        """Count a request of a client; raises `RateLimited`."""
+        if self._rates is not None and (grant.name or not loopback):
+            self._rates.spend(grant.name or peer, self._clock())
 
     async def _read(self, name: str) -> Known:
         async with self._lookups:

@@ -68,6 +68,9 @@ def _read_config(ctx: click.Context, _param: click.Parameter, path: str | None) 
 )
 @_option("--max-body", metavar="SIZE", help="The largest HTTP request.  [64MB]")
 @_option("--max-connections", type=click.IntRange(1), help="HTTP connections at once.  [20000]")
+@_option(
+    "--session-key", default="", metavar="SECRET", help="Share the dashboard's sessions between servers."
+)
 @click.pass_obj
 def serve(session: Session, /, **said: Any) -> None:
     """Serve a store to other programs, until SIGTERM.
@@ -76,16 +79,18 @@ def serve(session: Session, /, **said: Any) -> None:
     machines can reach needs a token in the store: see `holdfast token`. Each option may be an environment
     variable as well (HOLDFAST_HTTP), or a line of the file of --config (http = "127.0.0.1:8080").
     """
+    run(lambda: _options(session, said))
+
+
+def run(options: "Callable[[], Options]") -> None:
+    """Serve until SIGTERM."""
     try:
         # `Query` of the job commands needs it, perhaps hours later.
         import apsw  # noqa: F401
 
         from ...serve.app import App
-    except ImportError as error:
-        raise _lacks(error) from None
-    app = App(_options(session, said), _log)
-    try:
-        asyncio.run(app.run(_ready))
+
+        asyncio.run(App(options(), _log).run(_ready))
     except ImportError as error:
         raise _lacks(error) from None
     _log("done")
@@ -130,20 +135,32 @@ def _options(session: Session, said: dict[str, Any]) -> "Options":
     return Options(
         store=session.store,
         journal=said["journal"] or "",
-        http=_address("http", http),
-        grpc=_address("grpc", grpc),
-        bedrock=_address("bedrock", bedrock),
+        http=read_door("http", http),
+        grpc=read_door("grpc", grpc),
+        bedrock=read_door("bedrock", bedrock),
         bedrock_tenant=said["bedrock_tenant"] or session.tenant,
         bedrock_lease_ms=lease_ms or None,
         workers=tuple(said["worker"]),
         token_always=said["token_always"],
         tls=_tls(said),
         rate=said["rate"],
+        session_key=_session_key(said["session_key"]),
         **limits,
     )
 
 
-def _address(name: str, text: str | None) -> "Address | None":
+def _session_key(text: str) -> str:
+    from ...core.errors import BadInput
+    from ...serve.config import SESSION_KEY_CHARS
+
+    if text and len(text) < SESSION_KEY_CHARS:
+        # Its length alone: the rest is a secret.
+        raise BadInput("session-key", f"{len(text)} characters", needed=f"at least {SESSION_KEY_CHARS}")
+    return text
+
+
+def read_door(name: str, text: str | None) -> "Address | None":
+    """The address of a door; None: it is not opened."""
     from ...serve.door import read_address
 
     return None if text is None else read_address(name, text)

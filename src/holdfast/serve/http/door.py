@@ -8,8 +8,10 @@ from uvicorn.config import Config
 from uvicorn.server import ServerState
 
 from ...engine.connection import Connection
+from ...queue.connect import shown_url
 from ...store.common.clock import monotonic_s
 from ..config import Options
+from ..dashboard.app import Dashboard
 from ..door import DRAIN_S, is_loopback
 from ..guard import Guard
 from .api import application
@@ -44,9 +46,13 @@ class HttpDoor:
     async def start(self) -> list[str]:
         """Listen; see `Door`."""
         tls, most = self._options.tls, self._options.max_connections
+        router = application(self._exchange)
+        shown = shown_url(self._options.store) if self._options.store else ""
+        key = self._options.session_key.encode() or None
+        Dashboard(self._exchange, store=shown, is_tls=tls is not None, key=key).add_to(router)
         # The application says itself what it logs, and needs no start of its own.
         config = Config(
-            application(self._exchange),
+            router,
             ws="none",
             lifespan="off",
             log_config=None,

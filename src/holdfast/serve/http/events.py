@@ -117,10 +117,11 @@ async def job_events(exchange: Exchange, request: Request, grant: Grant) -> Resp
     asked = confine(grant, q.GetJob(job_id=read_id(request.path_params["job_id"])))
     # Before the stream begins: an unknown job is a problem, not an event.
     await exchange.connection.ask_async(asked)
-    return StreamingResponse(_job_stream(exchange, asked), headers=NO_CACHE, media_type=EVENTS)
+    return StreamingResponse(job_stream(exchange, asked), headers=NO_CACHE, media_type=EVENTS)
 
 
-async def _job_stream(exchange: Exchange, asked: q.GetJob) -> AsyncIterator[bytes]:
+async def job_stream(exchange: Exchange, asked: q.GetJob) -> AsyncIterator[bytes]:
+    """A job at each change, until it has ended or is gone."""
     write: Any = form_of(Job).write
     version, silent_s = 0, 0.0
     while not exchange.draining.is_set():

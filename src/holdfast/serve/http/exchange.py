@@ -42,7 +42,7 @@ class Exchange:
     """What all endpoints share: the store, the guard, and the limits."""
 
     def __init__(self, connection: Connection, guard: Guard, *, loopback: bool, max_body_bytes: int) -> None:
-        self.connection, self._guard, self.loopback = connection, guard, loopback
+        self.connection, self.guard, self.loopback = connection, guard, loopback
         self._asking = Asking(connection)
         self.max_body_bytes = max_body_bytes
         # Bytes of bodies that are being read.
@@ -56,7 +56,7 @@ class Exchange:
         if secret is None and self.loopback:
             _check_origin(request)
         peer = request.client.host if request.client else ""
-        return await self._guard.admit(secret, loopback=self.loopback, peer=peer)
+        return await self.guard.admit(secret, loopback=self.loopback, peer=peer)
 
     def _secret(self, request: Request) -> str | None:
         header = header_of(request, b"authorization")

@@ -34,7 +34,9 @@ class Router:
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Answer one request."""
-        methods, fields = self._find(scope["path"])
+        # Where it is mounted in another application, the path has that of the mount before it.
+        path = scope["path"].removeprefix(scope.get("root_path", "")) or "/"
+        methods, fields = self._find(path)
         method = "GET" if scope["method"] == "HEAD" else scope["method"]
         scope["path_params"] = fields
         if method in methods:

@@ -1,0 +1,21 @@
+"""`holdfast dashboard`: the web pages over a store, and nothing else."""
+
+import click
+
+from ..session import Session, settings
+from .serve import HTTP, read_door, run
+
+
+@click.command()
+@click.option("--http", default=HTTP, metavar="HOST:PORT", show_default=True, help="Listen there.")
+@click.option("--token-always", is_flag=True, help="Clients on loopback need a token as well.")
+@settings()
+@click.pass_obj
+def dashboard(session: Session, /, *, http: str, token_always: bool) -> None:
+    """Open the dashboard over a store, until SIGTERM.
+
+    It is also at / of `holdfast serve`, which has more options.
+    """
+    from ...serve.config import Options
+
+    run(lambda: Options(store=session.store, http=read_door("http", http), token_always=token_always))

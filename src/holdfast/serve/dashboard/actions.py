@@ -1,0 +1,202 @@
+"""What people do by forms: each reads its fields, sends commands, writes down what was done, and leads back.
+
+A form without the token of its session is refused before any of this runs (`app.py`).
+"""
+
+import secrets
+from collections.abc import Awaitable, Callable
+
+from starlette.responses import RedirectResponse, Response
+
+from ...core import commands as c
+from ...core.access import Scope
+from ...core.bounds import PAGE_JOBS
+from ...core.checks import json_body
+from ...core.durations import duration_ms
+from ...core.errors import BadInput
+from ...core.limits import Limit
+from ...core.token import RANDOM_BYTES, Token, hash_of, secret_of
+from . import audit
+from .layout import HEADERS
+from .pages import settings
+from .view import PageOrResponse, View
+
+Act = Callable[[View], Awaitable[PageOrResponse]]
+# One press of a button deletes at most so many old jobs.
+PURGED = 100_000
+# What is said after an action, by its name: an address could say anything else in the page's name.
+NOTICES = {
+    "requeue": "Put back in the queue.",
+    "cancel": "Cancelled, or asked to stop.",
+    "delete": "Deleted.",
+    "edit": "Saved and put back in the queue.",
+    "pause": "Paused.",
+    "resume": "Resumed.",
+    "limit": "The limit is set.",
+    "lift": "The limit is lifted.",
+    "schedule": "The schedule is deleted.",
+    "run": "A job was added.",
+    "revoke": "The token is revoked.",
+    "purge": "Old jobs are deleted.",
+    "progress": "The progress is set.",
+    "stop": "The worker was asked to stop.",
+    "bulk": "Done.",
+}
+
+
+def done(view: View, notice: str, *, to: str | None = None, count: int | None = None) -> Response:
+    """Lead back to where the form was, or to another page, with a notice."""
+    back = view.field("back") if to is None else view.url(to)
+    if not back.startswith(f"{view.base}/") or back.startswith("//") or "\\" in back:
+        back = view.url("/")
+    path, _, query = back.partition("?")
+    kept = [word for word in query.split("&") if word and not word.startswith(("done=", "count="))]
+    kept += [f"done={notice}", *([f"count={count}"] if count is not None else [])]
+    return RedirectResponse(f"{path}?{'&'.join(kept)}", 303, HEADERS)
+
+
+async def requeue_job(view: View) -> Response:
+    """Retry a job."""
+    await view.ask(c.Requeue(job_id=view.job_id))
+    await audit.record(view, "requeue", job=str(view.job_id))
+    return done(view, "requeue")
+
+
+async def cancel_job(view: View) -> Response:
+    """Cancel a job."""
+    await view.ask(c.Cancel(job_id=view.job_id))
+    await audit.record(view, "cancel", job=str(view.job_id))
+    return done(view, "cancel")
+
+
+async def delete_job(view: View) -> Response:
+    """Delete a job."""
+    await view.ask(c.Delete(job_id=view.job_id))
+    await audit.record(view, "delete", job=str(view.job_id))
+    return done(view, "delete", to="/jobs")
+
+
+async def edit_job(view: View) -> Response:
+    """Change a job's data and priority, and put it back in the queue."""
+    data = json_body("data", view.field("data")) if "data" in view.form else None
+    priority = _whole(view, "priority")
+    await view.ask(c.Update(job_id=view.job_id, data=data, priority=priority))
+    await view.ask(c.Requeue(job_id=view.job_id))
+    await audit.record(view, "edit and requeue", job=str(view.job_id))
+    return done(view, "edit", to=f"/jobs/{view.job_id}")
+
+
+async def pause_task(view: View) -> Response:
+    """Pause or resume a task."""
+    task, on = view.field("task"), view.field("on") == "yes"
+    await view.ask(c.Pause(task=task, tenant=view.tenant, on=on))
+    await audit.record(view, "pause" if on else "resume", task=task, tenant=view.tenant)
+    return done(view, "pause" if on else "resume")
+
+
+async def pause_schedule(view: View) -> Response:
+    """Pause or resume a schedule."""
+    name, on = view.field("name"), view.field("on") == "yes"
+    await view.ask(c.PauseSchedule(name=name, tenant=view.one_tenant, on=on))
+    await audit.record(view, "pause" if on else "resume", schedule=name, tenant=view.one_tenant)
+    return done(view, "pause" if on else "resume")
+
+
+async def delete_schedule(view: View) -> Response:
+    """Delete a schedule."""
+    name = view.field("name")
+    await view.ask(c.DeleteSchedule(name=name, tenant=view.one_tenant))
+    await audit.record(view, "delete schedule", schedule=name, tenant=view.one_tenant)
+    return done(view, "schedule")
+
+
+async def set_limit(view: View) -> Response:
+    """Set the limit of a domain."""
+    domain = view.field("domain")
+    rate = view.field("rate").strip()
+    try:
+        limit = Limit(
+            rate=float(rate) if rate else None,
+            burst=_whole(view, "burst") or 1,
+            concurrency=_whole(view, "concurrency"),
+        )
+    except ValueError:
+        raise BadInput("rate", rate, needed="starts a second, such as 10 or 0.5") from None
+    if limit.rate is None and limit.concurrency is None:
+        raise BadInput("limit", "nothing", needed="a rate, a number running at once, or both")
+    await view.ask(c.SetLimit(domain=domain.encode(), tenant=view.one_tenant, limit=limit))
+    await audit.record(
+        view, "set limit", domain=domain, rate=limit.rate, burst=limit.burst, concurrency=limit.concurrency
+    )
+    return done(view, "limit")
+
+
+async def lift_limit(view: View) -> Response:
+    """Lift the limit of a domain."""
+    domain = view.field("domain")
+    await view.ask(c.SetLimit(domain=domain.encode(), tenant=view.one_tenant))
+    await audit.record(view, "lift limit", domain=domain, tenant=view.one_tenant)
+    return done(view, "lift")
+
+
+async def create_token(view: View) -> PageOrResponse:
+    """Create a token, and show its secret once."""
+    name, tenant = view.field("name").strip(), view.field("tenant").strip()
+    try:
+        scopes = tuple(Scope(scope) for scope in view.form.get("scope", ()))
+    except ValueError:
+        raise BadInput("scope", view.form["scope"], needed="add, work, read, manage or handlers") from None
+    expires = view.field("expires").strip()
+    secret = secret_of(name, secrets.token_bytes(RANDOM_BYTES))
+    token = Token(name=name, scopes=scopes, tenant=tenant or None, hash=hash_of(secret))
+    expires_in_ms = duration_ms(expires, name="expires") if expires else 0
+    await view.ask(c.CreateToken(token=token, expires_in_ms=expires_in_ms))
+    await audit.record(view, "create token", name=name, tenant=tenant or None, scopes=list(scopes))
+    return settings.created(view, name, secret)
+
+
+async def revoke_token(view: View) -> Response:
+    """Revoke a token."""
+    name = view.field("name")
+    await view.ask(c.RevokeToken(name=name))
+    await audit.record(view, "revoke token", name=name)
+    return done(view, "revoke")
+
+
+async def purge(view: View) -> Response:
+    """Delete old archived jobs."""
+    older_ms = duration_ms(view.field("older"), name="older")
+    before_ms, count = view.now_ms - older_ms, 0
+    while count < PURGED:
+        gone: int = await view.ask(c.Purge(before_ms=before_ms, tenant=view.tenant, limit=PAGE_JOBS))
+        count += gone
+        if gone < PAGE_JOBS:
+            break
+    await audit.record(view, "purge", older=view.field("older"), jobs=count)
+    return done(view, "purge", count=count)
+
+
+def _whole(view: View, name: str) -> int | None:
+    """A whole number of a form; None: it is empty."""
+    text = view.field(name).strip()
+    if not text:
+        return None
+    if not text.isascii() or not text.isdigit() or len(text) > 15:
+        raise BadInput(name, text, needed="a whole number")
+    return int(text)
+
+
+ACTIONS: dict[str, Act] = {
+    "/jobs/{job_id}/requeue": requeue_job,
+    "/jobs/{job_id}/cancel": cancel_job,
+    "/jobs/{job_id}/delete": delete_job,
+    "/jobs/{job_id}/edit": edit_job,
+    "/tasks/pause": pause_task,
+    "/schedules/pause": pause_schedule,
+    "/schedules/delete": delete_schedule,
+    "/limits/set": set_limit,
+    "/limits/lift": lift_limit,
+    "/settings/tokens/create": create_token,
+    "/settings/tokens/revoke": revoke_token,
+    "/settings/purge": purge,
+}

@@ -1,0 +1,329 @@
+"""The dashboard as an ASGI application: pages, actions, files, and who may see them.
+
+    request ──▶ token in the header, session of the cookie, or loopback ──▶ Grant ──▶ page or action
+       │ none of them                                                         │ action without its form token
+       ▼                                                                      ▼
+    sign-in page                                                             403
+
+`holdfast serve` has it at `/`. In another application: `app.mount("/holdfast", dashboard(queue))`.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+from urllib.parse import parse_qs, urlencode
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import RedirectResponse, Response
+
+from ...core import queries as q
+from ...core.access import Grant
+from ...core.bounds import DATA_BYTES, HTTP_BODY_BYTES
+from ...core.errors import Forbidden, HoldfastError, Unauthenticated
+from ...core.token import grant_of, name_in
+from ...queue.base import BaseQueue
+from ..guard import REFUSED, Guard
+from ..http.exchange import Exchange, header_of
+from ..http.problems import TITLES, Refusal, status_of
+from ..http.router import Router
+from . import parts
+from .actions import ACTIONS, NOTICES
+from .bulk import bulk
+from .layout import HEADERS, TYPES, asset, render, respond
+from .live import LivePages
+from .markup import el, join
+from .pages import consumers, job, jobs, limits, overview, schedules, settings, tasks, workers
+from .sessions import COOKIE, SESSION_MS, Sessions, SignIn, read_session
+from .view import Page, PageOrResponse, View
+
+log = logging.getLogger("holdfast.serve")
+
+PAGES: dict[str, Callable[[View], Awaitable[PageOrResponse]]] = {
+    "/": overview.overview,
+    "/jobs": jobs.jobs,
+    "/jobs/{job_id}": job.job,
+    "/jobs/{job_id}/data": job.data,
+    "/jobs/{job_id}/edit": job.edit,
+    "/tasks": tasks.tasks,
+    "/schedules": schedules.schedules,
+    "/limits": limits.limits,
+    "/workers": workers.workers,
+    "/consumers": consumers.consumers,
+    "/settings": settings.settings,
+}
+# A form may contain the data of a job, each byte of it escaped.
+FORM_BYTES = 3 * DATA_BYTES
+NO_FORM_TOKEN = "this form is not of your session; go back, reload the page and try again"
+
+
+class Dashboard:
+    """The pages over one store."""
+
+    def __init__(
+        self,
+        exchange: Exchange,
+        *,
+        store: str = "",
+        key: bytes | None = None,
+        is_tls: bool = False,
+        sign_in: bool = True,
+    ) -> None:
+        self._exchange, self._store, self._is_tls = exchange, store, is_tls
+        self._sessions, self._live = Sessions(key), LivePages(exchange)
+        # Without it every client may do everything: an application around it checks who they are.
+        self._sign_in = sign_in
+
+    def add_to(self, router: Router) -> None:
+        """Have a router answer the paths of the dashboard."""
+        for path, page in PAGES.items():
+            router.add("GET", path, self._shown(page))
+        for path, act in (ACTIONS | {"/jobs/bulk": bulk}).items():
+            router.add("POST", path, self._done(act))
+        router.add("GET", "/live", self._shown(self._live.stream))
+        router.add("GET", "/sign-in", self._sign_in_page)
+        router.add("POST", "/sign-in", self._open_session)
+        router.add("POST", "/sign-out", self._close_session)
+        router.add("GET", "/static/{name}", _static)
+
+    # Who asks
+
+    async def _admit(self, request: Request) -> tuple[Grant, SignIn | None]:
+        if not self._sign_in:
+            return Grant(), None
+        session = read_session(request.cookies.get(COOKIE))
+        if session is None or header_of(request, b"authorization") is not None:
+            return await self._exchange.admit(request), None
+        grant = await self._grant_of(session)
+        peer = request.client.host if request.client else ""
+        self._exchange.guard.spend(grant, loopback=self._exchange.loopback, peer=peer)
+        return grant, session
+
+    async def _grant_of(self, session: SignIn) -> Grant:
+        """What the token of a session allows now; raises `Unauthenticated`."""
+        token, now_ms = await self._exchange.guard.find_token(session.name)
+        if token is None or not self._sessions.holds(session, token.hash, now_ms=now_ms):
+            raise Unauthenticated(REFUSED)
+        if token.expires_at and now_ms >= token.expires_at:
+            raise Unauthenticated(REFUSED)
+        return Grant(tenant=token.tenant, scopes=token.scopes, name=token.name)
+
+    async def _view(self, request: Request, form_fields: Mapping[str, list[str]] | None = None) -> View:
+        grant, session = await self._admit(request)
+        exchange = self._exchange
+        return View(
+            exchange=exchange,
+            request=request,
+            grant=grant,
+            session=session,
+            form_token=self._sessions.form_token(session, grant.name),
+            now_ms=await exchange.connection.ask_async(q.GetTime()),
+            base=request.scope.get("root_path", ""),
+            store=self._store,
+            is_open=not grant.name,
+            form=form_fields or {},
+        )
+
+    # Pages and actions
+
+    def _shown(self, page: Callable[[View], Awaitable[PageOrResponse]]) -> Callable[[Request], Any]:
+        async def answer(request: Request) -> Response:
+            return await self._answer(request, page, None)
+
+        return answer
+
+    def _done(self, act: Callable[[View], Awaitable[PageOrResponse]]) -> Callable[[Request], Any]:
+        async def answer(request: Request) -> Response:
+            try:
+                fields = await self._form(request)
+            except HoldfastError as error:
+                return _problem(request, error, None)
+            return await self._answer(request, act, fields)
+
+        return answer
+
+    async def _form(self, request: Request) -> dict[str, list[str]]:
+        raw = await self._exchange.body(request)
+        if len(raw) > FORM_BYTES:
+            raise Refusal(413, "TOO_LARGE", f"the form has more than {FORM_BYTES:,} bytes")
+        kind = (header_of(request, b"content-type") or "").partition(";")[0].strip()
+        if kind != "application/x-www-form-urlencoded":
+            raise Refusal(415, "CONTENT_TYPE", "forms are sent as application/x-www-form-urlencoded")
+        return parse_qs(raw.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=20_000)
+
+    async def _answer(
+        self,
+        request: Request,
+        answer: Callable[[View], Awaitable[PageOrResponse]],
+        fields: dict[str, list[str]] | None,
+    ) -> Response:
+        view: View | None = None
+        try:
+            view = await self._view(request, fields)
+            if fields is not None:
+                self._check_form(view)
+            made = await answer(view)
+            return made if isinstance(made, Response) else render(view, _with_notice(view, made))
+        except Unauthenticated as error:
+            return _to_sign_in(request) if fields is None else _problem(request, error, None)
+        except HoldfastError as error:
+            return _problem(request, error, view)
+        except ClientDisconnect:
+            return Response(status_code=400)
+        except Exception as error:
+            # Its type alone: there may be data in its text.
+            log.error("a page failed: %s", type(error).__name__, exc_info=log.isEnabledFor(logging.DEBUG))
+            return _problem(request, HoldfastError("the server failed; its log tells more"), view)
+
+    def _check_form(self, view: View) -> None:
+        """Refuse a form that no page of this session made."""
+        if not self._sessions.is_form_token(view.field("csrf"), view.session, view.grant.name):
+            raise Forbidden(NO_FORM_TOKEN)
+        check_origin(view.request)
+
+    # Sign-in
+
+    async def _sign_in_page(self, request: Request) -> Response:
+        return _sign_in_form(request, request.query_params.get("next", ""))
+
+    async def _open_session(self, request: Request) -> Response:
+        try:
+            check_origin(request)
+            fields = await self._form(request)
+            secret = fields.get("token", [""])[0].strip()
+            name = name_in(secret)
+            token, now_ms = await self._exchange.guard.find_token(name) if name else (None, 0)
+            if token is None or grant_of(token, secret, now_ms=now_ms) is None:
+                return _sign_in_form(request, fields.get("next", [""])[0], problem=REFUSED)
+            session = self._sessions.open(token.name, token.hash, now_ms=now_ms)
+        except HoldfastError as error:
+            return _problem(request, error, None)
+        base = request.scope.get("root_path", "")
+        there = fields.get("next", [""])[0]
+        response = RedirectResponse(there if _is_own(base, there) else f"{base}/", 303, HEADERS)
+        response.set_cookie(
+            COOKIE,
+            session.value,
+            max_age=SESSION_MS // 1000,
+            path=f"{base}/",
+            httponly=True,
+            samesite="strict",
+            secure=self._is_tls or request.url.scheme == "https",
+        )
+        return response
+
+    async def _close_session(self, request: Request) -> Response:
+        base = request.scope.get("root_path", "")
+        response = RedirectResponse(f"{base}/sign-in", 303, HEADERS)
+        response.delete_cookie(COOKIE, path=f"{base}/")
+        return response
+
+
+def check_origin(request: Request) -> None:
+    """Refuse a form that a page of another site sends; browsers say where a form comes from."""
+    origin, host = header_of(request, b"origin"), header_of(request, b"host") or ""
+    if origin is not None and origin not in (f"http://{host}", f"https://{host}"):
+        raise Forbidden("forms of pages of other sites are refused")
+    if header_of(request, b"sec-fetch-site") not in (None, "same-origin", "none"):
+        raise Forbidden("forms of pages of other sites are refused")
+
+
+def _is_own(base: str, there: str) -> bool:
+    """Whether an address is one of the dashboard's own pages."""
+    return there.startswith(f"{base}/") and not there.startswith(("//", "/\\")) and "\\" not in there
+
+
+def _with_notice(view: View, page: Page) -> Page:
+    """The page with a line about the action that led to it."""
+    text = NOTICES.get(view.param("done"))
+    if text is None:
+        return page
+    count = view.param("count")
+    if count.isascii() and count.isdigit() and len(count) < 10:
+        text = f"{text} {int(count):,} jobs."
+    notice = el("p", text, class_="notice", role="status")
+    return Page(
+        title=page.title,
+        body=join(notice, page.body),
+        section=page.section,
+        status=page.status,
+        live=page.live,
+    )
+
+
+def _to_sign_in(request: Request) -> Response:
+    base, url = request.scope.get("root_path", ""), request.url
+    there = url.path + (f"?{url.query}" if url.query else "")
+    return RedirectResponse(f"{base}/sign-in?{urlencode({'next': there})}", 303, HEADERS)
+
+
+def _sign_in_form(request: Request, there: str, problem: str = "") -> Response:
+    base = request.scope.get("root_path", "")
+    body = el(
+        "body",
+        el(
+            "main",
+            parts.icon("holdfast"),
+            el("h1", "Sign in"),
+            el("p", problem, class_="problem", role="alert") if problem else None,
+            el(
+                "form",
+                el("label", "Token", for_="token"),
+                el(
+                    "input",
+                    type="password",
+                    id="token",
+                    name="token",
+                    required=True,
+                    autocomplete="current-password",
+                    autofocus=True,
+                ),
+                el("input", type="hidden", name="next", value=there),
+                el("button", "Sign in", type="submit", class_="primary"),
+                method="post",
+                action=f"{base}/sign-in",
+                class_="fields",
+            ),
+            el("p", "An operator makes tokens: ", el("code", "holdfast token create NAME"), class_="note"),
+            class_="card sign-in",
+        ),
+        class_="bare",
+    )
+    return respond(base, "Sign in", body, 401 if problem else 200)
+
+
+def _problem(request: Request, error: HoldfastError, view: View | None) -> Response:
+    """What went wrong, as a page."""
+    status = status_of(error)
+    title = TITLES.get(status, "The request failed")
+    base = request.scope.get("root_path", "")
+    inside = join(
+        parts.heading(title),
+        el("p", str(error), class_="problem"),
+        el("p", el("a", "To the overview", href=f"{base}/")),
+    )
+    if view is not None:
+        return render(view, Page(title=title, body=inside, status=status, live=None))
+    return respond(base, title, el("body", el("main", inside, class_="card sign-in"), class_="bare"), status)
+
+
+async def _static(request: Request) -> Response:
+    name = request.path_params["name"]
+    suffix = name[name.rfind(".") :]
+    if suffix not in TYPES or "/" in name or name not in ("style.css", "app.js", "icon.svg"):
+        return Response(status_code=404, headers=HEADERS)
+    raw, mark = asset(name)
+    headers = HEADERS | {"Cache-Control": "public, max-age=31536000, immutable", "ETag": f'"{mark}"'}
+    return Response(raw, 200, headers, TYPES[suffix])
+
+
+def dashboard(queue: BaseQueue, *, sign_in: bool = True) -> Router:
+    """The dashboard of a queue's store as an ASGI application, to be mounted in another one.
+
+    Clients sign in with a token. Without `sign_in` each client may do everything, so the application around
+    it must check who they are.
+    """
+    guard = Guard(queue.connection, always=True)
+    exchange = Exchange(queue.connection, guard, loopback=False, max_body_bytes=HTTP_BODY_BYTES)
+    router = Router()
+    Dashboard(exchange, sign_in=sign_in).add_to(router)
+    return router

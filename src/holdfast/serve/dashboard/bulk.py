@@ -1,0 +1,106 @@
+"""Actions on many jobs: on the selected ones, or on all that match, after a preview that says how many."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from ...core import commands as c
+from ...core import queries as q
+from ...core.errors import BadInput, HoldfastError
+from ...core.job import Job
+from . import audit, parts
+from .actions import done
+from .layout import form
+from .markup import Markup, el, join
+from .search import JobSearch, read_search
+from .view import Page, PageOrResponse, View, read_job_id
+
+# One request changes at most so many; the page says how many are left.
+MOST, CHUNK = 10_000, 500
+MAKE: dict[str, Callable[[int], c.Command]] = {
+    "requeue": lambda job_id: c.Requeue(job_id=job_id),
+    "cancel": lambda job_id: c.Cancel(job_id=job_id),
+    "delete": lambda job_id: c.Delete(job_id=job_id),
+}
+VERBS = {"requeue": "Retry", "cancel": "Cancel", "delete": "Delete"}
+
+
+async def bulk(view: View) -> PageOrResponse:
+    """Ask for a confirmation, or do it."""
+    action = view.field("action")
+    if action not in MAKE:
+        raise BadInput("action", action, needed=f"one of {', '.join(MAKE)}")
+    search = read_search(view.field("q"))
+    if view.field("all") == "yes":
+        if view.field("sure") != "yes":
+            return await _preview(view, action, search)
+        ids, more = await _matching(view, search, MOST)
+    else:
+        ids, more = [read_job_id(one) for one in view.form.get("id", ())][:MOST], False
+    count = await _run(view, action, ids)
+    await audit.record(view, f"{action} many", jobs=count, of=len(ids), search=search.text)
+    if more:
+        return _again(view, action, search, count)
+    return done(view, "bulk", to="/jobs", count=count)
+
+
+async def _matching(view: View, search: JobSearch, most: int) -> tuple[list[int], bool]:
+    """The ids of jobs that match, and whether there are more than so many."""
+    wanted, after, ids = search.filter(view.tenant), 0, list[int]()
+    while len(ids) <= most:
+        page: list[Job] = await view.ask(q.ListJobs(filter=wanted, after=after, limit=1_000))
+        ids += [job.id for job in page]
+        if len(page) < 1_000:
+            break
+        after = page[-1].id
+    return ids[:most], len(ids) > most
+
+
+async def _run(view: View, action: str, ids: Sequence[int]) -> int:
+    """Send a command for each job, many at once, so that the store commits them together."""
+
+    async def one(job_id: int) -> bool:
+        try:
+            await view.ask(MAKE[action](job_id))
+        except HoldfastError:
+            # It has ended, gone or started meanwhile.
+            return False
+        return True
+
+    count = 0
+    for at in range(0, len(ids), CHUNK):
+        count += sum(await asyncio.gather(*map(one, ids[at : at + CHUNK])))
+    return count
+
+
+async def _preview(view: View, action: str, search: JobSearch) -> Page:
+    ids, more = await _matching(view, search, MOST)
+    count = f"more than {MOST:,}" if more else f"{len(ids):,}"
+    each = f" They are done {MOST:,} at a time." if more else ""
+    text = f"{VERBS[action]} {count} jobs that match now?{each}"
+    return _ask(view, action, search, text, VERBS[action])
+
+
+def _again(view: View, action: str, search: JobSearch, count: int) -> Page:
+    text = f"{count:,} jobs are done. More match: continue?"
+    return _ask(view, action, search, text, "Continue")
+
+
+def _ask(view: View, action: str, search: JobSearch, text: str, label: str) -> Page:
+    fields: Markup = join(
+        el("input", type="hidden", name="action", value=action),
+        el("input", type="hidden", name="q", value=search.text),
+        el("input", type="hidden", name="all", value="yes"),
+        el("input", type="hidden", name="sure", value="yes"),
+        el(
+            "div",
+            parts.button(label, kind="danger" if action == "delete" else "primary"),
+            el("a", "Back", href=view.url("/jobs", q=search.text or None), class_="button"),
+            class_="actions",
+        ),
+    )
+    body = join(
+        parts.heading(f"{VERBS[action]} many jobs"),
+        parts.card("Are you sure?", el("p", text), el("p", el("code", search.text or "all live jobs"))),
+        form(view, "/jobs/bulk", fields),
+    )
+    return Page(title=f"{VERBS[action]} many jobs", body=body, section="jobs", live=None)

@@ -1,0 +1,53 @@
+"""Live pages: an event whenever what a page shows has changed, and the page is read again.
+
+    GET /live            `changed`, when jobs have come, moved or ended
+    GET /live?job=ID     `changed`, at each change of the job, until it has ended
+
+All pages of one tenant share one read of the store a second, however many are open.
+"""
+
+from collections.abc import AsyncIterator
+
+from starlette.responses import Response, StreamingResponse
+
+from ...core import queries as q
+from ...core.access import confine
+from ..http.events import Feeds, job_stream
+from ..http.exchange import EVENTS, Exchange
+from .layout import HEADERS
+from .view import View, read_job_id
+
+CHANGED = b"event: changed\ndata: {}\n\n"
+# A browser that lost its connection comes back after so long.
+HELLO = b"retry: 3000\n\n"
+
+
+class LivePages:
+    """The events of one server."""
+
+    def __init__(self, exchange: Exchange) -> None:
+        self._exchange, self._feeds = exchange, Feeds(exchange)
+
+    async def stream(self, view: View) -> Response:
+        """The events for one page."""
+        if job := view.param("job"):
+            of_job = confine(view.grant, q.GetJob(job_id=read_job_id(job)))
+            await self._exchange.connection.ask_async(of_job)
+            events = job_stream(self._exchange, of_job)
+        else:
+            asked = q.GetOverview(tenant=view.tenant, only_own=view.tenant is not None)
+            events = self._feeds.stream(confine(view.grant, asked))
+        return StreamingResponse(_changes(events), headers=HEADERS, media_type=EVENTS)
+
+
+async def _changes(events: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """An event for each change; the first, which tells how things are, is none."""
+    is_first = True
+    yield HELLO
+    async for event in events:
+        if event.startswith(b":"):
+            yield event
+        elif is_first:
+            is_first = False
+        else:
+            yield CHANGED

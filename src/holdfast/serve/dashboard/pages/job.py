@@ -1,0 +1,292 @@
+"""One job: why it is where it is, its data, runs, log, result and family, and what can be done with it."""
+
+import asyncio
+from typing import Any
+
+from starlette.responses import Response
+
+from ....core import commands as c
+from ....core import queries as q
+from ....core.errors import HoldfastError, NotFound
+from ....core.job import Job, Outcome, Place, State
+from ....core.notes import JobLog
+from .. import json_view, parts
+from ..layout import HEADERS, form
+from ..markup import Markup, el, join, user_text
+from ..view import Page, View
+from . import rows
+
+CHILDREN, LINES = 50, 200
+STEPS = 100
+
+
+async def job(view: View) -> Page:
+    """The page of a job."""
+    job_id = view.job_id
+    found: Job = await view.ask(q.GetJob(job_id=job_id, as_claimed=True))
+    why, data, ended, log, steps, children = await asyncio.gather(
+        view.ask(q.Explain(job_id=job_id)),
+        _or_none(view, q.GetData(job_id=job_id)),
+        _or_none(view, c.Await(job_id=job_id)),
+        _or_none(view, q.GetLog(job_id=job_id) if found.log_lines else None),
+        _or_none(view, q.GetSteps(job_id=job_id) if found.steps else None),
+        _or_none(view, q.ListChildren(job_id=job_id, limit=CHILDREN)),
+    )
+    reveal = view.can_manage and view.param("reveal") == "yes"
+    whole = view.param("whole") == "yes"
+    body = join(
+        _heading(view, found, str(why)),
+        el(
+            "div",
+            el(
+                "div",
+                _body_card(view, "Data", json_view.show(data, reveal=reveal, whole=whole)),
+                _result(view, found, ended, reveal=reveal, whole=whole),
+                _runs(view, found),
+                _log(view, log),
+                _steps(steps),
+                class_="wide",
+            ),
+            el("div", _facts(view, found), _timeline(view, found), _family(view, found, children or [])),
+            class_="columns uneven",
+        ),
+    )
+    is_over = found.place is Place.DONE
+    return Page(title=f"Job {job_id}", body=body, section="jobs", live=None if is_over else str(job_id))
+
+
+async def _or_none(view: View, asked: Any) -> Any:
+    """What is replied; None where there is nothing, or where it is damaged or not allowed."""
+    if asked is None:
+        return None
+    try:
+        return await view.ask(asked)
+    except HoldfastError:
+        return None
+
+
+async def data(view: View) -> Response:
+    """The data of a job as a file of plain text, as it is kept."""
+    found: Any = await view.ask(q.GetData(job_id=view.job_id))
+    if found is None:
+        raise NotFound("data of job", view.job_id)
+    raw = found if isinstance(found, bytes) else found.encode()
+    name = f'attachment; filename="job-{view.job_id}.{"bin" if isinstance(found, bytes) else "json"}"'
+    return Response(raw, 200, HEADERS | {"Content-Disposition": name}, "application/octet-stream")
+
+
+def _heading(view: View, found: Job, why: str) -> Markup:
+    return join(
+        el(
+            "p",
+            el("a", "Jobs", href=view.url("/jobs")),
+            " / ",
+            parts.task_link(view, found.task),
+            class_="path",
+        ),
+        parts.heading(
+            join(user_text(found.task), " ", parts.state_badge(found)),
+            _actions(view, found) if view.can_manage else None,
+            lead=el("span", str(found.id), class_="mono copy", data_copy=found.id),
+        ),
+        el("p", el("strong", "Why: "), user_text(why), class_="why"),
+        el("div", rows.progress(found), class_="progress") if found.progress else None,
+    )
+
+
+def _actions(view: View, found: Job) -> Markup:
+    at = f"/jobs/{found.id}"
+    is_over = found.place is Place.DONE and found.ended is not State.FAILED
+    can_delete = found.place not in (Place.RUNNING, Place.PAUSED)
+    is_live = not is_over
+    return join(
+        form(view, f"{at}/requeue", parts.button("Retry", kind="primary")) if is_live else None,
+        form(view, f"{at}/cancel", parts.button("Cancel")) if is_live else None,
+        form(view, f"{at}/delete", parts.button("Delete", kind="danger"), data_confirm="Delete this job?")
+        if can_delete
+        else None,
+        el("a", "Edit and requeue", href=view.url(f"{at}/edit"), class_="button") if is_live else None,
+    )
+
+
+def _body_card(view: View, title: str, shown: json_view.Shown) -> Markup:
+    at = view.url(f"/jobs/{view.job_id}", reveal="yes")
+    whole = view.url(f"/jobs/{view.job_id}", whole="yes")
+    notes = join(
+        el(
+            "p",
+            f"{parts.number(shown.hidden)} hidden. ",
+            el("a", "Show", href=at) if view.can_manage else None,
+            class_="note",
+        )
+        if shown.hidden
+        else None,
+        el(
+            "p",
+            f"{parts.number(shown.cut)} more characters. ",
+            el("a", "Show all", href=whole),
+            class_="note",
+        )
+        if shown.cut
+        else None,
+    )
+    copy = el("button", "Copy", type="button", class_="quiet copy-text", hidden=True)
+    text = el(
+        "textarea", shown.text, class_="unseen copied", readonly=True, tabindex="-1", aria_hidden="true"
+    )
+    return parts.card(title, shown.markup, text if shown.text and not shown.cut else None, notes, aside=copy)
+
+
+def _result(view: View, found: Job, ended: Any, *, reveal: bool, whole: bool) -> Markup | None:
+    if not isinstance(ended, c.Ended) or not found.has_result:
+        return None
+    return _body_card(view, "Result", json_view.show(ended.result, reveal=reveal, whole=whole))
+
+
+def _runs(view: View, found: Job) -> Markup | None:
+    last = found.outcome
+    ends = [*found.errors] + ([last] if last is not None and last not in found.errors else [])
+    if not ends:
+        return None
+    shown = [_run(view, found, one, is_last=one is last) for one in reversed(ends)]
+    lead = el(
+        "span",
+        f"{found.attempts} of {found.max_attempts} attempts"
+        + (f", {found.losses} lost" if found.losses else ""),
+        class_="note",
+    )
+    return parts.card("Runs", el("ol", shown, class_="runs", reversed=True), aside=lead)
+
+
+def _run(view: View, found: Job, end: Outcome, *, is_last: bool) -> Markup:
+    colours = {"ok": "finished", "failed": "failed", "error": "failed", "retry": "scheduled"}
+    ran = end.at - found.started_at if is_last and found.started_at else 0
+    trace = el("details", el("summary", "Traceback"), el("pre", user_text(end.traceback), tabindex="0"))
+    return el(
+        "li",
+        el(
+            "div",
+            parts.badge(end.code.value, colours[end.code.value]),
+            parts.moment(end.at, view.now_ms),
+            el("span", f"ran {parts.span(ran)}", class_="note") if ran > 0 else None,
+            class_="line",
+        ),
+        el("pre", user_text(end.error), class_="error", tabindex="0") if end.error else None,
+        trace if end.traceback else None,
+    )
+
+
+def _log(view: View, log: JobLog | None) -> Markup | None:
+    if log is None or not log.lines:
+        return None
+    lines = [el("div", parts.moment(one.at, view.now_ms), user_text(one.text)) for one in log.lines[-LINES:]]
+    cut = log.cut + max(len(log.lines) - LINES, 0)
+    note = el("span", f"{parts.number(cut)} earlier lines are not shown", class_="note") if cut else None
+    return parts.card("Log", el("div", lines, class_="log", tabindex="0", role="log"), aside=note)
+
+
+def _steps(steps: dict[str, str] | None) -> Markup | None:
+    if not steps:
+        return None
+    shown = [(user_text(name), user_text(result[:500])) for name, result in list(steps.items())[:STEPS]]
+    return parts.card("Steps", parts.table(("Step", "Result"), shown, caption="Steps that are done"))
+
+
+def _facts(view: View, found: Job) -> Markup:
+    domain = None if found.domain is None else user_text(found.domain.decode(errors="replace"))
+    unique = None if found.unique is None else user_text(found.unique.decode(errors="replace"))
+    return parts.card(
+        "Details",
+        parts.facts(
+            (
+                ("Tenant", user_text(found.tenant) if found.tenant else None),
+                ("Priority", str(found.priority)),
+                ("Attempts", f"{found.attempts} of {found.max_attempts}"),
+                ("Timeout", parts.span(found.timeout_ms) if found.timeout_ms else None),
+                ("Domain", domain),
+                ("Unique key", unique),
+                ("Repeats", found.repeat),
+                ("Schedule", user_text(found.schedule) if found.schedule else None),
+                ("Owner", f"{found.owner}, claim {found.claim}" if found.place is Place.RUNNING else None),
+                (
+                    "Lease until",
+                    parts.moment(found.lease_until, view.now_ms)
+                    if found.place is Place.RUNNING and found.lease_until
+                    else None,
+                ),
+                ("Expires", parts.moment(found.expires_at, view.now_ms) if found.expires_at else None),
+                ("Data", join(f"{parts.number(found.size)} bytes, ", _download(view))),
+                ("Follow-up job", parts.job_link(view, found.then_id) if found.then_id else None),
+            )
+        ),
+    )
+
+
+def _download(view: View) -> Markup:
+    return el("a", "download", href=view.url(f"/jobs/{view.job_id}/data"))
+
+
+def _timeline(view: View, found: Job) -> Markup:
+    moments = (
+        ("Added", found.created_at),
+        ("Due", found.run_at if found.run_at != found.created_at else 0),
+        ("Started", found.started_at),
+        (status if (status := parts.status_of(found)[0]) else "", found.finished_at),
+    )
+    shown = [
+        el("li", el("span", name.capitalize()), parts.moment(at, view.now_ms)) for name, at in moments if at
+    ]
+    return parts.card("Timeline", el("ol", shown, class_="timeline"))
+
+
+def _family(view: View, found: Job, children: list[Job]) -> Markup | None:
+    if not found.parent_id and not children and not found.children.pending and not found.children.failed:
+        return None
+    parent = el("p", "Parent ", parts.job_link(view, found.parent_id)) if found.parent_id else None
+    sums = found.children
+    lead = f"{sums.pending} pending, {sums.failed} failed, {sums.kept} ended" if children else None
+    listed = [
+        el("li", parts.job_link(view, one.id), " ", user_text(one.task), " ", parts.state_badge(one))
+        for one in children
+    ]
+    more = view.url("/jobs", q=f"parent:{found.id}")
+    return parts.card(
+        "Family",
+        parent,
+        el("p", lead, class_="note") if lead else None,
+        el("ul", listed, class_="tree") if listed else None,
+        el("a", "All children", href=more) if len(children) == CHILDREN else None,
+    )
+
+
+async def edit(view: View) -> Page:
+    """The form that changes a job and puts it back in the queue."""
+    found: Job = await view.ask(q.GetJob(job_id=view.job_id))
+    body: Any = await _or_none(view, q.GetData(job_id=view.job_id))
+    if isinstance(body, bytes) or (body is not None and len(body) > json_view.SHOWN_CHARS * 10):
+        field = el("p", "Data that is bytes, or very large, cannot be edited here.", class_="note")
+    else:
+        text = body or "{}"
+        field = join(
+            el("label", "Data, JSON", for_="data"),
+            el("textarea", text, id="data", name="data", rows="16", spellcheck="false", class_="mono"),
+        )
+    inside = join(
+        field,
+        el("label", "Priority, 0 to 1000", for_="priority"),
+        el("input", type="number", id="priority", name="priority", min="0", max="1000", value=found.priority),
+        el(
+            "div",
+            parts.button("Save and requeue", kind="primary"),
+            el("a", "Back", href=view.url(f"/jobs/{found.id}"), class_="button"),
+            class_="actions",
+        ),
+    )
+    shown = join(
+        el(
+            "p", el("a", "Jobs", href=view.url("/jobs")), " / ", parts.job_link(view, found.id), class_="path"
+        ),
+        parts.heading("Edit and requeue", lead=user_text(found.task)),
+        parts.card("Change", form(view, f"/jobs/{found.id}/edit", inside, class_="fields")),
+    )
+    return Page(title=f"Edit job {found.id}", body=shown, section="jobs", live=None)

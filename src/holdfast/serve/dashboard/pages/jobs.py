@@ -1,0 +1,195 @@
+"""The list of jobs: by state with counts, found by a search, with actions on many."""
+
+from typing import Any
+
+from ....core import queries as q
+from ....core.errors import BadInput, NotFound
+from ....core.job import Job, Place, State
+from .. import parts
+from ..layout import form
+from ..markup import Markup, el, join, user_text
+from ..search import TABS, JobSearch, read_search
+from ..view import Page, PageOrResponse, View
+from . import rows
+
+PAGE = 50
+LABELS = {
+    "": "All live",
+    "ready": "Ready",
+    "held": "Held back",
+    "scheduled": "Scheduled",
+    "running": "Running",
+    "paused": "Paused",
+    "failed": "Failed",
+    "finished": "Finished",
+    "cancelled": "Cancelled",
+}
+# Which actions make sense in which tab.
+ACTIONS = {
+    "requeue": ("Retry", ("failed", "scheduled", "paused", "held", "running")),
+    "cancel": ("Cancel", ("", "ready", "held", "scheduled", "running", "paused", "failed")),
+    "delete": ("Delete", ("failed", "finished", "cancelled", "ready", "scheduled", "held")),
+}
+
+
+async def jobs(view: View) -> PageOrResponse:
+    """The list of jobs."""
+    text = view.param("q")
+    try:
+        search = read_search(text)
+        found = await find(view, search)
+    except BadInput as error:
+        body = join(parts.heading("Jobs"), _search_box(view, text), el("p", str(error), class_="problem"))
+        return Page(title="Jobs", body=body, section="jobs", status=400, live=None)
+    counts: list[tuple[q.CountKey, int]] = await view.ask(q.CountJobs(tenant=_tenant(view, search)))
+    body = join(
+        parts.heading("Jobs"),
+        _search_box(view, text),
+        _tabs(view, search, _count(counts, search)),
+        _list(view, search, found),
+    )
+    return Page(title="Jobs", body=body, section="jobs")
+
+
+def _tenant(view: View, search: JobSearch) -> str | None:
+    return search.words.get("tenant", view.tenant)
+
+
+async def find(view: View, search: JobSearch) -> tuple[list[Job], int]:
+    """A page of the jobs that match, and where the next one begins; 0: there is none."""
+    if (job_id := search.job_id) is not None:
+        try:
+            return [await view.ask(q.GetJob(job_id=job_id))], 0
+        except NotFound:
+            return [], 0
+    after = view.param("after")
+    wanted = search.filter(view.tenant)
+    found: list[Job] = await view.ask(
+        q.ListJobs(filter=wanted, after=int(after) if after.isdigit() else 0, limit=PAGE + 1)
+    )
+    return found[:PAGE], found[PAGE - 1].id if len(found) > PAGE else 0
+
+
+def _count(counts: list[tuple[q.CountKey, int]], search: JobSearch) -> dict[str, int]:
+    """How many jobs each tab has, by what is kept: of a task and a tenant, not of other words."""
+    task = search.words.get("task")
+    mine = [(key, n) for key, n in counts if task in (None, key.task)]
+    found = {tab: sum(n for key, n in mine if _is_in(key, how)) for tab, how in TABS.items() if tab}
+    found[""] = sum(n for tab, n in found.items() if tab not in ("finished", "cancelled"))
+    return found
+
+
+def _is_in(key: q.CountKey, how: dict[str, Any]) -> bool:
+    if "state" in how:
+        return key.place is Place.DONE and key.state is how["state"]
+    return key.place is how["place"]
+
+
+def _search_box(view: View, text: str) -> Markup:
+    hint = "task:resize state:failed id:… domain:… data.user.id:42"
+    return el(
+        "form",
+        el("label", "Search jobs", for_="q", class_="unseen"),
+        el("input", type="search", id="q", name="q", value=text, placeholder=hint, autocomplete="off"),
+        el("input", type="hidden", name="tenant", value=view.tenant)
+        if view.grant.tenant is None and view.tenant is not None
+        else None,
+        el("button", "Search", type="submit"),
+        method="get",
+        action=f"{view.base}/jobs",
+        class_="search",
+        role="search",
+    )
+
+
+def _tabs(view: View, search: JobSearch, counts: dict[str, int]) -> Markup:
+    links = [
+        el(
+            "a",
+            el("span", label),
+            el("b", parts.number(counts[tab])),
+            href=view.url("/jobs", q=search.with_tab(tab).text or None),
+            aria_current="page" if tab == search.tab else None,
+            class_=tab or "all",
+        )
+        for tab, label in LABELS.items()
+    ]
+    return el("nav", links, class_="tabs", aria_label="Jobs by state")
+
+
+def _list(view: View, search: JobSearch, found: tuple[list[Job], int]) -> Markup:
+    listed, after = found
+    if not listed:
+        return parts.empty("No jobs here", "No job matches. Try another state, or fewer words.")
+    table = parts.table(
+        (*(("",) if view.can_manage else ()), "Job", "Task", "State", "Added", "What"),
+        [_row(view, job) for job in listed],
+        caption="Jobs",
+    )
+    pages = el(
+        "div",
+        el("a", "First page", href=view.url("/jobs", q=search.text or None)) if view.param("after") else None,
+        el("a", "Next page", href=view.url("/jobs", q=search.text or None, after=after), rel="next")
+        if after
+        else None,
+        class_="pages",
+    )
+    if not view.can_manage:
+        return join(table, pages)
+    return join(form(view, "/jobs/bulk", _bulk_bar(search), table, class_="many"), pages)
+
+
+def _row(view: View, job: Job) -> tuple[Any, ...]:
+    box = el("input", type="checkbox", name="id", value=job.id, aria_label=f"Select job {job.id}")
+    cells = (
+        parts.job_link(view, job.id),
+        join(
+            parts.task_link(view, job.task),
+            el("span", " ", user_text(job.tenant), class_="note") if job.tenant else None,
+        ),
+        parts.state_badge(job),
+        parts.moment(job.created_at, view.now_ms),
+        el("span", _what(view, job), class_="cut"),
+    )
+    return (box, *cells) if view.can_manage else cells
+
+
+def _what(view: View, job: Job) -> Any:
+    """What there is to say of a job in its state."""
+    if job.place is Place.RUNNING:
+        return rows.progress(job) or join("since ", parts.moment(job.started_at, view.now_ms))
+    if job.place is Place.DONE and job.ended is State.FAILED:
+        return user_text(rows.why_failed(job))
+    if job.place is Place.DONE:
+        ran = job.finished_at - job.started_at if job.started_at else 0
+        return join(
+            "ended ",
+            parts.moment(job.finished_at, view.now_ms),
+            f", ran {parts.span(ran)}" if ran > 0 else None,
+        )
+    if job.place is Place.SCHEDULED:
+        return join("due ", parts.moment(job.run_at, view.now_ms))
+    if job.domain is not None:
+        return join("domain ", user_text(job.domain.decode(errors="replace")))
+    return f"priority {job.priority}" if job.priority != 500 else None
+
+
+def _bulk_bar(search: JobSearch) -> Markup:
+    buttons = [
+        el("button", label, type="submit", name="action", value=name, class_="small")
+        for name, (label, tabs) in ACTIONS.items()
+        if search.tab in tabs
+    ]
+    return el(
+        "div",
+        el(
+            "label",
+            el("input", type="checkbox", name="all", value="yes", id="all-matching"),
+            "all that match, not only those selected",
+        ),
+        buttons,
+        el("input", type="hidden", name="q", value=search.text),
+        class_="bulk",
+        role="group",
+        aria_label="Act on several jobs",
+    )

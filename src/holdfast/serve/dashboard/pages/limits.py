@@ -1,0 +1,93 @@
+"""Limits of domains: what is allowed, used and held back."""
+
+from ....core import queries as q
+from .. import parts
+from ..layout import form
+from ..markup import Markup, el, join, user_text
+from ..view import Page, View
+from .rows import limit_text
+
+
+async def limits(view: View) -> Page:
+    """All limits of a tenant, and the pauses."""
+    found: list[q.LimitLoad] = await view.ask(q.ListLimits(tenant=view.one_tenant))
+    pauses: list[q.Paused] = await view.ask(q.ListPauses(tenant=view.tenant))
+    held = sum(one.held for one in found)
+    lead = f"{len(found)} limits, {parts.number(held)} jobs held back." if found else None
+    body = join(
+        parts.heading("Limits", lead=lead),
+        _table(view, found),
+        _pauses(pauses),
+        _edit(view) if view.can_manage else None,
+    )
+    return Page(title="Limits", body=body, section="limits")
+
+
+def _table(view: View, found: list[q.LimitLoad]) -> Markup:
+    if not found:
+        hint = el("code", "holdfast limit api.example.com --rate 10/s --concurrency 4")
+        return parts.empty("No limits", join("Set one: ", hint))
+    rows = []
+    for one in found:
+        name = one.domain.decode(errors="replace")
+        search = view.url("/jobs", q=f"state:held {parts.qualifier('domain', name)}")
+        held = el("a", parts.number(one.held), href=search) if one.held else el("span", "0", class_="none")
+        rows.append(
+            (
+                user_text(name),
+                limit_text(one.limit),
+                _used(one),
+                held,
+                _lift(view, name) if view.can_manage else None,
+            )
+        )
+    return parts.table(
+        ("Domain", "Limit", "Running", "Held back", ""), rows, caption="Limits", right=("Held back",)
+    )
+
+
+def _used(one: q.LimitLoad) -> Markup:
+    most = one.limit.concurrency
+    if not most:
+        return el("span", parts.number(one.running))
+    text = f"{one.running:,} of {most:,}"
+    return join(parts.bar(one.running / most, f"{text} run"), el("span", text, class_="note"))
+
+
+def _lift(view: View, name: str) -> Markup:
+    gone = el("button", "Lift", type="submit", class_="small danger", aria_label=f"Lift the limit of {name}")
+    domain = el("input", type="hidden", name="domain", value=name)
+    return form(view, "/limits/lift", domain, gone, data_confirm=f"Lift the limit of {name}?")
+
+
+def _pauses(pauses: list[q.Paused]) -> Markup | None:
+    if not pauses:
+        return None
+    listed = []
+    for tenant, task, domain in pauses:
+        what = f"task {task}" if task is not None else "all tasks"
+        if domain is not None:
+            what = f"domain {domain.decode(errors='replace')}"
+        whose = "all tenants" if tenant is None else f"tenant {tenant}" if tenant else ""
+        listed.append((user_text(what), user_text(whose)))
+    return parts.card("Paused", parts.table(("What", "Whose"), listed, caption="Pauses"))
+
+
+def _edit(view: View) -> Markup:
+    return parts.card(
+        "Set a limit",
+        form(
+            view,
+            "/limits/set",
+            el("label", "Domain, or a pattern such as *.example.com", for_="domain"),
+            el("input", id="domain", name="domain", required=True, maxlength="1024"),
+            el("label", "Starts a second, such as 10 or 0.5", for_="rate"),
+            el("input", id="rate", name="rate", inputmode="decimal"),
+            el("label", "Burst", for_="burst"),
+            el("input", type="number", id="burst", name="burst", min="1"),
+            el("label", "Running at once", for_="concurrency"),
+            el("input", type="number", id="concurrency", name="concurrency", min="0"),
+            parts.button("Set limit", kind="primary"),
+            class_="fields",
+        ),
+    )

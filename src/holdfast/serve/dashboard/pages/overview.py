@@ -1,0 +1,172 @@
+"""The first page: how much is done, what waits, who works, what is held back and what failed."""
+
+from ....core import queries as q
+from ....core.job import Job, State
+from .. import parts
+from ..markup import Markup, el, join, user_text
+from ..view import Page, View
+from . import rows
+
+SHOWN_TASKS, SHOWN_JOBS, SHOWN_LIMITS = 12, 8, 6
+
+
+async def overview(view: View) -> Page:
+    """The overview."""
+    found: q.Overview = await view.ask(q.GetOverview(tenant=view.tenant, only_own=view.tenant is not None))
+    failed = await rows.newest(view, q.JobFilter(tenant=view.tenant, state=State.FAILED), SHOWN_JOBS)
+    body = join(
+        parts.heading("Overview", lead=_lead(found)),
+        _tiles(view, found),
+        _tasks(view, found),
+        el("div", _running(view, found), _workers(view, found), class_="columns"),
+        await _limits(view),
+        _failures(view, failed),
+    )
+    return Page(title="Overview", body=body, section="overview")
+
+
+def _lead(found: q.Overview) -> str:
+    waiting, running = _sum(found, "WAITING"), _sum(found, "RUNNING")
+    if not found.count_all():
+        return "This store has no jobs yet."
+    if not found.workers:
+        return f"No worker is alive. {parts.number(waiting)} jobs wait."
+    alive = "1 worker is" if len(found.workers) == 1 else f"{len(found.workers)} workers are"
+    runs = "1 job runs" if running == 1 else f"{parts.number(running)} jobs run"
+    return f"{alive} alive, {runs}, {parts.number(waiting)} wait."
+
+
+def _sum(found: q.Overview, name: str) -> int:
+    return sum(counts.get(name, 0) for counts in found.tasks.values())
+
+
+def _tiles(view: View, found: q.Overview) -> Markup:
+    shown = (
+        ("Waiting", "WAITING", "waiting", "state:ready"),
+        ("Scheduled", "SCHEDULED", "scheduled", "state:scheduled"),
+        ("Running", "RUNNING", "running", "state:running"),
+        ("Failed", "FAILED", "failed", "state:failed"),
+        ("Finished", "FINISHED", "finished", "state:finished"),
+    )
+    tiles = [
+        parts.tile(label, parts.number(_sum(found, name)), colour=colour, href=view.url("/jobs", q=search))
+        for label, name, colour, search in shown
+    ]
+    return el("div", tiles, class_="tiles")
+
+
+def _tasks(view: View, found: q.Overview) -> Markup:
+    if not found.tasks:
+        hint = join("Add one: ", el("code", 'holdfast add resize \'{"path": "a.png"}\''))
+        return parts.card("Tasks", parts.empty("No jobs yet", hint))
+    paused = {task for _, task, domain in found.pauses if task is not None and domain is None}
+    busy = sorted(
+        found.tasks.items(), key=lambda one: (-one[1].get("WAITING", 0), -one[1].get("RUNNING", 0), one[0])
+    )
+    names = ("WAITING", "SCHEDULED", "RUNNING", "FAILED", "FINISHED")
+    table = parts.table(
+        ("Task", "Waiting", "Scheduled", "Running", "Failed", "Finished"),
+        [
+            (
+                join(
+                    parts.task_link(view, task), parts.badge("paused", "paused") if task in paused else None
+                ),
+                *(_count(counts.get(name, 0)) for name in names),
+            )
+            for task, counts in busy[:SHOWN_TASKS]
+        ],
+        caption="Jobs by task",
+        right=("Waiting", "Scheduled", "Running", "Failed", "Finished"),
+    )
+    more = el("a", f"All {len(busy)} tasks", href=view.url("/tasks")) if len(busy) > SHOWN_TASKS else None
+    return parts.card("Tasks", table, aside=more)
+
+
+def _count(count: int) -> Markup:
+    return el("span", parts.number(count), class_=None if count else "none")
+
+
+def _running(view: View, found: q.Overview) -> Markup:
+    if not found.running:
+        return parts.card("Running", parts.empty("Nothing runs", "Jobs that run now are shown here."))
+    table = parts.table(
+        ("Job", "Task", "Since", "Progress"),
+        [
+            (
+                parts.job_link(view, job.id),
+                user_text(job.task),
+                parts.moment(job.started_at, found.now_ms),
+                rows.progress(job),
+            )
+            for job in found.running[:SHOWN_JOBS]
+        ],
+        caption="Jobs that run",
+    )
+    return parts.card("Running", table, aside=el("a", "All", href=view.url("/jobs", q="state:running")))
+
+
+def _workers(view: View, found: q.Overview) -> Markup:
+    if not found.workers:
+        hint = join("Start one: ", el("code", "holdfast worker app:queue"))
+        return parts.card("Workers", parts.empty("No worker is alive", hint))
+    table = parts.table(
+        ("Worker", "Running", "Done", "Since"),
+        [
+            (
+                user_text(one.name),
+                parts.number(one.running),
+                parts.number(one.done),
+                parts.moment(one.started_at, found.now_ms),
+            )
+            for one in found.workers[:SHOWN_JOBS]
+        ],
+        caption="Workers that are alive",
+        right=("Running", "Done"),
+    )
+    return parts.card("Workers", table, aside=el("a", "All", href=view.url("/workers")))
+
+
+async def _limits(view: View) -> Markup | None:
+    """The limits that hold jobs back now."""
+    found: list[q.LimitLoad] = await view.ask(q.ListLimits(tenant=view.one_tenant))
+    biting = sorted((one for one in found if one.held), key=lambda one: -one.held)
+    if not biting:
+        return None
+    table = parts.table(
+        ("Domain", "Limit", "Running", "Held back"),
+        [
+            (
+                user_text(one.domain.decode(errors="replace")),
+                rows.limit_text(one.limit),
+                parts.number(one.running),
+                parts.number(one.held),
+            )
+            for one in biting[:SHOWN_LIMITS]
+        ],
+        caption="Limits that hold jobs back",
+        right=("Running", "Held back"),
+    )
+    return parts.card("Limits that hold jobs back", table, aside=el("a", "All", href=view.url("/limits")))
+
+
+def _failures(view: View, failed: list[Job]) -> Markup:
+    if not failed:
+        return parts.card(
+            "Recent failures", parts.empty("No failures", "Jobs that have failed for good are shown here.")
+        )
+    table = parts.table(
+        ("Job", "Task", "Failed", "Why"),
+        [
+            (
+                parts.job_link(view, job.id),
+                parts.task_link(view, job.task),
+                parts.moment(job.finished_at, view.now_ms),
+                el("span", user_text(rows.why_failed(job)), class_="cut"),
+            )
+            for job in failed
+        ],
+        caption="Jobs that failed last",
+    )
+    return parts.card(
+        "Recent failures", table, aside=el("a", "All", href=view.url("/jobs", q="state:failed"))
+    )

@@ -1,0 +1,44 @@
+"""Cells and lists that several pages show."""
+
+from ....core import queries as q
+from ....core.job import Job
+from ....core.limits import Limit
+from .. import parts
+from ..markup import Markup, el, join, user_text
+from ..view import View
+
+
+async def newest(view: View, wanted: q.JobFilter, limit: int) -> list[Job]:
+    """The newest jobs that match."""
+    found: list[Job] = await view.ask(q.ListJobs(filter=wanted, limit=limit))
+    return found
+
+
+def progress(job: Job) -> Markup | None:
+    """How far a job says it is."""
+    if job.progress is None:
+        return None
+    part = f"{job.progress.fraction:.0%}"
+    return join(
+        parts.bar(job.progress.fraction, f"Progress {part}"),
+        el("span", part, " ", user_text(job.progress.note), class_="note"),
+    )
+
+
+def why_failed(job: Job) -> str:
+    """The reason of a failure in one line."""
+    last = job.outcome or (job.errors[-1] if job.errors else None)
+    text = (last.error if last else "") or job.reason or "no reason given"
+    return text.strip().splitlines()[0] if text.strip() else "no reason given"
+
+
+def limit_text(limit: Limit) -> str:
+    """A limit in words."""
+    said = []
+    if limit.rate is not None:
+        said.append(f"{limit.rate:g}/s")
+        if limit.burst > 1:
+            said.append(f"burst {limit.burst:,}")
+    if limit.concurrency is not None:
+        said.append(f"{limit.concurrency:,} at once")
+    return ", ".join(said) or "none"

@@ -1,0 +1,84 @@
+"""Schedules: what is added when, and what was."""
+
+from ....core import queries as q
+from ....core.schedule import Schedule, upcoming
+from .. import parts
+from ..layout import form
+from ..markup import Markup, el, join, user_text
+from ..view import Page, View
+
+NEXT = 3
+
+
+async def schedules(view: View) -> Page:
+    """All schedules of a tenant."""
+    found: list[q.Planned] = await view.ask(q.ListSchedules(tenant=view.one_tenant))
+    body = join(parts.heading("Schedules", lead=_lead(found)), _table(view, found))
+    return Page(title="Schedules", body=body, section="schedules")
+
+
+def _lead(found: list[q.Planned]) -> str | None:
+    paused = sum(one.schedule.paused for one in found)
+    return f"{len(found)} schedules, {paused} paused." if found else None
+
+
+def _table(view: View, found: list[q.Planned]) -> Markup:
+    if not found:
+        hint = el("code", "holdfast schedule nightly report --cron '0 2 * * *'")
+        return parts.empty("No schedules yet", join("Make one: ", hint))
+    rows = [
+        (
+            join(
+                user_text(one.schedule.name),
+                parts.badge("paused", "paused") if one.schedule.paused else None,
+                parts.badge("ended", "cancelled") if one.schedule.ended else None,
+            ),
+            parts.task_link(view, one.task),
+            when(one.schedule),
+            _next(view, one.schedule),
+            _history(view, one.schedule),
+            _actions(view, one.schedule) if view.can_manage else None,
+        )
+        for one in found
+    ]
+    return parts.table(("Schedule", "Task", "When", "Next runs", "So far", ""), rows, caption="Schedules")
+
+
+def when(schedule: Schedule) -> Markup:
+    """The times of a schedule, as they were given."""
+    text = schedule.cron or schedule.repeat or f"every {parts.span(schedule.every_ms)}"
+    return join(el("code", text), el("span", f" {schedule.tz}", class_="note") if schedule.cron else None)
+
+
+def _next(view: View, schedule: Schedule) -> Markup:
+    moments = upcoming(schedule, view.now_ms, NEXT)
+    if not moments:
+        return el("span", "none known", class_="none")
+    return el("ul", [el("li", parts.moment(at, view.now_ms)) for at in moments], class_="plain")
+
+
+def _history(view: View, schedule: Schedule) -> Markup:
+    skipped = f", {parts.number(schedule.skipped)} skipped" if schedule.skipped else ""
+    jobs = view.url("/jobs", q=parts.qualifier("schedule", schedule.name))
+    return join(
+        el("a", f"{parts.number(schedule.fired)} runs", href=jobs),
+        skipped,
+        el("span", " · last ", parts.job_link(view, schedule.last_id, "job"), " ")
+        if schedule.last_id
+        else None,
+        parts.moment(schedule.last_at, view.now_ms) if schedule.last_at else None,
+    )
+
+
+def _actions(view: View, schedule: Schedule) -> Markup:
+    name = el("input", type="hidden", name="name", value=schedule.name)
+    label = "Resume" if schedule.paused else "Pause"
+    on = el("input", type="hidden", name="on", value="no" if schedule.paused else "yes")
+    pause = el("button", label, type="submit", class_="small", aria_label=f"{label} {schedule.name}")
+    gone = el("button", "Delete", type="submit", class_="small danger", aria_label=f"Delete {schedule.name}")
+    return el(
+        "div",
+        form(view, "/schedules/pause", name, on, pause),
+        form(view, "/schedules/delete", name, gone, data_confirm=f"Delete schedule {schedule.name}?"),
+        class_="actions",
+    )

@@ -1,0 +1,138 @@
+"""Settings: tokens, retention, the store, and who did what."""
+
+from typing import Any
+
+from ....core import queries as q
+from ....core.access import Scope
+from ....core.errors import Forbidden
+from ....core.token import Token
+from .. import audit, parts
+from ..layout import form
+from ..markup import Markup, el, join, user_text
+from ..view import Page, View
+
+
+async def settings(view: View) -> Page:
+    """Settings, as far as the client may see them."""
+    body = join(
+        parts.heading("Settings"),
+        await _tokens(view),
+        _retention(view),
+        await _audit(view),
+        await _store(view),
+    )
+    return Page(title="Settings", body=body, section="settings", live=None)
+
+
+async def _tokens(view: View) -> Markup | None:
+    try:
+        found: list[Token] = await view.ask(q.ListTokens())
+    except Forbidden:
+        return parts.card(
+            "Tokens", el("p", "Tokens are managed by clients with a token for all tenants.", class_="note")
+        )
+    rows = [
+        (
+            user_text(one.name),
+            "all" if one.tenant is None else user_text(one.tenant or "(none)"),
+            ", ".join(one.scopes),
+            parts.moment(one.created_at, view.now_ms),
+            parts.moment(one.expires_at, view.now_ms) if one.expires_at else "never",
+            _revoke(view, one.name),
+        )
+        for one in found
+    ]
+    table = (
+        parts.table(("Name", "Tenant", "Scopes", "Created", "Expires", ""), rows, caption="Tokens")
+        if rows
+        else parts.empty("No tokens", "Without one, only clients on this machine may connect.")
+    )
+    return parts.card("Tokens", table, _create(view))
+
+
+def _revoke(view: View, name: str) -> Markup:
+    gone = el("button", "Revoke", type="submit", class_="small danger", aria_label=f"Revoke {name}")
+    field = el("input", type="hidden", name="name", value=name)
+    return form(view, "/settings/tokens/revoke", field, gone, data_confirm=f"Revoke token {name}?")
+
+
+def _create(view: View) -> Markup:
+    boxes = [
+        el("label", el("input", type="checkbox", name="scope", value=scope.value, checked=True), scope.value)
+        for scope in Scope
+        if view.allows(scope)
+    ]
+    return el(
+        "details",
+        el("summary", "Create a token"),
+        form(
+            view,
+            "/settings/tokens/create",
+            el("label", "Name", for_="token-name"),
+            el("input", id="token-name", name="name", required=True, maxlength="64", autocomplete="off"),
+            el("label", "Tenant; empty for all", for_="token-tenant"),
+            el("input", id="token-tenant", name="tenant", maxlength="255", autocomplete="off"),
+            el("fieldset", el("legend", "Scopes"), boxes),
+            el("label", "Expires in, such as 90d; empty for never", for_="token-expires"),
+            el("input", id="token-expires", name="expires", maxlength="32", autocomplete="off"),
+            parts.button("Create token", kind="primary"),
+            class_="fields",
+        ),
+    )
+
+
+def created(view: View, name: str, secret: str) -> Page:
+    """The page that shows a new secret, once."""
+    body = join(
+        parts.heading("Token created", lead=user_text(name)),
+        parts.card(
+            "The secret",
+            el("p", "Copy it now. It is not shown again; the store keeps only its hash."),
+            el("pre", secret, class_="mono copy", tabindex="0", data_copy=secret),
+            el("p", el("a", "Back to settings", href=view.url("/settings"))),
+        ),
+    )
+    return Page(title="Token created", body=body, section="settings", live=None)
+
+
+def _retention(view: View) -> Markup:
+    purge = form(
+        view,
+        "/settings/purge",
+        el("label", "Delete finished and cancelled jobs that ended more than this ago", for_="older"),
+        el("input", id="older", name="older", required=True, placeholder="12h", maxlength="32"),
+        parts.button("Delete", kind="danger"),
+        class_="fields",
+        data_confirm="Delete old jobs?",
+    )
+    return parts.card(
+        "Retention",
+        el("p", "Failed jobs are kept until they are retried, cancelled or deleted."),
+        purge if view.can_manage else None,
+    )
+
+
+async def _audit(view: View) -> Markup:
+    found = await audit.latest(view)
+    if not found:
+        return parts.card("Audit log", parts.empty("No actions yet", "What people do here is written down."))
+    rows = [
+        (parts.moment(one.at, view.now_ms), user_text(one.who), one.action, user_text(_said(one.fields)))
+        for one in found
+    ]
+    return parts.card("Audit log", parts.table(("When", "Who", "Action", "What"), rows, caption="Audit log"))
+
+
+def _said(fields: Any) -> str:
+    return ", ".join(f"{name}={value}" for name, value in fields.items()) if isinstance(fields, dict) else ""
+
+
+async def _store(view: View) -> Markup | None:
+    try:
+        facts, complaints = await view.ask(q.GetReport())
+    except Forbidden:
+        return None
+    warnings = [el("p", user_text(one), class_="problem") for one in complaints]
+    return parts.card(
+        "Store", warnings, parts.facts((name, user_text(value)) for name, value in facts.items())
+    )

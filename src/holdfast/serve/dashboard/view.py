@@ -1,0 +1,110 @@
+"""One request of the dashboard: who asks, of which tenant, and what the pages need to answer."""
+
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from ...core import commands as c
+from ...core import queries as q
+from ...core.access import Grant, Scope
+from ...core.errors import BadInput
+from ...core.ids import MAX_ID
+from ..http.exchange import Exchange
+from .markup import Markup
+from .sessions import SignIn
+
+
+class Page(msgspec.Struct, frozen=True, kw_only=True):
+    """What a page function makes; the layout puts it into the frame."""
+
+    title: str
+    body: Markup
+    # Which entry of the navigation is current.
+    section: str = ""
+    status: int = 200
+    # What the page listens to for changes: "" the counts, else the id of a job; None: it does not change.
+    live: str | None = ""
+
+
+PageOrResponse = Page | Response
+
+
+class View(msgspec.Struct, frozen=True, kw_only=True):
+    """A request that was admitted."""
+
+    exchange: Exchange
+    request: Request
+    grant: Grant
+    session: SignIn | None
+    form_token: str
+    now_ms: int
+    # Where the dashboard is mounted: "", or a path without a slash at its end.
+    base: str = ""
+    store: str = ""
+    # Whether clients without a token are let in: then there is nothing to sign out of.
+    is_open: bool = False
+    # The fields of a form that was sent.
+    form: Mapping[str, list[str]] = {}
+
+    async def ask(self, asked: c.Command | q.Query) -> Any:
+        """The reply to a command or query, as far as the grant allows it."""
+        return await self.exchange.ask(self.grant, asked)
+
+    def allows(self, scope: Scope) -> bool:
+        """Whether the client has a scope."""
+        return scope in self.grant.scopes
+
+    @property
+    def can_manage(self) -> bool:
+        """Whether actions are shown."""
+        return self.allows(Scope.MANAGE)
+
+    @property
+    def tenant(self) -> str | None:
+        """The tenant that is looked at; None: all."""
+        if self.grant.tenant is not None:
+            return self.grant.tenant
+        return self.request.query_params.get("tenant")
+
+    @property
+    def one_tenant(self) -> str:
+        """The tenant of what belongs to exactly one: limits, schedules, consumers."""
+        return self.tenant or ""
+
+    def param(self, name: str) -> str:
+        """A field of the address; "" if it is not there."""
+        return self.request.query_params.get(name, "")
+
+    def field(self, name: str) -> str:
+        """A field of the form; "" if it is not there."""
+        return self.form.get(name, [""])[0].replace("\r\n", "\n")
+
+    def url(self, path: str, **params: Any) -> str:
+        """The address of a page; the tenant that is looked at stays."""
+        kept = self.request.query_params.get("tenant")
+        if self.grant.tenant is None and kept is not None:
+            params.setdefault("tenant", kept)
+        said = {name: value for name, value in params.items() if value is not None}
+        return f"{self.base}{path}{'?' + urlencode(said) if said else ''}"
+
+    @property
+    def job_id(self) -> int:
+        """The id in the path."""
+        return read_job_id(self.request.path_params["job_id"])
+
+
+def read_job_id(text: str) -> int:
+    """The id of a job as people paste it."""
+    text = text.strip()
+    if not text.isascii() or not text.isdigit() or len(text) > 19 or int(text) > MAX_ID:
+        raise BadInput("id", text, needed="the id of a job, a number")
+    return int(text)
+
+
+def in_path(text: str) -> str:
+    """A name as part of a path."""
+    return quote(text, safe="")

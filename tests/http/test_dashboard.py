@@ -1,0 +1,357 @@
+"""The dashboard over HTTP: pages, actions, sign-in, and everything that must be refused."""
+
+import re
+import time
+from html import unescape
+from typing import Any
+from urllib.parse import urlencode
+
+import msgspec
+import pytest
+
+from holdfast.core import commands as c
+from holdfast.core import queries as q
+from holdfast.core.access import AUDIT_LOG, Scope
+from holdfast.core.indexed import LogItem
+from holdfast.core.job import State
+from holdfast.core.limits import Limit
+from holdfast.core.schedule import Schedule
+from holdfast.serve.dashboard.app import PAGES
+from holdfast.serve.dashboard.sessions import COOKIE, SESSION_MS, Sessions
+
+NASTY = '<script>alert("x")</script> & \x00\x1b[31m \u202eright\u202c עברית 🐙 </pre>'
+
+
+def add(served, task="resize", tenant="", **options):
+    """The id of a new job."""
+    return served.connection.ask(c.Add(jobs=(c.NewJob(task=task, tenant=tenant, **options),)))[0]
+
+
+def path_of(page, job_id):
+    """The address of a page."""
+    return page.replace("{job_id}", str(job_id))
+
+
+def token_of(page):
+    """The token that the forms of a page contain."""
+    found = re.search(r'name="csrf" value="([0-9a-f]{64})"', page)
+    assert found is not None
+    return found[1]
+
+
+def send(client, path, csrf, headers=None, /, **fields):
+    """Send a form."""
+    said = {"Content-Type": "application/x-www-form-urlencoded", **(headers or {})}
+    return client.ask("POST", path, urlencode({"csrf": csrf, **fields}, doseq=True).encode(), said)
+
+
+def sign_in(client, secret):
+    """The cookie of a session."""
+    reply = send(client, "/sign-in", "", token=secret)
+    assert reply.status == 303, reply
+    return reply.headers["set-cookie"].partition(";")[0]
+
+
+@pytest.fixture
+def busy(served):
+    """A server whose store has something for every page."""
+    ask: Any = served.connection.ask
+    ask(c.SetLimit(domain=b"cdn", limit=Limit(concurrency=1)))
+    ask(c.SetSchedule(schedule=Schedule(name="nightly", cron="0 2 * * *"), job=c.NewJob(task="report")))
+    ask(c.StartProgress(name="mirror", log="events"))
+    for _ in range(3):
+        add(served, domain=b"cdn")
+    return served
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page != "/jobs/{job_id}/data"])
+def test_every_page_shows_and_keeps_the_browser_to_its_own_files(busy, page):
+    """No inline script or style, no other host: the policy says so, and the page needs none."""
+    job_id = add(busy)
+    with busy.client() as client:
+        reply = client.get(path_of(page, job_id))
+
+    assert reply.status == 200, reply
+    policy = reply.headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    text = reply.body.decode()
+    assert "<script>" not in text
+    assert not re.search(r'\bstyle="|\son[a-z]+="|https?://', text)
+
+
+@pytest.mark.parametrize(
+    "data", [NASTY, {"html": NASTY, NASTY: [NASTY]}, NASTY * 15_000], ids=("text", "object", "megabyte")
+)
+def test_data_is_shown_as_text_whatever_is_in_it(served, data):
+    """Markup, control characters, right-to-left text and a megabyte: nothing of it is HTML."""
+    job_id = add(served, data=msgspec.json.encode(data).decode())
+    with served.client() as client:
+        for path in (f"/jobs/{job_id}", f"/jobs/{job_id}?whole=yes", f"/jobs/{job_id}/edit", "/jobs"):
+            reply = client.get(path)
+
+            assert reply.status == 200
+            text = reply.body.decode()
+            assert "<script>" not in text
+            assert not re.search("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]", text)
+        whole = unescape(client.get(f"/jobs/{job_id}?whole=yes").body.decode())
+    assert "alert(" in whole
+
+
+def test_names_are_shown_as_text(served):
+    """A task, tenant, domain and schedule with markup are text on every page that names them."""
+    name = "<b>bold</b>&\u202e"
+    job_id = add(served, task=name, tenant=name, domain=name.encode(), unique=name.encode())
+    served.connection.ask(c.SetLimit(domain=name.encode(), limit=Limit(rate=1.0)))
+    served.connection.ask(
+        c.SetSchedule(schedule=Schedule(name=name, every_ms=60_000), job=c.NewJob(task=name))
+    )
+    with served.client() as client:
+        for page in ("/", "/jobs", "/tasks", "/schedules", "/limits", f"/jobs/{job_id}"):
+            text = client.get(page).body.decode()
+
+            assert "<b>bold" not in text
+            assert "&lt;b&gt;bold" in text
+
+
+def test_actions_change_jobs_and_are_written_down(busy):
+    """Cancel, retry, edit, pause, limits, schedules, tokens: each does it, and the audit log tells."""
+    job_id = add(busy)
+    with busy.client() as client:
+        token = token_of(client.get("/tasks").body.decode())
+        job = f"/jobs/{job_id}"
+        for path, fields in (
+            (f"{job}/edit", {"data": '{"a": 2}', "priority": "900"}),
+            (f"{job}/requeue", {}),
+            ("/tasks/pause", {"task": "resize", "on": "yes"}),
+            ("/schedules/pause", {"name": "nightly", "on": "yes"}),
+            ("/limits/set", {"domain": "api", "rate": "5", "burst": "2", "concurrency": "3"}),
+            ("/limits/lift", {"domain": "cdn"}),
+            ("/schedules/delete", {"name": "nightly"}),
+            (f"{job}/cancel", {}),
+            ("/settings/purge", {"older": "1h"}),
+        ):
+            reply = send(client, path, token, **fields)
+
+            assert reply.status == 303, (path, reply)
+        made = send(
+            client, "/settings/tokens/create", token, name="ops", scope=["read"], tenant="", expires="1d"
+        )
+        audit = client.get("/settings").body.decode()
+
+    assert b"hf_ops_" in made.body
+    ask = busy.connection.ask
+    assert ask(q.GetJob(job_id=job_id)).state is State.CANCELLED
+    assert ask(q.GetData(job_id=job_id)) == '{"a": 2}'
+    assert ask(q.ListPauses()) == [(None, "resize", None)]
+    assert [one.domain for one in ask(q.ListLimits())] == [b"api"]
+    assert ask(q.ListSchedules()) == []
+    for action in ("edit and requeue", "pause", "set limit", "lift limit", "delete schedule", "create token"):
+        assert action in audit
+
+
+def test_many_jobs_are_changed_after_a_preview(served):
+    """All that match: first a page says how many, and nothing has changed; then they are cancelled."""
+    for _ in range(7):
+        add(served)
+    add(served, task="other")
+    with served.client() as client:
+        token = token_of(client.get("/jobs").body.decode())
+        fields = {"action": "cancel", "q": "task:resize", "all": "yes"}
+        preview = send(client, "/jobs/bulk", token, **fields)
+        before = served.connection.ask(q.CountJobs())
+        done = send(client, "/jobs/bulk", token, **fields, sure="yes")
+
+    assert "Cancel 7 jobs" in preview.body.decode()
+    assert {key.state for key, _ in before} == {State.QUEUED}
+    assert done.headers["location"].endswith("count=7")
+    counts = {(key.task, key.state): n for key, n in served.connection.ask(q.CountJobs())}
+    assert counts == {("resize", State.CANCELLED): 7, ("other", State.QUEUED): 1}
+
+
+def test_a_form_that_no_page_of_the_session_made_is_refused(served):
+    """Without the token, with another's, and from a page of another site: 403, and nothing is done."""
+    job_id = add(served)
+    with served.client() as client:
+        token = token_of(client.get(f"/jobs/{job_id}").body.decode())
+        path = f"/jobs/{job_id}/delete"
+        replies = [
+            send(client, path, ""),
+            send(client, path, "0" * 64),
+            send(client, path, token, {"Origin": "http://evil.example"}),
+            send(client, path, token, {"Sec-Fetch-Site": "cross-site"}),
+            client.ask("POST", path, {"csrf": token}),
+        ]
+
+    assert [reply.status for reply in replies] == [403, 403, 403, 403, 415]
+    assert served.connection.ask(q.GetJob(job_id=job_id)).id == job_id
+
+
+def test_people_sign_in_with_a_token_and_out(serve):
+    """Without a session a page leads to the sign-in; a wrong token is refused; a right one opens the page."""
+    served = serve(token_always=True)
+    secret = served.token("ops")
+    with served.client() as client:
+        away = client.get("/jobs?q=state:failed")
+        wrong = [send(client, "/sign-in", "", token=one) for one in ("", "x", secret[:-1] + "x")]
+        reply = send(client, "/sign-in", "", token=secret, next="/jobs")
+        cookie = reply.headers["set-cookie"]
+        value = cookie.partition(";")[0]
+        inside = client.get("/jobs", Cookie=value)
+        out = send(client, "/sign-out", "", {"Cookie": value})
+
+    assert (away.status, away.headers["location"]) == (303, "/sign-in?next=%2Fjobs%3Fq%3Dstate%3Afailed")
+    assert [one.status for one in wrong] == [401, 401, 401]
+    assert (reply.status, reply.headers["location"]) == (303, "/jobs")
+    assert "HttpOnly" in cookie
+    assert "SameSite=strict" in cookie
+    assert secret not in cookie
+    assert inside.status == 200
+    assert "Max-Age=0" in out.headers["set-cookie"]
+
+
+def test_sign_in_leads_to_no_other_site(serve):
+    """An address of another site as the page to go to is not followed."""
+    served = serve(token_always=True)
+    secret = served.token("ops")
+    with served.client() as client:
+        for there in ("https://evil.example/", "//evil.example", "/\\evil.example", "javascript:alert(1)"):
+            reply = send(client, "/sign-in", "", token=secret, next=there)
+
+            assert reply.headers["location"] == "/"
+
+
+def test_sessions_end_with_their_token_and_their_time(serve):
+    """Forged, expired, of another key, of a revoked or replaced token: all lead to the sign-in."""
+    served = serve(token_always=True)
+    secret = served.token("ops")
+    ask = served.connection.ask
+    kept = ask(q.FindToken(name="ops"))
+    now_ms = ask(q.GetTime())
+    with served.client() as client:
+        good = sign_in(client, secret)
+        name, expires, mac = good.partition("=")[2].strip('"').split("~")
+        stranger = Sessions().open("ops", kept.hash, now_ms=now_ms).value
+        forged = [
+            f"{name}~{int(expires) + 1000}~{mac}",
+            f"other~{expires}~{mac}",
+            f"{name}~{expires}~{'0' * 64}",
+            f"{name}~{expires}",
+            stranger,
+            "",
+        ]
+        refused = [client.get("/", Cookie=f"{COOKIE}={value}").status for value in forged]
+        assert client.get("/", Cookie=good).status == 200
+        ask(c.RevokeToken(name="ops"))
+        served.token("ops")
+        until = time.monotonic() + 30
+        while client.get("/", Cookie=good).status == 200 and time.monotonic() < until:
+            time.sleep(0.05)
+        assert client.get("/", Cookie=good).status == 303
+    assert refused == [303] * len(forged)
+
+
+def test_a_session_is_over_after_its_time():
+    """Twelve hours, to the millisecond."""
+    sessions = Sessions(b"k" * 32)
+    session = sessions.open("ops", "hash", now_ms=1_000)
+
+    assert sessions.holds(session, "hash", now_ms=1_000 + SESSION_MS - 1)
+    assert not sessions.holds(session, "hash", now_ms=1_000 + SESSION_MS)
+    assert not sessions.holds(session, "other", now_ms=1_000)
+
+
+def test_a_form_of_one_session_is_refused_in_another(serve):
+    """Two people are signed in; the form of one does nothing for the other."""
+    served = serve(token_always=True)
+    job_id = add(served)
+    with served.client() as client:
+        first, second = sign_in(client, served.token("a")), sign_in(client, served.token("b"))
+        token = token_of(client.get(f"/jobs/{job_id}", Cookie=first).body.decode())
+        other = send(client, f"/jobs/{job_id}/delete", token, {"Cookie": second})
+        own = send(client, f"/jobs/{job_id}/delete", token, {"Cookie": first})
+
+    assert (other.status, own.status) == (403, 303)
+
+
+def test_a_tenant_sees_and_changes_its_own_jobs_alone(serve):
+    """Pages, searches and actions: the jobs of another tenant are not there."""
+    served = serve(token_always=True)
+    mine, theirs = add(served, task="mine", tenant="a"), add(served, task="theirs", tenant="b")
+    secret = served.token("a", Scope.READ, Scope.MANAGE, tenant="a")
+    with served.client() as client:
+        cookie = sign_in(client, secret)
+        token = token_of(client.get(f"/jobs/{mine}", Cookie=cookie).body.decode())
+        for page in ("/", "/jobs", "/tasks", "/workers", "/settings"):
+            reply = client.get(page, Cookie=cookie)
+
+            assert reply.status == 200, page
+            assert "theirs" not in reply.body.decode()
+        statuses = [
+            client.get(f"/jobs/{theirs}{end}", Cookie=cookie).status for end in ("", "/data", "/edit")
+        ]
+        statuses += [
+            send(client, f"/jobs/{theirs}/{verb}", token, {"Cookie": cookie}).status
+            for verb in ("cancel", "delete", "requeue", "edit")
+        ]
+        named = client.get("/jobs?q=tenant:b", Cookie=cookie)
+        live = client.get(f"/live?job={theirs}", Cookie=cookie)
+
+    assert statuses == [404] * 7
+    assert named.status == 403
+    assert live.status == 404
+    assert served.connection.ask(q.GetJob(job_id=theirs)).state is State.QUEUED
+
+
+def test_a_reader_sees_no_buttons_and_may_do_nothing(serve):
+    """A token with `read` alone: pages without forms, and each action is refused."""
+    served = serve(token_always=True)
+    job_id = add(served)
+    secret = served.token("reader", Scope.READ)
+    other = served.token("all")
+    with served.client() as client:
+        cookie = sign_in(client, secret)
+        pages = [
+            client.get(p, Cookie=cookie).body.decode()
+            for p in (f"/jobs/{job_id}", "/jobs", "/tasks", "/limits")
+        ]
+        token = token_of(pages[0])
+        refused = [
+            send(client, path, token, {"Cookie": cookie}, **fields).status
+            for path, fields in (
+                (f"/jobs/{job_id}/cancel", {}),
+                (f"/jobs/{job_id}/delete", {}),
+                ("/tasks/pause", {"task": "resize", "on": "yes"}),
+                ("/settings/tokens/create", {"name": "x", "scope": "read"}),
+            )
+        ]
+        assert sign_in(client, other)
+    # The one form is the one that signs out.
+    assert all(page.count("<form") - page.count('role="search"') == 1 for page in pages)
+    assert refused == [403] * 4
+
+
+def test_no_client_writes_to_the_audit_log(served):
+    """Not with all scopes either: what stands there was done."""
+    with served.client() as client:
+        reply = client.post(f"/v1/logs/{AUDIT_LOG}", {"items": [{"data": {}}]})
+
+    assert reply.status == 403
+    served.connection.ask(c.Append(log=AUDIT_LOG, items=(LogItem(data="{}"),)))
+
+
+def test_secrets_in_data_are_hidden_from_readers(serve):
+    """The value of `password` is sent only to a client that may manage jobs, and only when it asks."""
+    served = serve(token_always=True)
+    job_id = add(served, data='{"user": {"password": "hunter2", "name": "ann"}}')
+    with served.client() as client:
+        reader = sign_in(client, served.token("reader", Scope.READ))
+        manager = sign_in(client, served.token("manager", Scope.READ, Scope.MANAGE))
+        shown = [
+            client.get(path, Cookie=cookie).body.decode()
+            for cookie in (reader, manager)
+            for path in (f"/jobs/{job_id}", f"/jobs/{job_id}?reveal=yes")
+        ]
+
+    assert ["hunter2" in page for page in shown] == [False, False, False, True]
+    assert all("ann" in page for page in shown)
