@@ -11,19 +11,14 @@ import logging
 import os
 from collections.abc import Callable, Iterable
 
-import msgspec
-
 from ..core import commands as c
-from ..core.bounds import BATCH_JOBS
-from ..core.checks import check_name
-from ..core.job import Body
+from ..core.lines import adds_of_lines
 from ..engine.engine import check
 from ..engine.ticket import Ticket
 from ..store.common.clock import system_clock
 from .folder import JournalFolder
 from .ids import JournalIds
 from .reader import JournalReader, Line
-from .records import check_names
 from .writer import JournalWriter, cut_tail
 
 log = logging.getLogger("holdfast")
@@ -56,13 +51,8 @@ class Journal:
         A newline at the end of a line is no part of its data; empty lines and those that begin with # are
         left out. Data is JSON where the line is, else bytes.
         """
-        check_name("task", task)
-        check_names(tenant, task)
-        bodies = [body for line in lines if (body := body_of_line(line)) is not None]
         made: list[int] = []
-        for first in range(0, len(bodies), BATCH_JOBS):
-            some = bodies[first : first + BATCH_JOBS]
-            command = c.Add(jobs=(c.NewJob(task=task, tenant=tenant, data=some[0]),), more=tuple(some[1:]))
+        for command in adds_of_lines(tenant, task, lines):
             check(command)
             made += self._writer.write(command)
         return made
@@ -132,16 +122,3 @@ class Journal:
                 self.ids.close()
             finally:
                 self.folder.close()
-
-
-def body_of_line(line: str | bytes) -> Body | None:
-    """The data of a line: JSON text, or bytes; None of one that is empty or a comment."""
-    raw = line.encode() if isinstance(line, str) else line
-    raw = raw.removesuffix(b"\n")
-    if not raw or raw.startswith(b"#"):
-        return None
-    try:
-        msgspec.json.decode(raw, type=msgspec.Raw)
-        return raw.decode()
-    except (msgspec.MsgspecError, UnicodeDecodeError):
-        return raw

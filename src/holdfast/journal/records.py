@@ -21,6 +21,7 @@ from ..core import commands as c
 from ..core.creating import alike
 from ..core.errors import BadInput
 from ..core.job import Body
+from ..core.lines import check_line_names
 
 # What a template's data is: the default, which is not written.
 NO_DATA = c.NewJob(task="-").data
@@ -126,18 +127,10 @@ def _decode_framed(kind: bytes, fields: dict[bytes, bytes], data: bytes) -> list
 def jobtype_of(tenant: str, task: str) -> bytes | None:
     """TENANT-TASK as text lines have it; None for names that they cannot hold."""
     try:
-        check_names(tenant, task)
+        check_line_names(tenant, task)
     except BadInput:
         return None
     return f"{tenant}-{task}".encode()
-
-
-def check_names(tenant: str, task: str) -> None:
-    """Refuse names by which TENANT-TASK would not split in one way."""
-    if any(char in task for char in ",|\n"):
-        raise BadInput("task", task, needed="without , | and newline in a journal")
-    if any(char in tenant for char in "-,|\n"):
-        raise BadInput("tenant", tenant, needed="without - , | and newline in a journal")
 
 
 @lru_cache(maxsize=4096)

@@ -1,0 +1,53 @@
+"""Jobs as lines of text, as the journal, posted bodies and the output of handlers have them."""
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from .bounds import BATCH_BYTES, BATCH_JOBS
+from .commands import Add, NewJob
+from .errors import BadInput
+from .job import Body
+
+
+def check_line_names(tenant: str, task: str) -> None:
+    """Refuse names by which TENANT-TASK would not split in one way."""
+    if any(char in task for char in ",|\n"):
+        raise BadInput("task", task, needed="without , | and newline in lines of jobs")
+    if any(char in tenant for char in "-,|\n"):
+        raise BadInput("tenant", tenant, needed="without - , | and newline in lines of jobs")
+
+
+def body_of_line(line: str | bytes) -> Body | None:
+    """The data of a line: JSON text, or bytes; None of one that is empty or a comment."""
+    raw = line.encode() if isinstance(line, str) else line
+    raw = raw.removesuffix(b"\n")
+    if not raw or raw.startswith(b"#"):
+        return None
+    try:
+        msgspec.json.decode(raw, type=msgspec.Raw)
+        return raw.decode()
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return raw
+
+
+def adds_of_lines(tenant: str, task: str, lines: Iterable[str | bytes]) -> Iterator[Add]:
+    """Commands that add a job for each line that is one; each fits a transaction."""
+    check_line_names(tenant, task)
+    bodies: list[Body] = []
+    size = 0
+    for line in lines:
+        body = body_of_line(line)
+        if body is None:
+            continue
+        bodies.append(body)
+        size += len(body)
+        if len(bodies) >= BATCH_JOBS or size >= BATCH_BYTES:
+            yield _add(tenant, task, bodies)
+            bodies, size = [], 0
+    if bodies:
+        yield _add(tenant, task, bodies)
+
+
+def _add(tenant: str, task: str, bodies: list[Body]) -> Add:
+    return Add(jobs=(NewJob(task=task, tenant=tenant, data=bodies[0]),), more=tuple(bodies[1:]))
