@@ -44,7 +44,8 @@ class JournalConnection(Connection):
         self._open_store = connect
         self._inner: Connection | None = None
         self._lock = threading.Lock()
-        self._closed = False
+        # Nothing more is accepted; and after the last try to ingest it, the store is not opened any more.
+        self._is_closing = self._is_closed = False
         self.journal = Journal(path, clock=clock)
         self._ingester = Ingester(self.journal, self.connect_store, clock)
         self._ingester.start()
@@ -53,7 +54,7 @@ class JournalConnection(Connection):
         """The connection to the store itself, opened on first use."""
         with self._lock:
             if self._inner is None:
-                if self._closed:
+                if self._is_closed:
                     raise Closed(CLOSED)
                 self._inner = self._open_store()
             return self._inner
@@ -78,15 +79,15 @@ class JournalConnection(Connection):
         if isinstance(asked, c.ReserveIds):
             return self._reserve_ids(asked)
         self._check_reachable(asked)
+        inner = self.connect_store()
         try:
-            reply = self.connect_store().ask(asked, wait_s=wait_s)
+            reply = inner.ask(asked, wait_s=wait_s)
+            if not _is_gone(asked, reply):
+                return reply
         except NotFound:
-            if not self._wait_ingested():
-                raise
-            return self.connect_store().ask(asked, wait_s=wait_s)
-        if _is_gone(asked, reply) and self._wait_ingested():
-            return self.connect_store().ask(asked, wait_s=wait_s)
-        return reply
+            pass
+        self._wait_ingested()
+        return inner.ask(asked, wait_s=wait_s)
 
     async def ask_async(self, asked: c.Command | Query, *, wait_s: float = 0.0) -> Any:
         """Run a command or query, awaiting its reply in this event loop."""
@@ -105,13 +106,12 @@ class JournalConnection(Connection):
         inner = self._inner if self._inner is not None else await asyncio.to_thread(self.connect_store)
         try:
             reply = await inner.ask_async(asked, wait_s=wait_s)
+            if not _is_gone(asked, reply):
+                return reply
         except NotFound:
-            if not await asyncio.to_thread(self._wait_ingested):
-                raise
-            return await inner.ask_async(asked, wait_s=wait_s)
-        if _is_gone(asked, reply) and await asyncio.to_thread(self._wait_ingested):
-            return await inner.ask_async(asked, wait_s=wait_s)
-        return reply
+            pass
+        await asyncio.to_thread(self._wait_ingested)
+        return await inner.ask_async(asked, wait_s=wait_s)
 
     def submit(self, ticket: Ticket) -> None:
         """Submit a command; its ticket will be answered."""
@@ -158,7 +158,7 @@ class JournalConnection(Connection):
 
     def _ensure_ids(self) -> None:
         """Take a number from the store if the journal has none whose time is not over."""
-        if self._closed:
+        if self._is_closing:
             raise Closed(CLOSED)
         if not self.journal.ids.is_usable:
             self.journal.ids.renew(lambda command: self.connect_store().ask(command))
@@ -169,14 +169,11 @@ class JournalConnection(Connection):
         if outage is not None and isinstance(asked, c.Add):
             raise Unavailable(f"this job needs the store, which cannot be used now: {outage}")
 
-    def _wait_ingested(self) -> bool:
-        """Wait until all that is in the journal now is in the store; False if nothing was."""
-        if self.journal.is_empty:
-            return False
+    def _wait_ingested(self) -> None:
+        """Wait until all that is in the journal now is in the store."""
         end = self.journal.end
         if not self._ingester.wait_until(lambda: self.journal.is_read_up_to(end), INGESTED_S):
             raise Unavailable("this job may still be in the journal, which is not ingested; try again")
-        return True
 
     # The end
 
@@ -187,17 +184,20 @@ class JournalConnection(Connection):
     def close(self) -> None:
         """Bring the journal to the store, within a limit, and close both; the rest is ingested next time."""
         with self._lock:
-            if self._closed:
+            if self._is_closing:
                 return
-            self._closed = True
+            self._is_closing = True
         try:
             self.journal.stop_writing()
             self.wait_empty(DRAIN_S)
         finally:
             is_idle = self._ingester.stop(CLOSING_S)
             self.journal.close()
-            if self._inner is not None:
-                _close(self._inner, wait=is_idle)
+            with self._lock:
+                self._is_closed = True
+                inner = self._inner
+            if inner is not None:
+                _close(inner, wait=is_idle)
 
 
 class JournalMaker(ConnectionMaker):
