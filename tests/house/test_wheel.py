@@ -21,7 +21,7 @@ PACKAGES = {
         "store/sqlite",
     ),
     *("testing", "testing/stores"),
-    *("work", "work/executor", "work/supervisor"),
+    *("work", "work/executor", "work/runners", "work/runners/children", "work/supervisor"),
 }
 
 # Folders of what is read at run time, found beside the module that reads them.
@@ -29,7 +29,7 @@ DATA = {
     *("store/postgres/migrations", "store/postgres/sql"),
     *("store/sqlite/migrations", "store/sqlite/sql"),
     "store/redis/lua",
-    "serve/dashboard/static",
+    *("serve/dashboard/static", "work/runners/children"),
     "proto",
 }
 
@@ -48,7 +48,7 @@ def test_the_wheel_is_the_package_and_nothing_else():
 
     assert settings["tool"]["hatch"]["build"]["targets"]["wheel"] == {"packages": ["src/holdfast"]}
     assert _folders({".py"}) == PACKAGES
-    assert _folders({".sql", ".lua", ".binpb", ".css", ".js", ".svg"}) == DATA
+    assert _folders({".sql", ".lua", ".binpb", ".css", ".js", ".sh", ".svg"}) == DATA
 
 
 def test_every_package_says_what_is_in_it():

@@ -1,0 +1,294 @@
+"""The child process of a context: its pipes, its limits while a request runs, and its end.
+
+executor ── requests ──▶ fd 3          the request is written while replies and output are read, so that
+         ◀── replies ─── fd 4          neither side waits for the other for ever
+         ◀── output ──── fd 1, fd 2
+"""
+
+import os
+import select
+import signal
+import subprocess
+from collections.abc import Callable
+from typing import TypeVar
+
+from msgspec import Struct
+
+from ...store.common.clock import monotonic_s
+from ..thread_pool import DaemonThreadPool
+from .isolation import MB, LaunchPlan
+from .output import JobOutput
+from .records import (
+    CANCELLED,
+    CPU_LIMIT,
+    EXITED,
+    INVALID_RESPONSE,
+    MEMORY_LIMIT,
+    PROCESS_LIMIT,
+    RESULT_LIMIT,
+    TIMEOUT,
+    Charge,
+    ContextFailed,
+)
+from .usage import Usage, measure, process_cpu_ms, processes_of
+
+R = TypeVar("R")
+# Takes a whole reply off the buffer, or returns None; the number of bytes is that of an earlier call.
+Read = Callable[[bytearray, int], R | None]
+
+# How often the usage of a context is measured while a job runs.
+MEASURE_S = 0.05
+READ_BYTES = 1 << 16
+# The largest reply: a result of 16 MB that is written as base64 or with escapes, and its fields.
+REPLY_BYTES = 34 * MB
+EXIT_WAIT_S = 5.0
+# Processes that belong to the walls: bubblewrap itself, and the first process behind it.
+WALL_PROCESSES = 2
+
+
+class Allowance(Struct, frozen=True, kw_only=True):
+    """What one request may use."""
+
+    wall_ms: float
+    cpu_ms: float
+    memory_bytes: int
+    processes: int
+
+
+class ChildProcess:
+    """A running child process of one context. Used by one thread at a time; `kill` by any."""
+
+    def __init__(self, plan: LaunchPlan, starter: DaemonThreadPool) -> None:
+        self._plan = plan
+        # In a thread that stays: the kernel ends a context with the thread that started it.
+        self._process, self._requests, self._replies = starter.submit(lambda: _spawn(plan)).result()
+        assert self._process.stdout is not None
+        assert self._process.stderr is not None
+        self._output, self._errors = self._process.stdout.fileno(), self._process.stderr.fileno()
+        for fd in (self._requests, self._replies, self._output, self._errors):
+            os.set_blocking(fd, False)
+        self._poll = select.poll()
+        for fd in (self._replies, self._output, self._errors):
+            self._poll.register(fd, select.POLLIN)
+        # Reply bytes that were read; the process that runs the handlers, once it has replied.
+        self._buffer = bytearray()
+        self._interpreter = 0
+        # The CPU time that the request has used when it was last measured.
+        self.last_cpu_ms = 0.0
+        self._cancelled = False
+        self._closed = False
+
+    @property
+    def user(self) -> int | None:
+        """The user id of its own, if it has one."""
+        return self._plan.user
+
+    def exchange(
+        self,
+        request: bytes,
+        read: Read[R],
+        allowance: Allowance,
+        output: JobOutput,
+    ) -> tuple[R, Charge]:
+        """Send a request and return its reply, with the time that it took.
+
+        Raises `ContextFailed` if a limit is exceeded, the process ends, or the reply is too large.
+        """
+        started_s, cpu_before = monotonic_s(), self._cpu_ms()
+        reply = self._converse(request, read, allowance, output, cpu_before)
+        if not self._interpreter:
+            # The innermost process: nothing of the handler runs before the first reply.
+            self._interpreter = processes_of(self._process.pid)[-1]
+        charge = Charge(max(self._cpu_ms() - cpu_before, 0.0), (monotonic_s() - started_s) * 1000)
+        self._read_output(output)
+        output.close()
+        if not self.is_silent():
+            raise ContextFailed(INVALID_RESPONSE, "more than one reply to a request")
+        return reply, charge
+
+    def is_silent(self) -> bool:
+        """Whether it has written nothing since its last reply, as it should."""
+        self._buffer += _read_some(self._replies) or b""
+        return not self._buffer
+
+    def _converse(
+        self,
+        request: bytes,
+        read: Read[R],
+        allowance: Allowance,
+        output: JobOutput,
+        cpu_before: float,
+    ) -> R:
+        until_s = monotonic_s() + allowance.wall_ms / 1000
+        measure_s = monotonic_s() + MEASURE_S
+        unsent = memoryview(request)
+        unsent = unsent[self._write(unsent) :]
+        if unsent:
+            self._poll.register(self._requests, select.POLLOUT)
+        try:
+            while True:
+                for fd, _ in self._poll.poll(MEASURE_S * 1000):
+                    if fd == self._requests:
+                        unsent = unsent[self._write(unsent) :]
+                        if not unsent:
+                            self._poll.unregister(fd)
+                    elif fd != self._replies:
+                        self._read_output(output)
+                    elif (reply := self._read_reply(read)) is not None:
+                        return reply
+                if (now_s := monotonic_s()) >= measure_s:
+                    self._check(allowance, cpu_before)
+                    measure_s = now_s + MEASURE_S
+                if now_s > until_s:
+                    raise ContextFailed(TIMEOUT, f"still running after {allowance.wall_ms / 1000:g} s")
+        finally:
+            if unsent:
+                self._poll.unregister(self._requests)
+
+    def _write(self, data: memoryview) -> int:
+        try:
+            return os.write(self._requests, data)
+        except BlockingIOError:
+            return 0
+        except OSError:
+            raise self._ended() from None
+
+    def _read_reply(self, read: Read[R]) -> R | None:
+        data = _read_some(self._replies)
+        if data == b"":
+            raise self._ended()
+        searched = len(self._buffer)
+        self._buffer += data or b""
+        if len(self._buffer) > REPLY_BYTES:
+            raise ContextFailed(RESULT_LIMIT, f"a reply of more than {REPLY_BYTES:,} bytes")
+        return read(self._buffer, searched)
+
+    def _read_output(self, output: JobOutput) -> None:
+        """Read all output that is there now."""
+        for fd in (self._output, self._errors):
+            while data := _read_some(fd):
+                output.feed(data, is_error=fd == self._errors)
+            if data == b"":
+                # Closed by the handler, or it has ended, which the replies tell.
+                self._unregister(fd)
+
+    def _unregister(self, fd: int) -> None:
+        try:
+            self._poll.unregister(fd)
+        except KeyError:
+            pass
+
+    def _check(self, allowance: Allowance, cpu_before: float) -> None:
+        """Raise `ContextFailed` if the processes use more than they may."""
+        usage = self.usage()
+        self.last_cpu_ms = max(usage.cpu_ms - cpu_before, 0.0)
+        if self.last_cpu_ms > allowance.cpu_ms:
+            raise ContextFailed(CPU_LIMIT, f"more than {allowance.cpu_ms / 1000:g} s of CPU time")
+        if usage.memory_bytes > allowance.memory_bytes:
+            raise ContextFailed(MEMORY_LIMIT, f"more than {allowance.memory_bytes // MB:,} MB of memory")
+        if usage.processes > allowance.processes + WALL_PROCESSES:
+            raise ContextFailed(PROCESS_LIMIT, f"more than {allowance.processes} processes")
+
+    def usage(self) -> Usage:
+        """What its processes use now."""
+        return measure(processes_of(self._process.pid))
+
+    def _cpu_ms(self) -> float:
+        """The CPU time of the interpreter so far; that of the whole start before its first reply."""
+        return process_cpu_ms(self._interpreter) if self._interpreter else 0.0
+
+    def _ended(self) -> ContextFailed:
+        """Why the process has ended."""
+        if self._cancelled:
+            return ContextFailed(CANCELLED, "the job was cancelled")
+        try:
+            code = self._process.wait(EXIT_WAIT_S)
+        except subprocess.TimeoutExpired:
+            return ContextFailed(EXITED, "the handler closed the control descriptors")
+        # A shell and bubblewrap report a signal as 128 and its number.
+        number = -code if code < 0 else code - 128
+        if number == signal.SIGXCPU:
+            return ContextFailed(CPU_LIMIT, "the CPU time of its context is used up")
+        if 0 < number < signal.NSIG:
+            return ContextFailed(EXITED, f"the process of the handler ended by {_signal_name(number)}")
+        return ContextFailed(EXITED, f"the process of the handler ended with {code}")
+
+    def drain(self, output: JobOutput) -> None:
+        """Read the last output of a context that has failed; what is above the limit is dropped."""
+        try:
+            self._read_output(output)
+        except ContextFailed:
+            pass
+        output.close()
+
+    def cancel(self) -> None:
+        """End the job that runs, and with it the context."""
+        self._cancelled = True
+        self._kill()
+
+    def _kill(self) -> None:
+        # The descendants too: without a PID namespace they would live on.
+        for pid in reversed(processes_of(self._process.pid)):
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except (ProcessLookupError, PermissionError):
+                pass
+
+    def close(self) -> None:
+        """Kill the process with all its descendants, and remove its folder."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._process.poll() is None:
+            self._kill()
+        self._process.wait()
+        for fd in (self._requests, self._replies):
+            os.close(fd)
+        for stream in (self._process.stdout, self._process.stderr):
+            assert stream is not None
+            stream.close()
+        self._plan.remove_folder()
+
+
+def _spawn(plan: LaunchPlan) -> tuple[subprocess.Popen[bytes], int, int]:
+    """Start the process; returns it and our ends of its control pipes."""
+    their_requests, requests = os.pipe()
+    replies, their_replies = os.pipe()
+    theirs = (their_requests, their_replies)
+    try:
+        process = subprocess.Popen(
+            plan.arguments(*theirs),
+            env=plan.environment,
+            cwd=plan.folder or "/",
+            pass_fds=theirs,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+    except OSError as error:
+        for fd in (requests, replies):
+            os.close(fd)
+        plan.remove_folder()
+        raise ContextFailed(EXITED, f"no process could be started: {error.strerror}") from None
+    finally:
+        for fd in theirs:
+            os.close(fd)
+    return process, requests, replies
+
+
+def _read_some(fd: int) -> bytes | None:
+    """Bytes that are there now; None if there are none, empty at the end."""
+    try:
+        return os.read(fd, READ_BYTES)
+    except BlockingIOError:
+        return None
+    except OSError:
+        return b""
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

@@ -1,0 +1,1 @@
+"""Programs that run inside contexts. Each uses only what its interpreter brings."""

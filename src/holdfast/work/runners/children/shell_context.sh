@@ -1,0 +1,55 @@
+# A context for shell handlers: reads requests from descriptor 3, and writes a reply to each to descriptor 4.
+#
+#     sh shell_context.sh [INTERPRETER …]
+#
+# Without an interpreter a body is sourced in a subshell for each job; with one, it is run as a new process for
+# each job. A request is a line: VERB NUMBER NAME BYTES REST, then BYTES bytes. A reply is a line: NUMBER STATUS
+# BYTES, then the bytes that the job wrote to its own descriptor 3.
+#
+#     put     keep the bytes as the file NAME
+#     source  run the script NAME in this shell, or with the interpreter
+#     run     run the script NAME for a job: the bytes are its standard input, REST is "ID ATTEMPT TASK"
+
+holdfast_dir=./.holdfast
+mkdir -p "$holdfast_dir"
+
+holdfast_reply() {
+    if [ -s "$holdfast_dir/reply" ]; then
+        echo "$1 $2 $(wc -c <"$holdfast_dir/reply")" >&4
+        cat "$holdfast_dir/reply" >&4
+    else
+        echo "$1 $2 0" >&4
+    fi
+}
+
+while IFS=' ' read -r holdfast_verb holdfast_number holdfast_name holdfast_bytes holdfast_rest <&3; do
+    case $holdfast_verb in
+    put)
+        head -c "$holdfast_bytes" <&3 >"$holdfast_dir/$holdfast_name" 4>&-
+        echo "$holdfast_number $? 0" >&4
+        ;;
+    source)
+        if [ $# -eq 0 ]; then
+            . "$holdfast_dir/$holdfast_name" </dev/null 3<&- 4>&-
+        else
+            "$@" "$holdfast_dir/$holdfast_name" </dev/null 3<&- 4>&-
+        fi
+        echo "$holdfast_number $? 0" >&4
+        ;;
+    run)
+        head -c "$holdfast_bytes" <&3 >"$holdfast_dir/payload" 4>&-
+        (
+            export JOB_ID="${holdfast_rest%% *}"
+            holdfast_rest="${holdfast_rest#* }"
+            export JOB_ATTEMPT="${holdfast_rest%% *}" JOB_TASK="${holdfast_rest#* }"
+            exec <"$holdfast_dir/payload" 3>"$holdfast_dir/reply" 4>&-
+            if [ $# -eq 0 ]; then
+                . "$holdfast_dir/$holdfast_name"
+            else
+                exec "$@" "$holdfast_dir/$holdfast_name"
+            fi
+        )
+        holdfast_reply "$holdfast_number" $?
+        ;;
+    esac
+done

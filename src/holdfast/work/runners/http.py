@@ -1,0 +1,279 @@
+"""The context of an http handler: a connection that stays open. Its body is the URL that gets each payload.
+
+single   one request for each job; the exit code is the status of the response, the result its body
+batch    one request for all jobs, a line for each; the response has a line for each, which begins with the
+         exit code; lines that begin with `#` and blank lines are ignored
+"""
+
+import errno
+import http.client
+import re
+import socket
+import ssl
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from urllib.parse import SplitResult, urlsplit
+
+import msgspec
+
+from ...core.bounds import DATA_BYTES
+from ...core.handler import Handler
+from ...core.job import Body
+from ...queue.timers import TimerThread
+from ...store.common.clock import monotonic_s
+from .contexts import ContextKey, early_ms
+from .records import (
+    BAD_HANDLER,
+    BATCH_ERROR,
+    ERROR,
+    INVALID_RESPONSE,
+    NO_RESPONSE,
+    RESULT_LIMIT,
+    Charge,
+    ContextFailed,
+    HandlerJob,
+    RunResult,
+)
+
+READ_BYTES = 1 << 16
+_LEADING_NUMBER = re.compile(rb"\s*(\d{1,9})(?!\d)")
+HEADERS = {"Content-Type": "text/plain; charset=utf-8", "User-Agent": "holdfast", "Accept": "*/*"}
+Requested = tuple[int, str, bytes]
+
+
+class HttpContext:
+    """An open connection to the host of a URL."""
+
+    def __init__(self, key: ContextKey, hosts: Sequence[str], timers: TimerThread) -> None:
+        self.key, self._hosts, self._timers = key, hosts, timers
+        self._options = key.options
+        self._started_s = self.used_s = monotonic_s()
+        self.start_charge = Charge()
+        self._jobs = 0
+        self._is_prepared = self._has_failed = False
+        self._connection: http.client.HTTPConnection | None = None
+        self._origin: tuple[str, str] = ("", "")
+        # When the request that runs must end; whether a timer checks that; whether it was ended.
+        self._deadline_s: float | None = None
+        self._has_timer = False
+        self._is_late = False
+
+    def jobs_left(self) -> int:
+        """How many more jobs it may run; 0: it must be closed."""
+        is_old = (monotonic_s() - self._started_s) * 1000 > self._options.context_age_ms
+        return 0 if is_old or self._has_failed else self._options.context_jobs - self._jobs
+
+    def is_clean(self) -> bool:
+        """Whether it can run another job: always, as each request gets a connection that works."""
+        return True
+
+    def fail(self) -> None:
+        """Have it closed instead of used again."""
+        self._has_failed = True
+
+    def prepare(self, handler: Handler) -> None:
+        """Check the URL, and request that of `before` once; raises `ContextFailed`."""
+        _parse(handler.body, self._hosts)
+        if not self._is_prepared and handler.before:
+            self.start_charge += self._call_script(handler.before, "before")
+        self._is_prepared = True
+
+    def run_around(self, handler: Handler, script: str) -> Charge:
+        """Request the URL of `before_each` or `after_each`; raises `ContextFailed` if that fails."""
+        url: str = getattr(handler, script)
+        return self._call_script(url, script) if url else Charge()
+
+    def _call_script(self, url: str, name: str) -> Charge:
+        started_s = monotonic_s()
+        try:
+            status, _, _ = self._request(url, b"", self._options.timeout_ms)
+        except _TransportError as error:
+            raise ContextFailed(str(error), f"{name}: no response of {url}") from None
+        if status // 100 != 2:
+            raise ContextFailed(BAD_HANDLER, f"{name}: status {status} of {url}")
+        return Charge(0.0, (monotonic_s() - started_s) * 1000)
+
+    def run_job(self, handler: Handler, job: HandlerJob) -> RunResult:
+        """Request the URL for one job."""
+        self._jobs += 1
+        wall_ms = early_ms(job.timeout_ms, self._options.timeout_ms)
+        started_s = monotonic_s()
+        try:
+            status, kind, body = self._request(handler.body, job.payload + b"\n", wall_ms)
+        except _TransportError as error:
+            result = RunResult(exit_code=ERROR, error=f"{error}: no response of {handler.body}")
+        else:
+            result = RunResult(exit_code=status, body=_as_result(kind, body))
+        return msgspec.structs.replace(result, wall_ms=(monotonic_s() - started_s) * 1000)
+
+    def run_batch(self, handler: Handler, jobs: Sequence[HandlerJob]) -> list[RunResult]:
+        """Request the URL once for all jobs; a result for each."""
+        self._jobs += len(jobs)
+        wall_ms = min(early_ms(job.timeout_ms, self._options.timeout_ms) for job in jobs)
+        payload = b"".join(job.payload + b"\n" for job in jobs)
+        started_s = monotonic_s()
+        try:
+            _, _, body = self._request(handler.body, payload, wall_ms)
+            results = read_replies(body, len(jobs))
+        except _TransportError as error:
+            failed = RunResult(exit_code=ERROR, error=f"{error}: no response of {handler.body}")
+            results = [failed] * len(jobs)
+        share_ms = (monotonic_s() - started_s) * 1000 / len(jobs)
+        return [msgspec.structs.replace(result, wall_ms=share_ms) for result in results]
+
+    def _request(self, url: str, payload: bytes, timeout_ms: float) -> Requested:
+        """The status, content type and body of a response, within a time limit in all."""
+        parts = _parse(url, self._hosts)
+        self._is_late = False
+        self._start_deadline(timeout_ms / 1000)
+        try:
+            reused = self._connect(parts, timeout_ms)
+            try:
+                return self._exchange(parts, payload)
+            except (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError):
+                if not reused or self._is_late:
+                    raise
+            # The server had closed the connection that was kept open.
+            self._disconnect()
+            self._connect(parts, timeout_ms)
+            return self._exchange(parts, payload)
+        except (OSError, http.client.HTTPException) as error:
+            self._disconnect()
+            raise _TransportError(TIMEOUT_CODE if self._is_late else transport_code(error)) from None
+        finally:
+            self._deadline_s = None
+
+    def _connect(self, parts: SplitResult, timeout_ms: float) -> bool:
+        """Have a connection to the host of a URL; returns whether it was open already."""
+        origin = (parts.scheme, parts.netloc)
+        if self._connection is not None and self._origin == origin and self._connection.sock is not None:
+            return True
+        self._disconnect()
+        timeout_s = timeout_ms / 1000
+        if parts.scheme == "https":
+            context = ssl.create_default_context()
+            self._connection = http.client.HTTPSConnection(parts.netloc, timeout=timeout_s, context=context)
+        else:
+            self._connection = http.client.HTTPConnection(parts.netloc, timeout=timeout_s)
+        self._origin = origin
+        self._connection.connect()
+        self._connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return False
+
+    def _exchange(self, parts: SplitResult, payload: bytes) -> Requested:
+        connection = self._connection
+        assert connection is not None
+        path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        connection.request("POST", path, body=payload, headers=HEADERS)
+        response = connection.getresponse()
+        chunks, size = [], 0
+        while chunk := response.read(READ_BYTES):
+            chunks.append(chunk)
+            size += len(chunk)
+            if size > DATA_BYTES:
+                self._disconnect()
+                raise _TransportError(RESULT_LIMIT)
+        return response.status, response.headers.get_content_type(), b"".join(chunks)
+
+    def _start_deadline(self, wait_s: float) -> None:
+        """Set when the request must end. One timer serves many requests: a timer for each would pile up."""
+        self._deadline_s = monotonic_s() + wait_s
+        if not self._has_timer:
+            self._has_timer = True
+            self._timers.after(wait_s, self._check_deadline)
+
+    def _check_deadline(self) -> None:
+        self._has_timer = False
+        deadline_s = self._deadline_s
+        if deadline_s is None:
+            return
+        if (left_s := deadline_s - monotonic_s()) > 0:
+            self._has_timer = True
+            self._timers.after(left_s, self._check_deadline)
+        else:
+            self._abort()
+
+    def _abort(self) -> None:
+        """End a request that takes too long, or whose job was cancelled."""
+        self._is_late = True
+        connection = self._connection
+        sock = None if connection is None else connection.sock
+        if sock is not None:
+            try:
+                sock.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass  # it has just been closed
+
+    def cancel(self) -> None:
+        """End the request that runs."""
+        self._abort()
+
+    def _disconnect(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._disconnect()
+
+
+TIMEOUT_CODE = "ETIMEDOUT"
+
+
+class _TransportError(Exception):
+    """A request got no response; the text is a code such as ECONNREFUSED."""
+
+
+def transport_code(error: BaseException) -> str:
+    """The code of an error of a connection, by its name in errno."""
+    if isinstance(error, TimeoutError):
+        return TIMEOUT_CODE
+    if isinstance(error, socket.gaierror):
+        return "ENOTFOUND"
+    if isinstance(error, http.client.RemoteDisconnected):
+        return "ECONNRESET"
+    number = error.errno if isinstance(error, OSError) else None
+    return errno.errorcode.get(number or 0, BATCH_ERROR)
+
+
+def _parse(url: str, hosts: Sequence[str]) -> SplitResult:
+    try:
+        parts = urlsplit(url.strip())
+        _ = parts.port
+    except ValueError as error:
+        raise ContextFailed(BAD_HANDLER, f"{url}: {error}") from None
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ContextFailed(BAD_HANDLER, f"{url!r} is not an http or https URL")
+    if hosts and not any(fnmatchcase(parts.hostname, glob) for glob in hosts):
+        raise ContextFailed(BAD_HANDLER, f"{parts.hostname} is not a host that this worker allows")
+    return parts
+
+
+def _as_result(kind: str, body: bytes) -> Body | None:
+    """The body of a response as a result: JSON as it is, text as a JSON string, else bytes."""
+    if not body:
+        return None
+    try:
+        text = body.decode()
+        if kind == "application/json":
+            msgspec.json.decode(body)
+            return text
+        return msgspec.json.encode(text).decode()
+    except (UnicodeDecodeError, msgspec.DecodeError):
+        return body
+
+
+def read_replies(body: bytes, count: int) -> list[RunResult]:
+    """The results of a batch, from the lines of its response."""
+    lines = [line for line in body.splitlines() if line.strip() and not line.startswith(b"#")]
+    results: list[RunResult] = []
+    for line in lines[:count]:
+        match = _LEADING_NUMBER.match(line)
+        if match is None:
+            shown = line[:100].decode(errors="replace")
+            invalid = RunResult(exit_code=ERROR, error=f"{INVALID_RESPONSE}: {shown!r} has no exit code")
+            return results + [invalid] * (count - len(results))
+        results.append(RunResult(exit_code=int(match[1])))
+    missing = RunResult(exit_code=ERROR, error=f"{NO_RESPONSE}: {len(results)} replies to {count} jobs")
+    return results + [missing] * (count - len(results))

@@ -1,0 +1,227 @@
+"""What separates contexts from the machine and from each other: found by trying, and built into commands.
+
+root, bubblewrap works       namespaces made by root, then another user id for each context
+not root, bubblewrap works   namespaces of a user namespace, the worker's own user id
+root, without bubblewrap     another user id for each context, a new folder
+neither                      limits, environment and folder only
+"""
+
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from msgspec import Struct
+
+from ...core.errors import BadInput
+from ...core.handler import RunnerOptions
+from .settings import SYSTEM_PATH, RunnerSettings, find_interpreters
+
+CHILDREN = Path(__file__).parent / "children"
+# Where contexts find those programs, and their own folder, behind the walls.
+INNER_CHILDREN, INNER_FOLDER = "/holdfast", "/job"
+SYSTEM_FOLDERS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
+SYSTEM_FILES = ("/etc/alternatives", "/etc/ld.so.cache", "/etc/localtime", "/etc/ssl")
+NETWORK_FILES = ("/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf", "/etc/ca-certificates")
+# User ids that belong to no account: those that systemd gives to services for the time that they run.
+FIRST_USER, LAST_USER = 61184, 65519
+TRIAL_S = 20.0
+MB = 1 << 20
+
+
+class Isolation(Struct, frozen=True, kw_only=True):
+    """The walls that contexts have here."""
+
+    settings: RunnerSettings
+    # The path of a bubblewrap that works, or "" and the reason.
+    bwrap: str = ""
+    reason: str = ""
+    # Whether contexts get user ids of their own.
+    is_root: bool = False
+
+    @property
+    def interpreters(self) -> dict[str, tuple[str, ...]]:
+        """The commands of the languages that can run here."""
+        return find_interpreters(self.settings, readable=self.is_root and not self.bwrap)
+
+    def describe(self) -> str:
+        """One line for the log of a worker."""
+        user = "a user id for each context" if self.is_root else "the user id of the worker"
+        if not self.bwrap:
+            return f"limits and {user}; network and files are open ({self.reason})"
+        network = "open" if self.settings.network else "closed"
+        return f"bubblewrap, limits and {user}; files closed, network {network}"
+
+
+def find_isolation(settings: RunnerSettings) -> Isolation:
+    """The walls that can be built here, by trying; raises `BadInput` if bubblewrap is required and fails."""
+    plain = Isolation(settings=settings, is_root=os.geteuid() == 0)
+    if settings.isolation == "none":
+        return Isolation(settings=settings, is_root=plain.is_root, reason="isolation is none")
+    path = shutil.which("bwrap")
+    reason = "bubblewrap is not installed" if path is None else _try_bwrap(plain, path)
+    if reason and settings.isolation == "required":
+        raise BadInput("isolation", "required", needed=f"a bubblewrap that works here: {reason}")
+    if reason:
+        return Isolation(settings=settings, is_root=plain.is_root, reason=reason)
+    return Isolation(settings=settings, is_root=plain.is_root, bwrap=path or "")
+
+
+def _try_bwrap(plain: Isolation, path: str) -> str:
+    """Run a program behind the walls; returns why that failed, or ""."""
+    command = [path, *_wall_arguments(plain), "--", "/bin/sh", "-c", "cd /job && test ! -e /etc/passwd"]
+    try:
+        done = subprocess.run(
+            command,
+            env={"PATH": SYSTEM_PATH},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=TRIAL_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"bubblewrap cannot be run: {error}"
+    if done.returncode:
+        return f"bubblewrap fails: {done.stderr.decode(errors='replace').strip() or done.returncode}"
+    return ""
+
+
+def _wall_arguments(isolation: Isolation) -> list[str]:
+    """The arguments of bubblewrap: what a context sees, and nothing else."""
+    settings = isolation.settings
+    arguments = ["--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
+    arguments += ["--die-with-parent", "--new-session", "--hostname", "job"]
+    arguments += [] if settings.network else ["--unshare-net"]
+    if isolation.is_root:
+        # Enough to become another user, which takes these away as well.
+        arguments += ["--cap-drop", "ALL", "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
+    else:
+        arguments += ["--unshare-user"]
+    for name in SYSTEM_FOLDERS:
+        if Path(name).is_symlink():
+            arguments += ["--symlink", str(Path(name).readlink()), name]
+        elif Path(name).is_dir():
+            arguments += ["--ro-bind", name, name]
+    files = SYSTEM_FILES + (NETWORK_FILES if settings.network else ())
+    prefix = (
+        () if Path("/usr") in (Path(sys.base_prefix), *Path(sys.base_prefix).parents) else (sys.base_prefix,)
+    )
+    for name in (*files, *settings.folders, *prefix):
+        arguments += [*_public_parents(name), "--ro-bind-try", name, name]
+    arguments += ["--ro-bind", str(CHILDREN), INNER_CHILDREN]
+    arguments += ["--proc", "/proc", "--dev", "/dev", "--remount-ro", "/dev"]
+    arguments += ["--perms", "1777", "--size", str(settings.folder_mb * MB), "--tmpfs", INNER_FOLDER]
+    arguments += ["--symlink", INNER_FOLDER.removeprefix("/"), "/tmp"]
+    return [*arguments, "--chdir", INNER_FOLDER, "--remount-ro", "/"]
+
+
+def _public_parents(name: str) -> list[str]:
+    """Arguments that make the folders above a path, so that every user can pass through them."""
+    parents = [str(parent) for parent in reversed(Path(name).parents) if parent != Path("/")]
+    return [word for parent in parents for word in ("--perms", "0755", "--dir", parent)]
+
+
+class LaunchPlan(Struct, frozen=True, kw_only=True):
+    """How to start a context: the command but for its descriptors, its environment and its folder."""
+
+    isolation: Isolation
+    limits: dict[str, int]
+    command: tuple[str, ...]
+    environment: dict[str, str]
+    # On this machine; "" behind walls, where it is in memory.
+    folder: str
+    user: int | None
+
+    def arguments(self, requests_fd: int, replies_fd: int) -> list[str]:
+        """The whole command."""
+        settings = {
+            "requests": requests_fd,
+            "replies": replies_fd,
+            "limits": self.limits,
+            "user": self.user,
+            "walled": bool(self.isolation.bwrap),
+        }
+        children = INNER_CHILDREN if self.isolation.bwrap else str(CHILDREN)
+        confine = [str(Path(sys.executable).resolve()), "-I", "-S", "-B", f"{children}/confine.py"]
+        inner = [*confine, json.dumps(settings), *self.command]
+        if not self.isolation.bwrap:
+            return inner
+        return [self.isolation.bwrap, *_wall_arguments(self.isolation), "--", *inner]
+
+    def remove_folder(self) -> None:
+        """Delete what the context has left."""
+        if self.folder:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def plan_launch(
+    isolation: Isolation,
+    *,
+    tenant: str,
+    interpreter: Sequence[str],
+    bootstrap: Sequence[str],
+    options: RunnerOptions,
+    users_taken: Sequence[int] = (),
+) -> LaunchPlan:
+    """How to start a context; makes its folder and chooses its user id."""
+    user = _choose_user(users_taken) if isolation.is_root else None
+    folder = "" if isolation.bwrap else _make_folder(user)
+    children = INNER_CHILDREN if isolation.bwrap else str(CHILDREN)
+    home = folder or INNER_FOLDER
+    return LaunchPlan(
+        isolation=isolation,
+        limits=resource_limits(
+            options, isolation.settings, has_user=isolation.is_root or bool(isolation.bwrap)
+        ),
+        command=tuple(word.replace("{children}", children) for word in (*interpreter, *bootstrap)),
+        environment={
+            "PATH": SYSTEM_PATH,
+            "HOME": home,
+            "TMPDIR": home,
+            "LANG": "C.UTF-8",
+            "HOLDFAST_TENANT": tenant,
+        },
+        folder=folder,
+        user=user,
+    )
+
+
+def resource_limits(options: RunnerOptions, settings: RunnerSettings, *, has_user: bool) -> dict[str, int]:
+    """The limits of the kernel for each process of a context, by their names in `resource`."""
+    limits = {
+        "RLIMIT_CORE": 0,
+        "RLIMIT_DATA": options.memory_mb * MB,
+        "RLIMIT_FSIZE": settings.folder_mb * MB,
+        "RLIMIT_NOFILE": options.open_files,
+        # All jobs of a context together; the executor measures each.
+        "RLIMIT_CPU": options.cpu_ms * options.context_jobs // 1000 + 60,
+    }
+    # Counted for a user, and so of use only where no other processes have the same one.
+    return limits | ({"RLIMIT_NPROC": settings.processes} if has_user else {})
+
+
+def _choose_user(taken: Sequence[int]) -> int:
+    """A user id that no process has."""
+    running = {owner for path in Path("/proc").glob("[0-9]*") if (owner := _owner_of(path)) is not None}
+    while (user := random.randint(FIRST_USER, LAST_USER)) in running or user in taken:
+        pass
+    return user
+
+
+def _owner_of(path: Path) -> int | None:
+    try:
+        return path.stat().st_uid
+    except OSError:
+        return None
+
+
+def _make_folder(user: int | None) -> str:
+    folder = tempfile.mkdtemp(prefix="holdfast-job-")
+    if user is not None:
+        os.chown(folder, user, user)
+    return folder

@@ -1,0 +1,85 @@
+"""Settings of runners, from a TOML file of the operator.
+
+isolation = "auto"            # required: do not start without bubblewrap; none: do not use it
+network = false               # whether contexts may reach the network
+folders = ["/opt/php"]        # more folders that contexts may read
+hosts = ["*.example.com"]     # hosts that http handlers may name; all, if there are none
+[interpreters]
+php = ["/opt/php/bin/php"]    # a language, and its command
+[limits]
+memory_mb = 512               # the most that a handler may ask for
+"""
+
+import shutil
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from ...core.errors import BadInput
+from ...core.handler import RunnerOptions
+from .records import MOST_OPTIONS
+
+SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin"
+# Languages with a bootstrap, or without a process, and so with a meaning of their own.
+PYTHON, NODE, SHELL, HTTP = "python", "node", "shell", "http"
+
+
+class RunnerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What contexts may use, and how they are walled off."""
+
+    isolation: Literal["auto", "required", "none"] = "auto"
+    network: bool = False
+    folders: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()
+    # A language and its command; those of `python`, `node` and `shell` replace the ones that are found.
+    interpreters: dict[str, tuple[str, ...]] = {}
+    limits: RunnerOptions = MOST_OPTIONS
+    # Processes of a context, and the size of its folder and of each file there.
+    processes: int = 32
+    folder_mb: int = 64
+    # Contexts that are kept while no job runs in them, and how long.
+    idle_contexts: int = 16
+    idle_s: float = 300.0
+
+
+def read_settings(path: str) -> RunnerSettings:
+    """The settings of a file; raises `BadInput` if it cannot be used."""
+    try:
+        found = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        settings = msgspec.convert(found, RunnerSettings)
+    except OSError as error:
+        raise BadInput("runners", path, needed=f"a file that can be read ({error.strerror})") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.ValidationError) as error:
+        raise BadInput("runners", path, needed=f"TOML with the settings of runners ({error})") from None
+    most = {name: value or getattr(MOST_OPTIONS, name) for name, value in _numbers(settings.limits)}
+    return msgspec.structs.replace(settings, limits=msgspec.structs.replace(settings.limits, **most))
+
+
+def _numbers(options: RunnerOptions) -> list[tuple[str, Any]]:
+    values = msgspec.structs.asdict(options)
+    return [(name, value) for name, value in values.items() if not isinstance(value, bool)]
+
+
+def find_interpreters(settings: RunnerSettings, *, readable: bool) -> dict[str, tuple[str, ...]]:
+    """The commands of all languages that run in processes here, by their absolute paths.
+
+    `readable`: other users than this one must be able to read them.
+    """
+    own = Path(sys.executable).resolve()
+    python = str(own) if not readable or _is_public(own) else shutil.which("python3", path=SYSTEM_PATH)
+    found = {PYTHON: python, NODE: shutil.which("node"), SHELL: shutil.which("sh", path=SYSTEM_PATH)}
+    commands: dict[str, tuple[str, ...]] = {lang: (path,) for lang, path in found.items() if path}
+    for lang, command in settings.interpreters.items():
+        path = shutil.which(command[0]) if command else None
+        if path is None:
+            raise BadInput(f"interpreter of {lang}", " ".join(command), needed="a program on this machine")
+        commands[lang] = (path, *command[1:])
+    return commands
+
+
+def _is_public(path: Path) -> bool:
+    """Whether every user can read a file."""
+    return all(parent.stat().st_mode & 0o001 for parent in path.parents)

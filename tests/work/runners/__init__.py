@@ -1,0 +1,1 @@
+"""Runners of stored handlers, with real child processes."""

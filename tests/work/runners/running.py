@@ -1,0 +1,36 @@
+"""Helpers that run handlers in real contexts."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from holdfast.core.handler import Handler, RunnerOptions
+from holdfast.work.runners.records import HandlerJob, RunEvents, RunResult
+from holdfast.work.runners.runner import HandlerRunner
+
+
+def handler(lang: str, body: str, *, task: str = "t", tenant: str = "acme", **fields: Any) -> Handler:
+    """A handler; fields that are options go there."""
+    options = {name: fields.pop(name) for name in list(fields) if name in RunnerOptions.__struct_fields__}
+    return Handler(task=task, tenant=tenant, lang=lang, body=body, options=RunnerOptions(**options), **fields)
+
+
+def value(result: RunResult) -> Any:
+    """The JSON value of a result."""
+    assert isinstance(result.body, str)
+    return json.loads(result.body)
+
+
+def run(runner: HandlerRunner, what: Handler, payloads: Sequence[bytes] = (b"{}",)) -> list[RunResult]:
+    """Run a job for each payload; returns their results in order, each started and ended exactly once."""
+    started: list[int] = []
+    ended: dict[int, RunResult] = {}
+
+    def on_ended(job: HandlerJob, result: RunResult) -> None:
+        assert job.id not in ended
+        ended[job.id] = result
+
+    jobs = [HandlerJob(id=n, task=what.task, payload=data) for n, data in enumerate(payloads, 1)]
+    runner.run(what, jobs, RunEvents(lambda job: started.append(job.id), on_ended))
+    assert started == [job.id for job in jobs] == list(ended)
+    return [ended[job.id] for job in jobs]

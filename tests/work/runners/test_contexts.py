@@ -1,0 +1,207 @@
+"""Handlers in warm contexts: what they get, what they return, and how contexts are shared."""
+
+import pytest
+
+from holdfast.core.job import Code
+from holdfast.work.runners.isolation import find_isolation
+from holdfast.work.runners.runner import HandlerRunner
+from holdfast.work.runners.settings import RunnerSettings
+
+from .running import handler, run, value
+
+ECHO = {
+    "python": "print('seen', data['n'])\nprint('J: next|' + str(data['n']))\nreturn {'got': data['n'] + one}",
+    "node": "console.log('seen', data.n)\nconsole.log(`J: next|${data.n}`)\nreturn {got: data.n + one}",
+    "shell": 'read line; n=${line#*: }; n=${n%\\}}\necho "seen $n"\necho "J: next|$n"\n'
+    'echo "{\\"got\\":$((n + one))}" >&3',
+}
+BEFORE = {"python": "one = 1", "node": "const one = 1", "shell": "one=1"}
+
+
+@pytest.mark.parametrize("lang", ECHO)
+def test_a_handler_gets_its_job_and_returns_a_result(runner, lang):
+    """Output lines are its log or new jobs, and the value that it returns is its result."""
+    results = run(runner, handler(lang, ECHO[lang], before=BEFORE[lang]), [b'{"n": 1}', b'{"n": 2}'])
+
+    assert [value(result) for result in results] == [{"got": 2}, {"got": 3}]
+    assert [result.lines for result in results] == [("seen 1",), ("seen 2",)]
+    assert [result.new_jobs for result in results] == [(("next", b"1"),), (("next", b"2"),)]
+    assert all(result.exit_code == 200 and result.code is Code.OK for result in results)
+    assert all(result.wall_ms > 0 and result.cpu_ms > 0 for result in results)
+
+
+STATUS = {
+    "python": "return {'exitcode': data, 'body': 'why'}",
+    "node": "return {exitcode: data, body: 'why'}",
+    "shell": 'read n; echo "{\\"exitcode\\":$n,\\"body\\":\\"why\\"}" >&3',
+}
+
+
+@pytest.mark.parametrize("lang", STATUS)
+def test_a_handler_chooses_its_exit_code(walled, lang):
+    """Each of the four kinds, with a result."""
+    results = run(walled, handler(lang, STATUS[lang]), [b"102", b"201", b"404", b"503"])
+
+    codes = [Code.RETRY, Code.OK, Code.FAILED, Code.ERROR]
+    assert [(result.exit_code, result.code) for result in results] == list(
+        zip((102, 201, 404, 503), codes, strict=True)
+    )
+    assert {result.body for result in results} == {'"why"'}
+
+
+def test_shell_statuses(walled):
+    """Exit statuses of sysexits.h, a bare number on descriptor 3, and text as the result."""
+    bodies = (
+        "exit 0",
+        "exit 65",
+        "exit 75",
+        "exit 3",
+        "echo 404 >&3",
+        "echo hello >&3",
+        "echo x >&3; exit 75",
+    )
+
+    found = [run(walled, handler("shell", body))[0] for body in bodies]
+
+    assert [result.exit_code for result in found] == [200, 400, 100, 500, 404, 200, 100]
+    assert found[3].error == "exit status 3"
+    assert found[5].body == '"hello"'
+
+
+def test_an_exception_is_an_error_with_its_traceback(walled):
+    """The traceback shows the handler's own lines and nothing of the bootstrap."""
+    [python] = run(walled, handler("python", "x = 1\nreturn x / 0"))
+    [node] = run(walled, handler("node", "throw new RangeError('too far')"))
+    [exits] = run(walled, handler("python", "raise SystemExit(3)"))
+
+    assert (python.exit_code, python.error) == (500, "ZeroDivisionError: division by zero")
+    assert 'File "body", line 2' in python.traceback
+    assert "return x / 0" in python.traceback
+    assert "python_context" not in python.traceback
+    assert node.error == "RangeError: too far"
+    assert exits.error == "SystemExit: 3"
+
+
+def test_a_context_is_reused_and_never_shared_by_tenants(walled):
+    """Tasks with the same eid share a context; other tasks and other tenants have their own."""
+    count = "seen.append(data)\nreturn len(seen)"
+    one = handler("python", count, before="seen = []", eid="shared", task="one")
+    two = handler("python", "return len(seen)", before="seen = []", eid="shared", task="two")
+    alone = handler("python", "return len(seen)", before="seen = []", task="one")
+    other = handler("python", "return len(seen)", before="seen = []", eid="shared", tenant="other")
+
+    bodies = [run(walled, what)[0].body for what in (one, one, two, alone, other)]
+
+    assert bodies == ["1", "2", "2", "0", "0"]
+
+
+def test_a_context_ends_after_its_jobs_and_after_an_error(walled):
+    """The third job of a context with two jobs has a new one, and so has the batch after an error."""
+    body = "seen.append(data)\nif data == 'fail': raise ValueError\nreturn len(seen)"
+    short = handler("python", body, before="seen = []", context_jobs=2)
+    plain = handler("python", body, before="seen = []")
+
+    assert [result.body for result in run(walled, short, [b"1", b"2", b"3"])] == ["1", "2", "1"]
+    assert [result.body for result in run(walled, plain, [b"fail", b"2"])] == [None, "2"]
+    assert [result.body for result in run(walled, plain, [b"3"])] == ["1"]
+
+
+@pytest.mark.parametrize("lang", ["python", "node", "shell"])
+def test_scripts_around_a_batch(walled, lang):
+    """`before` once for each context, `before_each` and `after_each` once for each batch."""
+    scripts = {
+        "python": ("n = 0", "n += 1", "n += 10", "return n"),
+        "node": ("var n = 0", "n += 1", "n += 10", "return n"),
+        "shell": ("n=0", "n=$((n + 1))", "n=$((n + 10))", 'echo "$n." >&3'),
+    }
+    before, before_each, after_each, body = scripts[lang]
+    what = handler(lang, body, before=before, before_each=before_each, after_each=after_each)
+
+    found = [value(result) for _ in range(2) for result in run(walled, what, [b"1", b"2"])]
+
+    assert [int(float(n)) for n in found] == [1, 1, 12, 12]
+
+
+def test_the_time_of_scripts_is_charged_to_the_jobs(walled):
+    """Of `before` a hundredth of it, of `before_each` and `after_each` a half for each of two jobs."""
+    spend = "import time\nend = time.process_time() + {}\nwhile time.process_time() < end: pass"
+    what = handler(
+        "python",
+        "pass",
+        before=spend.format(0.4),
+        before_each=spend.format(0.2),
+        after_each=spend.format(0.2),
+    )
+
+    results = run(walled, what, [b"1", b"2"])
+
+    # 4 + 100 + 100 ms, and what starting Python takes.
+    assert all(200 <= result.cpu_ms < 300 for result in results)
+    assert all(result.wall_ms >= 200 for result in results)
+
+
+def test_a_bad_handler_is_refused_with_its_reason(walled):
+    """A syntax error, a `before` that fails, a language that is not there: 500 BAD_HANDLER for every job."""
+    bad = [
+        handler("python", "return ("),
+        handler("node", "return ("),
+        handler("python", "pass", before="raise KeyError('x')"),
+        handler("shell", "true", before="echo broken; false"),
+        handler("python", "pass", before_each="1/0"),
+        handler("cobol", "STOP RUN"),
+        handler("http", "ftp://example.com/"),
+    ]
+
+    found = [run(walled, what, [b"1", b"2"]) for what in bad]
+
+    assert {result.exit_code for results in found for result in results} == {500}
+    assert all(result.error.startswith("BAD_HANDLER: ") for results in found for result in results)
+    assert "SyntaxError" in found[0][0].error
+    assert "broken" in found[3][0].error
+    assert "cobol" in found[5][0].error
+
+
+def test_payloads_of_any_bytes(walled):
+    """Bytes that are no text arrive as they are, and may be returned; 1 MB passes in both directions."""
+    raw, large = b"\xff\x00\n\xfe", b"x" * 1_000_000
+
+    [python, long] = run(
+        walled, handler("python", "return payload if isinstance(payload, bytes) else payload"), [raw, large]
+    )
+    [node] = run(walled, handler("node", "return payload"), [raw])
+    [shell] = run(walled, handler("shell", "cat >&3"), [raw])
+
+    assert python.body == node.body == raw
+    assert value(long) == large.decode() + "\n"
+    assert shell.body == raw + b"\n"
+
+
+def test_new_jobs_name_no_tenant(walled):
+    """What stands before the bar is a task of the same tenant; a line that names no task is a log line."""
+    lines = ("J: other-next|1", "J: a,b|1", "J: no bar", " J: x|1")
+    body = "\n".join(f"print({line!r})" for line in lines) + "\nprint('J: end|', end='')"
+
+    [result] = run(walled, handler("python", body))
+
+    assert result.new_jobs == (("other-next", b"1"), ("end", b""))
+    assert len(result.lines) == 3
+
+
+def test_an_interpreter_by_configuration(tmp_path):
+    """Any program that runs a file: a new process for each job, with its result on descriptor 3."""
+    settings = RunnerSettings(interpreters={"perl": ("perl", "-w")})
+    runner = HandlerRunner(find_isolation(settings))
+    body = """
+my $line = <STDIN>;
+print "J: next|$line";
+open(my $out, ">&=", 3);
+print $out "{\\"exitcode\\": 201, \\"body\\": $ENV{JOB_ID}}";
+"""
+
+    try:
+        results = run(runner, handler("perl", body), [b"one", b"two"])
+    finally:
+        runner.close()
+
+    assert [(result.exit_code, result.body) for result in results] == [(201, "1"), (201, "2")]
+    assert [result.new_jobs for result in results] == [(("next", b"one"),), (("next", b"two"),)]

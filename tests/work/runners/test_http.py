@@ -1,0 +1,182 @@
+"""Handlers that are URLs: single requests and batches, against a real server."""
+
+import http.server
+import socket
+import threading
+from contextlib import closing, contextmanager
+
+import pytest
+
+from holdfast.work.runners.isolation import Isolation
+from holdfast.work.runners.runner import HandlerRunner
+from holdfast.work.runners.settings import RunnerSettings
+
+from .running import handler, run
+
+
+class _Server(http.server.ThreadingHTTPServer):
+    """A server with what it was given and has seen."""
+
+    def __init__(self, answer):
+        super().__init__(("127.0.0.1", 0), _Answers)
+        self.answer, self.seen, self.connections = answer, [], 0
+        self.stop = threading.Event()
+        self.url = f"http://127.0.0.1:{self.server_port}"
+
+
+class _Answers(http.server.BaseHTTPRequestHandler):
+    """Replies what its server was given; counts connections."""
+
+    protocol_version = "HTTP/1.1"
+    timeout = 30
+    server: _Server
+
+    def setup(self) -> None:
+        super().setup()
+        self.server.connections += 1
+
+    def do_POST(self) -> None:
+        payload = self.rfile.read(int(self.headers["Content-Length"]))
+        self.server.seen.append((self.path, payload))
+        reply = self.server.answer(self.path, payload)
+        if reply is None:
+            self.server.stop.wait(30)
+            self.close_connection = True
+            return
+        status, kind, body = reply
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *words) -> None:
+        pass
+
+
+@contextmanager
+def served(answer):
+    """A server that answers requests with (status, content type, body), or never with None."""
+    server = _Server(answer)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.stop.set()
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+@pytest.fixture
+def runner():
+    """A runner; http handlers need no walls."""
+    runner = HandlerRunner(Isolation(settings=RunnerSettings()))
+    yield runner
+    runner.close()
+
+
+def test_the_exit_code_is_the_status_and_the_result_the_body(runner):
+    """One request for each job, over one connection, with a newline after the payload."""
+
+    def answer(path, payload):
+        status = int(payload)
+        return (
+            status,
+            "application/json" if status == 200 else "text/plain",
+            b'{"a":1}' if status == 200 else b"why",
+        )
+
+    with served(answer) as server:
+        payloads = [b"200", b"202", b"404", b"302", b"503"]
+        found = run(runner, handler("http", server.url + "/a?b=c"), payloads)
+        assert server.seen[0] == ("/a?b=c", b"200\n")
+        assert server.connections == 1
+
+    assert [result.exit_code for result in found] == [200, 202, 404, 302, 503]
+    assert [result.code.value for result in found] == ["ok", "ok", "failed", "error", "error"]
+    assert [found[0].body, found[1].body] == ['{"a":1}', '"why"']
+    assert all(result.wall_ms > 0 for result in found)
+
+
+def test_a_batch_is_one_request_with_a_line_for_each_job(runner):
+    """Replies are in order; comments and blank lines are skipped, and what follows a number is ignored."""
+    with served(
+        lambda *_: (200, "text/plain", b"# hello\n200 fine\n\n404\n#\n100 later\n503 bad\n")
+    ) as server:
+        found = run(runner, handler("http", server.url, batch=True), [b"1", b"2", b"3", b"4"])
+        assert server.seen == [("/", b"1\n2\n3\n4\n")]
+
+    assert [result.exit_code for result in found] == [200, 404, 100, 503]
+
+
+def test_missing_and_invalid_replies_of_a_batch(runner):
+    """The rest gets NO_RESPONSE; after a line without a number every job gets INVALID_RESPONSE."""
+    replies = {"/few": b"200\n", "/odd": b"200\nfine\n200\n", "/none": b""}
+    with served(lambda path, _: (200, "text/plain", replies[path])) as server:
+        few, odd, none = (
+            [
+                (result.exit_code, result.error.split(":")[0])
+                for result in run(runner, handler("http", server.url + path, batch=True), [b"1", b"2", b"3"])
+            ]
+            for path in replies
+        )
+
+    assert few == [(200, ""), (500, "NO_RESPONSE"), (500, "NO_RESPONSE")]
+    assert odd == [(200, ""), (500, "INVALID_RESPONSE"), (500, "INVALID_RESPONSE")]
+    assert none == [(500, "NO_RESPONSE")] * 3
+
+
+@pytest.mark.parametrize("batch", [False, True])
+def test_errors_of_the_connection_have_their_codes(runner, batch):
+    """No server, a server that does not answer in time, a name that is not there."""
+    with closing(socket.create_server(("127.0.0.1", 0))) as taken:
+        port = taken.getsockname()[1]
+    with served(lambda *_: None) as server:
+        urls = (f"http://127.0.0.1:{port}/", server.url, "http://no-such-host.invalid/")
+        found = [run(runner, handler("http", url, batch=batch, timeout_ms=500), [b"1", b"2"]) for url in urls]
+
+    codes = [{(result.exit_code, result.error.split(":")[0]) for result in results} for results in found]
+    assert codes == [{(500, "ECONNREFUSED")}, {(500, "ETIMEDOUT")}, {(500, "ENOTFOUND")}]
+
+
+def test_a_connection_that_the_server_closed_is_opened_again(runner):
+    """The server may close a connection between two jobs."""
+    what = []
+
+    def answer(path, payload):
+        return 200, "text/plain", b"1"
+
+    with served(answer) as server:
+        what.append(run(runner, handler("http", server.url))[0])
+        for context in runner._contexts._idle.values():
+            context._connection.sock.shutdown(socket.SHUT_RDWR)
+        what.append(run(runner, handler("http", server.url))[0])
+        assert server.connections == 2
+
+    assert [result.exit_code for result in what] == [200, 200]
+
+
+def test_scripts_around_a_batch_are_urls(runner):
+    """Each is requested with an empty body; a status that is not 2xx fails the jobs."""
+    with served(lambda path, _: (503 if path == "/bad" else 200, "text/plain", b"")) as server:
+        urls = {name: f"{server.url}/{name}" for name in ("before", "before_each", "after_each")}
+        run(runner, handler("http", server.url + "/body", **urls), [b"1", b"2"])
+        [failed] = run(runner, handler("http", server.url + "/body", before_each=server.url + "/bad"))
+        paths = [path for path, _ in server.seen]
+
+    assert paths == ["/before", "/before_each", "/body", "/body", "/after_each", "/bad"]
+    assert failed.error.startswith("BAD_HANDLER: before_each: status 503")
+
+
+def test_hosts_that_the_operator_allows():
+    """A handler that names another host is refused before a connection is opened."""
+    runner = HandlerRunner(Isolation(settings=RunnerSettings(hosts=("*.example.com",))))
+
+    try:
+        [result] = run(runner, handler("http", "http://169.254.169.254/latest"))
+    finally:
+        runner.close()
+
+    assert result.error.startswith("BAD_HANDLER: 169.254.169.254 is not a host")
