@@ -26,6 +26,7 @@ from .defaults import *  # noqa: F403
 from .families import *  # noqa: F403
 from .fixtures import *  # noqa: F403
 from .following import *  # noqa: F403
+from .handlers import *  # noqa: F403
 from .handling import *  # noqa: F403
 from .life import *  # noqa: F403
 from .limits import *  # noqa: F403

@@ -66,7 +66,11 @@ def _upkeep_at(txn: ReadTxn, shard_info: ShardInfo) -> int | None:
 def _has_ready(txn: ReadTxn, claim: c.Claim) -> bool:
     """Whether a claim may find a job."""
     whose = claim.tenants if claim.tenant is None else (claim.tenant,)
-    found = list_waiting(txn, ListWaiting(tenants=whose, tasks=claim.tasks, limit=MAX_PAIRS_READ))
+    asked = ListWaiting(tenants=whose, tasks=claim.tasks, handled=claim.handled, limit=MAX_PAIRS_READ)
+    found = list_waiting(txn, asked)
+    if claim.handled and not found:
+        # It has looked at very many of them.
+        return False
     if claim.glob is None and found:
         return True
     if any(claim.glob is None or matches(claim.glob, one.task) for one in found):

@@ -42,6 +42,9 @@ OfJob = q.GetJob | q.GetData | q.GetSteps | q.GetLog | q.Explain
 PAUSED_PAGES = 10
 # How many tasks are looked at to tell how many jobs are ready.
 READY_TASKS = 64
+# How many tenants are looked at for tasks that have a handler, where none of the first ones has any: those
+# without a handler may stand in front for ever.
+HANDLED_LOOKED_AT = (4_096, 65_536)
 # How many jobs that are due are looked at to tell whether any is of certain tenants.
 DUE_LOOKED_AT = 100
 # How many running jobs an overview shows.
@@ -211,11 +214,14 @@ def _check_counts(txn: ReadTxn, _query: q.CheckCounts) -> list[tuple[q.CountKey,
 
 def _has_unfinished(txn: ReadTxn, query: q.HasUnfinished) -> bool:
     whose: Collection[str | None] = (None,) if query.tenants is None else query.tenants
-    return any(_is_unfinished(txn, tenant, query.tasks) for tenant in whose)
+    return any(_is_unfinished(txn, tenant, query) for tenant in whose)
 
 
-def _is_unfinished(txn: ReadTxn, tenant: str | None, tasks: tuple[str, ...] | None) -> bool:
-    keys = [key for key in txn.counts(tenant=tenant) if tasks is None or key.task in tasks]
+def _is_unfinished(txn: ReadTxn, tenant: str | None, query: q.HasUnfinished) -> bool:
+    keys = [key for key in txn.counts(tenant=tenant) if query.tasks is None or key.task in query.tasks]
+    if query.handled:
+        handled = handlers.find_handled(txn, [(key.tenant, key.task) for key in keys])
+        keys = [key for key in keys if (key.tenant, key.task) in handled]
     if any(key.place not in (Place.PAUSED, Place.DONE) for key in keys):
         return True
     return any(_goes_on(txn, tenant, key.task) for key in keys if key.place == Place.PAUSED)
@@ -237,7 +243,8 @@ def _goes_on(txn: ReadTxn, tenant: str | None, task: str) -> bool:
 
 
 def _count_ready(txn: ReadTxn, query: q.CountReady) -> int:
-    found = list_waiting(txn, q.ListWaiting(tenants=query.tenants, tasks=query.tasks, limit=READY_TASKS))
+    whose = q.ListWaiting(tenants=query.tenants, tasks=query.tasks, handled=query.handled, limit=READY_TASKS)
+    found = list_waiting(txn, whose)
     # Nobody promotes what comes due while all are busy.
     return sum(one.ready for one in found) or int(_is_any_due(txn, query.tenants))
 
@@ -253,7 +260,13 @@ def _is_any_due(txn: ReadTxn, tenants: Collection[str] | None) -> bool:
 def list_waiting(txn: ReadTxn, query: q.ListWaiting) -> list[q.Waiting]:
     """Whose turn it is, of those that are not paused; see `ReadTxn.waiting`."""
     passing = tuple((tenant, task) for tenant, task, domain in _pauses(txn) if domain is None)
-    return txn.waiting(WaitingQuery(query.limit, query.tenants, query.tasks, passing))
+    wanted = WaitingQuery(query.limit, query.tenants, query.tasks, passing, query.handled)
+    found = txn.waiting(wanted)
+    for looked_at in HANDLED_LOOKED_AT if query.handled else ():
+        if found or len(txn.waiting(wanted._replace(handled=False))) < query.limit:
+            break
+        found = txn.waiting(wanted._replace(limit=looked_at))[: query.limit]
+    return found
 
 
 # What governs them

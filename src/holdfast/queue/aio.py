@@ -28,6 +28,7 @@ from .asks import QueueRequest
 from .base import BaseQueue
 from .claimed import Holding, delay_ms_of
 from .definition import AsyncTaskOptions, take_name
+from .handlers import AsyncHandlers
 from .options import Duration, FiringOptions, JobOptions, Key, Moment
 
 if TYPE_CHECKING:
@@ -309,6 +310,11 @@ class AsyncQueue(BaseQueue):
     async def schedules(self) -> list[Schedule]:
         """All schedules."""
         return await self._ask(asks.schedules(self.tenant))
+
+    @property
+    def handlers(self) -> AsyncHandlers:
+        """The handlers of this queue's tasks that are kept in the store."""
+        return AsyncHandlers(self._ask, self.tenant)
 
     async def unschedule(self, name: str) -> None:
         """Remove a schedule."""

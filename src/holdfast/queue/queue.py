@@ -16,6 +16,7 @@ from .asks import QueueRequest
 from .base import BaseQueue
 from .claimed import Holding, delay_ms_of
 from .definition import TaskOptions, take_name
+from .handlers import Handlers
 from .options import Duration, FiringOptions, JobOptions, Key, Moment
 from .task import BatchDecorator, Decorator, Handle, Task
 
@@ -306,6 +307,11 @@ class Queue(BaseQueue):
     def schedules(self) -> list[Schedule]:
         """All schedules, by name."""
         return self._ask(asks.schedules(self.tenant))
+
+    @property
+    def handlers(self) -> Handlers:
+        """The handlers of this queue's tasks that are kept in the store."""
+        return Handlers(self._ask, self.tenant)
 
     def unschedule(self, name: str) -> None:
         """Delete a schedule; jobs that it has added stay."""

@@ -154,6 +154,8 @@ class WaitingQuery(NamedTuple):
     tenants: tuple[str, ...] | None = None
     tasks: tuple[str, ...] | None = None
     passing: Passing = ()
+    # Only pairs that have a handler: a row in the table `HANDLED`.
+    handled: bool = False
 
 
 def is_passed(pair: tuple[str, str], passing: Passing) -> bool:

@@ -11,11 +11,12 @@ that it would come first anyway.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import islice, zip_longest
 from typing import NamedTuple, Protocol
 
 from ..core.job import Job
+from ..core.kinds import HANDLED, name_of
 from .contract import ClaimQuery, Waiting, WaitingQuery
 
 # Who has no READY job is remembered for so many turns.
@@ -32,6 +33,10 @@ TENANT_TASKS = 64
 Pair = tuple[str, str]
 # When it was last served, and its name.
 Turn = tuple[int, str]
+# Of each tenant some tasks, and how many jobs of each are READY.
+Tasks = dict[str, list[tuple[str, int]]]
+# The rows of a table, see `ReadTxn.rows`.
+ReadRows = Callable[[str, Collection[str]], dict[str, bytes]]
 
 
 class Orders(Protocol):
@@ -45,7 +50,7 @@ class Orders(Protocol):
 
     def tasks_by_turn(
         self, tenants: Sequence[str], query: WaitingQuery, *, looked_at: int, limit: int
-    ) -> dict[str, list[tuple[str, int]]]:
+    ) -> Tasks:
         """Of each tenant the first tasks that the query asks for, and how many jobs of each are READY.
 
         At most `looked_at` of a tenant's tasks are looked at, whether they are asked for or not.
@@ -59,24 +64,52 @@ class Served(NamedTuple):
     tenants: dict[str, int]
 
 
-def waiting(orders: Orders, query: WaitingQuery) -> list[Waiting]:
+def waiting(orders: Orders, query: WaitingQuery, rows: ReadRows) -> list[Waiting]:
     """See `ReadTxn.waiting`."""
     if query.limit < 1:
         return []
-    found: dict[str, list[tuple[str, int]]] = {}
+    found: Tasks = {}
     paused = {tenant for tenant, task in query.passing if task is None}
     for page in islice(_pages(orders, query), PAGES):
         names = [tenant for tenant in page if not paused & {tenant, None}]
         if names:
             looked_at = max(TENANT_TASKS, PAGE_TASKS // len(names))
             each = max(1, query.limit // len(names))
-            tasks = orders.tasks_by_turn(names, _of(names, query), looked_at=looked_at, limit=each)
+            mine = _of(names, query)
+            tasks = orders.tasks_by_turn(names, mine, looked_at=looked_at, limit=each)
+            if query.handled:
+                tasks = _handled(orders, tasks, mine, rows, looked_at=looked_at, limit=each)
             found |= {tenant: tasks[tenant] for tenant in names if tasks.get(tenant)}
         if len(found) >= query.limit:
             break
     # The first task of each tenant, then the second of each: so the head of the list is in order.
-    rows = zip_longest(*([Waiting(tenant, *task) for task in tasks] for tenant, tasks in found.items()))
-    return [lane for row in rows for lane in row if lane is not None][: query.limit]
+    lines = zip_longest(*([Waiting(tenant, *task) for task in tasks] for tenant, tasks in found.items()))
+    return [lane for row in lines for lane in row if lane is not None][: query.limit]
+
+
+def _handled(
+    orders: Orders, tasks: Tasks, query: WaitingQuery, rows: ReadRows, *, looked_at: int, limit: int
+) -> Tasks:
+    """Those of a page of tasks that have a handler.
+
+    Where none of a tenant's first tasks has one, all that may be looked at are: tasks without a handler are
+    never served, and so stand in front of the others for ever.
+    """
+    found = _with_handler(tasks, rows)
+    others = [tenant for tenant in tasks if not found[tenant] and len(tasks[tenant]) == limit]
+    if others:
+        more = orders.tasks_by_turn(others, query, looked_at=looked_at, limit=looked_at)
+        found |= {tenant: mine[:limit] for tenant, mine in _with_handler(more, rows).items()}
+    return found
+
+
+def _with_handler(tasks: Tasks, rows: ReadRows) -> Tasks:
+    names = [name_of(tenant, task) for tenant, mine in tasks.items() for task, _ in mine]
+    known = rows(HANDLED, names) if names else {}
+    return {
+        tenant: [(task, ready) for task, ready in mine if name_of(tenant, task) in known]
+        for tenant, mine in tasks.items()
+    }
 
 
 def _of(names: list[str], query: WaitingQuery) -> WaitingQuery:

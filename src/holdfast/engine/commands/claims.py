@@ -7,23 +7,33 @@ its pairs, what was held back is made up for from the same pair.
 
 from collections import Counter
 
+from msgspec.structs import replace
+
 from ...core import commands as c
 from ...core import defaults, rules
 from ...core.bounds import CLAIM_BYTES, CLAIM_JOBS
 from ...core.job import Job, Place, Unreadable
 from ...core.limits import DomainKey
 from ...core.plain import starts_plainly
+from ...core.queries import ListWaiting
 from ...store.common.picks import picks_left
-from ...store.contract import ClaimQuery, leased_all
+from ...store.contract import ClaimQuery, Pick, leased_all
 from ..batch.batch import Batch
+from ..queries import list_waiting
 
 # Each round that meets a spent domain clears it out of the way. So many jobs are looked at in one
 # transaction; whoever still waits after that looks again at once.
 LOOKED_AT = 2_000
+# How many tasks a claim takes from that wants any with a handler.
+HANDLED_PAIRS = 64
 
 
 def claim(batch: Batch, command: c.Claim) -> list[c.Claimed]:
     """Lease jobs with their data; see `Claim`. Those whose data is damaged are failed, and others taken."""
+    if command.handled and not command.picks:
+        command = replace(command, picks=_handled_picks(batch, command))
+        if not command.picks:
+            return []
     while True:
         started, last_runs = _started(batch, command)
         bodies = batch.txn.bodies([job.id for job in started]) if started else {}
@@ -40,6 +50,14 @@ def claim(batch: Batch, command: c.Claim) -> list[c.Claimed]:
                 if job is not None
             ]
         batch.flush()
+
+
+def _handled_picks(batch: Batch, command: c.Claim) -> tuple[Pick, ...]:
+    """The pairs that have a handler and whose turn it is, as picks of all that is wanted."""
+    whose = command.tenants if command.tenant is None else (command.tenant,)
+    asked = ListWaiting(tenants=whose, tasks=command.tasks, handled=True, limit=HANDLED_PAIRS)
+    limit = min(command.limit, CLAIM_JOBS)
+    return tuple((one.tenant, one.task, limit) for one in list_waiting(batch.txn, asked))
 
 
 def _started(batch: Batch, command: c.Claim) -> tuple[list[Job], dict[int, int]]:

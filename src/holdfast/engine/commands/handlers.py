@@ -1,5 +1,7 @@
 """Handlers in the store: set, rolled back, deleted and read. The form of the rows: docs/decisions/0019."""
 
+from collections.abc import Iterable
+
 import msgspec
 from msgspec.structs import replace
 
@@ -136,6 +138,12 @@ def _kept_version(batch: Batch, head: HandlerHead, version: int) -> Handler:
 
 
 # Queries
+
+
+def find_handled(txn: ReadTxn, pairs: Iterable[tuple[str, str]]) -> set[tuple[str, str]]:
+    """Those of these pairs of tenant and task that have a handler."""
+    names = {name_of(*pair): pair for pair in pairs}
+    return {names[name] for name in txn.rows(HANDLED, names)} if names else set()
 
 
 def _heads(txn: ReadTxn, pairs: list[tuple[str, str]]) -> dict[tuple[str, str], HandlerHead]:

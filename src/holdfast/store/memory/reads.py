@@ -71,7 +71,7 @@ class MemoryReads(ReadTxn):
         return list(islice((job for job in found if query.takes(job)), limit))
 
     def waiting(self, query: WaitingQuery) -> list[Waiting]:
-        return fairness.waiting(self.data.turns, query)
+        return fairness.waiting(self.data.turns, query, self.rows)
 
     def domain_queue(self, key: DomainKey, task: str, place: Place, *, last: bool, limit: int) -> list[Job]:
         index = self.data.jobs.index((key, task, place))

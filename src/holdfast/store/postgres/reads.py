@@ -137,7 +137,7 @@ class PostgresReads:
 
     def waiting(self, query: WaitingQuery) -> list[Waiting]:
         """Whose turn it is."""
-        return fairness.waiting(self._turns or StoredTurns(self.connection, self.sql), query)
+        return fairness.waiting(self._turns or StoredTurns(self.connection, self.sql), query, self.rows)
 
     def domain_queue(self, key: DomainKey, task: str, place: Place, *, last: bool, limit: int) -> list[Job]:
         """The first or last jobs of one task of a domain in a place."""

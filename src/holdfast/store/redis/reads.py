@@ -10,7 +10,7 @@ from typing import Any
 from ...core import rank
 from ...core.damage import UNREADABLE
 from ...core.job import Body, Job, Place
-from ...core.kinds import CHORE, DOMAIN, OUTBOX, PAUSE, SCHEDULE, name_of
+from ...core.kinds import CHORE, DOMAIN, HANDLED, OUTBOX, PAUSE, SCHEDULE, name_of
 from ...core.limits import DomainCounts, DomainKey
 from .. import fairness
 from ..contract import JobFilter, Moments, Waiting, WaitingQuery, is_passed
@@ -312,7 +312,7 @@ class RedisReads(RedisRows):
 
     def waiting(self, query: WaitingQuery) -> list[Waiting]:
         """Whose turn it is, before anything that this batch has decided."""
-        return fairness.waiting(RedisTurns(self.ask, self.keys), query)
+        return fairness.waiting(RedisTurns(self.ask, self.keys), query, self.rows)
 
 
 class RedisView(RedisReads):
@@ -352,6 +352,9 @@ class RedisHint(RedisView):
         tenants, tasks, passing = query.tenants, query.tasks, query.passing
         asked = [pair for pair in self.ready_pairs if tenants is None or pair[0] in tenants]
         asked = [pair for pair in asked if tasks is None or pair[1] in tasks]
+        if query.handled and asked:
+            known = self.rows(HANDLED, [name_of(*pair) for pair in asked])
+            asked = [pair for pair in asked if name_of(*pair) in known]
         return [Waiting(*pair, 1) for pair in asked if not is_passed(pair, passing)][: max(query.limit, 0)]
 
 

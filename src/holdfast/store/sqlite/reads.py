@@ -168,7 +168,7 @@ class SqliteReads:
 
     def waiting(self, query: WaitingQuery) -> list[Waiting]:
         """Whose turn it is."""
-        return fairness.waiting(self, query)
+        return fairness.waiting(self, query, self.rows)
 
     def tenants_by_turn(self, after: fairness.Turn, limit: int) -> list[fairness.Turn]:
         """The tenants with READY jobs, in order."""

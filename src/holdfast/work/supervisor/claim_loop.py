@@ -38,6 +38,8 @@ RECHECK_S = 5.0
 STORE_PAUSE_S = 1.0
 # How many waiting tasks are read for the scheduler.
 MIN_WINDOW = 8
+# A task of which nothing was measured: it stands for those that have no job yet, where any may come.
+ANY_TASK = ""
 MAX_WINDOW = 64
 
 
@@ -61,10 +63,12 @@ class Dispatcher(Protocol):
 
 
 class ClaimScope(Struct, frozen=True, kw_only=True):
-    """Which jobs to claim, and for how long; `tenants` None: of all tenants."""
+    """Which jobs to claim, and for how long; `tasks` or `tenants` None: of all of them."""
 
-    tasks: tuple[str, ...]
+    tasks: tuple[str, ...] | None
     tenants: tuple[str, ...] | None
+    # Only of tasks that have a handler in the store.
+    handled: bool = False
     lease_ms: int
     wait_s: float = CLAIM_WAIT_S
     until_empty: bool = False
@@ -84,7 +88,9 @@ class ClaimLoop:
         )
         self._reported: Counter[tuple[str, str]] = Counter()
         # With one pair of tenant and task there is nothing for the scheduler to choose.
-        self._has_one_pair = scope.tenants is not None and len(scope.tenants) * len(scope.tasks) == 1
+        self._has_one_pair = bool(
+            scope.tenants and scope.tasks and len(scope.tenants) * len(scope.tasks) == 1
+        )
 
     async def run(self, stopping: asyncio.Event, capacity_changed: asyncio.Event) -> None:
         """Claim and dispatch until `stopping` is set, or no work is left.
@@ -132,7 +138,7 @@ class ClaimLoop:
             limit = sum(most for _, _, most in picks)
             if picks and (jobs := await self._claim(limit=limit, picks=picks)):
                 return interleave_tenants(jobs)
-        tasks = {pair.task for pair in waiting} or set(self._scope.tasks)
+        tasks = {pair.task for pair in waiting} or set(self._scope.tasks or (ANY_TASK,))
         if not (most := self._count_claimable(tasks)):
             await capacity_changed.wait()
             return []
@@ -165,6 +171,7 @@ class ClaimLoop:
         command = c.Claim(
             tasks=scope.tasks,
             tenants=scope.tenants,
+            handled=scope.handled,
             limit=limit,
             lease_ms=scope.lease_ms,
             picks=picks,
@@ -178,7 +185,7 @@ class ClaimLoop:
         if self._has_one_pair or not capacity.fits_shortest():
             return []
         limit = min(max(capacity.fits_shortest(), MIN_WINDOW), MAX_WINDOW)
-        query = q.ListWaiting(tenants=scope.tenants, tasks=scope.tasks, limit=limit)
+        query = q.ListWaiting(tenants=scope.tenants, tasks=scope.tasks, handled=scope.handled, limit=limit)
         found: list[q.Waiting] = await self._connection.ask_async(query)
         return found
 
