@@ -25,6 +25,8 @@ ALL_CALLS = {"memory": 90, "sqlite": 110}
 GET_CALLS = {"memory": 45, "sqlite": 70}
 # A claim of a thousand jobs and their finish, for each job, with the engine and SQLite.
 CLAIM_AND_FINISH_CALLS = 25
+# A loop of `next` and `done`, for each job; most of them are those of 12 and 6 statements.
+NEXT_AND_DONE_CALLS = {"memory": 440, "sqlite": 470}
 
 
 class Profile:
@@ -120,6 +122,15 @@ def test_a_get_stays_within_its_budget(queue, profile, url):
 
     profile.count(lambda: queue.get(job.id))
     assert profile.all / JOBS <= GET_CALLS["memory" if url == "memory://" else "sqlite"]
+
+
+def test_a_loop_of_next_and_done_stays_within_its_budget(queue, profile, url):
+    """No other thread is woken up for it: the calls of all are counted."""
+    for _ in range(2 * JOBS):
+        queue.add("work", {"text": "x" * 100})
+
+    profile.count(lambda: queue.next(["work"]).done())
+    assert profile.all / JOBS <= NEXT_AND_DONE_CALLS["memory" if url == "memory://" else "sqlite"]
 
 
 def test_options_that_are_kept_cost_an_add_nothing(queue, profile):

@@ -47,8 +47,9 @@ _MOMENT_NEEDED = (
 
 def duration_ms(value: float | timedelta | str, *, name: str) -> int:
     """A duration in milliseconds, rounded, but to 0 only if it is 0. `name` is for the error."""
-    if type(value) is int and 0 <= value <= bounds.MAX_DURATION_MS // 1000:
-        return value * 1000
+    is_whole = type(value) is int or (type(value) is float and value.is_integer())
+    if is_whole and 0 <= value <= bounds.MAX_DURATION_MS // 1000:  # type: ignore[operator]
+        return int(value) * 1000  # type: ignore[arg-type]
     exact = _exact_ms(value)
     if exact is None or not 0 <= exact <= bounds.MAX_DURATION_MS:
         raise BadInput(name, value, needed=_DURATION_NEEDED)

@@ -101,11 +101,13 @@ class Renewer:
     def watch(self, lease: Lease) -> None:
         """Renew a lease from now on."""
         with self._changed:
-            self._push(lease)
+            is_first = self._push(lease)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._loop, name="holdfast-renewer", daemon=True)
                 self._thread.start()
-            self._changed.notify()
+            elif is_first:
+                # Only then: a thread that wakes up for nothing takes the interpreter lock from this one.
+                self._changed.notify()
 
     def close(self) -> None:
         """Stop the thread."""
@@ -115,9 +117,12 @@ class Renewer:
         if self._thread is not None:
             self._thread.join()
 
-    def _push(self, lease: Lease) -> None:
+    def _push(self, lease: Lease) -> bool:
+        """Add a lease; True if it is the next to be renewed."""
         self._count += 1
-        heapq.heappush(self._due, (monotonic_s() + lease.lease_ms / 3000, self._count, weakref.ref(lease)))
+        entry = (monotonic_s() + lease.lease_ms / 3000, self._count, weakref.ref(lease))
+        heapq.heappush(self._due, entry)
+        return self._due[0] is entry
 
     def _loop(self) -> None:
         while True:

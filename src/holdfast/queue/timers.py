@@ -44,7 +44,9 @@ class TimerThread:
             if self._thread is None and not self._closed:
                 self._thread = threading.Thread(target=self._loop, name="holdfast-timers", daemon=True)
                 self._thread.start()
-            self._changed.notify()
+            elif self._due[0][2] is timer:
+                # Only then: a thread that wakes up for nothing takes the interpreter lock from this one.
+                self._changed.notify()
         return timer
 
     def close(self) -> None:

@@ -1,6 +1,5 @@
 """Counts that are kept, not counted: what a change of a job adds to which."""
 
-from collections import Counter
 from collections.abc import Iterable, Sized
 from functools import lru_cache
 from operator import attrgetter
@@ -35,8 +34,8 @@ class Counts:
 
     def _add(self, jobs: Iterable[Job], sign: int) -> None:
         changes = self._changes
-        for kind, count in Counter(map(_kind, jobs)).items():
-            changes[kind] = changes.get(kind, 0) + sign * count
+        for kind in map(_kind, jobs):
+            changes[kind] = changes[kind] + sign if kind in changes else sign
 
     def take(self) -> dict[CountKey, int]:
         """The differences, less those that came to nothing; and begin anew."""
