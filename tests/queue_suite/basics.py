@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.core import commands as c
 from holdfast.core.durations import moment_ms
 from holdfast.core.errors import BadInput, NotFound, Refused
 from holdfast.core.ids import unpack
@@ -19,6 +20,7 @@ from .tools import (
     DAY_MS,
     HOUR_MS,
     MINUTE_MS,
+    ask_all,
     nothing,
     place_of,
     state_of,
@@ -413,3 +415,18 @@ def test_places_follow_a_job_through_its_life(queue: Queue, clock: MovedClock) -
     seen.append(place_of(queue, job))
 
     assert seen == [Place.SCHEDULED, Place.HELD, Place.READY, Place.RUNNING, Place.DONE]
+
+
+def test_the_id_of_a_purged_job_is_free_in_the_same_transaction(queue: Queue, clock: MovedClock) -> None:
+    """The new job is another one, which is handed out in that transaction too."""
+    old = queue.add("work", "old")
+    take(queue).done()
+    clock.advance(MINUTE_MS)
+    new = c.NewJob(task="work", id=old.id, data='"new"')
+
+    purged, ids, claimed = ask_all(
+        queue, [c.Purge(before_ms=clock()), c.Add(jobs=(new,)), c.Claim(tasks=("work",))]
+    )
+
+    assert (purged, ids) == (1, [old.id])
+    assert [(one.job.id, one.data) for one in claimed] == [(old.id, '"new"')]

@@ -39,6 +39,9 @@ def held(batch: Batch, hold: c.Hold, verb: str) -> Job:
 
 def add_all(batch: Batch, command: c.Add) -> list[int]:
     """Add jobs; their ids in order."""
+    if batch.forgotten and (command.ids or any(new.id for new in command.jobs)):
+        # An id of an archived job that this batch has deleted can be used again once that is written.
+        batch.flush()
     if command.ids:
         return _add_by_ids(batch, command)
     jobs, hold = command.jobs, command.hold
