@@ -254,6 +254,7 @@ class Logbook:
         with self._lock:
             if self._timer is not None:
                 self._timer.cancel()
+                self._timer = None
             return tuple(self._lines)
 
     def close(self) -> None:
@@ -264,7 +265,7 @@ class Logbook:
     def _on_timer(self) -> None:
         with self._lock:
             # Unless cancelled just now: then the lines go with the answer.
-            if self._timer is not None and self._timer.callback is not None:
+            if self._timer is not None:
                 self._timer = None
                 self._send(FULL_LINES)
 

@@ -6,6 +6,7 @@ know where they run. Queries, and commands in a transaction of the handler, go t
 
 import asyncio
 import os
+import random
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -32,7 +33,7 @@ class SupervisedEngine:
         """The executor's own connection to the store."""
         with self._lock:
             if self._opened is None:
-                self._opened = open_connection(self._make_store, rng=lambda: 0.5)
+                self._opened = open_connection(self._make_store, rng=random.random)
             return self._opened
 
     def execute_in(self, connection: Any, command: c.Command) -> Any:
