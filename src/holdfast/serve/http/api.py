@@ -11,7 +11,7 @@ from starlette.responses import Response, StreamingResponse
 from ...core import queries as q
 from ...core.access import Grant, confine
 from ...core.errors import HoldfastError, NotFound
-from . import documents, jobs, tokens
+from . import documents, jobs, serverless, tokens
 from .events import NO_CACHE, Feeds, job_events
 from .exchange import EVENTS, Endpoint, Exchange, decode, read, respond, wait_s_of
 from .forms import form_of, reply_form
@@ -38,6 +38,11 @@ SPECIAL: tuple[tuple[str, str, Endpoint], ...] = (
     ("POST", "/schedule/", documents.schedule_job),
     ("PUT", "/schedule/{job_id}", documents.change_job),
     ("DELETE", "/schedule/{job_id}", documents.unschedule_job),
+    ("POST", "/{client}/job/{type}/add", serverless.add_jobs),
+    ("POST", "/{client}/handler/add/{type}/add", serverless.set_handler),
+    ("GET", "/{client}/handler/get/{type}", serverless.get_handler),
+    ("POST", "/{client}/handler/del/{type}/delete", serverless.delete_handler),
+    ("DELETE", "/{client}/handler/del/{type}/delete", serverless.delete_handler),
 )
 
 
@@ -57,7 +62,8 @@ def application(exchange: Exchange) -> Router:
     router = Router()
     router.add("GET", "/healthz", _healthz(exchange))
     router.add("GET", "/v1/openapi.json", _openapi)
-    for method, path, endpoint in endpoints:
+    # Those that begin with any name come last: the others need not be held against them.
+    for method, path, endpoint in sorted(endpoints, key=lambda one: one[1].startswith("/{")):
         router.add(method, path, _guarded(exchange, endpoint))
     return router
 

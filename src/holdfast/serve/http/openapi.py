@@ -9,7 +9,7 @@ import msgspec
 from ...core import commands as c
 from ...core.bounds import HTTP_KEY_BYTES, HTTP_WAIT_S
 from ...core.job import Job
-from . import jobs, tokens
+from . import jobs, serverless, tokens
 from .exchange import BYTES, EVENTS, JSON, NDJSON
 from .forms import Part, form_of, reply_form
 from .problems import TYPE, Problem
@@ -19,6 +19,7 @@ from .values import Id, Name
 Json = dict[str, Any]
 ABOUT = """Jobs over HTTP. Times are milliseconds since 1970 in UTC; 0 means none. Ids are text. Every command
 and query has a path of its own name; the usual ones have shorter paths too. Errors are RFC 9457 problems."""
+TEXT = "text/plain"
 _TEXT: Json = {"type": "string"}
 _WAIT: Json = {"type": "number", "minimum": 0, "maximum": HTTP_WAIT_S}
 
@@ -150,7 +151,7 @@ def _special(schemas: _Schemas) -> list[tuple[str, str, Json]]:
         ("GET", f"{job}/events", _named("jobEvents", "A job at each change.", events)),
         ("GET", "/v1/events", _named("events", "Counts.", events, parameters=[_query("tenant", _TEXT)])),
         ("POST", "/v1/tokens", _token(schemas)),
-        *_documents(),
+        *_documents(schemas),
     ]
 
 
@@ -171,7 +172,7 @@ def _token(schemas: _Schemas) -> Json:
     return _named("createToken", "Create a token.", made, requestBody=_body(schemas.of(tokens.NewToken)))
 
 
-def _documents() -> list[tuple[str, str, Json]]:
+def _documents(schemas: _Schemas) -> list[tuple[str, str, Json]]:
     """The paths of the documents."""
     job_type: Json = {"type": "string", "pattern": "\\S", "maxLength": 255}
     seconds: Json = {"type": "number", "minimum": 0}
@@ -184,10 +185,36 @@ def _documents() -> list[tuple[str, str, Json]]:
     number = {"201": _content("Its id", _object(["job_id"], job_id=_TEXT))}
     done: Json = {"204": {"description": "Done"}}
     return [
+        *_serverless(schemas),
         ("POST", "/jobber/queue", _named("jobberQueue", "Queue a job.", uuid, requestBody=job)),
         ("POST", "/schedule/", _named("schedule", "Run a job later.", number, requestBody=planned)),
         ("PUT", "/schedule/{job_id}", _named("reschedule", "Change it.", dict(done), requestBody=payload)),
         ("DELETE", "/schedule/{job_id}", _named("unschedule", "Remove it.", dict(done))),
+    ]
+
+
+def _serverless(schemas: _Schemas) -> list[tuple[str, str, Json]]:
+    """The paths of the serverless document."""
+    lines = {"required": True, "content": {TEXT: {"schema": _TEXT}}}
+    script = {"required": True, "content": {TEXT: {"schema": {"type": "string", "minLength": 1}}}}
+    language: Json = {"name": "method", "in": "query", "required": True}
+    language["schema"] = {"type": "string", "pattern": "^[a-z][a-z0-9+._-]{0,31}$"}
+    ids = {"201": _content("Their ids", schemas.of(serverless.AddedIds))}
+    kept, found = (
+        {status: _content("The handler", schemas.of(serverless.ServerlessHandler))}
+        for status in ("201", "200")
+    )
+    done: Json = {"204": {"description": "Done"}}
+    add, add_to = "Add a job for each line.", "/{client}/job/{type}/add"
+    put, put_to = "Set a handler.", "/{client}/handler/add/{type}/add"
+    get, get_from = "Get a handler.", "/{client}/handler/get/{type}"
+    delete, path = "Delete a handler.", "/{client}/handler/del/{type}/delete"
+    return [
+        ("POST", add_to, _named("clientJobAdd", add, ids, requestBody=lines)),
+        ("POST", put_to, _named("clientHandlerAdd", put, kept, parameters=[language], requestBody=script)),
+        ("GET", get_from, _named("clientHandlerGet", get, found)),
+        ("POST", path, _named("clientHandlerDelPost", delete, dict(done))),
+        ("DELETE", path, _named("clientHandlerDel", delete, dict(done))),
     ]
 
 

@@ -8,6 +8,7 @@ asked by its name, at `/v1/commands/NAME` and `/v1/queries/NAME`.
 from typing import Any, NamedTuple
 
 from ...core import commands as c
+from ...core import handler as h
 from ...core import queries as q
 from ...core.replies import REPLIES
 from ...core.schedule import Schedule
@@ -76,6 +77,12 @@ ROUTES = (
     Route("DELETE", "/v1/schedules/{name}", c.DeleteSchedule, status=204),
     Route("POST", "/v1/schedules/{name}/pause", c.PauseSchedule, fixed={"on": True}),
     Route("POST", "/v1/schedules/{name}/resume", c.PauseSchedule, fixed={"on": False}),
+    Route("GET", "/v1/handlers", h.ListHandlers, "handlers"),
+    Route("GET", "/v1/handlers/{task}", h.GetHandler),
+    Route("PUT", "/v1/handlers/{task}", h.SetHandler),
+    Route("DELETE", "/v1/handlers/{task}", h.DeleteHandler, status=204),
+    Route("GET", "/v1/handlers/{task}/versions", h.ListHandlerVersions, "versions"),
+    Route("POST", "/v1/handlers/{task}/rollback", h.RollBackHandler),
     Route("GET", "/v1/consumers", q.ListConsumers, "consumers"),
     Route("GET", "/v1/consumers/{name}", q.GetProgress),
     Route("PUT", "/v1/consumers/{name}", c.SetProgress),
@@ -112,6 +119,8 @@ _LIFE = {
     "version",
     "name",
 }
+# What the store says of a handler, and the path.
+_KEPT = {"task", "id", "version", "created_at", "restores"}
 
 
 class Plan(NamedTuple):
@@ -139,6 +148,8 @@ def plan_of(route: Route) -> Plan:
             parts += [Part("owner", Whole, True), Part("claim", Whole, True)]
         elif route.kind is c.SetSchedule and field.name == "schedule" and given:
             parts += [part for one in fields_of(Schedule) if one.name not in _LIFE for part in one.parts]
+        elif route.kind is h.SetHandler and given:
+            parts += [part for one in fields_of(h.Handler) if one.name not in _KEPT for part in one.parts]
         else:
             parts += field.parts
     if route.waits:
@@ -159,6 +170,8 @@ def wire_fields(plan: Plan, said: dict[str, Any], path: dict[str, str]) -> dict[
     elif route.kind is c.SetSchedule and path:
         schedule = {name: said.pop(name) for name in list(said) if name != "job"}
         said["schedule"] = form_of(Schedule).type(name=path["name"], **schedule)
+    elif route.kind is h.SetHandler and path:
+        said = {"handler": form_of(h.Handler).type(task=path["task"], **said)}
     else:
         said |= path
     return said | route.fixed
