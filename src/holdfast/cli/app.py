@@ -36,6 +36,7 @@ COMMANDS = {
     "top": "top",
     "serve": "serve",
     "dashboard": "dashboard",
+    "journal": "journal",
     "token": "token",
     "doctor": "doctor",
     "migrate": "migrate",

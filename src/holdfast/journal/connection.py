@@ -181,6 +181,12 @@ class JournalConnection(Connection):
         """Wait until all is in the store; False if that takes longer, or the store is away."""
         return self._ingester.wait_until(lambda: self.journal.is_empty, limit_s)
 
+    def ingest(self) -> None:
+        """Return when all is in the store; raises if the store cannot be used."""
+        while not self.wait_empty(DRAIN_S):
+            if (outage := self._ingester.outage) is not None:
+                raise outage
+
     def close(self) -> None:
         """Bring the journal to the store, within a limit, and close both; the rest is ingested next time."""
         with self._lock:
@@ -212,7 +218,7 @@ class JournalMaker(ConnectionMaker):
         """The store of the address alone."""
         return self._maker()
 
-    def connect(self, *, retention_ms: int | None, rng: Callable[[], float]) -> Connection:
+    def connect(self, *, retention_ms: int | None, rng: Callable[[], float]) -> JournalConnection:
         """A connection; the journal is opened, and the store when it is needed."""
         return JournalConnection(
             self._path, lambda: self._maker.connect(retention_ms=retention_ms, rng=rng), clock=self._clock

@@ -1,0 +1,64 @@
+"""`holdfast journal`: what is waiting, what was refused, what is damaged."""
+
+import pytest
+
+import holdfast
+from holdfast.core import commands as c
+from tests.cli.conftest import shell as shell
+
+from .opened import add, opened, take
+
+
+def test_a_journal_tells_what_is_waiting(shell, tmp_path):
+    """While a process uses it, and after that."""
+    with opened(tmp_path / "j") as journal:
+        add(journal, *map(str, range(5)))
+        add(journal, "5")
+        take(journal, 2)
+        used = shell.ok("journal", "j", "--json").record
+    later = shell.ok("journal", "j", "--json").record
+
+    assert used["owner"]
+    assert not later["owner"]
+    assert (used["waiting"], later["waiting"], later["segments"]) == (4, 4, 1)
+    assert later["ids_until_ms"] > later["oldest_ms"] > 0
+    assert shell.ok("journal", "j").lines[0].split() == [
+        *("WAITING", "OLDEST", "SEGMENTS", "BYTES", "PROCESS", "IDS", "UNTIL", "REFUSED", "DAMAGED")
+    ]
+
+
+def test_what_is_waiting_is_brought_to_the_store(shell, tmp_path):
+    """Without the program that wrote it."""
+    with holdfast.connect(str(shell.file)) as queue:
+        queue.counts()
+    with opened(tmp_path / "j") as journal:
+        add(journal, *map(str, range(5)))
+        assert "used by process" in shell.run("journal", "j", "--ingest").err
+
+    assert shell.ok("journal", "j", "--ingest").out == "ingested 5 jobs\n"
+    assert shell.ok("journal", "j", "--json").record["waiting"] == 0
+    assert len(shell.ok("jobs", "--json").records) == 5
+
+
+def test_refused_jobs_are_listed_with_all_they_have(shell, tmp_path):
+    """So that whoever mends the reason can add them again."""
+    with opened(tmp_path / "j") as journal:
+        (added,) = add(journal, b"\0", tenant="mine", priority=7)
+    with holdfast.connect(str(shell.file)) as queue:
+        queue.connection.ask(c.Add(jobs=(c.NewJob(task="t", tenant="other"),), ids=(added,)))
+    assert shell.ok("journal", "j", "--refused").out == "no refused jobs\n"
+    shell.ok("journal", "j", "--ingest")
+
+    (refused,) = shell.ok("journal", "j", "--refused", "--json").records
+
+    assert (refused["id"], refused["code"]) == (str(added), "BAD_INPUT")
+    assert (refused["job"]["data"], refused["job"]["priority"]) == ("AA==", 7)
+    assert shell.ok("journal", "j", "--json").record["refused"] == 1
+    assert str(added) in shell.ok("journal", "j", "--refused").out
+
+
+@pytest.mark.parametrize("name", ["none", "."])
+def test_a_folder_without_a_journal_is_refused(shell, name):
+    """It is not made."""
+    assert shell.run("journal", name).code != 0
+    assert list(shell.folder.iterdir()) == []
