@@ -1,0 +1,116 @@
+"""Processes that use a journal until they are killed: `python -m tests.journal.nursery ROLE DIR KILLS`.
+
+Each is forked by this one, and gets SIGKILL at a random moment, also while it opens the journal. What was
+acknowledged is in the file `acked`, a line for each job, written after the reply.
+"""
+
+import json
+import os
+import random
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import holdfast
+from holdfast.journal import writer
+
+from .opened import SOON_MS, opened
+
+# The moment of the kill is random in this time.
+LIFE_S = 0.2
+
+
+class Pen:
+    """Appends lines to a file, each by one write."""
+
+    def __init__(self, path: Path) -> None:
+        self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+
+    def write(self, *lines: object) -> None:
+        """Write some lines."""
+        os.write(self._fd, "".join(json.dumps(line) + "\n" for line in lines).encode())
+
+
+def add_jobs(folder: Path, tag: str) -> None:
+    """Two threads add jobs to a queue with a journal, singly and by many; its ingester moves them."""
+    queue = holdfast.connect(str(folder / "jobs.db"), journal=folder / "j")
+    acked = Pen(folder / "acked")
+
+    def go_on(thread: int) -> None:
+        rng, number = random.Random(), 0
+        while True:
+            count = rng.choice([1, 1, 1, 30])
+            bodies = [{"tag": f"{tag}.{thread}", "n": number + one} for one in range(count)]
+            if count == 1:
+                handles = [queue.add("work", bodies[0])]
+            else:
+                handles = queue.add_many([("work", body) for body in bodies])
+            acked.write(
+                *((body["tag"], body["n"], job.id) for body, job in zip(bodies, handles, strict=True))
+            )
+            number += count
+            # So that the ingester has its share of the life.
+            time.sleep(0.001)
+
+    _run(go_on)
+
+
+def write_lines(folder: Path, tag: str) -> None:
+    """One thread writes and syncs lines, the other reads them, and writes them to the file `stored`."""
+    acked, stored = Pen(folder / "acked"), Pen(folder / "stored")
+    with opened(folder / "j") as journal:
+
+        def go_on(thread: int) -> None:
+            rng, number = random.Random(), 0
+            while thread == 0:
+                bodies = [(tag, number + one) for one in range(rng.choice([1, 3, 30]))]
+                ids = journal.write("work", [json.dumps(body) for body in bodies])
+                journal.wsync()
+                acked.write(*((*body, job_id) for body, job_id in zip(bodies, ids, strict=True)))
+                number += len(bodies)
+            while True:
+                token = journal.read_reserve(rng.choice([1, 7, 1_000]), SOON_MS)
+                lines = journal.read(token)
+                stored.write(*((*json.loads(line.data), line.id) for line in lines))
+                (journal.rsync if rng.random() < 0.8 else journal.read_cancel)(token)
+
+        _run(go_on)
+
+
+def _run(go_on: Callable[[int], None]) -> None:
+    threads = [threading.Thread(target=go_on, args=(thread,), daemon=True) for thread in (0, 1)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    # One has ended by an error, which is on stderr.
+    os._exit(1)
+
+
+def main() -> None:
+    """Fork and kill."""
+    role, folder, kills = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
+    # A few groups for each segment.
+    writer.SEGMENT_BYTES = 2_000
+    # The store is there, and all that is imported late.
+    with holdfast.connect(str(folder / "jobs.db"), journal=folder / "before") as queue:
+        queue.get(queue.add("before"))
+    rng = random.Random()
+    for life in range(kills):
+        pid = os.fork()
+        if not pid:
+            try:
+                globals()[role](folder, str(life))
+            finally:
+                os._exit(1)
+        time.sleep(rng.uniform(0, LIFE_S))
+        os.kill(pid, signal.SIGKILL)
+        _, status = os.waitpid(pid, 0)
+        assert os.WIFSIGNALED(status), f"life {life} ended by itself"
+
+
+if __name__ == "__main__":
+    main()
