@@ -10,6 +10,8 @@ A job that the store does not know may still be in the journal: then the command
 import os
 import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 from ..core import commands as c
@@ -18,7 +20,7 @@ from ..core.ids import SLOTS, IdRange
 from ..core.queries import Query
 from ..engine.connection import Connection, ConnectionMaker
 from ..engine.engine import Engine, check
-from ..engine.ticket import Ticket
+from ..engine.ticket import Ticket, deliver
 from ..store.common.clock import system_clock
 from ..store.contract import Store
 from .ingester import Ingester
@@ -28,6 +30,10 @@ from .journal import Journal
 DRAIN_S, CLOSING_S = 10.0, 2.0
 # How long a command waits for a job that is still in the journal.
 INGESTED_S = 10.0
+# So many commands wait so at once.
+WAITS = 4
+# What the journal does itself, at least for some.
+OWN = (c.Add, c.ReserveIds)
 CLOSED = "this queue was closed; open another with holdfast.connect"
 
 
@@ -43,6 +49,8 @@ class JournalConnection(Connection):
     ) -> None:
         self._open_store = connect
         self._inner: Connection | None = None
+        # Threads for commands that wait for the ingester.
+        self._waits: ThreadPoolExecutor | None = None
         self._lock = threading.Lock()
         # Nothing more is accepted; and after the last try to ingest it, the store is not opened any more.
         self._is_closing = self._is_closed = False
@@ -115,18 +123,38 @@ class JournalConnection(Connection):
 
     def submit(self, ticket: Ticket) -> None:
         """Submit a command; its ticket will be answered."""
-        if isinstance(ticket.command, c.Add) and not needs_store(ticket.command):
+        command = ticket.command
+        if isinstance(command, c.Add) and not needs_store(command):
             self._ensure_ids()
             self.journal.submit(ticket)
+        elif isinstance(command, c.ReserveIds):
+            ticket.answer(self._reserve_ids(command))
+            deliver([ticket], self.give_back)
+        elif getattr(command, "job_id", 0) and not self.journal.is_empty:
+            self._submit_later(ticket)
         else:
+            self._check_reachable(command)
             self.connect_store().submit(ticket)
 
     def submit_all(self, tickets: Sequence[Ticket]) -> None:
         """Submit several commands; one that cannot be submitted is answered with the error."""
-        if any(isinstance(ticket.command, c.Add) for ticket in tickets):
-            super().submit_all(tickets)
-        else:
+        if self.journal.is_empty and not any(isinstance(one.command, OWN) for one in tickets):
             self.connect_store().submit_all(tickets)
+        else:
+            super().submit_all(tickets)
+
+    def _submit_later(self, ticket: Ticket) -> None:
+        """Submit a command about a job that may still be in the journal, when it is not any more."""
+
+        def submit() -> None:
+            with suppress(Unavailable):
+                self._wait_ingested()
+            self.connect_store().submit_all([ticket])
+
+        with self._lock:
+            if self._waits is None:
+                self._waits = ThreadPoolExecutor(WAITS, thread_name_prefix="holdfast-journal-waits")
+            self._waits.submit(submit)
 
     def give_back(self, ticket: Ticket) -> None:
         """Release the jobs that were claimed for a caller that is gone."""
@@ -165,8 +193,7 @@ class JournalConnection(Connection):
 
     def _check_reachable(self, asked: c.Command | Query) -> None:
         """Refuse at once an Add that the store must decide, while the store is known to be away."""
-        outage = self._ingester.outage
-        if outage is not None and isinstance(asked, c.Add):
+        if isinstance(asked, c.Add) and (outage := self._ingester.find_outage()):
             raise Unavailable(f"this job needs the store, which cannot be used now: {outage}")
 
     def _wait_ingested(self) -> None:
@@ -201,7 +228,9 @@ class JournalConnection(Connection):
             self.journal.close()
             with self._lock:
                 self._is_closed = True
-                inner = self._inner
+                inner, waits = self._inner, self._waits
+            if waits is not None:
+                waits.shutdown(wait=is_idle)
             if inner is not None:
                 _close(inner, wait=is_idle)
 

@@ -30,6 +30,8 @@ log = logging.getLogger("holdfast")
 FIRST_NAP_S, LONGEST_NAP_S = 0.05, 2.0
 # How often an idle ingester looks whether the number must be renewed.
 IDLE_S = 60.0
+# A store that takes longer for a batch counts as away, for callers who ask what needs it.
+SILENT_S = 2.0
 # Longer than a store is given to answer.
 RESERVED_MS = HOUR_MS
 # These are about the job, and stay so however often it is added.
@@ -48,6 +50,8 @@ class Ingester:
         # Why the store could not be used at the last try; None: it could.
         self.outage: HoldfastError | None = None
         self._nap_s = FIRST_NAP_S
+        # Since when the store is asked; 0: it is not.
+        self._asked_s = 0.0
         self._thread = threading.Thread(target=self._run, name="holdfast-ingester", daemon=True)
         journal.listen(self.nudge)
 
@@ -61,6 +65,15 @@ class Ingester:
             with self._news:
                 self._has_news = True
                 self._news.notify_all()
+
+    def find_outage(self) -> str:
+        """Why the store cannot be used now, as far as is known; "": it can."""
+        if (outage := self.outage) is not None:
+            return str(outage)
+        asked_s = self._asked_s
+        if asked_s and monotonic_s() - asked_s > SILENT_S:
+            return f"it has not answered for {monotonic_s() - asked_s:.0f} s"
+        return ""
 
     def wait_until(self, is_done: Callable[[], bool], limit_s: float) -> bool:
         """Wait until ingesting has brought something about; False if that takes too long, or cannot be."""
@@ -132,10 +145,13 @@ class Ingester:
         try:
             lines = self._journal.read(token)
             if lines:
+                self._asked_s = monotonic_s()
                 self._add(lines)
         except BaseException:
             self._journal.read_cancel(token)
             raise
+        finally:
+            self._asked_s = 0.0
         self._journal.rsync(token)
         return bool(lines)
 

@@ -105,8 +105,8 @@ class Journal:
 
     def is_read_up_to(self, end: tuple[int, int]) -> bool:
         """Whether all lines before that are in the store."""
-        front = self._reader.front
-        return (front.segment, front.offset) >= end
+        position = self._reader.position
+        return (position.segment, position.offset) >= end
 
     def stop_writing(self) -> None:
         """Make durable what was written, and accept nothing more."""

@@ -109,10 +109,9 @@ class JournalReader:
             self._return(token)
 
     @property
-    def front(self) -> Place:
-        """The first line that is not known to be in the store."""
-        with self._lock:
-            return self._front()
+    def position(self) -> Place:
+        """The first line that is not known to be in the store, as it was kept last."""
+        return self._kept or Place(0, 0, 0)
 
     def close(self) -> None:
         """Keep the position; what is reserved comes back when the journal is opened again."""
