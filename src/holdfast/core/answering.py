@@ -8,7 +8,7 @@ from . import rules
 from .commands import Answer
 from .job import Code, Job
 from .outcome import backoff_ms, outcome
-from .plain import start_of
+from .starting import start_of
 
 
 def answered(job: Job, answer: Answer, *, now_ms: int, rng: Callable[[], float]) -> Job:

@@ -31,8 +31,8 @@ from .counting import counted
 from .errors import BadInput, LeaseLost, Refused
 from .job import NO_CHILDREN, WAITING, Job, Outcome, Place, Progress, State, whole_second
 from .outcome import noted
-from .plain import start_of
 from .repeat import after_ms, next_run_ms, parse_repeat
+from .starting import start_of
 
 QUARANTINED = "quarantined"
 EXPIRED = "expired"

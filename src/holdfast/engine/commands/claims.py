@@ -14,8 +14,8 @@ from ...core import defaults, rules
 from ...core.bounds import CLAIM_BYTES, CLAIM_JOBS
 from ...core.job import Job, Place, Unreadable
 from ...core.limits import DomainKey
-from ...core.plain import starts_plainly
 from ...core.queries import ListWaiting
+from ...core.starting import starts_plainly
 from ...store.common.picks import picks_left
 from ...store.contract import ClaimQuery, Pick, leased_all
 from ..batch.batch import Batch

@@ -260,13 +260,6 @@ def _character(match: re.Match[str]) -> str:
     return _PLAIN.get(escape, escape)
 
 
-def escaped(value: str) -> str:
-    """What a client writes so that `unescaped` gives `value`."""
-    for char, escape in (("\\", "\\\\"), ("\n", "\\n"), ("\r", "\\r"), ("\t", "\\t")):
-        value = value.replace(char, escape)
-    return value
-
-
 def reply_bytes(status: str, body: bytes = b"", headers: tuple[tuple[str, str], ...] = ()) -> bytes:
     """A reply as it goes out: the status line, headers, Content-Length last, a blank line, the body."""
     lines = [status, *(f"{name}: {value}" for name, value in headers), f"Content-Length: {len(body)}"]

@@ -1,12 +1,11 @@
 """How stores that have columns write a job: what a claim changes in columns, the rest as JSON."""
 
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
-from ...core.job import Body, Job, Place, size_of
+from ...core.job import Job, Place
 
 encode = msgspec.json.Encoder().encode
 
@@ -33,16 +32,3 @@ def rest_parts(template: Job) -> tuple[str, str, str]:
     text = encode(replace(template, id=0, size=1, **COLD)).decode()
     middle, _, tail = text.removeprefix('{"id":0').rpartition('"size":1')
     return '{"id":', f'{middle}"size":', tail
-
-
-def rest_maker(template: Job) -> Callable[[int, Body], str]:
-    """What writes `rest` for jobs that are as `template`, without making each of them first."""
-    head, middle, tail = rest_parts(template)
-
-    def rest(id: int, data: Body) -> str:
-        size = size_of(data)
-        if size:
-            return f"{head}{id}{middle}{size}{tail}"
-        return encode(replace(template, id=id, size=0, **COLD)).decode()
-
-    return rest

@@ -194,10 +194,6 @@ class ExecutorHandle:
         """How many of its jobs are running."""
         return len(self._running)
 
-    def unstarted_keys(self) -> list[Key]:
-        """The keys of its jobs that have not started."""
-        return [key for key, held in self.jobs.items() if not held.started_s]
-
     def overdue_keys(self) -> list[Key]:
         """The keys of its jobs that have not started in time, and so never will."""
         late_s = monotonic_s() - START_S - DELAY_S
