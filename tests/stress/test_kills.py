@@ -33,9 +33,12 @@ SMALL = Size(workers=3, jobs=4_000, kills=4, patience_s=600)
 FULL = Size(workers=3, jobs=200_000, kills=500, patience_s=5_400)
 
 
-@pytest.mark.timeout(900)
 @pytest.mark.parametrize(
-    "size", [pytest.param(SMALL, id="small"), pytest.param(FULL, id="full", marks=pytest.mark.proof)]
+    "size",
+    [
+        pytest.param(SMALL, id="small", marks=pytest.mark.timeout(900)),
+        pytest.param(FULL, id="full", marks=[pytest.mark.proof, pytest.mark.timeout(7200)]),
+    ],
 )
 def test_whoever_is_killed_nothing_is_lost_and_no_job_has_two_valid_claims(tmp_path, size, tell):
     """Executors and supervisors killed, supervisors asleep past their leases, at any moment."""
