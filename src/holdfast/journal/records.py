@@ -71,15 +71,27 @@ def _encode_text(run: Run, now_ms: int) -> bytes | None:
     job, jobtype = run.job, jobtype_of(run.job.tenant, run.job.task)
     if jobtype is None or job != c.NewJob(task=job.task, tenant=job.tenant):
         return None
-    for body in run.bodies:
-        if type(body) is not str or "\n" in body or not body or body[0] == "#":
-            return None
+    text = _as_lines(run.bodies)
+    if text is None:
+        return None
+    data = text.encode()
     if len(run.ids) == 1:
-        return b"%d|%s|%s\n" % (run.ids[0], jobtype, run.bodies[0].encode())  # type: ignore[union-attr]
-    data = "\n".join([*run.bodies, ""]).encode()  # type: ignore[list-item]
+        return b"%d|%s|%s" % (run.ids[0], jobtype, data)
     ids = ";".join(map(str, run.ids)).encode()
     head = b"#:Batch date=%s,bytes=%d,jobtype=%s,ids=%s\n"
     return head % (_date(now_ms), len(data), jobtype, ids) + data + b"#:EndBatch\n"
+
+
+def _as_lines(bodies: Sequence[Body]) -> str | None:
+    """The bodies as lines of text; None if they are none: bytes, with newlines, empty, or like comments."""
+    try:
+        text = "\n".join(["", *bodies, ""])  # type: ignore[list-item]
+    except TypeError:
+        return None
+    # Looked at together, which for a thousand takes a tenth of the time.
+    if text.count("\n") != len(bodies) + 1 or "\n\n" in text or "\n#" in text:
+        return None
+    return text[1:]
 
 
 def _encode_rest(run: Run, now_ms: int) -> bytes:
