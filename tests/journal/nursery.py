@@ -1,7 +1,7 @@
 """Processes that use a journal until they are killed: `python -m tests.journal.nursery ROLE DIR KILLS`.
 
-Each is forked by this one, and gets SIGKILL at a random moment, also while it opens the journal. What was
-acknowledged is in the file `acked`, a line for each job, written after the reply.
+Each is forked by this one, and gets SIGKILL at a random moment, a third of them perhaps while they open the
+journal. What was acknowledged is in the file `acked`, a line for each job, written after the reply.
 """
 
 import json
@@ -20,7 +20,7 @@ from holdfast.journal import writer
 from .opened import SOON_MS, opened
 
 # The moment of the kill is random in this time.
-LIFE_S = 0.2
+LIFE_S = 0.15
 
 
 class Pen:
@@ -53,7 +53,7 @@ def add_jobs(folder: Path, tag: str) -> None:
             )
             number += count
             # So that the ingester has its share of the life.
-            time.sleep(0.001)
+            time.sleep(0.003)
 
     _run(go_on)
 
@@ -90,6 +90,17 @@ def _run(go_on: Callable[[int], None]) -> None:
     os._exit(1)
 
 
+def _wait_for_ack(path: Path) -> None:
+    """Wait until a process has opened the journal and uses it."""
+    before, until_s = _size(path), time.monotonic() + 30
+    while _size(path) == before and time.monotonic() < until_s:
+        time.sleep(0.002)
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
+
+
 def main() -> None:
     """Fork and kill."""
     role, folder, kills = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
@@ -106,6 +117,8 @@ def main() -> None:
                 globals()[role](folder, str(life))
             finally:
                 os._exit(1)
+        if life % 3:
+            _wait_for_ack(folder / "acked")
         time.sleep(rng.uniform(0, LIFE_S))
         os.kill(pid, signal.SIGKILL)
         _, status = os.waitpid(pid, 0)
