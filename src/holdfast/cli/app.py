@@ -31,9 +31,11 @@ COMMANDS = {
     "schedule": "schedule",
     "schedules": "schedules",
     "consumers": "consumers",
+    "handler": "handler",
     "worker": "worker",
     "workers": "workers",
     "top": "top",
+    "stats": "stats",
     "serve": "serve",
     "dashboard": "dashboard",
     "journal": "journal",
@@ -49,7 +51,7 @@ COMMANDS = {
 # What other programs call it.
 SYNONYMS = {
     **dict.fromkeys(("list", "ls", "ps", "queue"), "jobs"),
-    **dict.fromkeys(("status", "stats", "count", "info"), "counts"),
+    **dict.fromkeys(("status", "count", "info"), "counts"),
     **dict.fromkeys(("get", "inspect", "result", "describe"), "show"),
     **dict.fromkeys(("enqueue", "push", "put", "submit", "send", "new", "create"), "add"),
     **dict.fromkeys(("retry", "rerun", "restart"), "requeue"),
@@ -62,6 +64,7 @@ SYNONYMS = {
     "unlimit": "limit DOMAIN --off",
     "unpause": "resume",
     **dict.fromkeys(("watch", "monitor"), "top"),
+    **dict.fromkeys(("handlers", "function", "deploy"), "handler"),
     **dict.fromkeys(("web", "ui", "gui"), "dashboard"),
 }
 

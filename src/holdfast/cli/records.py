@@ -111,6 +111,8 @@ def outcome_record(end: "Outcome") -> dict[str, Any]:
         "exit_code": end.exit_code,
         "error": end.error or None,
         "traceback": end.traceback or None,
+        "cpu_ms": end.cpu_ms or None,
+        "wall_ms": end.wall_ms or None,
     }
 
 

@@ -13,7 +13,7 @@ from .starting import start_of
 
 def answered(job: Job, answer: Answer, *, now_ms: int, rng: Callable[[], float]) -> Job:
     """The job as it becomes by an answer; `rng`, in [0, 1), is thrown where a backoff is to be spread."""
-    end = outcome(answer.code, now_ms, answer.exit_code, answer.error, answer.traceback)
+    end = outcome(answer, now_ms)
     # What was never said to have started has by now.
     started_at = job.started_at or now_ms
     if answer.ran_ms is not None:

@@ -160,6 +160,8 @@ class Answer(Command, frozen=True, kw_only=True):
     error: str = ""
     traceback: str = ""
     exit_code: int = 0
+    cpu_ms: float = 0.0
+    wall_ms: float = 0.0
     delay_ms: int | None = None
     run_at: int = 0
     counts: bool = True
@@ -394,10 +396,7 @@ class Upkeep(Command, frozen=True, kw_only=True):
 
 
 class Enlist(Command, frozen=True, kw_only=True):
-    """Make a worker known, or say what has changed about it.
-
-    Where a `tenant` is named, a worker of that name which serves others is not replaced.
-    """
+    """Make a worker known, or say what has changed; with a `tenant` not of one that serves others."""
 
     worker: Worker
     tenant: str | None = None

@@ -126,6 +126,9 @@ class Outcome(Record, frozen=True, kw_only=True):
     exit_code: int = 0
     error: str = ""
     traceback: str = ""
+    # What the run used, where its runner has measured it.
+    cpu_ms: float = 0.0
+    wall_ms: float = 0.0
 
 
 class Progress(Record, frozen=True, kw_only=True):

@@ -12,6 +12,7 @@ from functools import lru_cache
 from msgspec.structs import replace
 
 from .bounds import ERROR_BYTES, ERRORS_KEPT
+from .commands import Answer
 from .errors import BadInput
 from .job import Backoff, Code, Job, Outcome
 
@@ -23,16 +24,19 @@ def code_of(exit_code: int) -> Code:
     return {1: Code.RETRY, 2: Code.OK, 4: Code.FAILED}.get(exit_code // 100, Code.ERROR)
 
 
-def outcome(code: Code, now_ms: int, exit_code: int = 0, error: str = "", traceback: str = "") -> Outcome:
+def outcome(answer: Answer, now_ms: int) -> Outcome:
     """A run's end, with texts cut to what is kept. Of a traceback the end matters most."""
-    if not error and not traceback:
-        return _wordless(code, now_ms, exit_code or EXIT_CODES[code])
+    code, exit_code = answer.code, answer.exit_code or EXIT_CODES[answer.code]
+    if not answer.error and not answer.traceback and not answer.wall_ms:
+        return _wordless(code, now_ms, exit_code)
     return Outcome(
         code=code,
         at=now_ms,
-        exit_code=exit_code or EXIT_CODES[code],
-        error=_start(error),
-        traceback=_end(traceback),
+        exit_code=exit_code,
+        error=_start(answer.error),
+        traceback=_end(answer.traceback),
+        cpu_ms=answer.cpu_ms,
+        wall_ms=answer.wall_ms,
     )
 
 

@@ -1,9 +1,11 @@
 """The result of a transaction."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from ..core.job import Job
 from ..core.unique import UniqueKey
+from ..store.contract import NewJobs
 from .batch.holders import Freed
 
 
@@ -30,5 +32,7 @@ class Done:
         self.upkept_ms: int | None = None
         self.retention_ms: int | None = None
         self.now_ms = 0
+        # Jobs that were added, to be logged.
+        self.added: Sequence[NewJobs] = ()
         # Jobs that were lost or have expired, before and after, to be logged.
         self.unreported: list[tuple[Job, Job]] = []

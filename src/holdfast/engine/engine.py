@@ -228,6 +228,7 @@ class Engine:
         if batch.touched or batch.is_limited:
             batch.settle()
         changes = batch.finish(more=done.next_upkeep_ms == 0)
+        done.added = changes.added
         if claims:
             done.next_ms = _next_ms(batch, changes, done.next_upkeep_ms)
         if batch.wants_upkeep:
@@ -272,6 +273,8 @@ class Engine:
         """Update the engine's caches after a commit."""
         if maker.rows:
             self.ids.adopt(maker)
+        if done.added and joblog.LOG.isEnabledFor(joblog.ADDED):
+            joblog.added(done.added)
         if done.unreported:
             joblog.unreported(done.unreported, now_ms=done.now_ms)
         if done.retention_ms is not None:

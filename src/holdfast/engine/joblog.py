@@ -1,6 +1,7 @@
 """Log lines about jobs, one for each event, under the logger `holdfast.job`.
 
     event         level     written by                      when
+    added         DEBUG     the process that adds it        it is committed
     started       DEBUG     the process that runs it        its handler is called
     finished      INFO      the same                        the handler returned
     retry         WARNING   the same, with the traceback    it raised, and the job has attempts left; INFO
@@ -11,38 +12,55 @@
     quarantined   ERROR     the same                        it was lost too often
     expired       ERROR     the same                        its `expires` came before it could finish
 
-Fields of each record: `event`, `job_id`, `task`, `attempt`, `tenant`, `duration_ms` (None: not known) and
-`error` (one line, "" if there is none). Data and results never are.
+Fields of each record: `event`, `job_id`, `task`, `attempt`, `tenant`, `waited_ms` (from when it was due until
+it started), `duration_ms`, `exit_code` and `cpu_ms` (of a run that has ended; None: not known), and `error`
+(one line, "" if there is none). Data and results never are.
 """
 
 import logging
+from collections.abc import Iterable
 from typing import Any
 
 from ..core import commands as c
 from ..core.answering import answered
 from ..core.job import Code, Job, Place, State
+from ..core.outcome import EXIT_CODES
 from ..core.rules import EXPIRED, QUARANTINED
 from ..store.common.clock import system_clock
+from ..store.contract import NewJobs
 
 LOG = logging.getLogger("holdfast.job")
 # The levels of what happens to every job: a caller looks whether they are wanted before it measures anything.
-STARTED, FINISHED = logging.DEBUG, logging.INFO
+ADDED, STARTED, FINISHED = logging.DEBUG, logging.DEBUG, logging.INFO
 # An error's text is cut to so many characters; its traceback is whole.
 ERROR_CHARS = 200
 EXPECTED_DICE = 0.5
 
 
+def added(groups: Iterable[NewJobs]) -> None:
+    """Jobs were added, also by schedules, or because another job has ended."""
+    for group in groups:
+        for job_id, _ in group.rows:
+            _write(ADDED, "added", group.template, "added", job_id=job_id)
+
+
 def started(job: Job) -> None:
     """The handler of a job is about to be called."""
-    _write(STARTED, "started", job, "started, attempt %s", _attempt(job))
+    _write(STARTED, "started", job, "started, attempt %s", _attempt(job), waited_ms=_waited_ms(job, 0))
 
 
 def ended(
     job: Job, answer: c.Answer, *, duration_ms: float | None, error: BaseException | None = None
 ) -> None:
     """A run of a job has ended, and is about to be answered; `error` is what its handler raised."""
+    fields: dict[str, Any] = {
+        "waited_ms": _waited_ms(job, duration_ms),
+        "duration_ms": duration_ms,
+        "exit_code": answer.exit_code or EXIT_CODES[answer.code],
+        "cpu_ms": round(answer.cpu_ms, 1) or None,
+    }
     if answer.code is Code.OK:
-        _write(FINISHED, "finished", job, "finished in %s", _length(duration_ms), duration_ms=duration_ms)
+        _write(FINISHED, "finished", job, "finished in %s", _length(duration_ms), **fields)
         return
     if not LOG.isEnabledFor(logging.ERROR):
         return
@@ -50,7 +68,7 @@ def ended(
     now_ms = job.started_at + int(duration_ms or 0) if job.started_at else system_clock()
     after = answered(job, answer, now_ms=now_ms, rng=lambda: EXPECTED_DICE)
     text, lasted, attempt = _one_line(answer.error), _length(duration_ms), _attempt(job)
-    fields: dict[str, Any] = {"duration_ms": duration_ms, "error": text}
+    fields["error"] = text
     # Of a `Retry` only what caused it; and an error that no code of the user's was part of has no frames.
     if error is not None and (error.__cause__ or (error.__traceback__ and answer.code is not Code.RETRY)):
         fields["exc_info"] = error
@@ -108,7 +126,11 @@ def _write(
     job: Job,
     text: str,
     *words: object,
+    job_id: int = 0,
+    waited_ms: int | None = None,
     duration_ms: float | None = None,
+    exit_code: int | None = None,
+    cpu_ms: float | None = None,
     error: str = "",
     exc_info: BaseException | None = None,
 ) -> None:
@@ -116,17 +138,29 @@ def _write(
         return
     fields = {
         "event": event,
-        "job_id": job.id,
+        "job_id": job_id or job.id,
         "task": job.task,
         "attempt": job.attempts + 1,
         "tenant": job.tenant,
+        "waited_ms": waited_ms,
         "duration_ms": duration_ms,
+        "exit_code": exit_code,
+        "cpu_ms": cpu_ms,
         "error": error,
     }
     whose = f" of tenant {job.tenant}" if job.tenant else ""
     # A fixed text with parameters, by which collectors of errors tell which lines are alike.
     line = f"job %s (%s)%s {text}"
-    LOG.log(level, line, job.id, job.task, whose, *words, extra=fields, exc_info=exc_info)
+    LOG.log(level, line, job_id or job.id, job.task, whose, *words, extra=fields, exc_info=exc_info)
+
+
+def _waited_ms(job: Job, duration_ms: float | None) -> int | None:
+    """From when a job was due until this run started; None where that is not known."""
+    if duration_ms is None:
+        return None
+    # A job that was claimed ahead of its start does not know when it has started.
+    since_ms = job.started_at or system_clock() - int(duration_ms)
+    return max(since_ms - job.run_at, 0)
 
 
 def _attempt(job: Job) -> str:

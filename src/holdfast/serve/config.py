@@ -26,6 +26,7 @@ SETTINGS: dict[str, type | tuple[type, ...]] = {
     "bedrock-tenant": str,
     "bedrock-timeout": str,
     "worker": list,
+    "log-format": str,
     "token-always": bool,
     "tls-cert": str,
     "tls-key": str,

@@ -26,7 +26,10 @@ FORMAT_VARIABLE, VERBOSITY_VARIABLE = "HOLDFAST_LOG_FORMAT", "HOLDFAST_LOG_VERBO
 ROOT_LEVELS = {-1: logging.ERROR, 0: logging.WARNING, 1: logging.INFO, 2: logging.DEBUG}
 WORKER_LEVELS = {-1: logging.WARNING, 0: logging.INFO, 1: logging.INFO, 2: logging.DEBUG}
 # Fields of `joblog`, and of the job whose handler logged the line.
-JOB_FIELDS = ("event", "job_id", "task", "attempt", "tenant", "duration_ms", "error")
+JOB_FIELDS = (
+    *("event", "job_id", "task", "attempt", "tenant"),
+    *("waited_ms", "duration_ms", "exit_code", "cpu_ms", "error"),
+)
 
 WORKER = logging.getLogger("holdfast.worker")
 

@@ -1,6 +1,7 @@
 """`holdfast serve`: opens the doors by which other programs reach a store."""
 
 import asyncio
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -71,6 +72,10 @@ def _read_config(ctx: click.Context, _param: click.Parameter, path: str | None) 
 @_option(
     "--session-key", default="", metavar="SECRET", help="Share the dashboard's sessions between servers."
 )
+@click.option("-v", "--verbose", count=True, help="Log finished jobs; -vv logs added and started jobs too.")
+@_option(
+    "--log-format", type=click.Choice(("text", "json")), default="text", help="Format of log lines.  [text]"
+)
 @click.pass_obj
 def serve(session: Session, /, **said: Any) -> None:
     """Serve a store to other programs, until SIGTERM.
@@ -79,21 +84,36 @@ def serve(session: Session, /, **said: Any) -> None:
     machines can reach needs a token in the store: see `holdfast token`. Each option may be an environment
     variable as well (HOLDFAST_HTTP), or a line of the file of --config (http = "127.0.0.1:8080").
     """
-    run(lambda: _options(session, said))
+    log = _configure_log(said.pop("verbose"), said.pop("log_format"))
+    run(lambda: _options(session, said), log)
 
 
-def run(options: "Callable[[], Options]") -> None:
+def _configure_log(verbosity: int, log_format: str) -> Callable[[str], None]:
+    """Have events of jobs logged here and in workers; returns the function that logs lines of the server."""
+    import logging
+
+    from ...work.logs import JSON, LogOptions, configure
+
+    options = LogOptions(log_format, min(verbosity, 2))
+    os.environ |= options.variables()
+    configure(options)
+    logging.getLogger("holdfast.serve").setLevel(logging.INFO)
+    return logging.getLogger("holdfast.serve").info if log_format == JSON else log_text
+
+
+def run(options: "Callable[[], Options]", log: Callable[[str], None] | None = None) -> None:
     """Serve until SIGTERM."""
+    log = log or log_text
     try:
         # `Query` of the job commands needs it, perhaps hours later.
         import apsw  # noqa: F401
 
         from ...serve.app import App
 
-        asyncio.run(App(options(), _log).run(_ready))
+        asyncio.run(App(options(), log).run(_ready))
     except ImportError as error:
         raise _lacks(error) from None
-    _log("done")
+    log("done")
 
 
 def _lacks(error: ImportError) -> Exception:
@@ -183,6 +203,7 @@ def _ready(addresses: list[str]) -> None:
     sys.stdout.flush()
 
 
-def _log(text: str) -> None:
+def log_text(text: str) -> None:
+    """Write a line of the server, as text."""
     click.echo(f"{time.strftime('%H:%M:%S')} serve {text}", err=True)
     sys.stderr.flush()

@@ -1,6 +1,7 @@
 """`holdfast worker`: claims jobs and has them run, in processes of their own."""
 
 import asyncio
+import os
 import re
 import sys
 from typing import TYPE_CHECKING, Any
@@ -129,12 +130,14 @@ def _with_settings(ctx: click.Context, said: dict[str, Any]) -> dict[str, Any]:
 
 def _log_options(said: dict[str, Any]) -> "LogOptions":
     from ...core.errors import BadInput
-    from ...work.logs import JSON, TEXT, LogOptions
+    from ...work.logs import JSON, LogOptions, read_log_options
 
     if said["quiet"] and said["verbose"]:
         raise BadInput("quiet", "with verbose", needed="alone: -q or -v")
-    verbosity = -1 if said["quiet"] else min(said["verbose"], 2)
-    return LogOptions(said["log_format"] or (JSON if said["as_json"] else TEXT), verbosity)
+    # What nobody says here, a server may have said that starts this worker.
+    known = read_log_options(os.environ)
+    verbosity = -1 if said["quiet"] else min(said["verbose"], 2) or known.verbosity
+    return LogOptions(said["log_format"] or (JSON if said["as_json"] else known.format), verbosity)
 
 
 def _options(names: tuple[str, ...], said: dict[str, Any]) -> Any:

@@ -1,0 +1,227 @@
+"""`holdfast handler`: set, read, list, run, roll back and delete the handlers that a store keeps."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..exits import Exit
+from ..output import answer, emit, note, say, since, table
+from ..session import Session, now_ms, settings
+from ..words import stdin
+
+if TYPE_CHECKING:
+    from ...core.handler import Handler
+    from ...work.runners.records import RunResult
+
+COLUMNS = ("TASK", "LANG", "VERSION", "EID", "SET")
+VERSION_COLUMNS = ("VERSION", "LANG", "RESTORES", "SET")
+_OPTIONS = ("batch", "batch_size", "timeout", "cpu", "memory_mb", "output_kb", "open_files", "context_jobs")
+_SCRIPTS = ("eid", "before", "before_each", "after_each")
+
+
+@click.group()
+def handler() -> None:
+    """Set, read, list, run, roll back or delete handlers.
+
+    A handler is code that the store keeps, and that `holdfast worker --handlers` and `holdfast serve` run.
+    """
+
+
+@handler.command("set")
+@click.argument("task")
+@click.argument("file", required=False)
+@click.option("--lang", required=True, help="python, node, shell, http, or another that the worker knows.")
+@click.option("--body", help="The code itself, or the URL of an http handler.  [FILE, or standard input]")
+@click.option("--eid", help="Handlers with the same one may share a context.")
+@click.option("--before", metavar="CODE", help="Run once in each context.")
+@click.option("--before-each", metavar="CODE", help="Run before each batch.")
+@click.option("--after-each", metavar="CODE", help="Run after each batch.")
+@click.option("--batch", is_flag=True, default=None, help="http: one request for a batch of jobs.")
+@click.option("--batch-size", type=int, metavar="N", help="Jobs of a batch.")
+@click.option("--timeout", metavar="TIME", help="How long a job may take.")
+@click.option("--cpu", metavar="TIME", help="How much CPU time a job may use.")
+@click.option("--memory-mb", type=int, metavar="N", help="How much memory a context may use.")
+@click.option("--output-kb", type=int, metavar="N", help="How much output a job may write.")
+@click.option("--open-files", type=int, metavar="N", help="How many files a context may open.")
+@click.option("--context-jobs", type=int, metavar="N", help="Replace a context after N jobs.")
+@settings()
+@click.pass_obj
+def set_handler(session: Session, /, *, task: str, file: str | None, lang: str, **said: Any) -> None:
+    """Make a new version of a task's handler."""
+    body = said["body"]
+    if body is not None and file is not None:
+        raise click.UsageError("give FILE or --body, not both")
+    if body is None:
+        body = _text(file)
+    options = {name: said[name] for name in (*_SCRIPTS, *_OPTIONS) if said[name] is not None}
+    with session.open() as queue:
+        kept = queue.handlers.set(task, body, lang=lang, **options)
+    answer(_record(kept), f"{task} version {kept.version}", as_json=session.as_json)
+
+
+def _text(file: str | None) -> str:
+    from ...core.errors import BadInput
+
+    raw = stdin().read() if file in (None, "-") else Path(str(file)).read_bytes()
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        raise BadInput("body", file or "standard input", needed="UTF-8 text") from None
+
+
+@handler.command("get")
+@click.argument("task")
+@click.option("--version", type=click.IntRange(1), help="This version.  [the newest]")
+@settings()
+@click.pass_obj
+def get_handler(session: Session, /, *, task: str, version: int | None) -> None:
+    """Print the body of a handler; with --json all of it."""
+    with session.existing() as queue:
+        found = queue.handlers.get(task, version)
+    if session.as_json:
+        emit(_record(found))
+    else:
+        click.echo(found.body, nl=not found.body.endswith("\n"))
+
+
+@handler.command("list")
+@click.option("--versions", "task", metavar="TASK", help="List the versions of one handler.")
+@settings(create=True)
+@click.pass_obj
+def list_handlers(session: Session, /, *, task: str | None) -> None:
+    """List handlers, or the versions of one."""
+    with session.existing() as queue:
+        found = list(queue.handlers) if task is None else _all_versions(queue, task)
+        now = now_ms(queue)
+    if session.as_json:
+        for one in found:
+            emit(_record(one))
+    elif not found:
+        say("no handlers")
+    elif task is None:
+        rows = [(one.task, one.lang, str(one.version), one.eid, since(one.created_at, now)) for one in found]
+        table(COLUMNS, rows, right=("VERSION",))
+    else:
+        versions = [
+            (str(one.version), one.lang, str(one.restores or ""), since(one.created_at, now)) for one in found
+        ]
+        table(VERSION_COLUMNS, versions, right=("VERSION", "RESTORES"))
+
+
+def _all_versions(queue: Any, task: str) -> "list[Handler]":
+    found: list[Handler] = queue.handlers.versions(task)
+    while found[-1].version > 1 and (page := queue.handlers.versions(task, before=found[-1].version)):
+        found += page
+    return found
+
+
+@handler.command("delete")
+@click.argument("task")
+@settings()
+@click.pass_obj
+def delete_handler(session: Session, /, *, task: str) -> None:
+    """Delete a handler with all its versions; its jobs wait for another one."""
+    with session.existing() as queue:
+        queue.handlers.delete(task)
+    answer({"deleted": task}, f"deleted {task}", as_json=session.as_json)
+
+
+@handler.command("rollback")
+@click.argument("task")
+@click.option("--version", type=click.IntRange(1), help="As this version was.  [the one before]")
+@settings()
+@click.pass_obj
+def roll_back_handler(session: Session, /, *, task: str, version: int | None) -> None:
+    """Make a new version that is as an earlier one was."""
+    with session.existing() as queue:
+        kept = queue.handlers.roll_back(task, version)
+    text = f"{task} version {kept.version}, as version {kept.restores}"
+    answer(_record(kept), text, as_json=session.as_json)
+
+
+@handler.command("run")
+@click.argument("task")
+@click.argument("payload", required=False)
+@click.option("--version", type=click.IntRange(1), help="This version.  [the newest]")
+@click.option("--runners", metavar="FILE", help="Settings of runners, as of `holdfast worker`.")
+@settings()
+@click.pass_obj
+def run_handler(
+    session: Session, /, *, task: str, payload: str | None, version: int | None, runners: str | None
+) -> None:
+    """Run a handler once, here and now, without a job.
+
+    PAYLOAD is what it gets, {} if there is none; - reads it from standard input. Its log goes to stderr, its
+    result to stdout. The exit code is 7 if it does not end with 2xx.
+    """
+    raw = (payload or "{}").encode() if payload != "-" else stdin().read()
+    with session.existing() as queue:
+        found = queue.handlers.get(task, version)
+    result = _run_here(found, raw.removesuffix(b"\n"), runners)
+    if session.as_json:
+        emit(_result_record(result))
+    else:
+        for line in result.lines:
+            note(line)
+        for to, data in result.new_jobs:
+            note(f"J: {to}|{data.decode(errors='replace')}")
+        if result.body is not None:
+            say(result.body if isinstance(result.body, str) else result.body.decode(errors="replace"))
+        if result.error:
+            note(result.error)
+    if result.exit_code // 100 != 2:
+        raise click.exceptions.Exit(Exit.JOB_FAILED)
+
+
+def _run_here(found: "Handler", payload: bytes, runners: str | None) -> "RunResult":
+    from ...work.runners.isolation import find_isolation
+    from ...work.runners.records import HandlerJob, RunEvents
+    from ...work.runners.runner import HandlerRunner
+    from ...work.runners.settings import RunnerSettings, read_settings
+
+    results: list[RunResult] = []
+    runner = HandlerRunner(find_isolation(read_settings(runners) if runners else RunnerSettings()))
+    try:
+        events = RunEvents(lambda _job: None, lambda _job, result: results.append(result))
+        runner.run(found, [HandlerJob(id=1, task=found.task, payload=payload)], events)
+    finally:
+        runner.close()
+    return results[0]
+
+
+def _result_record(result: "RunResult") -> dict[str, Any]:
+    from ..records import plain
+
+    return {
+        "code": str(result.code),
+        "exit_code": result.exit_code,
+        "result": plain(result.body),
+        "error": result.error or None,
+        "log": list(result.lines),
+        "new_jobs": [{"task": to, "data": plain(data)} for to, data in result.new_jobs],
+        "cpu_ms": round(result.cpu_ms, 1),
+        "wall_ms": round(result.wall_ms, 1),
+    }
+
+
+def _record(one: "Handler") -> dict[str, Any]:
+    from msgspec import to_builtins
+
+    from ..records import moment, number
+
+    return {
+        "task": one.task,
+        "tenant": one.tenant,
+        "version": one.version,
+        "id": number(one.id),
+        "lang": one.lang,
+        "eid": one.eid or None,
+        "before": one.before or None,
+        "before_each": one.before_each or None,
+        "body": one.body or None,
+        "after_each": one.after_each or None,
+        "options": to_builtins(one.options),
+        "created_at": moment(one.created_at),
+        "restores": one.restores or None,
+    }

@@ -1,0 +1,133 @@
+"""What the JSON log lines of workers and servers tell: rates, waits, durations and failures of each task.
+
+Lines that are no events of jobs are counted and passed by. Of each task all durations are kept, eight bytes
+each, so that percentiles are exact.
+"""
+
+from array import array
+from collections import Counter
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any, NamedTuple
+
+import msgspec
+
+LOGGER = "holdfast.job"
+# Runs that ended, and those of them that did not end well.
+ENDED = ("finished", "retry", "failed", "cancelled", "lost", "quarantined", "expired")
+FAILED = ("failed", "quarantined", "expired")
+PERCENTILES = (50, 95, 99)
+
+
+class Event(msgspec.Struct, frozen=True):
+    """What is read of a line."""
+
+    time: str = ""
+    logger: str = ""
+    event: str = ""
+    task: str = ""
+    tenant: str = ""
+    waited_ms: float | None = None
+    duration_ms: float | None = None
+    cpu_ms: float | None = None
+
+
+class TaskStats:
+    """What the lines tell of one tenant's task."""
+
+    def __init__(self) -> None:
+        self.events: Counter[str] = Counter()
+        self.first_s = self.last_s = 0.0
+        self.waited_ms, self.duration_ms = array("d"), array("d")
+        self.cpu_ms = 0.0
+
+    def note(self, event: Event, at_s: float) -> None:
+        """Count an event."""
+        self.events[event.event] += 1
+        self.first_s = min(self.first_s or at_s, at_s)
+        self.last_s = max(self.last_s, at_s)
+        if event.event not in ENDED:
+            # `started` says again how long it has waited.
+            return
+        self.cpu_ms += event.cpu_ms or 0.0
+        if event.waited_ms is not None:
+            self.waited_ms.append(event.waited_ms)
+        if event.duration_ms is not None:
+            self.duration_ms.append(event.duration_ms)
+
+    @property
+    def ended(self) -> int:
+        """How many runs have ended."""
+        return sum(self.events[name] for name in ENDED)
+
+    @property
+    def failed(self) -> int:
+        """How many jobs have failed."""
+        return sum(self.events[name] for name in FAILED)
+
+    @property
+    def per_s(self) -> float:
+        """Runs that ended in a second, from the first line to the last; 0 where that is no time."""
+        span_s = self.last_s - self.first_s
+        return self.ended / span_s if span_s > 0 else 0.0
+
+
+class LogStats(NamedTuple):
+    """The tasks by (tenant, task), and how many lines were no events."""
+
+    tasks: dict[tuple[str, str], TaskStats]
+    others: int
+
+
+_decode = msgspec.json.Decoder(Event).decode
+
+
+def read_lines(lines: Iterable[bytes]) -> LogStats:
+    """What all lines tell together, in whatever order they are."""
+    tasks: dict[tuple[str, str], TaskStats] = {}
+    others = 0
+    for line in lines:
+        event = read_event(line)
+        if event is None:
+            others += 1
+            continue
+        stats = tasks.setdefault((event.tenant, event.task), TaskStats())
+        stats.note(event, datetime.fromisoformat(event.time).timestamp())
+    return LogStats(dict(sorted(tasks.items())), others)
+
+
+def read_event(line: bytes) -> Event | None:
+    """The event of a line; None: it is another line."""
+    if not line.lstrip().startswith(b"{"):
+        return None
+    try:
+        event = _decode(line)
+        datetime.fromisoformat(event.time)
+    except (msgspec.MsgspecError, UnicodeDecodeError, ValueError):
+        return None
+    return event if event.logger == LOGGER and event.event and event.task else None
+
+
+def percentile(values: "array[float]", percent: int) -> float | None:
+    """The value that so many percent of all do not exceed; None where there are none."""
+    if not values:
+        return None
+    ordered = sorted(values)
+    return ordered[max(-(-len(ordered) * percent // 100) - 1, 0)]
+
+
+def stats_record(tenant: str, task: str, stats: TaskStats) -> dict[str, Any]:
+    """A task's statistics, as JSON has them."""
+    spans = {"waited_ms": stats.waited_ms, "duration_ms": stats.duration_ms}
+    return {
+        "tenant": tenant,
+        "task": task,
+        **{name: stats.events[name] for name in ("added", "started", *ENDED)},
+        "per_s": round(stats.per_s, 3),
+        "failed_percent": round(100 * stats.failed / stats.ended, 2) if stats.ended else 0.0,
+        **{
+            name: {f"p{percent}": percentile(values, percent) for percent in PERCENTILES}
+            for name, values in spans.items()
+        },
+        "cpu_ms": round(stats.cpu_ms, 1),
+    }

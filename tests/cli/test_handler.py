@@ -1,0 +1,49 @@
+"""`holdfast handler`: code goes into the store, comes back, is run here, rolled back and deleted."""
+
+
+def test_a_handler_is_set_read_listed_rolled_back_and_deleted(shell):
+    """From a file, from --body and from standard input; each is a new version."""
+    code = shell.folder / "resize.py"
+    code.write_text("result = 1\n")
+    assert shell.ok("handler", "set", "resize", code, "--lang", "python").lines == ["resize version 1"]
+    shell.ok("handler", "set", "resize", "--lang", "python", "--body", "result = 2", "--cpu", "1s")
+    shell.ok("handler", "set", "resize", "--lang", "shell", "--eid", "e", stdin="true")
+
+    assert shell.ok("handler", "get", "resize").out == "true\n"
+    assert shell.ok("handler", "get", "resize", "--version", "1").out == "result = 1\n"
+    second = shell.ok("handler", "get", "resize", "--version", "2", "--json").record
+    assert (second["body"], second["options"], second["restores"]) == ("result = 2", {"cpu_ms": 1000}, None)
+    assert shell.ok("handler", "list").lines[1].split()[:4] == ["resize", "shell", "3", "e"]
+    versions = shell.ok("handler", "list", "--versions", "resize", "--json").records
+    assert [one["version"] for one in versions] == [3, 2, 1]
+
+    assert shell.ok("handler", "rollback", "resize").lines == ["resize version 4, as version 2"]
+    shell.ok("handler", "delete", "resize")
+    assert shell.ok("handler", "list").lines == ["no handlers"]
+
+
+def test_handlers_are_refused_by_name(shell):
+    """With the exit code of what went wrong."""
+    assert "lang and body required" in shell.refused(
+        "handler", "set", "t", "--lang", "node", "--body", "", code=2
+    )
+    shell.refused("handler", "set", "t", "file", "--lang", "node", "--body", "x", code=2)
+    shell.ok("handler", "set", "t", "--lang", "node", "--body", "x")
+    for verb in ("get", "delete", "rollback", "run"):
+        assert "no handler 'u'" in shell.refused("handler", verb, "u", code=3)
+    assert "version 7" in shell.refused("handler", "get", "t", "--version", "7", code=3)
+
+
+def test_a_handler_is_run_here(shell):
+    """Without a job: its log goes to stderr, its result to stdout, and 4xx is exit code 7."""
+    shell.ok(
+        "handler", "set", "t", "--lang", "shell", "--body", 'read line; echo "log" >&2; echo "200 $line"'
+    )
+
+    said = shell.run("handler", "run", "t", '"hello"', "--json")
+
+    record = said.record
+    assert record.keys() >= {"code", "exit_code", "result", "error", "log", "new_jobs", "cpu_ms", "wall_ms"}
+    assert said.code == (0 if record["code"] == "ok" else 7)
+    shell.ok("handler", "set", "bad", "--lang", "cobol", "--body", "x")
+    assert shell.run("handler", "run", "bad").code == 7
