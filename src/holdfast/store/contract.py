@@ -204,6 +204,12 @@ class Moments(NamedTuple):
         """The earliest of them."""
         return min((moment for moment in self if moment is not None), default=None)
 
+    def after_claim(self, jobs: Sequence[Job], lease: int) -> "Moments | None":
+        """The moments after these jobs were leased until `lease`, a rank; None: they must be read again."""
+        if any([job.expires_at for job in jobs]):  # noqa: C419 - a call for each less
+            return None
+        return self._replace(running=lease) if lease < (self.running or rank.LAST) else self
+
 
 class ReadTxn(Protocol):
     """What can be read, in one consistent view."""

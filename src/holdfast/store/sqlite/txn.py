@@ -16,7 +16,7 @@ from ...core.job import Job, Place, State
 from ...core.jump import Jump
 from ...core.kinds import Names
 from .. import fairness
-from ..contract import UNCHANGED, Changes, ClaimQuery, CountKey, NewJobs, RowKey
+from ..contract import UNCHANGED, Changes, ClaimQuery, CountKey, Moments, NewJobs, RowKey
 from .claim import find_ready
 from .connection import SqliteConnection
 from .presence import SqlitePresence
@@ -56,6 +56,7 @@ class SqliteTxn(SqliteReads):
         self.changed = 0
         # What was written in the middle of the batch: its jobs are not counted yet.
         self._written: list[Changes] = []
+        self._moments: Moments | None = None
 
     def read_ahead(self, rows: Names) -> None:
         """Nothing: a look-up costs no round trip here."""
@@ -71,7 +72,15 @@ class SqliteTxn(SqliteReads):
         values = (rank.lease(until), query.owner, until, query.started_at, ids)
         self.changed += self.connection.change(SQL["claim"], values)
         self._serve(jobs, query)
+        if self._moments is not None:
+            self._moments = self._moments.after_claim(jobs, rank.lease(until))
         return jobs
+
+    def moments(self) -> Moments:
+        """When something becomes true by itself. Read once: until the commit only claims change it."""
+        if self._moments is None:
+            self._moments = super().moments()
+        return self._moments
 
     def _written_pairs(self) -> set[fairness.Pair]:
         jobs = [job for changes in self._written for job in changes.swapped]
@@ -96,6 +105,7 @@ class SqliteTxn(SqliteReads):
     def write(self, changes: Changes) -> None:
         """Write what must be there before a claim."""
         self._written.append(changes)
+        self._moments = None
         self.write_last(changes)
 
     def write_last(self, changes: Changes) -> None:
