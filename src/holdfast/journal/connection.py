@@ -4,7 +4,7 @@
     ReserveIds    ──▶ the ids of the journal
     an Add that the store must decide, every other command, queries ──▶ the store
 
-A job that the store does not know may still be in the journal: then the command waits, and is asked again.
+A job that the store does not have may still be in the journal: then the command waits, and is asked again.
 """
 
 import os
@@ -17,7 +17,7 @@ from typing import Any
 from ..core import commands as c
 from ..core.errors import Closed, HoldfastError, NotFound, StoreError, Unavailable
 from ..core.ids import SLOTS, IdRange
-from ..core.queries import Query
+from ..core.queries import HasUnfinished, Query
 from ..engine.connection import Connection, ConnectionMaker
 from ..engine.engine import Engine, check
 from ..engine.ticket import Ticket, deliver
@@ -90,7 +90,7 @@ class JournalConnection(Connection):
         inner = self.connect_store()
         try:
             reply = inner.ask(asked, wait_s=wait_s)
-            if not _is_gone(asked, reply):
+            if not _is_missing(asked, reply, wait_s):
                 return reply
         except NotFound:
             pass
@@ -114,7 +114,7 @@ class JournalConnection(Connection):
         inner = self._inner if self._inner is not None else await asyncio.to_thread(self.connect_store)
         try:
             reply = await inner.ask_async(asked, wait_s=wait_s)
-            if not _is_gone(asked, reply):
+            if not _is_missing(asked, reply, wait_s):
                 return reply
         except NotFound:
             pass
@@ -261,8 +261,14 @@ def needs_store(command: c.Add) -> bool:
     )
 
 
-def _is_gone(asked: object, reply: object) -> bool:
-    return isinstance(asked, c.Await) and isinstance(reply, str)
+def _is_missing(asked: object, reply: object, wait_s: float) -> bool:
+    """Whether a reply may be another one when the journal has been ingested: a job was not found."""
+    if isinstance(asked, c.Await):
+        return isinstance(reply, str)
+    if isinstance(asked, c.Claim):
+        # A claim that waits has waited for the ingester too.
+        return reply == [] and not wait_s
+    return isinstance(asked, HasUnfinished) and not reply
 
 
 def _close(connection: Connection, *, wait: bool) -> None:

@@ -36,6 +36,8 @@ SILENT_S = 2.0
 RESERVED_MS = HOUR_MS
 # These are about the job, and stay so however often it is added.
 FOREVER = (BadInput, NotFound, Refused)
+# And these, if they are no errors of ours: a fault in our code, which the job brings about.
+FAULTS = (TypeError, ValueError, LookupError, AttributeError, AssertionError, ArithmeticError)
 
 
 class Ingester:
@@ -203,10 +205,8 @@ class Ingester:
 
 
 def _is_final(reply: object) -> bool:
-    """Whether an Add was refused for what it is: an error of ours about its jobs, or a fault in our code."""
-    return isinstance(reply, FOREVER) or (
-        isinstance(reply, Exception) and not isinstance(reply, HoldfastError | OSError)
-    )
+    """Whether an Add was refused for what it is, and not because the store cannot be used."""
+    return isinstance(reply, FOREVER if isinstance(reply, HoldfastError) else FAULTS)
 
 
 def _ask(connection: Connection, command: c.Add) -> object:
