@@ -15,6 +15,7 @@ from holdfast.core.indexed import LogItem
 from holdfast.core.job import Job
 from holdfast.core.replies import REPLIES
 from holdfast.core.schedule import Schedule
+from holdfast.core.sysid import TakeSysid
 from holdfast.core.token import Token, grant_of, hash_of, name_in, secret_of
 from holdfast.core.worker import Served, Worker
 
@@ -44,6 +45,7 @@ NEEDED: dict[str, Any] = {
     "token": Token(name="t", scopes=(Scope.ADD,)),
     "limit": 1,
     "count": 1,
+    "for_ms": 1_000,
     "text": "SELECT 1",
     "tenant": "",
     "task": "t",
@@ -55,7 +57,8 @@ NEEDED: dict[str, Any] = {
 def one_of(kind: type[c.Command | q.Query]) -> Any:
     """A command or query of a kind, with what it needs."""
     fields = msgspec.structs.fields(kind)
-    return kind(**{field.name: NEEDED[field.name] for field in fields if field.required})
+    needed = NEEDED | ({"token": "t"} if kind is TakeSysid else {})
+    return kind(**{field.name: needed[field.name] for field in fields if field.required})
 
 
 def tenants_in(value: Any) -> list[Any]:

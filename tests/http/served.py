@@ -130,3 +130,14 @@ class Served:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(SECONDS)
         self._loop.close()
+
+
+def lines_of(sock: socket.socket, wanted: Any) -> bytes:
+    """The events of a stream until one is wanted."""
+    found = b""
+    while not wanted(found):
+        part = sock.recv(65536)
+        if not part:
+            break
+        found += part
+    return found

@@ -14,7 +14,7 @@ from holdfast.core.access import RULES, Scope
 from holdfast.core.bounds import DAY_MS
 from holdfast.core.defaults import Defaults
 from holdfast.core.indexed import LogItem
-from holdfast.core.job import Code
+from holdfast.core.job import Code, Place
 from holdfast.core.limits import Limit
 from holdfast.core.schedule import Schedule
 from holdfast.core.worker import Served as Serves
@@ -22,6 +22,8 @@ from holdfast.core.worker import Worker
 from holdfast.serve.http.api import PLANS, SPECIAL
 from holdfast.serve.http.forms import form_of
 from tests.core.test_access import one_of
+from tests.http.served import lines_of
+from tests.queue_suite.tools import until
 
 MARK = "of-a-alone"
 KINDS = [kind for kind in RULES if kind is not q.FindToken]
@@ -315,3 +317,27 @@ def test_the_forms_of_needed_fields_are_known():
         assert form.read is not None
         there = form.read(msgspec.json.decode(json.dumps(body_of(asked)).encode(), type=form.type))
         assert there == asked or kind in (c.Add, c.SetSchedule), kind
+
+
+def test_a_token_that_is_revoked_gets_nothing_more_of_what_it_waits_for(guarded):
+    """Neither events nor the jobs of a claim that has waited since before; these are released."""
+    secret = guarded.token("b", tenant="b")
+    head = f"Host: localhost\r\nAuthorization: Bearer {secret}\r\n".encode()
+    body = b'{"tasks":["t"],"wait":60}'
+    with guarded.raw() as events, guarded.raw() as claims:
+        events.sendall(b"GET /v1/events HTTP/1.1\r\n" + head + b"\r\n")
+        claims.sendall(
+            b"POST /v1/claims HTTP/1.1\r\n" + head + b"Content-Length: %d\r\n\r\n" % len(body) + body
+        )
+        lines_of(events, lambda found: b"event: counts" in found)
+        guarded.connection.ask(c.RevokeToken(name="b"))
+        # A server reads a token at most once a second.
+        with guarded.client(secret) as client:
+            until(lambda: client.get("/v1/time").status == 401)
+        (job_id,) = guarded.connection.ask(c.Add(jobs=(c.NewJob(task="t", tenant="b"),)))
+
+        told = lines_of(events, lambda found: found.endswith(b"0\r\n\r\n"))
+        assert b"UNAUTHENTICATED" in told
+        assert b'"t"' not in told
+        assert claims.recv(65536).startswith(b"HTTP/1.1 401 ")
+    until(lambda: guarded.connection.ask(q.GetJob(job_id=job_id)).place is Place.READY)

@@ -8,6 +8,7 @@ import pytest
 
 from holdfast.core import commands as c
 from holdfast.core.job import Code
+from tests.http.served import lines_of
 from tests.queue_suite.tools import until
 
 
@@ -263,17 +264,6 @@ def test_a_result_that_is_not_there_yet_is_202(served, client):
         served.connection.ask(c.Answer(hold=c.hold_of(one.job), code=Code.OK, result='{"a":1}'))
         thread.join(20)
     assert results[0].json["result"] == {"a": 1}
-
-
-def lines_of(sock, wanted):
-    """The events of a stream until one is wanted."""
-    found = b""
-    while not wanted(found):
-        part = sock.recv(65536)
-        if not part:
-            break
-        found += part
-    return found
 
 
 def test_changes_come_as_events(served, client):

@@ -13,6 +13,7 @@ from holdfast.remote.address import Address as RemoteAddress
 from holdfast.remote.connection import RemoteConnection
 from holdfast.serve.door import Address
 from holdfast.serve.grpc.door import GrpcDoor
+from holdfast.serve.grpc.stream import Stream
 from holdfast.serve.guard import Guard
 from holdfast.store.contract import Store
 
@@ -39,7 +40,7 @@ class Served:
     async def _run(self) -> None:
         self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
         self._guard = Guard(self.connection, always=self._always)
-        door = GrpcDoor(self.connection, self._guard, Address("127.0.0.1", self.port))
+        door = self._door = GrpcDoor(self.connection, self._guard, Address("127.0.0.1", self.port))
         await door.start()
         self.port = door.port
         self._ready.set()
@@ -50,6 +51,10 @@ class Served:
         """Have tokens looked up anew, as if a second had passed."""
         assert self._guard is not None
         self._guard._known.clear()
+
+    def given_up(self) -> list[Stream]:
+        """Streams whose clients do not read."""
+        return [stream for stream in list(self._door._streams) if stream._is_given_up]
 
     def restart(self, port: int) -> None:
         """Drain the door, and open another on its port."""

@@ -60,11 +60,12 @@ class Guard:
 
         `loopback`: the door that it came by listens on loopback alone. `peer` is its address.
         """
-        grant = await self._grant(secret, loopback=loopback)
+        grant = await self.grant(secret, loopback=loopback)
         self.spend(grant, loopback=loopback, peer=peer)
         return grant
 
-    async def _grant(self, secret: str | None, *, loopback: bool) -> Grant:
+    async def grant(self, secret: str | None, *, loopback: bool) -> Grant:
+        """What a client may do now, without counting a request; raises `Unauthenticated`."""
         if not secret:
             if loopback and not self._always:
                 return EVERYTHING

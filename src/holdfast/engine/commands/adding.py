@@ -23,12 +23,15 @@ def held(batch: Batch, hold: c.Hold, verb: str) -> Job:
         if hold.tenant in (None, job.tenant):
             return job
     if job is not None and hold.tenant not in (None, job.tenant):
-        raise NotFound("job", hold.job_id)
+        # To another tenant it is not there, live or archived.
+        job = None
     if hold.claim is None and (job is None or batch.is_archivable(job)):
         # Also where it has ended in this very transaction.
         raise NotFound("job", hold.job_id)
     if job is None:
         old = batch.archived(hold.job_id)
+        if old is not None and hold.tenant not in (None, old.tenant):
+            old = None
         if old is None and hold.job_id <= 0:
             raise NotFound("job", hold.job_id)
         found = str(old.state) if old else "gone"

@@ -4,11 +4,13 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import grpc
+
 from ...core import commands as c
 from ...core.access import Grant
 from ...core.bounds import DEFAULT_LEASE_MS, SECOND_MS
 from ...core.commands import Command
-from ...core.errors import HoldfastError
+from ...core.errors import BadInput, HoldfastError
 from ...core.queries import Query
 from ...engine.connection import Connection
 from ...engine.ticket import Ticket
@@ -18,10 +20,12 @@ from ..asking import Asking
 from .admission import Caller, abort, allowed, parse
 from .stream import MOST_WAIT_S
 
-Call = Callable[[bytes, Any], Awaitable[bytes]]
+Call = Callable[[Any, Any], Awaitable[bytes]]
 MakeCaller = Callable[[Any], Caller]
 Read = Callable[[bytes], tuple[Command | Query, float]]
 
+# How long the message of a call may take to arrive: 68 MB by a slow line.
+READ_S = 60.0
 NextRequest, WaitRequest = message("NextRequest"), message("WaitRequest")
 
 
@@ -36,10 +40,11 @@ class Calls:
         self.all["Wait"] = self._call(VERBS[c.Await], _read_wait)
 
     def _call(self, verb: Verb, read: Read) -> Call:
-        async def call(raw: bytes, context: Any) -> bytes:
+        async def call(_requests: Any, context: Any) -> bytes:
             try:
+                # Before the message is read: a client without a token must not fill the memory.
                 grant = await self._caller(context).admit()
-                asked, wait_s = read(raw)
+                asked, wait_s = read(await _message(context))
                 reply = await self._ask(context, grant, asked, wait_s)
                 encoded: bytes = verb.reply(**verb.encode_reply(reply)).SerializeToString()
                 return encoded
@@ -58,6 +63,18 @@ class Calls:
             self._connection.submit_all([Ticket(c.Release(hold=c.hold_of(one.job))) for one in reply])
             raise asyncio.CancelledError
         return reply
+
+
+async def _message(context: Any) -> bytes:
+    """The message of a call; one that comes too slowly, or not at all, is refused."""
+    try:
+        async with asyncio.timeout(READ_S):
+            raw: bytes = await context.read()
+    except TimeoutError:
+        raise BadInput("message", f"not whole after {READ_S:g} s", needed="sent faster") from None
+    if raw is grpc.aio.EOF:
+        raise BadInput("message", None, needed="one message")
+    return raw
 
 
 def _reads(verb: Verb) -> Read:

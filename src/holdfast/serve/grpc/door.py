@@ -29,6 +29,8 @@ REQUEST_BYTES = BATCH_BYTES + 4 * 1024 * 1024
 METADATA_BYTES = 16 * 1024
 # Streams and calls of one connection at once.
 CONNECTION_STREAMS = 1_000
+# How long a new connection may take until it speaks HTTP/2.
+HANDSHAKE_MS = 10_000
 # How often a silent client is asked whether it is there, and how long it may take to say so.
 KEEPALIVE_MS, KEEPALIVE_PATIENCE_MS = 20_000, 10_000
 # How often a client may ask the same of us.
@@ -39,6 +41,7 @@ OPTIONS: list[tuple[str, Any]] = [
     ("grpc.max_send_message_length", -1),
     ("grpc.max_metadata_size", METADATA_BYTES),
     ("grpc.max_concurrent_streams", CONNECTION_STREAMS),
+    ("grpc.server_handshake_timeout_ms", HANDSHAKE_MS),
     ("grpc.keepalive_time_ms", KEEPALIVE_MS),
     ("grpc.keepalive_timeout_ms", KEEPALIVE_PATIENCE_MS),
     ("grpc.keepalive_permit_without_calls", 1),
@@ -101,7 +104,8 @@ class GrpcDoor:
 
     def _handlers(self) -> dict[str, Any]:
         found: dict[str, Any] = {
-            name: grpc.unary_unary_rpc_method_handler(call)
+            # For clients these are unary: the door reads the one message when it has admitted the client.
+            name: grpc.stream_unary_rpc_method_handler(call)
             for name, call in Calls(self._connection, self._caller).all.items()
         }
         for name, kind in STREAMS.items():

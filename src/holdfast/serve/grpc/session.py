@@ -10,7 +10,7 @@ from ...core.errors import BadInput, HoldfastError, TooLarge
 from ...proto.messages import Asks, Replies
 from ...proto.verbs import BY_FIELD, Verb, encode_error
 from .admission import Lent, allowed, parse
-from .stream import MESSAGE_BYTES, MESSAGE_REPLIES, Call, Stream, wait_s_of
+from .stream import MESSAGE_ASKS, MESSAGE_BYTES, MESSAGE_REPLIES, Call, Stream, wait_s_of, weight_of
 
 # What a client receives at the most.
 REPLY_BYTES = 128 * 1024 * 1024
@@ -31,6 +31,10 @@ class Session(Stream):
     async def take(self, raw: bytes, grant: Grant) -> None:
         """Do what a message asks for."""
         sent = parse(Asks, raw)
+        if len(sent.asks) > MESSAGE_ASKS:
+            raise TooLarge(
+                "asks", f"{len(sent.asks):,} asks", needed=f"at most {MESSAGE_ASKS:,} in a message"
+            )
         for number in sent.received:
             self.unreceived.pop(number, None)
         calls: list[Call] = []
@@ -89,6 +93,7 @@ class Session(Stream):
 
     def _put(self, number: int, verb: Verb | None, reply: Any) -> None:
         self._outbox.append((number, verb, reply))
+        self.unsent += weight_of(reply)
         self.wake()
 
     def next_message(self) -> tuple[bytes, bool] | None:
@@ -99,6 +104,7 @@ class Session(Stream):
         size, has_jobs = 0, False
         while self._outbox and len(replies) < MESSAGE_REPLIES and size < MESSAGE_BYTES:
             number, verb, reply = self._outbox.popleft()
+            self.unsent -= weight_of(reply)
             if verb is None or isinstance(reply, BaseException):
                 replies.append({"number": number, "error": encode_error(reply)})
                 continue
@@ -132,5 +138,6 @@ class Session(Stream):
         self.wake()
 
     def close(self) -> None:
-        """Listen no more."""
+        """Listen no more, and drop what was not sent."""
         self._listen(False)
+        self._outbox.clear()

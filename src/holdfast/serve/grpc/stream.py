@@ -16,7 +16,7 @@ from ...core import commands as c
 from ...core.access import Grant
 from ...core.bounds import SECOND_MS
 from ...core.commands import Command
-from ...core.errors import HoldfastError, RateLimited
+from ...core.errors import HoldfastError, RateLimited, Unavailable
 from ...core.job import Job
 from ...core.queries import Query
 from ...engine.connection import Connection
@@ -26,8 +26,14 @@ from .admission import Caller, abort
 
 # How long a claim or an Await may wait at the most; the client asks again.
 MOST_WAIT_S = 3_600.0
-# A client with so many asks under way is not read from until some are answered.
+# A client with so many asks under way, or replies that it has not read, is not read from until there are
+# fewer. In commands, or about as many KB; a query counts for more, as its reply may be a page of jobs.
 MOST_PENDING = 20_000
+QUERY_WEIGHT = 1_000
+# Asks, answers or acknowledgements in one message.
+MESSAGE_ASKS = 10_000
+# A client that does not read a message for so long is cut off.
+WRITE_S = 30.0
 # So much goes into one message, unless a single reply is larger.
 MESSAGE_REPLIES = 1_000
 MESSAGE_BYTES = 4 * 1024 * 1024
@@ -65,7 +71,9 @@ class Stream:
         self.held: dict[int, Job] = {}
         # Jobs that were sent, by the number or id that the client will name when they have arrived.
         self.unreceived: dict[int, list[Job]] = {}
-        self._ended = False
+        # How much the outbox has that was not sent, in KB or replies; see `weight_of`.
+        self.unsent = 0
+        self._ended = self._is_given_up = False
         self._failure: HoldfastError | None = None
 
     # What a stream is made of
@@ -87,12 +95,20 @@ class Stream:
         raise NotImplementedError
 
     def close(self) -> None:
-        """Let go of what the stream has beside its commands."""
+        """Let go of what the stream has beside its commands, also of the outbox."""
+
+    def has_sent(self) -> None:
+        """The outbox is empty, and the client has room for more."""
 
     # Its life
 
     async def run(self) -> None:
         """Serve until the client ends the stream, is cut off, or the door is drained."""
+        try:
+            # Before anything is read: a client without a token must not fill the memory.
+            await self._check_token()
+        except HoldfastError as error:
+            await abort(self._context, error)
         reading = asyncio.create_task(self._read())
         writing = asyncio.create_task(self._write())
         draining = asyncio.create_task(self._draining.wait())
@@ -163,9 +179,12 @@ class Stream:
                 self.refuse(raw, error)
                 continue
             await self.take(raw, grant)
-            while len(self._pending) + len(self._queries) > MOST_PENDING:
+            while self._is_full() or self._is_given_up:
                 self._has_room.clear()
                 await self._has_room.wait()
+
+    def _is_full(self) -> bool:
+        return len(self._pending) + QUERY_WEIGHT * len(self._queries) + self.unsent > MOST_PENDING
 
     def submit(self, calls: Sequence[Call]) -> None:
         """Have commands run; `replied` is called for each."""
@@ -180,12 +199,17 @@ class Stream:
                 reply = await self._connection.ask_async(asked)
             except HoldfastError as error:
                 reply = error
-            self.replied(note, reply)
-            self.wake()
+            if not self._ended:
+                self.replied(note, reply)
+                self.wake()
+
+        def done(task: asyncio.Task[None]) -> None:
+            self._queries.discard(task)
+            self._has_room.set()
 
         task = asyncio.create_task(ask())
         self._queries.add(task)
-        task.add_done_callback(self._queries.discard)
+        task.add_done_callback(done)
 
     def heard(self, word: CallbackTicket) -> None:
         """A command was committed, or refused. On the event loop."""
@@ -239,15 +263,38 @@ class Stream:
                 raw, has_jobs = found
                 if has_jobs and self._caller.secret:
                     await self._check_token()
-                await self._context.write(raw)
+                await self._send(raw)
+                self._has_room.set()
             self._has_news.clear()
+            self.has_sent()
+
+    async def _send(self, raw: bytes) -> None:
+        timer = self.loop.call_later(WRITE_S, self._give_up)
+        try:
+            await self._context.write(raw)
+        finally:
+            timer.cancel()
+        if self._is_given_up:
+            raise Unavailable("the client has not read for too long; what it claimed was released")
+
+    def _give_up(self) -> None:
+        """Let go of a client that does not read. Its status can be sent only once it has read again."""
+        self._is_given_up = True
+        self._end()
 
     async def _check_token(self) -> None:
-        """A claim may have waited for long: a token that was revoked meanwhile gets no job any more."""
+        """Raise `Unauthenticated` unless the token holds, still: a claim may have waited for long."""
         try:
             await self._caller.admit()
         except RateLimited:
             pass
+
+
+def weight_of(reply: Any) -> int:
+    """About how many KB a reply takes, one at least."""
+    if isinstance(reply, list):
+        return 1 + len(reply) + sum(len(one.data) for one in reply if isinstance(one, c.Claimed)) // 1_000
+    return 1 + len(reply) // 1_000 if isinstance(reply, str | bytes) else 1
 
 
 def wait_s_of(wait_ms: int) -> float:

@@ -6,12 +6,12 @@ from typing import Any
 from ...core import commands as c
 from ...core.access import Grant
 from ...core.bounds import CLAIM_JOBS, DEFAULT_LEASE_MS
-from ...core.errors import BadInput, HoldfastError, LeaseLost, NotFound
+from ...core.errors import BadInput, HoldfastError, LeaseLost, NotFound, TooLarge
 from ...core.job import Job, Place
 from ...proto.messages import FromWorker, ToWorker
 from ...proto.verbs import VERBS, encode_claimed, encode_error
 from .admission import allowed, parse
-from .stream import MESSAGE_BYTES, MESSAGE_REPLIES, MOST_WAIT_S, Call, Stream
+from .stream import MESSAGE_ASKS, MESSAGE_BYTES, MESSAGE_REPLIES, MOST_WAIT_S, Call, Stream, weight_of
 
 # What a worker says of jobs, by the field of its message.
 SAID = {"answers": VERBS[c.Answer], "extends": VERBS[c.Extend], "releases": VERBS[c.Release]}
@@ -22,7 +22,9 @@ class Work(Stream):
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
+        # The claim that the client wants, and the same as its token allows it.
         self._wanted: c.Claim | None = None
+        self._granted: c.Claim | None = None
         self._credit = 0
         self._is_claiming = False
         self._jobs: deque[c.Claimed] = deque()
@@ -31,6 +33,8 @@ class Work(Stream):
     async def take(self, raw: bytes, grant: Grant) -> None:
         """Do what a message asks for."""
         sent = parse(FromWorker, raw)
+        if (said := sum(len(getattr(sent, field)) for field in SAID)) > MESSAGE_ASKS:
+            raise TooLarge("answers", f"{said:,}", needed=f"at most {MESSAGE_ASKS:,} in a message")
         if sent.HasField("start"):
             self._start(sent.start)
         if self._wanted is None:
@@ -46,7 +50,8 @@ class Work(Stream):
                 self._say(verb.decode(one), grant, calls)
         if calls:
             self.submit(calls)
-        self._claim(allowed(grant, self._wanted, now_ms=self._connection.store.now_ms))
+        self._granted = allowed(grant, self._wanted, now_ms=self._connection.store.now_ms)
+        self._claim()
 
     def _start(self, start: Any) -> None:
         if self._wanted is not None:
@@ -63,8 +68,16 @@ class Work(Stream):
         except HoldfastError as error:
             self._settle_hold(hold, error)
 
-    def _claim(self, wanted: c.Claim) -> None:
-        if self._is_claiming or not self._credit or self._draining.is_set():
+    def has_sent(self) -> None:
+        """Claim again: the client has read what it got."""
+        self._claim()
+
+    def _claim(self) -> None:
+        wanted = self._granted
+        if wanted is None or self._is_claiming or not self._credit or self._draining.is_set():
+            return
+        if self._jobs:
+            # However much credit there is: the client has not read these yet.
             return
         self._is_claiming = True
         command = c.Claim(
@@ -94,8 +107,9 @@ class Work(Stream):
             return
         self._credit -= len(reply)
         self._jobs.extend(reply)
+        self.unsent += weight_of(reply)
         self.unreceived |= {one.job.id: [one.job] for one in reply}
-        self._claim(note)
+        self._claim()
 
     def _settle_hold(self, hold: c.Hold, reply: Any) -> None:
         settled: dict[str, Any] = {"job_id": hold.job_id, "claim": hold.claim or 0}
@@ -106,7 +120,13 @@ class Work(Stream):
             settled["cancel_requested"] = reply.cancel_requested
             settled["lease_until"] = reply.lease_until
         self._settled.append(settled)
+        self.unsent += 1
         self.wake()
+
+    def close(self) -> None:
+        """Drop what was not sent."""
+        self._jobs.clear()
+        self._settled.clear()
 
     def next_message(self) -> tuple[bytes, bool] | None:
         """The next jobs and what became of answers, as one message."""
@@ -121,5 +141,6 @@ class Work(Stream):
             size += len(claimed.data)
         while self._settled and len(settled) < MESSAGE_REPLIES:
             settled.append(self._settled.popleft())
+        self.unsent = weight_of(list(self._jobs)) + len(self._settled) - 1
         raw: bytes = ToWorker(jobs=jobs, settled=settled).SerializeToString()
         return raw, bool(jobs)

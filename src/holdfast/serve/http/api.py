@@ -6,14 +6,14 @@ from typing import Any
 
 import msgspec
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
 from ...core import queries as q
 from ...core.access import Grant, confine
 from ...core.errors import HoldfastError, NotFound
 from . import documents, jobs, serverless, tokens
-from .events import NO_CACHE, Feeds, job_events
-from .exchange import EVENTS, Endpoint, Exchange, decode, read, respond, wait_s_of
+from .events import Feeds, event_response, job_events
+from .exchange import Endpoint, Exchange, decode, read, respond, wait_s_of
 from .forms import form_of, reply_form
 from .openapi import document
 from .problems import bad_json, response_to, unexpected
@@ -50,9 +50,9 @@ def application(exchange: Exchange) -> Router:
     """The application of one server."""
     feeds = Feeds(exchange)
 
-    async def events(_exchange: Exchange, request: Request, grant: Grant) -> Response:
+    async def events(exchange: Exchange, request: Request, grant: Grant) -> Response:
         asked = confine(grant, q.GetOverview(tenant=_tenant(request)))
-        return StreamingResponse(feeds.stream(asked), headers=NO_CACHE, media_type=EVENTS)
+        return event_response(exchange, request, feeds.stream(asked))
 
     endpoints = [
         *SPECIAL,

@@ -7,7 +7,8 @@ The streams of one tenant share one look at the store a second, however many job
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
 from typing import Any
 
 import msgspec
@@ -33,6 +34,24 @@ def _event(name: str, data: bytes) -> bytes:
     return b"event: %s\ndata: %s\n\n" % (name.encode(), data)
 
 
+def event_response(
+    exchange: Exchange, request: Request, events: AsyncGenerator[bytes, None]
+) -> StreamingResponse:
+    """A response of events, as long as the client's token holds."""
+
+    async def while_admitted() -> AsyncIterator[bytes]:
+        async with aclosing(events):
+            async for one in events:
+                try:
+                    await exchange.readmit(request)
+                except HoldfastError as error:
+                    yield _event("problem", problem(status_of(error), error.code, str(error)))
+                    return
+                yield one
+
+    return StreamingResponse(while_admitted(), headers=NO_CACHE, media_type=EVENTS)
+
+
 class Feeds:
     """The latest counts of each tenant that anybody looks at."""
 
@@ -40,7 +59,7 @@ class Feeds:
         self._exchange = exchange
         self._feeds: dict[q.GetOverview, _Feed] = {}
 
-    async def stream(self, asked: q.GetOverview) -> AsyncIterator[bytes]:
+    async def stream(self, asked: q.GetOverview) -> AsyncGenerator[bytes, None]:
         """The counts, and again whenever they have changed."""
         feed = self._feeds.get(asked)
         if feed is None:

@@ -18,10 +18,11 @@ from ...core import commands as c
 from ...core import queries as q
 from ...core.access import Grant, confine
 from ...core.bounds import HTTP_BUFFERED_BYTES, HTTP_WAIT_S
-from ...core.errors import BadInput
+from ...core.errors import BadInput, HoldfastError
 from ...core.incoming import check_incoming
 from ...engine.connection import Connection
 from ...engine.engine import check
+from ...engine.ticket import Ticket
 from ..asking import Asking
 from ..guard import Guard
 from .forms import form_of
@@ -57,6 +58,10 @@ class Exchange:
             _check_origin(request)
         peer = request.client.host if request.client else ""
         return await self.guard.admit(secret, loopback=self.loopback, peer=peer)
+
+    async def readmit(self, request: Request) -> None:
+        """Raise `Unauthenticated` if the token was revoked, or has expired, since the client was admitted."""
+        await self.guard.grant(self._secret(request), loopback=self.loopback)
 
     def _secret(self, request: Request) -> str | None:
         header = header_of(request, b"authorization")
@@ -105,7 +110,21 @@ class Exchange:
         return self._asking.ask_async(asked, wait_s=wait_s)
 
     async def wait(self, request: Request, work: Awaitable[T], otherwise: T) -> T:
-        """What is waited for; given up when the client goes away, `otherwise` when the server closes."""
+        """What is waited for; given up when the client goes away, `otherwise` when the server closes.
+
+        A token that was revoked meanwhile gets nothing: jobs that were claimed are released.
+        """
+        found = await self._wait(request, work, otherwise)
+        try:
+            await self.readmit(request)
+        except HoldfastError:
+            if isinstance(found, list):
+                holds = [c.hold_of(one.job) for one in found if isinstance(one, c.Claimed)]
+                self.connection.submit_all([Ticket(c.Release(hold=hold)) for hold in holds])
+            raise
+        return found
+
+    async def _wait(self, request: Request, work: Awaitable[T], otherwise: T) -> T:
         task = asyncio.ensure_future(work)
         gone = asyncio.ensure_future(_gone(request))
         closing = asyncio.ensure_future(self.draining.wait())
