@@ -2,7 +2,7 @@
 
 import socket
 
-from holdfast.store.common.keepalive import keep_lively
+from holdfast.store.common.keepalive import enable_keepalive
 
 
 def test_a_line_over_the_network_asks_whether_the_other_end_is_there():
@@ -12,7 +12,7 @@ def test_a_line_over_the_network_asks_whether_the_other_end_is_there():
     ):
         assert line.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 0
 
-        keep_lively(line.fileno())
+        enable_keepalive(line.fileno())
 
         assert line.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) != 0
         assert line.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT) == 3
@@ -23,7 +23,7 @@ def test_a_line_over_the_network_asks_whether_the_other_end_is_there():
 def test_a_local_line_is_left_as_it_is():
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        keep_lively(ours.fileno())
+        enable_keepalive(ours.fileno())
 
         ours.sendall(b"!")
         assert theirs.recv(1) == b"!"

@@ -6,7 +6,7 @@ from contextlib import nullcontext
 import pytest
 
 from holdfast.store.common import polling
-from holdfast.store.common.polling import Looks
+from holdfast.store.common.polling import PollTimes
 from holdfast.store.sqlite.notify import SqliteNotifier
 
 SOON_S, SELDOM_S = 5.0, 30.0
@@ -29,59 +29,59 @@ def time(monkeypatch):
     return time
 
 
-def pauses(when: Looks, time: Time, count: int) -> list[float]:
+def pauses(when: PollTimes, time: Time, count: int) -> list[float]:
     """How long it is until each of the next looks."""
     found = []
     for _ in range(count):
         found.append(when.left_s)
         time.now_s += when.left_s
-        when.looked()
+        when.polled()
     return found
 
 
 def test_looks_are_soon_at_first_and_then_seldom(time):
-    assert pauses(Looks(SOON_S, SELDOM_S), time, 6) == [0.0, 5.0, 10.0, 20.0, 30.0, 30.0]
+    assert pauses(PollTimes(SOON_S, SELDOM_S), time, 6) == [0.0, 5.0, 10.0, 20.0, 30.0, 30.0]
 
 
 def test_after_news_they_are_soon_again(time):
     """Also where the news comes just after a look."""
-    when = Looks(SOON_S, SELDOM_S)
+    when = PollTimes(SOON_S, SELDOM_S)
     pauses(when, time, 6)
 
-    when.soon()
+    when.poll_soon()
 
     assert pauses(when, time, 4) == [5.0, 5.0, 10.0, 20.0]
 
 
 def test_news_without_end_puts_no_look_off(time):
-    when = Looks(SOON_S, SELDOM_S)
-    when.looked()
+    when = PollTimes(SOON_S, SELDOM_S)
+    when.polled()
 
     for _ in range(4):
         time.now_s += 1.0
-        when.soon()
+        when.poll_soon()
 
     assert when.left_s == 1.0
 
 
 def test_whoever_cannot_hear_looks_as_often_as_ever(time):
-    assert pauses(Looks(0.25, 0.25), time, 4) == [0.0, 0.25, 0.25, 0.25]
+    assert pauses(PollTimes(0.25, 0.25), time, 4) == [0.0, 0.25, 0.25, 0.25]
 
 
 @pytest.mark.timeout(20)
 def test_an_interrupt_that_meets_the_end_of_a_wait_does_not_hold_up_the_next(tmp_path, monkeypatch):
     """Its flag is taken by a `wait` that just ends, and its byte comes after that."""
     notifier = SqliteNotifier(tmp_path / "jobs.db")
-    nudge = notifier._nudge
+    waker = notifier._waker
     assert not notifier.wait(0.0)
     write = os.write
 
     def taken_first(fd, data):
-        nudge.take()
+        waker.clear()
         return write(fd, data)
 
     monkeypatch.setattr(os, "write", taken_first)
-    monkeypatch.setattr(nudge, "_lock", nullcontext())
+    monkeypatch.setattr(waker, "_lock", nullcontext())
     notifier.interrupt()
     monkeypatch.undo()
 

@@ -176,7 +176,7 @@ class Link:
     def _hear(self, raw: bytes) -> None:
         sent = Replies.FromString(raw)
         self._lost_s, self._nap_s = 0.0, FIRST_NAP_S
-        self._outages.over()
+        self._outages.log_recovery()
         with self._news:
             asks = [self._open.pop(reply.number, None) for reply in sent.replies]
         done = [
@@ -350,7 +350,7 @@ class Link:
     def _nap(self, error: Exception | None) -> None:
         self._lost_s = self._lost_s or monotonic_s()
         if self._nap_s >= LONGEST_NAP_S and isinstance(error, StoreError):
-            self._outages.tell(error, self._patience_s)
+            self._outages.log_outage(error, self._patience_s)
         nap_s = self._nap_s * (0.5 + random.random())
         self._nap_s = min(self._nap_s * 2, LONGEST_NAP_S)
         if self._is_closing.wait(nap_s):

@@ -1,22 +1,21 @@
-"""What a store promises, and what it does not.
+"""The contract that every store implements, and the records that it exchanges with the engine.
 
-`store.run(fn)` calls `fn(txn)` as one atomic batch and may call it again if another batch was faster, so `fn`
-must have no effect but through `txn` and what it returns: a `Changes` and a result. **Whatever `fn` read
-stands still until the commit, not only what it writes.** When `run` returns, what was written survives the
-death of the process and of the machine, as far as the store's durability setting says.
+`store.run(fn)` calls `fn(txn)` as one atomic batch, and calls it again after a conflict with another batch.
+So `fn` must have no side effect. It reads through `txn` and returns a `Changes` and a result. **Everything
+that `fn` read stays unchanged until the commit, not only what it writes.** When `run` returns, the changes
+survive a crash of the process and of the machine, as far as the store's durability setting promises.
 
-    fn reads through txn ──▶ the rules decide ──▶ Changes ──▶ the store commits it in one way
+    fn reads through txn ──▶ the rules decide ──▶ Changes ──▶ the store commits it
 
-A store keeps jobs in order and decides nothing. `claim` is the one verb by which it changes jobs by itself,
-and then just as `core.rules.claim` would change a plain one.
+A store keeps jobs in order and decides nothing. `claim` is the only method by which it changes jobs itself,
+exactly as `core.rules.claim` changes a plain job (`core.plain.starts_alone`).
 
-Everything that is no job is a row: a table, a key, bytes, perhaps a moment at which it is due. Unique keys,
-domains, limits, pauses, schedules, workers, sysids, progress, logs and steps are rows (`core.kinds`).
+Everything other than jobs is a row: a table, a key, bytes and optionally the time at which it is due. Unique
+keys, domains, limits, pauses, schedules, workers, sysids, progress, logs and steps are rows (`core.kinds`).
 
-Order of locks, for stores that lock: jobs (parents included) by id, then rows by the order of their tables in
-`core.kinds.LOCK_ORDER` and by key; counts last, by adding only, and turns. Versions: a job is replaced by the
-next version of itself, n by n + 1, or `Conflict` is raised and the whole batch is done again. See
-docs/decisions/0003.
+Which locks a store takes, and in which order, is its own matter: docs/decisions/0003 and, for PostgreSQL,
+0007. Versions are not: version n of a job is replaced by version n + 1 only, or `Conflict` is raised and the
+whole batch is run again.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -36,9 +35,9 @@ from ..core.queries import JobFilter as JobFilter
 from ..core.queries import Waiting as Waiting
 
 T = TypeVar("T")
-# (tenant, task) pairs that claims pass by; None stands for any.
+# (tenant, task) pairs that claims skip; None matches any tenant or task.
 Passing = tuple[tuple[str | None, str | None], ...]
-# A tenant's task, and how many of its jobs at most.
+# (tenant, task, maximum number of jobs) to claim.
 Pick = tuple[str, str, int]
 # The table and the key of a row.
 RowKey = tuple[str, str]
@@ -47,9 +46,9 @@ Row = tuple[str, bytes]
 
 
 class NewJobs(NamedTuple):
-    """Jobs to add that are as `template` but for their id, their data and its size; the first is `template`.
+    """Jobs to add that differ from `template` only in id, data and size; the first job is `template`.
 
-    Most jobs are added by the thousand and alike, and a store may write what they share once.
+    Jobs are often added in thousands that differ in nothing else, so a store can encode the rest once.
     """
 
     template: Job
@@ -65,34 +64,33 @@ class NewJobs(NamedTuple):
 
 # `Changes.notice`: leave the notice as it is.
 UNCHANGED = b"\0unchanged"
-# `Changes.wake`: who is to be woken by the commit. Those that wait for a job to end, or for a log, wake for
-# both.
+# `Changes.wake`: which waiting processes the commit wakes up: none, those that wait for completions or log
+# appends, or those that wait for jobs. Processes that wait for completions wake up for JOBS too.
 NOBODY, ENDS, JOBS = "", "ends", "jobs"
 
 
 class Changes(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """All that a batch writes, in this order. A job comes once, or is added and then archived or removed."""
+    """Everything that a batch writes, in this order. A job occurs once, or in `added` and one more."""
 
     # An id that exists already, archived or not, is a `Conflict`.
     added: Sequence[NewJobs] = ()
-    # The next version of each, whose number is one above the stored one, or `Conflict`.
+    # Live jobs to replace. Each has the stored version plus one, or `Conflict`.
     swapped: Sequence[Job] = ()
-    # To the archive, as their next version.
+    # Live jobs to move to the archive, also with the stored version plus one.
     archived: Sequence[Job] = ()
-    # Live jobs as they are stored, or `Conflict`; they go with data and result.
+    # Live jobs to delete with data and result. Each has the stored version, or `Conflict`.
     removed: Sequence[Job] = ()
-    # Ids of archived jobs that go with data and result; `Conflict` if one is not there.
+    # Ids of archived jobs to delete with data and result; a missing one is a `Conflict`.
     forgotten: Collection[int] = ()
     # Data to write or replace, and results, by id.
     data: Mapping[int, Body] = {}
     results: Mapping[int, Body] = {}
-    # Differences; a count that comes to zero vanishes.
+    # Differences to add; a count of zero is deleted.
     counts: Mapping[CountKey, int] = {}
-    # Rows to write; None deletes one. `dues`: at which moment a row is due (`scan`); others are never due.
+    # Rows to write; None deletes one. `dues`: when a row is due (`scan`); rows without an entry never are.
     rows: Mapping[RowKey, bytes | None] = {}
     dues: Mapping[RowKey, int] = {}
-    # What every batch is to see from now on (`ReadTxn.notice`). A batch that has read the old one has
-    # committed.
+    # The value that `ReadTxn.notice` returns to later batches. Batches that read the old value commit first.
     notice: bytes | None = UNCHANGED
     wake: str = NOBODY
 
@@ -101,35 +99,35 @@ NOTHING = Changes()
 
 
 class ClaimQuery(NamedTuple):
-    """Which READY jobs to lease, to whom, until when."""
+    """Which READY jobs to lease, to which owner, until when."""
 
     owner: int
     now_ms: int
     limit: int
     # 0: no lease.
     lease_until: int = 0
-    # None: any.
+    # Here and below None means any.
     tenant: str | None = None
     tasks: tuple[str, ...] | None = None
-    # Only tasks whose names match this pattern, as `core.glob.matches` says.
+    # Only tasks whose names match this pattern (`core.glob.matches`).
     glob: str | None = None
     priority: int | None = None
-    # Also mocked jobs; otherwise they are passed by.
+    # Whether mocked jobs are claimed too.
     mock: bool = False
     passing: Passing = ()
-    # Any of these tenants; None: no matter which.
     tenants: tuple[str, ...] | None = None
-    # Only jobs of these pairs, all different, of each at most so many and none that is mocked. (): of all.
+    # Only jobs of these different pairs, up to the number of each, and no mocked ones. Empty: of all pairs.
     picks: tuple[Pick, ...] = ()
+    # Whether the run starts now; otherwise the holder reports its start later.
     start: bool = True
 
     @property
     def started_at(self) -> int:
-        """The start of the run: now, or 0 where the holder reports it later."""
+        """The start of the run: now, or 0 if the holder reports it later."""
         return self.now_ms if self.start else 0
 
     def wants(self, tenant: str, task: str) -> bool:
-        """Whether jobs of a tenant's task are asked for at all."""
+        """Whether the query matches any jobs of a tenant's task."""
         return (
             self.tenant in (None, tenant)
             and (self.tenants is None or tenant in self.tenants)
@@ -139,7 +137,7 @@ class ClaimQuery(NamedTuple):
         )
 
     def matches(self, job: Job) -> bool:
-        """Whether a READY job is one of them, but for how many there may be."""
+        """Whether a READY job matches, whatever the limits on the number of jobs."""
         return (
             self.priority in (None, job.priority)
             and (self.mock or not job.mock)
@@ -148,7 +146,7 @@ class ClaimQuery(NamedTuple):
 
 
 class WaitingQuery(NamedTuple):
-    """Whose READY jobs are looked for, and how many pairs; None: any."""
+    """Which (tenant, task) pairs with READY jobs to list, and how many pairs; None means any."""
 
     limit: int
     tenants: tuple[str, ...] | None = None
@@ -159,12 +157,12 @@ class WaitingQuery(NamedTuple):
 
 
 def is_passed(pair: tuple[str, str], passing: Passing) -> bool:
-    """Whether claims pass a tenant's task by."""
+    """Whether claims skip a tenant's task."""
     return any(tenant in (None, pair[0]) and task in (None, pair[1]) for tenant, task in passing)
 
 
 def leased_all(jobs: Iterable[Job], query: ClaimQuery) -> list[Job]:
-    """What a claim makes of jobs: just what `core.rules.claim` makes of plain ones."""
+    """The jobs as a claim leaves them; the same as `core.rules.claim` for plain jobs."""
     until, end, started_at, owner = (
         query.lease_until,
         rank.lease(query.lease_until),
@@ -187,12 +185,12 @@ def leased_all(jobs: Iterable[Job], query: ClaimQuery) -> list[Job]:
 
 
 def leased(job: Job, query: ClaimQuery) -> Job:
-    """The same of one job."""
+    """One job as a claim leaves it."""
     return leased_all([job], query)[0]
 
 
 class Moments(NamedTuple):
-    """The first moment of each kind at which something becomes true by itself; None: never."""
+    """The next times in ms at which upkeep has something to do, by kind; None: never."""
 
     scheduled: int | None
     running: int | None
@@ -201,7 +199,7 @@ class Moments(NamedTuple):
 
     @property
     def first(self) -> int | None:
-        """The earliest of them."""
+        """The earliest of the four."""
         return min((moment for moment in self if moment is not None), default=None)
 
     def after_claim(self, jobs: Sequence[Job], lease: int) -> "Moments | None":
@@ -212,69 +210,69 @@ class Moments(NamedTuple):
 
 
 class ReadTxn(Protocol):
-    """What can be read, in one consistent view."""
+    """The reads, all from one consistent view."""
 
     @property
     def now_ms(self) -> int:
-        """The store's time as the view began."""
+        """The store's time when the view began."""
 
     def load(self, ids: Collection[int]) -> dict[int, Job]:
-        """The live jobs among these, and the parents of all of them. What was loaded stands still."""
+        """The live jobs with these ids and their parents. None of them changes until the commit."""
 
     def archived(self, ids: Collection[int]) -> dict[int, Job]:
-        """The archived jobs among these."""
+        """The archived jobs with these ids."""
 
     def bodies(self, ids: Collection[int], *, result: bool = False) -> dict[int, Body]:
-        """The data of jobs, live or archived, or their results; what does not exist is left out."""
+        """The data, or the results, of live and archived jobs by id; missing ones are left out."""
 
     def children(
         self, parent_id: int, *, place: Place | None = None, after: int = 0, limit: int
     ) -> list[Job]:
-        """The live children of a job, by id, from the first above `after`."""
+        """The live children of a job with an id above `after`, ordered by id."""
 
     def named(self, tenant: str, task: str, *, mock: bool) -> int | None:
-        """The id of the first live job of that task, by (place, rank, id); fast where there is none.
+        """The id of the first live job of a task, by (place, rank, id); fast if there is none.
 
-        In the places where the counts know of one, so not of jobs that this transaction has added.
+        Only places whose count is above zero are searched, so jobs added by this transaction may be missed.
         """
 
     def first(self, place: Place, up_to: int, limit: int) -> list[Job]:
         """The first jobs of a place, by (rank, id), whose rank is at most `up_to`."""
 
     def expiring(self, up_to: int, limit: int) -> list[Job]:
-        """Jobs that have not started and whose `expires_at` is at most `up_to`, first ones first."""
+        """Jobs that have not started and whose `expires_at` is at most `up_to`, earliest first."""
 
     def ended(self, before_ms: int, *, tenant: str | None, limit: int) -> list[Job]:
-        """The first archived jobs that ended before a moment, by (finished_at, id)."""
+        """The first archived jobs that ended before `before_ms`, by (finished_at, id)."""
 
     def jobs(self, query: JobFilter, *, after: int, limit: int) -> list[Job]:
-        """Jobs that match, by id, from the first above `after`."""
+        """Jobs that match, with an id above `after`, ordered by id."""
 
     def waiting(self, query: WaitingQuery) -> list[Waiting]:
-        """Whose turn it is: tenants served longest ago first, and of each its tasks served longest ago.
+        """The pairs with READY jobs in fair order: tenants served longest ago first, their tasks likewise.
 
-        Of many tenants one task each, of few several each, in turn: the first of each tenant, then the
-        second. Who was never served, or not for very many turns, comes first, by name. The cost does not grow
-        with those that wait, so it looks at so many and no more: where all it sees is passed by or not asked
-        for, it is empty although others may wait.
+        The first task of each tenant comes first, then the second of each, up to `query.limit` pairs. Tenants
+        and tasks that were never served, or so long ago that their turn was deleted, come first, by name.
+        The cost does not grow with the number of pairs: only a bounded number is examined. If the query skips
+        or excludes all of these, the list is empty although other pairs have READY jobs.
         """
 
     def domain_queue(self, key: DomainKey, task: str, place: Place, *, last: bool, limit: int) -> list[Job]:
-        """The first jobs of a task of a domain in a place, by (rank, id), or the last, backwards."""
+        """Jobs of a domain's task in a place, by (rank, id): the first, or the last in reverse order."""
 
     def domain_counts(self, keys: Collection[DomainKey]) -> dict[DomainKey, DomainCounts]:
-        """How many jobs of domains stand READY, HELD and RUNNING, if any; counted, so asked seldom."""
+        """The numbers of READY, HELD and RUNNING jobs of domains that have any; counted, so expensive."""
 
     def counts(self, *, tenant: str | None = None) -> dict[CountKey, int]:
-        """How many jobs there are of each kind; kept as they change, never counted."""
+        """The numbers of jobs by tenant, task, place and state; maintained with each change, not counted."""
 
     def moments(self) -> Moments:
-        """When something becomes true by itself."""
+        """When upkeep has something to do next."""
 
     def rows(self, table: str, keys: Collection[str] | None = None) -> dict[str, bytes]:
-        """The values of rows by key; without `keys` all of a table, which must be small.
+        """The values of rows by key; without `keys` the whole table, which must be small.
 
-        What was asked for stands still, absence too.
+        The rows do not change until the commit, and missing rows stay missing.
         """
 
     def scan(
@@ -286,61 +284,62 @@ class ReadTxn(Protocol):
         due_before: int | None = None,
         limit: int,
     ) -> list[Row]:
-        """A page of a table: by key, from the first above `after` that begins with `prefix`.
+        """A page of a table: rows with a key above `after` that starts with `prefix`, ordered by key.
 
-        With `due_before` those whose moment is not later, the first due first. It need not stand still.
+        With `due_before` only rows due at that time or earlier, ordered by due time. The rows may change
+        before the commit.
         """
 
     def tables(self) -> list[str]:
-        """The names of all tables that have rows, for whoever copies a store."""
+        """The names of all tables that have rows; used to copy a store."""
 
     def present(self, name: str) -> bool:
-        """Whether a process that appeared under a name (`Store.appear`) is still there."""
+        """Whether the process that announced this name (`Store.appear`) is still running."""
 
     def notice(self) -> bytes | None:
-        """The notice of a store that is being moved; none is changed until the commit.
+        """The notice of a store that is being moved, else None. It does not change until the commit.
 
-        Every batch asks, so it must cost next to nothing.
+        Every batch reads it, so it must be cheap.
         """
 
 
 class Txn(ReadTxn, Protocol):
-    """One atomic batch. Its reads see what it has written."""
+    """One atomic batch. Its reads see its own writes."""
 
-    # A jump ahead of the clock that this process has noticed, where the clock is its machine's.
+    # The last forward jump of the clock that this process noticed, if the store uses the local clock.
     jump: Jump | None
 
     def read_ahead(self, rows: Names) -> None:
-        """These rows are asked for next: look them up together, where that costs less than one by one."""
+        """Prefetch rows that will be read next, in one round trip where that is cheaper."""
 
     def claim(self, query: ClaimQuery) -> list[Job]:
         """Lease the first jobs that match, by (rank, id).
 
-        Of READY jobs that are counted, and of those that this batch has written. They become what `leased`
-        says, and are returned as they stood before. No two callers ever get the same job, and the list is in
-        order. It may be shorter than asked, or empty; it never waits (see `Store.wait`). The pairs that it
-        took from have had their turn (`waiting`).
+        It finds READY jobs that are counted, and those that this batch has written. They become what `leased`
+        returns, and are returned as they were before. No two callers ever get the same job, and the list is
+        in order. It may be shorter than `limit`, or empty; the call never waits (see `Store.wait`). The pairs
+        of the claimed jobs go to the end of the fair order (`waiting`).
         """
 
     def write(self, changes: Changes) -> None:
-        """Write what must be there before a claim. What `fn` returns is written last."""
+        """Write changes that a claim of this batch must see. What `fn` returns is written last."""
 
 
 class Capabilities(NamedTuple):
-    """What stores differ in."""
+    """What a store can do that others cannot."""
 
-    # How many commits of a process may be under way at once.
+    # How many commits of one process may be in progress at once.
     commits: int = 1
-    # Whether it is worth saying of a batch that it is `blind`: each question costs a round trip.
+    # Whether each read is a round trip, so that `blind` saves some.
     is_remote: bool = False
-    # Whether ids are to be taken before a caller's transaction is joined, and not inside it.
+    # Whether ids must be allocated before joining a caller's transaction instead of inside it.
     ids_apart: bool = False
-    # Whether it is several stores, each of which runs its own batches: a `ShardedStore`.
+    # Whether this is a `ShardedStore`: several stores, each of which runs its own batches.
     is_sharded: bool = False
 
 
 class Report(NamedTuple):
-    """What there is to say of a store: version, settings and sizes; and what is wrong and how to mend it."""
+    """Version, settings and sizes of a store; and problems, each with its fix."""
 
     facts: dict[str, str]
     complaints: list[str]
@@ -351,46 +350,46 @@ class Store(Protocol):
 
     @property
     def capabilities(self) -> Capabilities:
-        """What this store can do; it does not change."""
+        """What this store can do; constant."""
 
     def run(self, fn: Callable[[Txn], tuple[Changes, T]], *, blind: bool = False) -> T:
-        """Call `fn` as one atomic batch, again if another was faster; durable on return.
+        """Call `fn` as one atomic batch, again after a conflict; durable on return.
 
-        `blind`: it most likely reads nothing, and so a store may send it all at once.
+        `blind`: `fn` probably reads nothing, so the store may send the whole batch in one message.
         """
 
     def read(self, fn: Callable[[ReadTxn], T], *, hint: bool = False) -> T:
-        """Call `fn` on one consistent view, beside writers.
+        """Call `fn` on one consistent view, concurrently with writers.
 
-        `hint`: what is seen need not be of one moment.
+        `hint`: the view need not be consistent.
         """
 
     def borrow(self, connection: Any, fn: Callable[[Txn], tuple[Changes, T]]) -> T:
-        """Call `fn` inside the caller's own transaction on a connection of this store's library."""
+        """Call `fn` inside the caller's own transaction on the caller's connection to this store."""
 
     async def lend(self, connection: Any) -> Any:
-        """Make a connection of asyncio's kind one that `borrow` takes, outside the loop's thread."""
+        """Wrap an asyncio connection so that `borrow` can use it in another thread than the event loop's."""
 
     def now_ms(self) -> int:
-        """The store's clock, by which all its users agree on leases."""
+        """The store's clock, which all processes use for leases."""
 
     def wait(self, timeout_s: float, *, ends: bool = True) -> bool:
-        """Sleep until another process may have changed something: a hint, on which nothing depends.
+        """Sleep until another process may have committed something: a hint that may come late, or never.
 
-        Without `ends` a commit that brings nothing to claim need not wake it.
+        `ends`: whether it also wakes up on completions and log appends, not only on claimable jobs.
         """
 
     def interrupt(self) -> None:
         """Wake this process's own `wait`, or its next one."""
 
     def appear(self, name: str) -> bool:
-        """Be seen by all who share the store until it is closed or the process ends, without a write.
+        """Announce this process under a unique name until the store is closed or the process ends.
 
-        Nobody else may ever have that name. False where the store cannot tell who is there.
+        Nothing is written. False if the store cannot tell which processes are running.
         """
 
     def report(self) -> Report:
-        """What there is to say of the store; it is opened for that, and nothing is written."""
+        """The state of the store, which is opened for it; nothing is written."""
 
     def close(self) -> None:
-        """Let go of everything; a closed store is not used again."""
+        """Release all resources; a closed store is not used again."""

@@ -1,13 +1,13 @@
-"""Whose turn it is: the order of service, which every store keeps in the same way.
+"""Fair order of claims between tenants, and between the tasks of a tenant; the same in every store.
 
-    tenants   b   d   a   c          served longest ago first; who was never served comes before all
+    tenants   b   d   a   c          served longest ago first; tenants that were never served come first
                │
-    tasks      └─ x  y               of each tenant, in the same way
+    tasks      └─ x  y               the tasks of each tenant likewise
 
-A turn is a number, not a moment, so that no two tie. A tenant or task that runs out of READY jobs is
-remembered for a while: if it came first each time that it has a job again, one that always has just one
-would be served for ever, and all others never. It is forgotten when so many others have had their turn
-that it would come first anyway.
+A turn is a number that grows with every claim, not a time, so that there are no ties. The turn of a tenant or
+task without READY jobs is kept for a while. Otherwise it would come first whenever it gets a job again, and a
+tenant that always has just one job would starve all others. The turn is deleted after so many later turns
+that the tenant or task would come first anyway.
 """
 
 from collections import Counter
@@ -19,48 +19,49 @@ from ..core.job import Job
 from ..core.kinds import HANDLED, name_of
 from .contract import ClaimQuery, Waiting, WaitingQuery
 
-# Who has no READY job is remembered for so many turns.
+# For how many later turns the turn of a pair or tenant without READY jobs is kept.
 REMEMBERED = 10_000
-# Every so many turns those to be forgotten are looked for, and at most so many of them go at once.
+# Old turns are deleted once in this many turns, and at most this many at once.
 SWEPT_EVERY = 256
 SWEPT_AT_ONCE = 2_000
-# What `waiting` looks at before it gives up: pages of tenants, and on each page so many tasks, of each
-# tenant at least so many. What is paused or unknown stands in front for ever, and may be all that it sees.
+# How much `waiting` examines: pages of tenants, tasks per page, and at least this many tasks per tenant.
+# Paused and unknown tasks are never served, so they stay in front and may be all that it finds.
 PAGES = 4
 PAGE_TASKS = 4_096
 TENANT_TASKS = 64
 
+# A tenant and one of its tasks.
 Pair = tuple[str, str]
-# When it was last served, and its name.
+# The last turn of a tenant, and its name.
 Turn = tuple[int, str]
-# Of each tenant some tasks, and how many jobs of each are READY.
+# Tasks by tenant, each with its number of READY jobs.
 Tasks = dict[str, list[tuple[str, int]]]
-# The rows of a table, see `ReadTxn.rows`.
+# See `ReadTxn.rows`.
 ReadRows = Callable[[str, Collection[str]], dict[str, bytes]]
 
 
 class Orders(Protocol):
-    """What a store can look up at once, however many wait."""
+    """Look-ups of a store whose cost does not grow with the number of waiting pairs."""
 
     def tenants_by_turn(self, after: Turn, limit: int) -> list[Turn]:
-        """The tenants with READY jobs, in order, from the first above `after`."""
+        """The tenants with READY jobs and a turn above `after`, in order."""
 
     def turns_of(self, tenants: Sequence[str]) -> list[Turn]:
-        """Those of these tenants that have READY jobs, in any order."""
+        """The turns of those of these tenants that have READY jobs, in any order."""
 
     def tasks_by_turn(
         self, tenants: Sequence[str], query: WaitingQuery, *, looked_at: int, limit: int
     ) -> Tasks:
-        """Of each tenant the first tasks that the query asks for, and how many jobs of each are READY.
+        """The first tasks of each tenant that match the query, with their numbers of READY jobs.
 
-        At most `looked_at` of a tenant's tasks are looked at, whether they are asked for or not.
+        At most `looked_at` tasks of a tenant are examined, including those that do not match.
         """
 
 
 class Served(NamedTuple):
-    """The turns that a claim was."""
+    """The turns that a claim gives to pairs and tenants."""
 
-    lanes: dict[Pair, int]
+    pairs: dict[Pair, int]
     tenants: dict[str, int]
 
 
@@ -84,16 +85,16 @@ def waiting(orders: Orders, query: WaitingQuery, rows: ReadRows) -> list[Waiting
             break
     # The first task of each tenant, then the second of each: so the head of the list is in order.
     lines = zip_longest(*([Waiting(tenant, *task) for task in tasks] for tenant, tasks in found.items()))
-    return [lane for row in lines for lane in row if lane is not None][: query.limit]
+    return [pair for row in lines for pair in row if pair is not None][: query.limit]
 
 
 def _handled(
     orders: Orders, tasks: Tasks, query: WaitingQuery, rows: ReadRows, *, looked_at: int, limit: int
 ) -> Tasks:
-    """Those of a page of tasks that have a handler.
+    """The tasks of a page that have a handler.
 
-    Where none of a tenant's first tasks has one, all that may be looked at are: tasks without a handler are
-    never served, and so stand in front of the others for ever.
+    If none of a tenant's first tasks has one, `looked_at` tasks are examined: tasks without a handler are
+    never served, and so stay in front of the others.
     """
     found = _with_handler(tasks, rows)
     others = [tenant for tenant in tasks if not found[tenant] and len(tasks[tenant]) == limit]
@@ -113,7 +114,7 @@ def _with_handler(tasks: Tasks, rows: ReadRows) -> Tasks:
 
 
 def _of(names: list[str], query: WaitingQuery) -> WaitingQuery:
-    """The query with what is passed by of these tenants alone: it is looked at for each of their tasks."""
+    """The query with only these tenants' skipped pairs: every task is checked against each of them."""
     mine = {None, *names}
     return query._replace(passing=tuple((t, task) for t, task in query.passing if task and t in mine))
 
@@ -135,24 +136,25 @@ def _pages(orders: Orders, query: WaitingQuery) -> Iterator[list[str]]:
 
 
 def served(jobs: Sequence[Job], query: ClaimQuery, last: int) -> Served:
-    """The turns that a claim of these jobs was, numbered from the one after `last`.
+    """The turns of the pairs and tenants of claimed jobs, numbered from `last` + 1.
 
-    Who got fewer has the earlier turn, and so comes first the next time; then who was picked first.
+    A tenant or task that got fewer jobs has an earlier turn, and so comes first the next time. The order of
+    the picks breaks ties.
     """
-    of_lane = Counter([(job.tenant, job.task) for job in jobs])
+    of_pair = Counter([(job.tenant, job.task) for job in jobs])
     of_tenant = Counter([job.tenant for job in jobs])
     # Counters remember the order in which they were filled.
-    picked = dict.fromkeys((*((tenant, task) for tenant, task, _ in query.picks), *of_lane))
+    picked = dict.fromkeys((*((tenant, task) for tenant, task, _ in query.picks), *of_pair))
     spot = {pair: n for n, pair in enumerate(picked)}
     first: dict[str, int] = {}
     for pair, n in spot.items():
         first.setdefault(pair[0], n)
-    order = sorted(of_lane, key=lambda p: (of_tenant[p[0]], first[p[0]], of_lane[p], spot[p]))
-    lanes = {pair: last + n for n, pair in enumerate(order, start=1)}
-    # The last of its tasks counts: so no task has a later turn than any tenant.
-    return Served(lanes, {tenant: turn for (tenant, _), turn in lanes.items()})
+    order = sorted(of_pair, key=lambda p: (of_tenant[p[0]], first[p[0]], of_pair[p], spot[p]))
+    pairs = {pair: last + n for n, pair in enumerate(order, start=1)}
+    # A tenant gets the turn of the last of its tasks, so no task has a later turn than its tenant.
+    return Served(pairs, {tenant: turn for (tenant, _), turn in pairs.items()})
 
 
 def is_sweep(before: int, after: int) -> bool:
-    """Whether it is time to forget, as the turns go from one number to another."""
+    """Whether old turns should be deleted now that the last turn went from `before` to `after`."""
     return before // SWEPT_EVERY != after // SWEPT_EVERY

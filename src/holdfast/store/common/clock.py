@@ -1,4 +1,4 @@
-"""The one place that reads a clock. Everything else is told the time."""
+"""The only module that reads a clock. All others get the time as an argument."""
 
 import time
 from collections.abc import Callable
@@ -9,18 +9,19 @@ from ...core.jump import Jump
 Clock = Callable[[], int]
 
 
-# What the wall clock may gain on the monotonic one between two readings: it is slewed, not set.
+# A larger gain of the wall clock on the monotonic clock between two readings means that it was set, not
+# slewed.
 SLEWED_MS = 2_000
 
 
-# Seconds that only go forward: for time-outs, never for what is stored.
+# For time-outs; never stored.
 monotonic_s = time.monotonic
 
 
 class SystemClock:
-    """The wall clock of this machine in milliseconds, which notices that it was set ahead.
+    """The wall clock of this machine in milliseconds; it detects that the clock was set ahead.
 
-    Also a machine that slept: its monotonic clock stood still meanwhile.
+    It also detects that the machine slept, as the monotonic clock does not advance meanwhile.
     """
 
     def __init__(
@@ -28,7 +29,7 @@ class SystemClock:
     ) -> None:
         self._wall_ns, self._monotonic_ns = wall_ns, monotonic_ns
         self._ahead_ns = wall_ns() - monotonic_ns()
-        # The last jump that was noticed.
+        # The last jump that was detected.
         self.jump: Jump | None = None
 
     def __call__(self) -> int:
@@ -45,5 +46,5 @@ system_clock = SystemClock()
 
 
 def jump_of(clock: Clock) -> Jump | None:
-    """The last jump of a clock, where it can tell."""
+    """The last jump of a clock, if it detects jumps."""
     return clock.jump if isinstance(clock, SystemClock) else None

@@ -1,4 +1,4 @@
-"""How stores that have columns write a job: what a claim changes in columns, the rest as JSON."""
+"""How SQL stores write a job: the fields that a claim changes in columns, the rest as JSON."""
 
 from typing import Any
 
@@ -9,8 +9,7 @@ from ...core.job import Job, Place
 
 encode = msgspec.json.Encoder().encode
 
-# What stands in columns because a claim changes it. In `rest` it is always at its default, and so not
-# written: nothing there can ever be out of date.
+# The fields in columns. In `rest` they have these defaults, which are not written, so `rest` is never stale.
 COLD: dict[str, Any] = {
     "place": Place.SCHEDULED,
     "rank": 0,
@@ -23,12 +22,12 @@ COLD: dict[str, Any] = {
 
 
 def rest_of(job: Job) -> str:
-    """The JSON of a job without what stands in columns."""
+    """The JSON of a job without the fields that are columns."""
     return encode(replace(job, **COLD)).decode()
 
 
 def rest_parts(template: Job) -> tuple[str, str, str]:
-    """What is written of jobs that are as `template`: before the id, before the size, and after."""
+    """The JSON of jobs made from `template`, in three parts: before the id, between id and size, after it."""
     text = encode(replace(template, id=0, size=1, **COLD)).decode()
     middle, _, tail = text.removeprefix('{"id":0').rpartition('"size":1')
     return '{"id":', f'{middle}"size":', tail

@@ -1,17 +1,17 @@
-"""A caller's own connection, found inside what SQLAlchemy and Django give people.
+"""Finds the driver's connection inside a connection or session of SQLAlchemy or Django.
 
     SQLAlchemy   session ▶ connection ▶ the driver's        Session, Connection; AsyncSession, AsyncConnection
     Django       wrapper ▶ the driver's                     django.db.connection
-    a driver     it is what it is
+    a driver     used as it is
 
-None of these libraries is needed here: they are known by the names of their modules.
+None of these libraries is imported: they are recognised by the names of their modules.
 """
 
 from typing import Any
 
 from ...core.errors import BadInput
 
-# SQLAlchemy begins with the first statement what its `commit` will end: without one that would end nothing.
+# SQLAlchemy begins a transaction with the first statement; without one its `commit` would do nothing.
 _BEGIN = "SELECT 1"
 
 
@@ -30,7 +30,7 @@ def driver_of(connection: Any) -> Any:
 
 
 async def async_driver_of(connection: Any) -> Any:
-    """The same for connections of asyncio's kind."""
+    """`driver_of` for asyncio connections."""
     if not is_of(connection, "sqlalchemy.ext.asyncio"):
         return connection
     if not hasattr(connection, "get_raw_connection"):
@@ -40,16 +40,16 @@ async def async_driver_of(connection: Any) -> Any:
 
 
 def is_of(thing: Any, library: str) -> bool:
-    """Whether something, or what it is made from, comes from a library."""
+    """Whether an object's class, or one of its base classes, comes from a library."""
     return any(f"{kind.__module__}.".startswith(f"{library}.") for kind in type(thing).__mro__)
 
 
 def kind_of(connection: Any) -> str:
-    """What somebody brought, for an error."""
+    """The class of a connection, for an error text."""
     return f"a {type(connection).__module__}.{type(connection).__qualname__}"
 
 
 def nothing_to_lend(connection: Any) -> BadInput:
-    """What `Store.lend` raises where there are no connections of asyncio's kind."""
+    """The error of `Store.lend` in stores without asyncio connections."""
     needed = "absent: only PostgreSQL has connections to await; others go to a queue of holdfast.connect"
     return BadInput("connection", f"a {type(connection).__name__}", needed=needed)

@@ -1,4 +1,4 @@
-"""What is left of a claim's picks."""
+"""The rest of a claim's picks."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -8,7 +8,7 @@ from ..contract import Pick
 
 
 def picks_left(picks: tuple[Pick, ...], taken: Iterable[Job]) -> tuple[Pick, ...]:
-    """What picks still want. One that wants nothing stays, so that they are never all gone."""
+    """The picks less the claimed jobs. A pick of 0 jobs stays: without picks a claim takes any job."""
     if not picks:
         return picks
     count = Counter((job.tenant, job.task) for job in taken)

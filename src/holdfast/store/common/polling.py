@@ -1,19 +1,20 @@
-"""When one who listens for news looks by itself whether it has missed some: soon after news, then ever less.
+"""When a process that listens for notifications also polls the store: soon after one, then less and less.
 
-    news ──5 s──▶ look ──5 s──▶ look ──10 s──▶ look ──20 s──▶ look ──30 s──▶ look ──30 s──▶ …
+    notification ──5 s──▶ poll ──5 s──▶ poll ──10 s──▶ poll ──20 s──▶ poll ──30 s──▶ poll ──30 s──▶ …
 
-A word may be lost, and not all is told: that somebody has claimed, and until when, nobody hears. Whoever
-speaks is at work, so one look follows soon; where nobody speaks there is little to see, and a look costs.
+A notification may be lost, and some changes send none, such as a claim and the end of its lease. Where there
+are notifications other processes are active, so a poll follows soon. Without any there is little to find, and
+every poll costs a round trip.
 """
 
 from .clock import monotonic_s
 
-# By how much longer each pause is than the one before.
+# The factor by which each interval is longer than the one before.
 SLOWER = 2
 
 
-class Looks:
-    """The times of one who waits; the first look is due at once."""
+class PollTimes:
+    """When one waiting process polls; the first poll is due at once."""
 
     def __init__(self, soon_s: float, seldom_s: float) -> None:
         self._soon_s, self._seldom_s = soon_s, seldom_s
@@ -21,19 +22,19 @@ class Looks:
 
     @property
     def left_s(self) -> float:
-        """How long until the next is due."""
+        """The time until the next poll is due."""
         return max(self._at_s - monotonic_s(), 0.0)
 
-    def now(self) -> None:
-        """The next is due at once: what was said before may have been missed."""
+    def poll_now(self) -> None:
+        """Make the next poll due at once: notifications may have been missed."""
         self._pause_s, self._at_s = self._soon_s, 0.0
 
-    def soon(self) -> None:
-        """Somebody has spoken. One that is due before is not put off."""
+    def poll_soon(self) -> None:
+        """Make a poll due soon after a notification; one that is due earlier is not postponed."""
         self._pause_s = self._soon_s
         self._at_s = min(self._at_s, monotonic_s() + self._soon_s)
 
-    def looked(self) -> None:
-        """It was done."""
+    def polled(self) -> None:
+        """Set the time of the next poll, after one was made."""
         self._at_s = monotonic_s() + self._pause_s
         self._pause_s = min(self._pause_s * SLOWER, self._seldom_s)

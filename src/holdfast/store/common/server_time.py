@@ -1,67 +1,67 @@
-"""The time of a server, by which all machines agree: asked for now and then, reckoned in between."""
+"""The clock of a server, which all machines share: read now and then, and estimated in between."""
 
 from collections.abc import Callable
 
 from ...core.errors import Unavailable
 from .clock import Clock, monotonic_s
 
-# How long a server's clock is reckoned from what it last said.
+# How long the time is estimated from the last reading.
 TRUSTED_S = 30.0
-# A moment that is ahead of us by no more than this comes from how exactly clocks are asked.
+# A time ahead of ours by at most this is explained by the inaccuracy of readings.
 CLOCK_SLACK_MS = 1_000
 Ask = Callable[[], int]
 
 
 class Time:
-    """The clock of a store: one that was given, or that of its server, which `ask` asks."""
+    """The clock of a store: `clock`, or that of its server, which the argument `ask` reads."""
 
     def __init__(self, clock: Clock | None, trusted_s: float = TRUSTED_S) -> None:
         self._clock, self._trusted_s = clock, trusted_s
-        # What the server's clock said last, and when that was by ours.
-        self._heard: tuple[int, float] | None = None
+        # The last reading of the server's clock, and our monotonic time of it.
+        self._reading: tuple[int, float] | None = None
 
-    def heard(self, now_ms: int) -> None:
-        """The server has just said what time it is."""
-        self._heard = (now_ms, monotonic_s())
+    def note(self, now_ms: int) -> None:
+        """Remember a reading of the server's clock that was made just now."""
+        self._reading = (now_ms, monotonic_s())
 
     def now_ms(self, ask: Ask) -> int:
-        """What time it is; while the server is away, what it should be by now."""
+        """The time; while the server is unavailable, an estimate from the last reading."""
         if self._clock is not None:
             return self._clock()
-        heard = self._heard
-        if heard is not None and (passed_s := monotonic_s() - heard[1]) <= self._trusted_s:
-            return heard[0] + int(passed_s * 1000)
+        reading = self._reading
+        if reading is not None and (passed_s := monotonic_s() - reading[1]) <= self._trusted_s:
+            return reading[0] + int(passed_s * 1000)
         try:
             now_ms = ask()
-            if self._heard is heard:
-                # Else who asked has noted it, and knows better when it was.
-                self.heard(now_ms)
-            heard = self._heard
+            if self._reading is reading:
+                # Otherwise `ask` has noted the reading itself, with a more exact time.
+                self.note(now_ms)
+            reading = self._reading
         except Unavailable:
-            if heard is None:
+            if reading is None:
                 raise
-        assert heard is not None
-        return _since(heard)
+        assert reading is not None
+        return _estimate(reading)
 
-    def reckoned(self) -> int | None:
-        """What time it is by what the server said last, if that is not long ago."""
+    def estimated(self) -> int | None:
+        """The time estimated from the last reading, or None if that is too old."""
         if self._clock is not None:
             return self._clock()
-        if (heard := self._heard) is None:
+        if (reading := self._reading) is None:
             return None
-        passed_s = monotonic_s() - heard[1]
-        return heard[0] + int(passed_s * 1000) if passed_s <= self._trusted_s else None
+        passed_s = monotonic_s() - reading[1]
+        return reading[0] + int(passed_s * 1000) if passed_s <= self._trusted_s else None
 
     def caught_up(self, at_ms: int, ask: Ask) -> bool:
-        """Ask for the time anew; whether it is now what somebody else took it for, or near enough."""
-        self.heard(ask())
+        """Read the clock again; return whether it has nearly reached `at_ms`, the time of another process."""
+        self.note(ask())
         ahead_ms = at_ms - self.now_ms(ask)
         if 0 < ahead_ms <= CLOCK_SLACK_MS:
-            self.heard(at_ms)
-        # Else the server's clock was set back, and what lies ahead must not hold us up.
+            self.note(at_ms)
+        # Otherwise the server's clock was set back, and the caller must not wait for a time far ahead.
         return ahead_ms <= CLOCK_SLACK_MS
 
 
-def _since(heard: tuple[int, float]) -> int:
-    said_ms, at_s = heard
-    return said_ms + int((monotonic_s() - at_s) * 1000)
+def _estimate(reading: tuple[int, float]) -> int:
+    read_ms, at_s = reading
+    return read_ms + int((monotonic_s() - at_s) * 1000)

@@ -1,4 +1,4 @@
-"""What the memory store holds: dicts, and the indexes by which jobs and rows are found in order."""
+"""The data of the memory store: dicts, and the indexes by which jobs and rows are found in order."""
 
 from collections.abc import Hashable
 from typing import NamedTuple
@@ -9,24 +9,24 @@ from .fairness import MemoryTurns
 from .indexed import Entry, IndexedDict, Journal, JournalledDict
 
 _EXPIRABLE = (Place.SCHEDULED, Place.READY, Place.HELD, Place.PAUSED)
-# The index of the archive, by the end.
+# The index of the archive, by `finished_at`.
 ENDED = "ended"
 # The index of live jobs that expire.
 EXPIRING = "expiring"
 
 
 class StoredRow(NamedTuple):
-    """The value of a row, and when it is due; None: never."""
+    """The value of a row and its due time; None: never due."""
 
     value: bytes
     due: int | None
 
 
 class Data:
-    """What the store holds."""
+    """All dicts of one store."""
 
     def __init__(self) -> None:
-        # What the batch that is under way has done; empty between batches.
+        # The changes of the current batch; empty between batches.
         self.journal: Journal = []
         self.jobs: IndexedDict[int, Job] = IndexedDict(self.journal, _job_entries)
         self.archive: IndexedDict[int, Job] = IndexedDict(self.journal, _archive_entries)
@@ -34,10 +34,10 @@ class Data:
         self.results: JournalledDict[int, Body] = JournalledDict(self.journal)
         self.counts: JournalledDict[CountKey, int] = JournalledDict(self.journal)
         self.rows: IndexedDict[RowKey, StoredRow] = IndexedDict(self.journal, _row_entries)
-        # The notice, under an empty name.
+        # The notice, under the key "".
         self.notice: JournalledDict[str, bytes] = JournalledDict(self.journal)
         self.turns = MemoryTurns(self.counts, self.journal)
-        # The processes that appeared: no part of what is kept.
+        # The names given to `appear`; not rolled back.
         self.here: set[str] = set()
 
 

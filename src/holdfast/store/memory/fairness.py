@@ -1,4 +1,4 @@
-"""Whose turn it is, in the memory store: pairs and tenants by the turn at which they were last served."""
+"""The fair order in the memory store: pairs and tenants by the turn at which they were last served."""
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -8,20 +8,20 @@ from .. import fairness
 from ..contract import ClaimQuery, CountKey, WaitingQuery, is_passed
 from .indexed import Entry, IndexedDict, Journal
 
-# The indexes: tenants that have READY jobs; tenants, and pairs of tenant and task, that have none. Pairs that
-# have READY jobs stand in the index of their tenant's name.
+# The indexes: _TENANTS has the tenants with READY jobs; _RESTING, one for tenants and one for pairs, those
+# without. Pairs with READY jobs are in the index with their tenant's name.
 _TENANTS = ("ready",)
 _RESTING = ("resting",)
 
 
 class Standing(NamedTuple):
-    """Whether there are READY jobs, and the last turn."""
+    """Whether a pair or tenant has READY jobs, and its last turn."""
 
     ready: bool
     served: int
 
 
-# Who was never heard of.
+# Of a pair or tenant without an entry.
 _UNKNOWN = Standing(ready=False, served=0)
 
 
@@ -34,23 +34,23 @@ class MemoryTurns:
         self._tenants: IndexedDict[str, Standing] = IndexedDict(journal, _tenant_entries)
 
     def serve(self, jobs: Sequence[Job], query: ClaimQuery) -> None:
-        """These jobs were claimed: their pairs and tenants have had their turn."""
+        """Give the pairs and tenants of claimed jobs their turns."""
         last = self._last()
         pairs = {(job.tenant, job.task) for job in jobs}
         if len(pairs) == 1 and self._is_last(next(iter(pairs)), last):
             return
         served = fairness.served(jobs, query, last)
-        for pair, turn in served.lanes.items():
+        for pair, turn in served.pairs.items():
             self._pairs.put(pair, self._pairs.get(pair, _UNKNOWN)._replace(served=turn))
         for tenant, turn in served.tenants.items():
             self._tenants.put(tenant, self._tenants.get(tenant, _UNKNOWN)._replace(served=turn))
-        newest = last + len(served.lanes)
+        newest = last + len(served.pairs)
         if fairness.is_sweep(last, newest):
             _forget(self._pairs, newest - fairness.REMEMBERED)
             _forget(self._tenants, newest - fairness.REMEMBERED)
 
     def recount(self, pairs: Iterable[fairness.Pair]) -> None:
-        """The READY counts of these pairs have changed."""
+        """Update the indexes of pairs whose READY counts have changed."""
         for pair in pairs:
             standing, tenant = self._pairs.get(pair, _UNKNOWN), pair[0]
             if standing.ready != (self._ready(*pair) > 0):
@@ -71,7 +71,7 @@ class MemoryTurns:
         standings = self._tenants.get(pair[0], _UNKNOWN), self._pairs.get(pair, _UNKNOWN)
         return all(standing.served == turn > 0 for standing in standings)
 
-    # What `fairness.waiting` goes by
+    # `fairness.Orders`
 
     def tenants_by_turn(self, after: fairness.Turn, limit: int) -> list[fairness.Turn]:
         """The tenants with READY jobs, in order."""
@@ -86,7 +86,7 @@ class MemoryTurns:
     def tasks_by_turn(
         self, tenants: Sequence[str], query: WaitingQuery, *, looked_at: int, limit: int
     ) -> dict[str, list[tuple[str, int]]]:
-        """Of each tenant the first tasks that are asked for."""
+        """The first tasks of each tenant that match the query."""
         found = {}
         for tenant in tenants:
             tasks = [task for _, task in self._pairs.index(tenant)[:looked_at]]

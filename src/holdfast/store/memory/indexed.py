@@ -1,9 +1,9 @@
-"""Dicts whose changes can be rolled back, and whose values may stand in sorted indexes.
+"""Dicts whose changes can be rolled back, and whose values may be in sorted indexes.
 
-    put ──▶ what it was is written in the journal ──▶ indexes ──▶ dict
+    put ──▶ the old value is written to the journal ──▶ indexes ──▶ dict
 
-An interrupt may strike between any two of these steps, and while they are undone. So whatever is undone may
-have been done in part, or not at all, or may be undone already: it ends in the same.
+A KeyboardInterrupt may come between any two of these steps, and during a roll-back. So undoing is idempotent:
+the change may have been made, in part or not at all, or may have been undone already.
 """
 
 from bisect import bisect_left, insort
@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 
 K = TypeVar("K")
 V = TypeVar("V")
-# What was done since the last commit, the last of it last: the dict, the key, what became of it, what it was.
+# The changes since the last commit, oldest first: the dict, the key, the new value, the old value.
 Journal = list[tuple["JournalledDict[Any, Any]", Any, Any, Any]]
-# What an index is sorted by; it ends in the key, so that no two are equal.
+# An entry of an index; it ends in the key, so that no two are equal.
 Entry = tuple[Any, ...]
 
 
@@ -42,7 +42,7 @@ class JournalledDict(dict[K, V]):
 
 
 class IndexedDict(JournalledDict[K, V]):
-    """The same with indexes: `entries_of` says in which a value stands, and by which entry."""
+    """A `JournalledDict` with indexes: `entries_of` returns the (index, entry) pairs of a value."""
 
     def __init__(
         self, journal: Journal, entries_of: Callable[[K, V], Iterable[tuple[Hashable, Entry]]]
@@ -78,7 +78,7 @@ class IndexedDict(JournalledDict[K, V]):
         super().restore(key, after, before)
 
     def _drop(self, key: K, value: V) -> None:
-        """Take a value out of the indexes that it stands in."""
+        """Delete the entries of a value from the indexes."""
         for name, entry in self._entries_of(key, value):
             index = self._indexes.get(name, [])
             at = bisect_left(index, entry)
@@ -92,13 +92,13 @@ class IndexedDict(JournalledDict[K, V]):
         return self._indexes.get(name, [])
 
     def index_from(self, name: Hashable, entry: Entry) -> Iterator[Entry]:
-        """The entries of an index, in order, from the first that is not below `entry`."""
+        """The entries of an index that are not below `entry`, in order."""
         index = self.index(name)
         return (index[at] for at in range(bisect_left(index, entry), len(index)))
 
 
 def roll_back(journal: Journal) -> None:
-    """Undo all that stands in a journal."""
+    """Undo all changes in a journal, and empty it."""
     while journal:
         table, key, after, before = journal[-1]
         table.restore(key, after, before)

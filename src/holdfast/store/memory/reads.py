@@ -1,4 +1,4 @@
-"""What can be read of the memory store. See `ReadTxn` for what each verb promises."""
+"""The reads of the memory store. See `ReadTxn` for what each method promises."""
 
 from collections.abc import Collection, Hashable, Iterable
 from itertools import islice, takewhile
@@ -13,7 +13,7 @@ from .data import ENDED, EXPIRING, Data
 
 
 class MemoryReads(ReadTxn):
-    """One view: nobody else reads or writes meanwhile."""
+    """One view, under the store's lock."""
 
     now_ms: int = 0
 
@@ -98,7 +98,7 @@ class MemoryReads(ReadTxn):
             jobs.index(EXPIRING),
             rows.index(("due", DOMAIN)),
         )
-        # A job that runs without a lease has the last rank of all, which is no moment.
+        # The rank of a job that runs without a lease is the highest one, which is not a time.
         return Moments(*(index[0][0] if index and index[0][0] < rank.LAST else None for index in indexes))
 
     # Rows

@@ -1,13 +1,13 @@
 """The memory store: dicts, one lock, and a journal to roll back by. It is the executable specification.
 
-Every other store must show exactly what this one shows (`tests/model/model.py` compares them). It is
-meant to be read: no cleverness beyond keeping the orders that the contract names.
+Every other store must return exactly what this one returns (`tests/model/model.py` compares them). It is
+meant to be read, and optimises nothing but the orders that the contract names.
 
-    store.py   the lock, and who may do what when
-    reads.py   what can be read, verb by verb
-    txn.py     how `Changes` are written, and claims
-    data.py    the dicts, and which indexes a job or a row stands in
-    fairness.py   whose turn it is
+    store.py      the lock, transactions, waiting
+    reads.py      the reads
+    txn.py        writing `Changes`, and claims
+    data.py       the dicts, and the indexes of jobs and rows
+    fairness.py   the fair order between tenants and tasks
 """
 
 import threading
@@ -24,7 +24,7 @@ from .reads import MemoryReads
 from .txn import MemoryTxn
 
 T = TypeVar("T")
-# How often a batch is done again when what it expected has changed.
+# How often a batch is run again after a `Conflict`.
 TRIES = 100
 
 
@@ -42,12 +42,12 @@ class MemoryStore:
         self._data = Data()
 
     def run(self, fn: Callable[[Txn], tuple[Changes, T]], *, blind: bool = False) -> T:
-        """Call `fn` under the lock; what it raises rolls back what it did, and a `Conflict` does it again."""
+        """Call `fn` under the lock, again after a `Conflict`. An exception rolls back its changes."""
         with self._lock:
             data, clock = self._data, self._clock
             for _ in range(TRIES):
                 if data.journal:
-                    # Also what an interrupt has left that struck while another batch was rolled back.
+                    # The journal may also have changes of an earlier batch whose roll-back was interrupted.
                     roll_back(data.journal)
                 try:
                     txn = MemoryTxn(data, clock(), jump_of(clock))
@@ -64,7 +64,7 @@ class MemoryStore:
         raise Contended(f"a batch was done {TRIES} times, and each time something had changed")
 
     def read(self, fn: Callable[[ReadTxn], T], *, hint: bool = False) -> T:
-        """Call `fn` under the lock: readers see what writers see."""
+        """Call `fn` under the lock, as `run` does."""
         with self._lock:
             roll_back(self._data.journal)
             return fn(MemoryReads(self._data, self._clock()))
@@ -78,11 +78,11 @@ class MemoryStore:
         raise nothing_to_lend(connection)
 
     def now_ms(self) -> int:
-        """The clock given at the start."""
+        """The clock given to the constructor."""
         return self._clock()
 
     def wait(self, timeout_s: float, *, ends: bool = True) -> bool:
-        """No other process can change anything, so `Changes.wake` wakes nobody: sleep until interrupted."""
+        """Sleep until interrupted. No other process can change anything, so `Changes.wake` is not used."""
         return self._signal.acquire(timeout=timeout_s)
 
     def interrupt(self) -> None:
@@ -90,20 +90,20 @@ class MemoryStore:
         try:
             self._signal.release()
         except RuntimeError:
-            # Nobody has waited since the last time.
+            # No `wait` since the last interrupt.
             pass
 
     def appear(self, name: str) -> bool:
-        """Be seen in this process, which is all that there is."""
+        """Announce a name within this process."""
         self._data.here.add(name)
         return True
 
     def report(self) -> Report:
-        """Nothing can be wrong."""
+        """Facts only: a memory store has no problems to report."""
         jobs, archived = len(self._data.jobs), len(self._data.archive)
         facts = {"store": "memory", "live jobs": f"{jobs:,}", "archived": f"{archived:,}"}
         return Report(facts, complaints=[])
 
     def close(self) -> None:
-        """Everything goes."""
+        """Drop all data."""
         self._data = Data()

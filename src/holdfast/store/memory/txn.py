@@ -1,4 +1,4 @@
-"""How the memory store writes: the parts of `Changes` one after the other, and claims."""
+"""The writes of the memory store: claims, and the fields of `Changes` in their order."""
 
 from collections.abc import Hashable, Mapping
 from itertools import islice
@@ -13,13 +13,13 @@ from .reads import MemoryReads
 
 
 class MemoryTxn(MemoryReads, Txn):
-    """One batch, under the store's lock. What it does stands in the journal until it commits."""
+    """One batch, under the store's lock. Its changes are in the journal until it commits."""
 
     def __init__(self, data: Data, now_ms: int, jump: Jump | None) -> None:
         self.data, self.now_ms, self.jump = data, now_ms, jump
 
     def read_ahead(self, rows: Names) -> None:
-        """Nothing: a look-up costs no round trip here."""
+        """Nothing: there are no round trips to save."""
 
     # Claims
 
@@ -45,7 +45,7 @@ class MemoryTxn(MemoryReads, Txn):
     # Changes
 
     def write(self, changes: Changes) -> None:
-        """Write the parts in the order of their fields; a `Conflict` leaves the rest to the roll-back."""
+        """Write the fields in their order; after a `Conflict` the store rolls back what was written."""
         for group in changes.added:
             self._add(group)
         for job in changes.swapped:
@@ -103,6 +103,6 @@ class MemoryTxn(MemoryReads, Txn):
             counts.put(key, (before + difference) or None)
             if key.place is Place.READY and (not before or not before + difference):
                 pairs.append((key.tenant, key.task))
-        # Only then: one of a pair's two READY counts may have gone over into the other.
+        # Last: one of a pair's two READY counts may have moved to the other.
         if pairs:
             self.data.turns.recount(pairs)

@@ -113,7 +113,7 @@ class Served:
         if is_one and last > 0 and turns.of_pair == turns.of_tenant == last:
             # It was the last to be served, and is so again: nothing changes.
             return
-        pairs = fairness.served(jobs, query, last).lanes
+        pairs = fairness.served(jobs, query, last).pairs
         self.pairs |= pairs
         self._newest = last + len(pairs)
         if fairness.is_sweep(last, self._newest):

@@ -24,9 +24,9 @@ import psycopg
 
 from ...core.errors import Conflict, HoldfastError
 from ..common.clock import monotonic_s
-from ..common.keepalive import keep_lively
-from ..common.nudge import Nudge
-from ..common.polling import Looks
+from ..common.keepalive import enable_keepalive
+from ..common.polling import PollTimes
+from ..common.waker import Waker
 from .connection import OwnConnection
 from .pool import Pool
 from .statements import channel
@@ -63,8 +63,8 @@ class PostgresListener:
         self._connection: OwnConnection | None = None
         self._listens = False
         # The newest transaction at the last poll, and when to poll next.
-        self._newest, self._looks = "", Looks(SOON_S, SELDOM_S)
-        self._nudge = Nudge()
+        self._newest, self._polls = "", PollTimes(SOON_S, SELDOM_S)
+        self._waker = Waker()
         self._waiting = threading.Lock()
         self._closed = False
 
@@ -86,7 +86,7 @@ class PostgresListener:
 
     def interrupt(self) -> None:
         """Wake our own `wait`, or the next one."""
-        self._nudge.give()
+        self._waker.wake()
 
     def close(self) -> None:
         """Stop listening, once no thread waits any more."""
@@ -95,23 +95,23 @@ class PostgresListener:
         with self._waiting:
             if self._pid == os.getpid():
                 self._forget()
-            self._nudge.close()
+            self._waker.close()
 
     def _sleep(self, left_s: float, ends: bool) -> bool:
         """Sleep until the next poll; whether there was anything."""
         self._notice_fork()
-        nudge = self._nudge
-        if nudge.is_given or self._closed:
-            nudge.take()
+        waker = self._waker
+        if waker.is_set or self._closed:
+            waker.clear()
             return True
         try:
             if (connection := self._connection) is None or not connection.is_open:
                 # What was sent before we listened is missed: then poll at once.
                 return self._listen()
-            watched: list[Any] = [nudge, connection.pgconn.socket] if self._listens else [nudge]
-            ready, _, _ = select.select(watched, [], [], min(left_s, self._looks.left_s))
-            if nudge in ready:
-                nudge.take()
+            watched: list[Any] = [waker, connection.pgconn.socket] if self._listens else [waker]
+            ready, _, _ = select.select(watched, [], [], min(left_s, self._polls.left_s))
+            if waker in ready:
+                waker.clear()
                 return True
             return self._is_notified(connection, ends) if ready else self._is_changed(connection)
         except psycopg.Error:
@@ -119,7 +119,7 @@ class PostgresListener:
             if self._connection is not None:
                 self._forget()
                 return True
-            return bool(select.select([nudge], [], [], min(left_s, AWAY_S))[0])
+            return bool(select.select([waker], [], [], min(left_s, AWAY_S))[0])
 
     def _is_notified(self, connection: OwnConnection, ends: bool) -> bool:
         """Whether another store has sent anything that wakes us."""
@@ -129,14 +129,14 @@ class PostgresListener:
             payloads.append(notification.extra.decode())
         others = [payload for payload in payloads if payload.removesuffix(END) != self.name]
         if others:
-            self._looks.soon()
+            self._polls.poll_soon()
         return any(ends or not payload.endswith(END) for payload in others)
 
     def _is_changed(self, connection: OwnConnection) -> bool:
         """Whether anything was written since the last poll, if it is time for one."""
-        if self._looks.left_s:
+        if self._polls.left_s:
             return False
-        self._looks.looked()
+        self._polls.polled()
         before, self._newest = self._newest, connection.value(NEWEST)
         return before not in ("", self._newest)
 
@@ -145,8 +145,8 @@ class PostgresListener:
         self._listens = self._address.notify and not self._pool.pooled
         if self._listens:
             connection.execute(f'LISTEN "{channel(self._address.schema)}"')
-        self._looks = Looks(SOON_S, SELDOM_S) if self._listens else Looks(POLL_S, POLL_S)
-        keep_lively(connection.pgconn.socket)
+        self._polls = PollTimes(SOON_S, SELDOM_S) if self._listens else PollTimes(POLL_S, POLL_S)
+        enable_keepalive(connection.pgconn.socket)
         self._connection = connection
         return self._is_changed(connection)
 
@@ -163,7 +163,7 @@ class PostgresListener:
         if self._pid != os.getpid():
             # What is open is the parent's. Left where it is, see `pool.py`.
             self._pid, self._parents, self._connection = os.getpid(), self._connection, None
-            self._nudge.forget()
+            self._waker.forget()
 
 
 class PostgresNotifier:

@@ -30,12 +30,12 @@ from .connection import NoConnection, OwnConnection, PostgresConnection
 from .counts import FOLD_ROWS, Folding
 from .errors import LOCKED, code_of, is_lost, translated
 from .locks import Locks, Wants, lock_number
-from .mend import mend
 from .notify import PostgresListener, PostgresNotifier
 from .open import make_ready, migrate, script
 from .pool import Pool
 from .presence import Presence
 from .reads import FEW_PAIRS, LOOKED_AT, PostgresReads, asked_by_look
+from .repair import repair_records
 from .report import complaints, facts
 from .starts import Starts, Walks
 from .statements import channel, in_hex, numbered, numbers, statements
@@ -143,7 +143,7 @@ class PostgresStore:
         return result
 
     def _run_blind(self, fn: Batch[T], wants: Wants) -> tuple[Changes, T]:
-        now_ms, notice = self._time.reckoned(), self._notice
+        now_ms, notice = self._time.estimated(), self._notice
         if now_ms is None or notice is None:
             return self._run(fn, wants)
         txn = self._txn(_NO_CONNECTION, Locks(wants), now_ms, notice)
@@ -210,7 +210,7 @@ class PostgresStore:
         """The time by the server, which has just told it, or by a clock that was given."""
         if self._clock is not None:
             return self._clock()
-        self._time.heard(now_ms)
+        self._time.note(now_ms)
         return now_ms
 
     def _commit(self, connection: OwnConnection, txn: PostgresTxn, found: Parameters) -> None:
@@ -252,9 +252,9 @@ class PostgresStore:
             "what was asked for may have been done, or not; look before you ask again"
         )
 
-    def _tries(self, patience_s: float | None = None, mend: Callable[[], int] | None = None) -> Tries:
+    def _tries(self, patience_s: float | None = None, repair: Callable[[], int] | None = None) -> Tries:
         patience_s = self._patience_s if patience_s is None else patience_s
-        return Tries(self.address, self.pool, self._outages, patience_s, mend or self._mend)
+        return Tries(self.address, self.pool, self._outages, patience_s, repair or self._repair)
 
     def _patiently(self, attempt: Callable[[], T], *, waits: bool = True) -> T:
         """Try until it is done, or it is clear that it cannot be; or raise at once if the server is away."""
@@ -325,7 +325,7 @@ class PostgresStore:
             theirs = borrowed(connection)
             self._check_place(theirs)
         wants: Wants = {}
-        tries = self._tries(mend=lambda: mend(theirs, self._schema))
+        tries = self._tries(repair=lambda: repair_records(theirs, self._schema))
         while True:
             try:
                 return self._run_inside(theirs, fn, wants)
@@ -404,9 +404,9 @@ class PostgresStore:
 
         return self._patiently(lambda: self._look(look), waits=False)
 
-    def _mend(self) -> int:
+    def _repair(self) -> int:
         with self.pool.connection() as connection:
-            return mend(connection, self._schema)
+            return repair_records(connection, self._schema)
 
     def close(self) -> None:
         """Let go of all connections."""

@@ -12,7 +12,7 @@ import psycopg
 
 from ...core.damage import UNREADABLE
 from ...core.errors import Conflict, Contended, StoreCorrupt
-from ..common.outage import Lost, Outages, Patience, UnknownHost
+from ..common.outage import Lost, Outages, RetryPeriod, UnknownHost
 from .errors import Pooled, translate
 from .pool import Pool
 from .url import Address
@@ -23,13 +23,13 @@ RETRIED = (psycopg.Error, Conflict, Lost, UnknownHost, *UNREADABLE)
 
 
 class Tries:
-    """The tries of one call. `mend` makes records readable again, and returns how many it changed."""
+    """The tries of one call. `repair` makes records readable again, and returns how many it changed."""
 
     def __init__(
-        self, address: Address, pool: Pool, outages: Outages, patience_s: float, mend: Callable[[], int]
+        self, address: Address, pool: Pool, outages: Outages, patience_s: float, repair: Callable[[], int]
     ) -> None:
-        self._address, self._pool, self._outages, self._mend = address, pool, outages, mend
-        self._patience = Patience(outages, patience_s)
+        self._address, self._pool, self._outages, self._repair = address, pool, outages, repair
+        self._patience = RetryPeriod(outages, patience_s)
         self._count = 0
         self._is_mended = False
 
@@ -51,7 +51,7 @@ class Tries:
             if self._pool.is_closed or (isinstance(error, UnknownHost) and not self._pool.was_ready):
                 raise error from None
             self._pool.drop()
-            self._patience.nap(error)
+            self._patience.sleep(error)
         else:
             raise error from None
 
@@ -72,7 +72,7 @@ class Tries:
             ) from None
 
     def _mend_once(self, error: BaseException) -> None:
-        if self._is_mended or not self._mend():
+        if self._is_mended or not self._repair():
             raise StoreCorrupt(
                 f"{self._address.shown} is damaged: a record that is not a job's cannot be read "
                 f"({type(error).__name__}); restore a backup"
@@ -81,4 +81,4 @@ class Tries:
 
     def over(self) -> None:
         """The call was made after all."""
-        self._outages.over()
+        self._outages.log_recovery()

@@ -23,7 +23,7 @@ from typing import Any
 
 import hiredis
 
-from ..common.keepalive import keep_lively
+from ..common.keepalive import enable_keepalive
 from .errors import FAULTS, ReplyError
 from .url import Address
 
@@ -93,7 +93,7 @@ class Connection:
         self.socket = socket.create_connection(node, CONNECT_S)
         try:
             self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            keep_lively(self.socket.fileno())
+            enable_keepalive(self.socket.fileno())
             if address.tls:
                 self.socket = _wrap(self.socket, address, node[0])
             self.socket.settimeout(ANSWER_S)

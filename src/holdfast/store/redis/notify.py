@@ -13,8 +13,8 @@ import threading
 from typing import Any
 
 from ..common.clock import monotonic_s
-from ..common.nudge import Nudge
-from ..common.polling import Looks
+from ..common.polling import PollTimes
+from ..common.waker import Waker
 from ..contract import ENDS, JOBS, NOBODY
 from .connection import Connection, Server
 from .errors import FAULTS, ReplyError
@@ -27,7 +27,7 @@ SOON_S, SELDOM_S, AWAY_S = 5.0, 30.0, 1.0
 END = b"."
 
 
-class Waker:
+class RedisNotifier:
     """Waits for the commits of other stores."""
 
     def __init__(self, server: Server, keys: Keys) -> None:
@@ -40,8 +40,8 @@ class Waker:
         self._pid = os.getpid()
         # The last commit that was known of, and when to look for another.
         self._tick: bytes | None = None
-        self._looks = Looks(SOON_S, SELDOM_S)
-        self._nudge = Nudge()
+        self._polls = PollTimes(SOON_S, SELDOM_S)
+        self._waker = Waker()
         self._waiting = threading.Lock()
         self._closed = False
 
@@ -64,7 +64,7 @@ class Waker:
 
     def interrupt(self) -> None:
         """Wake our own `wait`, or the next one."""
-        self._nudge.give()
+        self._waker.wake()
 
     def close(self) -> None:
         """Stop listening, once no call waits any more."""
@@ -72,24 +72,24 @@ class Waker:
         self.interrupt()
         with self._waiting:
             self._disconnect()
-            self._nudge.close()
+            self._waker.close()
 
     def _sleep(self, left_s: float, ends: bool) -> bool:
         """Sleep until the next look at most; whether there is news."""
         self._notice_fork()
-        nudge = self._nudge
-        if nudge.is_given or self._closed:
-            nudge.take()
+        waker = self._waker
+        if waker.is_set or self._closed:
+            waker.clear()
             return True
         try:
             if self._connection is None:
                 # What was published before is missed: then look at once.
                 self._subscribe()
                 return self._has_changed()
-            sources: list[Any] = [nudge, self._connection.socket]
-            ready, _, _ = select.select(sources, [], [], min(left_s, self._looks.left_s))
-            if nudge in ready:
-                nudge.take()
+            sources: list[Any] = [waker, self._connection.socket]
+            ready, _, _ = select.select(sources, [], [], min(left_s, self._polls.left_s))
+            if waker in ready:
+                waker.clear()
                 return True
             return self._has_message(ends) if ready else self._has_changed()
         except FAULTS:
@@ -97,7 +97,7 @@ class Waker:
             if self._connection is not None:
                 self._disconnect()
                 return True
-            return bool(select.select([nudge], [], [], min(left_s, AWAY_S))[0])
+            return bool(select.select([waker], [], [], min(left_s, AWAY_S))[0])
 
     def _has_message(self, ends: bool) -> bool:
         """Whether another process has published something that is to wake this one."""
@@ -105,14 +105,14 @@ class Waker:
         told = [data for sort, _, data in self._connection.read_pushed() if sort == b"message"]
         others = [data for data in told if data.removesuffix(END) != self._name]
         if others:
-            self._looks.soon()
+            self._polls.poll_soon()
         return any(ends or not data.endswith(END) for data in others)
 
     def _has_changed(self) -> bool:
         """Whether a batch was committed since the last look, if it is time for one."""
-        if self._looks.left_s:
+        if self._polls.left_s:
             return False
-        self._looks.looked()
+        self._polls.polled()
         before, self._tick = self._tick, self._server.call(b"GET", self._keys.tick)
         return before != self._tick
 
@@ -123,7 +123,7 @@ class Waker:
             connection.close()
             raise reply
         self._connection = connection
-        self._looks.now()
+        self._polls.poll_now()
 
     def _disconnect(self) -> None:
         connection, self._connection = self._connection, None
@@ -135,4 +135,4 @@ class Waker:
             # What is open is the parent's.
             self._pid = os.getpid()
             self._disconnect()
-            self._nudge.forget()
+            self._waker.forget()

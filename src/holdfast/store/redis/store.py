@@ -18,18 +18,18 @@ from ...core.damage import UNREADABLE
 from ...core.errors import BadInput, Conflict, Contended, HoldfastError, StoreError, Unavailable, Unsettled
 from ..common.clock import Clock, monotonic_s
 from ..common.lending import nothing_to_lend
-from ..common.mending import beyond_repair
-from ..common.outage import FIRST_NAP_S, Lost, Outages, Patience, UnknownHost
+from ..common.outage import FIRST_NAP_S, Lost, Outages, RetryPeriod, UnknownHost
+from ..common.repair import beyond_repair
 from ..common.server_time import Time
 from ..contract import UNCHANGED, Capabilities, Changes, ReadTxn, Report, Txn
 from .connection import COMMIT, SETTLE, Command, Connection, Session, server_of
 from .errors import FAULTS, is_lost, translated
 from .keys import Keys, new_stamp
-from .mend import mend
-from .notify import Waker
+from .notify import RedisNotifier
 from .open import ServerInfo, is_replicated, open_server, waiting_commands
 from .presence import Presence
 from .reads import RedisHint, RedisView
+from .repair import repair_records
 from .report import report
 from .rows import ClockBehind, NoticeChanged
 from .txn import HeldJobs, RedisTxn
@@ -74,7 +74,7 @@ class RedisStore:
         self._outages = Outages(self.address.shown)
         self._keys = Keys(self.address.prefix, shard)
         self._server = server_of(self.address, self._keys.base)
-        self._waker = Waker(self._server, self._keys)
+        self._notifier = RedisNotifier(self._server, self._keys)
         self._presence = Presence(self._server, self._keys)
         # What the server says of itself; None: it may be another by now.
         self._info: ServerInfo | None = None
@@ -99,9 +99,9 @@ class RedisStore:
                     raise Unavailable(f"{self.address.shown} was closed")
                 how = {"create": self._create, "was_open": self._was_open}
                 info = open_server(self._server, self._keys, self.address, **how)
-                self._time.heard(info.now_ms)
+                self._time.note(info.now_ms)
                 if not self._was_open:
-                    self._waker.begin(info.tick)
+                    self._notifier.begin(info.tick)
                 self._info, self._was_open = info, True
         return info
 
@@ -120,19 +120,19 @@ class RedisStore:
     def _retry(self, attempt: Attempt, fn: Callable[[Any], Any]) -> Any:
         """Try until it is done, or it is clear that it cannot be."""
         tries, timed = 0, self._clock is None
-        patience: Patience | None = None
+        patience: RetryPeriod | None = None
         damage: Exception | None = None
         is_mended = False
         while True:
             try:
                 if damage is not None and not is_mended:
-                    is_mended = self._mend(damage)
+                    is_mended = self._repair(damage)
                 result = attempt(fn, timed)
                 if patience is not None:
-                    self._outages.over()
+                    self._outages.log_recovery()
                 return result
             except Conflict as error:
-                tries, patience = tries + 1, patience or Patience(self._outages, self._patience_s)
+                tries, patience = tries + 1, patience or RetryPeriod(self._outages, self._patience_s)
                 timed = self._note_conflict(error, timed)
                 if tries >= TRIES or patience.is_over:
                     text = f"a batch was done {tries} times, and each time something had changed ({error})"
@@ -143,12 +143,12 @@ class RedisStore:
                     raise beyond_repair(self.address.shown, error) from error
                 damage = error
             except (*FAULTS, Lost, UnknownHost) as error:
-                patience = patience or Patience(self._outages, self._patience_s)
+                patience = patience or RetryPeriod(self._outages, self._patience_s)
                 self._await_server(error, patience)
 
-    def _mend(self, damage: Exception) -> bool:
+    def _repair(self, damage: Exception) -> bool:
         """Mend records that cannot be read; `StoreCorrupt` if there are none."""
-        if not mend(self._server, self._keys):
+        if not repair_records(self._server, self._keys):
             raise beyond_repair(self.address.shown, damage) from damage
         return True
 
@@ -160,14 +160,14 @@ class RedisStore:
             return timed and self._time.caught_up(error.at_ms, self._ask_time)
         return timed
 
-    def _await_server(self, error: Exception, patience: Patience) -> None:
+    def _await_server(self, error: Exception, patience: RetryPeriod) -> None:
         """Wait for a server that is away; raise what waiting does not help against."""
         fault = error if isinstance(error, StoreError) else translated(error, self.address)
         is_known = self._was_open or self._server.is_found
         if self._closed or not (isinstance(fault, Lost) or (isinstance(fault, UnknownHost) and is_known)):
             raise fault from None
         self._drop()
-        patience.nap(fault)
+        patience.sleep(fault)
 
     def _drop(self) -> None:
         """The server may be another, or gone."""
@@ -207,7 +207,7 @@ class RedisStore:
         try:
             plan = txn.plan(groups, keys.commits + connection.session.name, stamp)
             if plan.writes:
-                words = (keys.news, self._waker.messages[changes.wake], *plan.words())
+                words = (keys.news, self._notifier.messages[changes.wake], *plan.words())
                 self._send(connection, plan.keys, words)
             elif txn.trips > 1 or txn.seen.jobs:
                 # What was read must have been so at one moment, and jobs as long as the batch took.
@@ -351,11 +351,11 @@ class RedisStore:
         """Sleep until another store of this prefix has committed, or until interrupted."""
         if self._presence.names:
             self._presence.keep()
-        return self._closed or self._waker.wait(timeout_s, ends=ends)
+        return self._closed or self._notifier.wait(timeout_s, ends=ends)
 
     def interrupt(self) -> None:
         """Wake our own `wait`, or the next one."""
-        self._waker.interrupt()
+        self._notifier.interrupt()
 
     def appear(self, name: str) -> bool:
         """Be seen until closed: by a key that goes by itself, and is renewed while we wait or commit."""
@@ -380,7 +380,7 @@ class RedisStore:
                 return
             self._closed = True
         self._presence.close()
-        self._waker.close()
+        self._notifier.close()
         self._server.close()
 
     def __del__(self) -> None:

@@ -69,7 +69,7 @@ class RedisTxn(RedisReads):
             self.written.jobs |= {job.id: job for job in leased_all(jobs, query)}
             self._orders = None
             pairs = {(job.tenant, job.task) for job in jobs}
-            self._served += pairs if len(pairs) == 1 else fairness.served(jobs, query, 0).lanes
+            self._served += pairs if len(pairs) == 1 else fairness.served(jobs, query, 0).pairs
         return jobs
 
     # Writing
@@ -230,7 +230,7 @@ class RedisTxn(RedisReads):
     def give_back(self) -> None:
         """Put what was taken, and will not be written, back into READY."""
         taken, self.taken, seen = self.taken, set(), self.seen
-        # Not those whose records could not be read: `mend.py` sees to them.
+        # Not those whose records could not be read: `repair.py` sees to them.
         give_back(self.server, self.keys, {id: seen.jobs[id] for id in taken if id in seen.jobs}, seen.stamps)
 
 

@@ -1,4 +1,7 @@
-"""Pointers: at the home of a unique key, which job in another shard holds it. See docs/decisions/0010."""
+"""Pointers: rows in a unique key's home shard that name the job in another shard that holds the key.
+
+See docs/decisions/0010.
+"""
 
 from collections.abc import Collection
 
@@ -11,7 +14,7 @@ from ..contract import ReadTxn
 
 
 class Pointer(Record, frozen=True, kw_only=True):
-    """To which job, and since when. `version` is that of a job about to be put back, 0 of one to be added."""
+    """The holder of a key, and since when. `version`: of a job to be requeued; 0: a job to be added."""
 
     job_id: int
     taken_ms: int
@@ -19,24 +22,25 @@ class Pointer(Record, frozen=True, kw_only=True):
 
 
 def pointer_name(key: UniqueKey) -> str:
-    """The key of the row of a pointer: that of the row of the unique key."""
+    """The key of a pointer's row: the same as that of the unique key's row."""
     return name_of(*key)
 
 
 def read_pointer(raw: bytes) -> Pointer:
-    """A pointer from its row."""
+    """Decode a pointer."""
     return msgspec.json.decode(raw, type=Pointer)
 
 
 def pointed(txn: ReadTxn, names: Collection[str]) -> dict[str, int]:
-    """To which jobs the pointers of these names lead, whether those hold the key or not."""
+    """The job ids in the pointers with these row keys, whether the jobs still hold the unique key or not."""
     found = txn.rows(POINTER, names) if names else {}
     return {name: read_pointer(raw).job_id for name, raw in found.items()}
 
 
 def held_until(holder: Unique) -> tuple[bool, int, int]:
-    """By this the holder of a key is the greatest of all that hold it, each in its shard.
+    """The sort key by which the true holder of a unique key is the greatest of those found in the shards.
 
-    The one that holds it now, or else the longest: the others have run out, and were not yet tidied up.
+    That is the job that holds it without an end, or else the longest: the others have expired, but were not
+    yet deleted.
     """
     return not holder.until_ms, holder.until_ms, holder.job_id

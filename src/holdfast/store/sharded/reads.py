@@ -1,9 +1,8 @@
-"""One view of several shards: what is about a job is read in its shard, what is about all is merged.
+"""One view of several shards: a job is read from its shard; lists, counts and tables are merged.
 
-A view begins with no shard. What it turns out to need is said by `Wanted`, and the view is begun anew
-with those shards, so that a look at one job opens one of them and a shard that is down is met only by
-those who need it. Some questions can do without (`waiting`, pauses, workers): they are answered by those
-that are there.
+A view begins with no shard open. A read that needs more raises `Wanted`, and the view is started again with
+those shards open. So reading one job opens one shard, and a shard that is down fails only the reads that need
+it. Some reads (`waiting`, pauses, workers) do without the shards that are down.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -23,7 +22,7 @@ from .keys import held_until, pointed
 T = TypeVar("T")
 V = TypeVar("V")
 Missing = dict[int, StoreError]
-# Of these it is enough to hear those that are there.
+# Tables that are read from the shards that are up.
 LENIENT = {kinds.HANDLED, kinds.PAUSE, kinds.PATTERNS, kinds.SETTING, kinds.TASK, kinds.WORKER}
 
 
@@ -35,14 +34,14 @@ class Wanted(Exception):
 
 
 class ShardedReads(ReadTxn):
-    """What can be read. `views` are the shards that were opened, `missing` those that cannot be."""
+    """The reads. `views` has the shards that are open, `missing` the errors of those that are down."""
 
     def __init__(self, shards: int, views: Mapping[int, ReadTxn], missing: Missing) -> None:
         self._shards, self._views, self._missing = shards, views, missing
 
     @property
     def now_ms(self) -> int:
-        """The clock of the first that is open, or can be."""
+        """The clock of the first shard that is open, or can be opened."""
         for shard in range(self._shards):
             if shard not in self._missing and (shard in self._views or not self._views):
                 return self._in(shard).now_ms
@@ -62,14 +61,14 @@ class ShardedReads(ReadTxn):
         return self._in(slot % self._shards)
 
     def _all(self) -> list[ReadTxn]:
-        """The views of all shards, or the first fault of one that is not there."""
+        """The views of all shards; raises the error of the first one that is down."""
         there = self._there()
         if self._missing:
             raise next(iter(self._missing.values()))
         return there
 
     def _there(self) -> list[ReadTxn]:
-        """The views of all shards that are there, at least one."""
+        """The views of the shards that are up, at least one."""
         if missing := set(range(self._shards)) - self._views.keys() - self._missing.keys():
             raise Wanted(missing)
         if not self._views:
@@ -129,13 +128,13 @@ class ShardedReads(ReadTxn):
         return _merged(lists, lambda job: (job.finished_at, job.id), limit)
 
     def jobs(self, query: JobFilter, *, after: int, limit: int) -> list[Job]:
-        # A family is in one place; so is looked through what is there, whatever else is down.
+        # Children are in the shard of their parent, so other shards may be down.
         whole = not query.parent_id
         views = self._all() if whole else [self._in(shard_of(query.parent_id or 0, self._shards))]
         return _merged([v.jobs(query, after=after, limit=limit) for v in views], lambda job: job.id, limit)
 
     def waiting(self, query: WaitingQuery) -> list[Waiting]:
-        """One of each shard's line in turn; a pair that waits in several is one."""
+        """The lists of the shards interleaved; a pair that waits in several shards comes once."""
         lines = zip_longest(*(view.waiting(query) for view in self._there()))
         ready: dict[tuple[str, str], int] = {}
         for one in (one for line in lines for one in line if one is not None):
@@ -177,7 +176,7 @@ class ShardedReads(ReadTxn):
         return found
 
     def _held(self, names: Collection[str]) -> dict[str, bytes]:
-        """Unique keys: at the home of each, or where that points to."""
+        """The holders of unique keys, from the home shard of each or the shard that its pointer names."""
         found: dict[str, bytes] = {}
         homes = grouped(names, lambda name: (slot_of_record(kinds.UNIQUE, name) or 0) % self._shards)
         self._want(homes)
@@ -201,7 +200,7 @@ class ShardedReads(ReadTxn):
         due_before: int | None = None,
         limit: int,
     ) -> list[Row]:
-        """By key; what is due is in order within each shard."""
+        """Ordered by key; with `due_before`, by due time within each shard only."""
         slot = slot_of_table(table)
         views = self._all() if slot is None else [self._of(slot)]
         pages = [
@@ -209,7 +208,7 @@ class ShardedReads(ReadTxn):
         ]
         if due_before is not None:
             return [row for page in pages for row in page][: max(limit, 0)]
-        # What every shard has comes once.
+        # A row that every shard has is returned once.
         same = groupby(merge(*pages, key=_key), key=_key)
         return [_chosen(table, list(rows)) for _, rows in islice(same, max(limit, 0))]
 
@@ -222,13 +221,13 @@ class ShardedReads(ReadTxn):
         return any(view.present(name) for view in self._there())
 
     def notice(self) -> bytes | None:
-        """That of the first shard that is there: it is put up there first, and decides for all."""
+        """The notice of the first shard that is up: it is set there first, and that one decides."""
         first = next((at for at in range(self._shards) if at not in self._missing), 0)
         return self._in(first).notice()
 
 
 def grouped(items: Iterable[T], find: Callable[[T], V]) -> dict[V, list[T]]:
-    """Items by where they are."""
+    """Items grouped by the result of `find`."""
     groups: dict[Any, list[T]] = {}
     for item in items:
         groups.setdefault(find(item), []).append(item)
@@ -240,7 +239,7 @@ def _key(row: Row) -> str:
 
 
 def _chosen(table: str, rows: list[Row]) -> Row:
-    """One of those that shards have of one key."""
+    """The row to return of those that several shards have for one key."""
     return max(rows, key=lambda row: held_until(read_unique(row[1]))) if table == kinds.UNIQUE else rows[0]
 
 

@@ -1,10 +1,10 @@
-"""One of several stores behind a queue: opened when it is first needed, left alone while it is down.
+"""One shard of a sharded store: opened when it is first needed, and not called while it is down.
 
-    up ──── a StoreError ────▶ down      whatever is asked of it is refused at once
-     ▲                          │        a thread tries it every second
+    up ──── a StoreError ────▶ down      every call fails at once
+     ▲                          │        a thread probes it every second
      └────── it answers ────────┘
 
-So a shard that is down costs nobody any time but the first who met it.
+So only the call that finds the shard down waits for a time-out.
 """
 
 import threading
@@ -19,17 +19,17 @@ from ..contract import NOTHING, Capabilities, Changes, ReadTxn, Report, Store, T
 T = TypeVar("T")
 V = TypeVar("V")
 
-# How often a shard that is down is tried.
+# The interval at which a shard that is down is probed.
 TRIED_EVERY_S = 1.0
-# The row by which a store knows which of how many it is.
+# The key of the row in which a store keeps its shard number and the number of shards.
 MARK = "which"
 
 
 class Shard:
-    """A store as one of several; itself a store."""
+    """One store of a `ShardedStore`; itself a store."""
 
-    # What the store can do turns out when it is opened. Numbers are taken before a caller's transaction is
-    # joined: another shard may lend them.
+    # The capabilities of the store are unknown until it is opened. Ids are allocated before joining a
+    # caller's transaction, because another shard may allocate them.
     capabilities = Capabilities(ids_apart=True)
 
     def __init__(
@@ -47,72 +47,72 @@ class Shard:
         self._store: Store | None = None
         self._is_known = False
         self._lock = threading.Lock()
-        # Why it is down, if it is.
+        # Why the shard is down; None: it is up.
         self._fault: StoreError | None = None
         self._prober: threading.Thread | None = None
-        # What its clock said last, and when that was.
-        self._heard: tuple[int, float] | None = None
+        # The last reading of its clock, and our monotonic time of it.
+        self._reading: tuple[int, float] | None = None
         self._closed = threading.Event()
 
     @property
     def is_up(self) -> bool:
-        """Whether it is worth asking."""
+        """Whether calls are passed on to the store."""
         return self._fault is None
 
     @property
     def title(self) -> str:
-        """What it is called, for people."""
+        """The name of the shard in messages."""
         return f"shard {self.number} of {self.of} ({self.name})"
 
     def run(self, fn: Callable[[Txn], tuple[Changes, T]], *, blind: bool = False) -> T:
-        """Passed on, while it is up."""
+        """See `Store.run`; `Unavailable` while the shard is down."""
         return self._guarded(lambda store: store.run(_foreign(fn), blind=blind))
 
     def read(self, fn: Callable[[ReadTxn], T], *, hint: bool = False) -> T:
-        """Passed on, while it is up."""
+        """See `Store.read`; `Unavailable` while the shard is down."""
         return self._guarded(lambda store: store.read(_foreign(fn), hint=hint))
 
     def borrow(self, connection: Any, fn: Callable[[Txn], tuple[Changes, T]]) -> T:
-        """Passed on. What is wrong then may be the caller's connection, so it says nothing of the shard."""
+        """See `Store.borrow`. An error, which may be the caller's, does not mark the shard as down."""
         return self._opened().borrow(connection, fn)
 
     async def lend(self, connection: Any) -> Any:
-        """Passed on, as `borrow`."""
+        """See `Store.lend`."""
         return await self._opened().lend(connection)
 
     def now_ms(self) -> int:
-        """Its clock; while it is down, what that should say by now: whoever waits must not fail for it."""
+        """The shard's clock, or an estimate while it is down: processes that wait must not fail."""
         try:
             now_ms = self._guarded(lambda store: store.now_ms())
         except StoreError:
-            if self._heard is None:
+            if self._reading is None:
                 return system_clock()
-            return self._heard[0] + int((monotonic_s() - self._heard[1]) * 1000)
-        self._heard = (now_ms, monotonic_s())
+            return self._reading[0] + int((monotonic_s() - self._reading[1]) * 1000)
+        self._reading = (now_ms, monotonic_s())
         return now_ms
 
     def wait(self, timeout_s: float, *, ends: bool = True) -> bool:
-        """Passed on; while it is down nothing of it changes."""
+        """See `Store.wait`; while the shard is down, sleep for the whole time."""
         if not self.is_up:
             return self._closed.wait(timeout_s)
         return self._opened().wait(timeout_s, ends=ends)
 
     def interrupt(self) -> None:
-        """Wake its own `wait`."""
+        """Wake up the shard's `wait`."""
         if self._store is not None:
             self._store.interrupt()
 
     def appear(self, name: str) -> bool:
-        """Passed on, while it is up."""
+        """See `Store.appear`; `Unavailable` while the shard is down."""
         return self._guarded(lambda store: store.appear(name))
 
     def report(self) -> Report:
-        """What there is to say of it."""
+        """The store's report, with the shard's name in its complaints."""
         facts, complaints = self._guarded(lambda store: store.report())
         return Report(facts, [f"{self.title}: {text}" for text in complaints])
 
     def close(self) -> None:
-        """Let go of it, and try it no more."""
+        """Stop the probing thread and close the store."""
         self._closed.set()
         if self._prober is not None:
             self._prober.join()
@@ -147,13 +147,13 @@ class Shard:
         return kind(f"{self.title} cannot be used: {fault}")
 
     def _known(self) -> Store:
-        """The store, which is the one that it is taken for."""
+        """The open store, after a check that it is the shard it was opened as."""
         store = self._opened()
         if not self._is_known and self.of > 1:
             try:
                 self._mark(store)
             except StoreMissing:
-                # The queue is there if any of its shards is: this one has had nothing to keep yet.
+                # The queue exists if any of its shards does: nothing was written to this one yet.
                 if self._create_store is None or not self._is_any_there():
                     raise
                 store = self._created(self._create_store, instead=store)
@@ -163,14 +163,14 @@ class Shard:
 
     def _created(self, create: Callable[[], Store], *, instead: Store) -> Store:
         with self._lock:
-            # Another thread may have been here before.
+            # Another thread may have created it already.
             if self._store is None or self._store is instead:
                 instead.close()
                 self._store = create()
             return self._store
 
     def exists(self) -> bool:
-        """Whether it is there, as far as can be told."""
+        """Whether the store exists and can be read."""
         try:
             self._opened().read(lambda txn: txn.now_ms)
         except StoreError:
@@ -178,7 +178,7 @@ class Shard:
         return True
 
     def _mark(self, store: Store) -> None:
-        """Have it say which one it is; jobs that lie where nobody looks for them would be lost."""
+        """Check the store's shard number, or write it to a new store; jobs in a wrong shard would be lost."""
         mine = f"{self.number}/{self.of}".encode()
         found = store.read(lambda txn: txn.rows(SHARD, [MARK]).get(MARK))
         if found is None:
@@ -204,7 +204,7 @@ class Shard:
             except StoreError as error:
                 self._fault = error
             except Exception:
-                # It is not for us to tell; the next who asks will be.
+                # Not an outage: the next caller gets the error.
                 self._fault = None
                 return
             else:
@@ -213,7 +213,7 @@ class Shard:
 
 
 class _Foreign(Exception):
-    """What a batch or a view met in another store: no fault of this one."""
+    """An error from another store inside a batch or view; it does not mark this shard as down."""
 
     def __init__(self, fault: StoreError) -> None:
         self.fault = fault
@@ -230,7 +230,7 @@ def _foreign(fn: Callable[[V], T]) -> Callable[[V], T]:
 
 
 def _marked(txn: Txn, mine: bytes) -> tuple[Changes, bytes]:
-    """The mark of a store, which is set where there is none yet; one with jobs and no mark is another's."""
+    """The store's shard number, written if there is none; b"" for a store that has jobs but no number."""
     found = txn.rows(SHARD, [MARK]).get(MARK)
     if found is not None:
         return NOTHING, found

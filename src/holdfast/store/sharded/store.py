@@ -1,9 +1,9 @@
-"""Several stores as one: a power of two of them, behind the contract. See docs/decisions/0010.
+"""Several stores, a power of two, behind one `Store`. See docs/decisions/0010.
 
-    shards   each a store of its own, with its own batches; a job is in shard slot mod N
-    read     a view that opens the shards that it needs, and merges what is about all (`reads`)
+    shards   each is a store with its own batches; a job is in shard slot mod N
+    read     a view that opens the shards that it needs, and merges their results (`reads`)
 
-Any stores may be mixed. Which shard a store is it keeps itself, so that a wrong order is noticed.
+Stores of any kind may be mixed. Each store keeps its shard number, so that a wrong order is an error.
 """
 
 import threading
@@ -22,14 +22,14 @@ from .shard import Shard
 
 T = TypeVar("T")
 
-# How long `wait` listens to one shard before it turns to the next.
+# How long `wait` waits for one shard before it continues with the next.
 LISTENED_S = 0.02
 
 
 class Opener(NamedTuple):
-    """A store by name, for people, and what opens it.
+    """A store's name for messages, and the functions that open and create it.
 
-    Where `open` creates no store, `create` does: a shard that nothing was added to yet is not there.
+    `create` is used where `open` does not create the store: a shard exists only after the first write.
     """
 
     name: str
@@ -38,7 +38,7 @@ class Opener(NamedTuple):
 
 
 class ShardedStore:
-    """N stores that together are one."""
+    """N stores as one."""
 
     capabilities = Capabilities(is_sharded=True)
 
@@ -50,24 +50,24 @@ class ShardedStore:
 
     @staticmethod
     def check_count(count: int) -> None:
-        """Refuse what is no power of two, or more than there are slots."""
+        """Raise `BadInput` unless `count` is a power of two and at most the number of slots."""
         if count not in SHARDS:
             raise BadInput("shards", count, needed=f"one of {', '.join(map(str, SHARDS))}")
 
     def _exists(self) -> bool:
-        """Whether any shard is there."""
+        """Whether any shard exists."""
         return any(shard.exists() for shard in self.shards)
 
     def shard_of(self, job_id: int) -> Shard:
-        """Where a job lives."""
+        """The shard of a job."""
         return self.shards[shard_of(job_id, len(self.shards))]
 
     def run(self, fn: Callable[[Txn], tuple[Changes, T]], *, blind: bool = False) -> T:
-        """Refused: a batch is of one shard."""
+        """Not implemented: a batch runs in one shard."""
         raise NotImplementedError("a batch is of one shard: run it there")
 
     def read(self, fn: Callable[[ReadTxn], T], *, hint: bool = False) -> T:
-        """Call `fn` on a view, consistent in each shard; begun anew with what it turns out to need."""
+        """Call `fn` on a view that is consistent within each shard; again when it needs more shards."""
         wanted: frozenset[int] = frozenset()
         while True:
             try:
@@ -102,20 +102,20 @@ class ShardedStore:
             return self._view(rest, views, missing | {shard: error}, fn, hint=hint)
 
     def borrow(self, connection: Any, fn: Callable[[Txn], tuple[Changes, T]]) -> T:
-        """Refused, as `run`."""
+        """Refused: a transaction is in one shard."""
         needed = "absent: ask the shard that it leads to"
         raise BadInput("connection", type(connection).__name__, needed=needed)
 
     async def lend(self, connection: Any) -> Any:
-        """Refused: which shard a connection leads to is not known before it is used."""
+        """Refused: the shard of a connection is not known before it is used."""
         raise nothing_to_lend(connection)
 
     def now_ms(self) -> int:
-        """The clock of the first shard that is there; each command goes by that of its own."""
+        """The clock of the first shard that is up; each command uses the clock of its own shard."""
         return next((shard for shard in self.shards if shard.is_up), self.shards[0]).now_ms()
 
     def wait(self, timeout_s: float, *, ends: bool = True) -> bool:
-        """Sleep until a shard may have changed, or until interrupted. Lanes wait for their own."""
+        """Sleep until a shard may have changed, or until interrupted. Committers wait for their own shard."""
         until_s = monotonic_s() + timeout_s
         while True:
             for shard in self.shards:
@@ -131,7 +131,7 @@ class ShardedStore:
         self._woken.set()
 
     def appear(self, name: str) -> bool:
-        """Be seen at all shards that are there; False where one of them cannot tell."""
+        """Announce a name in all shards that are up; False if one of them cannot."""
         seen: list[bool] = []
         for shard in self.shards:
             with suppress(StoreError):
@@ -139,7 +139,7 @@ class ShardedStore:
         return bool(seen) and all(seen)
 
     def report(self) -> Report:
-        """What there is to say of each; where none can be used, the first one's error."""
+        """The reports of all shards; if none can be used, the error of the first is raised."""
         facts = {"store": counted(len(self.shards), "shard")}
         complaints: list[str] = []
         faults: list[StoreError] = []
@@ -157,6 +157,6 @@ class ShardedStore:
         return Report(facts, complaints)
 
     def close(self) -> None:
-        """Let go of all of them."""
+        """Close all shards."""
         for shard in self.shards:
             shard.close()

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from ..common.clock import monotonic_s, system_clock
-from ..common.nudge import Nudge
+from ..common.waker import Waker
 
 # What a socket's address has room for; longer ones go by way of a number of the folder.
 ADDRESS_BYTES = 107
@@ -44,7 +44,7 @@ class SqliteNotifier:
         self._sender: socket.socket | None = None
         self._cannot_receive = False
         self._folder_fd = -1
-        self._nudge = Nudge()
+        self._waker = Waker()
         self._lock = threading.Lock()
         self._waiting = threading.Lock()
         # When the folder had last changed, and the sockets of others that were in it then: name and address.
@@ -57,23 +57,23 @@ class SqliteNotifier:
         """
         with self._waiting:
             receiver, until_s = self._opened(), monotonic_s() + timeout_s
-            watched: list[Any] = [self._nudge, receiver] if receiver is not None else [self._nudge]
-            while not self._nudge.is_given:
+            watched: list[Any] = [self._waker, receiver] if receiver is not None else [self._waker]
+            while not self._waker.is_set:
                 ready, _, _ = select.select(watched, [], [], max(until_s - monotonic_s(), 0.0))
                 if not ready:
                     return False
-                if self._nudge in ready:
+                if self._waker in ready:
                     # Whether or not its flag is up: an earlier `take` may have come between flag and byte.
                     break
                 if self._is_notified(receiver, ends):
                     return True
-            self._nudge.take()
+            self._waker.clear()
             self._is_notified(receiver, ends)
             return True
 
     def interrupt(self) -> None:
         """Wake our own `wait`, or the next one."""
-        self._nudge.give()
+        self._waker.wake()
 
     def notify(self, *, ends: bool) -> None:
         """Wake all others that wait; `ends`: only those that wait for ends too."""
@@ -111,7 +111,7 @@ class SqliteNotifier:
         for end in (self._receiver, self._sender):
             if end is not None:
                 end.close()
-        self._nudge.close()
+        self._waker.close()
         self._forget_folder()
         self._receiver = self._sender = None
 

@@ -23,18 +23,18 @@ from ...core.damage import UNREADABLE
 from ...core.errors import BadInput, Conflict, Contended, HoldfastError, WouldBlock
 from ..common.clock import Clock, SystemClock, monotonic_s, system_clock
 from ..common.lending import driver_of, kind_of, nothing_to_lend
-from ..common.mending import beyond_repair, mended
+from ..common.repair import beyond_repair, call_with_repair
 from ..contract import ENDS, NOBODY, NOTHING, Capabilities, Changes, ReadTxn, Report, Txn
 from .connection import DEFAULT_DRIVER, SqliteConnection
 from .drivers import driver_named
 from .errors import faults, translated
 from .guard import UNFENCE, inode_of
 from .lock import NOW, begin
-from .mend import mend
 from .notify import SqliteNotifier
 from .pool import SqlitePool
 from .presence import SqlitePresence
 from .reads import SqliteReads
+from .repair import repair_records
 from .report import complaints, particulars
 from .txn import SqliteTxn
 
@@ -88,7 +88,7 @@ class SqliteStore:
                 except Conflict:
                     continue
                 except UNREADABLE as error:
-                    if not self._mend():
+                    if not self._repair():
                         raise beyond_repair(self.path, error) from error
                 except self._driver.errors as error:
                     fault = translated(self._driver, error, self.path)
@@ -102,9 +102,9 @@ class SqliteStore:
             self._notifier.notify(ends=changes.wake == ENDS)
         return result
 
-    def _mend(self) -> int:
+    def _repair(self) -> int:
         with self._pool.lock, faults(self._driver, self.path):
-            return self._attempt(lambda txn: (NOTHING, mend(txn.connection)))[1]
+            return self._attempt(lambda txn: (NOTHING, repair_records(txn.connection)))[1]
 
     def _attempt(self, fn: Callable[[SqliteTxn], tuple[Changes, T]]) -> tuple[Changes, T]:
         """Call `fn` as one transaction, in its turn among the writers; what it wrote, and its result.
@@ -178,7 +178,7 @@ class SqliteStore:
         try:
             return self._view(fn, hint=hint)
         except UNREADABLE:
-            return mended(lambda: self._view(fn, hint=hint), self._mend, self.path)
+            return call_with_repair(lambda: self._view(fn, hint=hint), self._repair, self.path)
 
     def _view(self, fn: Callable[[SqliteReads], T], *, hint: bool = False) -> T:
         pool, user = self._pool, object()
@@ -213,7 +213,7 @@ class SqliteStore:
         """
         with faults(self._driver, self.path, borrowed=True):
             lent = self._lent(connection)
-            return mended(lambda: self._nest(lent, fn), lambda: mend(lent), self.path)
+            return call_with_repair(lambda: self._nest(lent, fn), lambda: repair_records(lent), self.path)
 
     def _nest(self, connection: SqliteConnection, fn: Fn[T]) -> T:
         connection.execute("SAVEPOINT holdfast")

@@ -94,9 +94,9 @@ class SqliteTxn(SqliteReads):
         if len(pairs) == 1 and last and own == [last, last]:
             return
         served = fairness.served(jobs, query, last)
-        self._put("serve_pairs", [(*pair, 0, turn) for pair, turn in served.lanes.items()])
+        self._put("serve_pairs", [(*pair, 0, turn) for pair, turn in served.pairs.items()])
         self._put("serve_tenants", [(tenant, 0, turn) for tenant, turn in served.tenants.items()])
-        if fairness.is_sweep(last, newest := last + len(served.lanes)):
+        if fairness.is_sweep(last, newest := last + len(served.pairs)):
             for name in ("forget_pairs", "forget_tenants"):
                 self.connection.execute(SQL[name], (newest - fairness.REMEMBERED, fairness.SWEPT_AT_ONCE))
 

@@ -27,12 +27,12 @@ _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Job).decode
 
 
-def mend(connection: SqliteConnection) -> int:
+def repair_records(connection: SqliteConnection) -> int:
     """Rewrite the rows of jobs that cannot be read; how many. Inside a write transaction."""
-    return _mend(connection, _LIVE, _mend_live) + _mend(connection, _ARCHIVED, _mend_archived)
+    return _repair(connection, _LIVE, _mend_live) + _repair(connection, _ARCHIVED, _mend_archived)
 
 
-def _mend(connection: SqliteConnection, select: str, mend_row: Any) -> int:
+def _repair(connection: SqliteConnection, select: str, mend_row: Any) -> int:
     count = after = 0
     while rows := connection.rows(select, (after,)):
         count += sum(mend_row(connection, row) for row in rows)

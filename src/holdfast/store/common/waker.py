@@ -1,24 +1,24 @@
-"""What wakes a thread that sleeps in `select`, from any other thread: a flag, and a pipe to sleep at.
+"""Wakes up a thread that sleeps in `select`, from any other thread, by a flag and a pipe.
 
-A nudge that comes while no thread sleeps counts for the next that would.
+A wake-up while no thread sleeps makes the next sleep return at once.
 """
 
 import os
 import threading
 
 
-class Nudge:
-    """For one sleeper at a time."""
+class Waker:
+    """Wakes one sleeping thread at a time."""
 
     def __init__(self) -> None:
-        # Whether one has come that nobody has taken.
-        self.is_given = False
+        # Whether `wake` was called since the last `clear`.
+        self.is_set = False
         self._lock = threading.Lock()
         self._pipe: tuple[int, int] | None = None
 
-    def give(self) -> None:
-        """Wake the thread that sleeps, or will."""
-        self.is_given = True
+    def wake(self) -> None:
+        """Wake up the sleeping thread, or the next one that would sleep."""
+        self.is_set = True
         with self._lock:
             if self._pipe is not None:
                 try:
@@ -27,7 +27,7 @@ class Nudge:
                     pass
 
     def fileno(self) -> int:
-        """What `select` waits for."""
+        """The end of the pipe that `select` waits for."""
         with self._lock:
             if self._pipe is None:
                 self._pipe = os.pipe()
@@ -35,20 +35,20 @@ class Nudge:
                     os.set_blocking(fd, False)
             return self._pipe[0]
 
-    def take(self) -> None:
-        """It was noticed."""
-        self.is_given = False
+    def clear(self) -> None:
+        """Reset the flag and empty the pipe."""
+        self.is_set = False
         try:
             os.read(self.fileno(), 4096)
         except BlockingIOError:
             pass
 
     def forget(self) -> None:
-        """In a forked child: what is open is its parent's."""
+        """Drop the pipe in a forked child, without closing it: it belongs to the parent."""
         self._lock, self._pipe = threading.Lock(), None
 
     def close(self) -> None:
-        """Let go; no thread sleeps any more."""
+        """Close the pipe; no thread may sleep any more."""
         with self._lock:
             pipe, self._pipe = self._pipe, None
             for fd in pipe or ():

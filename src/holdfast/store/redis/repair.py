@@ -18,7 +18,7 @@ from .keys import STAMP_BYTES, Keys, Pair, encode_job, member, pair_of, read_job
 PAGE_ROWS = 1_000
 
 
-def mend(server: Server, keys: Keys) -> int:
+def repair_records(server: Server, keys: Keys) -> int:
     """Rewrite the records of jobs that cannot be read; how many."""
     count = 0
     for table, known in ((keys.jobs, _standing), (keys.archive, _ended)):

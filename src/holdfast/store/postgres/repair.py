@@ -23,19 +23,19 @@ _PUT_ARCHIVED = """UPDATE "{schema}".archive SET state = %s, record = %s WHERE i
 _decode = msgspec.json.Decoder(Job).decode
 
 
-def mend(connection: PostgresConnection, schema: str) -> int:
+def repair_records(connection: PostgresConnection, schema: str) -> int:
     """Rewrite the rows of jobs that cannot be read; how many."""
     live = _LIVE.format(schema=schema, columns=", ".join(_COLUMNS + _MORE))
-    return _mend(connection, live, _PUT_LIVE.format(schema=schema), _live) + _mend(
+    return _repair(connection, live, _PUT_LIVE.format(schema=schema), _live) + _repair(
         connection, _ARCHIVED.format(schema=schema), _PUT_ARCHIVED.format(schema=schema), _archived
     )
 
 
-def _mend(connection: PostgresConnection, select: str, update: str, mended: Any) -> int:
+def _repair(connection: PostgresConnection, select: str, update: str, call_with_repair: Any) -> int:
     count = after = 0
     while rows := connection.rows(select, (after, PAGE_ROWS)):
         for job_id, *columns, text in rows:
-            if (put := mended(job_id, columns, text)) is not None:
+            if (put := call_with_repair(job_id, columns, text)) is not None:
                 count += connection.change(update, (*put, job_id, text))
         after = rows[-1][0]
     return count

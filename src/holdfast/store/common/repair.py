@@ -1,4 +1,4 @@
-"""Calls that meet a record which cannot be read: it is mended once, then they are made again."""
+"""Repairs unreadable records and repeats the call that found them."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -9,16 +9,17 @@ from ...core.errors import StoreCorrupt
 T = TypeVar("T")
 
 
-def mended(call: Callable[[], T], mend: Callable[[], int], where: object) -> T:
-    """What `call` returns, made again after `mend` has mended records; `StoreCorrupt` if there were none.
+def call_with_repair(call: Callable[[], T], repair: Callable[[], int], where: object) -> T:
+    """Return `call()`, called again after `repair` if it finds an unreadable record.
 
-    `mend` replaces records of jobs that cannot be read by ones that can (`core.damage`); it returns how many.
+    `repair` replaces unreadable records of jobs by readable ones (`core.damage`) and returns their number. If
+    that is 0, or the second call fails too, `StoreCorrupt` is raised.
     """
     try:
         return call()
     except UNREADABLE as error:
         fault = error
-    if mend():
+    if repair():
         try:
             return call()
         except UNREADABLE as error:
@@ -27,7 +28,7 @@ def mended(call: Callable[[], T], mend: Callable[[], int], where: object) -> T:
 
 
 def beyond_repair(where: object, fault: Exception) -> StoreCorrupt:
-    """What is raised where there was nothing to mend."""
+    """The error for damage that cannot be repaired."""
     return StoreCorrupt(
         f"{where} is damaged: a record that is not a job's cannot be read ({fault.__class__.__name__}); "
         "restore a backup"
