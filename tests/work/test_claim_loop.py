@@ -8,6 +8,7 @@ import pytest
 
 from holdfast.core import commands as c
 from holdfast.core.errors import StoreFull, Unavailable
+from holdfast.core.handler import Handler, SetHandler
 from holdfast.engine.connection import StoreConnection
 from holdfast.store.memory.store import MemoryStore
 from holdfast.work.scheduler import Fair, SchedulerSettings, make_scheduler
@@ -69,13 +70,21 @@ def add(connection, count, **fields):
 
 
 def work(
-    connection, *, room=4, most, tasks=("t", "u"), tenants=None, scheduler="fair", meanwhile=lambda: None
+    connection,
+    *,
+    room=4,
+    most,
+    tasks=("t", "u"),
+    tenants=None,
+    handled=False,
+    scheduler="fair",
+    meanwhile=lambda: None,
 ):
     """Claim until so many jobs are in hand; these."""
 
     async def go():
         dispatcher, stopping = Dispatcher(room, most), asyncio.Event()
-        scope = ClaimScope(tasks=tasks, tenants=tenants, lease_ms=60_000)
+        scope = ClaimScope(tasks=tasks, tenants=tenants, lease_ms=60_000, handled=handled)
         made = make_scheduler(scheduler, SchedulerSettings(rng=random.Random(1).random))
         running = asyncio.create_task(
             ClaimLoop(connection, dispatcher, made, scope).run(stopping, asyncio.Event())
@@ -115,6 +124,24 @@ def test_tasks_share_within_a_tenant_and_priority_holds_within_a_task(connection
 
     assert Counter(whose(jobs)) == {("", "t"): 4, ("", "u"): 4}
     assert [job.priority for job in jobs if job.task == "u"] == [200, 100, 100, 100]
+
+
+@pytest.mark.parametrize("scheduler", ["fair", "first"])
+def test_a_worker_of_handlers_names_no_tasks(connection, scheduler):
+    """It gets jobs that have a handler, those too whose handler comes while it waits; and no others."""
+    add(connection, 9, task="python", priority=900)
+    add(connection, 2, task="stored", tenant="x")
+
+    def upload():
+        for tenant in ("x", "y"):
+            one = Handler(task="stored", tenant=tenant, lang="shell", body="true")
+            connection.ask(SetHandler(handler=one))
+        add(connection, 2, task="stored", tenant="y")
+
+    jobs = work(connection, most=4, tasks=None, handled=True, scheduler=scheduler, meanwhile=upload)
+
+    assert Counter(whose(jobs)) == {("x", "stored"): 2, ("y", "stored"): 2}
+    assert all(claim.handled and claim.tasks is None for claim in connection.claims)
 
 
 def test_first_goes_by_priority_over_all(connection):
