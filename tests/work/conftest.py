@@ -28,7 +28,7 @@ class Bench:
 
     def start(self, *words: str, name: str = "tests.work.app:queue") -> subprocess.Popen[str]:
         """Start a worker; it says on stderr what it does."""
-        command = [sys.executable, "-m", "holdfast", "worker", name, "--create", *words]
+        command = [sys.executable, "-m", "holdfast", "worker", *([name] if name else []), "--create", *words]
         places = {"HOLDFAST_TEST_STORE": self.store, "HOLDFAST_TEST_NOTES": str(self.notes)}
         worker = subprocess.Popen(
             command, cwd=ROOT, env=os.environ | places, stderr=subprocess.PIPE, text=True

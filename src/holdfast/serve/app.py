@@ -17,11 +17,13 @@ from ..core import queries as q
 from ..core.errors import BadInput, HoldfastError, StoreMissing, Unavailable
 from ..core.token import Token
 from ..engine.connection import Connection, open_connection
-from ..queue.connect import journaled, shown_url, store_maker
+from ..queue.connect import is_shared, journaled, shown_url, store_maker
+from ..work.runners.isolation import Isolation, find_isolation
+from ..work.runners.settings import RunnerSettings, read_settings
 from .config import Options
 from .door import Address, Door, is_loopback
 from .guard import Guard
-from .worker_process import WorkerProcess
+from .worker_process import HandlerProcess, WorkerProcess
 
 # Upkeep runs at least this often, so that readers see due and expired jobs even if no worker claims.
 MOST_UPKEEP_S = 5.0
@@ -75,7 +77,7 @@ class App:
         upkeep: asyncio.Task[None] | None = None
         try:
             lines: list[str] = []
-            for door in (*self._doors(connection, guard), *self._workers()):
+            for door in (*self._doors(connection, guard), *await self._workers(connection)):
                 lines += await _opened(door)
                 started.append(door)
             ready(lines)
@@ -103,9 +105,14 @@ class App:
 
             yield BedrockDoor(connection, guard, options, self._log)
 
-    def _workers(self) -> Iterator[Door]:
-        for names in self._options.workers:
-            yield WorkerProcess(names, store=self._options.store, log=self._log)
+    async def _workers(self, connection: Connection) -> list[Door]:
+        options, store = self._options, self._options.store
+        found: list[Door] = [WorkerProcess(names, store=store, log=self._log) for names in options.workers]
+        if options.handlers and is_shared(store):
+            isolation = await asyncio.to_thread(_find_isolation, options.runners)
+            self._log(f"handlers: {isolation.describe()}")
+            found.append(HandlerProcess(connection, store=store, runners=options.runners, log=self._log))
+        return found
 
     async def _check_store(self, connection: Connection) -> None:
         """The store must be there before anybody is told that it is, unless a journal stands in for it."""
@@ -135,6 +142,10 @@ class App:
             except HoldfastError as error:
                 self._log(f"upkeep: {error}")
             await asyncio.sleep(min(max(left_s, LEAST_UPKEEP_S), MOST_UPKEEP_S))
+
+
+def _find_isolation(path: str) -> Isolation:
+    return find_isolation(read_settings(path) if path else RunnerSettings())
 
 
 def _beyond_loopback(options: Options) -> list[tuple[str, Address]]:

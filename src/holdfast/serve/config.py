@@ -27,6 +27,8 @@ SETTINGS: dict[str, type | tuple[type, ...]] = {
     "bedrock-timeout": str,
     "worker": list,
     "log-format": str,
+    "no-handlers": bool,
+    "runners": str,
     "token-always": bool,
     "tls-cert": str,
     "tls-key": str,
@@ -72,6 +74,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     bedrock_lease_ms: int | None = None
     # Queues whose jobs are run here too, as `holdfast worker` names them.
     workers: tuple[str, ...] = ()
+    # Whether the handlers in the store are run here too, and the file with the settings of their runners.
+    handlers: bool = False
+    runners: str = ""
     # Whether clients on loopback need a token as well.
     token_always: bool = False
     tls: Tls | None = None

@@ -1,4 +1,7 @@
-"""`holdfast serve --worker app:queue`: a worker as a process of its own, started and stopped with the server.
+"""Workers of a server, as processes of their own, which start and stop with it.
+
+    --worker app:queue   a worker of that queue
+    --http               a worker of the handlers in the store, once a job waits for one
 
 A process, because a worker runs what others wrote: whatever that does to its process, the doors stay open.
 One that ends by itself is started again, after a pause that doubles.
@@ -7,13 +10,18 @@ One that ends by itself is started again, after a pause that doubles.
 import asyncio
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
+from ..core import queries as q
+from ..core.errors import HoldfastError
+from ..engine.connection import Connection
 from ..store.common.clock import monotonic_s
 
 FIRST_PAUSE_S, MOST_PAUSE_S = 1.0, 30.0
 # A worker that has run so long was well: the next pause is short again.
 WELL_S = 60.0
+# How often the store is asked whether a job waits that has a handler, until the first does.
+POLL_S = 1.0
 # Longer than a worker's own --drain-timeout.
 DRAIN_S = 40.0
 
@@ -23,9 +31,12 @@ class WorkerProcess:
 
     name = "worker"
 
-    def __init__(self, names: str, *, store: str, log: Callable[[str], None]) -> None:
-        self.where = names
+    def __init__(
+        self, where: str, *, store: str, log: Callable[[str], None], arguments: Sequence[str] = ()
+    ) -> None:
+        self.where = where
         self._store, self._log = store, log
+        self._arguments = arguments or (where,)
         self._process: asyncio.subprocess.Process | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -51,7 +62,7 @@ class WorkerProcess:
             await process.wait()
 
     async def _begin(self) -> asyncio.subprocess.Process:
-        words = ("-m", "holdfast", "worker", self.where, "--store", self._store)
+        words = ("-m", "holdfast", "worker", *self._arguments, "--store", self._store)
         return await asyncio.create_subprocess_exec(sys.executable, *words)
 
     async def _keep_running(self) -> None:
@@ -65,3 +76,33 @@ class WorkerProcess:
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, MOST_PAUSE_S)
             self._process = await self._begin()
+
+
+class HandlerProcess(WorkerProcess):
+    """A worker of the handlers in the store. It starts when the first job waits that has one."""
+
+    name = "handlers"
+
+    def __init__(
+        self, connection: Connection, *, store: str, runners: str, log: Callable[[str], None]
+    ) -> None:
+        arguments = ("--handlers", *(("--runners", runners) if runners else ()))
+        super().__init__("handlers", store=store, log=log, arguments=arguments)
+        self._connection = connection
+
+    async def start(self) -> list[str]:
+        """Wait for jobs in the background; the server is ready without it."""
+        self._task = asyncio.create_task(self._start_when_needed())
+        return []
+
+    async def _start_when_needed(self) -> None:
+        while not await self._has_jobs():  # noqa: ASYNC110 - the job may be added by another process
+            await asyncio.sleep(POLL_S)
+        self._process = await self._begin()
+        await self._keep_running()
+
+    async def _has_jobs(self) -> bool:
+        try:
+            return bool(await self._connection.ask_async(q.ListWaiting(handled=True, limit=1)))
+        except HoldfastError:
+            return False  # the upkeep of the server logs it

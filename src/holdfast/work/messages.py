@@ -47,6 +47,9 @@ class QueueInfo(msgspec.Struct, frozen=True, kw_only=True):
     coroutines: tuple[str, ...] = ()
     batches: dict[str, int] = {}
     defaults: dict[str, Defaults] = {}
+    # Whether it stands for the handlers in its store, and how these are walled off.
+    handlers: bool = False
+    isolation: str = ""
 
 
 class Hello(Message, frozen=True, kw_only=True):

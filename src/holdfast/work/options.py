@@ -9,6 +9,9 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Options of a worker, from its command line."""
 
     names: tuple[str, ...]
+    # Whether to run the handlers in the store too, and the file with the settings of their runners.
+    handlers: bool = False
+    runners: str = ""
     store: str | None = None
     # Whether to create a store that does not exist.
     create: bool = False

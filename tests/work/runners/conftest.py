@@ -1,17 +1,21 @@
 """A runner for each kind of isolation that works here."""
 
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
 from holdfast.work.runners.isolation import Isolation, find_isolation
 from holdfast.work.runners.runner import HandlerRunner
 from holdfast.work.runners.settings import RunnerSettings
+from tests.programs import or_skip, program
 
 
 @pytest.fixture(scope="session")
 def isolation() -> Isolation:
     """The walls that work here."""
+    for name, package in (("bwrap", "bubblewrap"), ("node", "nodejs")):
+        or_skip(partial(program, name, package), what="runners")
     return find_isolation(RunnerSettings())
 
 
@@ -26,7 +30,7 @@ def walled(isolation: Isolation) -> Iterator[HandlerRunner]:
 
 
 @pytest.fixture
-def bare() -> Iterator[HandlerRunner]:
+def bare(isolation: Isolation) -> Iterator[HandlerRunner]:
     """A runner without bubblewrap."""
     runner = HandlerRunner(find_isolation(RunnerSettings(isolation="none")))
     yield runner

@@ -30,7 +30,11 @@ def run(runner: HandlerRunner, what: Handler, payloads: Sequence[bytes] = (b"{}"
         assert job.id not in ended
         ended[job.id] = result
 
+    def on_started(job: HandlerJob) -> bool:
+        started.append(job.id)
+        return True
+
     jobs = [HandlerJob(id=n, task=what.task, payload=data) for n, data in enumerate(payloads, 1)]
-    runner.run(what, jobs, RunEvents(lambda job: started.append(job.id), on_ended))
+    runner.run(what, jobs, RunEvents(on_started, on_ended))
     assert started == [job.id for job in jobs] == list(ended)
     return [ended[job.id] for job in jobs]

@@ -8,7 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.core.errors import BadInput
+from holdfast.work.runners.isolation import find_isolation
 from holdfast.work.runners.records import HandlerJob, RunEvents, RunResult
+from holdfast.work.runners.settings import RunnerSettings
 from holdfast.work.runners.usage import processes_of
 
 from .running import handler, run, value
@@ -342,8 +345,12 @@ def test_a_running_job_is_cancelled(walled):
     results = []
     body = "import time\nopen('/dev/null').close()\ntime.sleep(600)"
 
+    def on_started(job):
+        started.set()
+        return True
+
     def work():
-        events = RunEvents(lambda job: started.set(), lambda job, result: results.append(result))
+        events = RunEvents(on_started, lambda job, result: results.append(result))
         walled.run(handler("python", body), [HandlerJob(id=1, task="t", payload=b"1")], events)
 
     thread = threading.Thread(target=work)
@@ -353,3 +360,21 @@ def test_a_running_job_is_cancelled(walled):
     thread.join(30)
 
     assert results[0].error.startswith("CANCELLED")
+
+
+def test_walls_may_be_required(monkeypatch, tmp_path):
+    """Where bubblewrap is not on the path, or does not work, a worker says why it does not start."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(BadInput, match="bubblewrap is not installed"):
+        find_isolation(RunnerSettings(isolation="required"))
+
+    broken = tmp_path / "bwrap"
+    broken.write_text("#!/bin/sh\necho no namespaces here >&2\nexit 1\n")
+    broken.chmod(0o755)
+    with pytest.raises(BadInput, match="no namespaces here"):
+        find_isolation(RunnerSettings(isolation="required"))
+
+    assert (
+        "network and files are open (bubblewrap fails: no namespaces"
+        in find_isolation(RunnerSettings()).describe()
+    )

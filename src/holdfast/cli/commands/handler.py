@@ -183,7 +183,7 @@ def _run_here(found: "Handler", payload: bytes, runners: str | None) -> "RunResu
     results: list[RunResult] = []
     runner = HandlerRunner(find_isolation(read_settings(runners) if runners else RunnerSettings()))
     try:
-        events = RunEvents(lambda _job: None, lambda _job, result: results.append(result))
+        events = RunEvents(lambda _job: True, lambda _job, result: results.append(result))
         runner.run(found, [HandlerJob(id=1, task=found.task, payload=payload)], events)
     finally:
         runner.close()

@@ -15,12 +15,16 @@ if TYPE_CHECKING:
     from ...work.logs import LogOptions
 
 MOST_PROCESSES = 256
+# Handlers run in processes of their own, or wait for a server, so that several fit in one executor.
+HANDLER_THREADS = 4
 # So often the threads of a supervisor take turns: who has heard from the store must not wait for who counts.
 SWITCH_S = 0.000_5
 
 
 @click.command()
-@click.argument("names", metavar="MODULE:QUEUE...", nargs=-1, required=True)
+@click.argument("names", metavar="[MODULE:QUEUE...]", nargs=-1)
+@click.option("--handlers", is_flag=True, help="Run the handlers in the store too; needs --store.")
+@click.option("--runners", metavar="FILE", help="Settings of the runners of handlers, a TOML file.")
 @click.option("--store", help="Use this store instead of the queue's own; with one queue only.")
 @click.option("--create", is_flag=True, help="Create the store if there is none.")
 @click.option("--tasks", multiple=True, help="Run only tasks that match; repeatable.")
@@ -94,7 +98,7 @@ SWITCH_S = 0.000_5
 )
 @click.pass_context
 def worker(ctx: click.Context, /, names: tuple[str, ...], **said: Any) -> None:
-    """Run the jobs of one or more queues.
+    """Run the jobs of one or more queues, or with --handlers those of the handlers in a store.
 
     MODULE:QUEUE names a queue, such as app:queue for `queue` in app.py. Jobs that fail or are retried are
     logged to stderr with their tracebacks. The exit code is 0 if the worker was stopped or has no job left,
@@ -125,6 +129,8 @@ def _with_settings(ctx: click.Context, said: dict[str, Any]) -> dict[str, Any]:
     if not said["tenants"] and session.tenant:
         said["tenants"] = (session.tenant,)
     said["as_json"] = said["as_json"] or session.as_json
+    if said["handlers"] and ctx.get_parameter_source("threads") is ParameterSource.DEFAULT:
+        said["threads"] = HANDLER_THREADS
     return said
 
 
@@ -142,22 +148,17 @@ def _log_options(said: dict[str, Any]) -> "LogOptions":
 
 def _options(names: tuple[str, ...], said: dict[str, Any]) -> Any:
     from ...core.durations import duration_ms
-    from ...core.errors import BadInput
     from ...core.sizes import size_bytes
     from ...work.options import WorkerOptions
     from ...work.scheduler import read_weights
 
-    if said["store"] is not None and len(names) > 1:
-        raise BadInput("store", said["store"], needed=f"absent: each of the {len(names)} queues has its own")
-    for name in names:
-        if not name.partition(":")[0]:
-            raise BadInput("queue", name, needed="MODULE:QUEUE, such as app:queue")
-    if len(set(names)) < len(names):
-        raise BadInput("queues", " ".join(names), needed="each named once")
+    _check_names(names, said)
     least, most = _processes(said["processes"])
     sizes = {name: said[name] for name in ("memory_limit", "max_growth") if said[name] is not None}
     return WorkerOptions(
         names=names,
+        handlers=said["handlers"],
+        runners=said["runners"] or "",
         store=said["store"],
         create=said["create"],
         tasks=said["tasks"],
@@ -180,6 +181,23 @@ def _options(names: tuple[str, ...], said: dict[str, Any]) -> Any:
         reload=said["reload"],
         log=_log_options(said),
     )
+
+
+def _check_names(names: tuple[str, ...], said: dict[str, Any]) -> None:
+    """What a worker is to run: queues of modules, handlers of a store, or both."""
+    from ...core.errors import BadInput
+
+    if said["store"] is not None and len(names) > 1:
+        raise BadInput("store", said["store"], needed=f"absent: each of the {len(names)} queues has its own")
+    for name in names:
+        if not name.partition(":")[0]:
+            raise BadInput("queue", name, needed="MODULE:QUEUE, such as app:queue")
+    if not names and not said["handlers"]:
+        raise BadInput("queue", "none", needed="MODULE:QUEUE, such as app:queue, or --handlers")
+    if said["handlers"] and said["store"] is None:
+        raise BadInput("handlers", "without a store", needed="--store, the store that they are in")
+    if len(set(names)) < len(names):
+        raise BadInput("queues", " ".join(names), needed="each named once")
 
 
 def _lease_ms(text: str) -> int:

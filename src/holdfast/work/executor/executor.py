@@ -22,10 +22,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from ...core import commands as c
 from ...core.errors import BadInput, HoldfastError, NotFound
 from ...queue.aio import AsyncClaimedJob, AsyncQueue
 from ...queue.answers import trimmed
 from ...queue.base import BaseQueue
+from ...queue.connect import connect
 from ...queue.queue import ClaimedJob
 from ...queue.running import as_error, run, run_async
 from ...queue.task import Task
@@ -48,9 +50,11 @@ from ..messages import (
     SupervisorMessage,
     decode_supervisor_message,
 )
+from .handler_contexts import HandlerContexts
 from .job_buffer import BufferedJob, Delivery, JobBuffer, delivery_keys
 from .sender import Sender, exit_orphaned
 from .session import SupervisedSession
+from .stored_handlers import HANDLERS_NAME, STORE_VARIABLE, StoredTask
 
 PR_SET_PDEATHSIG = 1
 
@@ -85,12 +89,16 @@ class Executor:
         self._arrived: deque[BufferedJob] = deque()
         self._ended: list[ExecutorMessage] = []
         self._coroutines: set[asyncio.Task[None]] = set()
+        self._contexts = HandlerContexts(self._announce_start, self._make_message, self._return_jobs)
 
     def run(self) -> None:
         """Send `Hello`, then run jobs until the supervisor sends `Stop` or ends."""
         threading.Thread(target=self._loop.run_forever, name="loop", daemon=True).start()
         try:
             self._queues = [find_queue(name) for name in self._names]
+            for queue_index, name in enumerate(self._names):
+                if name == HANDLERS_NAME:
+                    self._contexts.open(self._queues[queue_index], queue_index)
         except Exception as error:
             self._sender.send([_failure(error)])
             return
@@ -102,7 +110,10 @@ class Executor:
         ]
         for queue, session in zip(self._queues, self._sessions, strict=True):
             queue._session = session  # type: ignore[assignment]
-        known = tuple(_describe_queue(queue) for queue in self._queues)
+        known = tuple(
+            self._contexts.describe(queue_index) or _describe_queue(queue)
+            for queue_index, queue in enumerate(self._queues)
+        )
         self._sender.send([Hello(pid=os.getpid(), queues=known, files=project_files())])
         workers = [threading.Thread(target=self._run_thread, name=f"job-{n}") for n in range(self._threads)]
         for worker in workers:
@@ -112,6 +123,7 @@ class Executor:
         for worker in workers:
             worker.join()
         asyncio.run_coroutine_threadsafe(self._wait_for_coroutines(), self._loop).result()
+        self._contexts.close()
 
     def _read_messages(self) -> None:
         with self._socket.makefile("rb") as stream, suppress(ConnectionError):
@@ -130,11 +142,20 @@ class Executor:
         elif isinstance(message, CancelJob):
             if job := self._running.get((message.queue_index, message.job.id)):
                 job._lease.check_record(message.job)
+                self._contexts.cancel((message.queue_index, message.job.id))
         elif isinstance(message, Revoke):
-            waiting = [*self._buffer.clear(), *self._take_arrived()]
-            self._sender.send([JobsReturned(jobs=delivery_keys(waiting))])
+            self._return_jobs(
+                [*self._buffer.clear(), *self._take_arrived(), *self._contexts.take_unstarted()]
+            )
+
+    def _return_jobs(self, items: list[BufferedJob]) -> None:
+        self._sender.send([JobsReturned(jobs=delivery_keys(items))])
 
     def _on_run_jobs(self, message: RunJobs) -> None:
+        if stored := self._contexts.stored.get(message.queue_index):
+            delivery = Delivery(message.queue_index, message.delivery, message.start_by_s)
+            self._buffer.put([(one, delivery, stored.task_of(one.job)) for one in message.jobs])
+            return
         known = self._queues[message.queue_index].tasks
         delivery = Delivery(message.queue_index, message.delivery, message.start_by_s)
         tasks = {name: known.get(name) for name in {one.job.task for one in message.jobs}}
@@ -153,10 +174,13 @@ class Executor:
         # Messages of this thread that are sent together with the start of its next job.
         unsent: list[ExecutorMessage] = []
         while taken := self._buffer.take(wait=False) or self._wait_for_jobs(unsent):
+            if isinstance(task := taken[0][2], StoredTask):
+                self._contexts.run(taken, unsent)
+                continue
             jobs = self._announce_start(taken, unsent)
             unsent = []
             if jobs:
-                outcomes = self._run_jobs(taken[0][2], jobs)
+                outcomes = self._run_jobs(task, jobs)
                 for job, outcome in zip(jobs, outcomes, strict=True):
                     unsent.append(self._make_ended(job, outcome))
 
@@ -254,15 +278,17 @@ class Executor:
 
     def _make_ended(self, job: ExecutorJob, outcome: Any) -> JobEnded:
         """The message about a job that has ended, with its answer."""
-        record = job.record
-        self._running.pop((job.queue_index, record.id), None)
         try:
             ask = job._conclude(outcome)
         except HoldfastError:
             # The claim was lost just now.
             ask = None
-        duration_s = monotonic_s() - job.started_s
         answer: Any = None if ask is None else ask.asked
+        return self._make_message(job, answer, monotonic_s() - job.started_s)
+
+    def _make_message(self, job: ExecutorJob, answer: c.Answer | None, duration_s: float) -> JobEnded:
+        record = job.record
+        self._running.pop((job.queue_index, record.id), None)
         return JobEnded(
             job_id=record.id,
             claim=record.claim,
@@ -301,7 +327,9 @@ def _needs_no_thread(task: Task[..., Any] | None) -> bool:
 
 
 def find_queue(name: str) -> BaseQueue:
-    """Import and return the queue named by `module:queue`."""
+    """Import and return the queue named by `module:queue`; that of stored handlers has no module."""
+    if name == HANDLERS_NAME:
+        return connect(os.environ[STORE_VARIABLE])
     module_name, _, attribute = name.partition(":")
     if sys.path[0] != str(Path.cwd()):
         sys.path.insert(0, str(Path.cwd()))

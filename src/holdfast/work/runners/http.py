@@ -108,6 +108,8 @@ class HttpContext:
 
     def run_batch(self, handler: Handler, jobs: Sequence[HandlerJob]) -> list[RunResult]:
         """Request the URL once for all jobs; a result for each."""
+        if not jobs:
+            return []
         self._jobs += len(jobs)
         wall_ms = min(early_ms(job.timeout_ms, self._options.timeout_ms) for job in jobs)
         payload = b"".join(job.payload + b"\n" for job in jobs)

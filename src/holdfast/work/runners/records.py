@@ -87,9 +87,12 @@ def with_charge(result: RunResult, charge: Charge) -> RunResult:
 
 
 class RunEvents(Struct, frozen=True):
-    """What a runner calls when a job starts and when it has ended, in the thread that runs it."""
+    """What a runner calls when a job starts and when it has ended, in the thread that runs it.
 
-    on_started: Callable[[HandlerJob], None]
+    `on_started` returns False if the job may not start any more; then it does not run, and has no end.
+    """
+
+    on_started: Callable[[HandlerJob], bool]
     on_ended: Callable[[HandlerJob, RunResult], None]
 
 

@@ -14,6 +14,7 @@ from .http import HttpContext
 from .isolation import Isolation, plan_launch
 from .records import (
     BAD_HANDLER,
+    CANCELLED,
     ERROR,
     Charge,
     ContextFailed,
@@ -29,6 +30,7 @@ from .settings import HTTP, NODE, PYTHON, SHELL
 PYTHON_ARGUMENTS = ("-I", "-B", "-X", "utf8")
 BOOTSTRAPS = {PYTHON: "{children}/python_context.py", NODE: "{children}/node_context.js"}
 SHELL_BOOTSTRAP = "{children}/shell_context.sh"
+NOT_RUN = RunResult(exit_code=ERROR, error=f"{CANCELLED}: the job was cancelled before it ran")
 
 
 class HandlerRunner:
@@ -37,11 +39,14 @@ class HandlerRunner:
     def __init__(self, isolation: Isolation) -> None:
         self._isolation, self._settings = isolation, isolation.settings
         self._interpreters = isolation.interpreters
+        # Which walls there are, for the log of a worker.
+        self.description = isolation.describe()
         self._contexts = ContextPool(self._settings.idle_contexts, self._settings.idle_s)
         self._starter = DaemonThreadPool(1, "holdfast-start")
         self._timers = TimerThread()
-        # The contexts that jobs run in.
+        # The contexts that jobs run in, and jobs that were cancelled while their contexts were prepared.
         self._running: dict[tuple[int, int], WarmContext] = {}
+        self._cancelled: set[tuple[int, int]] = set()
         self._lock = threading.Lock()
 
     @property
@@ -55,8 +60,12 @@ class HandlerRunner:
 
     def run(self, handler: Handler, jobs: Sequence[HandlerJob], events: RunEvents) -> None:
         """Run jobs in order. Each is started once and ended once, whatever happens to its context."""
-        rest = list(jobs)
+        rest, events = list(jobs), _start_once(events)
         while rest:
+            # Before its context starts, which may take long: a job that waits goes to another executor.
+            if not events.on_started(rest[0]):
+                del rest[0]
+                continue
             try:
                 context = self._take(handler)
             except (ContextFailed, BadInput) as failed:
@@ -66,6 +75,8 @@ class HandlerRunner:
                 rest = self._run_batch(context, handler, rest, events)
             finally:
                 self._contexts.give_back(context)
+        with self._lock:
+            self._cancelled.difference_update(job.key for job in jobs)
 
     def _take(self, handler: Handler) -> WarmContext:
         key = key_of(handler, effective_options(handler.options, self._settings.limits))
@@ -120,33 +131,40 @@ class HandlerRunner:
         done = 0
         for job, result in self._results(context, handler, batch, events):
             done += 1
+            if result is None:
+                continue
             if handler.after_each:
                 held.append((job, with_charge(result, each)))
             else:
                 events.on_ended(job, with_charge(result, each))
-        after = _clean_up(context, handler).share(done) if done and handler.after_each else Charge()
-        for job, result in held:
-            events.on_ended(job, with_charge(result, after))
+        if held:
+            after = _clean_up(context, handler).share(len(held))
+            for job, result in held:
+                events.on_ended(job, with_charge(result, after))
         return list(jobs[done:])
 
     def _results(
         self, context: WarmContext, handler: Handler, batch: Sequence[HandlerJob], events: RunEvents
-    ) -> Iterator[tuple[HandlerJob, RunResult]]:
-        """The jobs of a batch with their results, until the context cannot run another one."""
+    ) -> Iterator[tuple[HandlerJob, RunResult | None]]:
+        """The jobs of a batch with their results, until the context cannot run another one.
+
+        A job that may not start any more has no result.
+        """
         if isinstance(context, HttpContext) and handler.options.batch:
             with self._cancellable(context, batch):
-                for job in batch:
-                    events.on_started(job)
-                results = context.run_batch(handler, batch)
-            yield from zip(batch, results, strict=True)
+                started = [job for job in batch if events.on_started(job)]
+                results = dict(zip(started, context.run_batch(handler, started), strict=True))
+            yield from ((job, results.get(job)) for job in batch)
             return
         for number, job in enumerate(batch):
             if number and not context.is_clean():
                 context.fail()
                 return
+            if not events.on_started(job):
+                yield job, None
+                continue
             with self._cancellable(context, [job]):
-                events.on_started(job)
-                result = context.run_job(handler, job)
+                result = NOT_RUN if job.key in self._cancelled else context.run_job(handler, job)
             yield job, result
 
     @contextmanager
@@ -162,10 +180,12 @@ class HandlerRunner:
                     self._running.pop(key, None)
 
     def cancel(self, key: tuple[int, int]) -> None:
-        """End a job that runs, and with it its context. Does nothing if it does not run."""
+        """End a job that has started, and with it its context; one that does not run yet will not."""
         with self._lock:
             if (context := self._running.get(key)) is not None:
                 context.cancel()
+            else:
+                self._cancelled.add(key)
 
     def close_idle(self) -> None:
         """Close contexts that were not used for too long."""
@@ -176,6 +196,18 @@ class HandlerRunner:
         self._contexts.close()
         self._starter.close()
         self._timers.close()
+
+
+def _start_once(events: RunEvents) -> RunEvents:
+    """The same events, with the start of each job announced once."""
+    started: dict[tuple[int, int], bool] = {}
+
+    def on_started(job: HandlerJob) -> bool:
+        if job.key not in started:
+            started[job.key] = events.on_started(job)
+        return started[job.key]
+
+    return RunEvents(on_started, events.on_ended)
 
 
 def _clean_up(context: WarmContext, handler: Handler) -> Charge:
@@ -192,5 +224,5 @@ def _clean_up(context: WarmContext, handler: Handler) -> Charge:
 def _end_all(jobs: Sequence[HandlerJob], error: str, events: RunEvents) -> None:
     """End jobs that cannot run, with 500."""
     for job in jobs:
-        events.on_started(job)
-        events.on_ended(job, RunResult(exit_code=ERROR, error=error))
+        if events.on_started(job):
+            events.on_ended(job, RunResult(exit_code=ERROR, error=error))

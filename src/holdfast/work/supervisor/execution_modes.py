@@ -3,6 +3,7 @@
 functions      one slot for each thread
 coroutines     as many slots as the option `concurrency` says; they need no thread
 a batch task   its batch size for each thread
+handlers       one slot for each thread, for all tasks that have a handler in the store
 """
 
 from collections.abc import Collection
@@ -16,6 +17,11 @@ class ExecutionMode(NamedTuple):
 
     name: str
     slots: int
+
+
+def handlers_mode(queue_index: int, threads: int) -> ExecutionMode:
+    """The execution mode of the handlers in a store."""
+    return ExecutionMode(f"handlers of {queue_index}", threads)
 
 
 def choose_modes(

@@ -4,6 +4,7 @@ import random
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Any
 
 from ...core import queries as q
 from ...core.defaults import NO_DEFAULTS, Defaults, TaskKey
@@ -11,9 +12,10 @@ from ...core.errors import AppError, BadInput
 from ...core.worker import Served
 from ...engine.connection import Connection, open_connection
 from ...queue.connect import is_shared, shown_url, store_file, store_maker
+from ..executor.stored_handlers import HANDLERS_NAME
 from ..messages import QueueInfo
 from ..options import WorkerOptions
-from .execution_modes import ExecutionMode, choose_modes
+from .execution_modes import ExecutionMode, choose_modes, handlers_mode
 
 NO_TASKS = "there are no tasks; import your task modules in the module that the worker is given"
 ALL_TENANTS = "*"
@@ -26,8 +28,9 @@ class JobSource:
         self, queue_index: int, name: str, tenants: tuple[str, ...] | None, connection: Connection
     ) -> None:
         self.queue_index, self.name, self.tenants, self.connection = queue_index, name, tenants, connection
-        # The tasks, and the execution mode of each.
+        # The tasks, and the execution mode of each; or that of all tasks with a handler in the store.
         self.modes: dict[str, ExecutionMode] = {}
+        self.handlers: ExecutionMode | None = None
         # The defaults of the tasks.
         self.defaults: dict[str, Defaults] = {}
         # When a claim last succeeded, and the error of the last claim that failed.
@@ -36,17 +39,36 @@ class JobSource:
 
     @property
     def tasks(self) -> tuple[str, ...]:
-        """The tasks of this queue that the worker runs."""
+        """The tasks of this queue that the worker runs, without those that have a handler in the store."""
         return tuple(self.modes)
+
+    @property
+    def has_tasks(self) -> bool:
+        """Whether the worker may run any of its jobs."""
+        return bool(self.modes or self.handlers)
+
+    def execution_modes(self) -> set[ExecutionMode]:
+        """The execution modes, each of which has its own claim loop."""
+        return set(self.modes.values()) | ({self.handlers} if self.handlers else set())
+
+    def tasks_of(self, mode: ExecutionMode) -> tuple[str, ...] | None:
+        """The tasks of an execution mode; None: all that have a handler in the store."""
+        if mode == self.handlers:
+            return None
+        return tuple(task for task, its in self.modes.items() if its == mode)
+
+    def _scope(self) -> dict[str, Any]:
+        is_handled = self.handlers is not None
+        return {"tenants": self.tenants, "tasks": None if is_handled else self.tasks, "handled": is_handled}
 
     async def has_unfinished(self) -> bool:
         """Whether any of its jobs has not ended."""
-        found: bool = await self.connection.ask_async(q.HasUnfinished(tenants=self.tenants, tasks=self.tasks))
+        found: bool = await self.connection.ask_async(q.HasUnfinished(**self._scope()))
         return found
 
     async def count_ready(self) -> int:
         """About how many of its jobs could start now."""
-        found: int = await self.connection.ask_async(q.CountReady(tenants=self.tenants, tasks=self.tasks))
+        found: int = await self.connection.ask_async(q.CountReady(**self._scope()))
         return found
 
 
@@ -61,10 +83,10 @@ class JobSources:
             JobSource(
                 queue_index,
                 name,
-                chosen_tenants(options.tenants, queue.tenant),
+                chosen_tenants(options.tenants, ALL_TENANTS if queue.handlers else queue.tenant),
                 self._open(options.store or queue.url),
             )
-            for queue_index, (name, queue) in enumerate(zip(options.names, queues, strict=True))
+            for queue_index, (name, queue) in enumerate(zip(executor_names(options), queues, strict=True))
         ]
         self.choose(queues)
 
@@ -100,6 +122,8 @@ class JobSources:
         options = self._options
         globs, taken = options.tasks or ("*",), set()
         for source, queue in zip(self.all, queues, strict=True):
+            if queue.handlers:
+                source.handlers = handlers_mode(source.queue_index, options.threads)
             known = {task: (id(source.connection), source.tenants, task) for task in queue.tasks}
             matching = [task for task in known if any(fnmatchcase(task, glob) for glob in globs)]
             chosen = [task for task in matching if known[task] not in taken]
@@ -107,7 +131,7 @@ class JobSources:
             source.modes = choose_modes(source.queue_index, queue, chosen, **sizes)
             source.defaults = {task: queue.defaults.get(task, NO_DEFAULTS) for task in chosen}
             taken |= {known[task] for task in chosen}
-        if not self.tasks:
+        if not any(source.has_tasks for source in self.all):
             known_here = ", ".join(task for queue in queues for task in queue.tasks)
             if not known_here:
                 raise AppError(" ".join(options.names), NO_TASKS)
@@ -121,9 +145,9 @@ class JobSources:
 
     def serves(self, connection: Connection) -> tuple[Served, ...]:
         """The tenants and tasks that the worker runs from one store."""
-        mine = (source for source in self.all if source.connection is connection and source.tasks)
+        mine = (source for source in self.all if source.connection is connection and source.has_tasks)
         return tuple(
-            Served(tenant=tenant, tasks=tuple(sorted(source.tasks)))
+            Served(tenant=tenant, tasks=tuple(sorted(source.tasks)), handlers=source.handlers is not None)
             for source in mine
             for tenant in ((None,) if source.tenants is None else source.tenants)
         )
@@ -146,4 +170,10 @@ class JobSources:
 
 def chosen_tenants(asked: tuple[str, ...], own: str) -> tuple[str, ...] | None:
     """The tenants to claim for: those that were named, else the queue's own; None: all."""
-    return None if ALL_TENANTS in asked else tuple(dict.fromkeys(asked)) or (own,)
+    chosen = tuple(dict.fromkeys(asked)) or (own,)
+    return None if ALL_TENANTS in chosen else chosen
+
+
+def executor_names(options: WorkerOptions) -> tuple[str, ...]:
+    """The queues that executors open, by name; that of stored handlers is the last."""
+    return (*options.names, *((HANDLERS_NAME,) if options.handlers else ()))

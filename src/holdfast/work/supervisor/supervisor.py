@@ -22,6 +22,7 @@ from ...core.errors import AppError, BadInput, HoldfastError
 from ...core.job import Code, Job
 from ...engine import joblog
 from ...store.common.clock import system_clock
+from ..executor.stored_handlers import RUNNERS_VARIABLE, STORE_VARIABLE
 from ..health import Health
 from ..logs import WORKER
 from ..messages import CommandRequest, Hello, make_reply
@@ -39,7 +40,7 @@ from .memory_limits import MemoryLimits
 from .rebalancer import Rebalancer
 from .registry import Registry, new_worker
 from .scaling import Scaling
-from .sources import JobSource, JobSources
+from .sources import JobSource, JobSources, executor_names
 from .suspects import RELEASE_DELAY_MS, Suspects
 
 # How long the other jobs of an executor may go on after one has exceeded its time limit.
@@ -60,8 +61,10 @@ class Supervisor:
         self._make_scheduler()
         # Bytecode compiled within a second of a change would be taken for current.
         variables = options.log.variables() | ({"PYTHONDONTWRITEBYTECODE": "1"} if options.reload else {})
+        if options.handlers:
+            variables |= {STORE_VARIABLE: options.store or "", RUNNERS_VARIABLE: options.runners}
         self._pool = ExecutorPool(
-            options.names,
+            executor_names(options),
             options.threads,
             log,
             on_events=self._on_events,
@@ -156,6 +159,9 @@ class Supervisor:
         at_once = f"{options.processes}{most} × {options.threads} at once"
         tasks = counted(len(self._sources.tasks), "task")
         WORKER.info("ready: %s on %s, %s", tasks, ", ".join(self._sources.stores), at_once)
+        for queue in hello.queues:
+            if queue.handlers:
+                WORKER.info("handlers: %s", queue.isolation)
         return True
 
     def _background(self) -> list[Coroutine[Any, Any, None]]:
@@ -246,7 +252,7 @@ class Supervisor:
             pid=self._worker.pid,
             name=self._worker.name,
             written_at=system_clock(),
-            claimed_at=min(s.claimed_at or self._worker.started_at for s in sources if s.tasks),
+            claimed_at=min(s.claimed_at or self._worker.started_at for s in sources if s.has_tasks),
             full=self._pool.is_full(),
             draining=self._stopping.is_set(),
             executors=len(self._pool.executors),
@@ -263,7 +269,7 @@ class Supervisor:
         self._claims_over = asyncio.Event()
         if self._stopping.is_set():
             return
-        modes = [(source, mode) for source in self.sources.all for mode in set(source.modes.values())]
+        modes = [(source, mode) for source in self.sources.all for mode in source.execution_modes()]
         self._capacity_events = [asyncio.Event() for _ in modes]
         if not modes:
             # The reloaded code declares no task; the next reload may.
@@ -284,8 +290,9 @@ class Supervisor:
     def _make_claim_loop(self, source: JobSource, mode: ExecutionMode) -> ClaimLoop:
         options = self._options
         scope = ClaimScope(
-            tasks=tuple(task for task, its in source.modes.items() if its == mode),
+            tasks=source.tasks_of(mode),
             tenants=source.tenants,
+            handled=mode == source.handlers,
             lease_ms=options.lease_ms,
             wait_s=HEALTH_WAIT_S if options.health_file else CLAIM_WAIT_S,
             until_empty=options.until_empty,

@@ -71,6 +71,9 @@ def main() -> None:
         # After the change of the user, which resets them.
         set_process_flags(libc)
     os.umask(0o077)
+    # The executor ignores these, and programs inherit what is ignored.
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGPIPE):
+        signal.signal(number, signal.SIG_DFL)
     set_limits(settings["limits"])
     os.execv(command[0], command)
 
