@@ -31,11 +31,11 @@ def repair_records(connection: PostgresConnection, schema: str) -> int:
     )
 
 
-def _repair(connection: PostgresConnection, select: str, update: str, call_with_repair: Any) -> int:
+def _repair(connection: PostgresConnection, select: str, update: str, repair_row: Any) -> int:
     count = after = 0
     while rows := connection.rows(select, (after, PAGE_ROWS)):
         for job_id, *columns, text in rows:
-            if (put := call_with_repair(job_id, columns, text)) is not None:
+            if (put := repair_row(job_id, columns, text)) is not None:
                 count += connection.change(update, (*put, job_id, text))
         after = rows[-1][0]
     return count

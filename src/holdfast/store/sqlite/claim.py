@@ -1,13 +1,13 @@
-"""How a claim finds its jobs without walking over those that it may not have.
+"""How a claim finds its jobs without reading all jobs that do not match.
 
-    all              nothing is asked for, and nothing paused: the READY jobs by rank
-    by picks         the first of each pair that is picked
-    by pairs         the indexes of the (tenant, task) pairs with READY jobs that are wanted, merged by rank
-    by rank          where there are too many of these: the READY jobs one after the other, others passed by
-    by name          for a pattern that few of the first by rank match: all jobs whose names begin as it does
+    all         no filter, and nothing paused: the READY jobs by rank
+    by picks    the first jobs of each picked pair
+    by pairs    the indexes of the (tenant, task) pairs that match and have READY jobs, merged by rank
+    by rank     if there are too many pairs: the first READY jobs by rank, filtered
+    by name     for a pattern that few of the first jobs by rank match: all jobs with the pattern's prefix
 
-Each of the last three costs little where the others do not: by pairs whatever stands before, by rank where
-many match, by name where few names begin like that.
+By pairs is fast however many other jobs come before; by rank if many jobs match; by name if few names have
+the prefix.
 """
 
 from collections.abc import Iterable
@@ -23,15 +23,15 @@ from ..contract import ClaimQuery
 from .connection import SqliteConnection
 from .statements import JOBS, PAIRS, PAIRS_OF_TENANT, cut, listed, ready_of_pairs, ready_of_picks
 
-# So many pairs are merged at most, and so many by one statement.
+# How many pairs are merged at most, and how many in one statement.
 MOST_PAIRS = 256
 PAIRS_AT_ONCE = 64
-# So many pairs are looked at, whether they are wanted or not.
+# How many pairs are examined, including those that do not match.
 PAIRS_LOOKED_AT = 4_096
-# So many jobs are looked at by rank before those whose names begin as a pattern does.
+# How many jobs are examined by rank before jobs are searched by name.
 FIRST_ROWS = 1_000
 _ALL_ROWS = -1
-# Above all text, as every BLOB is.
+# Greater than all text, as every BLOB is.
 _ABOVE = b""
 
 Pair = tuple[str, str]
@@ -111,7 +111,7 @@ def _find_by_rank(connection: SqliteConnection, query: ClaimQuery, rows: int) ->
 
 
 def _wanted(query: ClaimQuery) -> tuple[str | None, ...]:
-    """What `is_wanted` takes."""
+    """The parameters of the SQL condition `is_wanted`."""
     tenants, tasks = _tenants(query), query.tasks
     return (
         None if tenants is None else listed(tenants),
@@ -126,7 +126,7 @@ def _limits(query: ClaimQuery) -> tuple[int, ...]:
 
 
 def _tenants(query: ClaimQuery) -> list[str] | None:
-    """The tenants that are asked for; None: any."""
+    """The tenants to claim for; None: any."""
     if query.tenant is None:
         return None if query.tenants is None else [*dict.fromkeys(query.tenants)]
     return [query.tenant] if query.tenants is None or query.tenant in query.tenants else []
@@ -135,7 +135,7 @@ def _tenants(query: ClaimQuery) -> list[str] | None:
 def _wanted_pairs(
     connection: SqliteConnection, query: ClaimQuery, written: Iterable[Pair]
 ) -> list[Pair] | None:
-    """The pairs that may have matching jobs; None: too many to go by."""
+    """The pairs that may have matching jobs; None: too many to merge."""
     tenants = _tenants(query)
     if tenants is not None and query.tasks is not None and len(tenants) * len(query.tasks) <= MOST_PAIRS:
         named = [(tenant, task) for tenant in tenants for task in dict.fromkeys(query.tasks)]

@@ -1,7 +1,7 @@
-"""What the store needs of a SQLite library: connections, with the same few verbs for either, and its errors.
+"""The interface to a SQLite library: connections and errors, the same for both libraries.
 
 A process must use one library for a file, never two: copies of SQLite in one process do not see, and drop,
-each other's locks (`guard.py`). Only the one that was chosen is imported.
+each other's locks (`guard.py`). Only the chosen library is imported.
 """
 
 from collections.abc import Callable
@@ -9,21 +9,21 @@ from typing import Any, NamedTuple, Protocol
 
 DEFAULT_DRIVER = "stdlib"
 
-# How many prepared statements a connection keeps: all that there are, in all their sizes.
+# How many prepared statements a connection keeps: enough for all statements in all sizes.
 STATEMENTS_KEPT = 256
 
-# SQLITE_DBCONFIG_ENABLE_QPSG: plans do not depend on the values bound. Otherwise current SQLites look at
-# some of them while planning, such as a LIMIT, and plan anew, for 20 to 80 µs, whenever one is bound.
+# SQLITE_DBCONFIG_ENABLE_QPSG: plans do not depend on bound values. Otherwise current SQLite versions use some
+# of them for planning, such as a LIMIT, and plan again, for 20 to 80 µs, whenever one is bound.
 STABLE_PLANS = 1007
 
 Values = list[Any] | tuple[Any, ...]
 
 
 class SqliteConnection(Protocol):
-    """One connection. Not for two threads at once."""
+    """One connection, used by one thread at a time."""
 
-    # Runs a statement; what it returns has `fetchall`. The library's own function, so that an interrupt comes
-    # before or after it, and never in between.
+    # Runs a statement and returns a cursor. It is the library's own function, so that a KeyboardInterrupt
+    # comes before or after it, never in the middle.
     execute: Callable[..., Any]
 
     def value(self, sql: str, values: Values = ()) -> Any:
@@ -33,10 +33,10 @@ class SqliteConnection(Protocol):
         """All rows."""
 
     def change(self, sql: str, values: Values = ()) -> int:
-        """Run a statement; how many rows it changed, not counting those that triggers changed."""
+        """Run a statement and return the number of rows that it changed, without changes by triggers."""
 
     def give_back(self, pages: int) -> None:
-        """Cut so many empty pages off the file."""
+        """Truncate the file by this many free pages."""
 
     @property
     def in_transaction(self) -> bool:
@@ -47,7 +47,7 @@ class SqliteConnection(Protocol):
 
 
 class SqliteFault(NamedTuple):
-    """An error of a library: SQLite's extended code, 0 if it is not SQLite's own, and its text."""
+    """An error of a library: SQLite's extended result code, 0 if there is none, and its text."""
 
     code: int
     text: str
@@ -57,21 +57,21 @@ class Driver(Protocol):
     """One of the two libraries."""
 
     name: str
-    # The Python module that brings the library.
+    # The Python module that contains the library.
     module: str
     errors: tuple[type[Exception], ...]
     version: str
-    # What a caller's connection must be, for whoever brings another.
+    # The kind of connection that `borrow` needs, for the error if it gets another.
     wanted: str
 
     def open(self, path: str) -> SqliteConnection:
-        """A new connection to a file, which is created if it is not there."""
+        """A new connection to a file, which is created if it does not exist."""
 
     def wrap(self, connection: Any) -> SqliteConnection | None:
-        """A caller's own connection, whatever its tracers and factories; None: it is not of this library."""
+        """A caller's own connection, whatever its tracers and factories; None if it is of another library."""
 
     def begin_as_library(self, connection: Any) -> None:
-        """Begin a transaction where the library itself would do so before the first write."""
+        """Begin a transaction if the library itself would do so before the first write."""
 
     def fault(self, error: Exception) -> SqliteFault:
-        """What went wrong."""
+        """The code and text of an error."""

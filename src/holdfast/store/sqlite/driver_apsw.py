@@ -1,4 +1,4 @@
-"""apsw: a SQLite library of its own, usually newer than Python's; for programs that use apsw themselves."""
+"""apsw: a separate SQLite library, usually newer than Python's; for programs that use apsw themselves."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from .connection import STABLE_PLANS, STATEMENTS_KEPT, SqliteConnection, SqliteF
 
 
 class ApswConnection:
-    """One connection, by a cursor of our own: None is "no tracer", where the connection may have one."""
+    """One connection, used through its own cursor without the tracers that the connection may have."""
 
     def __init__(self, connection: apsw.Connection) -> None:
         self.connection = connection
@@ -70,7 +70,7 @@ class ApswDriver:
         return ApswConnection(connection) if isinstance(connection, apsw.Connection) else None
 
     def begin_as_library(self, connection: Any) -> None:
-        """apsw begins nothing by itself."""
+        """Nothing: apsw never begins a transaction by itself."""
 
     def fault(self, error: Exception) -> SqliteFault:
         """See `Driver`."""

@@ -6,12 +6,12 @@ from typing import Any
 from ...core.errors import StoreError
 from .connection import STABLE_PLANS, STATEMENTS_KEPT, SqliteConnection, SqliteFault, Values
 
-# `->>` came with it; STRICT tables and RETURNING are older.
+# The first version with `->>`; STRICT tables and RETURNING are older.
 OLDEST = (3, 38, 0)
 
 
 class StdlibConnection:
-    """One connection, by a cursor of our own: the connection may have a row factory."""
+    """One connection, used through its own cursor, as the caller's connection may have a row factory."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self.connection = connection
@@ -34,7 +34,7 @@ class StdlibConnection:
 
     def give_back(self, pages: int) -> None:
         """See `SqliteConnection`."""
-        # A step per page, of which `execute` takes one: there is no column to fetch.
+        # The pragma needs a step per page, and `execute` makes only one, as there is no row to fetch.
         self._cursor.executescript(f"PRAGMA incremental_vacuum({pages})")
 
     @property
@@ -60,7 +60,7 @@ class StdlibDriver:
     )
 
     def open(self, path: str) -> SqliteConnection:
-        """A new connection, whose transactions are begun and ended by nobody but us."""
+        """A new connection in autocommit mode: only the store begins and ends transactions."""
         if sqlite3.sqlite_version_info < OLDEST:
             needed = ".".join(map(str, OLDEST))
             raise StoreError(
@@ -79,7 +79,7 @@ class StdlibDriver:
         return StdlibConnection(connection) if isinstance(connection, sqlite3.Connection) else None
 
     def begin_as_library(self, connection: Any) -> None:
-        """Unless told otherwise, `sqlite3` begins a transaction before an INSERT: ours count as such."""
+        """Begin one as `sqlite3` does before an INSERT, unless it is configured otherwise."""
         legacy = getattr(connection, "autocommit", -1) == -1 and connection.isolation_level is not None
         if legacy and not connection.in_transaction:
             sqlite3.Cursor(connection).execute(f"BEGIN {connection.isolation_level}")

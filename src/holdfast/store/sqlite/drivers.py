@@ -1,4 +1,4 @@
-"""The SQLite libraries, by name. A library is imported when it is asked for: apsw may not be installed."""
+"""The SQLite libraries by name. A library is imported on first use, as apsw may not be installed."""
 
 from ...core.errors import BadInput, StoreError
 from .connection import DEFAULT_DRIVER, Driver

@@ -1,4 +1,4 @@
-"""What SQLite says, in our words: no exception of a library ever leaves the store."""
+"""Translates SQLite's errors: no exception of a library leaves the store."""
 
 import errno
 import os
@@ -18,7 +18,7 @@ from ...core.errors import (
 )
 from .connection import Driver, SqliteFault
 
-# SQLite's result codes, of which the low byte is the kind.
+# SQLite's primary result codes, the low byte of the extended ones.
 BUSY, LOCKED, READONLY, IOERR, CORRUPT, FULL, CANTOPEN, TOOBIG, NOTADB = 5, 6, 8, 10, 11, 13, 14, 18, 26
 IOERR_SHMSIZE = 10 | 19 << 8
 CONSTRAINT_PRIMARYKEY, CONSTRAINT_ROWID = 19 | 6 << 8, 19 | 10 << 8
@@ -26,7 +26,7 @@ CONSTRAINT_PRIMARYKEY, CONSTRAINT_ROWID = 19 | 6 << 8, 19 | 10 << 8
 
 @contextmanager
 def faults(driver: Driver, path: Path, *, borrowed: bool = False) -> Iterator[None]:
-    """Translate what SQLite says. Around `fn`, not inside, where it could be taken for a broken rule."""
+    """Translate errors of SQLite. Used around `fn`: inside, the rules might handle a translated error."""
     try:
         yield
     except driver.errors as error:
@@ -35,7 +35,7 @@ def faults(driver: Driver, path: Path, *, borrowed: bool = False) -> Iterator[No
 
 @contextmanager
 def system_faults(path: Path) -> Iterator[None]:
-    """Translate what the operating system says about a file."""
+    """Translate errors of the operating system about a file."""
     try:
         yield
     except HoldfastError:  # one of them is an OSError too
@@ -49,20 +49,20 @@ def system_faults(path: Path) -> Iterator[None]:
 
 
 def translated(driver: Driver, error: Exception, path: Path, *, borrowed: bool = False) -> Exception:
-    """The error of ours for one of SQLite's; `Conflict` for a job that exists already."""
+    """The Holdfast error for one of SQLite's; `Conflict` for an id that exists already."""
     fault = driver.fault(error)
     if fault.code in (CONSTRAINT_PRIMARYKEY, CONSTRAINT_ROWID):
         return Conflict(f"{path}: there is such a job already")
-    return (_told_to_lender(fault, path) if borrowed else None) or _told(fault, path)
+    return (_borrow_error(fault, path) if borrowed else None) or _store_error(fault, path)
 
 
 def is_busy(driver: Driver, error: Exception) -> bool:
-    """Whether somebody else has the lock."""
+    """Whether another connection has the lock."""
     return driver.fault(error).code & 0xFF in (BUSY, LOCKED)
 
 
-def _told(fault: SqliteFault, path: Path) -> HoldfastError:
-    """The file, what is wrong with it, and what to do."""
+def _store_error(fault: SqliteFault, path: Path) -> HoldfastError:
+    """An error that names the file, the problem and the remedy."""
     kind = fault.code & 0xFF
     if kind == FULL or fault.code == IOERR_SHMSIZE:
         return StoreFull(
@@ -89,8 +89,8 @@ def _told(fault: SqliteFault, path: Path) -> HoldfastError:
     return StoreError(f"{path}: SQLite says {fault.text}")
 
 
-def _told_to_lender(fault: SqliteFault, path: Path) -> HoldfastError | None:
-    """What a caller's own connection may have wrong with it."""
+def _borrow_error(fault: SqliteFault, path: Path) -> HoldfastError | None:
+    """The error for a problem of the caller's own connection; None for any other."""
     if not fault.code:
         return BadInput("connection", fault.text, needed="open, and used by one thread at a time")
     if fault.code & 0xFF in (BUSY, LOCKED):
@@ -100,7 +100,7 @@ def _told_to_lender(fault: SqliteFault, path: Path) -> HoldfastError | None:
 
 
 def cannot_open(path: Path, text: str) -> StoreError:
-    """Why a file cannot be opened, as far as that can be seen."""
+    """The error for a file that cannot be opened, with the reason as far as it can be found."""
     if not os.path.isdir(path.parent):  # noqa: PTH112 - says no, where pathlib raises, to what it may not see
         return StoreError(f"{path}: there is no folder {path.parent}; create it first")
     if path.is_dir():

@@ -1,24 +1,24 @@
-"""One process, one SQLite library: notices a second one, and keeps the file whole until then.
+"""Detects a second SQLite library that opens the file in this process, and protects the file from it.
 
 POSIX locks belong to a process and a file. Two copies of SQLite in a process do not see each other's, and
 closing *any* descriptor of a file drops all locks of the process on it:
 
     db    SHARED, held while a connection is open    without it another process that closes last deletes
-                                                     the log, and commits go on into the deleted file
-    shm   IN USE, held while a connection is open    without it a process that opens truncates the index of
-                                                     the log; whoever closes -shm also drops the write lock
-                                                     of a transaction that is running
+                                                     the log, and later commits go to the deleted file
+    shm   IN USE, held while a connection is open    without it a process that opens the file truncates the
+                                                     index of the log; closing -shm also drops the write
+                                                     lock of a running transaction
 
-Four things together let no acknowledged commit be lost:
+Four measures together ensure that no acknowledged commit is lost:
 
-    asked      a file that a second library has open is not opened, where that can be known (apsw tells)
-    pinned     both locks are taken once more for the descriptors that SQLite has them by (`F_OFD_SETLK`).
-               Such locks stay until those very descriptors are closed, whatever else the process closes
-    fenced     where a second library is loaded, it cannot open the file during a transaction of ours: that
-               needs SQLite's PENDING byte. It is looked for before: each library opens -shm once
+    asked      a file that a second library has open is not opened, if that can be found out (apsw tells)
+    pinned     both locks are taken again as open file description locks on SQLite's own descriptors
+               (`F_OFD_SETLK`). These stay until those descriptors are closed, whatever else is closed
+    fenced     if a second library is loaded, it cannot open the file during a transaction: it would need
+               SQLite's PENDING byte. Before, it is searched for: each library opens -shm once
     checked    before and after each COMMIT: the log is the one that was opened, and IN USE was not dropped,
-               which every library does that closes the file. If it was, this process is refused the file.
-               What /proc shows of the locks is parsed only where it was not seen before
+               as every library does when it closes the file. If it was, this process can no longer use the
+               file. The list of locks in /proc is parsed only if its text is new
 
 Linux shows a process its descriptors and their locks in /proc; elsewhere only the log is compared.
 """
@@ -38,24 +38,24 @@ from typing import Any
 from ...core.errors import StoreError, Unavailable
 from ..common.clock import monotonic_s
 
-# Where SQLite keeps its locks: in the database file PENDING, which is taken for a moment before SHARED, and
-# the range of SHARED; in the -shm file IN USE.
+# The bytes that SQLite locks: in the database file PENDING, taken for a moment before SHARED, and the range
+# of SHARED; in the -shm file IN USE.
 PENDING_BYTE = 0x40000000
 SHARED_BYTE, SHARED_BYTES = 0x40000002, 510
 IN_USE_BYTE = 128
-# Others hold PENDING for microseconds, unless they are stopped there.
+# Other processes hold PENDING for microseconds, unless they are suspended meanwhile.
 FENCE_PATIENCE_S = 5.0
 FENCE_PAUSE_S = 0.000_2
-# From a library's first lock on the file to its opening of -shm it takes about 0.1 ms.
+# A library opens -shm about 0.1 ms after its first lock on the file.
 SETTLE_S = 0.001
-# So many looks must agree before a file is not opened: other threads open and close it meanwhile.
-LOOKS = 20
+# How many checks must agree before the file is refused: other threads may open and close it meanwhile.
+CHECKS = 20
 # A descriptor has at most two locks of SQLite's in the file and nine in -shm, of some 70 bytes each.
 FDINFO_BYTES = 4096
-# So many texts of /proc that show IN USE are remembered: with the locks of a writer and some readers.
+# How many texts of /proc that show IN USE are cached; they differ in the locks of writer and readers.
 TEXTS_KEPT = 64
 
-# The Python modules that bring a copy of SQLite.
+# The Python modules that contain a copy of SQLite.
 LIBRARIES = ("_sqlite3", "apsw", "pysqlite3", "sqlcipher3")
 
 SECOND = "a second SQLite library of this process has the file open"
@@ -69,7 +69,7 @@ def _lock_record(kind: int, byte: int, size: int) -> bytes:
     return struct.pack("hhqqi4x", kind, os.SEEK_SET, byte, size, 0)
 
 
-# What lets go of PENDING.
+# Releases PENDING.
 UNFENCE = _lock_record(fcntl.F_UNLCK, PENDING_BYTE, 1)
 
 
@@ -82,50 +82,50 @@ class LocksLost(StoreError):
 
 
 class LockGuard:
-    """The locks and the log of one open store. Changed by one thread at a time; any may `check`."""
+    """The locks and the log of one open store. One thread at a time changes it; any may call `check`."""
 
     def __init__(self, path: Path, module: str) -> None:
         self._path = path
         self._log, self._shm = (path.with_name(path.name + end) for end in ("-wal", "-shm"))
         self._log_name = str(self._log)
         self._module = module
-        # The modules that would bring another library.
+        # The modules that contain other libraries.
         self.others = tuple(name for name in LIBRARIES if name != module)
         self._inode: Inode = (0, 0)
         self._log_inode: Inode = (0, 0)
         self._pins: list[_Pin] = []
-        # What shows the locks of the descriptor that has IN USE, and texts of it in which the lock stands;
-        # where it cannot be looked at, the text is empty.
+        # The /proc file with the locks of the descriptor that has IN USE, and texts of it that contain the
+        # lock. If it cannot be read the text is empty.
         self._in_use = -1
         self._good = {b""}
         self._known: set[int] = set()
-        # The descriptor by which other libraries are kept out at the moment.
+        # The descriptor of the current fence; -1: none.
         self.fence_fd = -1
 
     def admit(self) -> None:
-        """`LocksLost` if two libraries have had the file open at once in this process."""
+        """Raise `LocksLost` if two libraries have had the file open at once in this process."""
         if what := _spoiled.get((self._path, self._inode)):
             raise LocksLost(self._path, what)
 
     def before_open(self) -> None:
-        """`LocksLost` if another library has the file open, or had it beside ours."""
+        """Raise `LocksLost` if another library has the file open, or had it open together with ours."""
         self._inode = inode_of(self._path)
         self.admit()
-        for _ in range(LOOKS):
+        for _ in range(CHECKS):
             if not self._is_open_elsewhere():
                 return
-            # Perhaps a store of ours, which another thread is just opening or closing.
+            # It may be a store that another thread is opening or closing at this moment.
             sleep(SETTLE_S)
         raise LocksLost(self._path, SECOND)
 
     def _is_open_elsewhere(self) -> bool:
-        """Whether another library has the file open; what is not known now shows later, in `watch`."""
+        """Whether another library has the file open; one that is missed here is found by `watch`."""
         if not self._descriptors()[1]:
             return False
         return _is_open_in_apsw(inode_of(self._path)) is (self._module != "apsw")
 
     def watch(self) -> None:
-        """Pin the locks of the connections that were just opened."""
+        """Pin the locks of connections that were just opened."""
         self.release()
         self._inode = inode_of(self._path)
         files, shms = self._descriptors()
@@ -142,14 +142,14 @@ class LockGuard:
             self._good = set()
 
     def fence(self) -> None:
-        """Keep `others` out until `unfence`, for where one is loaded; `LocksLost` if it has the file open.
+        """Keep the libraries `others` out until `unfence`; raise `LocksLost` if one has the file open.
 
-        Only for the thread that has the turn to write: of one store several may.
+        Only for the thread that holds the lock of the write queue.
         """
         if not self._pins:
             return
         until_s = monotonic_s() + FENCE_PATIENCE_S
-        # Before it is taken: an interrupt may come right after.
+        # Set before the lock is taken: a KeyboardInterrupt may come right after.
         self.fence_fd = fd = self._pins[0].fd
         while not _set_lock(fd, fcntl.F_WRLCK, PENDING_BYTE, 1):
             if monotonic_s() > until_s:
@@ -167,7 +167,7 @@ class LockGuard:
             self.fence_fd = -1
 
     def commit(self, execute: Callable[[str], object]) -> None:
-        """COMMIT, and `check` before and after it: in full only where something is not as it was before."""
+        """COMMIT, with `check` before and after it; a full check only if something has changed."""
         for is_committed in (False, True):
             try:
                 log = stat(self._log_name)  # noqa: PTH116 - twice for each commit
@@ -180,7 +180,7 @@ class LockGuard:
                 execute("COMMIT")
 
     def check(self, *, committed: bool = False) -> None:
-        """`StoreError` if the log was replaced, or another library has had the file open."""
+        """Raise `StoreError` if the log was replaced, or another library has had the file open."""
         if inode_of(self._log) != self._log_inode:
             raise LocksLost(self._path, f"its log {self._log.name} was removed", committed=committed)
         if self._in_use < 0:
@@ -197,7 +197,7 @@ class LockGuard:
             return
         files, shms = self._descriptors()
         if not self._known.issuperset(files):
-            # Perhaps a library that has passed the fence, and has not opened -shm yet.
+            # It may be a library that has passed the fence but not opened -shm yet.
             sleep(SETTLE_S)
             files, shms = self._descriptors()
         self._known = set(files)
@@ -205,7 +205,7 @@ class LockGuard:
             raise self._spoil(SECOND)
 
     def _descriptors(self) -> tuple[list[int], list[int]]:
-        """Those of this process that lead to the file, and to its -shm."""
+        """The descriptors of this process for the file and for its -shm."""
         files, shms = _descriptors(inode_of(self._path), inode_of(self._shm))
         return files, shms
 
@@ -214,17 +214,17 @@ class LockGuard:
         return LocksLost(self._path, what, committed=committed)
 
     def release(self) -> None:
-        """Unpin, before the last connection is closed, which then tidies up."""
+        """Unpin, before the last connection is closed and SQLite deletes the log."""
         self.unfence()
         while self._pins:
             self._pins.pop().release()
         self.forget()
 
     def keep_pinned(self) -> bool:
-        """Before connections are closed whose locks are gone; whether that can be done safely.
+        """Pin before closing connections whose locks are gone; return whether they can be closed safely.
 
-        SQLite's request for all of the file fails then: it neither copies a log that may be an old one into
-        the file nor deletes it. And connections of another library keep what our closing drops.
+        Then SQLite cannot lock the whole file: it neither copies a log that may be an old one into the file
+        nor deletes it. And connections of another library keep the locks that our closing drops.
         """
         self.unfence()
         files, shms = self._descriptors()
@@ -236,20 +236,21 @@ class LockGuard:
         return pinned
 
     def forget(self) -> None:
-        """Look no longer; what is pinned stays so."""
-        # First of all: after an interrupt it must not be closed once more, when it may be another's.
+        """Stop checking; pinned locks stay."""
+        # First: after a KeyboardInterrupt the descriptor must not be closed twice, as its number may be
+        # reused.
         in_use, self._in_use = self._in_use, -1
         self.fence_fd, self._good, self._pins = -1, {b""}, []
         if in_use >= 0:
             os.close(in_use)
 
 
-# Files that two libraries have had open at once in this process, and which it shows by.
+# Files that two libraries have had open at once in this process, and how that was detected.
 _spoiled: dict[tuple[Path, Inode], str] = {}
 
 
 class _Pin:
-    """One lock for a descriptor, which several stores of the file may share."""
+    """One lock on a descriptor, which several stores of the file may share."""
 
     _count: Counter[tuple[Inode, int]] = Counter()
     _lock = threading.Lock()
@@ -280,7 +281,7 @@ class _Pin:
 
 
 def inode_of(path: Path) -> Inode:
-    """Which file is there; (0, 0): none."""
+    """Device and inode of a file; (0, 0): there is none."""
     try:
         found = stat(path)  # noqa: PTH116 - for each commit
     except OSError:
@@ -289,7 +290,7 @@ def inode_of(path: Path) -> Inode:
 
 
 def _set_lock(fd: int, kind: int, byte: int, size: int) -> bool:
-    """Lock or unlock bytes for a descriptor and not for the process; False if that cannot be."""
+    """Lock or unlock bytes for a descriptor instead of the process; False if that fails."""
     try:
         fcntl.fcntl(fd, fcntl.F_OFD_SETLK, _lock_record(kind, byte, size))
     except (OSError, AttributeError):
@@ -302,7 +303,7 @@ def _info(fd: int) -> str:
 
 
 def _has_lock(fd: int, byte: int) -> bool:
-    """Whether the process holds a lock on a byte that was taken by way of this descriptor."""
+    """Whether the process holds a lock on a byte that was taken through this descriptor."""
     try:
         info = os.open(_info(fd), os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -335,7 +336,7 @@ def _last_byte(word: bytes) -> int:
 
 
 def _descriptors(*inodes: Inode) -> list[list[int]]:
-    """The descriptors of this process that lead to each of some files, where they can be listed."""
+    """The descriptors of this process for each of the files, if the system can list them."""
     found: dict[Inode, list[int]] = {inode: [] for inode in inodes}
     try:
         numbers = [int(name) for name in os.listdir("/proc/self/fd")]  # noqa: PTH208 - names alone
@@ -352,7 +353,7 @@ def _descriptors(*inodes: Inode) -> list[list[int]]:
 
 
 def _is_open_in_apsw(inode: Inode) -> bool | None:
-    """Whether apsw has connections to a file: only it can tell. None: not while other threads use some."""
+    """Whether apsw has connections to a file; None: unknown, as other threads are using some."""
     apsw: Any = sys.modules.get("apsw")
     if apsw is None:
         return False
@@ -369,6 +370,6 @@ def _is_open_in_apsw(inode: Inode) -> bool | None:
 
 
 def _may_have_files(library: str) -> bool:
-    """Whether a library may have files open: it is loaded, and, if it can say so, has connections."""
+    """Whether a library may have files open: it is loaded and, if that can be found out, has connections."""
     module: Any = sys.modules.get(library)
     return module is not None and bool(getattr(module, "connections", lambda: True)())

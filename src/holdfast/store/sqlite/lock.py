@@ -1,9 +1,8 @@
-"""Whose turn it is to write: one queue for all processes that share a file.
+"""The queue of writers of a file, across processes.
 
-SQLite's own way of waiting for the write lock is to sleep and try again, which is slow and unfair.
-So whoever wants to write first locks a side file, `NAME-lock`, where the kernel keeps the queue, and
-then finds SQLite's lock free, unless somebody holds it who does not queue: the caller of a borrowed
-connection, or another program.
+SQLite waits for its write lock by sleeping and trying again, which is slow and unfair. So a writer first
+locks a side file, `NAME-lock`, whose queue the kernel keeps. Then SQLite's lock is free, unless it is held by
+a connection that does not queue: one that `borrow` was given, or that of another program.
 """
 
 import _thread
@@ -18,27 +17,27 @@ from ..common.clock import monotonic_s
 from .connection import Driver, SqliteConnection
 from .errors import is_busy, system_faults
 
-# How long a transaction of this very process may stand in our way before we say so: it may be that of
-# the thread that waits for us.
+# How long to wait for a transaction of this same process before raising an error: it may be that of the
+# thread that waits here.
 OWN_TRANSACTION_S = 0.5
-# A few quick looks before a thread is started to wait in the kernel's queue.
-QUICK_LOOKS = 4
+# How often the lock is tried before a thread is started to wait in the kernel's queue.
+QUICK_TRIES = 4
 QUICK_S = 0.000_1
-# Where SQLite keeps the write lock of a write-ahead log, as a byte of the -shm file.
+# The byte of the -shm file by which SQLite locks the write-ahead log for writing.
 WRITE_LOCK_BYTE = 120
 
 _OPEN_FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
 
 
-# How `flock` is asked for our turn, if nobody has it.
+# The flags of `flock` to lock without waiting.
 NOW = fcntl.LOCK_EX | fcntl.LOCK_NB
 
 
 class WriteQueue:
-    """The lock between processes. Taken and given back by one thread at a time.
+    """The lock between processes. One thread at a time takes and releases it.
 
-    An interrupt may come between any two steps: whoever has taken it, or tried to, gives it back in a
-    `finally`, by `flock(queue.fd, LOCK_UN)` where it must not fail to.
+    A KeyboardInterrupt may come between any two steps. So a thread that has called `take` releases the lock
+    in a `finally`, directly by `flock(queue.fd, LOCK_UN)` where that must not be skipped.
     """
 
     def __init__(self, path: Path, patience_s: float) -> None:
@@ -53,14 +52,14 @@ class WriteQueue:
                 self.fd = os.open(self.path, _OPEN_FLAGS, 0o666)
 
     def take(self) -> None:
-        """Wait for our turn, but not for ever: `Unavailable`."""
+        """Wait for the lock; raise `Unavailable` after `patience_s`."""
         if not self.try_take():
             self.wait()
 
     def try_take(self) -> bool:
-        """Take our turn if nobody has it, or not for long."""
+        """Take the lock if it is free, or becomes free within a few tries."""
         self.open()
-        for _ in range(QUICK_LOOKS):
+        for _ in range(QUICK_TRIES):
             try:
                 fcntl.flock(self.fd, NOW)
                 return True
@@ -74,7 +73,7 @@ class WriteQueue:
             waiter = _Waiter(self.path)
         try:
             if waiter.wait(self.patience_s):
-                # The thread closes what it then has.
+                # The thread closes the descriptor that it then has.
                 self.fd, waiter.fd = waiter.fd, self.fd
                 return
         finally:
@@ -85,22 +84,23 @@ class WriteQueue:
         )
 
     def give(self) -> None:
-        """Let the next one write."""
-        # Said aloud: closing the file would not be enough while a forked child has it open too.
+        """Release the lock."""
+        # Explicitly: closing the file would not release it while a forked child has it open too.
         if self.fd >= 0:
             fcntl.flock(self.fd, fcntl.LOCK_UN)
 
     def close(self) -> None:
-        """Let go of the side file, which stays: to delete it would split the queue."""
+        """Close the side file. It is not deleted: that would split the queue."""
         fd, self.fd = self.fd, -1
         if fd >= 0:
             os.close(fd)
 
 
 class _Waiter:
-    """A thread that waits where waiting cannot be given up: with its own hold on the file.
+    """A thread that waits in `flock`, which cannot be cancelled, with its own descriptor of the file.
 
-    In the end it closes the file that it has then: another one, where its own was taken from it.
+    At its end it closes the descriptor that it then has; `WriteQueue.wait` exchanges it if the lock was
+    taken.
     """
 
     def __init__(self, path: Path) -> None:
@@ -110,8 +110,8 @@ class _Waiter:
         self.fd = os.open(path, _OPEN_FLAGS, 0o666)
 
     def wait(self, patience_s: float) -> bool:
-        """Whether the file is locked; if not in time, the thread lets go as soon as it gets it."""
-        # Not by `threading`, whose own locks an interrupt may leave locked.
+        """Return whether the lock was taken in time; if not, the thread releases it as soon as it gets it."""
+        # Not `threading`, whose own locks a KeyboardInterrupt may leave locked.
         _thread.start_new_thread(self._run, ())
         return self._taken.acquire(timeout=patience_s)
 
@@ -123,7 +123,7 @@ class _Waiter:
 
 
 def begin(driver: Driver, connection: SqliteConnection, path: Path, patience_s: float) -> None:
-    """Open a write transaction, waiting for those who do not queue."""
+    """Begin a write transaction, waiting for connections that do not queue."""
     started, pause_s, own_since = monotonic_s(), 0.000_5, 0.0
     while True:
         try:
@@ -148,7 +148,7 @@ def begin(driver: Driver, connection: SqliteConnection, path: Path, patience_s: 
 
 
 def holds_write_lock(path: Path) -> bool:
-    """Whether a connection of this process is in a write transaction on the file, where that can be seen."""
+    """Whether a connection of this process is in a write transaction on the file; False if unknown."""
     try:
         shm = path.with_name(path.name + "-shm").stat()
         locks = Path("/proc/locks").read_text()

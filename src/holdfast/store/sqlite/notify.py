@@ -21,13 +21,12 @@ from typing import Any
 from ..common.clock import monotonic_s, system_clock
 from ..common.waker import Waker
 
-# What a socket's address has room for; longer ones go by way of a number of the folder.
+# The longest address of a socket; longer paths go through a descriptor of the folder.
 ADDRESS_BYTES = 107
-# A folder's time has the grain of the kernel's clock: what changed this recently may change again
-# without showing.
+# A folder's mtime is as coarse as the kernel's clock: after such a recent change another one may not show.
 SETTLED_MS = 100
 
-# What is sent: that there may be something to claim, or only that something has ended or a log has grown.
+# The notifications: there may be jobs to claim; or there are only completions or log appends.
 _JOBS, _ENDS = b"!", b"."
 
 _numbers = count()
@@ -47,13 +46,13 @@ class SqliteNotifier:
         self._waker = Waker()
         self._lock = threading.Lock()
         self._waiting = threading.Lock()
-        # When the folder had last changed, and the sockets of others that were in it then: name and address.
+        # The last known mtime of the folder, and the other processes' sockets in it: name and address.
         self._listing: tuple[int, list[tuple[str, str]]] = (-1, [])
 
     def wait(self, timeout_s: float, *, ends: bool = True) -> bool:
-        """Sleep until notified, interrupted or out of time; True unless it is the last.
+        """Sleep until notified or interrupted; False after the time-out.
 
-        Without `ends` a notification that only something has ended is passed over.
+        `ends`: whether it also wakes up on completions and log appends.
         """
         with self._waiting:
             receiver, until_s = self._opened(), monotonic_s() + timeout_s
@@ -63,7 +62,7 @@ class SqliteNotifier:
                 if not ready:
                     return False
                 if self._waker in ready:
-                    # Whether or not its flag is up: an earlier `take` may have come between flag and byte.
+                    # Even if its flag is not set: an earlier `clear` may have come between flag and byte.
                     break
                 if self._is_notified(receiver, ends):
                     return True
@@ -72,14 +71,14 @@ class SqliteNotifier:
             return True
 
     def interrupt(self) -> None:
-        """Wake our own `wait`, or the next one."""
+        """Wake up this store's own `wait`, or the next one."""
         self._waker.wake()
 
     def notify(self, *, ends: bool) -> None:
-        """Wake all others that wait; `ends`: only those that wait for ends too."""
+        """Wake up the other waiting processes; `ends`: only those that also wait for completions."""
         try:
             changed_ns = stat(self._folder_name).st_mtime_ns  # noqa: PTH116 - for each commit
-        except OSError:  # nobody waits
+        except OSError:  # no process waits
             return
         if changed_ns != self._listing[0]:
             others = [(name, self._address(name)) for name in self._names() if name != self.name]
@@ -93,21 +92,21 @@ class SqliteNotifier:
                 self._send(self._sender, name, address, _ENDS if ends else _JOBS)
 
     def remove_stale(self) -> list[str]:
-        """Remove the sockets of processes that are gone, and say which they were."""
+        """Remove the sockets of processes that have ended, and return their names."""
         others = [name for name in self._names() if name != self.name]
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
             sender.setblocking(False)
             return [name for name in others if not self._send(sender, name, self._address(name), _JOBS)]
 
     def close(self) -> None:
-        """Stop listening, once nobody waits any more."""
+        """Stop listening, after the last `wait` has returned."""
         self.interrupt()
         with self._waiting, self._lock:
             self._tidy()
             self.abandon()
 
     def abandon(self) -> None:
-        """Close what is open, in a forked child: the socket's name is still its parent's."""
+        """Close the sockets in a forked child; the socket's file stays, as it is the parent's."""
         for end in (self._receiver, self._sender):
             if end is not None:
                 end.close()
@@ -126,13 +125,13 @@ class SqliteNotifier:
             pass
 
     def _is_dead(self, name: str) -> bool:
-        """Whether no process is behind a socket. Connecting tells, and wakes none."""
+        """Whether the process of a socket has ended. Connecting shows it, without waking the process."""
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as probe:
             try:
                 probe.connect(self._address(name))
             except ConnectionRefusedError:
                 return True
-            except OSError:  # gone meanwhile, or not ours to ask
+            except OSError:  # removed meanwhile, or no permission
                 pass
         return False
 
@@ -146,7 +145,7 @@ class SqliteNotifier:
     def _bound(self) -> socket.socket | None:
         receiver = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         receiver.setblocking(False)
-        for _ in range(3):  # the folder may be tidied away between the two steps
+        for _ in range(3):  # the folder may be removed between the two steps
             try:
                 self.folder.mkdir(exist_ok=True)
                 receiver.bind(self._address(self.name))
@@ -167,7 +166,7 @@ class SqliteNotifier:
         return f"/proc/self/fd/{self._folder_fd}/{name}"
 
     def _is_notified(self, receiver: socket.socket | None, ends: bool) -> bool:
-        """Take what was sent; whether any of it is a reason to wake."""
+        """Receive all notifications; return whether one of them is to wake this `wait`."""
         sent = set()
         try:
             while receiver is not None:
@@ -183,21 +182,21 @@ class SqliteNotifier:
             return []
 
     def _send(self, sender: socket.socket, name: str, address: str, byte: bytes) -> bool:
-        """Send a byte; False, and the socket removed, where nobody is behind it any more."""
+        """Send a byte; if the process has ended, remove its socket and return False."""
         try:
             sender.sendto(byte, address)
         except ConnectionRefusedError:
             (self.folder / name).unlink(missing_ok=True)
             return False
         except OSError as error:
-            # Full: it has enough to wake up for. Gone, or not ours to write to: so be it.
+            # A full socket will wake up its process anyway. One that is gone or not writable is skipped.
             if error.errno == errno.ENOENT:
                 self._forget_folder()
                 return False
         return True
 
     def _forget_folder(self) -> None:
-        # It may have been tidied away and made anew, under the same name but another number.
+        # It may have been removed and created again, as another inode.
         self._listing = (-1, [])
         fd, self._folder_fd = self._folder_fd, -1
         if fd >= 0:

@@ -1,14 +1,14 @@
-"""Opening a file: is it ours, is it of a version that we know, and how it is to be used.
+"""Opening a file: checks, creation, migrations, settings.
 
     no file, or an empty one          created: settings that must come first, then all migrations;
                                       with `create=False` StoreMissing, and nothing is written
-    an application's database         joined: our tables beside its own, if that was asked for
-    with an older version of ours     the migrations that it lacks, in one transaction
-    with this version                 used
-    with a newer version              SchemaMismatch
-    no database                       StoreCorrupt, and not a byte of it is changed
+    an application's database         with `join`, our tables are created beside the application's
+    an older version of our tables    migrated in one transaction
+    the current version               used
+    a newer version                   SchemaMismatch
+    not a database                    StoreCorrupt, and the file is not changed
 
-The version stands in a table of ours: the numbers in the file's header are the application's.
+The version is in a table of ours: the numbers in the file's header belong to the application.
 """
 
 from pathlib import Path
@@ -21,18 +21,18 @@ from .statements import migrations
 
 WRITER_CACHE_KB = 32 * 1024
 READER_CACHE_KB = 4 * 1024
-# Somebody else may be in the way for a moment: at opening, after a crash, while reading.
+# How long to wait for another connection's lock: when opening, after a crash, when reading.
 PATIENT_MS = 5_000
-# A write-ahead log that was once large gives back what is above this.
+# The size to which a write-ahead log is truncated.
 LOG_KEPT_BYTES = 32 * 1024 * 1024
 
 
 def open_writer(
     driver: Driver, path: Path, queue: WriteQueue, *, join: bool, create: bool
 ) -> SqliteConnection:
-    """A connection that writes; the store is created or brought up to date first.
+    """A connection that writes; the store is created or migrated first.
 
-    `join`: also in a database that holds tables of somebody else. Without `create` a store must be there.
+    `join`: also create it in a database with tables of an application. Without `create` the store must exist.
     """
     with system_faults(path):
         if not create and not _has_bytes(path):
@@ -52,7 +52,7 @@ def open_writer(
             finally:
                 queue.give()
         _settle(connection, path, WRITER_CACHE_KB)
-        # From here on `begin` does the waiting.
+        # From here on `begin` waits for the lock.
         connection.rows("PRAGMA busy_timeout = 20")
     except BaseException:
         connection.close()
@@ -61,7 +61,7 @@ def open_writer(
 
 
 def _has_bytes(path: Path) -> bool:
-    """Whether there is anything to open."""
+    """Whether the file exists and is not empty."""
     try:
         return path.stat().st_size > 0
     except (FileNotFoundError, NotADirectoryError):
@@ -87,16 +87,16 @@ def _settle(connection: SqliteConnection, path: Path, cache_kb: int) -> None:
         raise StoreError(f"{path} is in journal mode {mode}, and must be in wal: its disk may not allow that")
     # A commit is on the disk when it returns.
     connection.rows("PRAGMA synchronous = FULL")
-    # Checkpoints are made beside the commits, not by them: see `wal.py`.
+    # Checkpoints are made by a thread, not by commits: see `wal.py`.
     connection.rows("PRAGMA wal_autocheckpoint = 0")
     connection.rows(f"PRAGMA journal_size_limit = {LOG_KEPT_BYTES}")
     connection.rows(f"PRAGMA cache_size = -{cache_kb}")
-    # Whoever shares the file may want them; our tables have none, and no surprise is wanted.
+    # Our tables have none, whatever the application's setting is.
     connection.rows("PRAGMA foreign_keys = 0")
 
 
 def schema_version(connection: SqliteConnection, path: Path) -> int:
-    """Which version of ours is in the file; 0: none."""
+    """The version of our tables in the file; 0: there are none."""
     if not connection.value("SELECT count(*) FROM sqlite_schema WHERE name = 'holdfast_schema'"):
         return 0
     rows = connection.rows("SELECT * FROM holdfast_schema")
@@ -109,7 +109,7 @@ def schema_version(connection: SqliteConnection, path: Path) -> int:
 
 
 def _version(connection: SqliteConnection, path: Path, *, join: bool) -> int:
-    # In one transaction: somebody else may just be creating the store.
+    # In one transaction: another process may be creating the store at this moment.
     connection.change("BEGIN")
     version, tables = schema_version(connection, path), connection.value("SELECT count(*) FROM sqlite_schema")
     connection.change("COMMIT")

@@ -1,8 +1,8 @@
 """The connections of one store: one that writes, and some that read.
 
-Nothing is opened before it is needed. No connection of SQLite may live through a fork, as the child would
-believe to hold its parent's locks: all stores close theirs before one, and open others on either side when
-they are next needed.
+A connection is opened on first use. No connection of SQLite may be open during a fork, as the child would
+believe that it holds its parent's locks. So all stores close theirs before a fork; parent and child open new
+ones on their next use.
 """
 
 import os
@@ -25,7 +25,7 @@ FORK_PAUSE_S = 0.001
 
 
 class SqlitePool:
-    """See above. `lock` is for the connection that writes, and for whatever opens and closes."""
+    """The pool. `lock` protects the connection that writes, and opening and closing."""
 
     def __init__(
         self, path: Path, driver: Driver, patience_s: float, *, join: bool = True, create: bool = True
@@ -37,15 +37,15 @@ class SqlitePool:
         # Held while a reader begins, and during a fork.
         self._starting = threading.Lock()
         self.closed = False
-        self._start_anew()
+        self._reset()
 
-    def _start_anew(self) -> None:
-        """Nothing is open."""
+    def _reset(self) -> None:
+        """Reset to the state in which nothing is open."""
         self.writer: SqliteConnection | None = None
-        # Which file is open.
+        # Device and inode of the open file.
         self._inode = (0, 0)
         self._readers: list[SqliteConnection] = []
-        # Who uses a reader: something of its own for each view.
+        # One object for each view that uses a reader.
         self.reading: set[object] = set()
         # The `PRAGMA data_version` that was seen last.
         self.seen_version = 0
@@ -56,10 +56,10 @@ class SqlitePool:
     def _new_checkpointer(self) -> Checkpointer:
         return Checkpointer(self.driver, self.path, self.guard)
 
-    # The one that writes
+    # The writer
 
     def open(self) -> SqliteConnection:
-        """The connection that writes, opened if need be. The caller has the lock."""
+        """The connection that writes, opened if necessary. The caller has the lock."""
         if self.writer is None:
             return self._open()
         try:
@@ -81,7 +81,7 @@ class SqlitePool:
             self.guard.watch()
             self.queue.open()
             self.checkpointer.opened()
-            # From here on whatever somebody else commits is news to `wait`.
+            # From here on a commit of another connection wakes up `wait`.
             self.seen_version = connection.value("PRAGMA data_version")
             self.writer = connection
         except BaseException:
@@ -95,13 +95,13 @@ class SqlitePool:
         self.guard.release()
         try:
             connection.close()
-        except self.driver.errors:  # it is in no transaction any more, and nothing leads to it
+        except self.driver.errors:  # it is in no transaction, and no longer referenced
             pass
 
-    # Those that read
+    # Readers
 
     def take_reader(self, user: object) -> tuple[SqliteConnection, list[SqliteConnection]]:
-        """A connection that reads, and where it is kept. `user` stays in `reading` until the view is over."""
+        """A connection that reads, and the list to return it to. `user` is in `reading` during the view."""
         if self.writer is None:
             with self.lock:
                 self.open()
@@ -114,9 +114,9 @@ class SqlitePool:
         return open_reader(self.driver, self.path), kept
 
     def keep_reader(self, connection: SqliteConnection, kept: list[SqliteConnection]) -> None:
-        """Keep a reader that is sound for the next view."""
+        """Keep an intact reader for the next view."""
         with self._starting:
-            # Another list: all connections were closed meanwhile, and this one is of before.
+            # If it is another list, all connections were closed meanwhile, and this one must be too.
             if kept is self._readers and len(kept) < READERS_KEPT:
                 kept.append(connection)
                 return
@@ -130,7 +130,7 @@ class SqlitePool:
         self.disconnect()
 
     def disconnect(self) -> None:
-        """Close all connections. The caller has the lock; what is committed depends on none of this."""
+        """Close all connections. The caller has the lock. Errors here do not affect commits."""
         self.checkpointer.stop()
         writer, self.writer = self.writer, None
         readers, self._readers = self._readers, []
@@ -145,7 +145,7 @@ class SqlitePool:
         self.checkpointer = self._new_checkpointer()
 
     def _ready_to_close(self, connections: list[SqliteConnection]) -> list[SqliteConnection]:
-        """Those of all connections, the writer last, that may be closed; the log is emptied if it is ours."""
+        """The connections that may be closed, the writer last; the log is emptied if it is the file's own."""
         try:
             self.guard.check()
         except LocksLost:
@@ -159,17 +159,17 @@ class SqlitePool:
         return connections
 
     def leave_behind(self) -> None:
-        """We are a forked child: what is still open belongs to the parent.
+        """Drop the connections in a forked child, as they belong to the parent.
 
-        Connections are not even closed: SQLite would think that it gives up locks, and tidy up.
+        They are not closed: SQLite would release locks and delete the log.
         """
         _left_behind.append((self.writer, self._readers))
         self.queue.close()
         self.guard.forget()
-        self._start_anew()
+        self._reset()
 
     def before_fork(self) -> None:
-        """Close all connections; nobody opens one until `after_fork`."""
+        """Close all connections; none is opened until `after_fork`."""
         self.lock.acquire()
         self._starting.acquire()
         until_s = monotonic_s() + FORK_PATIENCE_S
@@ -179,10 +179,10 @@ class SqlitePool:
             self.disconnect()
 
     def after_fork(self) -> None:
-        """Go on, in the parent or in the child."""
+        """Allow connections again, in the parent or in the child."""
         self._starting.release()
         self.lock.release()
 
 
-# Never closed, not even when nothing leads to them any more.
+# References that prevent the garbage collector from closing these connections.
 _left_behind: list[object] = []

@@ -1,4 +1,4 @@
-"""What can be read from the SQLite store: each question is one statement, each answer one JSON value."""
+"""The reads of the SQLite store: each is one statement that returns one JSON value."""
 
 from base64 import b64encode
 from collections.abc import Collection, Sequence
@@ -17,12 +17,12 @@ from .connection import SqliteConnection
 from .presence import SqlitePresence
 from .statements import JOBS, ROWS, SQL, as_jobs, children, cut, listed, sized, waiting_tasks
 
-# Text as it is; bytes as hexadecimal text in a list, which nothing else ever is.
-Told = str | list[str]
+# A body as returned by SQL: text as it is; bytes as hexadecimal text in a list.
+SqlBody = str | list[str]
 
 _decode_jobs = msgspec.json.Decoder(list[Job]).decode
-_decode_bodies = msgspec.json.Decoder(list[tuple[int, Told]]).decode
-_decode_rows = msgspec.json.Decoder(list[tuple[str, Told]]).decode
+_decode_bodies = msgspec.json.Decoder(list[tuple[int, SqlBody]]).decode
+_decode_rows = msgspec.json.Decoder(list[tuple[str, SqlBody]]).decode
 _decode_names = msgspec.json.Decoder(list[str]).decode
 _decode_turns = msgspec.json.Decoder(list[tuple[int, str]]).decode
 _decode_tasks = msgspec.json.Decoder(list[tuple[str, list[tuple[str, int]]]]).decode
@@ -31,11 +31,11 @@ _decode_domain_counts = msgspec.json.Decoder(list[tuple[int, str, Place, int]]).
 _decode_moments = msgspec.json.Decoder(tuple[int | None, int | None, int | None, int | None]).decode
 
 _NONE = b"[]"
-# Above all text, as every BLOB is.
+# Greater than all text, as every BLOB is.
 _ABOVE = b""
 _NOTICE = SQL["notice"]
 
-# Of a damaged record nothing is asked: SQLite would refuse the whole listing.
+# A damaged record matches no filter: otherwise SQLite would fail the whole listing.
 _IF_JSON = "CASE WHEN json_valid(record) THEN record ->>"
 _LAPSED = "coalesce(CASE WHEN json_valid(rest) THEN rest ->> 'lapsed' END, 0) <> 0"
 _RETRY_AFTER = "coalesce(CASE WHEN json_valid(rest) THEN rest ->> 'retry_after' END, 0) NOT IN (0, '')"
@@ -51,13 +51,13 @@ _STATES = {
     State.FAILED: f"{_ENDED}'FAILED'",
     State.CANCELLED: f"{_ENDED}'CANCELLED'",
 }
-# What is usually a small part of all jobs, and is found by its place rather than by walking through all.
+# States that few jobs have, usually; these are searched by place instead of through all jobs.
 _SMALL_STATES = (State.RUNNING, State.PAUSED, State.FINISHED, State.FAILED, State.CANCELLED)
 _SMALL_PLACES = (Place.RUNNING, Place.PAUSED, Place.DONE)
 
 
 class SqliteReads:
-    """A view of the store; see `ReadTxn` for what each verb promises."""
+    """A view of the store; see `ReadTxn` for what each method promises."""
 
     def __init__(self, connection: SqliteConnection, now_ms: int, presence: SqlitePresence) -> None:
         self.connection = connection
@@ -74,7 +74,7 @@ class SqliteReads:
         return {job.id: job for job in self._jobs(JOBS["load"], listed(ids))}
 
     def load(self, ids: Collection[int]) -> dict[int, Job]:
-        """The live jobs among these, and the parents of all of them."""
+        """The live jobs with these ids, and their parents."""
         if not ids:
             return {}
         found = self._by_id(ids)
@@ -82,11 +82,11 @@ class SqliteReads:
         return found | self._by_id(parents) if parents else found
 
     def archived(self, ids: Collection[int]) -> dict[int, Job]:
-        """The archived jobs among these."""
+        """The archived jobs with these ids."""
         return {job.id: job for job in self._jobs(SQL["archived"], listed(ids))} if ids else {}
 
     def bodies(self, ids: Collection[int], *, result: bool = False) -> dict[int, Body]:
-        """The data of jobs, or their results."""
+        """The data of jobs, or their results, by id."""
         if not ids:
             return {}
         text = listed(ids)
@@ -108,7 +108,7 @@ class SqliteReads:
         return self._jobs(children(*places), parent_id, after, limit)
 
     def named(self, tenant: str, task: str, *, mock: bool) -> int | None:
-        """A live job of a task, looked for where the counts say that one stands."""
+        """The id of the first live job of a task, in the places that have some by the counts."""
         for (place,) in self.connection.rows(SQL["places_of_task"], (tenant, task)):
             is_ready = place == Place.READY
             values = (tenant, task, int(mock)) if is_ready else (tenant, task, place, int(mock))
@@ -122,11 +122,11 @@ class SqliteReads:
         return self._jobs(JOBS["first"], int(place), up_to, limit)
 
     def expiring(self, up_to: int, limit: int) -> list[Job]:
-        """Jobs that wait and whose `expires_at` has come."""
+        """Jobs that have not started and have expired."""
         return self._jobs(JOBS["expiring"], up_to, limit)
 
     def ended(self, before_ms: int, *, tenant: str | None, limit: int) -> list[Job]:
-        """The first archived jobs that ended before a moment."""
+        """The first archived jobs that ended before `before_ms`."""
         return self._jobs(SQL["ended"], before_ms, tenant, limit)
 
     def jobs(self, query: JobFilter, *, after: int, limit: int) -> list[Job]:
@@ -143,7 +143,7 @@ class SqliteReads:
         )
 
     def domain_counts(self, keys: Collection[DomainKey]) -> dict[DomainKey, DomainCounts]:
-        """How many jobs of these domains stand READY, HELD and RUNNING."""
+        """The numbers of READY, HELD and RUNNING jobs of domains."""
         wanted = [*keys]
         found: dict[DomainKey, DomainCounts] = {}
         for size, values in cut([(n, *key) for n, key in enumerate(wanted)]):
@@ -153,21 +153,21 @@ class SqliteReads:
         return found
 
     def counts(self, *, tenant: str | None = None) -> dict[CountKey, int]:
-        """How many jobs there are of each kind."""
+        """The numbers of jobs by tenant, task, place and state."""
         name, values = ("counts", ()) if tenant is None else ("counts_of_tenant", (tenant,))
         found = _decode_counts(self.connection.value(SQL[name], values) or _NONE)
         return {CountKey(tenant, task, place, state): n for tenant, task, place, state, n in found}
 
     def moments(self) -> Moments:
-        """When something becomes true by itself."""
+        """When upkeep has something to do next."""
         found = _decode_moments(self.connection.value(SQL["moments"]))
-        # A job that runs without a lease has the last rank of all, which is no moment.
+        # The rank of a job that runs without a lease is the highest one, which is not a time.
         return Moments(*(moment if moment is None or moment < rank.LAST else None for moment in found))
 
-    # Whose turn it is
+    # Fair order
 
     def waiting(self, query: WaitingQuery) -> list[Waiting]:
-        """Whose turn it is."""
+        """The pairs with READY jobs in fair order."""
         return fairness.waiting(self, query, self.rows)
 
     def tenants_by_turn(self, after: fairness.Turn, limit: int) -> list[fairness.Turn]:
@@ -175,13 +175,13 @@ class SqliteReads:
         return _decode_turns(self.connection.value(SQL["tenants_by_turn"], (*after, limit)) or _NONE)
 
     def turns_of(self, tenants: Sequence[str]) -> list[fairness.Turn]:
-        """Those of these tenants that have READY jobs."""
+        """The turns of those of these tenants that have READY jobs."""
         return _decode_turns(self.connection.value(SQL["turns_of_tenants"], (listed(tenants),)) or _NONE)
 
     def tasks_by_turn(
         self, tenants: Sequence[str], query: WaitingQuery, *, looked_at: int, limit: int
     ) -> dict[str, list[tuple[str, int]]]:
-        """Of each tenant the first tasks that are asked for."""
+        """The first tasks of each tenant that match the query."""
         values: list[Any] = [listed(tenants), looked_at, limit]
         if query.tasks is not None:
             values.append(listed(query.tasks))
@@ -199,7 +199,7 @@ class SqliteReads:
         ]
 
     def rows(self, table: str, keys: Collection[str] | None = None) -> dict[str, bytes]:
-        """The values of rows."""
+        """The values of rows by key."""
         if keys is None:
             return dict(self._rows("table", table))
         return dict(self._rows("rows", table, listed(keys))) if keys else {}
@@ -213,7 +213,7 @@ class SqliteReads:
         due_before: int | None = None,
         limit: int,
     ) -> list[Row]:
-        """A page of a table, by key or by when rows are due."""
+        """A page of a table, by key or by due time."""
         above = first_above(prefix)
         end = _ABOVE if above is None else above
         if due_before is None:
@@ -227,7 +227,7 @@ class SqliteReads:
     # The store itself
 
     def present(self, name: str) -> bool:
-        """Whether a process is there under a name."""
+        """Whether the process with this name is running."""
         return self._presence.sees(name)
 
     def notice(self) -> bytes | None:
@@ -237,7 +237,7 @@ class SqliteReads:
 
 
 def _body(kind: str, raw: bytes) -> Body:
-    """A body that was read by itself, since one of them cannot be read with others."""
+    """Decode a body that was read alone, because one of several is damaged."""
     if kind != "text":
         return raw
     try:
@@ -247,7 +247,7 @@ def _body(kind: str, raw: bytes) -> Body:
 
 
 def _listing(query: JobFilter) -> tuple[str, list[Any]]:
-    """The statement for a listing, and its values: those between the id to begin after and the limit."""
+    """The statement for a listing, and its values between those of `after` and `limit`."""
     if query.archived:
         asked = _asked_of_archive(query)
         sql = SQL["list_archived"]
@@ -282,7 +282,7 @@ def _asked_of_live(query: JobFilter) -> list[tuple[str, Any]]:
 
 
 def _index(query: JobFilter) -> str:
-    """Which index a listing goes by; without one it walks all live jobs in order of their ids."""
+    """The index that a listing uses; "" for a scan of all live jobs by id."""
     if query.parent_id:
         return "INDEXED BY holdfast_children"
     if query.schedule:

@@ -1,4 +1,4 @@
-"""Mending a SQLite store: jobs whose rows cannot be read any more become jobs that say so."""
+"""Repairs a SQLite store: rows of jobs that cannot be decoded become jobs marked as damaged."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from ...core.job import Job, Place, State
 from .connection import SqliteConnection
 from .txn import row_of
 
-# So many rows are read at once.
+# How many rows are read at once.
 PAGE_ROWS = 1_000
 
 _COLUMNS = ("place", "rank", "version", "owner", "lease_until", "started_at", "claim", "size")
@@ -28,19 +28,19 @@ _decode = msgspec.json.Decoder(Job).decode
 
 
 def repair_records(connection: SqliteConnection) -> int:
-    """Rewrite the rows of jobs that cannot be read; how many. Inside a write transaction."""
-    return _repair(connection, _LIVE, _mend_live) + _repair(connection, _ARCHIVED, _mend_archived)
+    """Rewrite unreadable rows of jobs inside a write transaction; return their number."""
+    return _repair(connection, _LIVE, _repair_live) + _repair(connection, _ARCHIVED, _repair_archived)
 
 
-def _repair(connection: SqliteConnection, select: str, mend_row: Any) -> int:
+def _repair(connection: SqliteConnection, select: str, repair_row: Any) -> int:
     count = after = 0
     while rows := connection.rows(select, (after,)):
-        count += sum(mend_row(connection, row) for row in rows)
+        count += sum(repair_row(connection, row) for row in rows)
         after = rows[-1][0]
     return count
 
 
-def _mend_live(connection: SqliteConnection, row: tuple[Any, ...]) -> bool:
+def _repair_live(connection: SqliteConnection, row: tuple[Any, ...]) -> bool:
     job_id, *columns, tenant, task, schedule, rest = row
     known = dict(zip(_COLUMNS + _MORE, columns, strict=True))
     names = {"tenant": tenant, "task": task, "schedule": schedule}
@@ -60,11 +60,11 @@ def _mend_live(connection: SqliteConnection, row: tuple[Any, ...]) -> bool:
     return True
 
 
-# A place that there is none of: nobody can have the job.
+# For a row with an invalid place: no process can have claimed the job.
 _ENDED = {"place": Place.DONE, "ended": State.FAILED, "mock": False}
 
 
-def _mend_archived(connection: SqliteConnection, row: tuple[Any, ...]) -> bool:
+def _repair_archived(connection: SqliteConnection, row: tuple[Any, ...]) -> bool:
     job_id, finished_at, tenant, task, state, record = row
     if _is_text(tenant, task, state) and _is_job(record, job_id):
         return False

@@ -1,4 +1,4 @@
-"""What there is to say about a SQLite store, to people: what is wrong, and what it is like."""
+"""The report of a SQLite store: problems and their fixes, version, settings and sizes."""
 
 import os
 from pathlib import Path
@@ -12,8 +12,8 @@ from .wal import log_bytes
 MEGABYTE = 1024 * 1024
 LARGE_LOG_BYTES = 256 * MEGABYTE
 LITTLE_SPACE_BYTES = 64 * MEGABYTE
-# How many faults of the file are told; the rest would say the same.
-FAULTS_TOLD = 5
+# How many errors of SQLite's integrity check are reported; more would not help.
+FAULTS_SHOWN = 5
 
 _SYNCHRONOUS = {0: "off", 1: "normal", 2: "full", 3: "extra"}
 _ORPHANS = """SELECT count(*) FROM {table} WHERE id NOT IN (SELECT id FROM holdfast_jobs)
@@ -21,9 +21,9 @@ AND id NOT IN (SELECT id FROM holdfast_archive)"""
 
 
 def complaints(connection: SqliteConnection, path: Path, notifier: SqliteNotifier) -> list[str]:
-    """What is wrong with a store and what to do about it."""
+    """The problems of a store, each with its fix."""
     told = []
-    for (fault,) in connection.rows(f"PRAGMA integrity_check({FAULTS_TOLD})"):
+    for (fault,) in connection.rows(f"PRAGMA integrity_check({FAULTS_SHOWN})"):
         if fault != "ok":
             told.append(f"{path} is damaged: {fault}; restore a backup, or try sqlite3's .recover on a copy")
     if told:
@@ -44,7 +44,7 @@ def complaints(connection: SqliteConnection, path: Path, notifier: SqliteNotifie
 
 
 def particulars(connection: SqliteConnection, path: Path, driver: Driver) -> dict[str, str]:
-    """What a store is like."""
+    """The version, settings and sizes of a store."""
     pages, page_bytes = connection.value("PRAGMA page_count"), connection.value("PRAGMA page_size")
     return {
         "store": "sqlite",

@@ -1,9 +1,8 @@
-"""The SQL of the SQLite store, by name, and the two ways in which many rows go into one statement.
+"""The SQL of the SQLite store, by name, and the two ways to pass many rows to one statement.
 
-Ids travel as a JSON array. Rows of several columns travel as bound values, `VALUES (?,?),(?,?)…`, cut
-into powers of two so that a handful of prepared statements serves every length: that was measured at
-twice the speed of a JSON array of arrays, whose columns SQLite looks up one by one, and unlike JSON it
-carries bytes.
+Ids are passed as a JSON array. Rows of several columns are passed as bound values, `VALUES (?,?),(?,?)…`,
+split into powers of two, so that a few prepared statements serve every length. That is twice as fast as a
+JSON array of arrays, whose columns SQLite looks up one by one, and unlike JSON it allows bytes.
 """
 
 import re
@@ -15,16 +14,16 @@ from typing import Any
 
 import msgspec
 
-# Statements grow with this, and beyond it nothing gets faster.
+# Rows per statement; with more nothing gets faster.
 ROWS_AT_ONCE = 128
 
-# The columns that `as_jobs` needs: those that are not in the rest, and the rest.
+# The columns that `as_jobs` needs: `rest`, and the fields that are not in it.
 HOT = "id, place, rank, version, owner, lease_until, started_at, claim, size, rest"
 
 _FOLDER = Path(__file__).parent
 _NAME = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)
 _COMMENT = re.compile(r"^--.*\n?", re.MULTILINE)
-# Statements inside a trigger are indented.
+# Statements inside a trigger are indented, and so do not match.
 _BETWEEN_STATEMENTS = re.compile(r";\n+(?! |END)")
 _PART = re.compile(r"\{(ready_of_pair|is_wanted)\}")
 
@@ -46,7 +45,7 @@ SQL = _load()
 
 @cache
 def migrations() -> list[list[str]]:
-    """The statements of each migration: the first of them leads to version 1, the next to 2."""
+    """The statements of each migration: the first creates version 1, the next version 2."""
     folder = _FOLDER / "migrations"
     texts = {
         entry.name: entry.read_text("utf-8") for entry in folder.iterdir() if entry.name.endswith(".sql")
@@ -55,7 +54,7 @@ def migrations() -> list[list[str]]:
 
 
 def as_jobs(select: str) -> str:
-    """A statement that answers whole records, as one JSON array, for one that selects the hot columns."""
+    """A statement that returns whole records as one JSON array, from one that selects the HOT columns."""
     return SQL["as_jobs"].replace("{jobs}", select)
 
 
@@ -70,26 +69,26 @@ PAIRS_OF_TENANT = SQL["pairs"].replace("{of_tenant}", "AND tenant = ?6")
 
 @cache
 def children(*places: int) -> str:
-    """The children of a parent that stand in these places, by id, whole records."""
+    """The statement for the children of a parent in these places, by id, as whole records."""
     parts = [SQL["children"].replace("{place}", str(place)) for place in places]
     return as_jobs(" UNION ALL ".join(parts) + " ORDER BY id LIMIT ?3")
 
 
 @cache
 def ready_of_pairs(count: int) -> str:
-    """The first READY jobs of so many pairs, merged by (rank, id), whole records."""
+    """The statement for the first READY jobs of `count` pairs, merged by (rank, id), as whole records."""
     return as_jobs(" UNION ALL ".join([SQL["ready_of_pair"]] * count) + " ORDER BY rank, id LIMIT ?")
 
 
 @cache
 def ready_of_picks(count: int) -> str:
-    """The first READY jobs of each of so many pairs, one pair after the other, whole records."""
+    """The statement for the first READY jobs of each of `count` pairs, pair by pair, as whole records."""
     return as_jobs(" UNION ALL ".join([SQL["ready_of_pick"]] * count))
 
 
 @cache
 def waiting_tasks(known: bool, passed: bool) -> str:
-    """The tasks of tenants by turn: only some, where they are `known`, and none that are `passed` by."""
+    """The statement for tasks by turn; `known`: only the given ones; `passed`: without the skipped ones."""
     asked = ["task IN (SELECT value FROM json_each(?4))"] if known else []
     if passed:
         asked.append(SQL["not_passed"].replace("{tenant}", "named.value").replace("{n}", str(4 + known)))
@@ -104,7 +103,7 @@ def sized(name: str, count: int, width: int) -> str:
 
 
 def cut(rows: Sequence[Sequence[Any]], most: int = ROWS_AT_ONCE) -> list[tuple[int, list[Any]]]:
-    """The rows in parts of a power of two, at most so many: the number of rows and all their values."""
+    """Split rows into parts of a power of two, up to `most`: of each the number of rows and all values."""
     count = len(rows)
     parts, at = [], 0
     while at < count:
@@ -115,5 +114,5 @@ def cut(rows: Sequence[Sequence[Any]], most: int = ROWS_AT_ONCE) -> list[tuple[i
 
 
 def listed(values: Iterable[object]) -> str:
-    """Ids or names as the JSON array that `json_each` takes."""
+    """Ids or names as a JSON array for `json_each`."""
     return _encode([*values]).decode()

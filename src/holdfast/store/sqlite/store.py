@@ -1,12 +1,12 @@
 """The SQLite store: one file, any number of processes.
 
-    run      its turn among the writers ▶ BEGIN IMMEDIATE ▶ fn(SqliteTxn) ▶ Changes ▶ COMMIT ▶ notify
+    run      queue of writers ▶ BEGIN IMMEDIATE ▶ fn(SqliteTxn) ▶ Changes ▶ COMMIT ▶ notify
     read     a connection of the pool ▶ BEGIN ▶ fn(SqliteReads) ▶ ROLLBACK
     borrow   the caller's connection ▶ SAVEPOINT ▶ fn(SqliteTxn) ▶ Changes ▶ RELEASE; the caller commits
 
-Nothing is opened before the first of these. The file has company while it is in use: `-wal` and `-shm`
-are SQLite's own, `-lock` is the queue of writers, `-wake/` the sockets of those that wait, `-workers/` who
-is there.
+The file is opened by the first of these. While it is in use there are other files beside it: `-wal` and
+`-shm` are SQLite's own, `-lock` is the queue of writers, `-wake/` has the sockets of waiting processes,
+`-workers/` the files of running ones.
 """
 
 import fcntl
@@ -41,12 +41,12 @@ from .txn import SqliteTxn
 T = TypeVar("T")
 Fn = Callable[[Txn], tuple[Changes, T]]
 
-# How long a batch waits for its turn.
+# How long a batch waits in the queue of writers.
 PATIENCE_S = 30.0
-# How often a batch is done again when what it expected has changed: never more than once, unless the
-# caller's expectation is wrong.
+# How often a batch is run again after a `Conflict`: more than once only if the caller expects a wrong
+# version.
 TRIES = 100
-# How often a waiting store looks by itself whether another process has written.
+# The interval at which a waiting store checks whether another process has written.
 POLL_S = 0.1
 
 
@@ -79,7 +79,7 @@ class SqliteStore:
     # Batches
 
     def run(self, fn: Fn[T], *, blind: bool = False) -> T:
-        """Call `fn` as one transaction, which is on the disk when this returns."""
+        """Call `fn` as one transaction, which is on disk when this returns."""
         with self._pool.lock:
             for _ in range(TRIES):
                 try:
@@ -107,10 +107,10 @@ class SqliteStore:
             return self._attempt(lambda txn: (NOTHING, repair_records(txn.connection)))[1]
 
     def _attempt(self, fn: Callable[[SqliteTxn], tuple[Changes, T]]) -> tuple[Changes, T]:
-        """Call `fn` as one transaction, in its turn among the writers; what it wrote, and its result.
+        """Call `fn` as one transaction in the queue of writers; return its changes and its result.
 
-        In the main thread an interrupt may come after any call. What must not be left out is a library's own
-        function, called straight from a `finally`: an interrupt comes after it, not before.
+        In the main thread a KeyboardInterrupt may come after any call. So clean-up that must not be skipped
+        is a C function called directly from a `finally`: the interrupt comes after it, not before.
         """
         if self._in_batch:
             raise WouldBlock("a batch must not run another batch: it would wait for itself")
@@ -146,7 +146,7 @@ class SqliteStore:
                 execute("BEGIN IMMEDIATE")
             except self._driver.errors:
                 begin(self._driver, connection, self.path, self._patience_s)
-            # Only now, so that in whichever process, who commits later has the later time.
+            # Only now, so that a batch that commits later has a later time, in whichever process.
             now_ms = self._clock()
             txn = SqliteTxn(connection, now_ms, self._presence, None if clock is None else clock.jump)
             changes, result = fn(txn)
@@ -156,14 +156,14 @@ class SqliteStore:
             pool.checkpointer.written(txn.changed)
             return changes, result
         except Exception:
-            # After some errors SQLite has rolled back by itself.
+            # After some errors SQLite has already rolled back.
             if connection.in_transaction:
                 execute("ROLLBACK")
             is_over = True
             raise
         finally:
             if not is_over:
-                # Interrupted, or the file is in a bad way.
+                # It was interrupted, or the file has an error.
                 pool.writer = None
                 try:
                     execute("ROLLBACK")
@@ -174,7 +174,7 @@ class SqliteStore:
     # Views
 
     def read(self, fn: Callable[[ReadTxn], T], *, hint: bool = False) -> T:
-        """Call `fn` on one view of the file as it is now, beside whoever writes."""
+        """Call `fn` on a snapshot of the file, concurrently with writers."""
         try:
             return self._view(fn, hint=hint)
         except UNREADABLE:
@@ -208,8 +208,8 @@ class SqliteStore:
         """Call `fn` inside the caller's transaction, which the caller commits or rolls back.
 
         `connection` must be of the library that this store was opened with, lead to the same file, and
-        be in a transaction; that of `sqlite3` begins one as it does before any INSERT. Nobody is notified:
-        other processes see the commit for themselves, a moment later.
+        be in a transaction; that of `sqlite3` begins one as it does before any INSERT. No process is
+        notified: waiting processes find the commit when they poll.
         """
         with faults(self._driver, self.path, borrowed=True):
             lent = self._lent(connection)
@@ -231,10 +231,10 @@ class SqliteStore:
         return result
 
     def _lent(self, given: Any) -> SqliteConnection:
-        """The connection inside what a caller gave, in a transaction; `BadInput` if it cannot be used."""
+        """The driver's connection of a caller's, in a transaction; `BadInput` if it cannot be used."""
         library_s = driver_of(given)
         if library_s is None:
-            # Django's, which has not been used yet.
+            # A connection of Django that has not been used yet.
             raise BadInput("connection", "not in a transaction", needed="in one: with transaction.atomic()")
         connection = self._driver.wrap(library_s)
         if connection is None:
@@ -250,19 +250,19 @@ class SqliteStore:
         self._driver.begin_as_library(library_s)
         if not connection.in_transaction:
             raise BadInput("connection", "not in a transaction", needed="in one: BEGIN IMMEDIATE first")
-        # From now on its commits make no checkpoints: those of the store are made in turn with all writers,
-        # which keeps clear of the WAL-reset bug of SQLite before 3.51.3.
+        # From now on its commits make no checkpoints. Those of the store are made while holding the lock of
+        # the write queue, which avoids the WAL-reset bug of SQLite before 3.51.3.
         connection.rows("PRAGMA wal_autocheckpoint = 0")
         return connection
 
     async def lend(self, connection: Any) -> Any:
-        """Refused: there are no connections to await."""
+        """Refused: there are no asyncio connections."""
         raise nothing_to_lend(connection)
 
     # Everything else
 
     def now_ms(self) -> int:
-        """The clock given at the start: processes that share a file share a machine."""
+        """The local clock: processes that share a file are on the same machine."""
         return self._clock()
 
     def wait(self, timeout_s: float, *, ends: bool = True) -> bool:
@@ -273,19 +273,20 @@ class SqliteStore:
             if self._pool.closed or self._has_changed():
                 return True
             if self._notifier.wait(min(max(left_s, 0.0), POLL_S), ends=ends):
-                # What it was notified of is seen by the look that follows, and no reason to wake again.
+                # This poll takes note of the commit of the notification, so that it does not wake `wait`
+                # again.
                 self._has_changed()
                 return True
             if left_s <= POLL_S:
                 return False
 
     def _has_changed(self) -> bool:
-        """Whether a connection other than our own writer has committed since the last look."""
+        """Whether a connection other than our own writer has committed since the last call."""
         pool = self._pool
         if not pool.lock.acquire(blocking=False):
             return False
         try:
-            # Inside a transaction of ours nothing can have changed.
+            # During a transaction of our own no other connection can commit.
             if self._in_batch:
                 return False
             with faults(self._driver, self.path):
@@ -293,23 +294,23 @@ class SqliteStore:
                 pool.seen_version = connection.value("PRAGMA data_version")
                 return before != pool.seen_version
         except HoldfastError:
-            # The next verb meets it too, and has somebody to tell.
+            # The next call has the same error, and a caller to raise it to.
             return False
         finally:
             pool.lock.release()
 
     def interrupt(self) -> None:
-        """Wake our own `wait`, or the next one."""
+        """Wake up this store's own `wait`, or the next one."""
         self._notifier.interrupt()
 
     def appear(self, name: str) -> bool:
-        """Be seen by the other stores of this file, which is opened first: it may not be there."""
+        """Announce a name to the other stores of the file, which is opened first: it may not exist."""
         with self._pool.lock, faults(self._driver, self.path):
             self._pool.open()
         return self._presence.appear(name)
 
     def report(self) -> Report:
-        """What is wrong, and what the store is like; an error where it cannot be opened."""
+        """Facts and problems of the store; raises an error if it cannot be opened."""
         facts = self._view(lambda view: particulars(view.connection, self.path, self._driver))
         try:
             found = self._view(lambda view: complaints(view.connection, self.path, self._notifier))
@@ -318,7 +319,7 @@ class SqliteStore:
         return Report(facts, found)
 
     def close(self) -> None:
-        """Let go of the file; the last one to do so leaves it without a log."""
+        """Close the file; the last process to do so leaves no write-ahead log."""
         with self._pool.lock:
             if self._pool.closed:
                 return
@@ -327,11 +328,11 @@ class SqliteStore:
         self._notifier.close()
 
     def before_fork(self) -> None:
-        """Close all connections; nobody opens one until `after_fork`."""
+        """Close all connections; none is opened until `after_fork`."""
         self._pool.before_fork()
 
     def after_fork(self, *, in_child: bool) -> None:
-        """Go on, in the parent or in the child."""
+        """Allow connections again, in the parent or in the child."""
         if in_child:
             self._pool.leave_behind()
             self._presence.abandon()
@@ -364,7 +365,7 @@ os.register_at_fork(
 
 
 def _real(path: str | Path) -> Path:
-    """The file itself, by whichever name: all who share it must agree on those of its companions."""
+    """The path without symbolic links: all processes must agree on the names of the files beside it."""
     if str(path) in ("", ":memory:"):
         raise BadInput("path", str(path), needed="the name of a file; memory:// keeps jobs in memory")
     try:

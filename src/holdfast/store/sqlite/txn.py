@@ -1,7 +1,7 @@
 """One atomic batch on the SQLite store: how `Changes` are written, and claims.
 
-No rule is here. A statement takes a whole batch, and where versions must agree it says so in its WHERE:
-that it changed as many rows as were given is the proof that all were as expected.
+It contains no rules. A statement writes a whole batch. Where versions must match they are in its WHERE, and
+the number of changed rows shows whether all did.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -23,8 +23,8 @@ from .presence import SqlitePresence
 from .reads import SqliteReads
 from .statements import SQL, cut, listed, sized
 
-# What stands in columns and not in `rest`, where it would be out of date after a claim, or differ between
-# jobs that are added alike. At its default it is not written; but for the id, which has none.
+# Fields that are in columns and not in `rest`: a claim changes them, or they differ between jobs made from
+# one template. In `rest` they have these defaults, which are not written; only the id has no default.
 _IN_COLUMNS: dict[str, Any] = {
     "id": 0,
     "place": Place.SCHEDULED,
@@ -43,7 +43,7 @@ _decode_turns = msgspec.json.Decoder(tuple[int, int | None, int | None]).decode
 
 
 class SqliteTxn(SqliteReads):
-    """A batch; see `Txn` for what each verb promises."""
+    """A batch; see `Txn` for what each method promises."""
 
     def __init__(
         self, connection: SqliteConnection, now_ms: int, presence: SqlitePresence, jump: Jump | None = None
@@ -52,14 +52,14 @@ class SqliteTxn(SqliteReads):
         self.now_ms = now_ms
         self._presence = presence
         self.jump = jump
-        # About how many rows were written.
+        # The approximate number of rows written.
         self.changed = 0
-        # What was written in the middle of the batch: its jobs are not counted yet.
+        # Changes that `write` has written; their jobs are not counted yet.
         self._written: list[Changes] = []
         self._moments: Moments | None = None
 
     def read_ahead(self, rows: Names) -> None:
-        """Nothing: a look-up costs no round trip here."""
+        """Nothing: there are no round trips to save."""
 
     # Claims
 
@@ -88,7 +88,7 @@ class SqliteTxn(SqliteReads):
         return {(job.tenant, job.task) for job in jobs if job.place == Place.READY}
 
     def _serve(self, jobs: Sequence[Job], query: ClaimQuery) -> None:
-        """The pairs and tenants of these jobs have had their turn."""
+        """Give the pairs and tenants of claimed jobs their turns."""
         pairs = {(job.tenant, job.task) for job in jobs}
         last, *own = _decode_turns(self.connection.value(SQL["turns_of"], next(iter(pairs))))
         if len(pairs) == 1 and last and own == [last, last]:
@@ -103,13 +103,13 @@ class SqliteTxn(SqliteReads):
     # Changes
 
     def write(self, changes: Changes) -> None:
-        """Write what must be there before a claim."""
+        """Write changes that a claim of this batch must see."""
         self._written.append(changes)
         self._moments = None
         self.write_last(changes)
 
     def write_last(self, changes: Changes) -> None:
-        """Write the parts in the order of their fields; no claim follows."""
+        """Write the fields in their order; no claim follows."""
         added = changes.added
         if len(added) > 1 and (alone := [group for group in added if len(group.rows) == 1]):
             added = [group for group in added if len(group.rows) > 1]
@@ -137,7 +137,7 @@ class SqliteTxn(SqliteReads):
             self._put_rows({("", ""): changes.notice}, {})
 
     def _put(self, name: str, rows: Sequence[Sequence[Any]]) -> int:
-        """Run a statement for all rows; how many it changed."""
+        """Run a statement for all rows; return how many it changed."""
         changed = 0
         for size, values in cut(rows):
             changed += self.connection.change(sized(name, size, len(rows[0])), values)
@@ -145,7 +145,7 @@ class SqliteTxn(SqliteReads):
         return changed
 
     def _add(self, group: NewJobs) -> None:
-        """Insert jobs that are alike, and their data. What they share is bound once for each statement."""
+        """Insert jobs made from one template, and their data. Common values are bound once per statement."""
         template, rows = group
         _, _, *shared = row_of(template)
         for size, values in ((1, rows[0]),) if len(rows) == 1 else cut(rows):
@@ -155,7 +155,7 @@ class SqliteTxn(SqliteReads):
             self.changed += 2 * size
 
     def _add_different(self, groups: Sequence[NewJobs]) -> None:
-        """Insert jobs of which each is alone in its group, and their data."""
+        """Insert jobs of groups of one job each, and their data."""
         jobs = [job for group in groups for job in group.jobs()]
         if self._put("add_different_jobs", [row_of(job) for job, _ in jobs]) != len(jobs):
             raise Conflict(f"not all of {len(jobs)} jobs are new")
@@ -176,8 +176,8 @@ class SqliteTxn(SqliteReads):
         self._put("archive_jobs", rows)
 
     def _delete(self, jobs: Sequence[Job], *, since: int) -> None:
-        """Delete live jobs whose version is so much below that of these."""
-        # By version: of those there are few in a batch, and a list of ids is what SQLite is quickest with.
+        """Delete live jobs whose stored version is `since` below that of `jobs`."""
+        # One statement per version: a batch has few different ones, and SQLite is fastest with a list of ids.
         for version in {job.version for job in jobs}:
             ids = [job.id for job in jobs if job.version == version]
             if self.connection.change(SQL["delete_jobs"], (listed(ids), version - since)) != len(ids):
@@ -217,7 +217,7 @@ class SqliteTxn(SqliteReads):
 
 
 def row_of(job: Job) -> tuple[Any, ...]:
-    """A job in the order of the columns. Plain numbers: libraries convert others slowly."""
+    """The columns of a job in order. Enums are plain numbers, which the libraries bind faster."""
     return (
         job.id,
         job.size,
@@ -240,7 +240,7 @@ def row_of(job: Job) -> tuple[Any, ...]:
 
 
 def _text_or_bytes(value: bytes) -> str | bytes:
-    """Text where it is text, so that people can read it; SQLite's own functions stop at a NUL."""
+    """Text if the bytes are UTF-8 without NUL, so that people can read it; SQLite's functions stop at NUL."""
     try:
         return value if b"\0" in value else value.decode()
     except UnicodeDecodeError:

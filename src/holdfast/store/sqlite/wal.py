@@ -1,9 +1,9 @@
-"""Checkpoints: moving what was committed from the write-ahead log into the file, beside the commits.
+"""Checkpoints: a thread copies the write-ahead log into the file.
 
-A commit only appends to the log. When enough has been appended a thread waits for its turn to write, copies
-the log into the file, and the next writer begins the log anew. Nobody writes meanwhile: stores wait in the
-same queue, and a caller's own transaction for SQLite's write lock. So the WAL-reset bug of SQLite 3.7 to
-3.51.2, which needs a checkpoint and a commit at the same instant, cannot be met.
+A commit only appends to the log. When the log is large enough a thread takes the lock of the write queue and
+copies the log into the file, and the next writer starts the log from its beginning. No commit happens
+meanwhile: stores wait in the write queue, and a caller's own transaction waits for SQLite's write lock. This
+avoids the WAL-reset bug of SQLite 3.7 to 3.51.2, which needs a checkpoint and a commit at the same time.
 """
 
 import threading
@@ -21,32 +21,32 @@ from .open import open_reader
 PAGE_BYTES = 4096
 # When to copy: at 16 MB. Each time two files are synced, and writers wait for it; so not too often.
 COPY_PAGES = 4_000
-# A commit touches a page of each table and index, and more as it is larger.
+# An estimate of the pages that a commit writes: one of each table and index, and more for many rows.
 PAGES_OF_A_COMMIT = 8
 ROWS_OF_A_PAGE = 8
-# The file gives space back when more than this, and more than half of it, is empty: 40 MB; so much at once.
+# The file is truncated when more than this (40 MB), and more than half of it, is free; some pages at a time.
 EMPTY_PAGES = 10_000
 PAGES_GIVEN_BACK = 1_000
-# Whoever writes for so long will end; then it is tried again, with the next commits.
+# How long the thread waits for a writer; after that it tries again with the next commits.
 PATIENCE_S = 5.0
 
 
 class Checkpointer:
-    """Counts what is written, and has a thread copy it when it is due."""
+    """Counts the pages written, and starts a thread that copies the log when it is large enough."""
 
     def __init__(self, driver: Driver, path: Path, guard: LockGuard) -> None:
         self._driver, self._path, self._guard = driver, path, guard
         self._pages = 0
-        # True: copy. False: end. Unlike an event it cannot be left locked by an interrupt.
+        # True: copy. False: stop. Unlike an Event it cannot be left locked by a KeyboardInterrupt.
         self._orders: SimpleQueue[bool] = SimpleQueue()
         self._thread: threading.Thread | None = None
 
     def opened(self) -> None:
-        """Whoever wrote before us may have left a log behind."""
+        """Count the log that earlier writers may have left."""
         self._pages = log_bytes(self._path) // PAGE_BYTES
 
     def written(self, rows: int) -> None:
-        """A commit of so many rows was made."""
+        """Count a commit of `rows` rows."""
         self._pages += PAGES_OF_A_COMMIT + rows // ROWS_OF_A_PAGE
         if self._pages < COPY_PAGES:
             return
@@ -68,11 +68,11 @@ class Checkpointer:
             with faults(self._driver, self._path):
                 self._work()
         except HoldfastError:
-            # Whatever it is, the next commit meets it too, and has somebody to tell.
+            # The next commit has the same error, and a caller to raise it to.
             self._thread = None
 
     def _work(self) -> None:
-        # A connection in a write transaction cannot copy: one holds writers off, and the other copies.
+        # A connection in a write transaction cannot copy: one blocks other writers, the other copies.
         holder, connection = (open_reader(self._driver, self._path) for _ in range(2))
         queue = WriteQueue(self._path, PATIENCE_S)
         try:
@@ -97,7 +97,7 @@ class Checkpointer:
                 if library in modules:
                     self._guard.fence()
             begin(self._driver, holder, self._path, PATIENCE_S)
-            # A log that is no longer the file's own must not be copied into it.
+            # A log that does not belong to the file must not be copied into it.
             self._guard.check()
             connection.rows("PRAGMA wal_checkpoint(PASSIVE)")
             holder.execute("ROLLBACK")
@@ -111,7 +111,7 @@ class Checkpointer:
 
 
 def log_bytes(path: Path) -> int:
-    """How large the write-ahead log is."""
+    """The size of the write-ahead log."""
     try:
         return path.with_name(path.name + "-wal").stat().st_size
     except OSError:
@@ -119,7 +119,7 @@ def log_bytes(path: Path) -> int:
 
 
 def copy_all(connection: SqliteConnection) -> None:
-    """Copy everything and empty the log, if nobody is in the way."""
+    """Copy the whole log and empty it, unless readers or writers prevent it."""
     connection.rows("PRAGMA wal_checkpoint(TRUNCATE)")
 
 
