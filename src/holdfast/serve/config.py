@@ -19,12 +19,12 @@ from .door import Address
 # The options that a file may set, with the type that each has there.
 SETTINGS: dict[str, type | tuple[type, ...]] = {
     "store": str,
-    "journal": str,
     "http": str,
     "grpc": str,
     "bedrock": str,
     "bedrock-tenant": str,
     "bedrock-timeout": str,
+    "journal": str,
     "worker": list,
     "log-format": str,
     "no-handlers": bool,
