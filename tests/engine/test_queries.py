@@ -12,11 +12,13 @@ from holdfast.core import handler as h
 from holdfast.core import queries as q
 from holdfast.core.defaults import Defaults
 from holdfast.core.errors import NotFound, QueryFailed
+from holdfast.core.history import GetHistory
 from holdfast.core.indexed import LogItem
 from holdfast.core.job import Code, Place, State
 from holdfast.core.limits import Limit
 from holdfast.core.replies import REPLIES, AnyQuery
 from holdfast.core.schedule import Schedule
+from holdfast.core.searching import ListTasks, SearchJobs
 from holdfast.core.token import Scope, Token, hash_of
 from holdfast.core.worker import Served, Worker
 from holdfast.engine.connection import StoreConnection
@@ -90,6 +92,9 @@ class Filled:
             q.ListConsumers(),
             q.GetProgress(name="consumer"),
             q.ReadLog(log="log", limit=9),
+            GetHistory(),
+            SearchJobs(filter=q.JobFilter(place=Place.HELD)),
+            ListTasks(),
             h.GetHandler(task="held"),
             h.FindHandlers(pairs=(h.KnownHandler("", "held"), h.KnownHandler("", "none"))),
             h.ListHandlers(),

@@ -28,6 +28,7 @@ from .fixtures import *  # noqa: F403
 from .following import *  # noqa: F403
 from .handlers import *  # noqa: F403
 from .handling import *  # noqa: F403
+from .history import *  # noqa: F403
 from .life import *  # noqa: F403
 from .limits import *  # noqa: F403
 from .logs import *  # noqa: F403

@@ -21,6 +21,8 @@ from . import commands as c
 from . import handler as h
 from . import queries as q
 from .errors import Forbidden
+from .history import GetHistory
+from .searching import ListTasks, SearchJobs
 from .sysid import TakeSysid
 from .token import Grant as Grant
 from .token import Scope as Scope
@@ -161,7 +163,7 @@ def _tenants(tenant: str, asked: Any) -> Any:
     return replace(asked, tenants=(tenant,))
 
 
-def _list_jobs(tenant: str, asked: q.ListJobs) -> q.ListJobs:
+def _list_jobs(tenant: str, asked: Any) -> Any:
     return replace(asked, filter=asked.filter._replace(tenant=_own(tenant, asked.filter.tenant)))
 
 
@@ -213,11 +215,11 @@ RULES: dict[type, tuple[tuple[Scope, ...], Confine | None]] = {
     **dict.fromkeys((q.GetJob, q.GetData, q.GetSteps, q.LoadFamilies), (READ_OR_WORK, _tenant)),
     q.LoadJobs: (READ_OR_WORK, _load_jobs),
     **dict.fromkeys((q.GetLog, q.Explain, q.ListChildren, q.SelectJobs, q.CountJobs), (READ, _tenant)),
-    q.ListJobs: (READ, _list_jobs),
+    **dict.fromkeys((q.ListJobs, SearchJobs), (READ, _list_jobs)),
     **dict.fromkeys((q.HasUnfinished, q.CountReady, q.ListWaiting), (READ_OR_WORK, _tenants)),
     **dict.fromkeys((q.ListLimits, q.ListSchedules), (READ, _tenant)),
     **dict.fromkeys((q.ListPauses, q.ListDefaults), (READ_OR_WORK, _tenant)),
-    q.ListWorkers: (READ, _tenant),
+    **dict.fromkeys((q.ListWorkers, GetHistory, ListTasks), (READ, _tenant)),
     q.GetOverview: (READ, _overview),
     **dict.fromkeys((q.ListConsumers, q.GetProgress, q.ReadLog), (READ_OR_WORK, _tenant)),
     q.CheckCounts: (READ, None),

@@ -43,6 +43,16 @@ class IdRange(msgspec.Struct, frozen=True, kw_only=True):
     count: int
 
 
+def first_at(at_ms: int) -> int:
+    """The first id that can be made at a moment; 0 before there were any."""
+    return max(at_ms - EPOCH_MS, 0) << (SYSID_BITS + SEQUENCE_BITS + SLOT_BITS)
+
+
+def ms_of(job_id: int) -> int:
+    """When an id was made, by the clock that it went by."""
+    return (job_id >> (SYSID_BITS + SEQUENCE_BITS + SLOT_BITS)) + EPOCH_MS
+
+
 def pack(tick: int, sysid: int, slot: int) -> int:
     """The id of a tick, made by the holder of `sysid`, living in `slot`."""
     time, sequence = tick >> SEQUENCE_BITS, tick & (SEQUENCES - 1)

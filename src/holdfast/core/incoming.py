@@ -13,10 +13,13 @@ from . import queries as q
 from .checks import check_key, check_name, check_whole
 from .errors import BadInput, TooLarge
 from .ids import MAX_ID, SYSIDS
+from .searching import SearchJobs
 
 _Check = Callable[[str, Any], None]
 # What one page, or one sweep, brings at most.
 MOST_AT_ONCE = 10_000
+# How many paths into the data one search looks at.
+SEARCHED_PATHS = 8
 
 
 def check_incoming(asked: c.Command | q.Query) -> None:
@@ -25,8 +28,18 @@ def check_incoming(asked: c.Command | q.Query) -> None:
         check = _CHECKS.get(field)
         if check is not None and (value := getattr(asked, field)) is not None:
             check(field, value)
-    if isinstance(asked, q.ListJobs):
+    if isinstance(asked, q.ListJobs | SearchJobs):
         _check_filter(asked.filter)
+
+
+def _data_paths(name: str, value: Any) -> None:
+    """What is looked for in data: few paths, and short ones. Data of jobs has its own limit."""
+    if isinstance(value, tuple):
+        if len(value) > SEARCHED_PATHS:
+            raise TooLarge(name, len(value), needed=f"at most {SEARCHED_PATHS}")
+        for path, text in value:
+            if len(path) + len(text) > bounds.NAME_BYTES * 4:
+                raise TooLarge(name, f"{len(path) + len(text):,} characters", needed="shorter")
 
 
 def _whole(least: int, most: int) -> _Check:
@@ -99,6 +112,9 @@ _CHECKS: dict[str, _Check] = {
         None if not isinstance(value, int) else check_whole(name, value, 0, MOST_AT_ONCE)
     ),
     "after": _whole(0, bounds.MAX_INDEX),
+    "before": _whole(0, MAX_ID),
+    "span_ms": _whole(0, bounds.YEAR_MS),
+    "data": _data_paths,
     "to": _whole(0, bounds.MAX_INDEX),
     "up_to": _whole(0, bounds.MAX_INDEX),
     "start": lambda name, value: (

@@ -30,6 +30,8 @@ TASK = "task"
 HANDLER, HANDLER_VERSION, HANDLED = "handler", "handler_version", "handled"
 # The last time of a deleted schedule, by its number.
 FLOOR = "schedule_floor"
+# How many jobs ended in a time, by (tier, start, shard).
+HISTORY = "history"
 # The result of a step, by (job, number), and the last log lines of a run, by job.
 STEPS, JOB_LOG = "steps", "job_log"
 # The rest of a command that was too large for one transaction; upkeep continues it.

@@ -18,11 +18,13 @@ from .handler import (
     RollBackHandler,
     SetHandler,
 )
+from .history import Bucket, GetHistory
 from .ids import IdRange
 from .indexed import Mark
 from .job import Body, Job
 from .notes import JobLog
 from .schedule import Schedule
+from .searching import JobPage, ListTasks, SearchJobs, TaskState
 from .sysid import TakenSysid, TakeSysid
 from .token import Token
 from .worker import Worker
@@ -128,6 +130,9 @@ REPLIES: dict[type[c.Command | q.Query], Any] = {
     q.ListConsumers: dict[str, Mark],
     q.GetProgress: Mark,
     q.ReadLog: q.LogPage,
+    GetHistory: list[Bucket],
+    SearchJobs: JobPage,
+    ListTasks: list[TaskState],
     **dict.fromkeys((FindHandlers, ListHandlers, ListHandlerVersions), list[Handler]),
 }
 

@@ -132,6 +132,8 @@ _RECORDS: dict[str, Callable[[str], int | None]] = {
     k.HANDLER: _by(tuple[str, str], ids.slot_of),
     k.HANDLER_VERSION: _by(tuple[str, str, str], lambda tenant, task, _: ids.slot_of(tenant, task)),
     k.PAUSE: _paused,
+    # It ends with the number of its shard.
+    k.HISTORY: lambda name: _number(name[-2:]),
     k.SYSID: _number,
     k.FLOOR: _number,
     k.NUMBER: _number,

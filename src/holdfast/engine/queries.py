@@ -11,8 +11,10 @@ from ..core.bounds import PAGE_JOBS, PORT_CHILDREN
 from ..core.defaults import Defaults, follow
 from ..core.errors import NotFound
 from ..core.family import is_stuck
+from ..core.history import GetHistory
 from ..core.job import WAITING, Body, Job, Place, State, Unreadable, readable, unreadable
 from ..core.limits import Limit, find_pattern
+from ..core.searching import ListTasks, SearchJobs
 from ..core.why import Facts, why
 from ..core.worker import Worker, knows, narrow, runs_handlers
 from ..store.contract import ReadTxn, Store, WaitingQuery
@@ -23,6 +25,7 @@ from .batch.task_defaults import read_published
 from .commands import handlers, indexing, tokens
 from .commands.schedules import fires_at, read_kept
 from .commands.workers import alive
+from .history import get_history
 from .records import (
     HANDLED,
     LIMIT,
@@ -35,6 +38,7 @@ from .records import (
     read_patterns,
     read_pause,
 )
+from .search import list_tasks, search_jobs
 
 # Queries of one job.
 OfJob = q.GetJob | q.GetData | q.GetSteps | q.GetLog | q.Explain
@@ -363,6 +367,9 @@ QUERIES: dict[type[q.Query], Callable[[ReadTxn, Any], Any]] = {
     q.ListConsumers: indexing.list_consumers,
     q.GetProgress: indexing.get_progress,
     q.ReadLog: indexing.read_log,
+    GetHistory: get_history,
+    SearchJobs: search_jobs,
+    ListTasks: list_tasks,
     h.GetHandler: handlers.get_handler,
     h.FindHandlers: handlers.find_handlers,
     h.ListHandlers: handlers.list_handlers,

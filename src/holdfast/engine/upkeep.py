@@ -1,7 +1,8 @@
 """Upkeep: changes that are due by time.
 
     promote    scheduled jobs that are due, expired leases and jobs, limited domains that may start a job
-    the rest   outbox, schedules, chores, expired unique keys, old archived jobs, workers that are gone
+    the rest   outbox, schedules, chores, expired unique keys, old archived jobs, workers that are gone,
+               history
 
 `promote` runs before every claim, so that no claim waits for upkeep. The rest runs when a schedule is due, a
 few seconds later while there is more to do, and else seldom; chores and outbox messages wake up waiting
@@ -14,6 +15,7 @@ from ..core import rules
 from ..core.bounds import UPKEEP_JOBS
 from ..core.job import Job, Place
 from ..core.jump import regranted
+from . import history
 from .batch.batch import Batch
 from .batch.limiting import due_domains
 from .commands import chores, outbox, schedules, workers
@@ -66,6 +68,7 @@ def rest(batch: Batch) -> int:
     again = schedules.fire(batch)
     busy = chores.go_on(batch)
     workers.bury(batch)
+    history.record(batch)
     busy = batch.holders.lapse(UPKEEP_JOBS) == UPKEEP_JOBS or busy
     old = batch.txn.ended(batch.now_ms - batch.retention_ms, tenant=None, limit=UPKEEP_JOBS)
     batch.forget(old)

@@ -26,6 +26,7 @@ from msgspec.structs import replace
 
 from ..core import rank
 from ..core.glob import matches
+from ..core.history import TallyKey as TallyKey
 from ..core.job import Body, Job, Place, size_of
 from ..core.jump import Jump
 from ..core.kinds import Names
@@ -85,8 +86,9 @@ class Changes(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     # Data to write or replace, and results, by id.
     data: Mapping[int, Body] = {}
     results: Mapping[int, Body] = {}
-    # Differences to add; a count of zero is deleted.
+    # Differences to add; a count or a tally of zero is deleted.
     counts: Mapping[CountKey, int] = {}
+    tallies: Mapping[TallyKey, int] = {}
     # Rows to write; None deletes one. `dues`: when a row is due (`scan`); rows without an entry never are.
     rows: Mapping[RowKey, bytes | None] = {}
     dues: Mapping[RowKey, int] = {}
@@ -245,8 +247,14 @@ class ReadTxn(Protocol):
     def ended(self, before_ms: int, *, tenant: str | None, limit: int) -> list[Job]:
         """The first archived jobs that ended before `before_ms`, by (finished_at, id)."""
 
-    def jobs(self, query: JobFilter, *, after: int, limit: int) -> list[Job]:
-        """Jobs that match, with an id above `after`, ordered by id."""
+    def jobs(self, query: JobFilter, *, after: int, limit: int, before: int | None = None) -> list[Job]:
+        """Jobs that match, with an id above `after`, ordered by id.
+
+        With `before` those with an id between the two, the highest first.
+        """
+
+    def heads(self, pairs: Collection[tuple[str, str]]) -> dict[tuple[str, str], Job]:
+        """Of each tenant's task its first READY job by (rank, id), if it has one that is not mocked."""
 
     def waiting(self, query: WaitingQuery) -> list[Waiting]:
         """The pairs with READY jobs in fair order: tenants served longest ago first, their tasks likewise.
@@ -265,6 +273,9 @@ class ReadTxn(Protocol):
 
     def counts(self, *, tenant: str | None = None) -> dict[CountKey, int]:
         """The numbers of jobs by tenant, task, place and state; maintained with each change, not counted."""
+
+    def tallies(self) -> dict[TallyKey, int]:
+        """What was tallied and is in no bucket yet. It need not stand still."""
 
     def moments(self) -> Moments:
         """When upkeep has something to do next."""

@@ -46,6 +46,7 @@ def take_changes(batch: WorkingSet, *, last: bool = False) -> Changes:
         rows=batch.rows,
         dues=batch.dues,
         counts=batch.counts.take() if last else {},
+        tallies=batch.counts.take_tallies() if last and (batch.counts.ends or batch.counts.moved) else {},
         wake=_wake(batch) if last else NOBODY,
     )
     if not last:
@@ -103,6 +104,7 @@ def has_domain(batch: WorkingSet, changed: list[int]) -> bool:
 def _count(batch: WorkingSet, changed: list[int]) -> None:
     """Let the counts follow, and note what others may be waiting for."""
     counted, jobs, woke = batch.counted, batch.jobs, batch.woke
+    batch.counts.ended(changed, counted, jobs)
     batch.counts.went([counted[id] for id in changed if id in counted])
     came = {id: after for id in changed if (after := jobs[id]) is not None}
     batch.counts.came(came.values())

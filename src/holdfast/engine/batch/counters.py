@@ -1,11 +1,13 @@
-"""Counts that are kept, not counted: what a change of a job adds to which."""
+"""Counts and tallies that are kept, not counted: what a change of a job adds to which."""
 
-from collections.abc import Iterable, Sized
+from collections.abc import Iterable, Mapping, Sized
 from functools import lru_cache
 from operator import attrgetter
 from typing import Any
 
-from ...core.job import Job
+from ...core import history
+from ...core.history import NO_PLACE, TallyKey
+from ...core.job import Code, Job, Place, State
 from ...store.contract import CountKey
 
 # What a job is counted by, and what its state follows from.
@@ -18,6 +20,9 @@ class Counts:
 
     def __init__(self) -> None:
         self._changes: dict[tuple[Any, ...], int] = {}
+        # How many runs of a (tenant, task) ended how, and how long they took.
+        self.ends: dict[tuple[str, str, State | None], tuple[int, int]] = {}
+        self.moved: Mapping[TallyKey, int] = {}
 
     def came(self, jobs: Iterable[Job]) -> None:
         """Jobs that are there from now on, as they are now."""
@@ -50,8 +55,66 @@ class Counts:
         self._changes = {}
         return sums
 
+    def ended(
+        self, changed: Iterable[int], before: Mapping[int, Job], after: Mapping[int, Job | None]
+    ) -> None:
+        """Tally the runs that ended among jobs that changed; without calls, as every finish comes here."""
+        ends, done, running = self.ends, Place.DONE, Place.RUNNING
+        for job_id in changed:
+            job, was = after[job_id], before[job_id] if job_id in before else None  # noqa: SIM401
+            if job is None or (was is not None and was.place is job.place):
+                continue
+            if job.place is done:
+                key, ended_at = (job.tenant, job.task, job.ended), job.finished_at
+            elif was is not None and was.place is running and job.outcome is not was.outcome:
+                # It runs again: a repeat, or another attempt.
+                outcome = job.outcome
+                is_ok = outcome is not None and outcome.code is Code.OK
+                key = (job.tenant, job.task, State.FINISHED if is_ok else None)
+                ended_at = outcome.at if outcome is not None else 0
+            else:
+                continue
+            started_at = job.started_at
+            ran_ms = ended_at - started_at if 0 < started_at < ended_at else 0
+            count, run_ms = ends[key] if key in ends else (0, 0)  # noqa: SIM401
+            ends[key] = (count + 1, run_ms + ran_ms)
+
+    def move_tallies(self, tallies: Mapping[TallyKey, int]) -> None:
+        """These tallies are in a bucket now."""
+        self.moved = tallies
+
+    def take_tallies(self) -> dict[TallyKey, int]:
+        """The differences of the tallies; and begin anew."""
+        taken = {key: -number for key, number in self.moved.items()} if self.moved else {}
+        for tenant, task, ended in self.ends:
+            count, run_ms = self.ends[tenant, task, ended]
+            kind, ran = _tally_keys(tenant, task, ended)
+            taken[kind] = taken[kind] + count if kind in taken else count
+            if run_ms:
+                taken[ran] = taken[ran] + run_ms if ran in taken else run_ms
+        self.ends, self.moved = {}, {}
+        return taken
+
+
+# None: it runs again, after an error or a retry.
+_TALLIES = {
+    State.FINISHED: history.FINISHED,
+    State.FAILED: history.FAILED,
+    State.CANCELLED: history.CANCELLED,
+    None: history.RETRIED,
+}
+
 
 @lru_cache(maxsize=4096)
 def _key(kind: tuple[Any, ...]) -> CountKey:
     job = Job(id=0, **dict(zip(_FIELDS, kind, strict=True)))
     return CountKey(job.tenant, job.task, job.place, job.state)
+
+
+@lru_cache(maxsize=4096)
+def _tally_keys(tenant: str, task: str, ended: State | None) -> tuple[TallyKey, TallyKey]:
+    """What a run that ended so adds to: how often that was, and how long runs took."""
+    return (
+        TallyKey(tenant, task, NO_PLACE, _TALLIES[ended]),
+        TallyKey(tenant, task, NO_PLACE, history.RUN_MS),
+    )

@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from ...core import commands as c
-from ...core import queries as q
+from ...core.bounds import PAGE_JOBS
 from ...core.errors import BadInput, HoldfastError
-from ...core.job import Job
+from ...core.searching import JobPage, SearchJobs
 from . import audit, parts
 from .actions import done
 from .layout import form
@@ -45,13 +45,16 @@ async def bulk(view: View) -> PageOrResponse:
 
 async def _matching(view: View, search: JobSearch, most: int) -> tuple[list[int], bool]:
     """The ids of jobs that match, and whether there are more than so many."""
-    wanted, after, ids = search.filter(view.tenant), 0, list[int]()
+    wanted, before, ids = search.filter(view.tenant), 0, list[int]()
+    if (job_id := search.job_id) is not None:
+        return [job_id], False
     while len(ids) <= most:
-        page: list[Job] = await view.ask(q.ListJobs(filter=wanted, after=after, limit=1_000))
-        ids += [job.id for job in page]
-        if len(page) < 1_000:
+        asked = SearchJobs(filter=wanted, before=before, limit=PAGE_JOBS, data=search.data)
+        page: JobPage = await view.ask(asked)
+        ids += [job.id for job in page.jobs]
+        before = page.before
+        if not before:
             break
-        after = page[-1].id
     return ids[:most], len(ids) > most
 
 

@@ -11,6 +11,7 @@ import msgspec
 from ...core.errors import BadInput
 from ...core.job import Place, State
 from ...core.queries import JobFilter
+from ...core.searching import DataMatch
 from .parts import qualifier
 from .view import read_job_id
 
@@ -36,7 +37,7 @@ class JobSearch(msgspec.Struct, frozen=True, kw_only=True):
 
     words: dict[str, str] = {}
     # Paths into the data with the values that are looked for.
-    data: tuple[tuple[str, str], ...] = ()
+    data: tuple[DataMatch, ...] = ()
 
     @property
     def tab(self) -> str:
@@ -76,7 +77,7 @@ class JobSearch(msgspec.Struct, frozen=True, kw_only=True):
 def read_search(text: str) -> JobSearch:
     """A search as people type it; `BadInput` names the word that means nothing."""
     words: dict[str, str] = {}
-    data: list[tuple[str, str]] = []
+    data: list[DataMatch] = []
     at = 0
     while at < len(text.rstrip()):
         match = _WORD.match(text, at)
@@ -87,7 +88,7 @@ def read_search(text: str) -> JobSearch:
         value = re.sub(r"\\(.)", r"\1", quoted) if quoted is not None else plain
         name = name or ("id" if value.isdigit() else "task")
         if name.startswith("data."):
-            data.append((name.removeprefix("data."), value))
+            data.append(DataMatch(name.removeprefix("data."), value))
         elif name in WORDS:
             words[name] = value.lower() if name == "state" else value
         else:

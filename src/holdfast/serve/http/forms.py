@@ -29,6 +29,7 @@ from ...core.faults import as_fault
 from ...core.ids import IdRange
 from ...core.job import Job
 from ...core.replies import REPLIES
+from ...core.searching import JobPage, SearchJobs
 from .values import (
     Base64,
     BodyForm,
@@ -48,7 +49,13 @@ from .values import (
 
 # Fields that are the id of a job, whatever record they are in; and the others.
 _IDS = {"id", "job_id", "parent_id", "then_id", "last_id", "holder_id", "job_ids", "ids"}
-_MORE_IDS = {(q.ListJobs, "after"), (q.ListChildren, "after"), (IdRange, "first")}
+_MORE_IDS = {
+    (q.ListJobs, "after"),
+    (q.ListChildren, "after"),
+    (SearchJobs, "before"),
+    (JobPage, "before"),
+    (IdRange, "first"),
+}
 _NAMES = {"tenant", "task", "name", "log", "schedule", "into", "tasks", "tenants"}
 # What is the server's own affair: see `core.access` of `held`.
 _HIDDEN = {

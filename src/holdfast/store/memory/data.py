@@ -4,7 +4,7 @@ from collections.abc import Hashable
 from typing import NamedTuple
 
 from ...core.job import Body, Job, Place
-from ..contract import CountKey, RowKey
+from ..contract import CountKey, RowKey, TallyKey
 from .fairness import MemoryTurns
 from .indexed import Entry, IndexedDict, Journal, JournalledDict
 
@@ -33,6 +33,7 @@ class Data:
         self.data: JournalledDict[int, Body] = JournalledDict(self.journal)
         self.results: JournalledDict[int, Body] = JournalledDict(self.journal)
         self.counts: JournalledDict[CountKey, int] = JournalledDict(self.journal)
+        self.tallies: JournalledDict[TallyKey, int] = JournalledDict(self.journal)
         self.rows: IndexedDict[RowKey, StoredRow] = IndexedDict(self.journal, _row_entries)
         # The notice, under the key "".
         self.notice: JournalledDict[str, bytes] = JournalledDict(self.journal)

@@ -8,7 +8,7 @@ from ...core.job import Body, Job, Place, State
 from ...core.kinds import DOMAIN
 from ...core.limits import DomainCounts, DomainKey
 from .. import fairness
-from ..contract import CountKey, JobFilter, Moments, ReadTxn, Row, Waiting, WaitingQuery
+from ..contract import CountKey, JobFilter, Moments, ReadTxn, Row, TallyKey, Waiting, WaitingQuery
 from .data import ENDED, EXPIRING, Data
 
 
@@ -65,10 +65,19 @@ class MemoryReads(ReadTxn):
         jobs = (self.data.archive[id] for _, id in entries)
         return list(islice((job for job in jobs if tenant in (None, job.tenant)), limit))
 
-    def jobs(self, query: JobFilter, *, after: int, limit: int) -> list[Job]:
+    def jobs(self, query: JobFilter, *, after: int, limit: int, before: int | None = None) -> list[Job]:
         jobs = self.data.archive if query.archived else self.data.jobs
-        found = (jobs[id] for id in sorted(id for id in jobs if id > after))
+        ids = (id for id in jobs if id > after and (before is None or id < before))
+        found = (jobs[id] for id in sorted(ids, reverse=before is not None))
         return list(islice((job for job in found if query.takes(job)), limit))
+
+    def heads(self, pairs: Collection[tuple[str, str]]) -> dict[tuple[str, str], Job]:
+        found: dict[tuple[str, str], Job] = {}
+        for pair in pairs:
+            ready = (self.data.jobs[id] for _, id in self.data.jobs.index(pair))
+            if (job := next((job for job in ready if not job.mock), None)) is not None:
+                found[pair] = job
+        return found
 
     def waiting(self, query: WaitingQuery) -> list[Waiting]:
         return fairness.waiting(self.data.turns, query, self.rows)
@@ -89,6 +98,9 @@ class MemoryReads(ReadTxn):
 
     def counts(self, *, tenant: str | None = None) -> dict[CountKey, int]:
         return {key: n for key, n in self.data.counts.items() if tenant in (None, key.tenant)}
+
+    def tallies(self) -> dict[TallyKey, int]:
+        return dict(self.data.tallies)
 
     def moments(self) -> Moments:
         jobs, rows = self.data.jobs, self.data.rows

@@ -7,7 +7,7 @@ from ...core.errors import Conflict
 from ...core.job import Job, Place
 from ...core.jump import Jump
 from ...core.kinds import Names
-from ..contract import UNCHANGED, Changes, ClaimQuery, CountKey, NewJobs, Txn, leased_all
+from ..contract import UNCHANGED, Changes, ClaimQuery, CountKey, NewJobs, TallyKey, Txn, leased_all
 from .data import Data, StoredRow
 from .reads import MemoryReads
 
@@ -67,6 +67,8 @@ class MemoryTxn(MemoryReads, Txn):
             self.data.results.put(job_id, changes.results[job_id])
         if changes.counts:
             self._count(changes.counts)
+        if changes.tallies:
+            self._tally(changes.tallies)
         for key in changes.rows:
             value = changes.rows[key]
             row = None if value is None else StoredRow(value, changes.dues.get(key))
@@ -95,6 +97,13 @@ class MemoryTxn(MemoryReads, Txn):
     def _drop_bodies(self, job_id: int) -> None:
         self.data.data.put(job_id, None)
         self.data.results.put(job_id, None)
+
+    def _tally(self, differences: Mapping[TallyKey, int]) -> None:
+        tallies = self.data.tallies
+        for key in differences:
+            tallies.put(
+                key, (tallies[key] + differences[key]) or None if key in tallies else differences[key]
+            )
 
     def _count(self, differences: Mapping[CountKey, int]) -> None:
         counts, pairs = self.data.counts, []

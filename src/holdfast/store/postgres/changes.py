@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from ...core.job import Body, Job, Place, State, Unreadable, size_of
 from ...core.kinds import Names
 from ..common.form import COLD, rest_parts
-from ..contract import UNCHANGED, Changes, CountKey, NewJobs, RowKey
+from ..contract import UNCHANGED, Changes, CountKey, NewJobs, RowKey, TallyKey
 from ..fairness import Pair
 from .statements import in_hex, key_texts, migrations, numbers, quoted, raws, switches, texts
 
@@ -198,7 +198,9 @@ def tables_of(rows: Collection[RowKey]) -> Names:
     return found
 
 
-def put_counts(found: Parameters, counts: Mapping[CountKey, int]) -> dict[Pair, int]:
+def put_counts(
+    found: Parameters, counts: Mapping[CountKey, int], tallies: Mapping[TallyKey, int]
+) -> dict[Pair, int]:
     """Put the counts in; by how much the READY jobs of each pair have become more or fewer."""
     ready: dict[Pair, int] = {}
     columns: list[str] = []
@@ -207,6 +209,8 @@ def put_counts(found: Parameters, counts: Mapping[CountKey, int]) -> dict[Pair, 
             columns += (tenant, task, f"{place:d}", state, f"{number}")
             if place is Place.READY:
                 ready[tenant, task] = ready.get((tenant, task), 0) + number
+    for key, number in tallies.items():
+        columns += (key.tenant, key.task, "0", key.kind, f"{number}")
     if columns:
         found["counts"] = texts(columns)
     return ready

@@ -11,7 +11,7 @@ from ...core.jump import Jump
 from ...core.kinds import CHORE, OUTBOX, PAUSE, SCHEDULE
 from ...core.limits import DomainCounts, DomainKey
 from .. import fairness
-from ..contract import CountKey, JobFilter, Moments, Row, Waiting, WaitingQuery
+from ..contract import CountKey, JobFilter, Moments, Row, TallyKey, Waiting, WaitingQuery
 from .connection import PostgresConnection, Values
 from .fairness import SeenPair, SeenTurns, StoredTurns
 from .presence import is_present
@@ -123,7 +123,7 @@ class PostgresReads:
         """The first archived jobs that ended before a moment."""
         return self._jobs("ended", {"before": before_ms, "tenant": tenant, "limit": limit})
 
-    def jobs(self, query: JobFilter, *, after: int, limit: int) -> list[Job]:
+    def jobs(self, query: JobFilter, *, after: int, limit: int, before: int | None = None) -> list[Job]:
         """Jobs that match, by id."""
         if query.archived and query.place not in (None, Place.DONE):
             return []
@@ -132,8 +132,20 @@ class PostgresReads:
         # What is usually a small part of all is found by another index than that of the ids, and sorted.
         small = query.parent_id or query.domain is not None or _RUNNING & {query.place, query.state}
         sql = sql.replace("{order}", "id + 0" if small else "id")
-        answer = self.connection.value(sql, (after, *values, limit))
+        between: tuple[int, ...] = (after,)
+        if before is not None:
+            sql, between = sql.replace("id > %s", "id > %s AND id < %s"), (after, before)
+            sql = sql.replace("id + 0 LIMIT", "id + 0 DESC LIMIT").replace("BY id LIMIT", "BY id DESC LIMIT")
+        answer = self.connection.value(sql, (*between, *values, limit))
         return _JOBS.decode(answer) if answer is not None else []
+
+    def heads(self, pairs: Collection[tuple[str, str]]) -> dict[tuple[str, str], Job]:
+        """The first READY job of each pair."""
+        if not pairs:
+            return {}
+        tenants, tasks = zip(*pairs, strict=True)
+        found = self._jobs("heads", (texts(tenants), texts(tasks)))
+        return {(job.tenant, job.task): job for job in found}
 
     def waiting(self, query: WaitingQuery) -> list[Waiting]:
         """Whose turn it is."""
@@ -162,6 +174,11 @@ class PostgresReads:
             rows = self.connection.rows(self.sql["counts_of_tenant"], {"tenant": tenant})
         self.unfolded = sum(row[5] for row in rows)
         return {CountKey(t, task, Place(place), State(state)): n for t, task, place, state, n, _ in rows}
+
+    def tallies(self) -> dict[TallyKey, int]:
+        """What was tallied and is in no bucket yet."""
+        rows = self.connection.rows(self.sql["tallies"])
+        return {TallyKey(tenant, task, place, kind): n for tenant, task, place, kind, n in rows}
 
     def moments(self) -> Moments:
         """When something becomes true by itself; what a waiting process asks for after that comes along."""

@@ -43,7 +43,8 @@ WHERE relnamespace = to_regnamespace(%s) AND relkind = 'r'"""
 INDEXES = (
     *("jobs_pkey", "jobs_ready", "jobs_ready_pair", "jobs_scheduled", "jobs_running", "jobs_standing"),
     *("jobs_domain", "jobs_children", "jobs_expiring", "jobs_schedule", "data_apart_pkey", "results_pkey"),
-    *("archive_pkey", "archive_ended", "rows_pkey", "rows_due", "counts_pkey", "count_changes_ready"),
+    *("archive_pkey", "archive_ended", "rows_pkey", "rows_due"),
+    *("counts_pkey", "counts_tallies", "count_changes_ready"),
     *("pairs_pkey", "pairs_ready", "pairs_empty", "tenants_pkey", "tenants_ready", "tenants_empty"),
     "commits_pkey",
 )

@@ -36,7 +36,7 @@ def _load() -> dict[str, str]:
 
 
 _SQL = _load()
-_JOBS = ("load", "children", "children_at", "expiring", "domain_queue", "domain_queue_last", "list")
+_JOBS = ("load", "children", "children_at", "expiring", "domain_queue", "domain_queue_last", "heads", "list")
 _CLAIMS = {"claim_any": "NULL", "claim_pairs": "NULL", "claim_merged": "(SELECT count(*) FROM candidates)"}
 
 

@@ -190,9 +190,9 @@ class PostgresTxn(PostgresReads):
     def _parameters(self, changes: Changes) -> Parameters:
         """What `commit_changes` is told: all that has changed, and what follows for locks and turns."""
         found = parameters_of(changes)
-        if changes.counts:
-            self.appended += len(changes.counts)
-            if ready := put_counts(found, changes.counts):
+        if changes.counts or changes.tallies:
+            self.appended += len(changes.counts) + len(changes.tallies)
+            if ready := put_counts(found, changes.counts, changes.tallies):
                 put_ready(found, self.schema, ready, self._served.last if self._served else {})
         if changes.rows:
             self._lock_rows(found, tables_of(changes.rows))

@@ -19,10 +19,11 @@ from urllib.parse import quote
 
 import msgspec
 
+from ...core.history import NO_PLACE
 from ...core.job import Body, Job, Place, State, Unreadable
 from ...core.kinds import name_of
 from ...core.limits import DomainKey
-from ..contract import CountKey
+from ..contract import CountKey, TallyKey
 
 STAMP_BYTES, _TIME_BYTES = 12, 6
 # A larger body is kept apart, where claims do not touch it.
@@ -87,7 +88,7 @@ class Keys:
         self.positions = {key: at for at, key in enumerate(self.of_every_plan, start=2)}
         self._queues: dict[tuple[str, str, bool], bytes] = {}
         self._moves: dict[tuple[Kind | None, Kind | None], Move] = {}
-        self._fields: dict[CountKey, bytes] = {}
+        self._fields: dict[CountKey | TallyKey, bytes] = {}
 
     jobs: bytes
     archive: bytes
@@ -208,13 +209,14 @@ class Keys:
         pairs = dict.fromkeys((kind[1], kind[2]) for kind in ready)
         return Move(tuple(leave), enter, tuple(map(self.pair, pairs)))
 
-    def count_field(self, key: CountKey) -> bytes:
+    def count_field(self, key: CountKey | TallyKey) -> bytes:
         """What is counted, as a field of the hash of counts."""
         if key not in self._fields:
             if len(self._fields) >= REMEMBERED:
                 self._fields = {}
             tenant, task, place, state = key
-            self._fields[key] = f"{tenant}\0{task}\0{int(place)}\0{state.value}".encode()
+            # A tally has no place: it is there beside the counts.
+            self._fields[key] = f"{tenant}\0{task}\0{place:d}\0{state:s}".encode()
         return self._fields[key]
 
 
@@ -246,6 +248,17 @@ def count_key(field: bytes) -> CountKey:
     """What a field of the hash of counts stands for."""
     tenant, task, place, state = field.decode().split("\0")
     return CountKey(tenant, task, Place(int(place)), State(state))
+
+
+def is_tally(field: bytes) -> bool:
+    """Whether a field of the hash of counts is a tally."""
+    return field.split(b"\0")[2] == b"0"
+
+
+def tally_key(field: bytes) -> TallyKey:
+    """What a field stands for that is a tally."""
+    tenant, task, _, kind = field.decode().split("\0")
+    return TallyKey(tenant, task, NO_PLACE, kind)
 
 
 def new_stamp(at_ms: int) -> bytes:

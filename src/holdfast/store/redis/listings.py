@@ -1,7 +1,7 @@
 """Listings of jobs. What they pass by is not noted: there may be millions, and nothing is decided by it."""
 
-from collections.abc import Iterable, Sequence
-from typing import Any, Protocol
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any, NamedTuple, Protocol
 
 from ...core.job import Job, Place, State
 from ...core.kinds import name_of
@@ -37,16 +37,41 @@ class Listable(Protocol):
         """The jobs of the batch that stand in one of these orders by now."""
 
 
-def list_jobs(reads: Listable, query: JobFilter, *, after: int, limit: int) -> list[Job]:
-    """Jobs that match, by id, from the first above `after`."""
+class Span(NamedTuple):
+    """The ids between two; with an end the last ones come first."""
+
+    after: int
+    before: int | None
+
+    def has(self, job_id: int) -> bool:
+        """Whether an id is between them."""
+        return job_id > self.after and (self.before is None or job_id < self.before)
+
+    def words(self, size: int) -> tuple[Any, ...]:
+        """The same for ZRANGE."""
+        first = b"(" + member(self.after)
+        if self.before is None:
+            return (first, b"+", "BYLEX", "LIMIT", 0, size)
+        return (b"(" + member(self.before), first, "BYLEX", "REV", "LIMIT", 0, size)
+
+    def beyond(self, last: int) -> "Span":
+        """What is left after so many were seen."""
+        return Span(last, None) if self.before is None else Span(self.after, last)
+
+
+def list_jobs(
+    reads: Listable, query: JobFilter, *, after: int, limit: int, before: int | None = None
+) -> list[Job]:
+    """Jobs that match, by id, from the first above `after`; or backwards, from the first below `before`."""
+    span = Span(after, before)
     own = (reads.written.archive if query.archived else reads.written.jobs).values()
-    found = [job for job in own if job is not None and job.id > after and query.takes(job)]
-    placed = _of_place(reads, query, after, limit)
-    found += _listed(reads, query, after, limit) if placed is None else placed
-    return sorted(found, key=lambda job: job.id)[: max(limit, 0)]
+    found = [job for job in own if job is not None and span.has(job.id) and query.takes(job)]
+    placed = _of_place(reads, query, span, limit)
+    found += _listed(reads, query, span, limit) if placed is None else placed
+    return sorted(found, key=lambda job: job.id, reverse=before is not None)[: max(limit, 0)]
 
 
-def _listed(reads: Listable, query: JobFilter, after: int, limit: int) -> list[Job]:
+def _listed(reads: Listable, query: JobFilter, span: Span, limit: int) -> list[Job]:
     keys = reads.keys
     order, records = (keys.archive_ids, keys.archive) if query.archived else (keys.ids, keys.jobs)
     if query.domain is not None and query.tenant is not None and not query.archived:
@@ -56,18 +81,17 @@ def _listed(reads: Listable, query: JobFilter, after: int, limit: int) -> list[J
     # As many as are asked for; more and more where few of them match.
     size = min(limit + len(moved), LISTED)
     while len(found) < limit:
-        words = (b"(" + member(after), b"+", "BYLEX", "LIMIT", 0, size)
-        members, raws = reads.page(order, records, *words)
+        members, raws = reads.page(order, records, *span.words(size))
         # Not seen: a listing may be of millions, and nothing is decided by one.
         there = [raw for name, raw in zip(members, raws, strict=True) if raw and int(name) not in moved]
         found += [job for job in read_jobs(there) if query.takes(job)]
         if len(members) < size:
             break
-        after, size = int(members[-1]), min(size * 2, LISTED)
+        span, size = span.beyond(int(members[-1])), min(size * 2, LISTED)
     return found
 
 
-def _of_place(reads: Listable, query: JobFilter, after: int, limit: int) -> list[Job] | None:
+def _of_place(reads: Listable, query: JobFilter, span: Span, limit: int) -> list[Job] | None:
     """What matches in a place that is small; None: it is not, or no place was asked for."""
     place = query.place or (_PLACES.get(query.state) if query.state else None)
     if query.archived or place in (None, Place.READY, Place.HELD, Place.SCHEDULED):
@@ -76,7 +100,8 @@ def _of_place(reads: Listable, query: JobFilter, after: int, limit: int) -> list
     (members,) = reads.ask([(b"ZRANGE", reads.keys.places[place], 0, LISTED)])
     if len(members) > LISTED:
         return None
-    ids = [id for id in sorted(map(int, members)) if id > after and id not in reads.written.jobs]
+    there = sorted(map(int, members), reverse=span.before is not None)
+    ids = [id for id in there if span.has(id) and id not in reads.written.jobs]
     found: list[Job] = []
     size = max(limit, 1)
     while ids and len(found) < limit:
@@ -84,6 +109,18 @@ def _of_place(reads: Listable, query: JobFilter, after: int, limit: int) -> list
         (raws,) = reads.ask([(b"HMGET", reads.keys.jobs, *map(member, page))])
         found += [job for job in read_jobs([raw for raw in raws if raw]) if query.takes(job)]
     return found
+
+
+def find_heads(reads: Listable, pairs: Collection[tuple[str, str]]) -> dict[tuple[str, str], Job]:
+    """The first READY job of each pair, as far as the store knows: what the batch wrote does not matter."""
+    if not pairs:
+        return {}
+    queues = [(b"ZRANGE", reads.keys.queue(tenant, task), 0, 0) for tenant, task in pairs]
+    members = [found[0] for found in reads.ask(queues) if found]
+    if not members:
+        return {}
+    (raws,) = reads.ask([(b"HMGET", reads.keys.jobs, *members)])
+    return {(job.tenant, job.task): job for job in read_jobs([raw for raw in raws if raw])}
 
 
 def find_named(reads: Listable, tenant: str, task: str, *, mock: bool) -> int | None:

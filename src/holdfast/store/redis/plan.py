@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from ...core.job import Body, Job
 from .. import fairness
-from ..contract import CountKey, NewJobs, RowKey
+from ..contract import CountKey, NewJobs, RowKey, TallyKey
 from .keys import (
     INLINE_BYTES,
     LARGE,
@@ -235,12 +235,16 @@ class Plan:
 
     # All else
 
-    def count(self, counts: Mapping[CountKey, int]) -> None:
-        """Add to counts."""
-        changed = [key for key in counts if counts[key]]
+    def count(self, counts: Mapping[CountKey, int], tallies: Mapping[TallyKey, int]) -> None:
+        """Add to counts and tallies."""
+        changed: list[CountKey | TallyKey] = [key for key in counts if counts[key]]
+        numbers = [counts[key] for key in counts if counts[key]]
+        if tallies:
+            changed += tallies
+            numbers += tallies.values()
         if changed:
             fields = self._column([*map(self._keys.count_field, changed)])
-            differences = self._column([counts[key] for key in changed])
+            differences = self._column(numbers)
             self.writes += (COUNT, self._positions[self._keys.counts], fields, differences)
 
     def put_rows(self, rows: Mapping[RowKey, bytes | None], dues: Mapping[RowKey, int]) -> None:

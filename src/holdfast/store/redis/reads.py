@@ -17,7 +17,7 @@ from ..contract import JobFilter, Moments, Waiting, WaitingQuery, is_passed
 from .connection import PAGE, Command
 from .fairness import RedisTurns
 from .keys import EXPIRABLE, LARGE, STAMP_BYTES, Pair, member, pair_of, read_bodies, read_job, read_jobs
-from .listings import find_named, list_jobs
+from .listings import find_heads, find_named, list_jobs
 from .rows import RedisRows, in_pairs
 
 # So many of the first of an order are read for its first moment: the batch may have moved some of them.
@@ -256,9 +256,13 @@ class RedisReads(RedisRows):
                 break
         return sorted(found, key=lambda job: (job.finished_at, job.id))[: max(limit, 0)]
 
-    def jobs(self, query: JobFilter, *, after: int, limit: int) -> list[Job]:
+    def jobs(self, query: JobFilter, *, after: int, limit: int, before: int | None = None) -> list[Job]:
         """Jobs that match, by id, from the first above `after`."""
-        return list_jobs(self, query, after=after, limit=limit)
+        return list_jobs(self, query, after=after, limit=limit, before=before)
+
+    def heads(self, pairs: Collection[tuple[str, str]]) -> dict[tuple[str, str], Job]:
+        """The first READY job of each pair."""
+        return find_heads(self, pairs)
 
     def named(self, tenant: str, task: str, *, mock: bool) -> int | None:
         """The id of the first live job of that task, by (place, rank, id), as far as the counts know."""

@@ -8,9 +8,9 @@ from typing import Any
 
 from ...core.errors import Conflict
 from ...core.kinds import DOMAIN, Names
-from ..contract import UNCHANGED, CountKey, Row
+from ..contract import UNCHANGED, CountKey, Row, TallyKey
 from .connection import PAGE, Command, Server
-from .keys import STAMP_BYTES, Keys, count_key, written_at
+from .keys import STAMP_BYTES, Keys, count_key, is_tally, tally_key, written_at
 from .seen import Seen, Written
 
 
@@ -85,10 +85,18 @@ class RedisRows:
     def counts(self, *, tenant: str | None = None) -> dict[CountKey, int]:
         """How many jobs there are of each kind."""
         (flat,) = self.ask([(b"HGETALL", self.keys.counts)])
-        counts = {count_key(field): int(value) for field, value in in_pairs(flat)}
+        counts = {count_key(field): int(value) for field, value in in_pairs(flat) if not is_tally(field)}
         for key, difference in self.written.counts.items():
             counts[key] = counts.get(key, 0) + difference
         return {key: count for key, count in counts.items() if count and tenant in (None, key.tenant)}
+
+    def tallies(self) -> dict[TallyKey, int]:
+        """What was tallied and is in no bucket yet."""
+        (flat,) = self.ask([(b"HGETALL", self.keys.counts)])
+        tallies = {tally_key(field): int(value) for field, value in in_pairs(flat) if is_tally(field)}
+        for key, difference in self.written.tallies.items():
+            tallies[key] = tallies.get(key, 0) + difference
+        return {key: number for key, number in tallies.items() if number}
 
     # Rows
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from ...core.job import Body, Job
-from ..contract import UNCHANGED, CountKey, RowKey
+from ..contract import UNCHANGED, CountKey, RowKey, TallyKey
 
 
 class Seen:
@@ -37,6 +37,7 @@ class Written:
         self.data: dict[int, Body | None] = {}
         self.results: dict[int, Body | None] = {}
         self.counts: Mapping[CountKey, int] = {}
+        self.tallies: Mapping[TallyKey, int] = {}
         self.rows: dict[RowKey, bytes | None] = {}
         self.dues: dict[RowKey, int] = {}
         self.notice: bytes | None = UNCHANGED

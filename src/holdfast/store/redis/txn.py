@@ -92,6 +92,9 @@ class RedisTxn(RedisReads):
             written.results |= changes.results
         if changes.counts:
             written.counts = _added(written.counts, changes.counts) if written.counts else changes.counts
+        if changes.tallies:
+            # They come once in a batch, with its last changes.
+            written.tallies = changes.tallies
         if changes.rows:
             written.rows |= changes.rows
             dues = {key: due for key, due in written.dues.items() if key not in changes.rows}
@@ -197,8 +200,8 @@ class RedisTxn(RedisReads):
             plan.archive(written.archive)
         if written.data or written.results:
             plan.put_bodies(written.data, written.results)
-        if written.counts:
-            plan.count(written.counts)
+        if written.counts or written.tallies:
+            plan.count(written.counts, written.tallies)
         if written.rows:
             plan.put_rows(written.rows, written.dues)
         if written.notice != UNCHANGED:

@@ -16,7 +16,7 @@ from ...core.job import Body, Job, Place
 from ...core.limits import DomainCounts, DomainKey
 from ...core.slots import shard_of, slot_of_record, slot_of_table
 from ...core.unique import read_unique
-from ..contract import CountKey, JobFilter, Moments, ReadTxn, Row, Waiting, WaitingQuery
+from ..contract import CountKey, JobFilter, Moments, ReadTxn, Row, TallyKey, Waiting, WaitingQuery
 from .keys import held_until, pointed
 
 T = TypeVar("T")
@@ -127,11 +127,20 @@ class ShardedReads(ReadTxn):
         lists = [view.ended(before_ms, tenant=tenant, limit=limit) for view in self._all()]
         return _merged(lists, lambda job: (job.finished_at, job.id), limit)
 
-    def jobs(self, query: JobFilter, *, after: int, limit: int) -> list[Job]:
+    def jobs(self, query: JobFilter, *, after: int, limit: int, before: int | None = None) -> list[Job]:
         # Children are in the shard of their parent, so other shards may be down.
         whole = not query.parent_id
         views = self._all() if whole else [self._in(shard_of(query.parent_id or 0, self._shards))]
-        return _merged([v.jobs(query, after=after, limit=limit) for v in views], lambda job: job.id, limit)
+        pages = [view.jobs(query, after=after, limit=limit, before=before) for view in views]
+        return _merged(pages, lambda job: job.id if before is None else -job.id, limit)
+
+    def heads(self, pairs: Collection[tuple[str, str]]) -> dict[tuple[str, str], Job]:
+        found: dict[tuple[str, str], Job] = {}
+        for view in self._there():
+            for pair, job in view.heads(pairs).items():
+                if pair not in found or (job.rank, job.id) < (found[pair].rank, found[pair].id):
+                    found[pair] = job
+        return found
 
     def waiting(self, query: WaitingQuery) -> list[Waiting]:
         """The lists of the shards interleaved; a pair that waits in several shards comes once."""
@@ -156,6 +165,13 @@ class ShardedReads(ReadTxn):
             for key, count in view.counts(tenant=tenant).items():
                 sums[key] = sums.get(key, 0) + count
         return {key: count for key, count in sums.items() if count}
+
+    def tallies(self) -> dict[TallyKey, int]:
+        sums: dict[TallyKey, int] = {}
+        for view in self._there():
+            for key, number in view.tallies().items():
+                sums[key] = sums.get(key, 0) + number
+        return sums
 
     def moments(self) -> Moments:
         kinds = zip(*(view.moments() for view in self._there()), strict=True)

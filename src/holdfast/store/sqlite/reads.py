@@ -12,7 +12,7 @@ from ...core.glob import first_above
 from ...core.job import Body, Job, Place, State, Unreadable
 from ...core.limits import DomainCounts, DomainKey
 from .. import fairness
-from ..contract import CountKey, JobFilter, Moments, Row, Waiting, WaitingQuery
+from ..contract import CountKey, JobFilter, Moments, Row, TallyKey, Waiting, WaitingQuery
 from .connection import SqliteConnection
 from .presence import SqlitePresence
 from .statements import JOBS, ROWS, SQL, as_jobs, children, cut, listed, sized, waiting_tasks
@@ -27,6 +27,7 @@ _decode_names = msgspec.json.Decoder(list[str]).decode
 _decode_turns = msgspec.json.Decoder(list[tuple[int, str]]).decode
 _decode_tasks = msgspec.json.Decoder(list[tuple[str, list[tuple[str, int]]]]).decode
 _decode_counts = msgspec.json.Decoder(list[tuple[str, str, Place, State, int]]).decode
+_decode_tallies = msgspec.json.Decoder(list[tuple[str, str, int, str, int]]).decode
 _decode_domain_counts = msgspec.json.Decoder(list[tuple[int, str, Place, int]]).decode
 _decode_moments = msgspec.json.Decoder(tuple[int | None, int | None, int | None, int | None]).decode
 
@@ -129,12 +130,24 @@ class SqliteReads:
         """The first archived jobs that ended before `before_ms`."""
         return self._jobs(SQL["ended"], before_ms, tenant, limit)
 
-    def jobs(self, query: JobFilter, *, after: int, limit: int) -> list[Job]:
+    def jobs(self, query: JobFilter, *, after: int, limit: int, before: int | None = None) -> list[Job]:
         """Jobs that match, by id."""
         if query.archived and query.place not in (None, Place.DONE):
             return []
-        sql, values = _listing(query)
-        return self._jobs(sql, after, *values, limit)
+        # Of a part of the ids: these are walked, which are few, rather than all of the place.
+        sql, values = _listing(query, by_id=before is not None and after > 0)
+        if before is None:
+            return self._jobs(sql, after, *values, limit)
+        sql = sql.replace("id > ?", "id > ? AND id < ?").replace(
+            "ORDER BY id LIMIT", "ORDER BY id DESC LIMIT"
+        )
+        return self._jobs(sql, after, before, *values, limit)
+
+    def heads(self, pairs: Collection[tuple[str, str]]) -> dict[tuple[str, str], Job]:
+        """The first READY job of each pair."""
+        ids = {pair: self.connection.value(SQL["named_ready"], (*pair, 0)) for pair in pairs}
+        jobs = self._by_id([id for id in ids.values() if id is not None]) if ids else {}
+        return {pair: jobs[id] for pair, id in ids.items() if id in jobs}
 
     def domain_queue(self, key: DomainKey, task: str, place: Place, *, last: bool, limit: int) -> list[Job]:
         """The first or last jobs of one task of a domain in a place."""
@@ -157,6 +170,11 @@ class SqliteReads:
         name, values = ("counts", ()) if tenant is None else ("counts_of_tenant", (tenant,))
         found = _decode_counts(self.connection.value(SQL[name], values) or _NONE)
         return {CountKey(tenant, task, place, state): n for tenant, task, place, state, n in found}
+
+    def tallies(self) -> dict[TallyKey, int]:
+        """What was tallied and is in no bucket yet."""
+        found = _decode_tallies(self.connection.value(SQL["tallies"]) or _NONE)
+        return {TallyKey(tenant, task, place, kind): n for tenant, task, place, kind, n in found}
 
     def moments(self) -> Moments:
         """When upkeep has something to do next."""
@@ -246,14 +264,14 @@ def _body(kind: str, raw: bytes) -> Body:
         return Unreadable(raw)
 
 
-def _listing(query: JobFilter) -> tuple[str, list[Any]]:
-    """The statement for a listing, and its values between those of `after` and `limit`."""
+def _listing(query: JobFilter, *, by_id: bool) -> tuple[str, list[Any]]:
+    """The statement for a listing, and its values: those between the id to begin after and the limit."""
     if query.archived:
         asked = _asked_of_archive(query)
         sql = SQL["list_archived"]
     else:
         asked = _asked_of_live(query)
-        sql = as_jobs(SQL["list"]).replace("{index}", _index(query))
+        sql = as_jobs(SQL["list"]).replace("{index}", "NOT INDEXED" if by_id else _index(query))
     asked += [("tenant = ?", query.tenant), ("task = ?", query.task)]
     chosen = [(condition, value) for condition, value in asked if value is not None]
     conditions = ["id > ?", *(condition for condition, _ in chosen)]

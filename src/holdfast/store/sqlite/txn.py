@@ -16,7 +16,7 @@ from ...core.job import Job, Place, State
 from ...core.jump import Jump
 from ...core.kinds import Names
 from .. import fairness
-from ..contract import UNCHANGED, Changes, ClaimQuery, CountKey, Moments, NewJobs, RowKey
+from ..contract import UNCHANGED, Changes, ClaimQuery, CountKey, Moments, NewJobs, RowKey, TallyKey
 from .claim import find_ready
 from .connection import SqliteConnection
 from .presence import SqlitePresence
@@ -129,8 +129,8 @@ class SqliteTxn(SqliteReads):
             self._put("put_data", [*changes.data.items()])
         if changes.results:
             self._put("put_results", [*changes.results.items()])
-        if changes.counts:
-            self._count(changes.counts)
+        if changes.counts or changes.tallies:
+            self._count(changes.counts, changes.tallies)
         if changes.rows:
             self._put_rows(changes.rows, changes.dues)
         if changes.notice != UNCHANGED:
@@ -194,11 +194,13 @@ class SqliteTxn(SqliteReads):
         for name in ("delete_data", "delete_results"):
             self.changed += self.connection.change(SQL[name], (text,))
 
-    def _count(self, counts: Mapping[CountKey, int]) -> None:
+    def _count(self, counts: Mapping[CountKey, int], tallies: Mapping[TallyKey, int]) -> None:
         rows: list[tuple[Any, ...]] = []
         for (tenant, task, place, state), difference in counts.items():
             if difference:
                 rows += ((tenant, task, int(place), str(state), difference),)
+        if tallies:
+            rows += [(*key, tallies[key]) for key in tallies]
         for size, values in ((1, rows[0]),) if len(rows) == 1 else cut(rows):
             self.connection.execute(sized("count", size, 5), values)
 

@@ -3,11 +3,13 @@
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from ...core import rank
+from ...core.history import NO_PLACE
 from ...core.job import Job, Place, State
 from ...core.kinds import DOMAIN
-from ...store.contract import CountKey, JobFilter, Moments, Store
+from ...store.contract import CountKey, JobFilter, Moments, Store, TallyKey
 from .making import a_job, add, commit, ended, ids
 
 READY_QUEUED = CountKey("", "t", Place.READY, State.QUEUED)
@@ -178,6 +180,54 @@ def test_counts_are_kept_as_told(store: Store) -> None:
 
     commit(store, counts={READY_QUEUED: -2, other: 0})
     assert store.read(lambda txn: txn.counts()) == {other: 1}
+
+
+def test_tallies_are_kept_beside_the_counts(store: Store) -> None:
+    """Differences are added, also those of a count in the same batch; what comes to zero vanishes."""
+    done, ran = (TallyKey("", "t", NO_PLACE, kind) for kind in ("finished", "run_ms"))
+    commit(store, counts={READY_QUEUED: 1}, tallies={done: 2, ran: 5_000_000_000})
+    commit(store, tallies={done: 1})
+
+    assert store.read(lambda txn: txn.tallies()) == {done: 3, ran: 5_000_000_000}
+    assert store.read(lambda txn: txn.counts()) == {READY_QUEUED: 1}
+    assert store.read(lambda txn: txn.named("", "t", mock=False)) is None
+
+    commit(store, tallies={done: -3, ran: -5_000_000_000})
+    assert store.read(lambda txn: txn.tallies()) == {}
+
+
+def test_a_listing_goes_backwards_between_two_ids(store: Store) -> None:
+    """Live jobs and archived ones, those of a place that is found by an index too."""
+    add(store, *(a_job(n, place=Place.DONE if n % 2 else Place.READY) for n in range(1, 9)))
+    old = [a_job(n, place=Place.DONE) for n in range(21, 25)]
+    add(store, *old)
+    commit(store, archived=[replace(job, version=2) for job in old])
+
+    def ids(before: int, after: int = 0, limit: int = 9, **asked: Any) -> list[int]:
+        query = JobFilter(**asked)
+        found = store.read(lambda txn: txn.jobs(query, after=after, before=before, limit=limit))
+        return [job.id for job in found]
+
+    assert ids(8) == [7, 6, 5, 4, 3, 2, 1]
+    assert ids(100, limit=3) == [8, 7, 6]
+    assert ids(8, after=2, place=Place.READY) == [6, 4]
+    assert ids(100, place=Place.DONE) == [7, 5, 3, 1]
+    assert ids(6, after=1, place=Place.DONE) == [5, 3]
+    assert ids(24, archived=True) == [23, 22, 21]
+    assert ids(24, after=21, archived=True, limit=1) == [23]
+
+
+def test_the_head_of_a_task_is_its_first_ready_job(store: Store) -> None:
+    """By rank and id, of each tenant's task; none where no job is READY, and no mocked one."""
+    jobs = [a_job(1, rank=9), a_job(2, rank=3), a_job(3, rank=3), a_job(4, tenant="x", rank=1)]
+    jobs += [a_job(5, task="u", place=Place.SCHEDULED), a_job(6, task="v", mock=True)]
+    add(store, *jobs)
+    commit(store, counts={READY_QUEUED: 3})
+
+    found = store.read(lambda txn: txn.heads([("", "t"), ("x", "t"), ("", "u"), ("", "v"), ("", "w")]))
+
+    assert {pair: job.id for pair, job in found.items()} == {("", "t"): 2, ("x", "t"): 4}
+    assert store.read(lambda txn: txn.heads([])) == {}
 
 
 def test_moments_are_the_first_of_their_kind(store: Store) -> None:

@@ -5,11 +5,12 @@ from typing import Any
 from ....core import queries as q
 from ....core.errors import BadInput, NotFound
 from ....core.job import Job, Place, State
+from ....core.searching import JobPage, SearchJobs
 from .. import parts
 from ..layout import form
 from ..markup import Markup, el, join, user_text
 from ..search import TABS, JobSearch, read_search
-from ..view import Page, PageOrResponse, View
+from ..view import Page, PageOrResponse, View, read_job_id
 from . import rows
 
 PAGE = 50
@@ -55,19 +56,18 @@ def _tenant(view: View, search: JobSearch) -> str | None:
     return search.words.get("tenant", view.tenant)
 
 
-async def find(view: View, search: JobSearch) -> tuple[list[Job], int]:
-    """A page of the jobs that match, and where the next one begins; 0: there is none."""
+async def find(view: View, search: JobSearch) -> JobPage:
+    """A page of the jobs that match."""
     if (job_id := search.job_id) is not None:
         try:
-            return [await view.ask(q.GetJob(job_id=job_id))], 0
+            return JobPage(jobs=(await view.ask(q.GetJob(job_id=job_id)),))
         except NotFound:
-            return [], 0
-    after = view.param("after")
+            return JobPage()
+    before = read_job_id(view.param("before") or "0")
     wanted = search.filter(view.tenant)
-    found: list[Job] = await view.ask(
-        q.ListJobs(filter=wanted, after=int(after) if after.isdigit() else 0, limit=PAGE + 1)
-    )
-    return found[:PAGE], found[PAGE - 1].id if len(found) > PAGE else 0
+    asked = SearchJobs(filter=wanted, before=before, limit=PAGE, data=search.data)
+    found: JobPage = await view.ask(asked)
+    return found
 
 
 def _count(counts: list[tuple[q.CountKey, int]], search: JobSearch) -> dict[str, int]:
@@ -117,23 +117,32 @@ def _tabs(view: View, search: JobSearch, counts: dict[str, int]) -> Markup:
     return el("nav", links, class_="tabs", aria_label="Jobs by state")
 
 
-def _list(view: View, search: JobSearch, found: tuple[list[Job], int]) -> Markup:
-    listed, after = found
-    if not listed:
-        return parts.empty("No jobs here", "No job matches. Try another state, or fewer words.")
-    table = parts.table(
-        (*(("",) if view.can_manage else ()), "Job", "Task", "State", "Added", "What"),
-        [_row(view, job) for job in listed],
-        caption="Jobs",
-    )
-    pages = el(
+def _pages(view: View, search: JobSearch, found: JobPage) -> Markup:
+    """The way to older jobs, and back to the newest."""
+    text = search.text or None
+    older = "Search older jobs" if found.is_cut else "Older jobs"
+    return el(
         "div",
-        el("a", "First page", href=view.url("/jobs", q=search.text or None)) if view.param("after") else None,
-        el("a", "Next page", href=view.url("/jobs", q=search.text or None, after=after), rel="next")
-        if after
+        el("a", "Newest jobs", href=view.url("/jobs", q=text)) if view.param("before") else None,
+        el("a", older, href=view.url("/jobs", q=text, before=found.before), rel="next")
+        if found.before
         else None,
         class_="pages",
     )
+
+
+def _list(view: View, search: JobSearch, found: JobPage) -> Markup:
+    if not found.jobs and found.is_cut:
+        hint = "The search looked through the newest jobs and found none that match."
+        return join(parts.empty("Nothing yet", hint), _pages(view, search, found))
+    if not found.jobs:
+        return parts.empty("No jobs here", "No job matches. Try another state, or fewer words.")
+    table = parts.table(
+        (*(("",) if view.can_manage else ()), "Job", "Task", "State", "Added", "What"),
+        [_row(view, job) for job in found.jobs],
+        caption="Jobs",
+    )
+    pages = _pages(view, search, found)
     if not view.can_manage:
         return join(table, pages)
     return join(form(view, "/jobs/bulk", _bulk_bar(search), table, class_="many"), pages)

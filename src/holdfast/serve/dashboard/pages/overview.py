@@ -2,10 +2,11 @@
 
 from ....core import queries as q
 from ....core.job import Job, State
+from ....core.searching import ListTasks, TaskState
 from .. import parts
 from ..markup import Markup, el, join, user_text
 from ..view import Page, View
-from . import rows
+from . import history, rows
 
 SHOWN_TASKS, SHOWN_JOBS, SHOWN_LIMITS = 12, 8, 6
 
@@ -17,7 +18,8 @@ async def overview(view: View) -> Page:
     body = join(
         parts.heading("Overview", lead=_lead(found)),
         _tiles(view, found),
-        _tasks(view, found),
+        await history.card(view),
+        _tasks(view, found, await view.ask(ListTasks(tenant=view.tenant, limit=SHOWN_TASKS))),
         el("div", _running(view, found), _workers(view, found), class_="columns"),
         await _limits(view),
         _failures(view, failed),
@@ -55,30 +57,32 @@ def _tiles(view: View, found: q.Overview) -> Markup:
     return el("div", tiles, class_="tiles")
 
 
-def _tasks(view: View, found: q.Overview) -> Markup:
-    if not found.tasks:
+def _tasks(view: View, found: q.Overview, states: list[TaskState]) -> Markup:
+    if not states:
         hint = join("Add one: ", el("code", 'holdfast add resize \'{"path": "a.png"}\''))
         return parts.card("Tasks", parts.empty("No jobs yet", hint))
     paused = {task for _, task, domain in found.pauses if task is not None and domain is None}
-    busy = sorted(
-        found.tasks.items(), key=lambda one: (-one[1].get("WAITING", 0), -one[1].get("RUNNING", 0), one[0])
-    )
-    names = ("WAITING", "SCHEDULED", "RUNNING", "FAILED", "FINISHED")
     table = parts.table(
-        ("Task", "Waiting", "Scheduled", "Running", "Failed", "Finished"),
+        ("Task", "Waiting", "Oldest waits", "Scheduled", "Running", "Failed", "Finished"),
         [
             (
                 join(
-                    parts.task_link(view, task), parts.badge("paused", "paused") if task in paused else None
+                    parts.task_link(view, one.task),
+                    parts.badge("paused", "paused") if one.task in paused else None,
                 ),
-                *(_count(counts.get(name, 0)) for name in names),
+                _count(one.waiting),
+                rows.waits(one, found.now_ms),
+                _count(one.scheduled),
+                _count(one.running),
+                _count(one.failed),
+                _count(one.finished),
             )
-            for task, counts in busy[:SHOWN_TASKS]
+            for one in states
         ],
         caption="Jobs by task",
         right=("Waiting", "Scheduled", "Running", "Failed", "Finished"),
     )
-    more = el("a", f"All {len(busy)} tasks", href=view.url("/tasks")) if len(busy) > SHOWN_TASKS else None
+    more = el("a", "All tasks", href=view.url("/tasks"))
     return parts.card("Tasks", table, aside=more)
 
 

@@ -3,6 +3,7 @@
 from ....core import queries as q
 from ....core.job import Job
 from ....core.limits import Limit
+from ....core.searching import JobPage, SearchJobs, TaskState
 from .. import parts
 from ..markup import Markup, el, join, user_text
 from ..view import View
@@ -10,8 +11,8 @@ from ..view import View
 
 async def newest(view: View, wanted: q.JobFilter, limit: int) -> list[Job]:
     """The newest jobs that match."""
-    found: list[Job] = await view.ask(q.ListJobs(filter=wanted, limit=limit))
-    return found
+    found: JobPage = await view.ask(SearchJobs(filter=wanted, limit=limit))
+    return list(found.jobs)
 
 
 def progress(job: Job) -> Markup | None:
@@ -42,3 +43,10 @@ def limit_text(limit: Limit) -> str:
     if limit.concurrency is not None:
         said.append(f"{limit.concurrency:,} at once")
     return ", ".join(said) or "none"
+
+
+def waits(one: TaskState, now_ms: int) -> Markup:
+    """Since when the job waits that is claimed next."""
+    if not one.first_due_at:
+        return el("span", "–", class_="none")
+    return parts.moment(one.first_due_at, now_ms)

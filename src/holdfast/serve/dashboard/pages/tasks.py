@@ -1,54 +1,82 @@
-"""Tasks: how many jobs of each stand where, and whether it is paused."""
+"""Tasks: how many jobs of each stand where, how fast they go and how often they fail."""
 
 from ....core import queries as q
+from ....core.bounds import HOUR_MS
+from ....core.history import GetHistory, TaskEnds
+from ....core.searching import ListTasks, TaskState
 from .. import parts
 from ..layout import form
-from ..markup import Markup, el, join
+from ..markup import Markup, el, join, user_text
 from ..view import Page, View
+from . import history, rows
 
 SHOWN = 200
-COLUMNS = ("Waiting", "Scheduled", "Running", "Paused", "Failed", "Finished")
+NUMBERS = ("Waiting", "Scheduled", "Running", "Failed", "Ended/h", "Failed share", "Mean run")
 
 
 async def tasks(view: View) -> Page:
     """All tasks that have jobs."""
-    found: q.Overview = await view.ask(q.GetOverview(tenant=view.tenant, only_own=view.tenant is not None))
-    lead = f"{len(found.tasks)} tasks have jobs." if found.tasks else None
-    body = join(parts.heading("Tasks", lead=lead), _table(view, found))
+    found: list[TaskState] = await view.ask(ListTasks(tenant=view.tenant, limit=SHOWN + 1))
+    pauses: list[q.Paused] = await view.ask(q.ListPauses(tenant=view.tenant))
+    buckets = await view.ask(GetHistory(tenant=view.tenant, span_ms=HOUR_MS))
+    lead = "Rate, failed share and mean run are of the last hour." if found else None
+    body = join(parts.heading("Tasks", lead=lead), _table(view, found, pauses, history.by_task(buckets)))
     return Page(title="Tasks", body=body, section="tasks")
 
 
-def _table(view: View, found: q.Overview) -> Markup:
-    if not found.tasks:
+def _table(
+    view: View,
+    found: list[TaskState],
+    pauses: list[q.Paused],
+    ends: dict[tuple[str, str], TaskEnds],
+) -> Markup:
+    if not found:
         return parts.empty("No tasks yet", "A task is listed here once it has a job.")
-    paused = {task for whose, task, domain in found.pauses if domain is None and whose in (None, view.tenant)}
-    listed = sorted(found.tasks.items(), key=lambda one: (-one[1].get("WAITING", 0), one[0]))
-    rows = []
-    for task, counts in listed[:SHOWN]:
-        ended = counts.get("FINISHED", 0) + counts.get("FAILED", 0)
-        share = f"{counts.get('FAILED', 0) / ended:.1%}" if ended else "–"
-        is_paused = task in paused
-        rows.append(
-            (
-                join(parts.task_link(view, task), parts.badge("paused", "paused") if is_paused else None),
-                *(parts.number(counts.get(name.upper(), 0)) for name in COLUMNS),
-                share,
-                _pause(view, task, is_paused=is_paused) if view.can_manage else None,
-            )
-        )
+    paused = {(whose, task) for whose, task, domain in pauses if domain is None}
+    listed = [_row(view, one, paused, ends.get((one.tenant, one.task), TaskEnds())) for one in found[:SHOWN]]
+    head = ("Task", "Waiting", "Oldest waits", "Scheduled", "Running", "Failed")
     table = parts.table(
-        ("Task", *COLUMNS, "Failed share", ""), rows, caption="Tasks", right=(*COLUMNS, "Failed share")
+        (*head, "Ended/h", "Failed share", "Mean run", ""), listed, caption="Tasks", right=NUMBERS
     )
-    more = el("p", f"{len(listed) - SHOWN} more tasks are not shown.", class_="note")
-    return join(table, more if len(listed) > SHOWN else None)
+    more = el("p", f"Only the first {SHOWN} tasks are shown.", class_="note") if len(found) > SHOWN else None
+    return join(table, more)
 
 
-def _pause(view: View, task: str, *, is_paused: bool) -> Markup:
+def _row(
+    view: View, one: TaskState, paused: set[tuple[str | None, str | None]], ends: TaskEnds
+) -> tuple[object, ...]:
+    is_paused = any((whose, task) in paused for whose in (None, one.tenant) for task in (None, one.task))
+    runs = ends.finished + ends.failed + ends.retried
+    name = join(
+        parts.task_link(view, one.task),
+        el("span", " ", user_text(one.tenant), class_="note") if one.tenant else None,
+        parts.badge("paused", "paused") if is_paused else None,
+    )
+    failed = el("a", parts.number(one.failed), href=_failed(view, one)) if one.failed else "0"
+    return (
+        name,
+        parts.number(one.waiting),
+        rows.waits(one, view.now_ms),
+        parts.number(one.scheduled),
+        parts.number(one.running),
+        failed,
+        parts.number(ends.finished + ends.failed + ends.cancelled),
+        f"{(ends.failed + ends.retried) / runs:.1%}" if runs else "–",
+        parts.span(ends.run_ms // runs) if runs else "–",
+        _pause(view, one, is_paused=is_paused) if view.can_manage else None,
+    )
+
+
+def _failed(view: View, one: TaskState) -> str:
+    return view.url("/jobs", q=f"{parts.qualifier('task', one.task)} state:failed")
+
+
+def _pause(view: View, one: TaskState, *, is_paused: bool) -> Markup:
     label = "Resume" if is_paused else "Pause"
     return form(
         view,
         "/tasks/pause",
-        el("input", type="hidden", name="task", value=task),
+        el("input", type="hidden", name="task", value=one.task),
         el("input", type="hidden", name="on", value="no" if is_paused else "yes"),
-        el("button", label, type="submit", class_="small", aria_label=f"{label} {task}"),
+        el("button", label, type="submit", class_="small", aria_label=f"{label} {one.task}"),
     )

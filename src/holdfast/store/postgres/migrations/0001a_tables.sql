@@ -101,6 +101,8 @@ CREATE TABLE {schema}.counts (
     fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 500,
     autovacuum_vacuum_cost_delay = 0
 );
+-- With a place of 0: the tallies that upkeep moves into rows.
+CREATE INDEX counts_tallies ON {schema}.counts (tenant, task, state) WHERE place = 0;
 CREATE TABLE {schema}.count_changes (
     tenant text     COLLATE "C" NOT NULL,
     task   text     COLLATE "C" NOT NULL,

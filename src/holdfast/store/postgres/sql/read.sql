@@ -64,6 +64,16 @@ FROM unnest(%s::text[], %s::bytea[]) AS wanted (tenant, name) CROSS JOIN LATERAL
 -- name: list
 SELECT {hot} FROM {schema}.jobs WHERE {conditions} ORDER BY {order} LIMIT %s
 
+-- The first READY job of each pair.
+-- name: heads
+SELECT {hot} FROM {schema}.jobs WHERE id IN (
+    SELECT head.id FROM unnest(%s::text[], %s::text[]) AS pair (tenant, task) CROSS JOIN LATERAL (
+        SELECT id FROM {schema}.jobs
+        WHERE jobs.tenant = pair.tenant AND jobs.task = pair.task AND place = 2 AND NOT mock
+        ORDER BY rank, id LIMIT 1
+    ) AS head
+)
+
 -- name: list_archived
 SELECT '[' || string_agg(record, ',') || ']' FROM (
     SELECT record FROM {schema}.archive WHERE {conditions} ORDER BY id LIMIT %s
@@ -130,12 +140,17 @@ SELECT tbl FROM found WHERE tbl IS NOT NULL
 -- name: counts
 SELECT tenant, task, place, state, sum(number)::bigint, sum(unfolded) FROM (
     SELECT *, 0 AS unfolded FROM {schema}.counts UNION ALL SELECT *, 1 FROM {schema}.count_changes
-) AS parts GROUP BY tenant, task, place, state HAVING sum(number) <> 0
+) AS parts WHERE place > 0 GROUP BY tenant, task, place, state HAVING sum(number) <> 0
 
 -- name: counts_of_tenant
 SELECT tenant, task, place, state, sum(number)::bigint, sum(unfolded) FROM (
     SELECT *, 0 AS unfolded FROM {schema}.counts WHERE tenant = %(tenant)s
     UNION ALL SELECT *, 1 FROM {schema}.count_changes WHERE tenant = %(tenant)s
+) AS parts WHERE place > 0 GROUP BY tenant, task, place, state HAVING sum(number) <> 0
+
+-- name: tallies
+SELECT tenant, task, place, state, sum(number)::bigint FROM (
+    SELECT * FROM {schema}.counts WHERE place = 0 UNION ALL SELECT * FROM {schema}.count_changes WHERE place = 0
 ) AS parts GROUP BY tenant, task, place, state HAVING sum(number) <> 0
 
 -- name: look
@@ -148,7 +163,7 @@ SELECT * FROM {schema}.look(
 SELECT place FROM (
     SELECT place, number FROM {schema}.counts WHERE tenant = %(tenant)s AND task = %(task)s
     UNION ALL SELECT place, number FROM {schema}.count_changes WHERE tenant = %(tenant)s AND task = %(task)s
-) AS parts GROUP BY place HAVING sum(number) <> 0 ORDER BY place
+) AS parts WHERE place > 0 GROUP BY place HAVING sum(number) <> 0 ORDER BY place
 
 -- name: named
 SELECT id FROM {schema}.jobs WHERE tenant = %s AND task = %s AND place = {place} AND mock = %s

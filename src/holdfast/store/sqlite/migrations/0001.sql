@@ -64,6 +64,7 @@ CREATE TABLE holdfast_rows (
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX holdfast_due ON holdfast_rows (tbl, due_ms, key) WHERE due_ms IS NOT NULL;
 
+-- How many jobs there are of each kind; and, with a place of 0, the tallies that upkeep moves into rows.
 CREATE TABLE holdfast_counts (
     tenant TEXT    NOT NULL,
     task   TEXT    NOT NULL,
@@ -72,6 +73,8 @@ CREATE TABLE holdfast_counts (
     number INTEGER NOT NULL,
     PRIMARY KEY (tenant, task, place, state)
 ) STRICT, WITHOUT ROWID;
+
+CREATE INDEX holdfast_tallies ON holdfast_counts (tenant, task, state, number) WHERE place = 0;
 
 -- Whose turn it is, on two levels: of tenants, and of the tasks of each (`fairness.py`). `ready`: whether there
 -- are READY jobs, going by the counts. Not how many, so that an add to a pair that has some writes nothing here.

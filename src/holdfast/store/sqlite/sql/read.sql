@@ -145,11 +145,15 @@ SELECT CAST('[' || group_concat('[' || json_quote(value) || ',[' || coalesce((
 
 -- name: counts
 SELECT CAST('[' || group_concat(json_array(tenant, task, place, state, number)) || ']' AS BLOB)
-FROM holdfast_counts
+FROM holdfast_counts WHERE place > 0
+
+-- name: tallies
+SELECT CAST('[' || group_concat(json_array(tenant, task, 0, state, number)) || ']' AS BLOB)
+FROM holdfast_counts INDEXED BY holdfast_tallies WHERE place = 0
 
 -- name: counts_of_tenant
 SELECT CAST('[' || group_concat(json_array(tenant, task, place, state, number)) || ']' AS BLOB)
-FROM holdfast_counts WHERE tenant = ?
+FROM holdfast_counts WHERE tenant = ? AND place > 0
 
 -- name: moments
 SELECT CAST(json_array(
@@ -163,7 +167,7 @@ SELECT CAST(json_array(
 
 -- Where live jobs of a task stand; archived ones count as DONE, so of those there may be none.
 -- name: places_of_task
-SELECT DISTINCT place FROM holdfast_counts WHERE tenant = ? AND task = ? ORDER BY place
+SELECT DISTINCT place FROM holdfast_counts WHERE tenant = ? AND task = ? AND place > 0 ORDER BY place
 
 -- name: named_ready
 SELECT id FROM holdfast_jobs INDEXED BY holdfast_ready

@@ -1,0 +1,165 @@
+"""Searches for people: newest jobs first, however many there are and however few match.
+
+A search goes back through time in windows of ids, which are in order of time: the first one is a minute, and
+each is longer than the one before while that took little time. It ends when it has enough, or for the time
+that it took; the reply says where to go on. So a page comes at once, also where one in a million matches.
+"""
+
+import msgspec
+
+from ..core import ids, rank
+from ..core.bounds import MINUTE_MS
+from ..core.job import Body, Job, Place, State
+from ..core.queries import CountKey, JobFilter
+from ..core.searching import DataMatch, JobPage, ListTasks, SearchJobs, TaskState
+from ..store.common.clock import monotonic_s
+from ..store.contract import ReadTxn
+
+# A search that has nothing to show yet goes on for so long; then a window may take as long again.
+SEARCH_S = 0.06
+# A window that took less makes the next one longer, by so much.
+QUICK_S, LONGER = 0.01, 4
+# A place that has no more jobs is looked through at once, by its index.
+FEW = 2_000
+# Bodies that are read at once while data is searched.
+BODIES = 200
+_PLACES = {
+    State.RUNNING: Place.RUNNING,
+    State.PAUSED: Place.PAUSED,
+    State.FAILED: Place.DONE,
+}
+
+
+def search_jobs(txn: ReadTxn, query: SearchJobs) -> JobPage:
+    """A page of jobs; see `SearchJobs`."""
+    limit, before = max(query.limit, 1), query.before or ids.MAX_ID
+    if (few := _few(txn, query.filter)) is not None:
+        found = [job for job in few if job.id < before and _matches(txn, job, query)][: limit + 1]
+        return _page(found, limit, reached=0)
+    begun_s, found = monotonic_s(), list[Job]()
+    newest_ms, span_ms = min(ids.ms_of(before), txn.now_ms), MINUTE_MS
+    while True:
+        after = max(ids.first_at(newest_ms - span_ms) - 1, 0)
+        started_s = monotonic_s()
+        page, reached = _look(txn, query, after, before, limit + 1 - len(found))
+        found += page
+        is_over = monotonic_s() - begun_s > SEARCH_S
+        if len(found) > limit or reached <= 1 or is_over:
+            return _page(found, limit, reached=reached if reached > 1 else 0)
+        before, newest_ms = reached, newest_ms - span_ms
+        span_ms = span_ms * LONGER if monotonic_s() - started_s < QUICK_S else span_ms
+
+
+def _page(found: list[Job], limit: int, *, reached: int) -> JobPage:
+    """The reply; `reached` is the id down to which was searched, 0: to the end."""
+    if len(found) > limit:
+        return JobPage(jobs=tuple(found[:limit]), before=found[limit - 1].id)
+    return JobPage(jobs=tuple(found), before=reached, is_cut=reached > 0)
+
+
+def _few(txn: ReadTxn, wanted: JobFilter) -> list[Job] | None:
+    """All jobs that match, newest first, where they stand in a place that has few; None: it has many."""
+    place = _PLACES.get(wanted.state) if wanted.state else wanted.place
+    if place is None and not wanted.archived:
+        return None
+    counts = txn.counts()
+    if not _sum(counts, wanted, place or Place.DONE):
+        return []
+    if wanted.archived or place is None or _sum(counts, JobFilter(state=wanted.state), place) > FEW:
+        return None
+    if place in (Place.PAUSED, Place.DONE):
+        return txn.jobs(wanted, after=0, before=ids.MAX_ID, limit=FEW)
+    found = [job for job in txn.first(place, rank.LAST, FEW) if wanted.takes(job)]
+    return sorted(found, key=lambda job: -job.id)
+
+
+def _sum(counts: dict[CountKey, int], wanted: JobFilter, place: Place) -> int:
+    return sum(
+        number
+        for key, number in counts.items()
+        if key.place is place
+        and wanted.tenant in (None, key.tenant)
+        and wanted.task in (None, key.task)
+        and wanted.state in (None, key.state)
+    )
+
+
+def _look(txn: ReadTxn, query: SearchJobs, after: int, before: int, limit: int) -> tuple[list[Job], int]:
+    """The jobs of a window that match, newest first, and the id down to which was searched."""
+    if not query.data:
+        return txn.jobs(query.filter, after=after, before=before, limit=limit), after + 1
+    found: list[Job] = []
+    begun_s = monotonic_s()
+    while True:
+        page = txn.jobs(query.filter, after=after, before=before, limit=BODIES)
+        bodies = txn.bodies([job.id for job in page]) if page else {}
+        found += [job for job in page if _has(bodies.get(job.id), query.data)]
+        if len(page) < BODIES:
+            return found[:limit], after + 1
+        before = page[-1].id
+        if len(found) >= limit or monotonic_s() - begun_s > SEARCH_S:
+            return found[:limit], before
+
+
+def _matches(txn: ReadTxn, job: Job, query: SearchJobs) -> bool:
+    return not query.data or _has(txn.bodies([job.id]).get(job.id), query.data)
+
+
+def _has(body: Body | None, wanted: tuple[DataMatch, ...]) -> bool:
+    """Whether data has these texts at these paths."""
+    if not isinstance(body, str):
+        return False
+    try:
+        value = msgspec.json.decode(body)
+    except (msgspec.DecodeError, RecursionError):
+        return False
+    return all(_text_at(value, path.split(".")) == text for path, text in wanted)
+
+
+def _text_at(value: object, path: list[str]) -> str | None:
+    for name in path:
+        if isinstance(value, dict):
+            value = value.get(name)
+        elif isinstance(value, list) and name.isascii() and name.isdigit() and int(name) < len(value):
+            value = value[int(name)]
+        else:
+            return None
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+_FIELDS = {
+    Place.READY: "ready",
+    Place.HELD: "held",
+    Place.SCHEDULED: "scheduled",
+    Place.RUNNING: "running",
+    Place.PAUSED: "paused",
+}
+
+
+def list_tasks(txn: ReadTxn, query: ListTasks) -> list[TaskState]:
+    """The tasks that have jobs; see `ListTasks`."""
+    counts: dict[tuple[str, str], dict[str, int]] = {}
+    for key, number in txn.counts(tenant=query.tenant).items():
+        fields = counts.setdefault((key.tenant, key.task), {})
+        name = _field(key)
+        fields[name] = fields.get(name, 0) + number
+    shown = sorted(counts, key=lambda pair: (-_waiting(counts[pair]), -counts[pair].get("running", 0), pair))
+    shown = shown[: max(query.limit, 0)]
+    heads = txn.heads([pair for pair in shown if counts[pair].get("ready")])
+    return [
+        TaskState(
+            tenant=pair[0],
+            task=pair[1],
+            **counts[pair],
+            first_due_at=heads[pair].run_at or heads[pair].created_at if pair in heads else 0,
+        )
+        for pair in shown
+    ]
+
+
+def _field(key: CountKey) -> str:
+    return _FIELDS.get(key.place) or key.state.value.lower()
+
+
+def _waiting(counts: dict[str, int]) -> int:
+    return counts.get("ready", 0) + counts.get("held", 0)

@@ -1,0 +1,56 @@
+"""Throughput and failures over time, as a chart of the last hour, day or month."""
+
+from collections.abc import Sequence
+
+from ....core.bounds import DAY_MS, HOUR_MS
+from ....core.history import Bucket, GetHistory, TaskEnds, summed
+from .. import charts, parts
+from ..markup import Markup, el
+from ..view import View
+
+SPANS = {"hour": HOUR_MS, "day": DAY_MS, "month": 30 * DAY_MS}
+# A chart has at most so many bars: neighbours are drawn as one.
+BARS = 72
+SERIES = (("finished", "finished"), ("retried", "waiting"), ("failed", "failed"), ("cancelled", "cancelled"))
+
+
+async def card(view: View) -> Markup:
+    """The chart, with links to other spans."""
+    span = view.param("span") if view.param("span") in SPANS else "hour"
+    found: list[Bucket] = await view.ask(GetHistory(tenant=view.tenant, span_ms=SPANS[span]))
+    links = [
+        el("a", name, href=view.url("/", span=name), aria_current="true" if name == span else None)
+        for name in SPANS
+    ]
+    drawn = merged(found)
+    sums = ", ".join(f"{parts.number(_sum(found, name))} {name}" for name, _ in SERIES)
+    chart = charts.bars(
+        [one.start_ms for one in drawn],
+        [(name, colour, [_sum([one], name) for one in drawn]) for name, colour in SERIES],
+        label=f"Runs that ended, in the last {span}: {sums}",
+        unit=f"in {parts.span(drawn[0].step_ms)}" if drawn else "",
+    )
+    return parts.card("Throughput", chart, aside=el("nav", links, class_="spans", aria_label="Span"))
+
+
+def _sum(found: Sequence[Bucket], name: str) -> int:
+    return sum(getattr(ends, name) for one in found for ends in one.tasks)
+
+
+def merged(found: Sequence[Bucket]) -> list[Bucket]:
+    """The same buckets, neighbours as one where there are very many."""
+    size = -(-len(found) // BARS) if found else 1
+    return [
+        Bucket(
+            start_ms=found[at].start_ms,
+            step_ms=found[at].step_ms * size,
+            tasks=tuple(ends for one in found[at : at + size] for ends in one.tasks),
+        )
+        for at in range(0, len(found), size)
+    ]
+
+
+def by_task(found: Sequence[Bucket]) -> dict[tuple[str, str], TaskEnds]:
+    """The sums of each task."""
+    ends = summed((ends for bucket in found for ends in bucket.tasks), most=10_000)
+    return {(one.tenant, one.task): one for one in ends}

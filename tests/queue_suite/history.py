@@ -1,0 +1,136 @@
+"""History in buckets, searches from the newest on, and tasks with their first waiting job."""
+
+from typing import Any
+
+from holdfast.core import commands as c
+from holdfast.core import queries as q
+from holdfast.core.bounds import DAY_MS, HOUR_MS
+from holdfast.core.history import Bucket, GetHistory, TaskEnds, summed
+from holdfast.core.job import Place, State
+from holdfast.core.searching import DataMatch, ListTasks, SearchJobs
+from holdfast.testing.clock import MovedClock
+
+from .fixtures import MakeQueue
+from .tools import MINUTE_MS
+
+
+def ends(found: list[Bucket]) -> list[tuple[int, tuple[TaskEnds, ...]]]:
+    """The buckets in which something ended."""
+    return [(one.start_ms, one.tasks) for one in found if one.tasks]
+
+
+def test_what_ended_is_in_the_bucket_of_its_time_once(make_queue: MakeQueue, clock: MovedClock) -> None:
+    """Before upkeep has moved it, after, and after two processes did at once; retries and failures apart."""
+    queue, other = make_queue(), make_queue()
+    queue.add("a", {})
+    queue.add("b", {}, attempts=2)
+    for task in ("a", "b"):
+        job = queue.next([task])
+        assert job is not None
+        clock.advance(100)
+        if task == "a":
+            job.done()
+        else:
+            job.done(error=ValueError("x"))
+    start_ms = clock() - clock() % MINUTE_MS
+    expected = {
+        TaskEnds(task="a", finished=1, run_ms=100),
+        TaskEnds(task="b", retried=1, run_ms=100),
+    }
+
+    for _ in range(3):
+        found: list[Bucket] = queue.connection.ask(GetHistory())
+
+        assert [(at, set(tasks)) for at, tasks in ends(found)] == [(start_ms, expected)]
+        assert len(found) == 60
+        queue.connection.ask(c.Upkeep())
+        other.connection.ask(c.Upkeep())
+
+
+def test_history_is_kept_in_longer_buckets_for_longer(make_queue: MakeQueue, clock: MovedClock) -> None:
+    """After hours the minutes are gone and the hours there; after months all is."""
+    queue = make_queue()
+    queue.add("a", {})
+    job = queue.next(["a"])
+    assert job is not None
+    job.done()
+    queue.connection.ask(c.Upkeep())
+
+    for ahead_ms, minutes, hours in ((HOUR_MS * 4, 0, 1), (DAY_MS * 20, 0, 1), (DAY_MS * 60, 0, 0)):
+        clock.advance(ahead_ms)
+        queue.add("b", {})
+        again = queue.next(["b"])
+        assert again is not None
+        again.done()
+        queue.connection.ask(c.Upkeep())
+        asked = [GetHistory(task="a", span_ms=span_ms) for span_ms in (HOUR_MS, 60 * DAY_MS)]
+        assert [len(ends(queue.connection.ask(one))) for one in asked] == [minutes, hours]
+
+
+def test_a_tenant_has_its_own_history(make_queue: MakeQueue) -> None:
+    """And a task its own."""
+    for tenant in ("x", "y"):
+        queue = make_queue(tenant=tenant)
+        queue.add("a", {})
+        job = queue.next(["a"])
+        assert job is not None
+        job.done()
+    ask = queue.connection.ask
+
+    assert [one.tenant for _, tasks in ends(ask(GetHistory(tenant="x"))) for one in tasks] == ["x"]
+    assert ends(ask(GetHistory(task="b"))) == []
+
+
+def test_a_search_begins_with_the_newest_jobs(make_queue: MakeQueue, clock: MovedClock) -> None:
+    """Page by page, whatever time lies between them, of a task, a state or a value in the data."""
+    queue = make_queue()
+    ids = []
+    for n in range(30):
+        ids.append(queue.add("ab"[n % 2], {"user": {"id": n % 3}}).id)
+        clock.advance(HOUR_MS)
+
+    def pages(limit: int = 7, **asked: Any) -> list[int]:
+        found, before = [], 0
+        while True:
+            page = queue.connection.ask(SearchJobs(limit=limit, before=before, **asked))
+            found += [job.id for job in page.jobs]
+            before = page.before
+            if not before:
+                return found
+
+    assert pages() == ids[::-1]
+    assert pages(filter=q.JobFilter(task="a")) == ids[::2][::-1]
+    waiting = [pages(filter=q.JobFilter(place=place)) for place in (Place.SCHEDULED, Place.READY)]
+    assert sorted([*waiting[0], *waiting[1]]) == ids
+    assert pages(filter=q.JobFilter(state=State.FAILED)) == []
+    assert pages(data=(DataMatch("user.id", "2"),)) == ids[2::3][::-1]
+    assert pages(data=(DataMatch("user.name", "2"),)) == []
+
+
+def test_tasks_tell_since_when_their_first_job_waits(make_queue: MakeQueue, clock: MovedClock) -> None:
+    """Of each tenant's task, those with the most waiting jobs first."""
+    queue = make_queue()
+    due_ms = clock()
+    queue.add("a", {})
+    queue.connection.ask(c.Upkeep())
+    clock.advance(5_000)
+    for _ in range(2):
+        queue.add("b", {})
+    queue.connection.ask(c.Upkeep())
+
+    found = queue.connection.ask(ListTasks())
+
+    assert [(one.task, one.waiting + one.scheduled) for one in found] == [("b", 2), ("a", 1)]
+    assert {one.task: one.first_due_at for one in found} == {"b": due_ms + 5_000, "a": due_ms}
+    assert len(queue.connection.ask(ListTasks(limit=1))) == 1
+
+
+def test_a_bucket_has_the_busiest_tasks_by_name() -> None:
+    """The others are one sum."""
+    parts = [TaskEnds(task=f"t{n}", finished=n) for n in range(1, 6)]
+
+    assert summed(parts, most=2) == (
+        TaskEnds(task="t5", finished=5),
+        TaskEnds(task="t4", finished=4),
+        TaskEnds(finished=6),
+    )
