@@ -20,6 +20,7 @@ from holdfast.serve.http.documents import id_of, uuid_of
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.stores
 def test_the_documents_example_is_served_word_by_word(served, client):
     """A type and a free-form payload: 201, and a uuid that leads back to the job."""
     body = b'{\n    "type": "job-type",\n    "payload": { "free": ["form", {"json": null}] }\n}'
@@ -108,6 +109,7 @@ def test_other_uuids_are_no_jobs(text):
         id_of(text)
 
 
+@pytest.mark.stores
 def test_a_job_is_scheduled_changed_and_removed(served, client):
     """Walrus's paths; a change and a removal are done, where the original left them without effect."""
     made = client.post("/schedule/", {"job_type": "mail", "payload": {"a": 1}, "run_after_secs": 60})

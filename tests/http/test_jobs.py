@@ -12,6 +12,7 @@ from tests.http.served import lines_of
 from tests.queue_suite.tools import until
 
 
+@pytest.mark.stores
 def test_a_job_is_added_claimed_and_finished(client):
     """Ids are text; data and results are JSON; the claim is what its holder answers by."""
     added = client.post("/v1/jobs", {"task": "resize", "data": {"path": "a.png", "n": 1.50}, "priority": 900})
@@ -63,6 +64,7 @@ def test_options_that_are_named_are_not_replaced_by_the_tasks_defaults(served, c
     assert ask(GetJob(job_id=int(silent))).given == ()
 
 
+@pytest.mark.stores
 def test_a_claim_waits_for_a_job(client, served):
     """And brings it as soon as it is there."""
     found = []
@@ -83,6 +85,7 @@ def test_a_claim_waits_for_a_job(client, served):
     assert client.post("/v1/claims", {"wait": 61}).status == 400
 
 
+@pytest.mark.stores
 def test_a_client_that_goes_away_while_it_waits_claims_nothing(served, client):
     """What comes after it has gone is there for the next."""
     with served.raw() as gone:
@@ -122,6 +125,7 @@ def test_who_waits_is_answered_when_the_server_closes(served):
     assert found == [{"jobs": []}]
 
 
+@pytest.mark.stores
 def test_many_jobs_are_added_and_listed_by_line(client):
     """NDJSON in, NDJSON out; a bad line is named, and then none is added."""
     lines = "".join(json.dumps({"task": "t", "data": n}) + "\n" for n in range(2_500))
@@ -140,6 +144,7 @@ def test_many_jobs_are_added_and_listed_by_line(client):
     assert len(client.ask("GET", "/v1/jobs", headers={"Accept": "application/x-ndjson"}).lines) == 2_500
 
 
+@pytest.mark.stores
 def test_pages_lead_to_each_other(client):
     """By a cursor, until there is none."""
     ids = [client.post("/v1/jobs", {"task": "t" if n % 2 else "u"}).json["id"] for n in range(10)]
@@ -157,6 +162,7 @@ def test_pages_lead_to_each_other(client):
     assert len(client.ok("GET", "/v1/jobs?place=READY&state=QUEUED&tenant=&archived=false")["jobs"]) == 10
 
 
+@pytest.mark.stores
 def test_a_request_with_a_key_is_done_once(served, client):
     """The same again brings the same ids, also after the jobs are gone; another body is refused."""
     body, key = {"task": "t", "unique": "u"}, {"Idempotency-Key": "order 17"}
@@ -174,6 +180,7 @@ def test_a_request_with_a_key_is_done_once(served, client):
     assert client.ask("POST", "/v1/jobs", body, {"Idempotency-Key": "x" * 256}).status == 400
 
 
+@pytest.mark.stores
 def test_a_request_whose_server_died_between_the_steps_is_finished_by_the_next(served, client, monkeypatch):
     """The ids were noted, the jobs not yet added; or added, and not yet noted as done."""
     from holdfast.engine.commands.requests import NoteRequest
@@ -204,6 +211,7 @@ def test_a_request_whose_server_died_between_the_steps_is_finished_by_the_next(s
     )
 
 
+@pytest.mark.stores
 def test_what_governs_jobs_can_be_said(client):
     """Limits, pauses, schedules, consumers and logs, by their own paths."""
     assert client.ask("PUT", "/v1/limits/cdn/eu", {"limit": {"concurrency": 2}}).status == 204
@@ -234,6 +242,7 @@ def test_what_governs_jobs_can_be_said(client):
     assert client.ok("GET", "/v1/consumers")["consumers"]["c"]["head"] == 2
 
 
+@pytest.mark.stores
 def test_jobs_are_managed_by_their_ids(client):
     """Updated, cancelled, requeued, explained, deleted."""
     job_id = client.post("/v1/jobs", {"task": "t"}).json["id"]
@@ -248,6 +257,7 @@ def test_jobs_are_managed_by_their_ids(client):
     assert client.get(f"/v1/jobs/{job_id}/result").status == 404
 
 
+@pytest.mark.stores
 def test_a_result_that_is_not_there_yet_is_202(served, client):
     """And is waited for as long as was said."""
     job_id = client.post("/v1/jobs", {"task": "t"}).json["id"]
@@ -266,6 +276,7 @@ def test_a_result_that_is_not_there_yet_is_202(served, client):
     assert results[0].json["result"] == {"a": 1}
 
 
+@pytest.mark.stores
 def test_changes_come_as_events(served, client):
     """Counts whenever they change, a job until it has ended."""
     with served.raw() as counts, served.raw() as job:
