@@ -44,6 +44,9 @@ def fill(queue: Queue) -> list[Job]:
     queue.limit("api-*", concurrency=1)
     queue.pause("paused")
     queue.schedule("nightly", "sweep", {"n": 1}, every="1h")
+    for task in ("resize", "call", "plain"):
+        for version in range(2):
+            queue.handlers.set(task, f"version {version}", lang="shell")
     for n in range(6):
         queue.schedule(f"s{n}", "tick", {"n": n}, every="1h")
         queue.add("away", {"n": n}, unique=f"{n}", domain=f"d{n}")
