@@ -36,14 +36,18 @@ def test_handlers_are_refused_by_name(shell):
 
 def test_a_handler_is_run_here(shell):
     """Without a job: its log goes to stderr, its result to stdout, and 4xx is exit code 7."""
-    shell.ok(
-        "handler", "set", "t", "--lang", "shell", "--body", 'read line; echo "log" >&2; echo "200 $line"'
-    )
+    body = 'read line; echo "a line"; echo "J: next|$line"; echo "$line" >&3'
+    shell.ok("handler", "set", "t", "--lang", "shell", "--body", body)
 
-    said = shell.run("handler", "run", "t", '"hello"', "--json")
+    said = shell.ok("handler", "run", "t", '"hello"')
 
-    record = said.record
-    assert record.keys() >= {"code", "exit_code", "result", "error", "log", "new_jobs", "cpu_ms", "wall_ms"}
-    assert said.code == (0 if record["code"] == "ok" else 7)
+    assert said.out == '"hello"\n'
+    assert said.err.splitlines()[-2:] == ["a line", 'J: next|"hello"']
+    record = shell.ok("handler", "run", "t", "-", "--json", stdin='"hello"\n').record
+    assert (record["code"], record["exit_code"], record["result"]) == ("ok", 200, "hello")
+    assert (record["log"], record["new_jobs"]) == (["a line"], [{"task": "next", "data": "hello"}])
+    shell.ok("handler", "set", "t", "--lang", "shell", "--body", "echo 404 >&3")
+    assert shell.run("handler", "run", "t").code == 7
     shell.ok("handler", "set", "bad", "--lang", "cobol", "--body", "x")
-    assert shell.run("handler", "run", "bad").code == 7
+    bad = shell.run("handler", "run", "bad")
+    assert (bad.code, "BAD_HANDLER" in bad.err) == (7, True)

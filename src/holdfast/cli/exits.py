@@ -47,7 +47,7 @@ MEANINGS = {
     Exit.REFUSED: "the job's state, or the token, does not allow it",
     Exit.STORE: "the store is missing, damaged, full, too new or not reachable",
     Exit.TIMEOUT: "add --wait: the job did not end in time",
-    Exit.JOB_FAILED: "add --wait: the job ended without a result",
+    Exit.JOB_FAILED: "add --wait: the job ended without a result; handler run: it did not end well",
     Exit.INTERRUPTED: "interrupted by Ctrl-C",
 }
 

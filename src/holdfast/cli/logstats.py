@@ -67,9 +67,9 @@ class TaskStats:
 
     @property
     def per_s(self) -> float:
-        """Runs that ended in a second, from the first line to the last; 0 where that is no time."""
+        """Runs that ended in a second, from the first line to the last; 0 if that is less than one."""
         span_s = self.last_s - self.first_s
-        return self.ended / span_s if span_s > 0 else 0.0
+        return self.ended / span_s if span_s >= 1 else 0.0
 
 
 class LogStats(NamedTuple):
@@ -123,7 +123,7 @@ def stats_record(tenant: str, task: str, stats: TaskStats) -> dict[str, Any]:
         "tenant": tenant,
         "task": task,
         **{name: stats.events[name] for name in ("added", "started", *ENDED)},
-        "per_s": round(stats.per_s, 3),
+        "per_s": round(stats.per_s, 3) or None,
         "failed_percent": round(100 * stats.failed / stats.ended, 2) if stats.ended else 0.0,
         **{
             name: {f"p{percent}": percentile(values, percent) for percent in PERCENTILES}

@@ -1,5 +1,6 @@
 """`holdfast handler`: set, read, list, run, roll back and delete the handlers that a store keeps."""
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -191,15 +192,19 @@ def _run_here(found: "Handler", payload: bytes, runners: str | None) -> "RunResu
 
 
 def _result_record(result: "RunResult") -> dict[str, Any]:
+    from ...core.lines import body_of_line
     from ..records import plain
+
+    def value(body: str | bytes | None) -> Any:
+        return json.loads(body) if isinstance(body, str) else plain(body)
 
     return {
         "code": str(result.code),
         "exit_code": result.exit_code,
-        "result": plain(result.body),
+        "result": value(result.body),
         "error": result.error or None,
         "log": list(result.lines),
-        "new_jobs": [{"task": to, "data": plain(data)} for to, data in result.new_jobs],
+        "new_jobs": [{"task": to, "data": value(body_of_line(data))} for to, data in result.new_jobs],
         "cpu_ms": round(result.cpu_ms, 1),
         "wall_ms": round(result.wall_ms, 1),
     }

@@ -63,7 +63,7 @@ def _row(record: dict[str, object]) -> tuple[str, ...]:
         str(record["task"]),
         count("added"),
         count(*ENDED),
-        f"{record['per_s']:,.1f}",
+        f"{record['per_s']:,.1f}" if record["per_s"] else "–",
         count("retry"),
         count("lost"),
         count(*FAILED),
