@@ -18,6 +18,8 @@ from .parts import number
 SHOWN_CHARS = 20_000
 # Deeper values, and longer lists, are shown as text.
 DEPTH, ITEMS = 12, 200
+# A browser lays out only those blocks of a very long text that are seen; each begins a line.
+BLOCK_CHARS = 20_000
 _SECRET = re.compile(
     r"pass(word|wd|phrase)|secret|token|api_?key|authori[sz]ation|credential|private_?key|cookie",
     re.IGNORECASE,
@@ -81,7 +83,9 @@ def show(body: Body | None, *, reveal: bool = False, whole: bool = False) -> Sho
 def _plain(text: str, *, whole: bool, lead: Markup | None = None) -> Shown:
     cut = 0 if whole else max(len(text) - SHOWN_CHARS, 0)
     shown = text[:SHOWN_CHARS] if cut else text
-    return Shown(markup=join(lead, el("pre", user_text(shown), tabindex="0")), text=shown, cut=cut)
+    blocks = [shown[at : at + BLOCK_CHARS] for at in range(0, len(shown), BLOCK_CHARS)]
+    inside = user_text(shown) if len(blocks) < 2 else [user_text(one, class_="block") for one in blocks]
+    return Shown(markup=join(lead, el("pre", inside, tabindex="0")), text=shown, cut=cut)
 
 
 def _tree(value: Any, depth: int, name: str | None = None, comma: bool = False) -> Markup:

@@ -1,0 +1,74 @@
+"""What a page must have so that people can use it by keyboard and screen reader, checked in the browser."""
+
+from typing import Any
+
+from tests.browser.webdriver import Browser
+
+# Roles whose elements must have a name that a screen reader can say.
+NAMED = {
+    "button",
+    "link",
+    "textbox",
+    "searchbox",
+    "checkbox",
+    "spinbutton",
+    "img",
+    "image",
+    "region",
+    "navigation",
+}
+
+# Contrast of all visible text with what is behind it: WCAG AA, 4.5 to 1, and 3 to 1 for large text.
+CONTRAST = """
+const part = (v) => (v / 255 <= 0.03928 ? v / 255 / 12.92 : ((v / 255 + 0.055) / 1.055) ** 2.4);
+const light = (c) => { const f = part;
+  return 0.2126 * f(c[0]) + 0.7152 * f(c[1]) + 0.0722 * f(c[2]); };
+const parse = (text) => (text.match(/[\\d.]+/g) || []).map(Number);
+const behind = (element) => { for (let e = element; e; e = e.parentElement) {
+  const c = parse(getComputedStyle(e).backgroundColor); if (c.length === 3 || c[3] > 0) return c; }
+  return [255, 255, 255]; };
+const bad = [];
+for (const element of document.querySelectorAll("body *")) {
+  const says = [...element.childNodes].some((n) => n.nodeType === 3 && n.data.trim());
+  if (!says || element.closest(".unseen, .skip, svg, [hidden]") || !element.getClientRects().length) continue;
+  const style = getComputedStyle(element), a = light(parse(style.color)), b = light(behind(element));
+  const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+  const size = parseFloat(style.fontSize), large = size >= 24 || (size >= 18.5 && style.fontWeight >= 700);
+  const what = `${element.tagName}.${element.className} ${element.innerText.slice(0, 30)}`;
+  if (ratio < (large ? 3 : 4.5)) bad.push(`${what}: contrast ${ratio.toFixed(2)}`);
+}
+return bad;
+"""
+
+STRUCTURE = """
+const bad = [];
+const ids = [...document.querySelectorAll("[id]")].map((e) => e.id);
+for (const id of new Set(ids)) if (ids.filter((one) => one === id).length > 1) bad.push(`id ${id} twice`);
+if (document.querySelectorAll("h1").length !== 1) bad.push("not one h1");
+if (document.querySelectorAll("main").length !== 1) bad.push("not one main");
+if (!document.documentElement.lang) bad.push("no lang");
+if (!document.title) bad.push("no title");
+for (const field of document.querySelectorAll("input:not([type=hidden]), textarea, select")) {
+  const isNamed = field.labels.length || field.getAttribute("aria-label") || field.closest("[aria-hidden]");
+  if (!isNamed) bad.push(`no label: ${field.name}`);
+}
+for (const table of document.querySelectorAll("table"))
+  if (!table.caption) bad.push("a table without a caption");
+const page = document.documentElement;
+if (page.scrollWidth > page.clientWidth + 1) bad.push("wider than the window");
+return bad;
+"""
+
+
+def findings(browser: Browser) -> list[str]:
+    """What is wrong with the page that is open."""
+    nodes = [f"{_value(node, 'role')} without a name" for node in browser.tree() if _is_nameless(node)]
+    return [*nodes, *browser.run(STRUCTURE), *browser.run(CONTRAST)]
+
+
+def _is_nameless(node: dict[str, Any]) -> bool:
+    return _value(node, "role") in NAMED and not _value(node, "name").strip()
+
+
+def _value(node: dict[str, Any], name: str) -> str:
+    return str(node.get(name, {}).get("value", ""))

@@ -1,0 +1,222 @@
+"""The dashboard in a real browser: every page and action, live, dark, narrow, by keyboard."""
+
+import msgspec
+import pytest
+
+from holdfast.core import commands as c
+from holdfast.core import queries as q
+from holdfast.core.access import Scope
+from holdfast.core.job import State
+from holdfast.store.memory.store import MemoryStore
+from tests.browser.accessibility import findings
+from tests.browser.conftest import fill
+from tests.browser.webdriver import Browser
+from tests.http.served import Served
+
+PAGES = ("/", "/jobs", "/tasks", "/schedules", "/limits", "/workers", "/consumers", "/settings", "/sign-in")
+NASTY = '<img src=x onerror="document.title=1">\x00 \u202egnirts עברית 🐙'
+
+
+def test_every_page_is_clean_in_every_look(browser: Browser, served: Served, address: str) -> None:
+    """Light and dark, wide and narrow: no error, no other host, and no finding about accessibility."""
+    jobs = fill(served)
+    pages = [*PAGES, "/jobs?q=state:failed", *(f"/jobs/{job_id}" for job_id in jobs.values())]
+    pages.append(f"/jobs/{jobs['failed']}/edit")
+    found = []
+    for width, dark in ((1280, False), (390, True)):
+        browser.resize(width, 900)
+        browser.dark(dark)
+        for page in pages:
+            browser.open(address + page)
+            found += [(page, width, finding) for finding in findings(browser)]
+    assert found == []
+    assert browser.complaints() == []
+    strangers = [
+        url for url in browser.requests() if not url.startswith((address, "about:", "data:", "chrome:"))
+    ]
+    assert strangers == []
+
+
+def test_a_page_shows_changes_without_a_reload(browser: Browser, served: Served, address: str) -> None:
+    """Counts, the progress of a job, and nothing while it is paused."""
+    jobs = fill(served)
+    browser.open(f"{address}/jobs")
+    browser.run("window.marked = true")
+    browser.wait_text("Live", "#live-state")
+    served.connection.ask(c.Add(jobs=(c.NewJob(task="brandnew"),)))
+    browser.wait_text("brandnew", "#live")
+    assert browser.run("return window.marked")
+
+    browser.click("#live-toggle")
+    browser.wait_text("Paused", "#live-state")
+    updates = browser.run("return document.body.dataset.updates")
+    served.connection.ask(c.Add(jobs=(c.NewJob(task="unseen"),)))
+    browser.click("#live-toggle")
+    browser.wait_text("unseen", "#live")
+    assert browser.run("return document.body.dataset.updates") > updates
+
+    browser.open(f"{address}/jobs/{jobs['running']}")
+    job = served.connection.ask(q.GetJob(job_id=jobs["running"]))
+    browser.wait_text("Live", "#live-state")
+    served.connection.ask(c.Report(hold=c.hold_of(job), fraction=0.9, note="nearly there"))
+    browser.wait_text("nearly there", "#live")
+    assert browser.complaints() == []
+
+
+def test_actions_by_their_buttons(browser: Browser, served: Served, address: str) -> None:
+    """Retry, edit, cancel, delete; pause a task; limits; schedules; tokens; many jobs at once."""
+    jobs, ask = fill(served), served.connection.ask
+    browser.open(f"{address}/jobs/{jobs['failed']}")
+    browser.click_text("button", "Retry")
+    browser.wait_text("Put back in the queue")
+    browser.click_text("a", "Edit and requeue")
+    browser.type("#data", '{"path": "b.png"}')
+    browser.click_text("button", "Save and requeue")
+    browser.wait_text("Saved")
+    assert ask(q.GetData(job_id=jobs["failed"])) == '{"path": "b.png"}'
+    browser.click_text("button", "Cancel")
+    browser.wait_text("Cancelled")
+    browser.click_text("button", "Delete")
+    browser.accept()
+    browser.wait_text("Deleted")
+    browser.open(f"{address}/tasks")
+    browser.click("button[aria-label='Pause report']")
+    browser.wait_text("Paused.")
+    browser.click("button[aria-label='Resume report']")
+    browser.wait_text("Resumed.")
+    assert ask(q.ListPauses()) == []
+    browser.open(f"{address}/limits")
+    browser.type("#domain", "api")
+    browser.type("#rate", "2.5")
+    browser.click_text("button", "Set limit")
+    browser.wait_text("2.5/s")
+    browser.click("button[aria-label='Lift the limit of api']")
+    browser.accept()
+    browser.wait_text("The limit is lifted")
+    browser.open(f"{address}/schedules")
+    browser.click("button[aria-label='Pause nightly']")
+    browser.wait_text("Paused.")
+    browser.click("button[aria-label='Delete nightly']")
+    browser.accept()
+    browser.wait_text("No schedules yet")
+    browser.open(f"{address}/settings")
+    browser.click("summary")
+    browser.type("#token-name", "ops")
+    browser.click_text("button", "Create token")
+    browser.wait_text("hf_ops_")
+    browser.open(f"{address}/settings")
+    browser.wait_text("edit and requeue")
+    browser.click("button[aria-label='Revoke ops']")
+    browser.accept()
+    browser.wait_text("The token is revoked")
+    browser.open(f"{address}/jobs?q=task%3Areport")
+    browser.click("#all-matching")
+    browser.click_text("button", "Cancel")
+    browser.wait_text("Cancel 1 jobs that match now?")
+    browser.click_text("button", "Cancel")
+    browser.wait_text("Done. 1 jobs.")
+    assert ask(q.GetJob(job_id=jobs["waiting"])).state is State.CANCELLED
+    assert browser.complaints() == []
+
+
+def test_it_is_used_by_keyboard_alone(browser: Browser, served: Served, address: str) -> None:
+    """Tab reaches everything with a visible focus, keys open pages, Enter follows a link."""
+    fill(served)
+    browser.open(f"{address}/")
+    browser.press("Tab")
+    assert browser.run("return document.activeElement.innerText") == "Skip to content"
+    seen = set()
+    for _ in range(60):
+        browser.press("Tab")
+        label, outline = browser.run(
+            "const e = document.activeElement; return [e.innerText || e.getAttribute('aria-label') || e.name,"
+            " getComputedStyle(e).outlineStyle]"
+        )
+        seen.add(label)
+        assert outline != "none", label
+        if "All" in seen and "day" in seen:
+            break
+    assert {"Overview", "Settings", "day"} <= seen
+    browser.press("g", "j")
+    browser.wait("return location.pathname === '/jobs'")
+    browser.press("/")
+    browser.wait("return document.activeElement.id === 'q'")
+    browser.press(*"task:resize", "Enter")
+    browser.wait("return location.search.includes('task%3Aresize')")
+    browser.wait_text("resize", "table")
+
+
+def test_data_of_all_kinds_is_text(browser: Browser, served: Served, address: str) -> None:
+    """Markup does nothing, a megabyte is shown whole when it is asked for, and it is copied as it is."""
+    data = msgspec.json.encode({"html": NASTY, NASTY: 1}).decode()
+    large = msgspec.json.encode(NASTY + "word " * 200_000).decode()
+    first, second = served.connection.ask(
+        c.Add(jobs=(c.NewJob(task="<i>task</i>", data=data), c.NewJob(task="large", data=large)))
+    )
+    browser.open(f"{address}/jobs/{first}")
+    assert "<img src=x onerror=" in browser.text("#live")
+    assert browser.count("#live img") == 0
+    assert "Holdfast" in browser.run("return document.title")
+    browser.open(f"{address}/jobs/{second}")
+    browser.wait("return document.querySelector('#live').textContent.includes('more characters')")
+    browser.click_text("a", "Show all")
+    browser.wait("return document.querySelector('#live pre').textContent.length > 1000000")
+    assert browser.complaints() == []
+
+
+def test_people_sign_in_and_see_what_they_may(browser: Browser, address: str) -> None:
+    """A wrong token is refused; a reader of one tenant sees that tenant alone; signing out ends it."""
+    served = Served(MemoryStore, token_always=True)
+    try:
+        address = f"http://127.0.0.1:{served.address[1]}"
+        new = (c.NewJob(task="mine", tenant="a"), c.NewJob(task="theirs", tenant="b"))
+        ids = served.connection.ask(c.Add(jobs=new))
+        secret = served.token("reader", Scope.READ, tenant="a")
+        browser.open(f"{address}/jobs")
+        browser.type("#token", "hf_wrong_" + "0" * 48)
+        browser.press("Enter")
+        browser.wait_text("unknown, revoked or expired")
+        browser.complaints()  # The browser tells of the refusal.
+        browser.type("#token", secret)
+        browser.press("Enter")
+        browser.wait_text("mine", "#live")
+        assert "theirs" not in browser.text()
+        assert browser.count("form[method=post] button") == 1
+        browser.open(f"{address}/jobs/{ids[1]}")
+        assert "no such" in browser.text()
+        assert [cookie["httpOnly"] for cookie in browser.cookies()] == [True]
+        browser.click_text("button", "Sign out")
+        browser.wait_text("Sign in")
+        browser.open(f"{address}/jobs")
+        browser.wait_text("Sign in")
+    finally:
+        browser.open("about:blank")
+        served.close()
+
+
+def test_pages_are_read_without_scripts(browser: Browser, served: Served, address: str) -> None:
+    """With scripts off all is there to read: lists, the job, the chart."""
+    jobs = fill(served)
+    browser.cdp("Emulation.setScriptExecutionDisabled", value=True)
+    try:
+        browser.open(f"{address}/jobs/{jobs['failed']}")
+        nodes = " ".join(str(node.get("name", {}).get("value", "")) for node in browser.tree())
+        assert "ValueError: bad" in nodes
+        browser.open(f"{address}/")
+        nodes = " ".join(str(node.get("name", {}).get("value", "")) for node in browser.tree())
+        assert "Runs that ended, in the last hour: 0 finished, 0 retried, 1 failed" in nodes
+    finally:
+        browser.cdp("Emulation.setScriptExecutionDisabled", value=False)
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_a_theme_is_remembered(browser: Browser, served: Served, address: str, theme: str) -> None:
+    """The button goes through system, light and dark; another page has the same."""
+    browser.open(f"{address}/")
+    browser.run("localStorage.clear(); location.reload()")
+    browser.wait_text("Theme: system")
+    while browser.text("#theme-toggle") != f"Theme: {theme}":
+        browser.click("#theme-toggle")
+    browser.open(f"{address}/jobs")
+    assert browser.run("return document.documentElement.dataset.theme") == theme
+    browser.run("localStorage.clear()")
