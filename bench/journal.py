@@ -7,7 +7,7 @@
     python journal.py --scale 0.01                          to see that it works, not to measure
 
 1  jobs of 100 bytes added by 1, 100 and 1,000, each synced, in one thread; and singly in 64 threads
-2  the same bytes written and synced to a bare file, in turns with 1
+2  the same bytes written and synced to a bare file, each write in turn with one of 1; medians
 3  jobs that are in the journal brought to the store, and the same jobs by `add_many` of 1,000
 """
 
@@ -57,34 +57,51 @@ def rate(count, run):
     return count / (time.perf_counter() - began)
 
 
-def write_bare(path, size, times):
-    """Append and sync so many bytes, so many times."""
-    fd, raw = os.open(path, os.O_RDWR | os.O_CREAT), b"x" * size
-    for turn in range(times):
-        os.pwrite(fd, raw, turn * size)
-        os.fdatasync(fd)
-    os.close(fd)
+def timed(run):
+    """How many seconds it takes."""
+    began = time.perf_counter()
+    run()
+    return time.perf_counter() - began
+
+
+class BareFile:
+    """A file that is appended to and synced."""
+
+    def __init__(self, path):
+        self._fd, self._end = os.open(path, os.O_RDWR | os.O_CREAT), 0
+
+    def append(self, raw):
+        """Append bytes, durably."""
+        os.pwrite(self._fd, raw, self._end)
+        os.fdatasync(self._fd)
+        self._end += len(raw)
+
+    def close(self):
+        """Close it."""
+        os.close(self._fd)
 
 
 def measure_writing(bench, scale):
-    """1 and 2: jobs a second in the journal, and of the same bytes in a bare file."""
+    """1 and 2: jobs a second in the journal, and of the same bytes in a bare file, by medians of writes."""
     for count, most in BATCHES.items():
-        times = max(int(most * scale), 2)
-        journaled, bare = [], []
-        for turn in range(ROUNDS):
-            # Without the ingester, which would write to the same disk.
-            journal = closed_store_journal(bench, f"w{count}-{turn}")
-            first = journal.end[1]
-            command = add_of(count)
-            journaled.append(
-                rate(count * times, lambda: [journal.add(command) for _ in range(times)])  # noqa: B023
-            )
-            size = (journal.end[1] - first) // times if journal.end[0] == 1 else len(DATA) * count
-            journal.close()
-            path = bench.folder / f"bare{count}-{turn}"
-            bare.append(rate(count * times, lambda: write_bare(path, size, times)))  # noqa: B023
-        mine, theirs = statistics.median(journaled), statistics.median(bare)
-        print(f"batch {count:>5,}: journal {mine:>9,.0f}/s  bare {theirs:>9,.0f}/s  {mine / theirs:.2f}")
+        # Without the ingester, which would write to the same disk.
+        journal, file = closed_store_journal(bench, f"w{count}"), BareFile(bench.folder / f"bare{count}")
+        command, before = add_of(count), journal.end
+        journal.add(command)
+        raw = b"x" * (journal.end[1] - before[1])
+        journaled, bare, cpu = [], [], []
+        for _ in range(max(int(most * scale), 2)):
+            used = time.process_time()
+            journaled.append(timed(lambda: journal.add(command)))  # noqa: B023
+            cpu.append((time.process_time() - used) / count * 1e6)
+            bare.append(timed(lambda: file.append(raw)))  # noqa: B023
+        journal.close()
+        file.close()
+        mine, theirs = (count / statistics.median(some) for some in (journaled, bare))
+        print(
+            f"batch {count:>5,}: journal {mine:>9,.0f}/s  bare {theirs:>9,.0f}/s  {mine / theirs:.2f}"
+            f"  {statistics.median(cpu):.1f} µs of processor time a job"
+        )
 
 
 def closed_store_journal(bench, name):
