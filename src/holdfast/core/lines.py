@@ -27,7 +27,7 @@ def body_of_line(line: str | bytes) -> Body | None:
     try:
         msgspec.json.decode(raw, type=msgspec.Raw)
         return raw.decode()
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return raw
 
 

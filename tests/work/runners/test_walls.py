@@ -12,7 +12,7 @@ from holdfast.core.errors import BadInput
 from holdfast.work.runners.isolation import find_isolation
 from holdfast.work.runners.records import HandlerJob, RunEvents, RunResult
 from holdfast.work.runners.settings import RunnerSettings
-from holdfast.work.runners.usage import processes_of
+from holdfast.work.runners.usage import processes_of, processes_of_user
 
 from .running import handler, run, value
 
@@ -132,6 +132,27 @@ def test_processes_are_limited_and_end_with_their_context(runner, neighbour, lan
     check_next_job_runs(runner, lang)
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives contexts other user ids")
+def test_a_detached_process_ends_with_its_context(bare):
+    """One that has left the tree and the session of its context is found by its user id."""
+    body = """
+import os, time
+if not os.fork():
+    os.setsid()
+    if not os.fork():
+        time.sleep(600)
+    os._exit(0)
+os.wait()
+return os.getuid()
+"""
+    [result] = run(bare, handler("python", body))
+    assert processes_of_user(value(result))
+
+    bare.close()
+
+    assert not processes_of_user(value(result))
+
+
 def command_of(pid):
     """The command line of a process."""
     try:
@@ -151,13 +172,17 @@ def test_output_is_limited(runner, neighbour, lang):
 
 
 def test_a_result_is_limited(walled):
-    """17 MB are an error of the job; 40 MB end the context as well."""
+    """17 MB are an error of the job; 40 MB and lists in lists in lists end the context as well."""
     found = run(
         walled, handler("python", "return 'x' * data", memory_mb=512), [b"17000000", b"40000000", b"1"]
     )
 
+    nest = "let x = []; for (let n = 0; n < 3000; n++) x = [x]; return x"
+    [nested] = run(walled, handler("node", nest))
+
     assert [result.exit_code for result in found] == [500, 500, 200]
     assert all(result.error.startswith("RESULT_LIMIT") for result in found[:2])
+    assert nested.error.startswith("INVALID_RESPONSE")
 
 
 def test_open_files_are_limited(runner):

@@ -9,7 +9,7 @@ import os
 import select
 import signal
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from msgspec import Struct
@@ -30,7 +30,7 @@ from .records import (
     Charge,
     ContextFailed,
 )
-from .usage import Usage, measure, process_cpu_ms, processes_of
+from .usage import Usage, measure, process_cpu_ms, processes_of, processes_of_user
 
 R = TypeVar("R")
 # Takes a whole reply off the buffer, or returns None; the number of bytes is that of an earlier call.
@@ -42,6 +42,8 @@ READ_BYTES = 1 << 16
 # The largest reply: a result of 16 MB that is written as base64 or with escapes, and its fields.
 REPLY_BYTES = 34 * MB
 EXIT_WAIT_S = 5.0
+# How often processes of a context are looked for that have detached themselves.
+KILL_ROUNDS = 100
 # Processes that belong to the walls: bubblewrap itself, and the first process behind it.
 WALL_PROCESSES = 2
 
@@ -228,11 +230,17 @@ class ChildProcess:
 
     def _kill(self) -> None:
         # The descendants too: without a PID namespace they would live on.
-        for pid in reversed(processes_of(self._process.pid)):
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except (ProcessLookupError, PermissionError):
-                pass
+        _kill_all(reversed(processes_of(self._process.pid)))
+
+    def _kill_detached(self) -> None:
+        """Kill processes that have left the tree, again until none is there to start another."""
+        plan = self._plan
+        if plan.user is None or plan.isolation.bwrap:
+            return
+        for _ in range(KILL_ROUNDS):
+            if not (left := processes_of_user(plan.user)):
+                return
+            _kill_all(left)
 
     def close(self) -> None:
         """Kill the process with all its descendants, and remove its folder."""
@@ -242,6 +250,7 @@ class ChildProcess:
         if self._process.poll() is None:
             self._kill()
         self._process.wait()
+        self._kill_detached()
         for fd in (self._requests, self._replies):
             os.close(fd)
         for stream in (self._process.stdout, self._process.stderr):
@@ -275,6 +284,14 @@ def _spawn(plan: LaunchPlan) -> tuple[subprocess.Popen[bytes], int, int]:
         for fd in theirs:
             os.close(fd)
     return process, requests, replies
+
+
+def _kill_all(pids: Iterable[int]) -> None:
+    for pid in pids:
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except (ProcessLookupError, PermissionError):
+            pass
 
 
 def _read_some(fd: int) -> bytes | None:

@@ -11,6 +11,8 @@ from ...core.handler import Handler
 from ...core.job import Body
 from .records import ERROR, FAILED, INVALID_RESPONSE, OK, RESULT_LIMIT, RETRY, ContextFailed, HandlerJob
 
+# What decoding raises; the second for lists in lists in lists.
+BAD_JSON = (msgspec.DecodeError, RecursionError)
 LEAST_EXIT_CODE, MOST_EXIT_CODE = 100, 599
 # Exit statuses of programs, by sysexits.h: EX_OK, EX_DATAERR, EX_TEMPFAIL.
 STATUSES = {0: OK, 65: FAILED, 75: RETRY}
@@ -90,7 +92,7 @@ class JsonDialect:
             return None
         try:
             found = _decode_reply(buffer[:end])
-        except msgspec.DecodeError as error:
+        except BAD_JSON as error:
             raise ContextFailed(INVALID_RESPONSE, f"a reply that cannot be decoded: {error}") from None
         del buffer[: end + 1]
         _check_number(number, found.number)
@@ -114,6 +116,7 @@ def read_result(text: str) -> Reply:
     """The reply for a result, JSON text: an object with `exitcode` sets that, and `body` is its result."""
     text = text.strip()
     if text.startswith("{") and '"exitcode"' in text:
+        # The reply that it is part of was decoded as a whole before.
         found = msgspec.json.decode(text)
         code = found.get("exitcode")
         if isinstance(code, int) and LEAST_EXIT_CODE <= code <= MOST_EXIT_CODE:
@@ -192,7 +195,7 @@ def read_status(status: int, written: bytes) -> Reply:
     try:
         msgspec.json.decode(text)
         reply = read_result(text.decode())
-    except msgspec.DecodeError:
+    except BAD_JSON:
         reply = _limited(OK, _as_text(written))
     if reply.exit_code != OK or exit_code == OK:
         return reply

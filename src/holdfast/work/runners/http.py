@@ -22,6 +22,7 @@ from ...core.job import Body
 from ...queue.timers import TimerThread
 from ...store.common.clock import monotonic_s
 from .contexts import ContextKey, early_ms
+from .dialects import BAD_JSON
 from .records import (
     BAD_HANDLER,
     BATCH_ERROR,
@@ -262,7 +263,7 @@ def _as_result(kind: str, body: bytes) -> Body | None:
             msgspec.json.decode(body)
             return text
         return msgspec.json.encode(text).decode()
-    except (UnicodeDecodeError, msgspec.DecodeError):
+    except (UnicodeDecodeError, *BAD_JSON):
         return body
 
 

@@ -43,6 +43,18 @@ def _children_of(pid: int) -> list[int]:
     return children
 
 
+def processes_of_user(user: int) -> list[int]:
+    """All processes with a user id, without those that have ended and wait for their parent."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            if path.stat().st_uid == user and _read(f"{path}/stat").rpartition(b")")[2].split()[0] != b"Z":
+                found.append(int(path.name))
+        except OSError:
+            pass  # it has ended
+    return found
+
+
 def _read(path: str) -> bytes:
     fd = os.open(path, os.O_RDONLY)
     try:
