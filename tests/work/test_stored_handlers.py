@@ -2,11 +2,18 @@
 
 import os
 import signal
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 import holdfast
+from holdfast.core import commands as c
+from holdfast.queue.queue import ClaimedJob
+from holdfast.work.executor.stored_handlers import StoredHandlers
+from holdfast.work.runners.isolation import find_isolation
+from holdfast.work.runners.runner import HandlerRunner
+from holdfast.work.runners.settings import RunnerSettings
 
 
 def start(bench, *words, name=""):
@@ -97,6 +104,31 @@ def test_a_running_worker_follows_changes_and_its_contexts_end_with_it(bench):
     bench.wait_for(lambda: len(commands_with(mark)) == 2)
     worker.kill()
     bench.wait_for(lambda: not commands_with(mark))
+
+
+def test_a_job_whose_handler_is_gone_waits_for_another():
+    """It was deleted between the claim and the run: no attempt is counted, and the worker goes on."""
+    made = HandlerRunner(find_isolation(RunnerSettings()))
+    with holdfast.connect("memory://") as queue, closing(made) as runner:
+        queue.handlers.set("task", "cat >&3", lang="shell")
+        queue.add("task", 5)
+        claimed = queue.connection.ask(c.Claim(handled=True, lease_ms=60_000))
+        queue.handlers.delete("task")
+        answers: list[c.Answer | None] = []
+
+        StoredHandlers(queue, 0, runner).run(
+            claimed,
+            lambda _key: ClaimedJob(queue, claimed[0], 60_000, renew=False),
+            lambda _key, answer, _ran_s: answers.append(answer),
+        )
+
+        (answer,) = answers
+        assert answer is not None
+        assert (answer.code, answer.counts, answer.error) == (
+            "retry",
+            False,
+            "there is no handler for this task",
+        )
 
 
 def commands_with(mark):

@@ -106,7 +106,8 @@ class StoredHandlers:
         pair = (job.tenant, job.task)
         known = self._known.get(pair)
         asked = FindHandlers(pairs=(KnownHandler(*pair, known.id if known else 0),))
-        found: Handler | None = self._queue.session.connection.ask(asked)[0]
+        reply: list[Handler] = self._queue.session.connection.ask(asked)
+        found = reply[0] if reply else None
         with self._lock:
             if found is None:
                 self._known.pop(pair, None)
