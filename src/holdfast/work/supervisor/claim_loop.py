@@ -28,6 +28,7 @@ from ...engine.connection import Connection
 from ...store.contract import Pick
 from ..scheduler import Scheduler, choose
 from .capacity import Capacity
+from .warm_tasks import WarmTasks
 
 # How long a claim waits: in general; with a health file, which tells that the store answers; and where the
 # worker ends when the queues are empty.
@@ -87,6 +88,7 @@ class ClaimLoop:
             scope,
         )
         self._reported: Counter[tuple[str, str]] = Counter()
+        self._warm = WarmTasks()
         # With one pair of tenant and task there is nothing for the scheduler to choose.
         self._has_one_pair = bool(
             scope.tenants and scope.tasks and len(scope.tenants) * len(scope.tasks) == 1
@@ -134,7 +136,8 @@ class ClaimLoop:
         waiting = await self._list_waiting(capacity)
         if self._scheduler.selects and waiting:
             self._update_scheduler()
-            picks = choose(self._scheduler, waiting, replace(capacity))
+            order = self._warm.order(waiting) if self._scope.handled else waiting
+            picks = choose(self._scheduler, order, replace(capacity))
             limit = sum(most for _, _, most in picks)
             if picks and (jobs := await self._claim(limit=limit, picks=picks)):
                 return interleave_tenants(jobs)
@@ -200,6 +203,7 @@ class ClaimLoop:
         for pair, count in (self._reported - here).items():
             self._scheduler.jobs_stopped(pair, count)
         self._reported = here
+        self._warm.record(here)
 
 
 def interleave_tenants(jobs: Sequence[c.Claimed]) -> list[c.Claimed]:
