@@ -11,7 +11,7 @@ from holdfast.core.kinds import NUMBER, OUTBOX, POINTER, SHARD, UNIQUE
 from holdfast.core.moving import read_notice
 from holdfast.core.slots import slot_of_record
 from holdfast.core.unique import read_unique
-from holdfast.engine.migrate.move import StoreMove, doors_of
+from holdfast.engine.migrate.move import StoreMove, shards_of
 from holdfast.engine.migrate.parts import CopiedPart, CountsPart, Live, Settled
 from holdfast.engine.migrate.rows import Rows
 from holdfast.queue.queue import Queue
@@ -130,7 +130,7 @@ def check_same(target: Store, source: Store) -> None:
             for table in (NUMBER, OUTBOX):
                 view.pop(table, None)
     assert found == expected
-    assert [text for door in doors_of(target) for text in misplaced(door)] == []
+    assert [text for shard in shards_of(target) for text in misplaced(shard)] == []
     held = dict(found.get(UNIQUE, []))
     assert target.read(lambda txn: txn.rows(UNIQUE, list(held))) == held
 

@@ -22,7 +22,7 @@ from holdfast.engine.commands.chores import Chore
 from holdfast.engine.commands.keys import TakeKey
 from holdfast.engine.commands.outbox import OutboxMessage
 from holdfast.engine.commands.schedules import read_kept
-from holdfast.engine.migrate.move import doors_of
+from holdfast.engine.migrate.move import shards_of
 from holdfast.engine.sharding.operations import ShardOperations
 from holdfast.queue.connect import store_maker
 from holdfast.queue.queue import Queue
@@ -117,13 +117,13 @@ def test_an_outbox_message_of_a_schedule_is_found_by_it(two, opened, monkeypatch
 
     two.move(opened(two.open_source()), target).run()
 
-    doors = doors_of(target)
+    shards = shards_of(target)
     for raw in records(target, SCHEDULE).values():
         schedule = read_kept(raw).schedule
-        shard = slot_of_schedule(schedule.tenant, schedule.name) % len(doors)
+        shard = slot_of_schedule(schedule.tenant, schedule.name) % len(shards)
         name = name_of(str(shard), str(schedule.last_id))
         if schedule.last_id not in {job.id for job in target.read(_all_jobs)}:
-            assert name in records(doors[shard], OUTBOX)
+            assert name in records(shards[shard], OUTBOX)
 
 
 def _all_jobs(txn: ReadTxn) -> list[Job]:
@@ -138,7 +138,7 @@ def test_a_key_between_its_two_steps_is_free_there(two, opened):
     half = [("", "work", b"real:half%d" % n) for n in range(8)]
     for key in half:
         queue.connection._submitter._ask(
-            slot_of_key(key) % len(doors_of(two.open_source())), TakeKey(key=key, job_id=1)
+            slot_of_key(key) % len(shards_of(two.open_source())), TakeKey(key=key, job_id=1)
         )
     assert len(records(two.open_source(), POINTER)) > 8
 

@@ -7,14 +7,14 @@
     retry         WARNING   the same, with the traceback    it raised, and the job has attempts left; INFO
                                                             where the handler asked and no attempt is spent
     failed        ERROR     the same, with the traceback    it raised, and the job has none left
-    cancelled     INFO      the same                        it ended after somebody had cancelled the job
-    lost          WARNING   the process that notices        the holder's process died, or its lease ran out
+    cancelled     INFO      the same                        it ended after the job had been cancelled
+    lost          WARNING   the process that detects it     the holder's process died, or its lease expired
     quarantined   ERROR     the same                        it was lost too often
     expired       ERROR     the same                        its `expires` came before it could finish
 
 Fields of each record: `event`, `job_id`, `task`, `attempt`, `tenant`, `waited_ms` (from when it was due until
 it started), `duration_ms`, `exit_code` and `cpu_ms` (of a run that has ended; None: not known), and `error`
-(one line, "" if there is none). Data and results never are.
+(one line, "" if there is none). Data and results are never logged.
 """
 
 import logging
@@ -30,9 +30,9 @@ from ..store.common.clock import system_clock
 from ..store.contract import NewJobs
 
 LOG = logging.getLogger("holdfast.job")
-# The levels of what happens to every job: a caller looks whether they are wanted before it measures anything.
+# The levels of events that every job has: callers check whether they are enabled before measuring anything.
 ADDED, STARTED, FINISHED = logging.DEBUG, logging.DEBUG, logging.INFO
-# An error's text is cut to so many characters; its traceback is whole.
+# The text of an error is cut to this length; its traceback is logged whole.
 ERROR_CHARS = 200
 EXPECTED_DICE = 0.5
 
@@ -64,12 +64,12 @@ def ended(
         return
     if not LOG.isEnabledFor(logging.ERROR):
         return
-    # By the clock of the store, which the record's times are of, where it is known when the run started.
+    # By the clock of the store, as the times of the record are, if the start of the run is known.
     now_ms = job.started_at + int(duration_ms or 0) if job.started_at else system_clock()
     after = answered(job, answer, now_ms=now_ms, rng=lambda: EXPECTED_DICE)
     text, lasted, attempt = _one_line(answer.error), _length(duration_ms), _attempt(job)
     fields["error"] = text
-    # Of a `Retry` only what caused it; and an error that no code of the user's was part of has no frames.
+    # Of a `Retry` only its cause; an error without a traceback was not raised by the user's code.
     if error is not None and (error.__cause__ or (error.__traceback__ and answer.code is not Code.RETRY)):
         fields["exc_info"] = error
     if after.ended is State.CANCELLED:
@@ -90,7 +90,7 @@ def raised_late(job: Job, error: BaseException) -> None:
 
 
 def claim_lost(job: Job, error: BaseException) -> None:
-    """The holder of a job learned that its claim has ended: what it answers is refused."""
+    """The holder of a job learned that its claim has ended: its answer will be refused."""
     text = _one_line(str(error))
     _write(
         logging.WARNING, "lost", job, "lost: its claim has ended, its answer is refused: %s", text, error=text
@@ -114,7 +114,7 @@ def unreported(changes: list[tuple[Job, Job]], *, now_ms: int) -> None:
 
 
 def _gives_up(job: Job, answer: c.Answer, after: Job) -> bool:
-    """Whether this is the end of the job, or, of one that repeats, of its present round."""
+    """Whether the job ends with this run, or, if it repeats, its current repetition does."""
     if answer.code is Code.FAILED or after.place is Place.DONE:
         return True
     return answer.counts and after.attempts <= job.attempts
@@ -149,16 +149,16 @@ def _write(
         "error": error,
     }
     whose = f" of tenant {job.tenant}" if job.tenant else ""
-    # A fixed text with parameters, by which collectors of errors tell which lines are alike.
+    # A fixed text with parameters, by which error collectors group similar lines.
     line = f"job %s (%s)%s {text}"
     LOG.log(level, line, job_id or job.id, job.task, whose, *words, extra=fields, exc_info=exc_info)
 
 
 def _waited_ms(job: Job, duration_ms: float | None) -> int | None:
-    """From when a job was due until this run started; None where that is not known."""
+    """The time from when a job was due until this run started; None if it is not known."""
     if duration_ms is None:
         return None
-    # A job that was claimed ahead of its start does not know when it has started.
+    # The record of a job that was claimed before its start has no start time.
     since_ms = job.started_at or system_clock() - int(duration_ms)
     return max(since_ms - job.run_at, 0)
 

@@ -1,4 +1,4 @@
-"""How each query is answered: a function of one consistent view. What each replies is in `core.queries`."""
+"""The functions that execute queries, each on one consistent view. `core.queries` describes the replies."""
 
 from collections import Counter
 from collections.abc import Callable, Collection
@@ -42,14 +42,14 @@ from .search import list_tasks, search_jobs
 
 # Queries of one job.
 OfJob = q.GetJob | q.GetData | q.GetSteps | q.GetLog | q.Explain
-# How many pages of PAUSED jobs are looked through for one that will go on.
+# How many pages of PAUSED jobs are searched for one that will continue.
 PAUSED_PAGES = 10
-# How many tasks are looked at to tell how many jobs are ready.
+# How many tasks are examined to count READY jobs.
 READY_TASKS = 64
-# How many tenants are looked at for tasks that have a handler, where none of the first ones has any: those
-# without a handler may stand in front for ever.
+# How many tenants are examined for tasks that have a handler, if none of the first ones has any: tasks
+# without a handler are never served, and so stay in front.
 HANDLED_LOOKED_AT = (4_096, 65_536)
-# How many jobs that are due are looked at to tell whether any is of certain tenants.
+# How many due jobs are examined for one of certain tenants.
 DUE_LOOKED_AT = 100
 # How many running jobs an overview shows.
 RUNNING_SHOWN = 200
@@ -61,7 +61,7 @@ _SHOWN_PLACES |= {Place.RUNNING: "RUNNING", Place.PAUSED: "PAUSED"}
 
 
 def _find(txn: ReadTxn, query: OfJob) -> Job:
-    """A job, live or archived, or `NotFound`, also where it is another tenant's than was named."""
+    """A job, live or archived; `NotFound` also for a job of another tenant than the query names."""
     job_id = query.job_id
     found = txn.load([job_id]).get(job_id) or txn.archived([job_id]).get(job_id)
     if found is None or query.tenant not in (None, found.tenant):
@@ -121,7 +121,7 @@ def _pauses_of(txn: ReadTxn, job: Job) -> tuple[str, ...]:
 
 
 def _limit_of(txn: ReadTxn, tenant: str, domain: bytes) -> Limit | None:
-    """The limit that governs a domain now."""
+    """The limit that applies to a domain."""
     if (tenant, None, domain) in _pauses(txn, tenant):
         return STOPPED
     name = name_of(tenant, domain)
@@ -152,7 +152,7 @@ def _load_jobs(txn: ReadTxn, query: q.LoadJobs) -> q.Loaded:
 
 
 def _bodies(txn: ReadTxn, job_ids: Collection[int]) -> dict[int, Body]:
-    """The data of jobs; what is damaged as the bytes that were found."""
+    """The data of jobs; damaged data as raw bytes."""
     found = txn.bodies(job_ids).items()
     return {id: bytes(body) if isinstance(body, Unreadable) else body for id, body in found}
 
@@ -188,7 +188,7 @@ def _ended_children(txn: ReadTxn, parent_id: int) -> list[q.JobData]:
 
 def _list_children(txn: ReadTxn, query: q.ListChildren) -> list[Job]:
     if query.tenant is not None:
-        # A family is one tenant's.
+        # A parent and its children have the same tenant.
         parent = txn.load([query.job_id]).get(query.job_id)
         if parent is None or parent.tenant != query.tenant:
             return []
@@ -232,7 +232,7 @@ def _is_unfinished(txn: ReadTxn, tenant: str | None, query: q.HasUnfinished) -> 
 
 
 def _goes_on(txn: ReadTxn, tenant: str | None, task: str) -> bool:
-    """Whether any PAUSED job of a task will go on by itself."""
+    """Whether any PAUSED job of a task will continue by itself."""
     wanted, after = q.JobFilter(tenant=tenant, task=task, place=Place.PAUSED), 0
     for _ in range(PAUSED_PAGES):
         page = txn.jobs(wanted, after=after, limit=PAGE_JOBS)
@@ -242,19 +242,19 @@ def _goes_on(txn: ReadTxn, tenant: str | None, task: str) -> bool:
         if len(page) < PAGE_JOBS:
             return False
         after = page[-1].id
-    # Too many to look at each: as long as anything moves, one of them may.
+    # Too many to examine all: as long as other jobs are active, one of them may continue.
     return any(key.place not in (Place.PAUSED, Place.DONE) for key in txn.counts(tenant=tenant))
 
 
 def _count_ready(txn: ReadTxn, query: q.CountReady) -> int:
     whose = q.ListWaiting(tenants=query.tenants, tasks=query.tasks, handled=query.handled, limit=READY_TASKS)
     found = list_waiting(txn, whose)
-    # Nobody promotes what comes due while all are busy.
+    # While all workers are busy no process promotes due jobs.
     return sum(one.ready for one in found) or int(_is_any_due(txn, query.tenants))
 
 
 def _is_any_due(txn: ReadTxn, tenants: Collection[str] | None) -> bool:
-    """Whether a scheduled job is due; of certain tenants, one of the first that are."""
+    """Whether a scheduled job is due; of certain tenants, only the first due jobs are examined."""
     due = txn.moments().scheduled
     if due is None or due > txn.now_ms or tenants is None:
         return due is not None and due <= txn.now_ms
@@ -262,7 +262,7 @@ def _is_any_due(txn: ReadTxn, tenants: Collection[str] | None) -> bool:
 
 
 def list_waiting(txn: ReadTxn, query: q.ListWaiting) -> list[q.Waiting]:
-    """Whose turn it is, of those that are not paused; see `ReadTxn.waiting`."""
+    """The pairs with READY jobs that are not paused, in fair order; see `ReadTxn.waiting`."""
     passing = tuple((tenant, task) for tenant, task, domain in _pauses(txn) if domain is None)
     wanted = WaitingQuery(query.limit, query.tenants, query.tasks, passing, query.handled)
     found = txn.waiting(wanted)
@@ -297,7 +297,7 @@ def _list_schedules(txn: ReadTxn, query: q.ListSchedules) -> list[q.Planned]:
 
 
 def _pauses(txn: ReadTxn, tenant: str | None = None) -> list[q.Paused]:
-    """What claims of a tenant pass by."""
+    """The pauses that apply to a tenant."""
     found = map(read_pause, txn.rows(PAUSE))
     return [one for one in found if tenant is None or one[0] in (None, tenant)]
 
@@ -329,7 +329,7 @@ def _get_overview(txn: ReadTxn, query: q.GetOverview) -> q.Overview:
 
 
 def _workers(txn: ReadTxn, tenant: str | None) -> list[Worker]:
-    """The workers that are alive, as a tenant may see them."""
+    """The live workers, with only what a tenant may see of them."""
     found = alive(txn)
     return found if tenant is None else [one for w in found if (one := narrow(w, tenant)) is not None]
 
@@ -376,7 +376,7 @@ QUERIES: dict[type[q.Query], Callable[[ReadTxn, Any], Any]] = {
     h.ListHandlerVersions: handlers.list_versions,
 }
 
-# Answered by the store itself, without a transaction: its clock is the process's own, or reckoned.
+# Queries to the store itself, without a transaction: its clock is local, or estimated.
 STORE_QUERIES: dict[type[q.Query], Callable[[Store], Any]] = {
     q.GetTime: lambda store: store.now_ms(),
     q.GetReport: lambda store: store.report(),

@@ -1,11 +1,11 @@
-"""Read-only SQL over one table, `jobs`, on one view of whichever store: the `Query` of the job-command port.
+"""Read-only SQL over one table, `jobs`, on one view of any store: the `Query` of the job-command port.
 
-A private SQLite in memory whose only table is a virtual one over the store's list of jobs. It can reach
-nothing else: an authorizer lets through reads of that table and harmless functions alone. It is bounded in
-rows looked at, in time, in the length of a value and in the size of the answer.
+It runs in an in-memory SQLite database whose only table is a virtual one over the store's list of jobs. An
+authorizer allows only reads of that table and harmless functions. Rows examined, time, the length of a value
+and the size of the reply are limited.
 
-`select *` has the columns of the documents' sample; `priority`, `parentJobID` and `retryAfter` are there for
-who asks for them.
+`select *` returns the columns of the protocol's sample; `priority`, `parentJobID` and `retryAfter` are hidden
+columns, returned if they are named.
 """
 
 from collections.abc import Iterator
@@ -33,11 +33,11 @@ SCHEMA = (
     "priority HIDDEN, parentJobID HIDDEN, retryAfter HIDDEN)"
 )
 _DATA = 7
-# What a search can go by: the number of a column, and what it is called below.
+# The columns that a search can use, by number.
 _BY = {1: 1, 2: 2, 3: 3}
 _BY_ID, _BY_STATE, _BY_NAME = 1, 2, 3
 
-# Nothing here makes much out of little, or touches anything but its arguments.
+# None of these makes large values from small ones, or reads anything but its arguments.
 _FUNCTIONS = """
 abs avg char coalesce count date datetime glob group_concat hex ifnull iif instr json json_array
 json_array_length json_each json_extract json_group_array json_group_object json_object json_quote json_type
@@ -46,7 +46,7 @@ substring sum time timediff total trim typeof unicode unixepoch upper -> ->>
 """
 FUNCTIONS = frozenset(_FUNCTIONS.split())
 _TABLES = frozenset(("jobs", "json_each", "json_tree"))
-# How many steps of SQLite's machine go between two looks at the clock.
+# How many instructions of SQLite's virtual machine run between two checks of the time.
 _STEPS = 10_000
 
 
@@ -59,7 +59,7 @@ class Search:
         self._rows = 0
 
     def run(self, text: str) -> bytes:
-        """The rows that it brings, as a JSON array of arrays; or `QueryFailed`."""
+        """The resulting rows as a JSON array of arrays; raises `QueryFailed`."""
         connection = apsw.Connection(":memory:")
         try:
             connection.limit(apsw.SQLITE_LIMIT_LENGTH, QUERY_VALUE_BYTES)
@@ -81,7 +81,7 @@ class Search:
         except apsw.InterruptError:
             raise QueryFailed(f"it took more than {QUERY_MS / 1000:g} s") from None
         except apsw.Error as error:
-            # Not as it is: a store would take it for an error of its own.
+            # Translated, because a store would take an apsw error for one of its own.
             raise QueryFailed(str(error)) from None
         finally:
             connection.close(True)
@@ -134,7 +134,7 @@ class Search:
             raise QueryFailed(f"it took more than {QUERY_MS / 1000:g} s")
 
     def column(self, job: Job, number: int) -> Any:
-        """What stands in a column of a job's row; -1 is its number."""
+        """The value of a column for a job; -1 is the row id."""
         if number == _DATA:
             return bytes(data_now(job, self.txn.bodies([job.id]).get(job.id, "{}"))).decode()
         return _COLUMNS[number](job)
@@ -156,7 +156,7 @@ _COLUMNS: dict[int, Any] = {
 
 
 class _Module:
-    """What SQLite asks for when it meets the table."""
+    """The virtual table module, by which SQLite creates the table."""
 
     def __init__(self, search: Search) -> None:
         self._search = search
@@ -172,7 +172,7 @@ class _Table:
         self._search = search
 
     def BestIndex(self, constraints: Any, _orders: Any) -> Any:  # noqa: N802
-        """By one column that must have a value, the number best of all; SQLite itself checks the rest."""
+        """Choose one column with an equality constraint, preferably the id; SQLite checks the others."""
         usable = {
             column: at
             for at, (column, operator) in enumerate(constraints)
@@ -188,7 +188,7 @@ class _Table:
         return _Cursor(self._search)
 
     def Disconnect(self) -> None:  # noqa: N802
-        """Nothing is held."""
+        """Nothing to release."""
 
     Destroy = Disconnect
 

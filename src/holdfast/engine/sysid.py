@@ -1,9 +1,9 @@
-"""Sysids: numbers by which processes make ids that nobody else makes.
+"""Sysids: numbers with which processes make unique ids without asking the store for each.
 
-A sysid is taken in the store with the first write, together with the moment `ids_until_ms`: its holder
-makes ids below that moment only, and moves it on while renewing, in the same transaction as whatever
-else is written. Whoever has the sysid next starts at or above it. So no id is made twice, whatever
-clocks, crashes and expiry do; the lease (`until_ms`) only decides when a number may be used again.
+A process leases a sysid with its first write, together with a time `ids_until_ms`. It makes ids below that
+time only, and extends it when it renews the lease, in the same transaction as its other writes. The next
+holder of the sysid starts at or above that time. So no id is made twice, whatever clocks, crashes and expiry
+do; the end of the lease (`until_ms`) only decides when a number may be leased again.
 """
 
 import os
@@ -24,13 +24,13 @@ from ..store.contract import NOTHING, Changes, RowKey, Store, Txn
 from .records import SYSID
 
 RENEW_MS = SYSID_LEASE_MS // 3
-# The numbers that processes have, where one store lends them all.
+# The sysids of processes; in a sharded queue each shard leases a part of them.
 NUMBERS = range(ids.FIRST_SYSID, ids.FIRST_JOURNAL_SYSID)
 SLOTS = range(ids.SLOTS)
 
 
 class Sysid(Record, frozen=True, kw_only=True):
-    """Who has a number (`token`), until when unless renewed, and below which moment its ids are."""
+    """The lease of a sysid: its holder (`token`), its end, and the time below which its ids are."""
 
     token: str
     until_ms: int
@@ -38,7 +38,7 @@ class Sysid(Record, frozen=True, kw_only=True):
 
 
 class Held(NamedTuple):
-    """A number, what the store says of it, and between which ticks its ids are ours to make."""
+    """A sysid, its stored lease, and the range of ticks in which this process may make ids."""
 
     number: int
     lease: Sysid
@@ -47,7 +47,7 @@ class Held(NamedTuple):
 
 
 class OutOfNumbers(Exception):
-    """A number is needed, or the right to more ids, and this transaction is not where it is lent."""
+    """A sysid or its renewal is needed, but this transaction is on a shard that does not lease it."""
 
     def __init__(self, held: Held | None) -> None:
         self.held = held
@@ -56,37 +56,37 @@ class OutOfNumbers(Exception):
 class IdSource:
     """The sysid of one process on one store."""
 
-    # Whether a number is taken and renewed in the transactions that need it.
+    # Whether the sysid is leased and renewed in the transactions that need it.
     lends_inside = True
 
     def __init__(self) -> None:
         # One attribute, replaced as a whole: callers' threads read it while the committer writes.
         self.held: Held | None = None
-        # Taken inside a caller's transaction: ours if he committed, which the store will tell.
+        # Leased inside a caller's transaction: valid if that was committed, which the store shows later.
         self.tentative: Held | None = None
         self._last = 0
         self._lock = threading.Lock()
 
     @property
     def number(self) -> int:
-        """The number that this process had last; 0: none yet."""
+        """The last sysid of this process; 0: none yet."""
         held = self.held
         return held.number if held else 0
 
     def begin(self, txn: Txn, slots: range = SLOTS) -> "IdMaker":
-        """The maker of ids for one transaction, whose jobs live in these slots unless told otherwise."""
+        """The maker of ids for one transaction, by default with these slots."""
         return IdMaker(self, txn, slots)
 
     def adopt(self, maker: "IdMaker") -> None:
-        """The transaction was committed: what it took or renewed is ours."""
+        """Take over the lease that a committed transaction took or renewed."""
         with self._lock:
-            # Of several that were under way at once, the one that reaches furthest; one may have had none.
+            # Of several concurrent transactions, the lease that ends last; one may have had none.
             if maker.held is None or (self.held and maker.held.lease.until_ms < self.held.lease.until_ms):
                 return
             self.held, self.tentative = maker.held, None
 
     def ahead(self, store: Store, seen: Held | None) -> None:
-        """Take or renew the number by a transaction of our own, unless that was done since `seen`."""
+        """Lease or renew the sysid in a separate transaction, unless that was done since `seen`."""
         if self.held is seen:
             self._ahead(store, NUMBERS)
 
@@ -103,11 +103,11 @@ class IdSource:
         self.held, self.tentative = makers[-1].held, None
 
     def go_on(self, before: "IdSource") -> None:
-        """Be the source that another was, in a store where all that it has made has moved to."""
+        """Continue as the source `before`, in the store to which its jobs were moved."""
         self.held, self._last = before.held, before._last
 
     def next_ticks(self, count: int, now_ms: int, floor: int) -> range:
-        """The next ticks of this process: never the same one twice, also after a transaction that failed."""
+        """The next ticks of this process; none is used twice, even after a failed transaction."""
         with self._lock:
             last = self._last if self._last >= floor else floor - 1
             ticks = ids.next_ticks(last, count, now_ms=now_ms)
@@ -115,7 +115,7 @@ class IdSource:
             return ticks
 
     def ticks_within(self, held: Held | None, count: int, now_ms: int) -> range | None:
-        """The next ticks, if they lie before the end of what is held; else none is used up."""
+        """The next ticks if they are within the lease; otherwise None, and no tick is used."""
         if held is None:
             return None
         with self._lock:
@@ -127,7 +127,7 @@ class IdSource:
             return ticks
 
     def tick_within(self, held: Held | None, now_ms: int) -> int | None:
-        """The next tick alone; see `ticks_within`."""
+        """The next tick; see `ticks_within`."""
         if held is None:
             return None
         first = (now_ms - ids.EPOCH_MS) << ids.SEQUENCE_BITS
@@ -141,11 +141,11 @@ class IdSource:
 
     @property
     def last_ms(self) -> int:
-        """The moment of the last id made."""
+        """The time part of the last id made."""
         return ids.time_of(self._last)
 
     def is_low(self, count: int, now_ms: int) -> bool:
-        """Whether the right to so many more ids, or the number itself, runs out soon."""
+        """Whether the lease, or its range of ids, ends soon, given `count` more ids."""
         held = self.held
         if held is None or now_ms > held.lease.until_ms - RENEW_MS:
             return True
@@ -153,7 +153,7 @@ class IdSource:
         return last_ms > held.lease.ids_until_ms - RENEW_MS
 
     def give_back(self, store: Store) -> None:
-        """Free the number for others, who start after the last id that was made."""
+        """Release the sysid; the next holder starts after the last id that was made."""
         if self.held is None:
             return
         number, mine, floor = str(self.held.number), self.held.lease, self.held.floor
@@ -172,16 +172,16 @@ class IdSource:
 
 
 class IdMaker:
-    """Makes ids inside one transaction, taking or renewing the sysid there when it must."""
+    """Makes ids inside one transaction, and leases or renews the sysid there if necessary."""
 
     def __init__(self, source: IdSource, txn: Txn, slots: range = SLOTS) -> None:
         self._source, self._txn, self._slots = source, txn, slots
         self.held = source.held or self._confirmed(source.tentative)
-        # What was taken or renewed, to be written with the rest of the transaction.
+        # The rows of leases taken or renewed, to be written with the transaction.
         self.rows: dict[RowKey, bytes | None] = {}
 
     def _confirmed(self, tentative: Held | None) -> Held | None:
-        """What was taken inside a caller's transaction, if that transaction can be seen here."""
+        """The lease taken inside a caller's transaction, if that was committed."""
         if tentative is None:
             return None
         name = str(tentative.number)
@@ -191,22 +191,22 @@ class IdMaker:
 
     @property
     def number(self) -> int:
-        """The number that this process had last, which may be another's by now; 0: none yet."""
+        """The last sysid of this process, which another process may have by now; 0: none yet."""
         return self.held.number if self.held else 0
 
     def owner(self) -> int:
-        """The number of this process, held for some time to come."""
+        """The sysid of this process, with a lease that does not end soon."""
         held = self.held
         if held is None or self._txn.now_ms > held.lease.until_ms - RENEW_MS:
             held = self._renew()
         return held.number
 
     def ahead(self, numbers: range = NUMBERS) -> None:
-        """Take or renew the number now, whether it is time or not; one of these, if it is another."""
+        """Lease or renew the sysid now, even if it is not due; a new one is taken from `numbers`."""
         self._take(numbers)
 
     def make(self, *, slot: int | None) -> int:
-        """An id that was never made before."""
+        """A new id."""
         held = self.held
         tick = self._source.tick_within(held, self._txn.now_ms)
         if held is None or tick is None:
@@ -218,7 +218,7 @@ class IdMaker:
         return ids.pack(tick, held.number, slot)
 
     def make_many(self, count: int) -> list[int]:
-        """Ids that were never made before, for jobs that may live anywhere."""
+        """New ids, for jobs that may be in any slot of this transaction."""
         held = self.held
         ticks = self._source.ticks_within(held, count, self._txn.now_ms)
         if held is None or ticks is None:
@@ -227,7 +227,7 @@ class IdMaker:
         return ids.pack_all(ticks, held.number, self._slots)
 
     def with_follower(self, new: NewJob) -> NewJob:
-        """A new job whose follower, if it has one, has an id."""
+        """The new job, with an id for its follow-up job if it has one."""
         if new.then is None:
             return new
         slot = slot_for(replace(new.then, tenant=new.tenant))
@@ -239,7 +239,7 @@ class IdMaker:
         return self._take(NUMBERS)
 
     def _take(self, numbers: range) -> Held:
-        """Move the end of our ids on; a number that is no longer ours is replaced by another."""
+        """Extend the range of ids; a sysid that another process has by now is replaced by a new one."""
         now_ms, held = self._txn.now_ms, self.held
         kept = {
             int(name): msgspec.json.decode(raw, type=Sysid) for name, raw in self._txn.rows(SYSID).items()
@@ -259,7 +259,7 @@ class IdMaker:
 
 
 def free_number(held: dict[int, Sysid], now_ms: int, numbers: range) -> int:
-    """One that was given back and whose ids are past, else a new one, else one whose lease ran out."""
+    """A sysid to lease: one that was released and whose ids are past, else a new one, else an expired one."""
     free = sorted((s.ids_until_ms, n) for n, s in held.items() if s.until_ms <= now_ms and n in numbers)
     if free and free[0][0] <= now_ms:
         return free[0][1]

@@ -67,7 +67,7 @@ def rest(batch: Batch) -> int:
     outbox.deliver_pending(batch)
     again = schedules.fire(batch)
     busy = chores.go_on(batch)
-    workers.bury(batch)
+    workers.remove_dead(batch)
     history.record(batch)
     busy = batch.holders.lapse(UPKEEP_JOBS) == UPKEEP_JOBS or busy
     old = batch.txn.ended(batch.now_ms - batch.retention_ms, tenant=None, limit=UPKEEP_JOBS)

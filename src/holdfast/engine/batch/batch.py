@@ -5,7 +5,7 @@ with everything that follows from a changed job:
 
     job changed ──▶ its parent's counts, perhaps resumed       (core.family, at once)
                 ──▶ its unique key taken or set free           (holders, at once)
-                ──▶ archived, if it ended and nobody needs it  (here)
+                ──▶ archived, if it ended and no parent needs it  (here)
                 ──▶ its domain's loads and running             (limiting)
                 ──▶ the counts                                 (counters)
 

@@ -1,4 +1,4 @@
-"""From the working set of a batch to the `Changes` that the store is to write, and what follows from them."""
+"""Turns the working set of a batch into the `Changes` that the store writes."""
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -10,7 +10,7 @@ from .working_set import WorkingSet
 
 
 class _Jobs(Struct):
-    """What is to become of the jobs that changed."""
+    """The changed jobs by what is done with them."""
 
     added: list[NewJobs] = []
     swapped: list[Job] = []
@@ -19,7 +19,7 @@ class _Jobs(Struct):
 
 
 def take_changes(batch: WorkingSet, *, last: bool = False) -> Changes:
-    """What was decided since the last time; `last`: with domains, counts and the sysid, written once."""
+    """The changes since the last call; `last`: with domains, counts and the sysid, which are written once."""
     jobs = _Jobs()
     if batch.new_jobs.size[0]:
         jobs.added, batch.woke = batch.new_jobs.take(), True
@@ -55,9 +55,9 @@ def take_changes(batch: WorkingSet, *, last: bool = False) -> Changes:
 
 
 def _wake(batch: WorkingSet) -> str:
-    """Which other processes may be waiting for any of it.
+    """Which waiting processes the commit wakes up.
 
-    Also where work is left: this process may never claim, or end the next moment.
+    Also if upkeep has more to do: this process may never claim, or may end at once.
     """
     if batch.woke or batch.outbox or batch.wants_upkeep:
         return JOBS
@@ -80,7 +80,7 @@ def _take_jobs(batch: WorkingSet, jobs: _Jobs) -> None:
 
 
 def _changed(batch: WorkingSet) -> list[int]:
-    """The jobs that are not as the store has them, or not counted so."""
+    """The jobs that differ from the stored or the counted record."""
     stored, counted, jobs = batch.stored, batch.counted, batch.jobs
     changed = [
         id
@@ -94,7 +94,7 @@ def _changed(batch: WorkingSet) -> list[int]:
 
 
 def has_domain(batch: WorkingSet, changed: list[int]) -> bool:
-    """Whether any of these jobs has a domain, or had."""
+    """Whether any of these jobs has a domain now or had one before."""
     jobs, counted = batch.jobs, batch.counted
     before = [counted[id] for id in changed if id in counted]
     after = [job for id in changed if id in jobs and (job := jobs[id]) is not None]
@@ -102,7 +102,7 @@ def has_domain(batch: WorkingSet, changed: list[int]) -> bool:
 
 
 def _count(batch: WorkingSet, changed: list[int]) -> None:
-    """Let the counts follow, and note what others may be waiting for."""
+    """Update the counts, and note whether other processes must wake up."""
     counted, jobs, woke = batch.counted, batch.jobs, batch.woke
     batch.counts.ended(changed, counted, jobs)
     batch.counts.went([counted[id] for id in changed if id in counted])
@@ -116,14 +116,14 @@ def _count(batch: WorkingSet, changed: list[int]) -> None:
     batch.ended |= {id for id, after in came.items() if after.place is Place.DONE}
     for after in came.values():
         place = after.place
-        # Or the moment at which it expires is one to wait for, though nobody can have it.
+        # SCHEDULED too: waiting processes must know when it is due or expires.
         woke = woke or place is Place.READY or place is Place.SCHEDULED
         woke = woke or bool(after.expires_at and place is not Place.RUNNING and place is not Place.DONE)
     batch.woke = woke
 
 
 def _sort(batch: WorkingSet, changed: list[int], jobs: _Jobs) -> None:
-    """Whether each changed job is added, replaced, archived or removed."""
+    """Sort changed jobs into added, replaced, archived and removed ones."""
     stored, now = batch.stored, batch.jobs
     archived, swapped = jobs.archived, jobs.swapped
     for job_id in changed:
@@ -147,7 +147,7 @@ def _sort(batch: WorkingSet, changed: list[int], jobs: _Jobs) -> None:
 
 
 def _archive(batch: WorkingSet, jobs: _Jobs) -> None:
-    """Take archived jobs out of the working set; where nothing is kept they go altogether."""
+    """Remove archived jobs from the working set; without retention they are deleted altogether."""
     archived = jobs.archived
     batch.jobs.update(dict.fromkeys([job.id for job in archived]))
     if not batch.retention_ms:

@@ -1,4 +1,4 @@
-"""Counts and tallies that are kept, not counted: what a change of a job adds to which."""
+"""The differences that a transaction adds to the counts and tallies of jobs."""
 
 from collections.abc import Iterable, Mapping, Sized
 from functools import lru_cache
@@ -10,13 +10,13 @@ from ...core.history import NO_PLACE, TallyKey
 from ...core.job import Code, Job, Place, State
 from ...store.contract import CountKey
 
-# What a job is counted by, and what its state follows from.
+# The fields that a job is counted by, and those that determine its state.
 _FIELDS = ("tenant", "task", "place", "ended", "retry_after", "lapsed")
 _kind = attrgetter(*_FIELDS)
 
 
 class Counts:
-    """What one transaction changes in the counts."""
+    """The differences of one transaction."""
 
     def __init__(self) -> None:
         self._changes: dict[tuple[Any, ...], int] = {}
@@ -25,16 +25,16 @@ class Counts:
         self.moved: Mapping[TallyKey, int] = {}
 
     def came(self, jobs: Iterable[Job]) -> None:
-        """Jobs that are there from now on, as they are now."""
+        """Count jobs that were added, or changed to these."""
         self._add(jobs, 1)
 
     def came_alike(self, job: Job, rows: Sized) -> None:
-        """As many jobs as there are rows, which are counted as this one."""
+        """Count one job like `job` for each row."""
         kind, changes = _kind(job), self._changes
         changes[kind] = changes[kind] + len(rows) if kind in changes else len(rows)
 
     def went(self, jobs: Iterable[Job]) -> None:
-        """Jobs that are there no more, as they were."""
+        """Uncount jobs that were removed, or were like these before a change."""
         self._add(jobs, -1)
 
     def _add(self, jobs: Iterable[Job], sign: int) -> None:
@@ -43,7 +43,7 @@ class Counts:
             changes[kind] = changes[kind] + sign if kind in changes else sign
 
     def take(self) -> dict[CountKey, int]:
-        """The differences, less those that came to nothing; and begin anew."""
+        """The differences that are not zero; the counters start again."""
         sums: dict[CountKey, int] = {}
         for kind in self._changes:
             key, count = _key(kind), self._changes[kind]

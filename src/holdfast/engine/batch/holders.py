@@ -1,6 +1,6 @@
-"""Unique keys in a transaction: who holds them, and who does after what was decided.
+"""Unique keys in a transaction: which jobs hold them, before and after its changes.
 
-On one of several shards a key may be at home in another; see `pointers`.
+In a sharded queue the home of a key may be another shard; see `pointers`.
 """
 
 from collections.abc import Iterable
@@ -23,13 +23,13 @@ read_unique = msgspec.json.Decoder(Unique).decode
 
 
 def find_holders(txn: ReadTxn, keys: Iterable[UniqueKey]) -> dict[UniqueKey, Unique]:
-    """The jobs that hold these keys, also where `until_ms` has passed."""
+    """The jobs that hold these keys, including those whose `until_ms` has passed."""
     found = map(read_unique, txn.rows(UNIQUE, [name_of(*key) for key in keys]).values())
     return {holder.id: holder for holder in found}
 
 
 class Freed(NamedTuple):
-    """A key that a job of some version no longer holds; `stays`: or only for a while."""
+    """A key that a job no longer holds; `stays`: that it still holds until a given time."""
 
     job_id: int
     version: int
@@ -37,26 +37,26 @@ class Freed(NamedTuple):
 
 
 class Holders:
-    """The unique keys that one transaction touches. `now` is who holds them as decided so far."""
+    """The unique keys that one transaction touches. `now` has their holders after its changes so far."""
 
     def __init__(self, batch: WorkingSet) -> None:
         self._batch = batch
         self.now: Draft[UniqueKey, Unique | None] = Draft()
         self.now.undo = batch.undo
         self._stored: dict[UniqueKey, Unique | None] = {}
-        # Keys at home in another shard that ended jobs have let go, or hold on for a while only.
+        # Keys with their home in another shard that ended jobs have freed, or hold until a given time.
         self.freed: dict[UniqueKey, Freed] = {}
         self._let_go: dict[UniqueKey, Freed] = {}
 
     def of(self, key: UniqueKey) -> Unique | None:
-        """Who holds a key now; one that ran out, or whose job is gone, is free."""
+        """The holder of a key; None if the key has expired or its job is gone."""
         holder = self.here(key)
         if holder is None:
             pointers.check(self._batch, key)
         return holder
 
     def here(self, key: UniqueKey) -> Unique | None:
-        """Who of this shard's jobs holds a key now."""
+        """The holder of a key among the jobs of this shard."""
         self._load([key])
         holder = self.now.get(key)
         if holder is None or 0 < holder.until_ms <= self._batch.now_ms:
@@ -66,13 +66,13 @@ class Holders:
         return holder
 
     def forget(self, key: UniqueKey) -> None:
-        """A job of another shard takes a key that none of this one's holds: what is left of one goes."""
+        """Delete the expired record of a key that a job of another shard takes."""
         self._load([key])
         if self.now.get(key) is not None:
             self.now[key] = None
 
     def followed(self, before: Job | None, after: Job | None) -> None:
-        """A job became another: it takes its key, holds it on for a while, or lets it go."""
+        """Update the key of a changed job: it takes it, keeps it until a given time, or frees it."""
         old = unique.held_after(before) if before else None
         new = unique.held_after(after) if after else None
         if old == new:
@@ -106,7 +106,7 @@ class Holders:
             raise put_back_refused(wanted.job_id, holder.job_id)
 
     def lapse(self, limit: int) -> int:
-        """Set the keys free whose time is over; how many were looked at."""
+        """Free expired keys; return how many were examined."""
         now_ms = self._batch.now_ms
         page = self._batch.txn.scan(UNIQUE, due_before=now_ms, limit=limit)
         keys = [read_unique(raw).id for _, raw in page]
@@ -118,7 +118,7 @@ class Holders:
         return len(page)
 
     def write(self) -> None:
-        """Let the rows of the batch be as was decided."""
+        """Write the holders to the rows of the batch."""
         changed = {key: holder for key, holder in self.now.items() if self._stored[key] != holder}
         for key, holder in changed.items():
             row = (UNIQUE, name_of(*key))
@@ -132,6 +132,6 @@ class Holders:
 
 
 def put_back_refused(job_id: int, holder_id: int) -> Refused:
-    """What a job hears whose key another has by now."""
+    """The error for a job that cannot be requeued because another job has its key."""
     found = f"without its unique key, which job {holder_id} holds now"
     return Refused("put back", job_id, found=found, needed="the only one with it")

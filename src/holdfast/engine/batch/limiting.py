@@ -1,13 +1,13 @@
-"""Domains in a transaction: who stands READY, who is HELD, and when the next may start.
+"""Domains in a transaction: which jobs are READY, which are HELD, and when the next may start.
 
-    account   at each flush: loads and running follow the jobs; a newcomer beyond the allowance is HELD
-    spend     at a claim: how many may start now, and what that costs
-    settle    after a flush: READY beyond the allowance is held back, HELD within it is let go, and a
-              held job that outranks the last ready one of its task changes places with it
-    write     once, at the end: the records, the idle ones dropped
+    account   at each flush: update loads and running jobs; a new job beyond the allowance becomes HELD
+    start     at a claim: how many jobs may start now; their allowance is spent
+    settle    after a flush: READY jobs beyond the allowance become HELD, HELD jobs within it READY, and a
+              HELD job that outranks the last READY one of its task changes places with it
+    write     once, at the end: write the records, and delete those of idle domains
 
-A domain without a limit has no record and costs one look-up. Nothing here is needed for the limit to
-hold, which is the claim's affair: it keeps READY short, so that a claim walks over few blocked jobs.
+A domain without a limit has no record and costs one look-up. The claim enforces the limit. This module only
+keeps few jobs READY, so that a claim finds few that it may not start.
 """
 
 from collections import Counter
@@ -38,18 +38,18 @@ class Domains:
         self._stored: dict[DomainKey, Domain | None] = {}
         self._now: dict[DomainKey, Domain | None] = {}
         self._limits: dict[DomainKey, Limit | None] = {}
-        # Where one who is held may outrank one that is READY.
+        # The (domain, task) pairs in which a HELD job may outrank a READY one.
         self._crowded: set[tuple[DomainKey, str]] = set()
-        # Those who were let go in their turn.
+        # Jobs that became READY here.
         self._let_go: set[int] = set()
-        # Permits given since the last `account`.
+        # Permits granted since the last `account`.
         self._taken: Counter[DomainKey] = Counter()
 
     def __bool__(self) -> bool:
         return bool(self._now)
 
     def load(self, keys: Collection[DomainKey]) -> None:
-        """Bring domains and their limits into the working set; a limited one gets its record here."""
+        """Load domains and their limits into the working set; a limited domain without a record gets one."""
         keys = sorted(key for key in set(keys) if key not in self._now)
         if not keys:
             return
@@ -62,15 +62,15 @@ class Domains:
         self._govern(keys)
 
     def refresh(self, keys: Collection[DomainKey]) -> None:
-        """Look up the limits of these anew: they have just been changed."""
+        """Look up the limits of these domains again: they have just been changed."""
         self.load(keys)
         self._limits |= find_limits(self._batch, keys)
         self._govern(keys)
 
     def _govern(self, keys: Collection[DomainKey]) -> None:
-        """Let domains be as their limits have them: with a record, and never asleep for too long.
+        """Adapt domains to their limits: a limited one has a record, and its next start is not too far ahead.
 
-        What already stands in one that becomes limited is counted, once.
+        The jobs of a domain that becomes limited are counted once.
         """
         fresh = [key for key in keys if self._now[key] is None and self._limits[key] is not None]
         counts = self._batch.txn.domain_counts(fresh) if fresh else {}
@@ -80,10 +80,9 @@ class Domains:
                 self._now[key] = limits.clamped(self._limits[key], domain, now_ms=self._batch.now_ms)
 
     def _counted(self, key: DomainKey, counts: DomainCounts) -> Domain:
-        """A domain by what stands in it."""
+        """A domain with its jobs as counted."""
         for job_id, job in self._batch.stored.items():
-            # A job claimed in this transaction is RUNNING in the store, and still READY in what
-            # `account` goes from.
+            # A job claimed in this transaction is RUNNING in the store, but still READY for `account`.
             if (job.tenant, job.domain) == key and (before := self._batch.counted[job_id]).place != job.place:
                 counts[job.task, job.place] -= 1
                 counts[before.task, before.place] = counts.get((before.task, before.place), 0) + 1
@@ -97,14 +96,14 @@ class Domains:
         return Domain(tenant=key[0], name=key[1], running=running, loads=_trimmed(loads))
 
     def account(self, changed: Iterable[int]) -> None:
-        """Let loads and running follow the jobs that changed; hold back newcomers beyond the allowance."""
+        """Update loads and running jobs after changes; new jobs beyond the allowance become HELD."""
         batch = self._batch
         self._taken.clear()
         moves: list[tuple[Job | None, Job | None, DomainKey]] = []
         for job_id in changed:
             before, after = batch.counted.get(job_id), batch.jobs[job_id]
             if before and after and (before.domain != after.domain or before.tenant != after.tenant):
-                # An id that was given anew in the batch that deleted it: not the same job.
+                # The batch deleted a job and used its id again: these are two jobs.
                 moves += [(before, None, (before.tenant, before.domain))] if before.domain is not None else []
                 before = None
             job = after or before
@@ -121,12 +120,12 @@ class Domains:
 
     def _admitted(self, domain: Domain, before: Job | None, job: Job) -> Job:
         if job.id in self._let_go:
-            # In the place of another, perhaps while there are still more than there should be.
+            # It replaces another job, perhaps while there are more than the allowance.
             return job
         load = domain.loads.get(job.task, TaskLoad())
         if load.ready < self.allowance(domain.key) or _stood_ready(before, job):
             if load.held:
-                # One of those that are held may come before it.
+                # A HELD job may outrank it.
                 self._crowded.add((domain.key, job.task))
             return job
         if load.last is None or _spot(job) < load.last:
@@ -136,7 +135,7 @@ class Domains:
         return job
 
     def allowance(self, key: DomainKey) -> int:
-        """How many jobs of each task may stand READY; once the limit is lifted, a window of them."""
+        """How many jobs of each task may be READY; without a limit, a fixed number at a time."""
         domain, limit = self._now[key], self._limits[key]
         assert domain is not None
         if limit is None:
@@ -144,7 +143,7 @@ class Domains:
         return limits.allowance(limit, domain, now_ms=self._batch.now_ms)
 
     def start(self, key: DomainKey, wanted: int) -> int:
-        """How many of `wanted` jobs may start now; their allowance is spent. They run from `account` on."""
+        """How many of `wanted` jobs may start now; their allowance is spent. `account` then counts them."""
         self.load([key])
         domain, limit = self._now[key], self._limits[key]
         if domain is None:
@@ -155,7 +154,7 @@ class Domains:
         return count
 
     def take_room(self, key: DomainKey) -> bool:
-        """Whether one more of its jobs may run at once, whatever the rate says; it runs from `account` on."""
+        """Whether one more job may run, whatever the rate is; `account` counts it as running."""
         self.load([key])
         domain, limit = self._now[key], self._limits[key]
         if domain is None or limit is None or limit.concurrency is None:
@@ -164,29 +163,29 @@ class Domains:
         return domain.running + self._taken[key] <= limit.concurrency
 
     def settle(self) -> None:
-        """Put READY and HELD in order in all domains of the working set, after a flush."""
+        """Update which jobs are READY and HELD in all domains of the working set, after a flush."""
         for key, domain in list(self._now.items()):
             for task in list(domain.loads) if domain is not None else ():
-                self._settle_lane(key, task)
+                self._settle_task(key, task)
 
-    def _settle_lane(self, key: DomainKey, task: str) -> None:
+    def _settle_task(self, key: DomainKey, task: str) -> None:
         domain = self._now[key]
         assert domain is not None
         load, want = domain.loads.get(task), self.allowance(key)
         if load is None:
-            # Counted anew a moment ago, for another task, and there is nobody left.
+            # It was counted again a moment ago, for another task, and has no jobs left.
             return
         moved = 0
         if load.ready > want:
             moved = self._move(key, task, Place.READY, min(load.ready - want, UPKEEP_JOBS), last=True)
         elif load.ready < want and load.held:
             moved = self._move(key, task, Place.HELD, min(want - load.ready, UPKEEP_JOBS), last=False)
-        # Where none may start, those who still stand READY are on their way out, and the first goes last.
+        # If the allowance is 0 and all READY jobs have become HELD, there is nothing to exchange.
         if (key, task) in self._crowded and (want or load.ready > moved):
             self._change_places(key, task, moved)
 
     def _move(self, key: DomainKey, task: str, place: Place, count: int, *, last: bool) -> int:
-        """Have some of a load change their place; how many."""
+        """Move jobs of a domain's task between READY and HELD; return how many."""
         rule = rules.hold_back if place == Place.READY else rules.let_go
         jobs = self._queue(key, task, place, count, last=last)
         for job in jobs:
@@ -194,13 +193,13 @@ class Domains:
         if place == Place.HELD:
             self._let_go |= {job.id for job in jobs}
         if not jobs and (domain := self._now[key]) is not None:
-            # The load has fewer than it says: count anew, rather than look for them for ever.
+            # There are fewer jobs than recorded: count again instead of searching for them every time.
             counted = self._counted(key, self._batch.txn.domain_counts([key]).get(key, {}))
             self._now[key] = replace(domain, loads=counted.loads, running=counted.running)
         return len(jobs)
 
     def _change_places(self, key: DomainKey, task: str, moved: int) -> None:
-        # Those that were just moved still stand where they stood, in the store, before the others.
+        # The store still has the jobs that were just moved in their old places, before the others.
         ready = self._queue(key, task, Place.READY, ALLOWANCE + moved, last=True)
         held = self._queue(key, task, Place.HELD, ALLOWANCE + moved, last=False)
         if ready:
@@ -213,7 +212,7 @@ class Domains:
             self._let_go.add(better.id)
 
     def _note_last(self, key: DomainKey, task: str, worst: Job) -> None:
-        """Note the last READY job of a load; those that become READY from here on are accounted for."""
+        """Note the last READY job of a domain's task; `account` updates it for later ones."""
         domain = self._now[key]
         if domain is not None and (load := domain.loads.get(task)) is not None:
             loads = domain.loads | {task: replace(load, last=_spot(worst))}
@@ -227,7 +226,7 @@ class Domains:
         return [job for job in standing if job is not None and job.place == place]
 
     def write(self) -> None:
-        """Let the rows of the batch be as the domains are; those with nothing to remember go."""
+        """Write the domains to the rows of the batch; idle ones are deleted."""
         batch = self._batch
         for key, domain in self._now.items():
             if domain is None:
@@ -244,13 +243,14 @@ class Domains:
             if after.due_ms:
                 batch.dues[row] = after.due_ms
             if after.held and _is_sooner(after, stored):
-                # Nothing else tells those who wait of it.
+                # Nothing else wakes up the processes that wait for it.
                 batch.woke = True
 
     def _due(self, domain: Domain, limit: Limit | None) -> int:
         now_ms = self._batch.now_ms
         if not domain.running and not domain.loads:
-            # Nothing is left but the last start, which counts until the allowance is whole again.
+            # Only the time of the last start is left, which is needed until the rate allows a full burst
+            # again.
             return -(-domain.tat_us // 1000)
         allowance = self.allowance(domain.key)
         wants = any(load.held and load.ready < allowance for load in domain.loads.values())
@@ -263,31 +263,31 @@ class Domains:
 
 
 def _governing(keys: Collection[DomainKey]) -> Names:
-    """The records that `find_limits` asks for."""
+    """The rows that `find_limits` reads."""
     names = [name_of(*key) for key in keys]
     return {DOMAIN: names, LIMIT: names, PATTERNS: {name_of(tenant) for tenant, _ in keys}, PAUSE: None}
 
 
 def find_domains(txn: ReadTxn, keys: Collection[DomainKey]) -> dict[DomainKey, Domain]:
-    """What is kept of these domains."""
+    """The records of these domains."""
     found = map(read_domain, txn.rows(DOMAIN, [name_of(*key) for key in keys]).values())
     return {domain.key: domain for domain in found}
 
 
 def due_domains(txn: ReadTxn, limit: int) -> list[DomainKey]:
-    """The domains whose moment has come, first ones first."""
+    """The domains that are due for upkeep, earliest first."""
     return [read_domain(raw).key for _, raw in txn.scan(DOMAIN, due_before=txn.now_ms, limit=limit)]
 
 
 def list_domains(txn: ReadTxn, tenant: str, *, after: bytes, limit: int) -> list[Domain]:
-    """What is kept of a tenant's domains, by the text of their keys, above `after` (b"": all)."""
+    """The records of a tenant's domains above `after` (b"": all), ordered by the text of their keys."""
     prefix = name_of(tenant, "").removesuffix('""]')
     above = name_of(tenant, after) if after else ""
     return [read_domain(raw) for _, raw in txn.scan(DOMAIN, after=above, prefix=prefix, limit=limit)]
 
 
 def find_limits(batch: WorkingSet, keys: Collection[DomainKey]) -> dict[DomainKey, Limit | None]:
-    """The limits of domains: of the exact name, else of the longest pattern. Paused: none at all."""
+    """The limits of domains: by exact name, else by the longest pattern. A paused domain allows no start."""
     exact = batch.rows_of(LIMIT, [name_of(*key) for key in keys])
     patterns = batch.rows_of(PATTERNS, {name_of(tenant) for tenant, _ in keys})
     paused = batch.pauses()
@@ -305,7 +305,7 @@ def find_limits(batch: WorkingSet, keys: Collection[DomainKey]) -> dict[DomainKe
 
 
 def _is_sooner(after: Domain, before: Domain | None) -> bool:
-    """Whether a domain has a moment, and had none or a later one."""
+    """Whether a domain is now due earlier than before."""
     return bool(after.due_ms) and (before is None or not 0 < before.due_ms <= after.due_ms)
 
 
@@ -334,7 +334,7 @@ def _spot(job: Job) -> tuple[int, int]:
 
 
 def _last(load: TaskLoad, job: Job) -> tuple[int, int] | None:
-    """The last spot of a load in which one more job is READY."""
+    """The last (rank, id) of the READY jobs of a task when `job` becomes READY too."""
     if not load.ready:
         return _spot(job)
     return None if load.last is None else max(load.last, _spot(job))

@@ -1,4 +1,4 @@
-"""Steps and logs: small records beside a job, which come by its holder and go with it."""
+"""Steps and logs of jobs: rows that the holder of a job writes and that are deleted with the job."""
 
 from collections.abc import Iterable
 
@@ -17,9 +17,9 @@ _read_log = msgspec.json.Decoder(JobLog).decode
 
 
 def add_step(batch: WorkingSet, job: Job, *, name: str, result: str) -> Job:
-    """Keep the result of a step; the job that knows of it."""
+    """Write the result of a step; return the job with the new number of steps."""
     if job.again_at:
-        # Its data is no longer what this run has: the next one does it all anew.
+        # The data was changed during this run: the next run does all steps again.
         return job
     before = step_name(job, job.steps)
     raw = batch.rows_of(STEPS, [before]).get(before)
@@ -29,7 +29,7 @@ def add_step(batch: WorkingSet, job: Job, *, name: str, result: str) -> Job:
 
 
 def add_lines(batch: WorkingSet, job: Job, lines: Iterable[str]) -> Job:
-    """Add lines to a job's log; the job that knows of them."""
+    """Append lines to a job's log; return the job with the new number of lines."""
     name = str(job.id)
     raw = batch.rows_of(JOB_LOG, [name]).get(name) if job.log_lines else None
     after, log = notes.logged(job, _read_log(raw) if raw else JobLog(), lines, now_ms=batch.now_ms)
@@ -38,7 +38,7 @@ def add_lines(batch: WorkingSet, job: Job, lines: Iterable[str]) -> Job:
 
 
 def followed(batch: WorkingSet, before: Job, after: Job | None) -> None:
-    """What a job no longer has goes: its steps when its work is over, its log with itself."""
+    """Delete the steps of a job that has ended, and the log of one that is deleted."""
     for number in range(after.steps if after else 0, before.steps):
         batch.rows[STEPS, step_name(before, number + 1)] = None
     if after is None:
@@ -46,18 +46,18 @@ def followed(batch: WorkingSet, before: Job, after: Job | None) -> None:
 
 
 def forget(batch: WorkingSet, old: Job) -> None:
-    """The log of a job that goes from the archive."""
+    """Delete the log of a job that is deleted from the archive."""
     if old.log_lines:
         batch.rows[JOB_LOG, str(old.id)] = None
 
 
 def step_name(job: Job, number: int) -> str:
-    """What the record of a job's n-th step is called."""
+    """The key of the row of a job's n-th step."""
     return name_of(str(job.id), str(number))
 
 
 def steps(txn: ReadTxn, job: Job) -> dict[str, str]:
-    """The results of a job's steps, JSON texts, by name in the order of their first doing."""
+    """The results of a job's steps as JSON texts, by name, in the order in which they were first done."""
     if not job.steps:
         return {}
     names = [step_name(job, number + 1) for number in range(job.steps)]

@@ -1,8 +1,8 @@
-"""Unique keys whose job lives in another shard than the key's home. See docs/decisions/0010.
+"""Unique keys whose holder is in another shard than the key's home. See docs/decisions/0010.
 
-The home of a key keeps a pointer to such a job, and the job's own shard the record of who holds the key.
-Whether a pointer still is true can only be told there, which a transaction here cannot wait for: it ends
-in `Elsewhere`, and whoever has all shards goes on.
+The home of a key has a pointer to such a job; the job's own shard has the record of the holder. Only that
+shard knows whether the pointer is still true, and a transaction here cannot read it. So it fails with
+`Elsewhere`, and the router, which has all shards, continues.
 """
 
 from collections.abc import Collection
@@ -17,7 +17,7 @@ from .working_set import WorkingSet
 
 
 class Elsewhere(HoldfastError):
-    """A key that points to a job in another shard. Seen by nobody but the router."""
+    """A key that points to a job in another shard. Only the router handles it."""
 
     code = "ELSEWHERE"
 
@@ -27,25 +27,25 @@ class Elsewhere(HoldfastError):
 
 
 def find(batch: WorkingSet, key: UniqueKey) -> Pointer | None:
-    """To which job in another shard a key points, where this is its home."""
+    """The pointer of a key to a job in another shard, if this shard is the key's home."""
     if batch.shard_info.is_only_store or not batch.shard_info.has_slot(slot_of_key(key)):
         return None
     name = pointer_name(key)
     raw = batch.rows_of(POINTER, [name]).get(name)
     pointer = read_pointer(raw) if raw else None
-    # Where shards were made fewer it may point to one's neighbour, whose own record is all that counts.
+    # After a move to fewer shards it may point to a job in this shard, whose own record decides.
     return None if pointer is None or batch.shard_info.has_slot(pointer.job_id) else pointer
 
 
 def check(batch: WorkingSet, key: UniqueKey) -> None:
-    """Go on only if the key is not held, as far as can be told from here."""
+    """Raise `Elsewhere` if a pointer names a holder in another shard."""
     pointer = find(batch, key)
     if pointer is not None:
         raise Elsewhere(key, pointer.job_id)
 
 
 def away(shard_info: ShardInfo, keys: Collection[UniqueKey]) -> list[UniqueKey]:
-    """Those of the keys that are at home in another shard."""
+    """The keys whose home is another shard."""
     return (
         [] if shard_info.is_only_store else [key for key in keys if not shard_info.has_slot(slot_of_key(key))]
     )

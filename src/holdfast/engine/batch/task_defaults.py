@@ -1,4 +1,4 @@
-"""The published defaults of tasks: written by workers, read by those who claim. See docs/decisions/0014."""
+"""The published defaults of tasks: written by workers, read by claims. See docs/decisions/0014."""
 
 import msgspec
 
@@ -9,7 +9,7 @@ from ...store.contract import ReadTxn
 from ..records import TASK, name_of, read_task_key
 from .working_set import WorkingSet
 
-# How long a process goes by what it has read: so much later it follows what another process publishes.
+# How long a process caches the defaults, and so how late it may notice what another process publishes.
 FRESH_MS = 5_000
 _encode = msgspec.json.Encoder(order="deterministic").encode
 _decode = msgspec.json.Decoder(Defaults).decode
@@ -17,7 +17,7 @@ _NOTHING = _encode(NO_DEFAULTS)
 
 
 def publish(batch: WorkingSet, command: c.Publish) -> None:
-    """Write what has changed of these tasks' defaults; see `Publish`."""
+    """Write the defaults of tasks that have changed; see `Publish`."""
     for tenant, task, _ in command.tasks:
         check_name("task", task)
         if tenant is not None:
@@ -36,14 +36,14 @@ def read_published(txn: ReadTxn) -> Published:
 
 
 class KnownDefaults:
-    """The published defaults as an engine has last read them: a claim must not read them each time."""
+    """A cache of the published defaults, so that not every claim reads them."""
 
     def __init__(self) -> None:
         self._found: Published = {}
         self._read_ms: int | None = None
 
     def read(self, txn: ReadTxn, *, keep: bool) -> Published:
-        """Those of now, or of a few seconds ago. Not kept where the transaction itself has changed them."""
+        """The defaults, at most a few seconds old. `keep`: unless the transaction has changed them itself."""
         if keep and self._read_ms is not None and 0 <= txn.now_ms - self._read_ms < FRESH_MS:
             return self._found
         found = read_published(txn)
@@ -52,5 +52,5 @@ class KnownDefaults:
         return found
 
     def forget(self) -> None:
-        """They have changed: the next claim reads them."""
+        """Clear the cache: the defaults have changed."""
         self._read_ms = None

@@ -1,4 +1,4 @@
-"""What the parts of a batch need of the whole: jobs and rows as they were read, and as decided upon."""
+"""The interface of `Batch` that the other modules of this folder use."""
 
 from collections.abc import Collection
 from typing import Any, Protocol
@@ -39,44 +39,44 @@ class WorkingSet(Protocol):
     news: bool
     wants_upkeep: bool
     published: bool
-    # The unique keys and the domains that it touches, once there are any.
+    # The unique keys and the domains that the batch touches, if there are any.
     known_holders: Any
     known_domains: Any
 
     @property
     def domains(self) -> Any:
-        """The domains that it touches."""
+        """The domains that the batch touches."""
 
     @property
     def retention_ms(self) -> int:
         """How long the archive keeps jobs."""
 
     def load(self, job_ids: Collection[int]) -> None:
-        """Bring live jobs and their parents into the working set."""
+        """Load live jobs and their parents into the working set."""
 
     def bring(self, job: Job) -> None:
-        """A job as the store has it, unless the working set has it already."""
+        """Add a stored job to the working set, unless it is there already."""
 
     def find(self, job_id: int) -> Job | None:
         """A live job, or None."""
 
     def put(self, after: Job) -> None:
-        """Let a job become `after`."""
+        """Change a job to `after`."""
 
     def is_archivable(self, job: Job) -> bool:
-        """Whether an ended job leaves the live jobs."""
+        """Whether an ended job is archived."""
 
     def rows_of(self, table: str, keys: Collection[str] | None = None) -> dict[str, bytes]:
-        """Rows as they stand now."""
+        """Rows, with the changes of this transaction."""
 
     def pauses(self) -> set[Paused]:
-        """What claims pass by."""
+        """The pauses: (tenant, task, domain), None for any."""
 
     def begin_drafts(self) -> None:
-        """Begin anew with what is to be written."""
+        """Start with empty drafts: the changes so far were written."""
 
     def drop_bodies(self, job_id: int) -> None:
-        """A job that goes has no body to keep."""
+        """Do not write the data and result of a job that is removed."""
 
     def uncount(self, gone: list[Job]) -> None:
-        """These jobs are there no more."""
+        """Remove jobs from the counts, and their steps and logs."""

@@ -1,4 +1,4 @@
-"""Adding one job to a batch, with all that may stand in its way: a known id, its parent, its unique key."""
+"""Adds jobs to a batch, with the checks of id, parent, domain and unique key."""
 
 from collections.abc import Iterable, Sequence
 
@@ -16,17 +16,17 @@ CHILD_DOMAIN = "its parent's, or absent: a child lives in its parent's shard, an
 
 
 def held(batch: Batch, hold: c.Hold, verb: str) -> Job:
-    """The job of a holder whose claim stands."""
+    """The job of a hold; raises `LeaseLost` or `NotFound` if the hold is not valid."""
     jobs, job_id = batch.jobs, hold.job_id
     job = jobs[job_id] if job_id in jobs else batch.find(job_id)
     if job is not None and job.owner and (job.owner, job.claim) == (hold.owner, hold.claim):  # noqa: SIM102 - shorter
         if hold.tenant in (None, job.tenant):
             return job
     if job is not None and hold.tenant not in (None, job.tenant):
-        # To another tenant it is not there, live or archived.
+        # For another tenant the job does not exist, live or archived.
         job = None
     if hold.claim is None and (job is None or batch.is_archivable(job)):
-        # Also where it has ended in this very transaction.
+        # Also if it has ended in this transaction.
         raise NotFound("job", hold.job_id)
     if job is None:
         old = batch.archived(hold.job_id)
@@ -41,7 +41,7 @@ def held(batch: Batch, hold: c.Hold, verb: str) -> Job:
 
 
 def add_all(batch: Batch, command: c.Add) -> list[int]:
-    """Add jobs; their ids in order."""
+    """Add jobs; return their ids in order."""
     if batch.forgotten and (command.ids or any(new.id for new in command.jobs)):
         # An id of an archived job that this batch has deleted can be used again once that is written.
         batch.flush()
@@ -49,7 +49,7 @@ def add_all(batch: Batch, command: c.Add) -> list[int]:
         return _add_by_ids(batch, command)
     jobs, hold = command.jobs, command.hold
     if hold is not None and hold.claim is not None:
-        # First: a holder who is late hears that, not that its job is unknown.
+        # First, so that a holder without a valid claim gets `LeaseLost`, not `NotFound`.
         held(batch, hold, "add a child by")
     for new in jobs:
         if new.strict and new.unique is not None:
@@ -58,14 +58,15 @@ def add_all(batch: Batch, command: c.Add) -> list[int]:
         return [add_one(batch, new, hold) for new in command.every()]
     ids = []
     for new in jobs:
-        ids.append(_bear(batch, new) if is_free(new) else add_one(batch, new, hold))
-    return ids + _bear_more(batch, command.more) if command.more else ids
+        ids.append(_add_new(batch, new) if is_free(new) else add_one(batch, new, hold))
+    return ids + _add_like_last(batch, command.more) if command.more else ids
 
 
 def _add_by_ids(batch: Batch, command: c.Add) -> list[int]:
     """Add jobs under reserved ids; a job whose id exists was added by the same command before.
 
-    At first ids are believed to be new: one that is not is a `Conflict`, and then all are looked up.
+    At first all ids are assumed to be new. One that exists is a `Conflict`; the next try looks all of them
+    up.
     """
     ids, now_ms = command.ids, batch.now_ms
     if batch.trusts and command.hold is None and all(is_free(new) for new in command.jobs):
@@ -87,7 +88,7 @@ def _add_by_ids(batch: Batch, command: c.Add) -> list[int]:
 
 
 def _tenants_of(batch: Batch, ids: Sequence[int]) -> dict[int, str]:
-    """Whose jobs these are, of those that exist, live or archived."""
+    """The tenants of those of these jobs that exist, live or archived."""
     batch.load(ids)
     live = {id: job.tenant for id in ids if (job := batch.find(id)) is not None}
     archived = batch.txn.archived([id for id in ids if id not in live])
@@ -95,7 +96,7 @@ def _tenants_of(batch: Batch, ids: Sequence[int]) -> dict[int, str]:
 
 
 def reserve_ids(batch: Batch, command: c.ReserveIds) -> list[IdRange]:
-    """Make ids that nobody else has; see `ReserveIds`."""
+    """Allocate unique ids; see `ReserveIds`."""
     ranges: list[IdRange] = []
     first, count = -1, 0
     for made in batch.ids.make_many(command.count):
@@ -110,7 +111,7 @@ def reserve_ids(batch: Batch, command: c.ReserveIds) -> list[IdRange]:
 
 
 def _add_named(batch: Batch, jobs: Iterable[c.NewJob], hold: c.Hold | None) -> list[int]:
-    """Add jobs of the port, of which a unique one is any that has its name, of the same command too."""
+    """Add jobs of the job-command port, where any job with its name counts as a unique job."""
     ids: list[int] = []
     first: dict[tuple[str, str, bool], int] = {}
     for new in jobs:
@@ -124,26 +125,26 @@ def _add_named(batch: Batch, jobs: Iterable[c.NewJob], hold: c.Hold | None) -> l
 
 
 def _add_plain(batch: Batch, new: c.NewJob, hold: c.Hold | None) -> int:
-    """Into the working set, where those that follow find it."""
+    """Add a job to the working set, where later commands find it."""
     return batch.add(new) if is_free(new) else add_one(batch, new, hold)
 
 
 def is_free(new: c.NewJob) -> bool:
-    """Whether nothing can stand in a job's way: nobody but the reply will know its id.
+    """Whether a new job needs no checks, and no other command can know its id before the reply.
 
-    One with a follower is like no other, because the record has the id of the follower.
+    Not a job with a follower: its record has the id of the follower, so it cannot share a template.
     """
     return new.unique is None and new.domain is None and new.then is None and not new.id and not new.parent_id
 
 
-def _bear(batch: Batch, new: c.NewJob) -> int:
+def _add_new(batch: Batch, new: c.NewJob) -> int:
     job_id = batch.ids.make(slot=None)
     batch.new_jobs.add(new, job_id=job_id, now_ms=batch.now_ms)
     return job_id
 
 
-def _bear_more(batch: Batch, bodies: Sequence[Body]) -> list[int]:
-    """Jobs that are as the one that was just born."""
+def _add_like_last(batch: Batch, bodies: Sequence[Body]) -> list[int]:
+    """Add jobs that differ from the last new one only in id and data."""
     ids = batch.ids.make_many(len(bodies))
     batch.new_jobs.add_more(list(zip(ids, bodies, strict=True)))
     return ids
@@ -152,13 +153,14 @@ def _bear_more(batch: Batch, bodies: Sequence[Body]) -> list[int]:
 def add_one(
     batch: Batch, new: c.NewJob, hold: c.Hold | None = None, *, follows: bool = False, known: int = 0
 ) -> int:
-    """Add a job, or find the one that is it already, perhaps `known`; its id.
+    """Add a job, or find the existing one, perhaps `known`; return its id.
 
-    What `follows` a job is never refused: that would refuse the finish, each time anew, until all that
-    was done is thrown away. Where its unique key is held it is that job, whoever's child that is.
+    A follow-up job (`follows`) is never refused: that would refuse the finish of the job before it, again and
+    again, until its result is lost. If its unique key is held, the holder is the follow-up job, whichever
+    parent it has.
     """
     if is_free(new):
-        return _bear(batch, new)
+        return _add_new(batch, new)
     if new.id and (known_job := batch.find(new.id) or batch.archived(new.id)):
         if known_job.tenant != new.tenant:
             raise BadInput("id", new.id, needed="an id that no other job has")
@@ -182,24 +184,24 @@ def add_one(
 
 
 def add_to(batch: Batch, new: c.NewJob, holder: Unique, *, follows: bool = False) -> int:
-    """Add a job whose unique key is held: what that does to the holder; its id."""
+    """Add a job whose unique key is held: update the holder and return its id."""
     job = None if holder.until_ms else batch.find(holder.job_id)
     return holder.job_id if job is None else _hit(batch, new, job, follows)
 
 
 def add_to_namesake(batch: Batch, new: c.NewJob, job: Job) -> int:
-    """Add a unique job of the port where another of its name is: what that does to the other; its id."""
+    """Add a unique job of the port whose name another job has: update that job and return its id."""
     return _hit(batch, new, job, follows=False)
 
 
 def _check_domain(batch: Batch, new: c.NewJob, parent: Job) -> None:
-    """A child lives with its parent, and a job with its domain: on several shards both must be one place."""
+    """Refuse a child whose domain belongs to another shard than its parent."""
     if not batch.shard_info.is_only_store and new.domain is not None and new.domain != parent.domain:
         raise BadInput("domain", new.domain, needed=CHILD_DOMAIN)
 
 
 def _namesake(batch: Batch, new: c.NewJob) -> Job | None:
-    """The documents' unique jobs look for any job of that name, whether or not it was made as unique."""
+    """The job with the name of a unique job of the port, whether or not it was added as unique."""
     found = batch.txn.named(new.tenant, new.task, mock=new.mock)
     job = batch.find(found) if found else None
     return job if job is not None and job.task == new.task else None
@@ -215,17 +217,17 @@ def _hit(batch: Batch, new: c.NewJob, job: Job, follows: bool) -> int:
     except BadInput:
         if not follows:
             raise
-        # Data that is no JSON cannot be merged with.
+        # Data that is not JSON cannot be merged.
         after, data = unique.hit(job, old, replace(new, on_conflict="replace"), now_ms=batch.now_ms)
     if data is not None:
-        # Other work: what its steps found was of the old data.
+        # The results of its steps belong to the old data.
         after = replace(after, steps=0)
     put(batch, job, after, data)
     return job.id
 
 
 def put(batch: Batch, before: Job, after: Job, data: Body | None) -> None:
-    """Let a job become `after`, with new data if there is any."""
+    """Change a job to `after`, with new data if there is any."""
     if data is not None:
         batch.data[after.id] = data
         after = replace(after, size=size_of(data))

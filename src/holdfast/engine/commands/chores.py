@@ -1,7 +1,7 @@
-"""Work that may be too much for one transaction: done up to a limit at once, the rest in upkeep.
+"""Work that may be too much for one transaction: done up to a limit at once, the rest by upkeep.
 
-A parent may have a million children. Its finish releases, or lays to rest, as many as fit; a small
-record remembers that there are more, and upkeep goes on where it ended.
+A parent may have a million children. Its finish queues or archives as many as fit into a transaction. A row
+notes that there are more, and upkeep continues.
 """
 
 import msgspec
@@ -16,7 +16,7 @@ from ..records import CHORE, name_of
 
 
 class Chore(Record, frozen=True, kw_only=True):
-    """What is left to do: for a family, children to sweep that were born before a claim of the parent."""
+    """The rest of the work: for a parent, archive ended children added before one of its claims."""
 
     claim: int = 0
     after_id: int = 0
@@ -24,20 +24,20 @@ class Chore(Record, frozen=True, kw_only=True):
 
 
 def note(batch: Batch, name: str, chore: Chore | None) -> None:
-    """Remember a chore, or (None) that it is done."""
+    """Write a chore; None deletes it."""
     if chore is not None or name in batch.rows_of(CHORE, [name]):
         batch.rows[CHORE, name] = msgspec.json.encode(chore) if chore else None
         batch.wants_upkeep = batch.wants_upkeep or chore is not None
 
 
 def put(batch: Batch, after: Job) -> None:
-    """Let a job become `after`; where it goes to the archive, its ended children go with it."""
+    """Change a job to `after`; if it is archived, its ended children are archived too."""
     goes = after.place == Place.DONE and after.ended != State.FAILED
     batch.put(sweep(batch, after, goes=True) if goes else after)
 
 
 def lose(batch: Batch, after: Job) -> None:
-    """Let a job that was lost, or expired, become `after`; logged after the commit, since no handler will."""
+    """Change a lost or expired job to `after`; it is logged after the commit, since no worker reports it."""
     before = batch.jobs.get(after.id)
     put(batch, after)
     if before is not None:
@@ -53,9 +53,9 @@ def release(batch: Batch, parent: Job) -> None:
 
 
 def sweep(batch: Batch, parent: Job, *, goes: bool) -> Job:
-    """Archive the ended children that a parent has seen: those of its earlier runs, or all when it goes.
+    """Archive the ended children of a parent: those of earlier runs, or all if the parent is archived.
 
-    What is left of its children is told by the parent that is returned.
+    Returns the parent with the remaining numbers of children.
     """
     if not parent.children.kept:
         return parent

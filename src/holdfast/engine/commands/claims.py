@@ -1,8 +1,8 @@
-"""Claims: what the store leased is looked at by the rules before anyone hears of it.
+"""Claims: the store leases jobs, and the rules decide which of them start.
 
-The store takes the first READY jobs; of these the domains let start as many as they may, and the rest goes
-back behind them. Then it takes more, until enough was found or nothing is left to take. Where a claim picks
-its pairs, what was held back is made up for from the same pair.
+The store leases the first READY jobs. As many of them start as their domains allow; the others become HELD.
+Then the store leases more, until there are enough or no more are found. If a claim has picks, jobs that were
+held back are replaced by jobs of the same pair.
 """
 
 from collections import Counter
@@ -21,15 +21,15 @@ from ...store.contract import ClaimQuery, Pick, leased_all
 from ..batch.batch import Batch
 from ..queries import list_waiting
 
-# Each round that meets a spent domain clears it out of the way. So many jobs are looked at in one
-# transaction; whoever still waits after that looks again at once.
+# How many jobs are examined in one transaction. Each round moves jobs of exhausted domains out of READY; a
+# claim that found too few tries again at once.
 LOOKED_AT = 2_000
-# How many tasks a claim takes from that wants any with a handler.
+# From how many tasks a claim for any task with a handler takes jobs.
 HANDLED_PAIRS = 64
 
 
 def claim(batch: Batch, command: c.Claim) -> list[c.Claimed]:
-    """Lease jobs with their data; see `Claim`. Those whose data is damaged are failed, and others taken."""
+    """Lease jobs with their data; see `Claim`. Jobs with damaged data fail, and others are claimed."""
     if command.handled and not command.picks:
         command = replace(command, picks=_handled_picks(batch, command))
         if not command.picks:
@@ -42,7 +42,7 @@ def claim(batch: Batch, command: c.Claim) -> list[c.Claimed]:
             batch.put(rules.set_aside(batch.jobs[job.id] or job, now_ms=batch.now_ms))
         batch.keep()
         if len(damaged) < len(started) or not damaged:
-            # As they are by now: a parent that was started may have lost a child that expired.
+            # Read again: a child of a started parent may have expired meanwhile.
             jobs = [batch.jobs[job.id] for job in started if job not in damaged]
             return [
                 c.Claimed(job=job, data=bodies.get(job.id, "{}"), last_run=last_runs[job.id])
@@ -53,7 +53,7 @@ def claim(batch: Batch, command: c.Claim) -> list[c.Claimed]:
 
 
 def _handled_picks(batch: Batch, command: c.Claim) -> tuple[Pick, ...]:
-    """The pairs that have a handler and whose turn it is, as picks of all that is wanted."""
+    """The next pairs in fair order that have a handler, as picks up to the claim's limit."""
     whose = command.tenants if command.tenant is None else (command.tenant,)
     asked = ListWaiting(tenants=whose, tasks=command.tasks, handled=True, limit=HANDLED_PAIRS)
     limit = min(command.limit, CLAIM_JOBS)
@@ -76,22 +76,22 @@ def _started(batch: Batch, command: c.Claim) -> tuple[list[Job], dict[int, int]]
         if looked_at >= LOOKED_AT:
             batch.woke = batch.woke or not started
             break
-        # What a spent domain has left in READY is moved out of the next round's way.
+        # READY jobs of exhausted domains become HELD, so that the next round does not find them.
         batch.settle()
         batch.flush()
     if rounds > 1:
-        # A later one may have found what comes before: one that was HELD behind a job that cannot run.
+        # A later round may have found an earlier job: one that was HELD behind a job that cannot run.
         started.sort(key=lambda job: (-job.priority, job.run_at, job.id))
     return started, last_runs
 
 
 def _round(batch: Batch, command: c.Claim, limit: int, started: list[Job], last_runs: dict[int, int]) -> int:
-    """Take jobs from the store, start those that may; how many there were to look at, 0 when it is enough."""
+    """Lease jobs from the store, start those that may; return how many were examined, 0 if it is enough."""
     query = _query(batch, command, limit, started)
     jobs = batch.txn.claim(query)
     if not jobs:
         return 0
-    # Only now: a process that finds nothing, and waits, must not write to keep its number.
+    # Only now: a process that finds nothing and waits must not write to renew its sysid.
     owner = command.owner or batch.ids.owner()
     last_runs |= {job.id: job.started_at for job in jobs}
     now = leased_all(jobs, query)
@@ -100,9 +100,9 @@ def _round(batch: Batch, command: c.Claim, limit: int, started: list[Job], last_
     filled = _filled(batch, command, jobs)
     odd = owner != query.owner or size > CLAIM_BYTES or bool(filled)
     if not odd and all([job.domain is None and starts_plainly(job) for job in jobs]):  # noqa: C419 - a call for each less
-        # They stand as the store has leased them: there is nothing to decide.
+        # Plain jobs: the rules would decide just what the store has done.
         started += now
-        # Where a store has found fewer than were asked for there are hardly any more.
+        # If the store has found fewer than the limit there are hardly any more.
         return len(jobs) if len(jobs) == query.limit else 0
     full = _start(batch, command, owner, jobs, started, filled)
     batch.keep()
@@ -110,7 +110,7 @@ def _round(batch: Batch, command: c.Claim, limit: int, started: list[Job], last_
 
 
 def _query(batch: Batch, command: c.Claim, limit: int, started: list[Job]) -> ClaimQuery:
-    """What a claim asks the store for."""
+    """The query of a claim to the store."""
     pauses = batch.pauses()
     return ClaimQuery(
         owner=command.owner or batch.ids.number,
@@ -130,9 +130,9 @@ def _query(batch: Batch, command: c.Claim, limit: int, started: list[Job]) -> Cl
 
 
 def _filled(batch: Batch, command: c.Claim, jobs: list[Job]) -> dict[int, Job]:
-    """The jobs that their task's defaults change, as they are with these, by id.
+    """The jobs that the defaults of their tasks change, with these defaults, by id.
 
-    Not those of the job-command port that are claimed there: these are the documents' affair.
+    Jobs claimed through the job-command port are left out: its protocol has no such defaults.
     """
     published = batch.task_defaults
     if not published:
@@ -144,7 +144,7 @@ def _filled(batch: Batch, command: c.Claim, jobs: list[Job]) -> dict[int, Job]:
 def _start(
     batch: Batch, command: c.Claim, owner: int, jobs: list[Job], started: list[Job], filled: dict[int, Job]
 ) -> bool:
-    """Let those start that really may, put the others where they belong; whether the bytes ran out."""
+    """Start the jobs that may start, move the others; return whether the limit of bytes was reached."""
     full = False
     size = command.taken_bytes + sum(job.size for job in started)
     has_some = bool(started or command.taken_bytes)
@@ -160,7 +160,7 @@ def _start(
         if after.place is not Place.RUNNING:
             failed.append(after)
         elif size > CLAIM_BYTES and (runs or has_some):
-            # As it stood: nobody has heard of this claim.
+            # As it was before: no caller knows of this claim.
             batch.put(job)
             full = True
         else:
@@ -176,14 +176,14 @@ def _start(
         if after is not batch.stored[job.id]:
             batch.put_claimed(after)
         started.append(after)
-    # Last, because the parent of one of them may just have been started, and is to know.
+    # Last, because a parent of one of them may just have been started, and must be updated.
     for after in failed:
         batch.put(after)
     return full
 
 
 def _room(batch: Batch, jobs: list[Job]) -> dict[DomainKey, int]:
-    """How many of these jobs their domains let start, whose allowance is spent with it."""
+    """How many of these jobs may start, by domain; their allowance is spent."""
     asked = Counter((job.tenant, job.domain) for job in jobs if job.domain is not None)
     if not asked:
         return {}

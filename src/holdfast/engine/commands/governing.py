@@ -1,4 +1,4 @@
-"""Limits and pauses: what governs claims. They may change at any time, and hold from the next claim on."""
+"""Limits and pauses. They may change at any time, and take effect from the next claim on."""
 
 import msgspec
 
@@ -11,12 +11,12 @@ from ..batch.batch import Batch
 from ..records import LIMIT, PATTERNS, PAUSE, Patterns, name_of, read_patterns
 from . import chores
 
-# All patterns of a tenant are looked through for each domain that a claim meets for the first time.
+# All patterns of a tenant are searched for each domain that a claim finds for the first time.
 MAX_PATTERNS = 1_000
 
 
 def set_limit(batch: Batch, command: c.SetLimit) -> None:
-    """Limit a domain, or all that match a pattern; see `SetLimit`."""
+    """Set the limit of a domain, or of all that match a pattern; see `SetLimit`."""
     check_key("domain", command.domain, DOMAIN_BYTES)
     check_name("tenant", command.tenant, empty=True)
     if command.limit is not None:
@@ -46,7 +46,7 @@ def _set_pattern(batch: Batch, command: c.SetLimit) -> None:
 
 
 def pause(batch: Batch, command: c.Pause) -> None:
-    """Have claims pass something by, or no longer; see `Pause`."""
+    """Pause or resume a tenant, task or domain; see `Pause`."""
     if command.task is None and command.domain is None and command.tenant is None:
         raise BadInput("pause", None, needed="a task, a tenant or a domain")
     if command.task is not None and command.domain is not None:

@@ -34,7 +34,7 @@ YES = b"1"
 
 
 class HandlerHead(Record, frozen=True, kw_only=True):
-    """The newest version without its scripts, and the number of the oldest that is kept."""
+    """The newest version without its scripts, and the number of the oldest version that is kept."""
 
     newest: Handler
     oldest: int = 1
@@ -54,7 +54,7 @@ _decode_head = msgspec.json.Decoder(HandlerHead).decode
 
 
 def set_handler(batch: Batch, command: SetHandler) -> Handler:
-    """Make a new version; see `SetHandler`."""
+    """Write a new version; see `SetHandler`."""
     handler = command.handler
     check_handler(handler)
     head = _head(batch, handler.tenant, handler.task)
@@ -66,7 +66,7 @@ def set_handler(batch: Batch, command: SetHandler) -> Handler:
 
 
 def roll_back(batch: Batch, command: RollBackHandler) -> Handler:
-    """Make a new version that is as an earlier one; see `RollBackHandler`."""
+    """Write a new version with the content of an earlier one; see `RollBackHandler`."""
     check_whole("version", command.version, 0, ids.MAX_ID)
     head = _head(batch, command.tenant, command.task)
     if head is None:
@@ -91,12 +91,12 @@ def mark_handled(batch: Batch, command: MarkHandled) -> None:
     name = name_of(command.tenant, command.task)
     if (name in batch.rows_of(HANDLED, [name])) != command.on:
         batch.rows[HANDLED, name] = YES if command.on else None
-        # Claims that wait may find jobs now.
+        # Waiting claims may find jobs now.
         batch.woke = batch.woke or command.on
 
 
 def _put(batch: Batch, head: HandlerHead | None, handler: Handler) -> Handler:
-    """Write a handler as the newest version, without the oldest where there are too many."""
+    """Write a handler as the newest version, and delete the oldest if there are too many."""
     newest = replace(
         handler,
         id=batch.ids.make(slot=ids.slot_of(handler.tenant, handler.task)),

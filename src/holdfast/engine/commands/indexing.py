@@ -1,4 +1,4 @@
-"""Commands and queries of indexed consumers: progress and logs. What they keep: docs/decisions/0008."""
+"""Commands and queries of indexed consumers: progress and logs. Their rows: docs/decisions/0008."""
 
 from typing import Any, TypeVar
 
@@ -103,7 +103,7 @@ def append(batch: Batch, command: c.Append) -> list[tuple[int, bool]]:
 
 
 def trim(batch: Batch, command: c.TrimLog) -> int:
-    """Remove what all consumers of a log have passed; see `TrimLog`."""
+    """Remove the items that all consumers of a log have passed; see `TrimLog`."""
     log = name_of(command.tenant, command.log)
     ends = _record(batch, LOG, log, LogMark)
     if ends is None:
@@ -115,14 +115,14 @@ def trim(batch: Batch, command: c.TrimLog) -> int:
     ]
     bounds = passed if command.up_to is None else [*passed, command.up_to]
     if not bounds:
-        # Nobody reads it, and nobody has said how far.
+        # The log has no consumer, and the command names no index.
         return 0
     after = indexed.trimmed(ends, up_to=min(bounds), keep_keys=command.keep_keys, limit=command.limit)
     if after != ends:
         items, keys = log_table(LOG_ITEMS, log), log_table(LOG_KEYS, log)
         for at in range(ends.trimmed + 1, after.trimmed + 1):
             batch.rows[items, item_key(at)] = None
-        # What this transaction appended may be among it, and is not scanned.
+        # Keys appended by this transaction, which the scan does not find.
         own = [key for (table, key), due in batch.dues.items() if table == keys and due <= after.keys_from]
         page = batch.txn.scan(keys, due_before=after.keys_from, limit=2 * command.limit)
         for key in (*own, *(key for key, _ in page)):
@@ -144,7 +144,7 @@ def read_log(txn: ReadTxn, query: q.ReadLog) -> q.LogPage:
 
 
 def item_key(at: int) -> str:
-    """The key of an item: in order as text."""
+    """The row key of an item; in the order of indexes when compared as text."""
     return f"{at:019d}"
 
 
@@ -174,7 +174,7 @@ def list_consumers(txn: ReadTxn, query: q.ListConsumers) -> dict[str, Mark]:
 
 
 def _ends(txn: ReadTxn, tenant: str, log: str) -> LogMark:
-    """The ends of a log; one that is not there is empty."""
+    """The first and last index of a log; a missing log is empty."""
     key = name_of(tenant, log)
     raw = txn.rows(LOG, [key]).get(key)
     return msgspec.json.decode(raw, type=LogMark) if raw else LogMark()

@@ -1,7 +1,7 @@
-"""Jobs that are added inside a caller's own transaction.
+"""Adds jobs inside a caller's own transaction.
 
-They enter SCHEDULED, due at once or later, and counted as such; promotion does the rest. So the caller's
-transaction, however long it lasts, locks neither a pair nor a domain.
+They are added as SCHEDULED, due at once or later, and promoted by upkeep. So the caller's transaction,
+however long it lasts, locks neither a (tenant, task) pair nor a domain.
 """
 
 from msgspec.structs import replace

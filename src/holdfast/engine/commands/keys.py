@@ -1,8 +1,8 @@
-"""The steps by which a unique key is taken for a job of another shard. See docs/decisions/0010.
+"""Commands between shards that take a unique key for a job of another shard. See docs/decisions/0010.
 
-TakeKey   at the key's home: point to a job that is about to be added, unless the key is held
-Hit       at the holder's: what adding the key again does to it, if it holds the key
-FreeKey   at the key's home: drop a pointer to a job that does not hold the key
+TakeKey   in the key's home shard: write a pointer to a job that is about to be added, unless the key is held
+Hit       in the holder's shard: apply the add to the job that holds the key
+FreeKey   in the key's home shard: delete a pointer to a job that does not hold the key
 """
 
 from typing import Any
@@ -22,14 +22,14 @@ from ..batch.batch import Batch
 from ..records import POINTER
 from .adding import add_to, add_to_namesake
 
-# An add takes no longer than this from its first step to its second.
+# The longest time from the first step of an add to the second.
 STEPS_MS = MINUTE_MS
 
 
 class TakeKey(c.Command, frozen=True, kw_only=True):
-    """Point to a job; replies the id that has the key: this one's, or another's that was faster.
+    """Write a pointer to a job; replies the id of the job that has the key: this one, or another.
 
-    `version` is that of a job which is there already, and is about to be put back.
+    `version` is that of an existing job that is about to be requeued.
     """
 
     key: UniqueKey
@@ -38,11 +38,11 @@ class TakeKey(c.Command, frozen=True, kw_only=True):
 
 
 class FreeKey(c.Command, frozen=True, kw_only=True):
-    """Drop the pointer to a job that does not hold the key; replies whether it is gone.
+    """Delete the pointer to a job that does not hold the key; replies whether it is deleted.
 
-    `version` is that of the job, 0 if there is none: one later than the pointer knows has ended since; any
-    other may be about to come. `given_back`: it will not. `stays`: it has ended and holds the key on for a
-    while, so the pointer stays, and is known to be of one that was there.
+    `version` is that of the job, 0 if there is none. A version later than the pointer's means that the job
+    has ended since; any other, that the job may still be about to be added. `given_back`: it will not be
+    added. `stays`: it has ended and holds the key until a given time, so the pointer stays.
     """
 
     key: UniqueKey
@@ -53,7 +53,7 @@ class FreeKey(c.Command, frozen=True, kw_only=True):
 
 
 class Hit(c.Command, frozen=True, kw_only=True):
-    """Add to the holder of a key, at the port to any job of its name; replies its id, or `NotHeld`."""
+    """Apply an add to the holder of a key, or (port) a job of its name; replies its id, or `NotHeld`."""
 
     job: c.NewJob
     holder: int
@@ -61,7 +61,7 @@ class Hit(c.Command, frozen=True, kw_only=True):
 
 
 def key_after(job: Job, command: Any) -> UniqueKey | None:
-    """The key that a job has after a command; None also where a late worker says it, who changes nothing."""
+    """The key of a job after a command; None also for a hold that is no longer valid."""
     hold, task = getattr(command, "hold", None), getattr(command, "task", None)
     if hold is not None:
         try:
@@ -72,7 +72,7 @@ def key_after(job: Job, command: Any) -> UniqueKey | None:
 
 
 class NotHeld(Record, frozen=True, kw_only=True):
-    """The job does not hold the key; its version, 0 if it is not there at all."""
+    """The job does not hold the key; its version, 0 if it does not exist."""
 
     version: int = 0
 
@@ -97,7 +97,7 @@ def free_key(batch: Batch, command: FreeKey) -> bool:
     if pointer is None or pointer.job_id != command.job_id:
         return True
     ended = command.version > pointer.version
-    # Or as long before it, where the clock was set back.
+    # `abs`: the clock may have been set back.
     late = abs(batch.now_ms - pointer.taken_ms) >= STEPS_MS
     if not (ended or command.given_back or late):
         return False
@@ -125,7 +125,7 @@ def hit(batch: Batch, command: Hit) -> int | NotHeld:
 
 
 def taken(job_id: int) -> Unavailable:
-    """What an add hears whose key another add is just taking, and does not come to its end."""
+    """The error for an add whose key another, unfinished add has taken."""
     return Unavailable(
         f"a unique key is being taken for job {job_id}, which is not there yet; "
         "it is free again within a minute, try again"

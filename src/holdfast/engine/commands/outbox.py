@@ -24,7 +24,7 @@ MAX_MESSAGES = 100
 
 
 class OutboxMessage(Record, frozen=True, kw_only=True):
-    """A job for another shard; data that is bytes stands in `raw`, since JSON has only text."""
+    """A job for another shard; binary data is in `raw`, since JSON has only text."""
 
     job: c.NewJob
     raw: bytes | None = None
@@ -92,7 +92,7 @@ def deliver_pending(batch: Batch) -> None:
             add_one(batch, read(raw), follows=True)
             batch.rows[OUTBOX, name] = None
         except HoldfastError:
-            # One that cannot be added must not block the others.
+            # A job that cannot be added must not block the others.
             batch.drop()
 
 

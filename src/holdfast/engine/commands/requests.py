@@ -1,9 +1,9 @@
-"""Requests with an idempotency key: what the first one of a key was given is kept for a day.
+"""Requests with an idempotency key: the reply to the first one with a key is kept for a day.
 
-    a key that is new   ──▶ the ids that its jobs are to have are noted ──▶ the jobs are added ──▶ done
-    the same again      ──▶ those ids: jobs that are there are not added twice; once done, nothing is added
+    a new key      ──▶ the ids of its jobs are reserved and noted ──▶ the jobs are added ──▶ marked as done
+    the same key   ──▶ the noted ids: existing jobs are not added twice; after "done" nothing is added
 
-Only a door says these; they are no part of what clients may ask.
+Only servers submit these commands; clients cannot.
 """
 
 import msgspec
@@ -16,12 +16,12 @@ from ..batch.batch import Batch
 from ..records import REQUEST, name_of
 
 KEPT_MS = DAY_MS
-# How many old ones each new one removes: more than come, so they do not pile up.
+# How many expired notes each new one deletes; more than one, so that they do not accumulate.
 REMOVED_AT_ONCE = 10
 
 
 class RequestNote(Record, frozen=True, kw_only=True):
-    """What is known of a request: a hash of what it asked, the ids of its jobs, and whether it is done."""
+    """A request: a hash of its content, the ids of its jobs, and whether it is done."""
 
     fingerprint: str
     ids: tuple[int, ...]
@@ -30,7 +30,7 @@ class RequestNote(Record, frozen=True, kw_only=True):
 
 
 class NoteRequest(c.Command, frozen=True, kw_only=True):
-    """Note a request, or that it is done; replies the note that stands, the first one's."""
+    """Note a request, or that it is done; replies the stored note, which is that of the first request."""
 
     tenant: str
     key: str
@@ -59,10 +59,10 @@ def _keep(batch: Batch, name: str, note: RequestNote, *, until_ms: int) -> Reque
 
 
 def read_note(raw: bytes) -> RequestNote:
-    """A note from its row."""
+    """Decode a note."""
     return msgspec.json.decode(raw, type=RequestNote)
 
 
 def slot_of_request(command: NoteRequest) -> int | None:
-    """Where a request is noted."""
+    """The slot in whose shard a request is noted."""
     return slot_of_record(REQUEST, name_of(command.tenant, command.key))

@@ -1,7 +1,7 @@
 """Schedules in the store: set, changed, paused, fired.
 
-Each firing adds an ordinary job whose id follows from the schedule's number and the moment, and moves
-the schedule on in the same transaction; so however many processes do the upkeep it is added once.
+Each firing adds an ordinary job, whose id is computed from the schedule's number and the firing time, and
+advances the schedule in the same transaction. So the job is added once, however many processes do upkeep.
 """
 
 from functools import lru_cache
@@ -21,30 +21,30 @@ from ..batch.batch import Batch
 from ..records import FLOOR, NUMBER, SCHEDULE, name_of
 from . import outbox
 
-# A firing that waits for its last job looks again so soon, should nobody tell.
-LOOK_AGAIN_MS = 1_000
+# How often a firing that waits for the schedule's last job is tried again, without a wake-up.
+RETRY_MS = 1_000
 
 
 class Kept(Record, frozen=True, kw_only=True):
-    """A schedule as it is stored, with the job that it adds; bytes cannot be told from text in JSON."""
+    """A stored schedule with the job that it adds; binary data has its own field, as JSON has only text."""
 
     schedule: Schedule
     job: c.NewJob
     raw: bytes | None = None
 
     def new_job(self) -> c.NewJob:
-        """The job that it adds, with its data."""
+        """The job that the schedule adds, with its data."""
         return self.job if self.raw is None else replace(self.job, data=self.raw)
 
 
 def read_kept(raw: bytes) -> Kept:
-    """A schedule from its record."""
+    """Decode a schedule."""
     return msgspec.json.decode(raw, type=Kept)
 
 
 @lru_cache(maxsize=4096)
 def fires_at(raw: bytes) -> int | None:
-    """When the schedule of a record next fires; asked for by every look of those that wait, so remembered."""
+    """When a stored schedule fires next. Cached: every waiting process asks each time it polls."""
     schedule = read_kept(raw).schedule
     return None if schedule.paused or schedule.ended or not schedule.next_at else schedule.next_at
 
@@ -68,7 +68,7 @@ def _get(batch: Batch, tenant: str, name: str) -> Kept:
 
 
 def set_schedule(batch: Batch, command: c.SetSchedule) -> Schedule:
-    """Create or change a schedule; saying the same again changes nothing, so every start may say it."""
+    """Create or change a schedule; the same definition changes nothing, so every start may repeat it."""
     wanted = command.schedule
     s.check(wanted)
     job = replace(command.job, tenant=wanted.tenant, schedule=wanted.name)
@@ -89,7 +89,7 @@ def set_schedule(batch: Batch, command: c.SetSchedule) -> Schedule:
 
 
 def _changed(before: Schedule, wanted: Schedule, now_ms: int) -> Schedule:
-    """The new definition with the old one's life; new times start anew after now."""
+    """The new definition with the history of the old one; changed times start from now."""
     life = {
         "number",
         "created_at",
@@ -110,9 +110,9 @@ def _changed(before: Schedule, wanted: Schedule, now_ms: int) -> Schedule:
 
 
 def _number(batch: Batch) -> int:
-    """A number that no schedule has, nor had at a moment that is yet to come: its ids would be the same."""
+    """A free schedule number; not one whose last firing time is in the future, as job ids would be reused."""
     taken = {read_kept(raw).schedule.number for raw in batch.rows_of(SCHEDULE).values()}
-    # Those of schedules that have moved to another shard, with their numbers.
+    # The numbers of schedules that have moved to another shard.
     taken |= {int(number) for number in batch.rows_of(NUMBER)}
     floors = {int(number): int(at) for number, at in batch.rows_of(FLOOR).items()}
     free = (n for n in batch.shard_info.schedules if n not in taken and floors.get(n, 0) <= batch.now_ms)
@@ -127,14 +127,14 @@ def delete_schedule(batch: Batch, command: c.DeleteSchedule) -> None:
     """Remove a schedule; see `DeleteSchedule`."""
     schedule = _get(batch, command.tenant, command.name).schedule
     number = str(schedule.number)
-    # Not below what an earlier one of that number left: the clock may yet be set back.
+    # Not below that of an earlier schedule with this number: the clock may be set back.
     floor = max(schedule.last_at, int(batch.rows_of(FLOOR, [number]).get(number, b"0")))
     batch.rows[FLOOR, number] = str(floor).encode()
     batch.rows[SCHEDULE, name_of(command.tenant, command.name)] = None
 
 
 def pause_schedule(batch: Batch, command: c.PauseSchedule) -> Schedule:
-    """Stop a schedule from firing, or let it fire again; see `PauseSchedule`."""
+    """Pause or resume a schedule; see `PauseSchedule`."""
     kept = _get(batch, command.tenant, command.name)
     schedule = kept.schedule
     if command.on:
@@ -148,7 +148,7 @@ def pause_schedule(batch: Batch, command: c.PauseSchedule) -> Schedule:
 
 
 def fire(batch: Batch) -> int | None:
-    """Fire what is due; when to look again, or None."""
+    """Fire due schedules; return when the next is due, or None."""
     again: list[int] = []
     for _, raw in sorted(batch.rows_of(SCHEDULE).items()):
         kept = read_kept(raw)
@@ -162,10 +162,10 @@ def fire(batch: Batch) -> int | None:
         try:
             again.append(_fire_one(batch, kept) or 0)
         except HoldfastError:
-            # One that cannot be fired here (a time zone this machine lacks, a key that another family
-            # holds) must not hold up the others.
+            # One that cannot fire (a time zone that this machine lacks, a unique key that a child of another
+            # parent holds) must not block the others.
             batch.drop()
-            again.append(batch.now_ms + LOOK_AGAIN_MS)
+            again.append(batch.now_ms + RETRY_MS)
     return min((moment for moment in again if moment), default=None)
 
 
@@ -175,7 +175,7 @@ def _fire_one(batch: Batch, kept: Kept) -> int | None:
     if after != kept.schedule:
         _keep(batch, replace(kept, schedule=after))
     waits = not (after.ended or firing.again_ms)
-    return batch.now_ms + LOOK_AGAIN_MS if waits else firing.again_ms
+    return batch.now_ms + RETRY_MS if waits else firing.again_ms
 
 
 def _add_firings(batch: Batch, kept: Kept, firing: s.Firing) -> Schedule:
@@ -185,7 +185,7 @@ def _add_firings(batch: Batch, kept: Kept, firing: s.Firing) -> Schedule:
         slot = slot_of_firing(new, after.name)
         run_at = moment + s.jitter_of(after, moment) + new.delay_ms
         job_id = ids.of_schedule(after.number, moment, slot)
-        # A unique job that exists already is what this firing comes to.
+        # If its unique key is held, the existing job is the job of this firing.
         after = replace(after, last_id=outbox.add(batch, replace(new, id=job_id, run_at=run_at, delay_ms=0)))
     return after
 

@@ -1,4 +1,4 @@
-"""Leases numbers to journals, which make ids by themselves for days; see `TakeSysid`."""
+"""Leases sysids to journals, which make ids on their own for days; see `TakeSysid`."""
 
 import msgspec
 
@@ -10,7 +10,7 @@ from ..sysid import Sysid, free_number
 
 
 def take_sysid(batch: Batch, command: TakeSysid) -> TakenSysid:
-    """Lease a number, renew it, or take it back; see `TakeSysid`."""
+    """Lease a sysid, renew it, or take it back; see `TakeSysid`."""
     kept = {int(name): msgspec.json.decode(raw, type=Sysid) for name, raw in batch.rows_of(SYSID).items()}
     own = next((number for number, one in kept.items() if one.token == command.token), None)
     if not command.for_ms:
@@ -19,7 +19,7 @@ def take_sysid(batch: Batch, command: TakeSysid) -> TakenSysid:
         return TakenSysid(number=0, token=command.token)
     number = free_number(kept, batch.now_ms, _numbers(batch)) if own is None else own
     before = kept.get(number)
-    # Whoever had the number before has made ids up to there. Of a number that is renewed the holder knows.
+    # The previous holder of the number has made ids up to there. A renewing holder knows its own ids.
     from_ms = before.ids_until_ms if before is not None and own is None else 0
     until_ms = max(batch.now_ms, from_ms) + command.for_ms
     if own is not None:
@@ -29,7 +29,7 @@ def take_sysid(batch: Batch, command: TakeSysid) -> TakenSysid:
 
 
 def _numbers(batch: Batch) -> range:
-    """The numbers of journals that this shard leases."""
+    """The sysids that this shard leases to journals."""
     first, count = ids.FIRST_JOURNAL_SYSID, batch.shard_info.count
     return range(first + (batch.shard_info.number - first) % count, ids.SYSIDS, count)
 

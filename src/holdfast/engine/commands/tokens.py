@@ -20,7 +20,7 @@ _decode = msgspec.json.Decoder(Token).decode
 
 
 def create(batch: Batch, command: c.CreateToken) -> Token:
-    """Keep a new token; see `CreateToken`. Saying the same again changes nothing."""
+    """Write a new token; see `CreateToken`. Repeating the command changes nothing."""
     token = command.token
     _check(token)
     check_whole("expires_in_ms", command.expires_in_ms, 0, MAX_DURATION_MS)
@@ -40,7 +40,7 @@ def create(batch: Batch, command: c.CreateToken) -> Token:
 
 
 def _check(token: Token) -> None:
-    """Refuse a token that could not be used."""
+    """Raise `BadInput` for a token that could not be used."""
     if not is_token_name(token.name):
         needed = f"at most {TOKEN_NAME_BYTES} letters, digits, dots and dashes, first a letter or a digit"
         raise BadInput("token", token.name, needed=needed)

@@ -1,7 +1,7 @@
-"""The verbs: one short function for each command, from a table. Each asks the rules and puts the answer.
+"""The table of commands: one short function for each, which calls the rules and changes the batch.
 
-A verb raises before it changes anything it could not take back; what it raises fails the command
-alone. Replies are values, or `JobRef`, a job as the transaction leaves it.
+A function raises before it changes anything that cannot be undone; its error fails only that command. It
+returns a value, or a `JobRef` for a job as it is at the end of the transaction.
 """
 
 from collections.abc import Callable
@@ -26,11 +26,11 @@ _VERB_OF = {Code.OK: "finish", Code.FAILED: "fail", Code.RETRY: "retry", Code.ER
 
 
 class JobRef(int):
-    """A reply, by the id of a job: the job as it stands at the end of the transaction."""
+    """The id of a job as a reply; the caller gets the job as it is at the end of the transaction."""
 
 
 def answer(batch: Batch, command: c.Answer) -> JobRef:
-    """Say how a run ended; see `Answer`."""
+    """Apply the outcome of a run; see `Answer`."""
     code = command.code
     job = held(batch, command.hold, _VERB_OF[code])
     if job.parent_id and code is not Code.FAILED:
@@ -39,8 +39,8 @@ def answer(batch: Batch, command: c.Answer) -> JobRef:
         job = notes.add_lines(batch, job, command.lines)
     after = answered(job, command, now_ms=batch.now_ms, rng=batch.rng)
     if after.children.kept and code is not Code.FAILED:
-        # A finish or retry is the parent's word that it has seen its ended children.
-        # The documents delete them all, also those that were cancelled during this run.
+        # With a finish or retry the parent has seen its ended children.
+        # All of them are archived, also those that were cancelled during this run, as on the port.
         goes = after.place == Place.DONE and after.ended != State.FAILED
         after = chores.sweep(batch, after, goes=goes or job.strict)
     if command.result is not None:
@@ -57,7 +57,7 @@ def answer(batch: Batch, command: c.Answer) -> JobRef:
 
 
 def _follow(batch: Batch, job: Job, result: Body | None) -> None:
-    """Add the job that follows, and note its id: where its unique key is held, the holder's."""
+    """Add the follow-up job, and note its id, or that of the job that holds its unique key."""
     then_id = outbox.add(batch, following.follower(job, result), follows=True)
     after = batch.find(job.id)
     if after is not None:
@@ -65,7 +65,7 @@ def _follow(batch: Batch, job: Job, result: Body | None) -> None:
 
 
 def release(batch: Batch, command: c.Release) -> JobRef:
-    """Give a job back; see `Release`."""
+    """Release a job; see `Release`."""
     job = held(batch, command.hold, "release")
     if command.lease_until not in (0, job.lease_until):
         raise LeaseLost("release", job.id, found="claimed by another call", needed="the claim of this call")
@@ -96,7 +96,7 @@ def report(batch: Batch, command: c.Report) -> JobRef:
 
 
 def step(batch: Batch, command: c.Step) -> JobRef:
-    """Keep a step's result; see `Step`."""
+    """Write a step's result; see `Step`."""
     job = held(batch, command.hold, "keep a step of")
     put(batch, job, notes.add_step(batch, job, name=command.name, result=command.result), None)
     return JobRef(job.id)
@@ -110,7 +110,7 @@ def log(batch: Batch, command: c.Log) -> JobRef:
 
 
 def update(batch: Batch, command: c.Update) -> JobRef:
-    """Change what a job will do; see `Update`."""
+    """Change a job; see `Update`."""
     job = held(batch, command.hold, "update") if command.hold else batch.get(command.job_id, command.tenant)
     after = rules.update(
         job,
@@ -125,7 +125,7 @@ def update(batch: Batch, command: c.Update) -> JobRef:
 
 
 def cancel(batch: Batch, command: c.Cancel) -> JobRef | Job:
-    """Take a job out of the queue; see `Cancel`. What is over already stays as it is."""
+    """Cancel a job; see `Cancel`. A job that has ended is not changed."""
     job = batch.find(command.job_id)
     if job is None and (old := batch.archived(command.job_id)) is not None:
         check_tenant(old, command.tenant)
@@ -140,7 +140,7 @@ def cancel(batch: Batch, command: c.Cancel) -> JobRef | Job:
 
 
 def requeue(batch: Batch, command: c.Requeue) -> JobRef:
-    """Put a job back in the queue; see `Requeue`."""
+    """Requeue a job; see `Requeue`."""
     job = batch.get(command.job_id, command.tenant)
     after = rules.requeue(
         job, now_ms=batch.now_ms, run_at=command.run_at, task=command.task, forgive=command.forgive
@@ -150,7 +150,7 @@ def requeue(batch: Batch, command: c.Requeue) -> JobRef:
 
 
 def requeue_all(batch: Batch, command: c.RequeueAll) -> None:
-    """Put jobs back in the queue; see `RequeueAll`."""
+    """Requeue several jobs; see `RequeueAll`."""
     batch.load(command.job_ids)
     for job_id in command.job_ids:
         job = batch.find(job_id)
@@ -163,7 +163,7 @@ def requeue_all(batch: Batch, command: c.RequeueAll) -> None:
 
 
 def delete(batch: Batch, command: c.Delete) -> None:
-    """Remove all trace of a job; see `Delete`."""
+    """Delete a job, live or archived; see `Delete`."""
     job = batch.find(command.job_id)
     if job is None:
         old = batch.archived(command.job_id)
@@ -178,7 +178,7 @@ def delete(batch: Batch, command: c.Delete) -> None:
 
 
 def check_tenant(job: Job, tenant: str | None) -> None:
-    """A job of somebody else is not there, where a verb names its tenant."""
+    """Raise `NotFound` for a job of another tenant, if the command names one."""
     if tenant not in (None, job.tenant):
         raise NotFound("job", job.id)
 
@@ -188,7 +188,7 @@ def purge(batch: Batch, command: c.Purge) -> int:
     return batch.forget(batch.txn.ended(command.before_ms, tenant=command.tenant, limit=command.limit))
 
 
-# None: claims, which come after all others.
+# None: claims, which the engine runs after all other commands of a batch.
 VERBS: dict[type[c.Command], Callable[[Batch, Any], Any] | None] = {
     c.Claim: None,
     c.Upkeep: None,
@@ -225,9 +225,9 @@ VERBS: dict[type[c.Command], Callable[[Batch, Any], Any] | None] = {
     c.SetProgress: indexing.set_progress,
     c.Append: indexing.append,
     c.TrimLog: indexing.trim,
-    # Said by doors, on behalf of a client.
+    # Submitted by servers on behalf of a client.
     requests.NoteRequest: requests.note_request,
-    # Between shards; nobody else says these.
+    # Sent only between shards.
     handlers.MarkHandled: handlers.mark_handled,
     keys.TakeKey: keys.take_key,
     keys.FreeKey: keys.free_key,

@@ -1,7 +1,7 @@
-"""The registry of workers: who is there, and which tasks they know. See docs/decisions/0006.
+"""The registry of workers: which are running, and which tasks they know. See docs/decisions/0006.
 
-A record says what a worker is; whether it lives is told by the store (`present`), which costs no write,
-or, where a store cannot tell, by a moment that the worker moves on.
+A row describes a worker. Whether it is alive is known from the store (`present`), which costs no write, or,
+in stores that cannot tell, from a time that the worker renews.
 """
 
 import msgspec
@@ -14,12 +14,12 @@ from ...store.contract import ReadTxn
 from ..batch.batch import Batch
 from ..records import WORKER
 
-# The names of its tasks are most of it.
+# The largest record of a worker; most of it are the names of its tasks.
 WORKER_BYTES = 1024 * 1024
 
 
 def enlist(batch: Batch, command: c.Enlist) -> None:
-    """Make a worker known, or say what has changed about it; see `Enlist`."""
+    """Register a worker, or update its record; see `Enlist`."""
     check_name("worker", command.worker.name)
     raw = msgspec.json.encode(command.worker)
     if len(raw) > WORKER_BYTES:
@@ -30,31 +30,31 @@ def enlist(batch: Batch, command: c.Enlist) -> None:
 
 
 def dismiss(batch: Batch, command: c.Dismiss) -> None:
-    """Forget a worker; see `Dismiss`."""
+    """Unregister a worker; see `Dismiss`."""
     known = command.name in batch.rows_of(WORKER, [command.name])
     if known and _is_own(batch, command.name, command.tenant):
         batch.rows[WORKER, command.name] = None
 
 
 def _is_own(batch: Batch, name: str, tenant: str | None) -> bool:
-    """Whether a tenant may change what is known of a worker: nothing is, or it serves nobody else."""
+    """Whether a tenant may change a worker's record: there is none, or the worker serves no other tenant."""
     raw = None if tenant is None else batch.rows_of(WORKER, [name]).get(name)
     return raw is None or all(one.tenant == tenant for one in msgspec.json.decode(raw, type=Worker).serves)
 
 
-def bury(batch: Batch) -> None:
-    """Forget those who are gone without a word."""
+def remove_dead(batch: Batch) -> None:
+    """Unregister workers that have died."""
     for name, raw in batch.rows_of(WORKER).items():
         if not is_alive(batch.txn, msgspec.json.decode(raw, type=Worker)):
             batch.rows[WORKER, name] = None
 
 
 def alive(txn: ReadTxn) -> list[Worker]:
-    """All workers that live, the oldest first."""
+    """All live workers, oldest first."""
     known = (msgspec.json.decode(raw, type=Worker) for raw in txn.rows(WORKER).values())
     return sorted((w for w in known if is_alive(txn, w)), key=lambda w: (w.started_at, w.name))
 
 
 def is_alive(txn: ReadTxn, worker: Worker) -> bool:
-    """Whether a worker is taken for alive."""
+    """Whether a worker is considered alive."""
     return txn.now_ms < worker.until_ms if worker.until_ms else txn.present(worker.name)

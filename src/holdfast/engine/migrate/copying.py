@@ -1,17 +1,17 @@
-"""A store copied into another: the same walk over every part, as often as it takes.
+"""Copies a store into another: the same pass over every part, repeated until both are equal.
 
-    source   ├──── page ────┤├──── page ────┤├─ …          by key, in the same order everywhere
-                   │ compared, at each door where some of it belongs, with
-    target   ├──── the same keys ───┤                      what differs is written, what is gone removed
+    source   ├──── page ────┤├──── page ────┤├─ …          by key, in the same order in every store
+                   │ compared, in each shard where rows of it belong, with
+    target   ├──── the same keys ───┤                      differences are written, removed rows deleted
 
-Either store may be several: its doors, each a store by itself. A part knows at which of them a row belongs.
+Either store may be sharded. A part knows in which shard a row belongs; a store without shards counts as one.
 
-A walk writes only differences, so it needs to remember nothing: after a crash it begins at the beginning, and
-finds most of it done. While the source lives, a walk is out of date when it ends; the last one, over a source
-that stands still, also looks at what it wrote, and ends with a digest of all that it saw on either side.
+A pass writes only differences, so it keeps no state: after a crash it starts again from the beginning, and
+finds most rows equal. While the source is in use, the target is out of date when a pass ends. The last pass,
+when the source is stopped, also reads back what it wrote, and ends with a digest of both sides.
 
-Every write looks at the notice on the target's door first, in the same transaction: a process that was taken
-for dead, and comes back after another has gone on in its place, writes nothing.
+Every write first checks the target's notice in the same transaction. So a process that was believed dead, and
+continues after another process has taken over, writes nothing.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -30,14 +30,14 @@ from .rows import row_parts
 AnyPart = CopiedPart[Any, Any]
 Rows = Sequence[Any]
 Check = Callable[[Txn], None]
-# What is told while it goes on: the name of a part, how many rows of it were compared, and how many written.
+# Called with the progress: the name of a part, how many rows of it were compared, and how many written.
 Tell = Callable[[str, int, int], None]
 
 _encode = msgspec.json.Encoder().encode
 
 
 class Copier:
-    """Walks over the doors of two stores. `check` refuses to write when a door is no longer ours."""
+    """Copies between the shards of two stores. `check` raises if another run has taken over the target."""
 
     def __init__(
         self, sources: Sequence[Store], targets: Sequence[Store], *, check: Check, batch: int, tell: Tell
@@ -45,20 +45,20 @@ class Copier:
         self._sources, self._targets = sources, targets
         self._of = len(targets)
         self._check, self._batch, self._tell = check, batch, tell
-        # How many rows each part has.
+        # The number of rows of each part.
         self.rows: dict[str, int] = {}
         self._digests = (blake2b(digest_size=16), blake2b(digest_size=16))
 
     def walk(self, *, deep: bool) -> int:
-        """Bring the target up to date as far as a source that goes on living allows; how much was written.
+        """Make one pass while the source is in use; return how many rows were written.
 
-        `deep`: bodies in the archive are compared as well.
+        `deep`: bodies in the archive are compared too.
         """
         parts = [part for part in self._parts(deep, None) if not part.last_only]
         return sum(self._part(part, last=False) for part in parts)
 
     def finish(self, *, deep: bool) -> str:
-        """Make the target just what the source is, which stands still, and prove it; the digest of it all."""
+        """Make the target equal to the stopped source, verify it, and return the digest of all rows."""
         self.rows = {}
         for part in self._parts(deep, Tally()):
             self._part(part, last=True)
@@ -71,33 +71,35 @@ class Copier:
         share = len(self._sources)
         yield Settled(deep=deep, tally=tally, share=share)
         yield Live(deep=True, tally=tally, share=share)
-        # Also those that only the target has by now.
-        doors = (*self._sources, *self._targets)
-        yield from row_parts((table for door in doors for table in door.read(_tables)), self._of)
+        # Also tables that only the target has.
+        shards = (*self._sources, *self._targets)
+        yield from row_parts((table for shard in shards for table in shard.read(_tables)), self._of)
         if self._of == 1 or tally is None:
             yield CountsPart()
         else:
-            yield from (ShardCountsPart(tally, door) for door in range(self._of))
+            yield from (ShardCountsPart(tally, shard) for shard in range(self._of))
 
     def _part(self, part: AnyPart, *, last: bool) -> int:
-        """One part from its first key to its last; how many rows were written."""
-        doors = tuple(part.doors(self._of))
+        """Copy one part from its first key to its last; return how many rows were written."""
+        shards = tuple(part.shards(self._of))
         written = 0
         for after, ours, up_to in self._pages(part):
-            placed: dict[int, list[Any]] = {at: [] for at in doors}
+            placed: dict[int, list[Any]] = {at: [] for at in shards}
             for row in ours:
                 for at in part.at(row, self._of):
                     placed[at].append(row)
             changed = sum(
-                self._door(part, at, mine, (after, up_to), last=last) for at, mine in placed.items()
+                self._copy_stretch(part, at, mine, (after, up_to), last=last) for at, mine in placed.items()
             )
             written += changed
             self.rows[part.name] = self.rows.get(part.name, 0) + len(ours)
             self._tell(part.name, len(ours), changed)
         return written
 
-    def _door(self, part: AnyPart, at: int, ours: Rows, stretch: tuple[Any, Any], *, last: bool) -> int:
-        """One stretch of keys at one door of the target; how many rows were written."""
+    def _copy_stretch(
+        self, part: AnyPart, at: int, ours: Rows, stretch: tuple[Any, Any], *, last: bool
+    ) -> int:
+        """Copy one range of keys to one shard of the target; return how many rows were written."""
         theirs = self._between(part, at, *stretch, about=len(ours))
         changed = self._bring(part, at, ours, theirs, last=last)
         if last:
@@ -109,7 +111,7 @@ class Copier:
     # Reading
 
     def _pages(self, part: AnyPart) -> Iterator[tuple[Any, Rows, Any]]:
-        """The source's rows: those above one key and up to another (None: the end, where there are none)."""
+        """Pages of the source's rows: above one key and up to another (None: the end, with no rows)."""
         after = part.start
         while True:
             ours = self._page(part, after)
@@ -120,18 +122,18 @@ class Copier:
             after = up_to
 
     def _page(self, part: AnyPart, after: Any) -> Rows:
-        """What all doors of the source have next, each key once."""
+        """The next rows of all shards of the source, each key once."""
         limit = -(-self._batch // len(self._sources))
-        pages = [door.read(lambda txn: part.given(txn, after, limit)) for door in self._sources]
+        pages = [shard.read(lambda txn: part.given(txn, after, limit)) for shard in self._sources]
         if len(pages) == 1:
             return pages[0]
-        # Beyond the last key of any page there may be more of that door which was not read.
+        # Beyond the last key of a page its shard may have rows that were not read.
         up_to = min((part.key(page[-1]) for page in pages if page), default=None)
         rows = sorted((row for page in pages for row in page if part.key(row) <= up_to), key=part.key)
         return [part.joined(list(same)) for _, same in groupby(rows, key=part.key)]
 
     def _between(self, part: AnyPart, at: int, after: Any, up_to: Any, *, about: int) -> Rows:
-        """What a door of the target has above one key and up to another (None: the end)."""
+        """The rows of a shard of the target above one key and up to another (None: the end)."""
         limit = self._batch if up_to is None else min(self._batch, about + 1)
         found: list[Any] = []
         while True:
@@ -144,7 +146,7 @@ class Copier:
     # Writing
 
     def _bring(self, part: AnyPart, at: int, ours: Rows, theirs: Rows, *, last: bool) -> int:
-        """Write what differs; how many rows that were."""
+        """Write the differences; return how many rows."""
         there = {part.key(row): row for row in theirs}
         same = {part.key(row) for row in ours if _is_same(part, row, there.get(part.key(row)))}
         new = [row for row in ours if part.key(row) not in same]
@@ -152,18 +154,18 @@ class Copier:
         gone = [row for key, row in there.items() if key not in kept]
         if gone:
             self._write(at, lambda txn: part.put(txn, [], gone))
-        for door in range(len(self._sources)):
-            left = [row for row in new if part.whence(row, len(self._sources)) == door]
+        for shard in range(len(self._sources)):
+            left = [row for row in new if part.whence(row, len(self._sources)) == shard]
             while left:
-                left = left[self._replace(part, door, at, left, there, last=last) :]
+                left = left[self._replace(part, shard, at, left, there, last=last) :]
         return len(new) + len(gone)
 
     def _replace(
-        self, part: AnyPart, door: int, at: int, rows: Rows, there: dict[Any, Any], *, last: bool
+        self, part: AnyPart, shard: int, at: int, rows: Rows, there: dict[Any, Any], *, last: bool
     ) -> int:
-        """Write the first of these rows with all that the source's door has of them; how many that were."""
-        whole = self._sources[door].read(lambda txn: part.fill(txn, rows))
-        # What was purged meanwhile has no body any more; the next walk finds it gone.
+        """Write the first of these rows, complete with bodies from the source's shard; return how many."""
+        whole = self._sources[shard].read(lambda txn: part.fill(txn, rows))
+        # Jobs that were purged meanwhile have no body; the next pass deletes them.
         found = [row for row in whole if row is not None]
         olds = [there[part.key(row)] for row in rows[: len(whole)] if part.key(row) in there]
         self._write(at, lambda txn: part.put(txn, found, olds))
@@ -180,7 +182,7 @@ class Copier:
         self._targets[at].run(checked)
 
     def _prove(self, part: AnyPart, at: int, ours: Rows, theirs: Rows, *, told: bool = True) -> None:
-        """Refuse what is not the same on both sides; what is goes into the digests."""
+        """Raise an error if the rows of both sides differ; add them to the digests."""
         for digest, rows in zip(self._digests, (ours, theirs), strict=True) if told else ():
             digest.update(_encode([part.name, at, [part.seen(row) for row in rows]]))
         for our, their in zip(ours, theirs, strict=False):
@@ -205,6 +207,6 @@ def _tables(txn: ReadTxn) -> list[str]:
 
 
 def is_empty(txn: ReadTxn, *, own: frozenset[str] = frozenset()) -> bool:
-    """Whether nothing was ever written to a store, but for rows of these tables."""
+    """Whether a store has no jobs and no rows, except in the tables `own`."""
     jobs = (txn.jobs(JobFilter(archived=archived), after=0, limit=1) for archived in (False, True))
     return not (set(txn.tables()) - own or any(jobs) or txn.counts())

@@ -1,19 +1,19 @@
-"""A live queue moved from one store to another, by the contract alone. See docs/decisions/0011.
+"""Moves a live queue from one store to another, using only the store contract. See docs/decisions/0011.
 
                     source                                   target
-    begin           COPYING: all goes on                     FILLING: nobody may use it
-    walk            lives                   ── copied ──▶    filled, and brought up to date, several times
+    begin           COPYING: in use                          FILLING: refuses all commands
+    walk            in use                  ── copied ──▶    filled and updated in several passes
     stop            STOPPED: writes wait
-    finish          stands still            ── copied ──▶    the same, row by row, and proved so
-    hand over       MOVED: every verb says where to
-    open                                                     OPEN: all goes on
+    finish          stopped                 ── copied ──▶    equal, row by row, and verified
+    hand over       MOVED: replies the new address
+    open                                                     OPEN: in use
 
-Each step down is one transaction in one store, so a crash leaves one of these lines; whoever starts the same
-move again goes on from there, under a `run` of his own, and the one before writes nothing any more. Before
-the hand-over nothing has changed for anybody: `undo` takes the notice down. After it the source is over.
+Each step is one transaction in one store, so a crash leaves one of these states. Starting the same move again
+continues from there with a new run number, and the earlier run can no longer write. Before the hand-over the
+users of the queue notice nothing, and `undo` deletes the notice. After it the source is no longer used.
 
-Where a store is several, a step is a transaction at each of its doors, one after the other. The first door of
-the source decides: what is found there holds, and the others are brought to it. Of the target it opens last.
+In a sharded store a step is one transaction in each shard, one after the other. The first shard of the source
+decides: the other shards are brought to its state. The first shard of the target is opened last.
 """
 
 import secrets
@@ -39,10 +39,10 @@ from ..sysid import Sysid
 from .copying import Copier, Tell, is_empty
 from .parts import Misplaced, check_place
 
-# Walks over a living source: the second finds what the first was too slow for, and compares all bodies; more
-# of them as long as there is much to write, for each is time that the source need not stand still.
+# Passes while the source is in use: at least two, of which the second finds changes made during the first and
+# compares all bodies; more while there is much to write, so that the source is stopped for a shorter time.
 WALKS = (2, 6)
-# By so much two stores' clocks may differ: leases and rates are moments, and go over as they are.
+# How much the clocks of the two stores may differ: leases and rates are stored as times.
 SKEW_MS = 10 * SECOND_MS
 NAP_S = 0.02
 _UNFINISHED = "one with an unfinished move"
@@ -51,7 +51,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Summary(NamedTuple):
-    """What was moved: how many rows of each part, how long the source stood still, and a digest of it all."""
+    """The result of a move: rows of each part, how long the source was stopped, and a digest of all rows."""
 
     rows: dict[str, int]
     stopped_s: float
@@ -59,7 +59,7 @@ class Summary(NamedTuple):
 
 
 class StoreMove:
-    """One move, from the beginning or from wherever it was left. `here` and `there` are the two addresses."""
+    """One move, new or continued. `here` and `there` are the addresses of source and target."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class StoreMove:
         tell: Tell = lambda _part, _rows, _written: None,
         phase: Callable[[str], None] = lambda _name: None,
     ) -> None:
-        self._sources, self._targets = doors_of(source), doors_of(target)
+        self._sources, self._targets = shards_of(source), shards_of(target)
         self._here, self._there = here, there
         self._phase = phase
         self._run = secrets.token_hex(8)
@@ -98,12 +98,12 @@ class StoreMove:
         return Summary(self._copier.rows, self._stopped_s, digest or self._found().digest)
 
     def check(self) -> None:
-        """Refuse what would be refused; nothing is written."""
+        """Raise the error that the move would raise, without writing anything."""
         mine = self._sources[0].read(lambda txn: self._begun(txn, token=""))
         if self._here == self._there:
             raise self._same()
-        for door in self._targets:
-            door.read(lambda txn: self._filling(txn, mine))
+        for shard in self._targets:
+            shard.read(lambda txn: self._filling(txn, mine))
         self._check_clocks()
         self._check_places(mine)
 
@@ -111,7 +111,7 @@ class StoreMove:
         return BadInput("the store to move to", self._there, needed="another than the one to move from")
 
     def _check_clocks(self) -> None:
-        ours, theirs = ([door.now_ms() for door in doors] for doors in (self._sources, self._targets))
+        ours, theirs = ([shard.now_ms() for shard in shards] for shards in (self._sources, self._targets))
         skew_ms = max(max(theirs) - min(ours), min(theirs) - max(ours), key=abs)
         if abs(skew_ms) > SKEW_MS:
             raise StoreError(
@@ -120,20 +120,20 @@ class StoreMove:
             )
 
     def _check_places(self, mine: Notice) -> None:
-        """Refuse jobs that have no place where there are more shards; once begun, the walks look for them."""
+        """Refuse jobs that cannot be placed in the target's shards; after `begin` the passes check this."""
         if mine.standing is not Standing.COPYING or len(self._targets) <= len(self._sources):
             return
-        for door in self._sources:
+        for shard in self._sources:
             after = 0
-            while jobs := door.read(_jobs_above(after)):
+            while jobs := shard.read(_jobs_above(after)):
                 for job in jobs:
                     check_place(job, len(self._targets))
                 after = jobs[-1].id
 
-    # Each of these is one transaction at each door.
+    # Steps: each is one transaction in each shard.
 
     def begin(self) -> Standing:
-        """Put a notice on every door, or find those of the run before; how far that one came."""
+        """Write the notices to all shards, or take over those of an earlier run; return how far it came."""
         self._check_clocks()
         token = secrets.token_hex(8)
         self._check_places(self._sources[0].read(lambda txn: self._begun(txn, token=token)))
@@ -142,39 +142,39 @@ class StoreMove:
         try:
             mine = self._begin_source(token, before)
             self._token = mine.token
-            for door in self._targets:
-                door.read(lambda txn: self._filling(txn, mine))
-            for door in self._targets:
-                if door.run(lambda txn: self._begin_target(txn, mine)):
-                    filling.append(door)
+            for shard in self._targets:
+                shard.read(lambda txn: self._filling(txn, mine))
+            for shard in self._targets:
+                if shard.run(lambda txn: self._begin_target(txn, mine)):
+                    filling.append(shard)
         except HoldfastError:
-            # Nothing was begun, or nothing has come of this run.
+            # Nothing was started, so the notices of this run are removed.
             self._put_back(filling, [None] * len(filling), self._check_target)
             self._put_back(self._sources, before, self._check_source)
             raise
         return mine.standing
 
     def _begin_source(self, token: str, before: list[bytes | None]) -> Notice:
-        """A notice on every door, as the first of them has it; that of the first."""
+        """Write the notice to every shard of the source, by that of the first; return that of the first."""
         mine: Notice | None = None
 
         def fn(txn: Txn) -> tuple[Changes, tuple[bytes | None, Notice]]:
             notice = self._begun(txn, token=token) if mine is None else self._brought(txn, mine)
             return _saying(notice), (txn.notice(), notice)
 
-        for door in self._sources:
-            found, notice = door.run(fn)
+        for shard in self._sources:
+            found, notice = shard.run(fn)
             before.append(found)
             mine = mine or notice
         assert mine is not None
         return mine
 
     def _begin_target(self, txn: Txn, mine: Notice) -> tuple[Changes, bool]:
-        """A notice on a door of the target; whether there was none before."""
+        """Write the notice to a shard of the target; return whether there was none before."""
         return _saying(self._filling(txn, mine)), txn.notice() is None
 
     def _put_back(
-        self, doors: Sequence[Store], before: Sequence[bytes | None], check: Callable[[Txn], Any]
+        self, shards: Sequence[Store], before: Sequence[bytes | None], check: Callable[[Txn], Any]
     ) -> None:
         def put(notice: bytes | None) -> Callable[[Txn], tuple[Changes, None]]:
             def fn(txn: Txn) -> tuple[Changes, None]:
@@ -183,16 +183,16 @@ class StoreMove:
 
             return fn
 
-        for door, notice in zip(doors, before, strict=False):
-            door.run(put(notice))
+        for shard, notice in zip(shards, before, strict=False):
+            shard.run(put(notice))
 
     def _stop(self) -> None:
         self._set(Standing.STOPPED)
 
     def _hand_over(self, digest: str) -> None:
-        """From here on the source is over: no way leads back."""
+        """Mark the source as moved, which cannot be undone."""
         self._await_clock()
-        # Those who wait for a job there learn it at once.
+        # Wake up waiting claims, so that they follow at once.
         self._set(Standing.MOVED, digest, wake=JOBS)
 
     def _set(self, standing: Standing, digest: str = "", *, wake: str = NOBODY) -> None:
@@ -200,8 +200,8 @@ class StoreMove:
             mine = self._check_source(txn)
             return _saying(replace(mine, standing=standing, digest=digest), wake=wake), None
 
-        for door in self._sources:
-            door.run(fn)
+        for shard in self._sources:
+            shard.run(fn)
 
     def _open(self) -> None:
         def fn(txn: Txn) -> tuple[Changes, None]:
@@ -211,13 +211,13 @@ class StoreMove:
             self._check_target(txn)
             return _saying(Notice(standing=Standing.OPEN, origin=self._token), wake=JOBS), None
 
-        for door in reversed(self._targets):
-            door.run(fn)
+        for shard in reversed(self._targets):
+            shard.run(fn)
 
-    # What they consist of
+    # Parts of the steps
 
     def _begun(self, txn: ReadTxn, *, token: str) -> Notice:
-        """The notice of this run for the source, by what stands there."""
+        """The notice of this run for the source, given the current one."""
         found = _notice(txn)
         if len(self._sources) == 1 and (mark := txn.rows(SHARD, [MARK]).get(MARK)):
             needed = f"all shards of the queue: it is {mark.decode().replace('/', ' of ')} of them"
@@ -236,7 +236,7 @@ class StoreMove:
         return replace(found, run=self._run)
 
     def _brought(self, txn: ReadTxn, mine: Notice) -> Notice:
-        """The notice of this run for another door of the source than the first, which has decided."""
+        """The notice of this run for the other shards of the source, given that of the first."""
         found = _notice(txn)
         if found is not None and (
             found.standing is Standing.FILLING
@@ -248,7 +248,7 @@ class StoreMove:
         return replace(mine, origin=found.origin if found else "")
 
     def _filling(self, txn: ReadTxn, mine: Notice) -> Notice:
-        """The notice of this run for the target, by what stands there."""
+        """The notice of this run for the target, given the current one."""
         found = _notice(txn)
         if found is not None and found.run == self._run and found.standing is not Standing.FILLING:
             raise self._same()
@@ -256,7 +256,7 @@ class StoreMove:
             if (found.standing, found.token) == (Standing.FILLING, mine.token):
                 return replace(found, run=self._run)
             if found.origin == mine.token:
-                # It was open already, and may have moved on since.
+                # It was opened already, and may have been moved again since.
                 return found
         own = frozenset({SHARD} if len(self._targets) > 1 else ())
         if found is not None or not is_empty(txn, own=own):
@@ -277,22 +277,22 @@ class StoreMove:
                 return
 
     def _finish(self, *, deep: bool) -> str:
-        """The source stands still: copy the rest, and prove that the two are the same."""
+        """Copy the rest of the stopped source, and verify that both stores are equal."""
         started_s = monotonic_s()
-        until_ms = max(door.now_ms() for door in self._sources) + SYSID_LEASE_MS
-        for door in self._sources:
-            door.run(lambda txn: self._keep_ticks(txn, until_ms))
+        until_ms = max(shard.now_ms() for shard in self._sources) + SYSID_LEASE_MS
+        for shard in self._sources:
+            shard.run(lambda txn: self._keep_ticks(txn, until_ms))
         try:
             digest = self._copier.finish(deep=deep)
         except Misplaced:
-            # It came while all was copied; nobody is to wait for its end.
+            # The job was added during the copy. The source must not stay stopped until it ends.
             self._set(Standing.COPYING)
             raise
         self._stopped_s = monotonic_s() - started_s
         return digest
 
     def _keep_ticks(self, txn: Txn, until_ms: int) -> tuple[Changes, None]:
-        """Ids that are made inside a database have no number of a process: say from when on they are free."""
+        """Write the time from which ids made by SQL functions, which lease no sysid, are free."""
         self._check_source(txn)
         name = str(ids.PORT_SYSID)
         raw = txn.rows(SYSID, [name]).get(name)
@@ -302,9 +302,9 @@ class StoreMove:
         return Changes(rows={(SYSID, name): _encode(freed)}), None
 
     def _await_clock(self) -> None:
-        """The target's clock must not be behind what the source has written by its own."""
-        until_ms = max(door.now_ms() for door in self._sources)
-        while min(door.now_ms() for door in self._targets) < until_ms:
+        """Wait until the target's clock has reached the times that the source has written."""
+        until_ms = max(shard.now_ms() for shard in self._sources)
+        while min(shard.now_ms() for shard in self._targets) < until_ms:
             sleep(NAP_S)
 
     def _check_source(self, txn: ReadTxn) -> Notice:
@@ -324,15 +324,15 @@ class StoreMove:
         return found
 
 
-def doors_of(store: Store) -> Sequence[Store]:
-    """The stores that a store consists of: several, or itself."""
+def shards_of(store: Store) -> Sequence[Store]:
+    """The shards of a store, or the store itself."""
     return store.shards if isinstance(store, ShardedStore) else (store,)
 
 
 def undo(source: Store, *, here: str) -> Notice:
-    """Take the notice of an unfinished move down; what it was. The target stays closed for good.
+    """Delete the notice of an unfinished move and return it. The target stays unusable.
 
-    The first door decides; what a run before has left at the others is taken down too.
+    The first shard decides; notices of earlier runs in the other shards are deleted too.
     """
 
     def fn(txn: Txn) -> tuple[Changes, Notice | None]:
@@ -344,7 +344,7 @@ def undo(source: Store, *, here: str) -> Notice:
         kept = Notice(standing=Standing.OPEN, origin=found.origin) if found.origin else None
         return _saying(kept), found
 
-    taken = [notice for door in doors_of(source) if (notice := door.run(fn)) is not None]
+    taken = [notice for shard in shards_of(source) if (notice := shard.run(fn)) is not None]
     if not taken:
         raise BadInput("the store", f"{here}, which stays", needed=_UNFINISHED)
     return taken[0]

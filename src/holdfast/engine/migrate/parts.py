@@ -1,13 +1,12 @@
-"""What a store consists of, part by part: how each is listed, compared and written, by the contract alone.
+"""The parts of a store: how each is listed, compared and written through the store contract.
 
-    archive   jobs that have ended, with data and result
+    archive   archived jobs, with data and result
     jobs      live jobs, with data and result
-    counts    how many of each kind there are
+    counts    the counts of jobs
     rows      a part for each table (`rows`)
 
-A part is listed by its key, in the same order by every store. Nothing is translated: what goes in is what
-came out, with ids, versions, claims and leases as they are. Where a store is several, a row belongs at one of
-its doors, or at all of them: there the verbs look for it.
+A part is listed by key, in the same order in every store. Records are copied unchanged, with ids, versions,
+claims and leases. In a sharded store a row belongs in one of the shards, or in all of them.
 """
 
 from collections import Counter
@@ -26,69 +25,69 @@ from ...store.contract import Changes, CountKey, JobFilter, NewJobs, ReadTxn, Tx
 K = TypeVar("K")
 R = TypeVar("R")
 
-# Bodies are fetched so many at a time, until a transaction's worth is there: 16 MB is a body's limit.
+# How many bodies are read at once, until there are enough for a transaction; a body has up to 16 MB.
 BODIES_AT_ONCE = 50
-# How many jobs of each kind there are at each door.
+# The counts of jobs by shard.
 Tally = Counter[tuple[int, CountKey]]
 
 
 class Misplaced(BadInput):
-    """A job that would have to be in two places, in a store of so many shards."""
+    """A job that would belong in two shards of the target."""
 
 
 class CopiedPart(Generic[K, R]):
-    """One part of a store. `last_only`: nothing to copy before the source stands still."""
+    """One part of a store. `last_only`: copied only when the source is stopped."""
 
     name: str
     start: K
     last_only = False
 
     def page(self, txn: ReadTxn, after: K, limit: int) -> list[R]:
-        """Rows by key, from the first above `after`; fewer than `limit` says nothing, none is the end."""
+        """Rows with a key above `after`, by key. Fewer than `limit` is not the end; none is."""
         raise NotImplementedError
 
     def given(self, txn: ReadTxn, after: K, limit: int) -> list[R]:
-        """The rows that follow from what a door of the source has; most parts are as they are there."""
+        """The rows to copy, derived from a shard of the source; in most parts its own rows."""
         return self.page(txn, after, limit)
 
     def key(self, row: R) -> K:
-        """What a row is found by."""
+        """The key of a row."""
         raise NotImplementedError
 
     def at(self, row: R, of: int) -> Iterable[int]:
-        """At which of so many doors a row belongs; `Misplaced` if that would be two, and must be one."""
+        """In which of `of` shards a row belongs; `Misplaced` for a job that would belong in two."""
         raise NotImplementedError
 
-    def doors(self, of: int) -> Iterable[int]:
-        """At which of them there may be any rows."""
+    def shards(self, of: int) -> Iterable[int]:
+        """The shards that may have rows of this part."""
         return range(of)
 
     def whence(self, row: R, of: int) -> int:
-        """Which of so many doors of the source has what else belongs to a row."""
+        """Which of `of` shards of the source has the bodies of a row."""
         return 0
 
     def joined(self, rows: Sequence[R]) -> R:
-        """One row of those that several doors of the source have of one key."""
+        """One row made from those that several shards of the source have for one key."""
         return rows[0]
 
-    def noted(self, door: int, rows: Sequence[R]) -> None:
-        """These rows belong at a door, and the source stands still."""
+    def noted(self, shard: int, rows: Sequence[R]) -> None:
+        """Take note of the rows of a shard in the last pass."""
 
     def seen(self, row: R) -> Any:
-        """What can be seen of a row, and must be the same in both stores."""
+        """The content of a row that must be equal in both stores."""
         return row
 
     def fill(self, txn: ReadTxn, rows: Sequence[R]) -> "Sequence[R | None]":
-        """The first of these rows with all that belongs to them; None where one is gone."""
+        """The first of these rows, complete with bodies; None for one that was deleted."""
         return rows
 
     def put(self, txn: Txn, rows: Sequence[R], olds: Sequence[R]) -> Changes:
-        """What removes the old ones, and writes these."""
+        """The changes that delete the old rows and write these."""
         raise NotImplementedError
 
 
 class Whole(NamedTuple):
-    """A job and its bodies; None where they were not fetched, or there is none."""
+    """A job and its bodies; None if they were not read, or there are none."""
 
     job: Job
     data: Body | None = None
@@ -100,7 +99,7 @@ class _JobPart(CopiedPart[int, Whole]):
     archived = False
 
     def __init__(self, *, deep: bool, tally: Tally | None = None, share: int = 1) -> None:
-        # Whether bodies are compared as well; of how many doors a page is made.
+        # `deep`: whether bodies are compared too; `share`: from how many shards a page is made.
         self._deep, self._tally, self._share = deep, tally, share
 
     def page(self, txn: ReadTxn, after: int, limit: int) -> list[Whole]:
@@ -116,10 +115,10 @@ class _JobPart(CopiedPart[int, Whole]):
     def whence(self, row: Whole, of: int) -> int:
         return shard_of(row.job.id, of)
 
-    def noted(self, door: int, rows: Sequence[Whole]) -> None:
+    def noted(self, shard: int, rows: Sequence[Whole]) -> None:
         if self._tally is not None:
             jobs = (row.job for row in rows)
-            self._tally.update((door, CountKey(job.tenant, job.task, job.place, job.state)) for job in jobs)
+            self._tally.update((shard, CountKey(job.tenant, job.task, job.place, job.state)) for job in jobs)
 
     def fill(self, txn: ReadTxn, rows: Sequence[Whole]) -> Sequence[Whole | None]:
         if self._deep:
@@ -129,7 +128,7 @@ class _JobPart(CopiedPart[int, Whole]):
 
 
 class Live(_JobPart):
-    """Live jobs, wherever they stand."""
+    """Live jobs, in all places."""
 
     name = "jobs"
 
@@ -138,20 +137,20 @@ class Live(_JobPart):
         return super().at(row, of)
 
     def put(self, txn: Txn, rows: Sequence[Whole], olds: Sequence[Whole]) -> Changes:
-        """One whose id was in the archive has been deleted there and added anew."""
+        """A live job whose id is in the target's archive was deleted in the source and added again."""
         forgotten = txn.archived([row.job.id for row in rows])
         txn.write(Changes(removed=[row.job for row in olds], forgotten=forgotten))
         return _adding(rows, version=0)
 
 
 class Settled(_JobPart):
-    """Jobs of the archive: written once, so that whoever has the record has the bodies too."""
+    """Archived jobs: written once, so a store that has the record has the bodies too."""
 
     name = "archive"
     archived = True
 
     def put(self, txn: Txn, rows: Sequence[Whole], olds: Sequence[Whole]) -> Changes:
-        """They go in one version earlier, and to the archive in the same transaction."""
+        """Add each with the version before, and archive it in the same transaction."""
         there, wanted = txn.load([row.job.id for row in rows]), {row.job.id for row in rows}
         live = [job for id, job in there.items() if id in wanted]
         txn.write(Changes(removed=live, forgotten=[row.job.id for row in olds]))
@@ -159,7 +158,7 @@ class Settled(_JobPart):
 
 
 def _with_bodies(txn: ReadTxn, jobs: Sequence[Job], share: int = 1) -> list[Whole]:
-    """The first of these jobs with their bodies, as many as a transaction, or a share of it, should carry."""
+    """The first of these jobs with their bodies, up to the size of a transaction divided by `share`."""
     found: list[Whole] = []
     size = 0
     at_once = max(BODIES_AT_ONCE // share, 1)
@@ -184,15 +183,15 @@ def _adding(rows: Sequence[Whole], *, version: int) -> Changes:
 
 
 class Counted(NamedTuple):
-    """How many jobs of a kind there are, at a door of several."""
+    """One count of jobs, perhaps of one shard."""
 
     kind: CountKey
     number: int
-    door: int = 0
+    shard: int = 0
 
 
 class CountsPart(CopiedPart[tuple[Any, ...], Counted]):
-    """How many jobs there are of each kind."""
+    """The counts of jobs."""
 
     name = "counts"
     start = ()
@@ -208,7 +207,7 @@ class CountsPart(CopiedPart[tuple[Any, ...], Counted]):
         return row[:2]
 
     def at(self, row: Counted, of: int) -> Iterable[int]:
-        return (row.door,)
+        return (row.shard,)
 
     def joined(self, rows: Sequence[Counted]) -> Counted:
         return rows[0]._replace(number=sum(row.number for row in rows))
@@ -220,24 +219,28 @@ class CountsPart(CopiedPart[tuple[Any, ...], Counted]):
 
 
 class ShardCountsPart(CountsPart):
-    """The same at one door of several, by what was counted there: a sum does not tell what is where."""
+    """The counts of one shard, counted while copying: those of the source are of its own shards."""
 
-    def __init__(self, tally: Tally, door: int) -> None:
-        self._tally, self._door = tally, door
+    def __init__(self, tally: Tally, shard: int) -> None:
+        self._tally, self._copy_stretch = tally, shard
 
     def given(self, txn: ReadTxn, after: tuple[Any, ...], limit: int) -> list[Counted]:
-        mine = ((kind, number) for (door, kind), number in self._tally.items() if door == self._door)
-        return sorted(Counted(kind, number, self._door) for kind, number in mine if kind > after)[:limit]
+        mine = (
+            (kind, number) for (shard, kind), number in self._tally.items() if shard == self._copy_stretch
+        )
+        return sorted(Counted(kind, number, self._copy_stretch) for kind, number in mine if kind > after)[
+            :limit
+        ]
 
-    def doors(self, of: int) -> Iterable[int]:
-        return (self._door,)
+    def shards(self, of: int) -> Iterable[int]:
+        return (self._copy_stretch,)
 
     def joined(self, rows: Sequence[Counted]) -> Counted:
         return rows[0]
 
 
 def check_place(job: Job, of: int) -> None:
-    """Refuse a live job that would have to be both with its parent and with its domain, and cannot."""
+    """Raise `Misplaced` for a live job whose parent and domain belong in different shards."""
     if job.domain is not None and (ids.slot_of(job.tenant, job.domain) - job.id) % of:
         needed = (
             f"its parent's, or absent, where there are {of} shards: a child lives with its parent, and a job "

@@ -1,11 +1,11 @@
-"""The rows of a store that is copied: a part for each table, of whatever tables there are or will be.
+"""The rows of a copied store: a part for each table, including tables that this version does not know.
 
-Rows go over as they are, to the door of their slot, or to all. But three tables are about the shards that
-their store has, and follow from what else is there (docs/decisions/0011):
+Rows are copied unchanged, to the shard of their slot or to all. Three tables depend on the number of shards
+and are derived from other data (docs/decisions/0011):
 
-    outbox    under the number of the shard that is to deliver them
-    numbers    of schedules, noted at the door that would give them to others
-    pointers   at the home of each unique key whose job lives elsewhere
+    outbox     messages, with the number of the shard that delivers them
+    numbers    of schedules, noted in the shard that would otherwise allocate them again
+    pointers   in the home shard of each unique key whose holder is in another shard
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -46,21 +46,22 @@ from .parts import BODIES_AT_ONCE, CopiedPart
 
 _encode = msgspec.json.Encoder().encode
 
-# A key and a value; of a pointer who holds the key.
+# A key and a value; for a pointer also the holder of the unique key.
 Row = tuple[Any, ...]
-# Tables that are parts of their own, or only about the store that they are in.
+# Tables that are separate parts, or only concern the store that they are in.
 APART = {SHARD, OUTBOX, NUMBER, POINTER}
 # Tables whose values may be as large as bodies.
 _LARGE = {HANDLER_VERSION, LOG_ITEMS, STEPS}
 
 
 def _undone(raw: bytes) -> bytes:
-    """Upside down: the chore that has come least far is the one to go on with."""
+    """A sort key by which the chore with the most work left is the greatest."""
     after = msgspec.json.decode(raw, type=Chore).after
     return bytes(255 - byte for byte in after) + b"\xff"
 
 
-# Which of several values of one row holds: the one of which this is greatest; of other tables the first.
+# Which of several values of one row is taken: the one for which this is the greatest; in other tables the
+# first.
 _HOLDS: dict[str, Callable[[bytes], Any]] = {
     CHORE: _undone,
     FLOOR: int,
@@ -71,7 +72,7 @@ _HOLDS: dict[str, Callable[[bytes], Any]] = {
 
 
 def due_of(table: str, raw: bytes) -> int:
-    """When a row is due, which its value says; 0: never."""
+    """When a row is due, by its value; 0: never."""
     if table == UNIQUE:
         return read_unique(raw).until_ms
     if table == DOMAIN:
@@ -116,12 +117,12 @@ class Rows(CopiedPart[str, Row]):
         key, raw = row[:2]
         if self._table == UNIQUE:
             return (shard_of(read_unique(raw).job_id, of),)
-        # What says from when on ids may be made by SQL is read by the function in each of them.
+        # The row with the first time for ids made by SQL is read by the SQL function of every shard.
         is_port = (self._table, key) == (SYSID, str(ids.PORT_SYSID))
         slot = None if is_port else slot_of_record(self._table, key)
         return range(of) if slot is None else (slot % of,)
 
-    def doors(self, of: int) -> Iterable[int]:
+    def shards(self, of: int) -> Iterable[int]:
         slot = slot_of_table(self._table)
         return range(of) if slot is None else (slot % of,)
 
@@ -139,7 +140,7 @@ class Rows(CopiedPart[str, Row]):
 
 
 class _Derived(Rows):
-    """A table that is made anew for so many doors, from what each door of the source has."""
+    """A table that is derived for a number of shards, from each shard of the source."""
 
     table: str
 
@@ -156,13 +157,13 @@ class _Derived(Rows):
 
 
 class OutboxPart(_Derived):
-    """Jobs on their way from one shard to another; in a store alone, to be taken in."""
+    """Outbox messages: jobs for another shard; in a single store upkeep adds them."""
 
     table = OUTBOX
     last_only = True
 
     def made(self, txn: ReadTxn) -> Iterator[Row]:
-        """Whoever delivers one is told by its key; a schedule asks its own shard for what it sent."""
+        """The key names the delivering shard; for a schedule's job that is the schedule's shard."""
         for name, raw in txn.rows(OUTBOX).items():
             shard, job_id = read_pair(name)
             job = read_message(raw)
@@ -171,7 +172,7 @@ class OutboxPart(_Derived):
 
 
 class Numbers(_Derived):
-    """Numbers of schedules that are given by another shard than the one which the schedule is in."""
+    """Schedule numbers that another shard allocates than the one that the schedule is in."""
 
     table = NUMBER
 
@@ -183,10 +184,10 @@ class Numbers(_Derived):
 
 
 class Pointers(Rows):
-    """Which job holds a unique key, at the key's home, where that is another shard than the job's.
+    """Pointers to holders of unique keys, in the key's home shard, if the holder is in another shard.
 
-    Those of a source of several shards stay there: one that points to no job was taken for an add which has
-    yet to be made, and begins anew.
+    Pointers of a sharded source are not copied: one that points to no job belongs to an unfinished add, which
+    will be repeated.
     """
 
     def __init__(self) -> None:
@@ -207,7 +208,7 @@ class Pointers(Rows):
 
 
 def row_parts(tables: Iterable[str], of: int) -> Iterator[Rows]:
-    """The parts of all tables, in a store of so many doors."""
+    """The parts for all tables, in a store of `of` shards."""
     yield from (Rows(table) for table in sorted(set(tables) - APART))
     yield from (OutboxPart(of), Numbers(of))
     if of > 1:

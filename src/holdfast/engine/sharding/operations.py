@@ -3,12 +3,12 @@
     one shard     nearly all commands: its committer runs them
     Add           split by shard; jobs whose unique key belongs to another shard in two steps (`_add_keyed`)
     Claim         the shards in turn (`claim_progress`)
-    put back      first the key, if it belongs to another shard, then the job
-    handlers      versions in the shard of (tenant, task), and in every shard that there is one
+    requeue       first the key, if it belongs to another shard, then the job
+    handlers      versions in the shard of (tenant, task), and a mark in every shard that there is one
     all shards    pauses, patterns, purging, upkeep
 
-Every step is a transaction of one shard, run by `ask`, which returns its reply or raises. What a crash leaves
-between two steps stands in docs/decisions/0010.
+Every step is a transaction of one shard, run by `ask`, which returns its reply or raises. docs/decisions/0010
+describes what a crash between two steps leaves.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -38,7 +38,7 @@ from . import places
 from .claim_progress import ClaimProgress
 from .shared_ids import SharedIds
 
-# How often an add looks again for another add of the same key that is between its two steps.
+# The delays after which an add checks again whether another add of the same key has finished its second step.
 KEY_RETRY_S = (0.002, 0.01, 0.03, 0.1, 0.3, 0.6)
 
 Ask = Callable[[int, c.Command], Any]
@@ -78,7 +78,7 @@ class ShardOperations:
         return found.pop() if found else self.turn()[0]
 
     def _in_steps(self, new: c.NewJob) -> bool:
-        """Whether other shards must be asked before a job is added, or whether it is one of them."""
+        """Whether adding a job needs several steps in different shards."""
         away = places.is_away(new, len(self._shards))
         return away or (new.strict and new.unique is not None and len(self._shards) > 1)
 
@@ -87,13 +87,13 @@ class ShardOperations:
         return None if slot is None else slot % len(self._shards)
 
     def turn(self) -> list[int]:
-        """All shards, from the one whose turn it is; those that are down last."""
+        """All shards in round-robin order; those that are down come last."""
         first, of = next(self._turns), len(self._shards)
         order = [(first + step) % of for step in range(of)]
         return sorted(order, key=lambda at: not self._shards[at].is_up)
 
     def _is_anywhere(self, command: c.Command) -> bool:
-        """Whether every shard can give what a command wants: ids, or a number to make them."""
+        """Whether any shard can run a command: it asks for ids or a sysid."""
         return isinstance(command, c.ReserveIds) or (isinstance(command, TakeSysid) and not command.number)
 
     def is_free(self, command: c.Command) -> bool:
@@ -128,7 +128,7 @@ class ShardOperations:
         return self._all(command)
 
     def deliver(self, outbox: dict[str, bytes]) -> None:
-        """Bring outbox to where they belong; what cannot be brought now is brought by upkeep."""
+        """Deliver outbox messages to their shards; upkeep retries those that fail."""
         for name, raw in outbox.items():
             try:
                 self._deliver(read(raw))
@@ -147,7 +147,7 @@ class ShardOperations:
             send(shard_of(new.id, len(self._shards)), new)
 
     def freed(self, keys: dict[UniqueKey, Freed]) -> None:
-        """Drop the pointers to jobs that have let their keys go: tidiness, nothing depends on it."""
+        """Delete pointers to jobs that have freed their keys; a stale pointer would be harmless."""
         for key, one in keys.items():
             try:
                 self.do(FreeKey(key=key, job_id=one.job_id, version=one.version, stays=one.stays))
@@ -166,7 +166,7 @@ class ShardOperations:
         return tour.reply
 
     def _workers(self, command: c.Enlist | c.Dismiss) -> None:
-        """In the shard of the name, or the next that is there; a worker that goes is gone from all."""
+        """Register a worker in the shard of its name, or the next that is up; unregister it in all shards."""
         name = command.worker.name if isinstance(command, c.Enlist) else command.name
         first = slot_of_worker(name) % len(self._shards)
         fault: StoreError | None = None
@@ -182,7 +182,7 @@ class ShardOperations:
             raise fault
 
     def _change_handler(self, command: h.SetHandler | h.RollBackHandler | h.DeleteHandler) -> Any:
-        """At home, and marked in all others: after it was set, and before it is deleted."""
+        """Change a handler in its shard, and the marks in all: after it is set, before it is deleted."""
         home = (places.slot_of(command) or 0) % len(self._shards)
         of = command.handler if isinstance(command, h.SetHandler) else command
         on = not isinstance(command, h.DeleteHandler)
@@ -193,7 +193,7 @@ class ShardOperations:
         return reply if on else self._ask(home, command)
 
     def _all(self, command: c.Command) -> Any:
-        """Said to every shard; the replies as one."""
+        """Run a command in every shard; return the combined reply."""
         replies: list[Any] = []
         faults: list[StoreError] = []
         for at in range(len(self._shards)):
@@ -231,7 +231,7 @@ class ShardOperations:
         return [made[one] for one in range(len(command.jobs))]
 
     def _parts(self, command: c.Add) -> Iterator[tuple[int | None, list[int]]]:
-        """Which jobs go together, and where; None: anywhere. Those for anywhere join others of one place."""
+        """Groups of jobs by shard; None: any. Jobs for any shard join the others if there is one group."""
         groups: dict[int | None, list[int]] = {}
         for one, new in enumerate(command.jobs):
             groups.setdefault(self._shard_for(new), []).append(one)
@@ -241,7 +241,7 @@ class ShardOperations:
         yield from groups.items()
 
     def _add_anywhere(self, command: c.Add | c.ReserveIds | TakeSysid) -> Any:
-        """To the shard whose turn it is; to the next, where that turns out to be down."""
+        """Run a command in the next shard of the round robin that is up."""
         fault: StoreError | None = None
         for at in self.turn():
             try:
@@ -254,7 +254,7 @@ class ShardOperations:
         raise fault
 
     def _add_at(self, at: int, command: c.Add) -> list[int]:
-        """As one transaction, unless unique keys are held, or at home, elsewhere: then one by one."""
+        """Add in one transaction, unless unique keys are held, or have their home, in another shard."""
         if not any(self._in_steps(new) for new in (command.every() if command.ids else command.jobs)):
             try:
                 found: list[int] = self._ask(at, command)
@@ -268,7 +268,7 @@ class ShardOperations:
 
         def add(new: c.NewJob) -> int:
             with suppress(Moved):
-                # Else it is asked for as a whole, wherever that leads: no step of it has added anything.
+                # Otherwise the whole command is repeated: no step of it has added anything.
                 if new.unique is not None:
                     return self._add_keyed(new, send)
             return send(at, new)
@@ -276,7 +276,7 @@ class ShardOperations:
         return [add(new) for new in command.every()]
 
     def _add_keyed(self, new: c.NewJob, send: Send, *, follows: bool = False) -> int:
-        """Add a unique job: to the holder of its key, wherever that is, or as the holder."""
+        """Add a unique job: apply it to the holder of its key in any shard, or make it the holder."""
         new = self._as_its_parent(new)
         key, of = unique.key_of(new), len(self._shards)
         assert key is not None
@@ -307,7 +307,7 @@ class ShardOperations:
         raise taken(holder)
 
     def _as_its_parent(self, new: c.NewJob) -> c.NewJob:
-        """A child is mocked if its parent is, which is part of its key."""
+        """The new job, mocked if its parent is: that is part of its unique key."""
         parent = self._live(new.parent_id) if new.parent_id else None
         return new if parent is None else replace(new, mock=parent.mock)
 
@@ -316,9 +316,9 @@ class ShardOperations:
         return shard.read(lambda txn: txn.load([job_id]).get(job_id))
 
     def _namesake(self, new: c.NewJob, home: int) -> int | None:
-        """A job of that name away from home: a child, or one renamed. At home it is found in the add."""
+        """A job with the same name in another shard than its key's home, where the add itself finds it."""
         for at, shard in enumerate(self._shards):
-            # One that is down holds up nobody else's jobs: what it has is not seen.
+            # A shard that is down is skipped, so that it does not block jobs of other shards.
             if at != home and shard.is_up:
                 found = shard.read(lambda txn: txn.named(new.tenant, new.task, mock=new.mock))
                 if found:
@@ -334,7 +334,7 @@ class ShardOperations:
         try:
             return send(shard_of(new.id, len(self._shards)), new)
         except Unsettled:
-            # It may be there.
+            # The job may have been added.
             raise
         except HoldfastError:
             self._give_key_back(key, new.id)
@@ -344,13 +344,13 @@ class ShardOperations:
         try:
             self.do(FreeKey(key=key, job_id=job_id, given_back=True))
         except StoreError:
-            # It is free in a minute.
+            # The key is freed in a minute.
             pass
 
     # Keys
 
     def _settled(self, at: int, command: c.Command) -> Any:
-        """The reply of one shard; a key that points elsewhere is looked into, and perhaps it is free."""
+        """Run a command in one shard; a key that points to another shard is checked, and freed if stale."""
         for nap_s in KEY_RETRY_S:
             try:
                 return self._ask(at, command)
@@ -360,7 +360,7 @@ class ShardOperations:
         raise taken(holder)
 
     def _put_back(self, command: c.Command) -> Any:
-        """A job that may get a key: where that is at home elsewhere it is taken first."""
+        """Run a command by which a job may get a key; a key with its home in another shard is taken first."""
         job_id = self._job_id(command)
         at = shard_of(job_id, len(self._shards))
         job = self._live(job_id)
@@ -382,7 +382,7 @@ class ShardOperations:
         raise taken(holder)
 
     def _requeue_all(self, command: c.RequeueAll) -> Any:
-        """All or none where they live in one shard, else one by one."""
+        """Requeue all jobs or none if they are in one shard, else one by one."""
         homes = {shard_of(job_id, len(self._shards)) for job_id in command.job_ids}
         if len(homes) == 1 and (command.task is None or len(self._shards) == 1):
             return self._ask(homes.pop(), command)
@@ -405,7 +405,7 @@ class ShardOperations:
             raise
 
     def _is_free(self, key: UniqueKey, holder: int, job_id: int, nap_s: float) -> None:
-        """Drop a pointer that is out of date; refused where it is not, and another job has the key."""
+        """Delete a stale pointer; raises `Refused` if another job has the key."""
         held, version = self._look(holder, key)
         if held:
             raise put_back_refused(job_id, holder)
@@ -413,7 +413,7 @@ class ShardOperations:
             sleep(nap_s)
 
     def _look(self, job_id: int, key: UniqueKey) -> tuple[bool, int]:
-        """Whether a job holds a key, and its version, 0 if it is not there at all."""
+        """Whether a job holds a key, and its version, 0 if it does not exist."""
 
         def see(txn: ReadTxn) -> tuple[bool, int]:
             live = txn.load([job_id]).get(job_id)

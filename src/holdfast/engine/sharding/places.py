@@ -1,4 +1,4 @@
-"""Which shard a command is about. See docs/decisions/0010."""
+"""The shard that a command belongs to. See docs/decisions/0010."""
 
 from collections.abc import Callable
 from typing import Any
@@ -40,7 +40,7 @@ def _handler(command: h.RollBackHandler | h.DeleteHandler) -> int:
     return ids.slot_of(command.tenant, command.task)
 
 
-# The slot of what has one, or an id that lives there; None: it is about all shards.
+# The slot of a command, or the id of its job, whose slot it is; None: all shards.
 _SLOTS: dict[type[c.Command], Callable[[Any], int | None]] = {
     **dict.fromkeys((c.Answer, c.Release, c.Extend, c.Report, c.Step, c.Log, c.Update), _job),
     **dict.fromkeys((c.Cancel, c.Requeue, c.Delete, c.Await), _job),
@@ -64,25 +64,25 @@ _SLOTS: dict[type[c.Command], Callable[[Any], int | None]] = {
 
 
 def slot_of(command: c.Command) -> int | None:
-    """The slot that a command is about, or the id of its job; None: there is none."""
+    """The slot of a command, or the id of its job; None: there is none."""
     find = _SLOTS.get(type(command))
     return None if find is None else find(command)
 
 
 def slot_of_new(new: c.NewJob) -> int | None:
-    """Where a job must live, by its number if it has one; None: anywhere."""
+    """The slot of a new job, or its id if it has one; None: any slot."""
     return new.id & (ids.SLOTS - 1) if new.id else slots.slot_for(new)
 
 
 def is_away(new: c.NewJob, shards: int) -> bool:
-    """Whether a job lives in another shard than its unique key."""
+    """Whether a new job belongs in another shard than the home of its unique key."""
     key = key_of(new)
     slot = slot_of_new(new)
     return key is not None and slot is not None and (slots.slot_of_key(key) - slot) % shards != 0
 
 
 def check_place(new: c.NewJob) -> None:
-    """Refuse what would have to be in two places, before anything is written."""
+    """Refuse a job that would belong in two shards, before anything is written."""
     if new.parent_id and new.domain is not None:
         parent = ids.unpack(new.parent_id).slot
         if ids.slot_of(new.tenant, new.domain) != parent:

@@ -1,8 +1,8 @@
 """The sysid of one process on several shards: one number for all of them.
 
-Number n is lent by shard n mod N, so no two shards lend the same one and no shard is needed by all: where
-the one that lent ours cannot be reached, another lends another. It is never taken inside a transaction
-of jobs, which may be on another shard than the number.
+Sysid n is leased by shard n mod N. So no two shards lease the same one, and no single shard is needed by all
+processes: while the shard that leased ours is down, another shard leases another number. It is never leased
+inside a transaction of jobs, which may be in another shard.
 """
 
 import threading
@@ -28,7 +28,7 @@ class SharedIds(IdSource):
         """Do nothing: a shard's transaction neither takes nor renews a number."""
 
     def ahead(self, store: Store, seen: Held | None) -> None:
-        """Renew the number where it was lent; else take another, first from `store`."""
+        """Renew the sysid in the shard that leased it, or else lease another, first from `store`."""
         with self._renewing:
             if self.held is not seen:
                 return
@@ -53,7 +53,7 @@ class SharedIds(IdSource):
         return range(first, ids.FIRST_JOURNAL_SYSID, of)
 
     def make(self, slot: int, now_ms: int) -> int:
-        """An id outside of any transaction, for a job that is yet to be added."""
+        """An id for a job that is added later, made outside of transactions."""
         while True:
             held = self.held
             tick = self.tick_within(held, now_ms)
@@ -62,6 +62,6 @@ class SharedIds(IdSource):
             self.ahead(self._shards[slot % len(self._shards)], held)
 
     def give_back(self, store: Store) -> None:
-        """Free the number where it was lent, if that can be reached; its ids are past soon anyway."""
+        """Release the sysid in the shard that leased it, if that is up; otherwise the lease expires."""
         if self.held is not None:
             super().give_back(self._shards[self.held.number % len(self._shards)])

@@ -19,7 +19,7 @@ from .lock import WriteQueue, begin
 from .open import open_reader
 
 PAGE_BYTES = 4096
-# When to copy: at 16 MB. Each time two files are synced, and writers wait for it; so not too often.
+# The log is copied at 16 MB. A copy syncs two files while writers wait, so it should not be frequent.
 COPY_PAGES = 4_000
 # An estimate of the pages that a commit writes: one of each table and index, and more for many rows.
 PAGES_OF_A_COMMIT = 8
