@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from .bounds import DAY_MS, HOUR_MS, MINUTE_MS
+from .bounds import DAY_MS, HOUR_MS, MAX_TIME_MS, MINUTE_MS, YEAR_MS
 from .job import Record
 from .queries import Query
 
@@ -72,13 +72,18 @@ TIERS = (
     Tier("m", MINUTE_MS, 3 * HOUR_MS),
     Tier("t", 10 * MINUTE_MS, 2 * DAY_MS),
     Tier("h", HOUR_MS, 60 * DAY_MS),
+    # One bucket of everything since the store was made.
+    Tier("a", MAX_TIME_MS, MAX_TIME_MS),
 )
+# A time that only the last tier goes back.
+EVER_MS = YEAR_MS
 
 
 class GetHistory(Query, frozen=True, kw_only=True):
     """Replies the buckets of the last `span_ms`, oldest first, those in which nothing ended too.
 
-    The buckets are the shortest that go back so far. Of a `tenant`: what it had.
+    The buckets are the shortest that go back so far; for more than sixty days it is one bucket, of everything
+    since the store was made. Of a `tenant`: what it had.
     """
 
     tenant: str | None = None

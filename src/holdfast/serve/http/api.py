@@ -15,6 +15,7 @@ from . import documents, jobs, serverless, tokens
 from .events import Feeds, event_response, job_events
 from .exchange import Endpoint, Exchange, decode, read, respond, wait_s_of
 from .forms import form_of, reply_form
+from .metrics import metrics
 from .openapi import document
 from .problems import bad_json, response_to, unexpected
 from .router import Router
@@ -61,6 +62,7 @@ def application(exchange: Exchange) -> Router:
     ]
     router = Router()
     router.add("GET", "/healthz", _healthz(exchange))
+    router.add("GET", "/metrics", _guarded(exchange, metrics))
     router.add("GET", "/v1/openapi.json", _openapi)
     # Those that begin with any name come last: the others need not be held against them.
     for method, path, endpoint in sorted(endpoints, key=lambda one: one[1].startswith("/{")):
