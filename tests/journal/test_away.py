@@ -6,7 +6,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -17,6 +17,7 @@ from holdfast.journal.connection import JournalConnection
 from tests.servers import PostgresServer, postgres_or_skip
 
 THREADS = 8
+Stop = Callable[[PostgresServer], AbstractContextManager[None]]
 
 
 class Size(NamedTuple):
@@ -59,36 +60,43 @@ def suspended(server: PostgresServer) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("stop", [shut_down, suspended])
-def test_jobs_are_accepted_while_the_store_is_stopped(tmp_path, stop, size, tell):
-    """Singly and by many, from several threads."""
+def test_jobs_are_accepted_while_the_store_is_stopped(tmp_path, size, tell):
+    """Singly and by many, from several threads; whichever way the store is stopped."""
     with closing(postgres_or_skip()) as server:
-        with holdfast.connect(server.url(), journal=tmp_path / "j") as queue, ThreadPoolExecutor(8) as pool:
-            queue.add("before")
-            queue.counts()
-            with stop(server):
-                started_s = time.monotonic()
-                share = size.jobs // THREADS
-                adding = [
-                    pool.submit(add_all, queue, share, size.stopped_s / 2, f"t{n}") for n in range(THREADS)
-                ]
-                added = [job for one in adding for job in one.result(600)]
-                accepted_s = time.monotonic() - started_s
-                assert cast(JournalConnection, queue.connection).journal.is_empty is False
-                time.sleep(max(0.0, size.stopped_s - accepted_s))
-            began_s = time.monotonic()
-            wait_ingested(queue)
-            took_s = time.monotonic() - began_s
-        with holdfast.connect(server.url()) as queue:
-            found = sorted(
-                (job.id, job.data["n"])
-                for some in iter(lambda: queue.claim(["work"], limit=1_000, lease="1h", renew=False), [])
-                for job in some
-            )
+        for stop in (shut_down, suspended):
+            url, journal = server.url(stop.__name__), tmp_path / stop.__name__
+            added, told = add_while_stopped(server, url, journal, stop, size)
+            with holdfast.connect(url) as queue:
+                found = sorted(
+                    (job.id, job.data["n"])
+                    for some in iter(lambda: queue.claim(["work"], limit=1_000, lease="1h", renew=False), [])
+                    for job in some
+                )
 
-    assert found == sorted(added)
-    assert len(found) == size.jobs
-    tell(
+            assert found == sorted(added)
+            assert len(found) == size.jobs
+            tell(f"{stop.__name__}: {told}")
+
+
+def add_while_stopped(
+    server: PostgresServer, url: str, journal: Path, stop: Stop, size: Size
+) -> tuple[list[tuple[int, str]], str]:
+    """Add jobs while the store is stopped, and wait until it has them; these, and how long it took."""
+    with holdfast.connect(url, journal=journal) as queue, ThreadPoolExecutor(THREADS) as pool:
+        queue.add("before")
+        queue.counts()
+        with stop(server):
+            started_s = time.monotonic()
+            share = size.jobs // THREADS
+            adding = [pool.submit(add_all, queue, share, size.stopped_s / 2, f"t{n}") for n in range(THREADS)]
+            added = [job for one in adding for job in one.result(600)]
+            accepted_s = time.monotonic() - started_s
+            assert cast(JournalConnection, queue.connection).journal.is_empty is False
+            time.sleep(max(0.0, size.stopped_s - accepted_s))
+        began_s = time.monotonic()
+        wait_ingested(queue)
+        took_s = time.monotonic() - began_s
+    return added, (
         f"{size.jobs:,} jobs accepted in {accepted_s:.1f} s without the store, "
         f"which was stopped for {max(size.stopped_s, accepted_s):.1f} s; in the store {took_s:.1f} s later"
     )
