@@ -9,6 +9,8 @@ import pytest
 
 import holdfast
 from holdfast.core import commands as c
+from holdfast.core.ids import FIRST_JOURNAL_SYSID, unpack
+from holdfast.journal.status import read_status
 from holdfast.queue.queue import ClaimedJob
 from holdfast.work.executor.stored_handlers import StoredHandlers
 from holdfast.work.runners.isolation import find_isolation
@@ -154,3 +156,17 @@ def test_a_worker_drains_its_contexts(bench):
 
     assert worker.wait(60) == 0
     assert job.get().state in ("FINISHED", "QUEUED")
+
+
+def test_new_jobs_of_handlers_go_through_the_journal(bench, tmp_path):
+    """They are durable when their handler's job ends, and run before the worker ends."""
+    bench.queue.handlers.set("first", "print(f'J: next|{data}')", lang="python")
+    bench.queue.handlers.set("next", "cat >&3", lang="shell")
+    bench.queue.add_many([("first", n) for n in range(5)])
+
+    work(bench, "--journal", str(tmp_path / "j"))
+
+    found = bench.queue.jobs(task="next", archived=True)
+    assert sorted(bench.queue.result(job.id) for job in found) == list(range(5))
+    assert {unpack(job.id).sysid >= FIRST_JOURNAL_SYSID for job in found} == {True}
+    assert read_status(str(tmp_path / "j")).waiting == 0

@@ -111,7 +111,15 @@ class App:
         if options.handlers and is_shared(store):
             isolation = await asyncio.to_thread(_find_isolation, options.runners)
             self._log(f"handlers: {isolation.describe()}")
-            found.append(HandlerProcess(connection, store=store, runners=options.runners, log=self._log))
+            found.append(
+                HandlerProcess(
+                    connection,
+                    store=store,
+                    runners=options.runners,
+                    journal=options.journal,
+                    log=self._log,
+                )
+            )
         return found
 
     async def _check_store(self, connection: Connection) -> None:

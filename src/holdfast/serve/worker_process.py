@@ -11,6 +11,7 @@ import asyncio
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from ..core import queries as q
 from ..core.errors import HoldfastError
@@ -84,9 +85,11 @@ class HandlerProcess(WorkerProcess):
     name = "handlers"
 
     def __init__(
-        self, connection: Connection, *, store: str, runners: str, log: Callable[[str], None]
+        self, connection: Connection, *, store: str, runners: str, journal: str, log: Callable[[str], None]
     ) -> None:
         arguments = ("--handlers", *(("--runners", runners) if runners else ()))
+        # A journal has one process: that of the server has the folder itself.
+        arguments += ("--journal", str(Path(journal, "handlers"))) if journal else ()
         super().__init__("handlers", store=store, log=log, arguments=arguments)
         self._connection = connection
 

@@ -13,6 +13,8 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     handlers: bool = False
     runners: str = ""
     store: str | None = None
+    # The folder of a journal for the jobs that its handlers add; "": they are added to the store.
+    journal: str = ""
     # Whether to create a store that does not exist.
     create: bool = False
     tasks: tuple[str, ...] = ()

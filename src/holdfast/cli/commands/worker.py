@@ -26,6 +26,7 @@ SWITCH_S = 0.000_5
 @click.option("--handlers", is_flag=True, help="Run the handlers in the store too; needs --store.")
 @click.option("--runners", metavar="FILE", help="Settings of the runners of handlers, a TOML file.")
 @click.option("--store", help="Use this store instead of the queue's own; with one queue only.")
+@click.option("--journal", metavar="DIR", help="Keep jobs that handlers add there until the store has them.")
 @click.option("--create", is_flag=True, help="Create the store if there is none.")
 @click.option("--tasks", multiple=True, help="Run only tasks that match; repeatable.")
 @click.option(
@@ -160,6 +161,7 @@ def _options(names: tuple[str, ...], said: dict[str, Any]) -> Any:
         handlers=said["handlers"],
         runners=said["runners"] or "",
         store=said["store"],
+        journal=said["journal"] or "",
         create=said["create"],
         tasks=said["tasks"],
         processes=least,

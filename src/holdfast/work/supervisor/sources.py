@@ -11,7 +11,7 @@ from ...core.defaults import NO_DEFAULTS, Defaults, TaskKey
 from ...core.errors import AppError, BadInput
 from ...core.worker import Served
 from ...engine.connection import Connection, open_connection
-from ...queue.connect import is_shared, shown_url, store_file, store_maker
+from ...queue.connect import is_shared, journaled, shown_url, store_file, store_maker
 from ..executor.stored_handlers import HANDLERS_NAME
 from ..messages import QueueInfo
 from ..options import WorkerOptions
@@ -97,10 +97,14 @@ class JobSources:
             raise BadInput("store", shown_url(url), needed=needed)
         where = url if file is None else str(Path(file).resolve())
         if where not in self._connections:
-            self._connections[where] = open_connection(
-                store_maker(url, create=self._options.create), rng=random.random
-            )
+            maker = journaled(store_maker(url, create=self._options.create), self._journal())
+            self._connections[where] = open_connection(maker, rng=random.random)
         return self._connections[where]
+
+    def _journal(self) -> str | None:
+        if self._options.journal and self._connections:
+            raise BadInput("journal", self._options.journal, needed="absent, or the queues on one store")
+        return self._options.journal or None
 
     @property
     def connections(self) -> list[Connection]:
