@@ -35,6 +35,9 @@ def take_changes(batch: WorkingSet, *, last: bool = False) -> Changes:
         batch.rows.update(batch.ids.rows)
     if batch.rows:
         batch.outbox |= {key: raw for (table, key), raw in batch.rows.items() if table == OUTBOX and raw}
+    # Which waiting processes the commit wakes up. Also if upkeep has more to do: this one may never claim.
+    left = batch.woke or batch.outbox or batch.wants_upkeep
+    wake = JOBS if left else ENDS if batch.ended or batch.news else NOBODY
     changes = Changes(
         added=jobs.added,
         swapped=jobs.swapped,
@@ -47,21 +50,11 @@ def take_changes(batch: WorkingSet, *, last: bool = False) -> Changes:
         dues=batch.dues,
         counts=batch.counts.take() if last else {},
         tallies=batch.counts.take_tallies() if last and (batch.counts.ends or batch.counts.moved) else {},
-        wake=_wake(batch) if last else NOBODY,
+        wake=wake if last else NOBODY,
     )
     if not last:
         batch.begin_drafts()
     return changes
-
-
-def _wake(batch: WorkingSet) -> str:
-    """Which waiting processes the commit wakes up.
-
-    Also if upkeep has more to do: this process may never claim, or may end at once.
-    """
-    if batch.woke or batch.outbox or batch.wants_upkeep:
-        return JOBS
-    return ENDS if batch.ended or batch.news else NOBODY
 
 
 def _take_jobs(batch: WorkingSet, jobs: _Jobs) -> None:
