@@ -28,6 +28,8 @@ from .reader import Line
 log = logging.getLogger("holdfast")
 
 FIRST_NAP_S, LONGEST_NAP_S = 0.05, 2.0
+# The first batch is small: a process that is killed again and again makes progress all the same.
+FIRST_LINES = 100
 # How often an idle ingester looks whether the number must be renewed.
 IDLE_S = 60.0
 # A store that takes longer for a batch counts as away, for callers who ask what needs it.
@@ -52,6 +54,7 @@ class Ingester:
         # Why the store could not be used at the last try; None: it could.
         self.outage: HoldfastError | None = None
         self._nap_s = FIRST_NAP_S
+        self._most = FIRST_LINES
         # Since when the store is asked; 0: it is not.
         self._asked_s = 0.0
         self._thread = threading.Thread(target=self._run, name="holdfast-ingester", daemon=True)
@@ -143,7 +146,7 @@ class Ingester:
 
     def _ingest(self) -> bool:
         """Move some lines to the store; False if there are none."""
-        token = self._journal.read_reserve(BATCH_JOBS, RESERVED_MS)
+        token = self._journal.read_reserve(self._most, RESERVED_MS)
         try:
             lines = self._journal.read(token)
             if lines:
@@ -155,6 +158,7 @@ class Ingester:
         finally:
             self._asked_s = 0.0
         self._journal.rsync(token)
+        self._most = min(self._most * 2, BATCH_JOBS)
         return bool(lines)
 
     def _add(self, lines: Sequence[Line]) -> None:
