@@ -60,6 +60,7 @@ def test_the_store_says_where_and_is_not_touched(shell):
         (("bench", "--scale", "0"), "--scale"),
         (("bench", "--rounds", "0"), "--rounds"),
         (("bench", "--store", "memory://"), "one of these"),
+        (("bench", "--store", "grpc://?store=memory://"), "one of these"),
         (("bench", "--store", "sqlite:///a.db sqlite:///b.db"), "one of these"),
         (("bench", "--store", "nowhere/jobs.db"), "folder"),
     ],

@@ -21,6 +21,7 @@ from .tools import (
     HOUR_MS,
     MINUTE_MS,
     ask_all,
+    hold_of,
     nothing,
     place_of,
     state_of,
@@ -430,3 +431,20 @@ def test_the_id_of_a_purged_job_is_free_in_the_same_transaction(queue: Queue, cl
 
     assert (purged, ids) == (1, [old.id])
     assert [(one.job.id, one.data) for one in claimed] == [(old.id, '"new"')]
+
+
+def test_the_id_of_a_deleted_job_is_free_in_the_same_transaction(queue: Queue) -> None:
+    """The new job has nothing of the one before, which had a result a moment ago."""
+    queue.add("work")
+    hold = hold_of(take(queue))
+    new = c.NewJob(task="other", id=hold.job_id, data='"new"')
+
+    ended, deleted, ids = ask_all(
+        queue, [c.Answer(hold=hold, result="1"), c.Delete(job_id=hold.job_id), c.Add(jobs=(new,))]
+    )
+
+    assert (deleted, ids) == (None, [hold.job_id])
+    job = take(queue, "other")
+    assert (job.id, job.data, job.record.has_result) == (hold.job_id, "new", False)
+    assert ended is None or ended.id == job.id
+    assert queue.connection.engine.read(lambda txn: txn.bodies([job.id], result=True)) == {}

@@ -139,19 +139,23 @@ class RedisPlace:
 
 
 class GrpcPlace:
-    """Servers of their own on loopback, each in front of a file: what the network costs."""
+    """Servers of their own on loopback, each in front of a fresh store: what the network costs.
 
-    def __init__(self, _url: str | None, folder: Path | None) -> None:
-        self._files = SqlitePlace(None, folder)
+    `grpc://?store=URL` names the stores; `grpc://` alone: SQLite files.
+    """
+
+    def __init__(self, url: str | None, folder: Path | None) -> None:
+        behind = (url or "").partition("?store=")[2] or None
+        self._stores = place_of(behind, folder)
 
     def settings(self) -> str:
         """What the servers have."""
-        return f"gRPC on loopback, in front of {self._files.settings()}"
+        return f"gRPC on loopback, in front of {self._stores.settings()}"
 
     @contextmanager
     def store(self) -> Iterator[str]:
         """A server on a free port."""
-        with self._files.store() as url:
+        with self._stores.store() as url:
             command = [sys.executable, "-m", "holdfast", "serve", "--store", url, "--grpc", "127.0.0.1:0"]
             quiet: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
             with subprocess.Popen(command, **quiet) as server:

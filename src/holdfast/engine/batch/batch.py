@@ -259,6 +259,10 @@ class Batch:
         self.jobs[child.id] = replace(child)
         self.touched[child.id] = None
 
+    def has_deleted(self, job_id: int) -> bool:
+        """Whether a job was deleted here, live or archived, and that is not written yet."""
+        return job_id in self.forgotten or (job_id in self.touched and self.jobs.get(job_id) is None)
+
     def archived(self, job_id: int) -> Job | None:
         """An archived job, unless this transaction has deleted it."""
         return None if job_id in self._gone else self.txn.archived([job_id]).get(job_id)

@@ -42,9 +42,8 @@ def held(batch: Batch, hold: c.Hold, verb: str) -> Job:
 
 def add_all(batch: Batch, command: c.Add) -> list[int]:
     """Add jobs; return their ids in order."""
-    if batch.forgotten and (command.ids or any(new.id for new in command.jobs)):
-        # An id of an archived job that this batch has deleted can be used again once that is written.
-        batch.flush()
+    if batch.forgotten or batch.touched:
+        _free_ids(batch, command)
     if command.ids:
         return _add_by_ids(batch, command)
     jobs, hold = command.jobs, command.hold
@@ -60,6 +59,14 @@ def add_all(batch: Batch, command: c.Add) -> list[int]:
     for new in jobs:
         ids.append(_add_new(batch, new) if is_free(new) else add_one(batch, new, hold))
     return ids + _add_like_last(batch, command.more) if command.more else ids
+
+
+def _free_ids(batch: Batch, command: c.Add) -> None:
+    """Write the deletions of this batch, if an id of a deleted job is to be used again."""
+    for job_id in command.ids or [new.id for new in command.jobs if new.id]:
+        if batch.has_deleted(job_id):
+            batch.flush()
+            return
 
 
 def _add_by_ids(batch: Batch, command: c.Add) -> list[int]:
