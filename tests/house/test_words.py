@@ -1,7 +1,10 @@
 """Documents are in plain words and about the project alone, their links work, and changes are logged."""
 
+import ast
+import io
 import os
 import re
+import tokenize
 from collections.abc import Iterator
 from fnmatch import fnmatch
 from pathlib import Path
@@ -68,6 +71,8 @@ PHRASES = {
     for phrases, instead in DIALECT.items()
 }
 PAGES = ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "docs/*.md")
+# The folders of the source whose comments and docstrings are in plain words too.
+PLAIN_SOURCE = ("store", "engine")
 # Names of files and code, which have their own rules.
 SPAN = re.compile(r"`[^`\n]+`")
 
@@ -126,6 +131,36 @@ def dialect_pages(root: Path) -> list[str]:
     ]
 
 
+def comments_of(text: str) -> Iterator[tuple[int, str]]:
+    """The blocks of comments and the docstrings of a Python file, each with its first line."""
+    lines = [
+        (token.start[0], token.string)
+        for token in tokenize.generate_tokens(io.StringIO(text).readline)
+        if token.type == tokenize.COMMENT
+    ]
+    block: list[tuple[int, str]] = []
+    for line, comment in [*lines, (0, "")]:
+        if block and line != block[-1][0] + 1:
+            yield block[0][0], "\n".join(one for _, one in block).replace("\n# ", "\n")
+            block = []
+        block.append((line, comment))
+    for node in ast.walk(ast.parse(text)):
+        if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        if (docstring := ast.get_docstring(node, clean=False)) is not None:
+            yield node.body[0].lineno, docstring
+
+
+def dialect_source(folder: Path) -> list[str]:
+    """The words in comments and docstrings below a folder that are not plain, as complaints."""
+    return [
+        f"{path.relative_to(folder)}: near line {line}: {complaint}"
+        for path in files(folder, "*.py")
+        for line, text in comments_of(path.read_text("utf-8"))
+        for complaint in dialect(text)
+    ]
+
+
 def help_texts(command: click.Command, parent: click.Context | None = None) -> Iterator[tuple[str, str]]:
     """The help of a command and of all commands below it, each with its name."""
     context = click.Context(command, info_name=command.name, parent=parent, max_content_width=10_000)
@@ -140,6 +175,25 @@ def help_texts(command: click.Command, parent: click.Context | None = None) -> I
 def test_documents_are_in_plain_words():
     """An engineer who has never seen the project knows every word."""
     assert dialect_pages(ROOT) == []
+
+
+@pytest.mark.parametrize("folder", PLAIN_SOURCE)
+def test_source_is_in_plain_words(folder):
+    """Comments and docstrings of the folders that have been rewritten."""
+    assert dialect_source(ROOT / "src/holdfast" / folder) == []
+
+
+def test_dialect_is_found_in_source(tmp_path):
+    """In docstrings and in comments of several lines, not in code."""
+    text = 'def f(door):\n    """Whoever asks."""\n    # for one\n    # who waits\n    return "nobody"\n'
+    plant(tmp_path, {"a/b.py": text})
+
+    found = dialect_source(tmp_path)
+
+    assert [one.partition(";")[0].replace("\n", " ") for one in found] == [
+        "a/b.py: near line 3: 1: 'one who'",
+        "a/b.py: near line 2: 1: 'Whoever'",
+    ]
 
 
 def test_help_is_in_plain_words():

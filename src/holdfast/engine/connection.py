@@ -224,7 +224,7 @@ class StoreConnection(Connection):
         return isinstance(error, Moved) and self.take(ticket, error, by=engine)
 
     def take(self, ticket: Ticket, moved: Moved, *, by: Engine) -> bool:
-        """Put a command in anew which an engine has answered `Moved`; False: there is no submitter."""
+        """Submit a command again that an engine has answered with `Moved`; False if there is no submitter."""
         try:
             self.switch_store(by, moved)
             self.submit(ticket)

@@ -3,7 +3,7 @@
     load what the batch touches ─▶ let the rules decide each command ─▶ claims ─▶ Changes ─▶ commit ─▶ replies
 
 A command that breaks a rule fails alone. A reply means *durably committed*. Claims come last, after upkeep
-has promoted what is due; only they need a write before the last one, because they must see it.
+has promoted due jobs; only they need a write before the last one, because they must see it.
 """
 
 from collections.abc import Callable, Sequence

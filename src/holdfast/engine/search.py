@@ -17,7 +17,7 @@ from ..store.contract import ReadTxn
 
 # A search that has nothing to show yet goes on for so long; then a window may take as long again.
 SEARCH_S = 0.06
-# A window that took less makes the next one longer, by so much.
+# The factor by which the next window is longer after one that took less time.
 QUICK_S, LONGER = 0.01, 4
 # A place that has no more jobs is looked through at once, by its index.
 FEW = 2_000

@@ -275,7 +275,7 @@ class ReadTxn(Protocol):
         """The numbers of jobs by tenant, task, place and state; maintained with each change, not counted."""
 
     def tallies(self) -> dict[TallyKey, int]:
-        """What was tallied and is in no bucket yet. It need not stand still."""
+        """The tallies that are in no bucket yet. They may change before the commit."""
 
     def moments(self) -> Moments:
         """When upkeep has something to do next."""

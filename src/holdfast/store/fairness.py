@@ -6,8 +6,8 @@
 
 A turn is a number that grows with every claim, not a time, so that there are no ties. The turn of a tenant or
 task without READY jobs is kept for a while. Otherwise it would come first whenever it gets a job again, and a
-tenant that always has just one job would starve all others. The turn is deleted after so many later turns
-that the tenant or task would come first anyway.
+tenant that always has just one job would starve all others. The turn is deleted after REMEMBERED later turns:
+by then the tenant or task would come first anyway.
 """
 
 from collections import Counter

@@ -84,7 +84,7 @@ class Counts:
         self.moved = tallies
 
     def take_tallies(self) -> dict[TallyKey, int]:
-        """The differences of the tallies; and begin anew."""
+        """The differences of the tallies; the tallies start again."""
         taken = {key: -number for key, number in self.moved.items()} if self.moved else {}
         for tenant, task, ended in self.ends:
             count, run_ms = self.ends[tenant, task, ended]

@@ -78,7 +78,7 @@ def _sweep_on(batch: Batch, parent_id: int, chore: Chore) -> None:
 
 
 def touch_domains(batch: Batch, tenant: str, *, after: bytes) -> None:
-    """Have the domains of a tenant looked at anew, because the limit that governs them may have changed."""
+    """Check the domains of a tenant again, because the limit that applies to them may have changed."""
     domains = list_domains(batch.txn, tenant, after=after, limit=UPKEEP_JOBS)
     batch.domains.refresh([domain.key for domain in domains])
     more = len(domains) == UPKEEP_JOBS

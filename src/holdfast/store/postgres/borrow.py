@@ -1,13 +1,13 @@
-"""A caller's own connection: found inside what people hold, looked at before it is used, and for asyncio too.
+"""A caller's own connection, also of asyncio: checked before it is used.
 
-A batch on a connection of asyncio's kind runs in a thread, and each of its statements on the loop:
+A batch on an asyncio connection runs in a thread, and each of its statements in the event loop:
 
     the loop    await queue.add(…, connection=…) ··· the caller waits ···▶ the reply
                      │           ▲ │     ▲ │
                      │ statement │ │ rows│ │
     a thread         └▶ fn(txn) ─┘ └▶ ───┘ └▶ …
 
-So there is one way to write jobs, whatever the library and its kind.
+So jobs are written by the same code for every library, sync and async.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ ASYNC_NEEDED = (
     "a psycopg.AsyncConnection, one of asyncpg, or an AsyncSession or AsyncConnection of SQLAlchemy that has "
     "one; others go to a queue of holdfast.connect"
 )
-# By the library: how its transactions are begun.
+# How to begin a transaction, by library; for error texts.
 _WAYS = {
     "django": "with transaction.atomic()",
     "sqlalchemy": "without isolation_level AUTOCOMMIT",
@@ -44,12 +44,12 @@ _WHERE = "SELECT current_database(), pg_postmaster_start_time()::text, to_regcla
 
 
 def borrowed(connection: Any) -> PostgresConnection:
-    """A caller's connection as the store uses it; one of asyncio's kind has gone through `lend`."""
+    """Wrap a caller's connection; an asyncio connection was wrapped by `lend`."""
     if isinstance(connection, PostgresConnection):
         return connection
     found = driver_of(connection)
     if found is None:
-        # Django's, which has not been used yet, and so is in no transaction.
+        # A connection of Django that has not been used yet, and so is in no transaction.
         raise _outside(connection)
     if not isinstance(found, psycopg.Connection):
         raise BadInput("connection", kind_of(connection), needed=NEEDED)
@@ -57,7 +57,7 @@ def borrowed(connection: Any) -> PostgresConnection:
 
 
 async def lend(connection: Any) -> PostgresConnection:
-    """The same for connections of asyncio's kind, for another thread than the loop's."""
+    """Wrap an asyncio connection, to be used in another thread than the event loop's."""
     found = await async_driver_of(connection)
     if isinstance(found, psycopg.AsyncConnection):
         own: PostgresConnection = AsyncPsycopgConnection(found)
@@ -82,26 +82,26 @@ def _outside(connection: Any) -> BadInput:
 
 
 def place_of(connection: PostgresConnection, schema: str) -> tuple[str, str, bool]:
-    """Which database of which server a connection leads to, and whether the schema is there."""
+    """The server and database of a connection, and whether the schema exists."""
     (row,) = connection.rows(_WHERE, (f'"{schema}".version',))
     return row[0], row[1], row[2]
 
 
 def check_place(theirs: tuple[str, str, bool], ours: tuple[str, str, bool], address: Address) -> None:
-    """Refuse a connection that leads somewhere else."""
+    """Raise `BadInput` for a connection to another database."""
     if theirs != ours:
         raise BadInput("connection", f"one to the database {theirs[0]!r}", needed=f"one to {address.shown}")
 
 
 class AwaitedConnection(PostgresConnection):
-    """A connection that lives on a loop, used from another thread while the loop waits."""
+    """A connection of an event loop, used from another thread while its caller awaits."""
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
         self._loop = asyncio.get_running_loop()
 
     def execute(self, sql: str, values: Values = ()) -> Answer:
-        """Have the loop run a statement."""
+        """Run a statement in the event loop."""
         return asyncio.run_coroutine_threadsafe(self._execute(sql, values), self._loop).result()
 
     def _execute(self, sql: str, values: Values) -> Coroutine[Any, Any, Answer]:
@@ -109,7 +109,7 @@ class AwaitedConnection(PostgresConnection):
 
 
 class AsyncPsycopgConnection(AwaitedConnection):
-    """One of psycopg's."""
+    """An asyncio connection of psycopg."""
 
     async def _execute(self, sql: str, values: Values) -> Answer:
         cursor = psycopg.AsyncCursor(self._connection, row_factory=tuple_row)
@@ -129,7 +129,7 @@ class AsyncPsycopgConnection(AwaitedConnection):
 
 
 class AsyncpgConnection(AwaitedConnection):
-    """One of asyncpg's."""
+    """A connection of asyncpg."""
 
     async def _execute(self, sql: str, values: Values) -> Answer:
         library = sys.modules["asyncpg"]
@@ -157,13 +157,13 @@ class AsyncpgConnection(AwaitedConnection):
 
 
 def _count(status: str) -> int:
-    """How many rows: the last word of what PostgreSQL says when it has done something."""
+    """The number of rows in a command tag, such as `INSERT 0 3`."""
     word = status.rpartition(" ")[2]
     return int(word) if word.isdigit() else -1
 
 
 def _as_psycopg(error: Any) -> psycopg.Error:
-    """The same error as psycopg would raise it: one table of them is enough."""
+    """The psycopg exception for an asyncpg error, so that one table of errors is enough."""
     try:
         return psycopg.errors.lookup(error.sqlstate)(str(error))
     except KeyError:

@@ -1,7 +1,7 @@
-"""A `Changes` as the parameters of `commit_changes`: arrays, and only those that are needed.
+"""Converts a `Changes` to the parameters of the SQL function `commit_changes`: arrays, only those needed.
 
-Where all jobs of a part have the same value in a column, the array is one of one value; where they have what
-a new job has, it is left out. So a plain add has a dozen parameters, and a thousand alike have no more.
+If all jobs have the same value in a column, its array has one element; if that is the default of a new job,
+the array is left out. So a plain add has a dozen parameters, and so have a thousand similar jobs.
 """
 
 import re
@@ -21,9 +21,9 @@ from ..contract import UNCHANGED, Changes, CountKey, NewJobs, RowKey, TallyKey
 from ..fairness import Pair
 from .statements import in_hex, key_texts, migrations, numbers, quoted, raws, switches, texts
 
-# Data of more characters or bytes than this is kept apart from its job and written once; less stands beside
-# the job, and is written again whenever the job is. From about 500 on that costs the server more. Also in
-# `commit_changes`.
+# Data above this length is in a table of its own and written once. Shorter data is in the job's row and
+# written again with each change of it, which costs less up to about 500. `commit_changes` has the same
+# number.
 BESIDE = 400
 
 Parameters = dict[str, Any]
@@ -35,7 +35,7 @@ def _names(values: Sequence[State | None]) -> str:
     return texts([value or "" for value in values])
 
 
-# The columns of a job, the field of each, how its values are written, and what a new job has.
+# The columns of a job: name, field, encoder of values, and the default of a new job.
 _Write = Callable[[Sequence[Any]], str]
 _Column = tuple[str, _Write, Any, str]
 _COLUMNS: tuple[tuple[str, str, _Write, Any], ...] = (
@@ -58,13 +58,13 @@ _COLUMNS: tuple[tuple[str, str, _Write, Any], ...] = (
     ("schedule", "schedule", texts, ""),
 )
 _fields = attrgetter(*(field for _, field, _, _ in _COLUMNS))
-# With another parameter for what all jobs that are added have in common, where that is no array.
+# Columns with a second, scalar parameter for a value that all added jobs have in common.
 _ALIKE = {name: f"alike_{name}" for name in ("tenant", "task", "place", "rank")}
 _ADDED: tuple[_Column, ...] = tuple(
     (f"added_{name}", write, new, _ALIKE.get(name, "")) for name, _, write, new in _COLUMNS
 )
 _SWAPPED: tuple[_Column, ...] = tuple((f"swapped_{name}", write, new, "") for name, _, write, new in _COLUMNS)
-# The same for the archive; `state` of what has ended is `ended`.
+# The columns of the archive; `state` is the field `ended`.
 _ENDED: tuple[tuple[str, str, _Write, Any], ...] = (
     ("version", "version", numbers, None),
     ("finished_at", "finished_at", numbers, None),
@@ -80,7 +80,7 @@ _ARCHIVED: tuple[_Column, ...] = tuple((f"archived_{name}", write, new, "") for 
 
 
 def parameters_of(changes: Changes) -> Parameters:
-    """All parts but counts; those that are empty are left out."""
+    """All parameters but the counts; empty ones are left out."""
     found: Parameters = {}
     if changes.added:
         _add(found, changes.added)
@@ -158,13 +158,13 @@ def _put_columns(found: Parameters, columns: Sequence[_Column], jobs: Sequence[t
 
 
 def records(jobs: Sequence[Job]) -> str:
-    """An array of whole records, as JSON, written all at once."""
-    # JSON has no line break of its own.
+    """An array of whole records as JSON, encoded in one call."""
+    # The encoded records contain no line breaks.
     return "{" + quoted(_encode_lines(jobs).decode().removesuffix("\n")).replace("\n", '","') + "}"
 
 
 def _put_bodies(found: Parameters, part: str, bodies: Sequence[Body]) -> None:
-    """Bodies as two arrays: text in one, bytes in the other, each only where there are some."""
+    """Add bodies as two arrays, text and bytes, each only if needed."""
     if bytes in map(type, bodies) or Unreadable in map(type, bodies):
         found[f"{part}_bodies"] = texts([body if isinstance(body, str) else None for body in bodies])
         found[f"{part}_raws"] = raws([body if isinstance(body, bytes) else None for body in bodies])
@@ -201,7 +201,7 @@ def tables_of(rows: Collection[RowKey]) -> Names:
 def put_counts(
     found: Parameters, counts: Mapping[CountKey, int], tallies: Mapping[TallyKey, int]
 ) -> dict[Pair, int]:
-    """Put the counts in; by how much the READY jobs of each pair have become more or fewer."""
+    """Add the counts; return the difference of READY jobs by pair."""
     ready: dict[Pair, int] = {}
     columns: list[str] = []
     for (tenant, task, place, state), number in counts.items():
@@ -223,7 +223,7 @@ _PARAMETER = re.compile(r"(\w+) (\w+(?:\[\])?) DEFAULT")
 
 
 def parameter_types(texts: Sequence[str]) -> dict[str, str]:
-    """The types of the parameters of `commit_changes`, by the last migration that defines it."""
+    """The types of the parameters of `commit_changes`, from the last migration that defines it."""
     signatures = [found[1] for text in texts for found in _SIGNATURE.finditer(text)]
     return dict(_PARAMETER.findall(signatures[-1]))
 
@@ -233,20 +233,20 @@ _TYPES = parameter_types(migrations("x"))
 
 @lru_cache(maxsize=512)
 def call_of(schema: str, names: tuple[str, ...]) -> str:
-    """The call with values for parameters of these names, at `%(name)s`."""
+    """The call with these parameters as `%(name)s`."""
     given = ", ".join(f"{name} => %({name})s::{_TYPES[name]}" for name in names)
     return f'SELECT "{schema}".commit_changes({given})'
 
 
 @lru_cache(maxsize=512)
 def numbered_call_of(schema: str, names: tuple[str, ...]) -> str:
-    """The same with values at `$1`, `$2`, …"""
+    """The call with these parameters as `$1`, `$2`, …"""
     given = ", ".join(f"{name} => ${at}::{_TYPES[name]}" for at, name in enumerate(names, start=1))
     return f'SELECT "{schema}".commit_changes({given})'
 
 
 def as_bytes(found: Parameters) -> list[bytes]:
-    """The values as libpq has them."""
+    """The values as libpq needs them."""
     joined = "\0".join(map(str, found.values()))
     if joined.count("\0") >= len(found):
         raise psycopg.DataError("PostgreSQL has no text with NUL in it")

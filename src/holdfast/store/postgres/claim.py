@@ -1,13 +1,13 @@
-"""How a claim takes its jobs without walking over those that it may not have, or that others have.
+"""How a claim finds its jobs without reading all jobs that do not match, or that other batches have locked.
 
-    no condition, mocked jobs too,       all READY jobs, by rank, passing by those that do not match
+    no filter, or mocked jobs too,       all READY jobs by rank, filtered
     or very many pairs
-    pairs that want no more than asked   the first of each pair
-    any other pairs                      the first of each, merged by rank without a lock; then those that are
-                                         still free. If others were faster, more are looked at.
+    pairs with a total within the limit  the first jobs of each pair
+    any other pairs                      the first jobs of each, merged by rank without locks; then those that
+                                         are still free are locked. If some were not, more are read.
 
-Which pairs of tenant and task have READY jobs is known from the turns (`fairness`), so a pattern of names is
-only a filter over these. Where walks are slow because of dead index entries, they begin past them (`starts`).
+The (tenant, task) pairs with READY jobs are known from the turns (`fairness`), so a pattern of names is only
+a filter over these. If index scans are slow because of dead entries, they start behind them (`starts`).
 """
 
 from collections.abc import Collection, Sequence
@@ -29,9 +29,10 @@ from .reads import ABOVE
 from .starts import READY, Starts
 from .statements import numbers, texts
 
-# Beyond this many pairs a claim goes through all READY jobs.
+# With more pairs than this a claim reads all READY jobs by rank.
 MOST_PAIRS = 256
-# When others have what was looked at, so many times as much is looked at next, and this often.
+# If other batches have locked the jobs that were read, WIDER times as many are read next, in up to ROUNDS
+# rounds.
 WIDER, ROUNDS = 8, 4
 MOST_CANDIDATES = 10_000
 
@@ -41,7 +42,7 @@ _id = attrgetter("id")
 
 
 class Claim:
-    """Takes the jobs of one query."""
+    """Leases the jobs of one query."""
 
     def __init__(
         self,
@@ -53,9 +54,9 @@ class Claim:
         own_pairs: Collection[Pair],
     ) -> None:
         self._connection, self._sql, self._query, self._starts = connection, sql, query, starts
-        # The pairs with READY jobs, if they are known by now; and those to which this batch has added some.
+        # The pairs with READY jobs, if they are known already; and those to which this batch has added some.
         self._known_pairs, self._own_pairs = pairs, own_pairs
-        # The data of what was taken, where it stands beside the job; None: it is kept apart.
+        # The data of leased jobs that is in the job's row; None: it is in its own table.
         self.beside: dict[int, Body | None] = {}
         self.turns = ClaimedTurns()
         self._low, self._high = _ranks(query.priority)
@@ -69,7 +70,7 @@ class Claim:
         }
 
     def take(self) -> list[Job]:
-        """Lease the first jobs that match; as they stood before, in order."""
+        """Lease the first jobs that match; return them in order, as they were before."""
         query = self._query
         if query.limit < 1:
             return []
@@ -84,7 +85,7 @@ class Claim:
         return self._take_pairs([(*pair, query.limit) for pair in pairs])
 
     def _pairs(self) -> list[Pair] | None:
-        """The pairs that may have matching jobs; None: too many to go by."""
+        """The pairs that may have matching jobs; None: too many."""
         query = self._query
         tenants = query.tenants if query.tenant is None else (query.tenant,)
         tasks = query.tasks
@@ -145,7 +146,7 @@ class Claim:
         taken: list[Job] = []
         look_at = wanted = self._query.limit
         for _ in range(ROUNDS):
-            # Of a pair no more than it may have, also where some of that was taken in an earlier round.
+            # The rest of each pick after the jobs of earlier rounds.
             left = [
                 (t, k, most - sum((job.tenant, job.task) == (t, k) for job in taken)) for t, k, most in picks
             ]
@@ -161,7 +162,7 @@ class Claim:
         return sorted(taken, key=_in_order)
 
     def _take(self, name: str, **values: Any) -> tuple[list[Job], float, int]:
-        """The jobs, how long that took, and how many were looked at."""
+        """The jobs, the time it took, and how many jobs were examined."""
         (row,) = self._connection.rows(self._sql[name], self._values | values)
         answer, bodies, raws, newest, of_pair, of_tenant, has_more, took_us, looked_at = row
         if answer is None:
@@ -175,14 +176,14 @@ class Claim:
         return found, took_us / 1_000_000, looked_at or 0
 
     def _lows(self, picks: list[Pick]) -> list[int]:
-        """Where the walk along each pair begins: at the front of what is asked for, or past dead entries."""
+        """The rank at which the index scan of each pair starts: the lowest, or behind dead entries."""
         if self._low or not self._starts:
             return [self._low] * len(picks)
         return [self._starts.of((tenant, task)) for tenant, task, _ in picks]
 
     def _walked(self, picks: list[Pick], lows: list[int], took_s: float, taken: list[Job]) -> None:
         if self._low or not self._starts.is_noted(took_s):
-            # Of one priority: that says nothing of the others. Or quick, as nearly always.
+            # A scan of one priority tells nothing about others; a fast scan needs no note.
             return
         last = {(job.tenant, job.task): job.rank for job in taken}
         for (tenant, task, _), low in zip(picks, lows, strict=True):

@@ -1,4 +1,4 @@
-"""One connection to PostgreSQL, ours or a caller's own: the same verbs, whatever the library."""
+"""One connection to PostgreSQL, ours or a caller's own, with the same methods for every library."""
 
 import os
 import re
@@ -17,7 +17,7 @@ from .statements import literal, numbered
 Values = tuple[Any, ...] | dict[str, Any]
 
 _NUMBER = re.compile(r"\$(\d+)")
-# So many statements of ours a session has prepared at most.
+# How many prepared statements a session has at most.
 MOST_PREPARED = 300
 _OK = (psycopg.pq.ExecStatus.TUPLES_OK, psycopg.pq.ExecStatus.COMMAND_OK, psycopg.pq.ExecStatus.EMPTY_QUERY)
 _IDLE = psycopg.pq.TransactionStatus.IDLE
@@ -25,18 +25,18 @@ _BAD = psycopg.pq.ConnStatus.BAD
 
 
 class Answer(NamedTuple):
-    """What came of a statement: its rows, and how many it found or changed."""
+    """The result of a statement: its rows, and how many it returned or changed."""
 
     rows: list[tuple[Any, ...]]
     changed: int
 
 
 class PostgresConnection(ABC):
-    """A connection. Not for two threads at once."""
+    """A connection, used by one thread at a time."""
 
     @abstractmethod
     def execute(self, sql: str, values: Values = ()) -> Answer:
-        """Run one statement; without values, several at once, of which the last one answers."""
+        """Run one statement, or several without values; return the result of the last."""
 
     @property
     @abstractmethod
@@ -58,14 +58,14 @@ class PostgresConnection(ABC):
         return rows[0][0] if rows else None
 
     def change(self, sql: str, values: Values = ()) -> int:
-        """Run a statement; how many rows it changed."""
+        """Run a statement and return how many rows it changed."""
         return self.execute(sql, values).changed
 
 
 class OwnConnection(PostgresConnection):
-    """One of ours, by libpq itself: psycopg's cursors make 40 calls for a statement, this makes a dozen.
+    """A connection of the store, used through libpq, which takes fewer calls than psycopg's cursors.
 
-    All statements with values are prepared, unless a pooler stands between (`prepares`).
+    All statements with values are prepared, unless there is a pooler (`prepares`).
     """
 
     def __init__(self, connection: "psycopg.Connection[Any]", *, prepares: bool) -> None:
@@ -74,11 +74,11 @@ class OwnConnection(PostgresConnection):
         self.pgconn = connection.pgconn
         self._transformer = Transformer(connection)
         self._prepared: dict[str, bytes] = {}
-        # What lets it be used, see `Pool`.
+        # See `Pool`.
         self.permit: object = None
 
     def __del__(self) -> None:
-        # Lost by an interrupt, before anybody could give it back. A parent's is let be.
+        # Lost by a KeyboardInterrupt before it was returned to the pool. In a forked child it is left open.
         if self._pid == os.getpid():
             self.close()
 
@@ -99,7 +99,7 @@ class OwnConnection(PostgresConnection):
         return self._answer()
 
     def prepare(self, sql: str) -> bytes:
-        """The name under which a statement is prepared."""
+        """Prepare a statement, if necessary; return its name."""
         if (name := self._prepared.get(sql)) is not None:
             return name
         if len(self._prepared) >= MOST_PREPARED:
@@ -112,7 +112,7 @@ class OwnConnection(PostgresConnection):
         return name
 
     def written(self, sql: str, values: Sequence[object]) -> str:
-        """A statement with values at `$1`, `$2`, …, as it stands in a message of several."""
+        """A statement with its values in place of `$1`, `$2`, …, to be sent together with others."""
         literals = [literal(value) for value in values]
         if self.prepares:
             return f"EXECUTE {self.prepare(sql).decode()}({', '.join(literals)})"
@@ -140,7 +140,7 @@ class OwnConnection(PostgresConnection):
         return self.pgconn.transaction_status != _IDLE
 
     def roll_back(self) -> None:
-        """Undo what was done; a connection that cannot is closed."""
+        """Roll back; the connection is closed if that fails."""
         try:
             if self.is_open and self.in_transaction:
                 self.execute("ROLLBACK")
@@ -148,16 +148,16 @@ class OwnConnection(PostgresConnection):
             self.close()
 
     def close(self) -> None:
-        """Let go."""
+        """Close the connection."""
         self.connection.close()
 
 
 class CallersConnection(PostgresConnection):
-    """A caller's own of psycopg, for threads."""
+    """A caller's own connection of psycopg."""
 
     def __init__(self, connection: "psycopg.Connection[Any]") -> None:
         self._connection = connection
-        # A cursor of our own making: a caller's connection may make others.
+        # An explicit cursor: the caller's connection may have another cursor factory.
         self._cursor = psycopg.Cursor(connection, row_factory=tuple_row)
 
     def execute(self, sql: str, values: Values = ()) -> Answer:
@@ -180,24 +180,24 @@ class CallersConnection(PostgresConnection):
 
 
 class ReadsSomething(Conflict):
-    """A batch that was to read nothing has read: it is begun anew, with a connection."""
+    """A blind batch has read something: it is run again with a connection."""
 
 
 class NoConnection(PostgresConnection):
-    """What a batch has that is to read nothing."""
+    """The connection of a blind batch."""
 
     is_open = in_transaction = False
 
     def execute(self, sql: str, values: Values = ()) -> Answer:
-        """End the batch."""
+        """Raise `ReadsSomething`."""
         raise ReadsSomething("a batch that was to read nothing has read")
 
 
 def _written(value: Any) -> bytes | None:
-    """A value as PostgreSQL reads it."""
+    """A value in PostgreSQL's text format."""
     if isinstance(value, str):
         if "\0" in value:
-            # libpq would end it there.
+            # libpq would truncate it there.
             raise psycopg.DataError("PostgreSQL has no text with NUL in it")
         return value.encode()
     if isinstance(value, bytes):

@@ -1,4 +1,4 @@
-"""The counts of the PostgreSQL store: differences that batches append, which a process folds now and then."""
+"""The counts of the PostgreSQL store: batches append differences, and now and then a process sums them up."""
 
 import random
 from typing import Any
@@ -12,39 +12,39 @@ from .connection import OwnConnection
 from .fairness import taken_of
 from .pool import Pool
 
-# When so many differences were appended, a process folds them.
+# After how many appended differences a process sums them up.
 FOLD_ROWS = 500
-# How long it can be seen whether a transaction was committed: much longer than anybody waits to know.
+# How long the marks of committed transactions are kept: much longer than a process waits for an outcome.
 MARKS_KEPT_MS = 10 * MINUTE_MS
 
 
 class Folding:
-    """When one store folds the counts, forgets old marks, and marks pairs as empty that are."""
+    """Sums up the counts, deletes old marks, and marks pairs without READY jobs as empty."""
 
     def __init__(self, schema: str, sql: dict[str, str], pool: Pool, begin: str) -> None:
         self._schema, self._sql, self._pool, self._begin = schema, sql, pool, begin
-        # Not from 0: where processes do little, and go, some of them fold all the same.
+        # Random, so that of many short-lived processes some do it too.
         self.appended = random.randrange(FOLD_ROWS)
-        # Pairs that may be marked as having READY jobs and have none.
+        # Pairs that are marked as having READY jobs, and may have none.
         self._perhaps_empty: set[Pair] = set()
 
     def fold(self, now_ms: int) -> None:
-        """Fold, unless another process is at it."""
+        """Sum up the counts, unless another process is doing it."""
         self.appended = 0
         try:
             with self._pool.connection() as connection:
                 rows = self._run(connection, "fold_counts", (now_ms - MARKS_KEPT_MS,))
                 self._perhaps_empty.update((tenant, task) for tenant, task in rows)
                 if pairs := [*self._perhaps_empty]:
-                    # By itself, because it locks pairs that others may be adding to.
+                    # In its own transaction, because it locks pairs that others may be adding to.
                     self._run(connection, "empty_pairs", (taken_of(self._schema, pairs, {}),))
                     self._perhaps_empty.difference_update(pairs)
         except (psycopg.Error, HoldfastError, Conflict):
-            # The next one folds more.
+            # The next call does it.
             pass
 
     def _run(self, connection: OwnConnection, name: str, values: tuple[Any, ...]) -> list[tuple[Any, ...]]:
-        """Run a statement as a transaction by itself."""
+        """Run a statement as its own transaction."""
         if connection.prepares:
             return connection.rows(self._sql[name], values)
         connection.execute(self._begin + self._pool.settings)

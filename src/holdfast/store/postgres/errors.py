@@ -1,9 +1,9 @@
 """PostgreSQL's errors as ours: no exception of the library ever leaves the store.
 
-another batch was faster     deadlock, lock timeout, serialization, a key that was taken, HF00…    Conflict
-the connection is gone       restart, cut, terminated, starting, too many connections              Lost
-no such host                 the name of the address does not exist                                UnknownHost
-anything else                as it is: wrong password, read-only, full, no right                   StoreError…
+conflict with a batch        deadlock, lock timeout, serialization, duplicate key, HF00…           Conflict
+connection lost              restart, disconnect, starting, too many connections                   Lost
+no such host                 the host name of the address does not exist                           UnknownHost
+anything else                wrong password, read-only, disk full, no permission …                 StoreError…
 """
 
 from collections.abc import Callable, Iterator
@@ -25,14 +25,14 @@ from ...core.errors import (
 from ..common.outage import UNKNOWN_HOST, Lost, UnknownHost
 from .url import Address
 
-# Raised by our functions, see `commit_changes`: what is stored is not as the batch took it to be; a lock that
-# the batch could not have.
+# SQLSTATEs raised by our functions, see `commit_changes`: stored data differs from what the batch expects;
+# and a lock that another batch has.
 OURS, LOCKED = "HF", "HF003"
-# The batch is done again.
+# Errors after which the batch is run again.
 FASTER = (e.DeadlockDetected, e.SerializationFailure, e.LockNotAvailable, e.UniqueViolation)
-# What was prepared is not there, or already there: a pooler has given us another connection.
+# A prepared statement is missing, or exists already: a pooler has given us another session.
 POOLED = (e.InvalidSqlStatementName, e.DuplicatePreparedStatement)
-# The server ends, starts, or has ended our session: it will be back.
+# The server is shutting down, starting, or has ended our session.
 LEAVING = (
     e.AdminShutdown,
     e.CrashShutdown,
@@ -51,7 +51,7 @@ class Pooled(Conflict):
 
 @contextmanager
 def translated(address: Address) -> Iterator[None]:
-    """Raise our errors for PostgreSQL's. Its own is not shown along: it may tell values of rows."""
+    """Raise Holdfast's errors for PostgreSQL's, which are not chained: they may show values of rows."""
     try:
         yield
     except psycopg.Error as error:
@@ -59,14 +59,14 @@ def translated(address: Address) -> Iterator[None]:
 
 
 def code_of(error: psycopg.Error) -> str:
-    """The five characters by which PostgreSQL says what is wrong; empty where it says nothing."""
+    """The SQLSTATE of an error; empty if it has none."""
     return error.sqlstate or error.diag.sqlstate or ""
 
 
 def translate(error: psycopg.Error, address: Address) -> Exception:
-    """The error of ours for one of PostgreSQL's: the store, what is wrong with it, and what to do."""
+    """The Holdfast error for one of PostgreSQL's, with the store, the problem and the remedy."""
     where, text = address.shown, message_of(error)
-    # No room for more locks: it will be there when others have committed.
+    # No room for more locks until other transactions have committed.
     if isinstance(error, FASTER) or (isinstance(error, e.OutOfMemory) and "shared memory" in text):
         return Conflict(text)
     if code_of(error).startswith(OURS):
@@ -82,17 +82,17 @@ def translate(error: psycopg.Error, address: Address) -> Exception:
 
 
 def is_lost(error: psycopg.Error) -> bool:
-    """Whether it is the connection that failed."""
+    """Whether the connection was lost."""
     if isinstance(error, LEAVING) or (error.sqlstate or "").startswith(LOST_CLASSES):
         return True
     return isinstance(error, psycopg.OperationalError | psycopg.InterfaceError) and error.sqlstate is None
 
 
 def message_of(error: psycopg.Error) -> str:
-    """The line that says what; others say where, and may show values."""
+    """The first line of the message; others may show values."""
     text = error.diag.message_primary or str(error)
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    # Where a host has several addresses each of them is told about, after a line that says so.
+    # For a host with several addresses there is a line for each, after a general one.
     failed = [line for line in lines if "failed: " in line and not line.startswith("multiple")]
     return (failed or lines or [type(error).__name__])[0].removeprefix("connection failed: ")
 
@@ -150,15 +150,15 @@ def _slow(where: str, text: str) -> HoldfastError:
 
 
 def _failed(_where: str, _text: str) -> HoldfastError:
-    # Ours are rolled back when they fail: it is a caller's own.
+    # The store's own transactions are rolled back when they fail, so this is a caller's.
     return BadInput("connection", "in a transaction that has failed", needed="rolled back, and begun anew")
 
 
-# By the error, or, where a connection could not be made and there is no error but a text, by its words.
+# By exception class, or, for failed connections, which have only a text, by words in it.
 _Table = tuple[
     tuple[tuple[type[psycopg.Error], ...], tuple[str, ...], Callable[[str, str], HoldfastError]], ...
 ]
-# Looked at first: "too many connections for role" also has a word of those below.
+# Checked first: "too many connections for role" also contains a word of the table below.
 _AWAY: _Table = (
     ((e.CannotConnectNow,), ("the database system is",), _starting),
     ((e.TooManyConnections,), ("too many c", "connection slots are reserved"), _crowded),

@@ -1,4 +1,4 @@
-"""Turns in PostgreSQL: pairs and tenants as rows. `store/fairness.py` has the order of service."""
+"""The fair order in PostgreSQL: pairs and tenants as rows. See `store/fairness.py`."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
@@ -13,7 +13,7 @@ from .statements import numbers, texts
 
 
 class StoredTurns:
-    """The order of service, as a view or a batch sees it: what `fairness.waiting` goes by."""
+    """`fairness.Orders` by SQL."""
 
     def __init__(self, connection: PostgresConnection, sql: dict[str, str]) -> None:
         self._connection, self._sql = connection, sql
@@ -56,10 +56,10 @@ class SeenPair(NamedTuple):
 
 
 class SeenTurns:
-    """The same where all pairs with READY jobs are known, because they are few."""
+    """`fairness.Orders` for pairs that were all read already, because they are few."""
 
     def __init__(self, pairs: Iterable[SeenPair]) -> None:
-        # Of one tenant they are in the order of turns, then of names.
+        # By tenant, turn and name.
         self._pairs = sorted(
             (seen for seen in pairs if seen.ready > 0), key=lambda seen: (seen.turn, seen.pair)
         )
@@ -95,23 +95,23 @@ class ClaimedTurns(NamedTuple):
 
 
 class Served:
-    """What the claims of one batch mean for turns, until that is written."""
+    """The turns of the claims of one batch, until they are written."""
 
     def __init__(self) -> None:
         self.pairs: dict[fairness.Pair, int] = {}
-        # The last job that was claimed of each pair; None: it has more.
+        # The last claimed job of each pair; None: the pair has more READY jobs.
         self.last: dict[fairness.Pair, Job | None] = {}
         self._newest = 0
         self._forget_before: int | None = None
 
     def note(self, jobs: Sequence[Job], query: ClaimQuery, turns: ClaimedTurns) -> None:
-        """These jobs were claimed."""
+        """Note claimed jobs."""
         found: dict[fairness.Pair, Job | None] = {(job.tenant, job.task): job for job in jobs}
         is_one = len(found) == 1
         self.last |= dict.fromkeys(found) if is_one and turns.has_more else found
         last = max(turns.newest, self._newest)
         if is_one and last > 0 and turns.of_pair == turns.of_tenant == last:
-            # It was the last to be served, and is so again: nothing changes.
+            # The pair was also served last before: its turn stays.
             return
         pairs = fairness.served(jobs, query, last).pairs
         self.pairs |= pairs
@@ -120,7 +120,7 @@ class Served:
             self._forget_before = self._newest - fairness.REMEMBERED
 
     def put(self, found: Parameters) -> None:
-        """Put the turns into the call that writes them."""
+        """Add the turns to the parameters of `commit_changes`."""
         found["served"] = texts([text for pair, turn in self.pairs.items() for text in (*pair, str(turn))])
         self.pairs = {}
         if self._forget_before is not None:
@@ -134,7 +134,7 @@ def put_ready(
     ready: Mapping[fairness.Pair, int],
     last: Mapping[fairness.Pair, Job | None],
 ) -> None:
-    """Have pairs marked whose READY jobs have become more, or fewer; `last`: see `Served`."""
+    """Add the pairs to be marked as ready or empty to the parameters; `last`: see `Served`."""
     locks: set[int] = set()
     taken = []
     for pair, number in ready.items():
@@ -149,7 +149,7 @@ def put_ready(
 
 
 def taken_of(schema: str, pairs: Iterable[fairness.Pair], last: Mapping[fairness.Pair, Job | None]) -> str:
-    """Pairs that may have no READY job left, as `empty_pairs` has them."""
+    """Pairs that may have no READY job left, as the parameter of `empty_pairs`."""
     columns: list[str | None] = []
     for tenant, task in pairs:
         job = last.get((tenant, task))

@@ -1,15 +1,15 @@
-"""How processes that share a schema wake each other: LISTEN and NOTIFY, and polling beneath.
+"""How processes that share a schema wake each other: LISTEN and NOTIFY, and polling.
 
-A process that waits has a connection of its own that listens. A notification is a hint: a process that misses
-it, or that cannot listen behind a pooler, polls whether any transaction has begun since. A connection that is
-lost wakes it too: it should find out whether the server is there.
+A waiting process has its own connection that listens. A notification is a hint: a process that misses it, or
+that cannot listen behind a pooler, polls whether any transaction has begun since. A lost connection also
+wakes it up, so that it finds out whether the server is up.
 
-Notifications are sent beside the commits; no reply waits for them:
+Notifications are sent by a thread after the commits; no reply waits for them:
 
     commit ─▶ reply                a transaction that notifies by itself holds a lock of the whole server
        └──▶ notifier ─▶ NOTIFY     until its commit is on the disk: all would commit one after the other
 
-Many in a row become one, and the last of them is sent before the store is closed.
+Several in a row are sent as one, and the last one is sent before the store is closed.
 """
 
 import atexit
@@ -32,28 +32,26 @@ from .pool import Pool
 from .statements import channel
 from .url import Address
 
-# How often a process that waits polls: soon after a notification and in the end seldom where it listens
-# (`Looks`); where it cannot; and while the server is away. Each poll that finds a busy server costs a
-# transaction, and an idle worker should be hardly noticed.
+# How often a waiting process polls: first and last interval after a notification if it can listen
+# (`PollTimes`); if it cannot; and while the server is down. A poll that finds a change costs a transaction.
 SOON_S, SELDOM_S, POLL_S, AWAY_S = 5.0, 30.0, 0.25, 1.0
 
 # Changes whenever a transaction that writes begins, in whichever database: cheap, and enough for a hint.
 NEWEST = "SELECT pg_snapshot_xmax(pg_current_snapshot())::text"
 
-# What a payload ends in that says only that a job has ended, or a log has moved.
+# The end of a payload that is only about completions or log appends.
 END = "."
-# How long a program that ends waits for its last notification to be sent.
+# How long a program that exits waits for its last notification to be sent.
 EXIT_S = 2.0
-# Nothing of it is to be kept: no commit waits for the disk because of it.
+# Without synchronous commit: a notification need not be durable.
 _NOTIFY = "SELECT set_config('synchronous_commit', 'off', true), pg_notify(%s, %s)"
-# A process that was woken a moment ago is at work: for so long it is not woken again, for each commit since
-# the last time, and at most. A single add is told at once, a process that does nothing else tells a hundred
-# times a second.
+# The pause after a notification, per commit since the last one and at most: a process that was just woken up
+# is still working. A single add notifies at once, a process that only adds a hundred times a second.
 PAUSE_S, LONGEST_PAUSE_S = 0.002, 0.01
 
 
 class PostgresListener:
-    """Wakes one store's `wait`."""
+    """Wakes up the `wait` of one store."""
 
     def __init__(self, address: Address, pool: Pool) -> None:
         self._address, self._pool = address, pool
@@ -69,9 +67,9 @@ class PostgresListener:
         self._closed = False
 
     def wait(self, timeout_s: float, *, ends: bool) -> bool:
-        """Sleep until notified, interrupted or out of time; True unless it is the last.
+        """Sleep until notified or interrupted; False after the time-out.
 
-        Without `ends` a notification that only says that something has ended is ignored.
+        `ends`: whether it also wakes up on completions and log appends.
         """
         until_s = monotonic_s() + timeout_s
         if not self._waiting.acquire(timeout=max(timeout_s, 0.0)):
@@ -85,11 +83,11 @@ class PostgresListener:
             self._waiting.release()
 
     def interrupt(self) -> None:
-        """Wake our own `wait`, or the next one."""
+        """Wake up this store's own `wait`, or the next one."""
         self._waker.wake()
 
     def close(self) -> None:
-        """Stop listening, once no thread waits any more."""
+        """Stop listening, after the last `wait` has returned."""
         self._closed = True
         self.interrupt()
         with self._waiting:
@@ -98,7 +96,7 @@ class PostgresListener:
             self._waker.close()
 
     def _sleep(self, left_s: float, ends: bool) -> bool:
-        """Sleep until the next poll; whether there was anything."""
+        """Sleep until the next poll at most; return whether `wait` should return."""
         self._notice_fork()
         waker = self._waker
         if waker.is_set or self._closed:
@@ -106,7 +104,7 @@ class PostgresListener:
             return True
         try:
             if (connection := self._connection) is None or not connection.is_open:
-                # What was sent before we listened is missed: then poll at once.
+                # Notifications from before were missed, so poll at once.
                 return self._listen()
             watched: list[Any] = [waker, connection.pgconn.socket] if self._listens else [waker]
             ready, _, _ = select.select(watched, [], [], min(left_s, self._polls.left_s))
@@ -115,14 +113,14 @@ class PostgresListener:
                 return True
             return self._is_notified(connection, ends) if ready else self._is_changed(connection)
         except psycopg.Error:
-            # The next call meets the same, and has a caller to tell: so `wait` returns, once.
+            # `wait` returns, once: the next call has the same error, and a caller to raise it to.
             if self._connection is not None:
                 self._forget()
                 return True
             return bool(select.select([waker], [], [], min(left_s, AWAY_S))[0])
 
     def _is_notified(self, connection: OwnConnection, ends: bool) -> bool:
-        """Whether another store has sent anything that wakes us."""
+        """Whether another store has sent a notification that wakes up this one."""
         connection.pgconn.consume_input()
         payloads = []
         while (notification := connection.pgconn.notifies()) is not None:
@@ -133,7 +131,7 @@ class PostgresListener:
         return any(ends or not payload.endswith(END) for payload in others)
 
     def _is_changed(self, connection: OwnConnection) -> bool:
-        """Whether anything was written since the last poll, if it is time for one."""
+        """Whether anything was written since the last poll, if a poll is due."""
         if self._polls.left_s:
             return False
         self._polls.polled()
@@ -151,7 +149,7 @@ class PostgresListener:
         return self._is_changed(connection)
 
     def opened(self, connection: OwnConnection) -> None:
-        """From here on whatever is committed is news."""
+        """Note the newest transaction: later ones wake up `wait`."""
         self._newest = connection.value(NEWEST)
 
     def _forget(self) -> None:
@@ -161,24 +159,25 @@ class PostgresListener:
 
     def _notice_fork(self) -> None:
         if self._pid != os.getpid():
-            # What is open is the parent's. Left where it is, see `pool.py`.
+            # The connection is the parent's. It is kept open, see `pool.py`.
             self._pid, self._parents, self._connection = os.getpid(), self._connection, None
             self._waker.forget()
 
 
 class PostgresNotifier:
-    """Wakes the other stores of a schema, by a thread of its own."""
+    """Wakes up the other stores of a schema from a thread."""
 
     def __init__(self, address: Address, pool: Pool, name: str) -> None:
         self._address, self._pool = address, pool
-        # By which the listener of this store knows them.
+        # The payload, by which the listener of this store recognises its own notifications.
         self._name = name
         self._begin()
 
     def _begin(self) -> None:
         self._pid = os.getpid()
         self._wanted = threading.Event()
-        # How often since the last time, about; and whether any of it may be something to claim.
+        # The approximate number of commits since the last notification; whether one of them had jobs to
+        # claim.
         self._times = 0
         self._has_jobs = False
         self._closed = threading.Event()
@@ -186,9 +185,9 @@ class PostgresNotifier:
         self._lock = threading.Lock()
 
     def notify(self, *, ends: bool) -> None:
-        """Have others woken soon; `ends`: only those that wait for a job to end, or for a log."""
+        """Wake up other processes soon; `ends`: only those that wait for completions or logs."""
         if self._pid != os.getpid():
-            # A fork's child has no thread.
+            # A forked child has no thread.
             self._begin()
         self._times += 1
         if not ends:
@@ -199,20 +198,20 @@ class PostgresNotifier:
             with self._lock:
                 if self._thread is None and not self._closed.is_set():
                     self._start_thread()
-        # Last: an interrupt before leaves the next notification to do it.
+        # Last: after an earlier KeyboardInterrupt the next notification does it.
         self._wanted.set()
 
     def _start_thread(self) -> None:
         thread = threading.Thread(target=self._loop, name="holdfast-notifier", daemon=True)
         try:
             thread.start()
-        except RuntimeError:  # no thread can be started now; the others poll
+        except RuntimeError:  # no thread can be started now; the other processes poll
             return
         self._thread = thread
         _senders.add(self)
 
     def close(self, timeout_s: float | None = None) -> None:
-        """Send what is left to send, and end the thread."""
+        """Send the last notification, and stop the thread."""
         with self._lock:
             self._closed.set()
         if self._pid == os.getpid() and self._thread is not None:
@@ -235,18 +234,18 @@ class PostgresNotifier:
     def _send(self) -> None:
         payload = self._name + END
         if self._has_jobs:
-            # Not otherwise: what comes just now would be taken away unsent.
+            # Only if it was sent: otherwise a notification requested meanwhile would be lost.
             self._has_jobs = False
             payload = self._name
         try:
             with self._pool.connection() as connection:
                 connection.value(_NOTIFY, (channel(self._address.schema), payload))
         except (psycopg.Error, HoldfastError, Conflict):
-            # A hint that is lost; the others poll.
+            # A lost hint: the other processes poll.
             pass
 
 
-# Notifiers with a thread. A program that ends without closing its queue wakes workers for its last jobs too.
+# Notifiers with a thread, so that a program that exits without closing its queue sends its last notification.
 _senders: "weakref.WeakSet[PostgresNotifier]" = weakref.WeakSet()
 
 

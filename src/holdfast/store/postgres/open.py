@@ -1,10 +1,10 @@
-"""Opening a schema: is it ours, and of a version that we know.
+"""Opening a schema: checks, creation, migrations.
 
 no schema, or an empty one     created: all migrations, in one transaction; with `create=False` StoreMissing
-of this version                used
-older                          SchemaMismatch: `holdfast migrate`, when all processes can be stopped
-newer                          SchemaMismatch: install that version
-somebody else's tables         StoreError: a schema of its own is needed
+the current version            used
+an older version               SchemaMismatch: `holdfast migrate`, when all processes can be stopped
+a newer version                SchemaMismatch: install that version
+tables of an application       StoreError: Holdfast needs its own schema
 """
 
 from ...core.counting import counted
@@ -14,7 +14,7 @@ from .locks import lock_number
 from .statements import migrations
 from .url import Address
 
-# The oldest that we know, as the server says it.
+# The oldest supported server version.
 OLDEST = 140_000
 
 _SERVER = """SELECT current_setting('server_version_num')::int, current_setting('server_encoding'),
@@ -25,8 +25,8 @@ _SCHEMA = "SELECT count(*) FROM pg_namespace WHERE nspname = %s"
 
 
 def schema_version(connection: PostgresConnection, schema: str) -> int:
-    """Which version of ours a schema has; 0: none."""
-    # Of the catalogue as it is; `to_regclass` may remember that there was none before we waited.
+    """The version of our tables in a schema; 0: there are none."""
+    # From the catalogue: `to_regclass` may use a cache from before we waited for the lock.
     if not connection.value(_TABLES + " AND relname = 'version'", (schema,)):
         return 0
     rows = connection.rows(f'SELECT version FROM "{schema}".version')
@@ -39,7 +39,7 @@ def schema_version(connection: PostgresConnection, schema: str) -> int:
 
 
 def make_ready(connection: PostgresConnection, address: Address, *, create: bool = True) -> None:
-    """See that the schema can be used; create it where there is none. The connection is in no transaction."""
+    """Check the schema, or create it if it does not exist. The connection is in no transaction."""
     ((number, encoding, standby),) = connection.rows(_SERVER)
     if number < OLDEST:
         raise StoreError(f"{address.shown} is PostgreSQL {number // 10_000}, and must be 14 or newer")
@@ -67,11 +67,11 @@ def make_ready(connection: PostgresConnection, address: Address, *, create: bool
 
 
 def migrate(connection: PostgresConnection, address: Address) -> list[int]:
-    """Bring a schema up to date, in one transaction; which versions were made."""
-    # Who makes it all may take longer than one who waits for a lock usually does.
+    """Migrate a schema in one transaction; return the new versions."""
+    # Another process may take longer to create the schema than the usual lock time-out.
     connection.execute("BEGIN; SET LOCAL lock_timeout = 0")
     try:
-        # Others may be at it: whoever comes second finds it done.
+        # Another process may be migrating: the second one finds it done.
         connection.value("SELECT 1 FROM pg_advisory_xact_lock(%s)", (lock_number(address.schema, "migrate"),))
         version, made = schema_version(connection, address.schema), []
         if version == 0:
@@ -100,7 +100,7 @@ def _begin_schema(connection: PostgresConnection, address: Address) -> None:
 
 
 def script(schema: str) -> str:
-    """All migrations as one text, for people who run them by themselves."""
+    """All migrations as one SQL script, for users who run them by hand."""
     parts = [f'CREATE SCHEMA IF NOT EXISTS "{schema}";']
     for number, text in enumerate(migrations(schema), start=1):
         version = f'DELETE FROM "{schema}".version;\nINSERT INTO "{schema}".version VALUES ({number});'

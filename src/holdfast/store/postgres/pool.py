@@ -1,10 +1,10 @@
-"""Connections to PostgreSQL: made when needed, kept for the next, left behind by a fork.
+"""The connection pool: connections are opened on demand, kept for reuse, and abandoned in a forked child.
 
-A connection must not live through a fork: parent and child would speak into one socket. The child leaves what
-it finds where it is, without a word to the server, and makes its own.
+Parent and child must not share a connection, as they would write to one socket. The child keeps the inherited
+ones open, without a message to the server, and opens its own.
 
-An interrupt may strike at any step, also between the taking of a connection and the `try` that gives it back.
-So a permit to use one is an object that returns by itself when nobody has it any more.
+A KeyboardInterrupt may come at any step, also between taking a connection and the `try` that returns it. So
+a permit to use one is an object that returns itself to the pool when it is garbage collected.
 """
 
 import os
@@ -21,31 +21,31 @@ from ..common.clock import monotonic_s
 from .connection import OwnConnection
 from .url import Address
 
-# Every table has its index for every question; statistics of a queue, full now and empty in a second, would
-# only lead astray, and planning take longer than most statements. A lock that is not had in a second makes
-# the batch be done again.
+# Every query has its index. Statistics of a queue, which is full now and empty in a second, would mislead the
+# planner, and planning takes longer than most statements. A batch that waits for a lock for more than a
+# second is run again.
 _PLANS = ("enable_seqscan", "enable_bitmapscan", "enable_hashjoin", "enable_mergejoin", "enable_sort", "jit")
 SETTINGS = {
     **dict.fromkeys(_PLANS, "off"),
     "plan_cache_mode": "force_generic_plan",
     "lock_timeout": "1s",
-    # Of a call that is a transaction by itself; the others say so where they begin.
+    # For calls that are their own transaction; other transactions set it in BEGIN.
     "default_transaction_isolation": "read committed",
 }
-# Superusers only; for others PostgreSQL looks for circles after a second.
+# Only for superusers; for others PostgreSQL detects deadlocks after a second.
 _SOON = {"deadlock_timeout": "50ms"}
 _WHO = "SELECT pg_backend_pid(), current_setting('is_superuser') = 'on'"
-# How often a thread that waits for a connection looks whether the store was closed.
-_LOOK_S = 0.2
+# How often a thread that waits for a connection checks whether the store was closed.
+_CHECK_S = 0.2
 
 _IDLE, _BAD = psycopg.pq.TransactionStatus.IDLE, psycopg.pq.ConnStatus.BAD
 
-# What a forked child found: kept, because the end of such a connection would be told to the server.
+# Connections inherited by a forked child: referenced, because closing one would send a message to the server.
 _left_behind: list[object] = []
 
 
 class Permit:
-    """What lets one connection of a pool be used. It returns to the pool when it is dropped."""
+    """The right to use one connection of a pool. It returns to the pool when it is garbage collected."""
 
     def __init__(self, pool: "Pool") -> None:
         self._pool = weakref.ref(pool)
@@ -56,7 +56,7 @@ class Permit:
 
 
 class Pool:
-    """At most so many connections; a thread that finds none free waits for one."""
+    """A limited number of connections; a thread that finds none free waits for one."""
 
     def __init__(self, address: Address, prepare: Callable[[OwnConnection], None], patience_s: float) -> None:
         self._address, self._prepare, self._patience_s = address, prepare, patience_s
@@ -71,9 +71,9 @@ class Pool:
             self.permits.put(Permit(self))
         self.was_ready = False
         self.was_readying = threading.Lock()
-        # Whether others stand between us and our session: then it is nobody's, and nothing is left in it.
+        # Whether there is a pooler: then sessions are shared, and no state may be left in them.
         self.pooled = not self._address.prepare
-        # What each transaction begins with.
+        # The SQL at the start of each transaction.
         self.settings = script_of(SETTINGS, local=True) if self.pooled else ""
 
     def take(self) -> OwnConnection:
@@ -89,7 +89,7 @@ class Pool:
                 self._make_ready(connection)
             return connection
         except BaseException:
-            # Not left to the permit itself: whoever keeps the error keeps all that this function had.
+            # Explicitly: a caller that keeps the exception keeps the frame, and so the permit, alive.
             self.permits.put(permit)
             raise
 
@@ -98,7 +98,7 @@ class Pool:
             try:
                 connection = self._free.pop()
             except IndexError:
-                # Another thread was faster.
+                # Another thread has taken it.
                 break
             if connection.pgconn.status != _BAD:
                 return connection
@@ -115,12 +115,12 @@ class Pool:
             raise
 
     def give(self, connection: OwnConnection) -> None:
-        """Give a connection back; one that is left in a transaction is closed."""
+        """Return a connection to the pool; one in a transaction is closed."""
         if self._pid != os.getpid():
             _left_behind.append(connection)
             return
         permit, connection.permit = connection.permit, None
-        # A connection that is lost is in no known state either.
+        # The state of a lost connection is unknown, so it is closed too.
         is_idle = connection.pgconn.transaction_status == _IDLE
         if is_idle and not self.is_closed and connection.prepares != self.pooled:
             self._free.append(connection)
@@ -130,7 +130,7 @@ class Pool:
 
     @contextmanager
     def connection(self) -> Iterator[OwnConnection]:
-        """A connection for a while, in no transaction."""
+        """A connection in no transaction, as a context manager."""
         connection = self.take()
         try:
             yield connection
@@ -138,7 +138,7 @@ class Pool:
             self.give(connection)
 
     def connect(self) -> OwnConnection:
-        """A connection that is nobody else's, for as long as its owner likes."""
+        """A new connection outside the pool, which the caller closes."""
         connection = OwnConnection(
             psycopg.connect(**self._address.parameters, autocommit=True, client_encoding="UTF8"),
             prepares=not self.pooled,
@@ -151,25 +151,25 @@ class Pool:
         return connection
 
     def _settle_in(self, connection: OwnConnection) -> None:
-        """Have our settings for all of the session, if it is ours."""
+        """Apply our settings to the session, unless there is a pooler."""
         if self.pooled:
             return
         ((number, is_super),) = connection.rows(_WHO)
         if number != connection.pgconn.backend_pid:
-            # Whom we speak to is not whom we were told at the door.
+            # The session is another than the one that was announced at login.
             self.behind_a_pooler()
             connection.prepares = False
         else:
             connection.execute(script_of(SETTINGS | _SOON if is_super else SETTINGS, local=False))
 
     def behind_a_pooler(self) -> None:
-        """What is set or prepared on one connection may be asked for on another: do neither any more."""
+        """Stop using session settings and prepared statements: the pooler may switch sessions."""
         self.pooled = True
         self.settings = script_of(SETTINGS, local=True)
         self.drop()
 
     def drop(self) -> None:
-        """Close what is free: after a restart of the server all of it is dead."""
+        """Close the free connections, which are all broken after a restart of the server."""
         while self._free:
             try:
                 self._free.pop().close()
@@ -177,7 +177,7 @@ class Pool:
                 break
 
     def close(self) -> None:
-        """Close what is free now, and the rest when it comes back."""
+        """Close the free connections now, and the others when they are returned."""
         self.is_closed = True
         if self._pid == os.getpid():
             self.drop()
@@ -190,7 +190,7 @@ class Pool:
             try:
                 return self.permits.get(True, timeout_s)
             except queue.Empty:
-                timeout_s, until_s = _LOOK_S, until_s or monotonic_s() + self._patience_s
+                timeout_s, until_s = _CHECK_S, until_s or monotonic_s() + self._patience_s
                 if monotonic_s() >= until_s:
                     text = f"all {self._address.pool} connections of this process are in use"
                     raise Unavailable(
@@ -199,6 +199,6 @@ class Pool:
 
 
 def script_of(settings: dict[str, str], *, local: bool) -> str:
-    """SQL that makes settings, for a session or for one transaction."""
+    """The SQL that applies settings to a session or to one transaction."""
     word = "SET LOCAL" if local else "SET"
     return "".join(f"{word} {name} = '{value}';" for name, value in settings.items())

@@ -1,7 +1,7 @@
-"""Which processes are there: each shows itself by a lock of its session, without a write.
+"""Which processes are running: each holds an advisory lock of its session, without a write.
 
 The lock ends with the session, and the session with the process, or half a minute after its machine is gone.
-Behind a pooler of transactions sessions are shared: there no process can be seen.
+Behind a transaction pooler sessions are shared, so presence is not available.
 """
 
 import os
@@ -14,7 +14,7 @@ from .locks import hashed
 from .pool import Pool
 from .url import Address
 
-# By when the server knows that a machine has gone without a word: its own limit is two hours.
+# How soon the server notices that a machine has disappeared; its own default is two hours.
 _ALIVE = "SET tcp_keepalives_idle = 15; SET tcp_keepalives_interval = 5; SET tcp_keepalives_count = 3"
 _PRESENT = """SELECT EXISTS (
     SELECT FROM pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 1
@@ -24,7 +24,7 @@ _PRESENT = """SELECT EXISTS (
 
 
 class Presence:
-    """The names under which one process is seen."""
+    """The announced names of one process."""
 
     def __init__(self, address: Address, pool: Pool) -> None:
         self._address, self._pool = address, pool
@@ -33,9 +33,9 @@ class Presence:
         self._pid = os.getpid()
 
     def appear(self, name: str) -> bool:
-        """Be seen under a name that nobody had before; False where that cannot be."""
+        """Announce a unique name; False if that is not possible."""
         if not self._address.notify or self._pool.pooled:
-            # `notify=off` is said by those who have a pooler: there are no sessions to speak of.
+            # `notify=off` is set by users of a pooler, where sessions are shared.
             return False
         if name not in self._names:
             self._names.append(name)
@@ -51,7 +51,7 @@ class Presence:
         return True
 
     def keep(self) -> None:
-        """Be seen again, if the session was cut."""
+        """Announce the names again if the session was lost."""
         if not self._names or self._pid != os.getpid():
             return
         connection = self._connection
@@ -62,11 +62,11 @@ class Presence:
                 return
             self._begin()
         except psycopg.Error:
-            # The server is away; the next time.
+            # The server is down: retried at the next call.
             self._drop()
 
     def close(self) -> None:
-        """Be seen no longer."""
+        """Close the session, and so release the locks."""
         self._names.clear()
         if self._pid == os.getpid():
             self._drop()
@@ -87,5 +87,5 @@ class Presence:
 
 
 def is_present(connection: PostgresConnection, schema: str, name: str) -> bool:
-    """Whether a process is there under a name."""
+    """Whether the process with this name is running."""
     return bool(connection.value(_PRESENT, (hashed(schema, name),)))

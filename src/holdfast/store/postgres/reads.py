@@ -1,4 +1,4 @@
-"""What can be read from the PostgreSQL store. In a batch it is locked too: see `txn.py`."""
+"""The reads of the PostgreSQL store. In a batch they also lock: see `txn.py`."""
 
 from collections.abc import Collection, Sequence
 from typing import Any
@@ -32,20 +32,20 @@ _STATES = {
 }
 _RUNNING: set[Place | State | None] = {Place.RUNNING, State.RUNNING}
 
-# What a process that waits for jobs looks at before it claims.
+# The tables that a waiting process reads before it claims.
 LOOKED_AT = (CHORE, OUTBOX, PAUSE, SCHEDULE)
-# Where more pairs have READY jobs than so many, they are looked for in another way.
+# Up to this many pairs with READY jobs are read together; with more, `StoredTurns` is used.
 FEW_PAIRS = 16
-# Above every key.
+# Greater than every key.
 ABOVE = "\U0010ffff" * 64
 
 
 class PostgresReads:
-    """A view of the store; see `ReadTxn` for what each verb promises."""
+    """A view of the store; see `ReadTxn` for what each method promises."""
 
     # The clock is the server's.
     jump: Jump | None = None
-    # What came with a look, until it is asked for.
+    # Prefetched by the SQL function `look`.
     _moments: Moments | None = None
     _pairs: list[fairness.Pair] | None = None
     _turns: SeenTurns | None = None
@@ -62,12 +62,12 @@ class PostgresReads:
     ) -> None:
         self.connection, self.sql, self.now_ms, self.schema = connection, sql, now_ms, schema
         self.starts = starts
-        # It came with the time; an empty one says nothing.
+        # Read together with the time; b"" means none.
         self._notice = notice or None
-        # Rows that are known to be so: by key, None where there is none; and tables of which all are known.
+        # Rows that were read: by key, None for a missing one; and the tables that were read as a whole.
         self._rows: dict[str, dict[str, bytes | None]] = {}
         self._whole: set[str] = set()
-        # How many differences of counts were added up when they were last read.
+        # How many differences were summed up when the counts were last read.
         self.unfolded = 0
 
     def _jobs(self, name: str, values: Values) -> list[Job]:
@@ -75,11 +75,11 @@ class PostgresReads:
         return _JOBS.decode(answer) if answer is not None else []
 
     def load(self, ids: Collection[int]) -> dict[int, Job]:
-        """The live jobs among these, and the parents of all of them."""
+        """The live jobs with these ids, and their parents."""
         return {job.id: job for job in self._jobs("load", {"ids": numbers(ids)})} if ids else {}
 
     def archived(self, ids: Collection[int]) -> dict[int, Job]:
-        """The archived jobs among these."""
+        """The archived jobs with these ids."""
         return {job.id: job for job in self._jobs("archived", (numbers(ids),))} if ids else {}
 
     def bodies(self, ids: Collection[int], *, result: bool = False) -> dict[int, Body]:
@@ -100,7 +100,7 @@ class PostgresReads:
         return self._jobs("children_at", asked)
 
     def named(self, tenant: str, task: str, *, mock: bool) -> int | None:
-        """A live job of a task, looked for where the counts say that one stands."""
+        """The id of the first live job of a task, in the places that have some by the counts."""
         for (place,) in self.connection.rows(self.sql["places_of_task"], {"tenant": tenant, "task": task}):
             if place == Place.READY and not mock:
                 found: int | None = self.connection.value(self.sql["named_ready"], (tenant, task))
@@ -116,11 +116,11 @@ class PostgresReads:
         return self._jobs(f"first_{int(place)}", (self.starts.of(place), up_to, limit))
 
     def expiring(self, up_to: int, limit: int) -> list[Job]:
-        """Jobs that wait and whose `expires_at` has come."""
+        """Jobs that have not started and have expired."""
         return self._jobs("expiring", (up_to, limit))
 
     def ended(self, before_ms: int, *, tenant: str | None, limit: int) -> list[Job]:
-        """The first archived jobs that ended before a moment."""
+        """The first archived jobs that ended before `before_ms`."""
         return self._jobs("ended", {"before": before_ms, "tenant": tenant, "limit": limit})
 
     def jobs(self, query: JobFilter, *, after: int, limit: int, before: int | None = None) -> list[Job]:
@@ -129,7 +129,7 @@ class PostgresReads:
             return []
         conditions, values = _conditions(query)
         sql = self.sql["list_archived" if query.archived else "list"].replace("{conditions}", conditions)
-        # What is usually a small part of all is found by another index than that of the ids, and sorted.
+        # Filters that few jobs match use another index than the primary key, and sort.
         small = query.parent_id or query.domain is not None or _RUNNING & {query.place, query.state}
         sql = sql.replace("{order}", "id + 0" if small else "id")
         between: tuple[int, ...] = (after,)
@@ -148,7 +148,7 @@ class PostgresReads:
         return {(job.tenant, job.task): job for job in found}
 
     def waiting(self, query: WaitingQuery) -> list[Waiting]:
-        """Whose turn it is."""
+        """The pairs with READY jobs in fair order."""
         return fairness.waiting(self._turns or StoredTurns(self.connection, self.sql), query, self.rows)
 
     def domain_queue(self, key: DomainKey, task: str, place: Place, *, last: bool, limit: int) -> list[Job]:
@@ -156,7 +156,7 @@ class PostgresReads:
         return self._jobs("domain_queue_last" if last else "domain_queue", (*key, task, int(place), limit))
 
     def domain_counts(self, keys: Collection[DomainKey]) -> dict[DomainKey, DomainCounts]:
-        """How many jobs of these domains stand READY, HELD and RUNNING."""
+        """The numbers of READY, HELD and RUNNING jobs of domains."""
         if not keys:
             return {}
         tenants, names = zip(*keys, strict=True)
@@ -167,7 +167,7 @@ class PostgresReads:
         return found
 
     def counts(self, *, tenant: str | None = None) -> dict[CountKey, int]:
-        """How many jobs there are of each kind."""
+        """The numbers of jobs by tenant, task, place and state."""
         if tenant is None:
             rows = self.connection.rows(self.sql["counts"])
         else:
@@ -181,7 +181,7 @@ class PostgresReads:
         return {TallyKey(tenant, task, place, kind): n for tenant, task, place, kind, n in rows}
 
     def moments(self) -> Moments:
-        """When something becomes true by itself; what a waiting process asks for after that comes along."""
+        """When upkeep has something to do next; also prefetches what a waiting process reads after that."""
         if self._moments is None:
             walks = Walks(self.starts)
             ((_, _, *seen),) = self.connection.rows(self.sql["look"], asked_by_look(walks, LOOKED_AT))
@@ -190,7 +190,7 @@ class PostgresReads:
         return self._moments
 
     def see(self, walks: Walks, seen: Sequence[Any], tables: Sequence[str], *, counted: bool) -> None:
-        """This is what `look` showed."""
+        """Take over the result of the SQL function `look`."""
         moments, row_tables, keys, values, tenants, tasks, turns, tenant_turns, ready, took_us = seen
         self._see_moments(walks, moments, took_us)
         self._whole.update(tables)
@@ -206,7 +206,7 @@ class PostgresReads:
 
     def _see_moments(self, walks: Walks, moments: Sequence[int | None], took_us: int) -> None:
         walks.ended(moments, took_us / 1_000_000, self.now_ms)
-        # What never comes is nothing.
+        # The rank of a job that runs without a lease is not a time.
         self._moments = Moments(*[m if m is None or m < rank.LAST else None for m in moments])
 
     def rows(self, table: str, keys: Collection[str] | None = None) -> dict[str, bytes]:
@@ -219,7 +219,7 @@ class PostgresReads:
         return {key: value for key in keys if (value := known.get(key)) is not None}
 
     def _read_rows(self, table: str, keys: Collection[str] | None) -> None:
-        """Read rows that are not known yet."""
+        """Read rows that were not read yet."""
         known = self._rows.setdefault(table, {})
         if keys is None:
             rows = self.connection.rows(self.sql["table"], (table,))
@@ -238,7 +238,7 @@ class PostgresReads:
         due_before: int | None = None,
         limit: int,
     ) -> list[Row]:
-        """A page of a table, by key or by the moment at which rows are due."""
+        """A page of a table, by key or by due time."""
         after, prefix = written_key(after), written_key(prefix)
         asked = {"table": table, "after": after, "prefix": prefix, "above": _above(prefix), "limit": limit}
         if due_before is None:
@@ -252,7 +252,7 @@ class PostgresReads:
         return [table for (table,) in self.connection.rows(self.sql["tables"])]
 
     def present(self, name: str) -> bool:
-        """Whether a process that appeared under a name is still there."""
+        """Whether the process with this name is running."""
         return is_present(self.connection, self.schema, name)
 
     def notice(self) -> bytes | None:
@@ -261,7 +261,7 @@ class PostgresReads:
 
 
 def asked_by_look(walks: Walks, tables: Sequence[str]) -> dict[str, Any]:
-    """What `look` is told outside of the beginning of a batch."""
+    """The parameters of `look` in a view."""
     return {
         "locks": None,
         "tables": texts(tables),
@@ -272,17 +272,17 @@ def asked_by_look(walks: Walks, tables: Sequence[str]) -> dict[str, Any]:
 
 
 def _above(prefix: str) -> str:
-    """The first text above all that begin with a prefix."""
+    """The first text above all texts with a prefix."""
     for at in range(len(prefix) - 1, -1, -1):
         if prefix[at] != "\U0010ffff":
             following = ord(prefix[at]) + 1
-            # Surrogates are no characters.
+            # Surrogates are not characters.
             return prefix[:at] + chr(0xE000 if following == 0xD800 else following)
     return ABOVE
 
 
 def _conditions(query: JobFilter) -> tuple[str, list[Any]]:
-    """What a listing asks for, after the first condition, `id > …`."""
+    """The conditions of a listing after the first one, `id > …`, and their values."""
     asked: list[tuple[str, Any]] = [
         ("tenant = %s", query.tenant),
         ("task = %s", query.task),
@@ -294,7 +294,7 @@ def _conditions(query: JobFilter) -> tuple[str, list[Any]]:
     if query.archived:
         asked.append(("state = %s", query.state))
     else:
-        # The numbers of places stand in the statement, as they do in the indexes.
+        # Numbers of places are literals, so that the partial indexes match.
         fixed += [f"place = {int(query.place)}"] if query.place is not None else []
         fixed += [_STATES[query.state]] if query.state is not None else []
     chosen = [(sql, value) for sql, value in asked if value is not None]

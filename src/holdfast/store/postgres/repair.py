@@ -1,4 +1,4 @@
-"""Mending a PostgreSQL store: jobs whose rows cannot be read any more become jobs that say so."""
+"""Repairs a PostgreSQL store: rows of jobs that cannot be decoded become jobs marked as damaged."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from ...core.job import Job, Place, State
 from ..common.form import encode, rest_of
 from .connection import PostgresConnection
 
-# So many rows are read at once.
+# How many rows are read at once.
 PAGE_ROWS = 1_000
 
 _COLUMNS = ("place", "rank", "version", "owner", "lease_until", "started_at", "claim")
@@ -24,7 +24,7 @@ _decode = msgspec.json.Decoder(Job).decode
 
 
 def repair_records(connection: PostgresConnection, schema: str) -> int:
-    """Rewrite the rows of jobs that cannot be read; how many."""
+    """Rewrite unreadable rows of jobs; return their number."""
     live = _LIVE.format(schema=schema, columns=", ".join(_COLUMNS + _MORE))
     return _repair(connection, live, _PUT_LIVE.format(schema=schema), _live) + _repair(
         connection, _ARCHIVED.format(schema=schema), _PUT_ARCHIVED.format(schema=schema), _archived
@@ -46,7 +46,7 @@ def _live(job_id: int, columns: list[Any], text: str) -> tuple[int, str] | None:
     is_placed = known["place"] in list(Place)
     if is_placed and _is_job(text, job_id):
         return None
-    # A place that there is none of: nobody can have the job.
+    # With an invalid place no process can have claimed the job.
     known |= {"place": Place(known["place"])} if is_placed else {"place": Place.DONE, "ended": State.FAILED}
     job = salvage(job_id, text.encode(), **known)
     return int(job.place), rest_of(job)

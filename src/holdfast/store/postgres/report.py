@@ -1,4 +1,4 @@
-"""What there is to say about a PostgreSQL store, to people: what is wrong, and what it is like."""
+"""The report of a PostgreSQL store: problems and their fixes, version, settings and sizes."""
 
 from ...core.counting import counted
 from ..common.clock import system_clock
@@ -8,16 +8,16 @@ from .statements import migrations
 from .url import Address
 
 MEGABYTE = 1024 * 1024
-# A clock may be off by this much before anybody is told.
+# A larger clock skew is reported.
 SKEW_MS = 1_000
-# Dead rows are told of when they are so many, and more than the live ones by this factor.
+# Dead rows are reported above this number, and above this multiple of the live ones.
 DEAD_ROWS, DEAD_FACTOR = 100_000, 5
-# A transaction open for so long keeps dead rows from being cleared away.
+# A transaction that is open for longer is reported: it prevents vacuum from removing dead rows.
 LONG_MINUTES = 10
-# So many differences of counts say that nobody folds them.
+# More unfolded count differences mean that no process sums them up.
 MANY_CHANGES = 100_000
 
-# Each setting, what it must be for what was accepted to be kept, and why.
+# Settings, the values needed for durability, and why.
 _SETTINGS = {
     "fsync": "without it a crash of the server's machine loses jobs, and may damage all",
     "full_page_writes": "without it a crash of the server's machine may damage tables",
@@ -51,7 +51,7 @@ INDEXES = (
 
 
 def complaints(connection: PostgresConnection, address: Address, now_ms: int, *, own: bool) -> list[str]:
-    """What is wrong with a store and what to do about it. `own`: the time is the server's."""
+    """The problems of a store, each with its fix. `own`: the time is the server's."""
     where, quoted = address.shown, f'"{address.schema}"'
     told = []
     for name, why in _SETTINGS.items():
@@ -89,7 +89,7 @@ def _bloat(connection: PostgresConnection, address: Address) -> list[str]:
 
 
 def facts(connection: PostgresConnection, address: Address) -> dict[str, str]:
-    """What a store is like."""
+    """The version, settings and sizes of a store."""
 
     def setting(name: str) -> str:
         return str(connection.value("SELECT current_setting(%s)", (name,)))

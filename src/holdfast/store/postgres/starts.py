@@ -1,14 +1,15 @@
-"""Where a walk along an index begins: at its front, or past the dead, where these have become very many.
+"""Where an index scan starts: at the front of the index, or behind its dead entries if there are very many.
 
-What is claimed, finished or due stands at the front of its index. Dead entries there are cleared away soon,
-unless somebody leaves a transaction open: then each walk goes over all that ever was. So:
+Jobs that are claimed, finished or promoted leave dead entries at the front of an index. Vacuum removes them
+soon, unless a transaction is left open: then each scan reads all entries that there ever were. So:
 
-    quick    every walk begins at the front
-    slow     where the last one ended, once several in a row were slow; at the front again after a while that
-             is many times as long as that took, for what others may have put there
+    fast    every scan starts at the front
+    slow    after several slow scans in a row, scans start where the last one ended. Now and then one starts
+    at
+            the front again, for entries that other processes have added there; the slower, the less often
 
-What this process puts further ahead it knows itself. So while walks are slow, what another process puts ahead
-of all others may be found a little later than it should; nothing else changes.
+Entries that this process adds further ahead are noted. So while scans are slow, an entry that another process
+adds at the front may be found a little late; nothing else changes.
 """
 
 from collections.abc import Hashable, Sequence
@@ -16,20 +17,20 @@ from collections.abc import Hashable, Sequence
 from ...core.job import Place
 from ..common.clock import monotonic_s
 
-# A walk that takes longer than this is slow; so many in a row are believed.
+# A scan that takes longer than this is slow; that many in a row change its start.
 SLOW_S, SLOW_WALKS = 0.02, 3
-# A walk from the front may take this part of the time.
+# Slow scans from the front may take one part in this many of the time.
 PART = 20
-# The walks to the moments at which something becomes true by itself.
+# The scans for the times of `Moments`.
 WALKS: tuple[Hashable, ...] = (Place.SCHEDULED, Place.RUNNING, "expiring", "domains")
-# The walk along all READY jobs; those along the jobs of one pair are called by the pair.
+# The scan of all READY jobs; the scan of one pair is named by the pair.
 READY = Place.READY
-# How many are remembered; beyond that all are forgotten, and begin at the front.
+# How many scans are remembered; with more, all are forgotten and start at the front.
 REMEMBERED = 10_000
 
 
 class _Walk:
-    """What is known of one sort of walk."""
+    """The state of one kind of scan."""
 
     def __init__(self) -> None:
         self.slow = self.at = 0
@@ -37,20 +38,20 @@ class _Walk:
 
 
 class Starts:
-    """Where walks of each sort begin. Of several threads: a start that is out of date is only slower."""
+    """Where each kind of scan starts. Used by several threads: a stale start is only slower."""
 
     def __init__(self) -> None:
         self._walks: dict[Hashable, _Walk] = {}
 
     def of(self, sort: Hashable) -> int:
-        """Where to begin; 0: at the front."""
+        """Where to start; 0: at the front."""
         walk = self._walks.get(sort)
         if walk is None or walk.slow < SLOW_WALKS or monotonic_s() >= walk.front_s:
             return 0
         return walk.at
 
     def ended(self, sort: Hashable, began: int, took_s: float, at: int | None) -> None:
-        """A walk that began there (0: at the front) took so long, and ended `at`; None: it found nothing."""
+        """Note a scan: where it began (0: the front), its time, where it ended (None: it found nothing)."""
         if began:
             if (walk := self._walks.get(sort)) is not None and at is not None:
                 walk.at = at
@@ -66,36 +67,36 @@ class Starts:
         walk.front_s = monotonic_s() + PART * took_s
 
     def begins(self, sort: Hashable, at: int) -> None:
-        """The first that there is stands there: whoever has put it knows without a walk."""
+        """Note the first entry of an index, which the caller knows without a scan."""
         if self._walks and (walk := self._walks.get(sort)) is not None:
             walk.at = at
 
     def put(self, sort: Hashable, at: int) -> None:
-        """Something was put there."""
+        """Note an entry that was added, so that later scans do not start behind it."""
         if self._walks and (walk := self._walks.get(sort)) is not None:
             walk.at = min(walk.at, at)
 
     def __bool__(self) -> bool:
-        """Whether any walk was slow of late."""
+        """Whether any scan was slow recently."""
         return bool(self._walks)
 
     def is_noted(self, took_s: float) -> bool:
-        """Whether `ended` has anything to remember or to forget of a walk that took so long."""
+        """Whether `ended` must be called for a scan that took this long."""
         return took_s >= SLOW_S or bool(self._walks)
 
 
 class Walks:
-    """One walk to each of the moments at which something becomes true by itself, all made together."""
+    """The scans for all times of `Moments`, made together."""
 
     def __init__(self, starts: Starts) -> None:
         self._starts = starts
         self.began = tuple(starts.of(sort) for sort in WALKS)
 
     def ended(self, found: Sequence[int | None], took_s: float, now_ms: int) -> None:
-        """They have found these, and have taken so long together."""
+        """Note what the scans found, and how long they took together."""
         if not self._starts.is_noted(took_s):
             return
         for sort, began, at in zip(WALKS, self.began, found, strict=True):
-            # Where there is nothing, what comes later comes after now; but leases end long after that.
+            # If nothing was found, later entries come after now; but not leases, which end long after that.
             after = None if sort is Place.RUNNING else now_ms
             self._starts.ended(sort, began, took_s, after if at is None else at)

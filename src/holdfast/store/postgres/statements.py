@@ -1,7 +1,7 @@
 """The SQL of the PostgreSQL store by name, its migrations, and how values are written into it.
 
-Every value travels as text that the statement casts (`%s::bigint[]`), arrays as PostgreSQL writes them: so a
-statement has the same types whatever its values, and is prepared once.
+Every value is passed as text that the statement casts (`%s::bigint[]`), arrays as PostgreSQL writes them. So
+a statement has the same types for all values, and is prepared once.
 """
 
 import re
@@ -12,16 +12,16 @@ from typing import Any
 
 from .locks import lock_number
 
-# The columns that `as_jobs` needs: what a claim changes, and the rest.
+# The columns that `as_jobs` needs: those that a claim changes, and `rest`.
 HOT = "place, rank, version, owner, lease_until, started_at, claim, rest"
 
 _FOLDER = Path(__file__).parent
 _NAME = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)
 _COMMENT = re.compile(r"^--.*\n?", re.MULTILINE)
-# A place for a value, and what it is cast to where it comes as text.
+# A placeholder, and its cast if it has one.
 _PLACE = re.compile(r"%(?:s|\((\w+)\)s)(?:::(\w+\[\]|bytea))?")
 
-# What begins and ends a literal that does not have it in it.
+# The tag of a dollar-quoted literal.
 _TAG = "$h"
 
 
@@ -42,7 +42,7 @@ _CLAIMS = {"claim_any": "NULL", "claim_pairs": "NULL", "claim_merged": "(SELECT 
 
 @cache
 def statements(schema: str, *, locking: bool) -> dict[str, str]:
-    """All statements for a schema: those of a batch, which lock what they read, or those of a view."""
+    """All statements for a schema; `locking`: of a batch, which lock the rows that they read."""
     named = dict(_SQL)
     first = [f"first_{place}" for place in range(1, 7)]
     for place, name in enumerate(first, start=1):
@@ -63,9 +63,9 @@ def statements(schema: str, *, locking: bool) -> dict[str, str]:
 
 @lru_cache(maxsize=512)
 def numbered(sql: str, *, cast: bool = False) -> tuple[str, tuple[Any, ...]]:
-    """A statement with its places numbered, as PostgreSQL itself has it, and the name or index of each value.
+    """A statement with numbered placeholders, and the name or index of each value.
 
-    `cast`: say what comes as text, to a library that would take values of another type.
+    `cast`: declare values as text, for a library that would otherwise expect values of another type.
     """
     names: list[Any] = []
 
@@ -80,10 +80,10 @@ def numbered(sql: str, *, cast: bool = False) -> tuple[str, tuple[Any, ...]]:
 
 
 def migrations(schema: str) -> list[str]:
-    """The text of each migration, of one file or several: the first leads to version 1, the next to 2."""
+    """The SQL of each migration, from one or more files: the first creates version 1, the next version 2."""
     folder = _FOLDER / "migrations"
     parts: dict[str, list[str]] = {}
-    # Tables before functions, and what others call before them.
+    # Sorted by name: tables before functions, and functions before their callers.
     for name in sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".sql")):
         parts.setdefault(name[:4], []).append(folder.joinpath(name).read_text("utf-8"))
     fills = {
@@ -99,7 +99,7 @@ def migrations(schema: str) -> list[str]:
 
 
 def channel(schema: str) -> str:
-    """The channel of NOTIFY by which the processes that use a schema wake each other."""
+    """The NOTIFY channel of a schema."""
     return f"holdfast_{schema}"
 
 
@@ -118,7 +118,7 @@ def texts(values: Sequence[str | None]) -> str:
     if not values:
         return "{}"
     try:
-        # All at once, with a character between them that no text of PostgreSQL's has.
+        # Quoted in one call, joined by NUL, which PostgreSQL does not allow in text.
         joined = "\0".join(values)  # type: ignore[arg-type]
     except TypeError:
         return "{" + ",".join(["NULL" if value is None else quoted(value) for value in values]) + "}"
@@ -133,12 +133,12 @@ def key_texts(keys: Iterable[str]) -> str:
 
 
 def written_key(key: str) -> str:
-    """A key as it is stored: PostgreSQL has no NUL in text. The order stays."""
+    """A key as it is stored: without NUL, which PostgreSQL does not allow; the order stays the same."""
     return key.replace("\1", "\1\2").replace("\0", "\1\1") if "\0" in key or "\1" in key else key
 
 
 def read_key(key: str) -> str:
-    """The key that `written_key` wrote."""
+    """The inverse of `written_key`."""
     return key.replace("\1\1", "\0").replace("\1\2", "\1") if "\1" in key else key
 
 
@@ -148,13 +148,13 @@ def raws(values: Iterable[bytes | None]) -> str:
 
 
 def literal(value: object) -> str:
-    """A value as it stands in a statement."""
+    """A value as a literal of a statement."""
     if value is None or isinstance(value, int):
         return "NULL" if value is None else str(value)
     text = str(value)
     if _TAG not in text:
         return f"{_TAG}${text}{_TAG}$"
-    # Safe whatever `standard_conforming_strings` is.
+    # Safe with any setting of `standard_conforming_strings`.
     return "E'" + text.replace("\\", "\\\\").replace("'", "''") + "'"
 
 
@@ -164,7 +164,7 @@ def in_hex(value: bytes) -> str:
 
 
 def quoted(text: str) -> str:
-    """A text as it stands in an array."""
+    """A text as an element of an array."""
     if "\\" in text:
         text = text.replace("\\", "\\\\")
     if '"' in text:

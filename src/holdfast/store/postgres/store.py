@@ -2,12 +2,12 @@
 
     run      a connection of the pool ▶ BEGIN, begin_batch ▶ fn(PostgresTxn) ▶ commit_changes, COMMIT
              a blind batch: fn(PostgresTxn) without a connection ▶ commit_changes, a transaction by itself;
-             again if another batch was faster, or the connection broke
+             again after a conflict or a lost connection
     read     a connection of the pool ▶ BEGIN REPEATABLE READ READ ONLY ▶ fn(PostgresReads) ▶ ROLLBACK
     borrow   the caller's connection ▶ SAVEPOINT ▶ fn(PostgresTxn) ▶ commit_changes; the caller commits
 
-Batches run side by side; what keeps them apart is in docs/decisions/0007. Nothing is opened before the first
-verb. No state of a session is relied upon, so that a pooler of transactions may stand between.
+Batches run concurrently; docs/decisions/0007 describes their locks. The first call opens a connection. The
+store relies on no session state, so that it works behind a transaction pooler.
 """
 
 import threading
@@ -46,9 +46,9 @@ from .url import parse
 T = TypeVar("T")
 Batch = Callable[[Txn], tuple[Changes, T]]
 
-# How long a batch waits for its turn, or for a server that went away.
+# How long a batch waits for locks, or for a server that is down.
 PATIENCE_S = 30.0
-# How long the server's clock is reckoned from what it last said.
+# How long the time is estimated from the last reading of the server's clock.
 CLOCK_TRUSTED_S = 60.0
 
 _BATCH = "BEGIN ISOLATION LEVEL READ COMMITTED;"
@@ -68,10 +68,10 @@ class PostgresStore:
         create: bool = True,
     ) -> None:
         self.address = parse(url)
-        # Ids are taken before a caller's transaction is joined: taken inside it, their range would be locked
-        # for as long as it lasts.
+        # Ids are allocated before joining a caller's transaction: inside it, the row of their sysid would be
+        # locked until it ends.
         self.capabilities = Capabilities(commits=self.address.commits, ids_apart=True, is_remote=True)
-        # Whether a schema is made where there is none.
+        # Whether a missing schema is created.
         self._create = create
         self._clock, self._time = clock, Time(clock, CLOCK_TRUSTED_S)
         self._patience_s = patience_s
@@ -82,8 +82,7 @@ class PostgresStore:
         self._presence = Presence(self.address, self.pool)
         schema = self._schema = self.address.schema
         self._writing, self._reading = statements(schema, locking=True), statements(schema, locking=False)
-        # Where walks along indexes begin, see `starts`; and the notice that a blind batch takes for the
-        # current one.
+        # Where index scans start, see `starts`; and the last known notice, which blind batches use.
         self.starts = Starts()
         self._notice: bytes | None = None
         self._look_sql, _ = numbered(self._writing["look"])
@@ -101,7 +100,7 @@ class PostgresStore:
         self._listener.opened(connection)
 
     def migrate(self) -> list[int]:
-        """Bring the schema up to date; which versions were made."""
+        """Migrate the schema; return the new versions."""
 
         def attempt() -> list[int]:
             connection = self.pool.connect()
@@ -113,7 +112,7 @@ class PostgresStore:
         return self._patiently(attempt)
 
     def migrations(self) -> str:
-        """The SQL that makes the schema, for people who run it themselves."""
+        """The SQL that creates the schema, for users who run it by hand."""
         return script(self._schema)
 
     # Batches
@@ -121,8 +120,8 @@ class PostgresStore:
     def run(self, fn: Batch[T], *, blind: bool = False) -> T:
         """Call `fn` as one transaction, which is on the server's disk when this returns.
 
-        A blind one is sent all at once, and told the time as it is reckoned from what the server said last;
-        if it reads all the same it is begun anew.
+        A blind batch is sent in one message, with an estimated time. If it reads after all, it is run again
+        with a connection.
         """
         wants: Wants = {}
         tries: Tries | None = None
@@ -135,7 +134,7 @@ class PostgresStore:
                 tries.again(error)
                 blind = False
         if tries is not None:
-            tries.over()
+            tries.succeeded()
         if changes.wake and self.address.notify:
             self._notifier.notify(ends=changes.wake == ENDS)
         if self.folding.appended >= FOLD_ROWS:
@@ -150,7 +149,7 @@ class PostgresStore:
         try:
             changes, result = fn(txn)
         except (Filling, Moved, Stopped):
-            # The notice that it went by may be out of date.
+            # The notice that it used may be stale.
             return self._run(fn, wants)
         if found := txn.finish(changes):
             found["expected_notice"] = in_hex(notice)
@@ -179,23 +178,23 @@ class PostgresStore:
         return changes, result
 
     def _give_back(self, connection: OwnConnection, error: BaseException) -> None:
-        """Give back the connection of a batch that failed."""
+        """Return the connection of a failed batch to the pool."""
         if isinstance(error, Exception):
             connection.roll_back()
         else:
-            # An interrupt: what was sent may still be answered.
+            # After a KeyboardInterrupt a reply may still arrive.
             connection.close()
         self.pool.give(connection)
 
     def _begin(self, connection: OwnConnection, locks: Locks) -> PostgresTxn:
-        """A batch that has what it waited for, and what a claim looks at first; then it is told the time."""
+        """Begin a batch: take its locks, prefetch what a claim reads first, then read the time."""
         walks = Walks(self.starts)
         ordered = locks.begin({self._pause_lock: False})
         asked = (numbers(ordered), "{pause}", FEW_PAIRS + 1, False, numbers(walks.began))
         sql = f"{_BATCH}{self.pool.settings}{connection.written(self._look_sql, asked)}"
         ((notice, now_ms, *seen),) = connection.rows(sql)
         self._notice = notice
-        txn = self._txn(connection, locks, self._heard(now_ms), notice)
+        txn = self._txn(connection, locks, self._note_time(now_ms), notice)
         txn.see(walks, seen, (PAUSE,), counted=False)
         return txn
 
@@ -206,8 +205,8 @@ class PostgresStore:
         known: dict[str, Any] = {"schema": self._schema, "starts": self.starts, "notice": notice}
         return PostgresTxn(connection, self._writing, now_ms, locks=locks, at_ms=at_ms, **known)
 
-    def _heard(self, now_ms: int) -> int:
-        """The time by the server, which has just told it, or by a clock that was given."""
+    def _note_time(self, now_ms: int) -> int:
+        """Note the server's time; return it, or that of the clock given to the constructor."""
         if self._clock is not None:
             return self._clock()
         self._time.note(now_ms)
@@ -219,7 +218,7 @@ class PostgresStore:
             if not found:
                 connection.execute("COMMIT")
             elif txn.connection is not connection and connection.prepares:
-                # A transaction by itself.
+                # One call is its own transaction.
                 connection.execute_numbered(numbered_call_of(self._schema, tuple(found)), as_bytes(found))
             else:
                 begin = "" if txn.connection is connection else _BATCH + self.pool.settings
@@ -234,7 +233,7 @@ class PostgresStore:
         self.folding.appended += txn.appended
 
     def _was_committed(self, txn: PostgresTxn) -> bool:
-        """What became of a transaction whose COMMIT was sent, and never answered."""
+        """Whether a transaction was committed whose COMMIT got no reply."""
         until_s = monotonic_s() + self._patience_s
         while monotonic_s() < until_s and not self._closed:
             try:
@@ -244,7 +243,7 @@ class PostgresStore:
                     connection.change(self._writing["void"], asked)
                     return bool(connection.value(self._writing["is_marked"], asked))
             except (psycopg.Error, StoreError):
-                # Not back yet.
+                # The server is still down.
                 pass
             sleep(FIRST_NAP_S)
         raise Unsettled(
@@ -257,7 +256,7 @@ class PostgresStore:
         return Tries(self.address, self.pool, self._outages, patience_s, repair or self._repair)
 
     def _patiently(self, attempt: Callable[[], T], *, waits: bool = True) -> T:
-        """Try until it is done, or it is clear that it cannot be; or raise at once if the server is away."""
+        """Call until it succeeds or cannot succeed; `waits`: also while the server is down."""
         tries: Tries | None = None
         while True:
             try:
@@ -267,15 +266,15 @@ class PostgresStore:
                 tries = tries or self._tries(self._patience_s if waits else 0.0)
                 tries.again(error)
         if tries is not None:
-            tries.over()
+            tries.succeeded()
         return result
 
     # Views
 
     def read(self, fn: Callable[[ReadTxn], T], *, hint: bool = False) -> T:
-        """Call `fn` on one view of the schema as it is now, beside writers.
+        """Call `fn` on a snapshot of the schema, concurrently with writers.
 
-        For a hint one statement shows what a process that waits looks at, without a transaction.
+        With `hint`, one statement without a transaction reads what a waiting process needs.
         """
         result = self._patiently(lambda: self._look(fn, hint=hint and not self.pool.pooled))
         if self.folding.appended >= FOLD_ROWS:
@@ -293,7 +292,7 @@ class PostgresStore:
             self._give_back(connection, error)
             raise
         self.pool.give(connection)
-        # Jobs that were added by SQL alone: no other process may be there to fold their counts.
+        # Jobs may have been added only by SQL, so that no other process sums up their counts.
         self.folding.appended = max(self.folding.appended, view.unfolded)
         return result
 
@@ -312,14 +311,14 @@ class PostgresStore:
 
     def _reads(self, connection: OwnConnection, notice: bytes, now_ms: int) -> PostgresReads:
         known: dict[str, Any] = {"schema": self._schema, "starts": self.starts, "notice": notice}
-        return PostgresReads(connection, self._reading, self._heard(now_ms), **known)
+        return PostgresReads(connection, self._reading, self._note_time(now_ms), **known)
 
     # A caller's own transaction
 
     def borrow(self, connection: Any, fn: Batch[T]) -> T:
         """Call `fn` inside the caller's transaction, which the caller commits or rolls back.
 
-        `connection` must lead to this store's database, and be in a transaction or begin one by itself.
+        `connection` must be to this store's database, and in a transaction or begin one by itself.
         """
         with translated(self.address):
             theirs = borrowed(connection)
@@ -332,14 +331,14 @@ class PostgresStore:
             except (psycopg.Error, Conflict, *UNREADABLE) as error:
                 tries.again_inside(error)
 
-    # Makes a connection of asyncio's kind one that `borrow` takes, outside the loop's thread.
+    # See `Store.lend`.
     lend = staticmethod(lend)
 
     def _run_inside(self, connection: PostgresConnection, fn: Batch[T], wants: Wants) -> T:
         locks = Locks(wants)
         connection.execute("SAVEPOINT holdfast")
         try:
-            # Without a look: the lock of pauses would be held for as long as the caller's transaction lasts.
+            # Without prefetching: the lock of the pauses would be held until the caller's transaction ends.
             begin = {
                 "locks": numbers(locks.begin({})),
                 "tables": None,
@@ -348,12 +347,12 @@ class PostgresStore:
                 "moments": None,
             }
             ((notice, now_ms, *_),) = connection.rows(self._writing["look"], begin)
-            txn = self._txn(connection, locks, self._heard(now_ms), notice)
+            txn = self._txn(connection, locks, self._note_time(now_ms), notice)
             changes, result = fn(txn)
             if found := txn.finish(changes):
                 connection.execute(call_of(self._schema, tuple(found)), found)
             if changes.wake and self.address.notify:
-                # Sent when the caller commits, to all, ourselves too.
+                # Sent when the caller commits, to all processes including this one.
                 connection.value("SELECT pg_notify(%s, '')", (channel(self._schema),))
         except BaseException as error:
             if isinstance(error, psycopg.Error) and code_of(error) == LOCKED:
@@ -368,7 +367,7 @@ class PostgresStore:
     def _check_place(self, connection: PostgresConnection) -> None:
         theirs = place_of(connection, self._schema)
         if self._place != theirs:
-            # Perhaps the server was started anew.
+            # The server may have been restarted.
             self._place = self._patiently(
                 lambda: self._look(lambda view: place_of(view.connection, self._schema))
             )
@@ -377,7 +376,7 @@ class PostgresStore:
     # All else
 
     def now_ms(self) -> int:
-        """The server's clock, by which all machines agree; asked for now and then, reckoned between."""
+        """The server's clock, read now and then and estimated in between."""
         return self._time.now_ms(lambda: self.read(lambda view: view.now_ms))
 
     def wait(self, timeout_s: float, *, ends: bool = True) -> bool:
@@ -387,16 +386,16 @@ class PostgresStore:
             return self._closed or self._listener.wait(timeout_s, ends=ends)
 
     def interrupt(self) -> None:
-        """Wake our own `wait`, or the next one."""
+        """Wake up this store's own `wait`, or the next one."""
         self._listener.interrupt()
 
     def appear(self, name: str) -> bool:
-        """Be seen until closed, by a lock of a session; False behind a pooler."""
+        """Announce a name by a session lock, until closed; False behind a pooler."""
         with translated(self.address):
             return self._presence.appear(name)
 
     def report(self) -> Report:
-        """Version, settings and sizes; and what is wrong."""
+        """Version, settings and sizes; and problems."""
 
         def look(view: PostgresReads) -> Report:
             told = complaints(view.connection, self.address, view.now_ms, own=self._clock is None)
@@ -409,7 +408,7 @@ class PostgresStore:
             return repair_records(connection, self._schema)
 
     def close(self) -> None:
-        """Let go of all connections."""
+        """Close all connections."""
         with self._closing:
             if self._closed:
                 return

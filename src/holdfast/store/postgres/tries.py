@@ -1,9 +1,9 @@
-"""Which errors make a call be tried again, how often and for how long.
+"""After which errors a call is retried, how often and for how long.
 
-another batch was faster        at once, up to TRIES times
-a pooler stands between         at once, with nothing prepared
-a record cannot be read         once, after it was mended
-the server went away            after a nap, until the caller's patience is over
+conflict with another batch     at once, up to TRIES times
+there is a pooler               at once, without prepared statements
+an unreadable record            once, after it was repaired
+the server is down              with pauses, until the time for retries has passed
 """
 
 from collections.abc import Callable
@@ -17,13 +17,13 @@ from .errors import Pooled, translate
 from .pool import Pool
 from .url import Address
 
-# How often a batch is done again when what it expected has changed.
+# How often a batch is run again after a `Conflict`.
 TRIES = 100
 RETRIED = (psycopg.Error, Conflict, Lost, UnknownHost, *UNREADABLE)
 
 
 class Tries:
-    """The tries of one call. `repair` makes records readable again, and returns how many it changed."""
+    """The retries of one call. `repair` repairs unreadable records, and returns how many there were."""
 
     def __init__(
         self, address: Address, pool: Pool, outages: Outages, patience_s: float, repair: Callable[[], int]
@@ -34,9 +34,9 @@ class Tries:
         self._is_mended = False
 
     def again(self, error: BaseException) -> None:
-        """Return when the call should be made again after this error; raise what the caller is to know."""
+        """Return if the call should be repeated after this error, perhaps after a pause; else raise it."""
         if isinstance(error, UNREADABLE):
-            self._mend_once(error)
+            self._repair_once(error)
             return
         if isinstance(error, psycopg.Error):
             error = translate(error, self._address)
@@ -56,9 +56,9 @@ class Tries:
             raise error from None
 
     def again_inside(self, error: BaseException) -> None:
-        """The same inside a caller's own transaction, which cannot be begun anew."""
+        """Like `again`, inside a caller's own transaction, which cannot be restarted."""
         if isinstance(error, UNREADABLE):
-            self._mend_once(error)
+            self._repair_once(error)
             return
         if isinstance(error, psycopg.Error):
             error = translate(error, self._address)
@@ -71,7 +71,7 @@ class Tries:
                 "roll it back, and try again"
             ) from None
 
-    def _mend_once(self, error: BaseException) -> None:
+    def _repair_once(self, error: BaseException) -> None:
         if self._is_mended or not self._repair():
             raise StoreCorrupt(
                 f"{self._address.shown} is damaged: a record that is not a job's cannot be read "
@@ -79,6 +79,6 @@ class Tries:
             ) from error
         self._is_mended = True
 
-    def over(self) -> None:
-        """The call was made after all."""
+    def succeeded(self) -> None:
+        """Note that the call succeeded, and so that an outage is over."""
         self._outages.log_recovery()

@@ -1,7 +1,7 @@
-"""One atomic batch on the PostgreSQL store: what is locked by being read, and what is written at its end.
+"""One atomic batch on the PostgreSQL store: its reads take locks, and its writes are sent at its end.
 
-No rule is here. Everything that a batch writes goes through `commit_changes`, in its middle (`write`) or with
-its COMMIT (`finish`).
+It contains no rules. All writes are calls of `commit_changes`, in the middle of the batch (`write`) or
+together with its COMMIT (`finish`).
 """
 
 import random
@@ -27,7 +27,7 @@ _expires_at = attrgetter("expires_at")
 
 
 class PostgresTxn(PostgresReads):
-    """A batch; see `Txn` for what each verb promises."""
+    """A batch; see `Txn` for what each method promises."""
 
     def __init__(
         self,
@@ -43,14 +43,14 @@ class PostgresTxn(PostgresReads):
     ) -> None:
         super().__init__(connection, sql, now_ms, schema=schema, starts=starts, notice=notice)
         self.locks = locks
-        # The time of the writer, which rows remember; 0: the clock is not the server's, and says nothing.
+        # The time that is stored with written rows; 0 if the clock is not the server's.
         self._at_ms = at_ms
-        # By which it is known afterwards whether this was committed.
+        # The mark that shows later whether this batch was committed.
         self.mark = 0
-        # How many rows the counts have of it.
+        # How many rows of count differences were appended.
         self.appended = 0
         self._wrote = False
-        # What claims have brought along: data beside the jobs (None: kept apart), and turns.
+        # Returned by claims: data in the jobs' rows (None: in its own table), and turns.
         self._beside: dict[int, Body | None] = {}
         self._served: Served | None = None
         # Pairs to which this batch has added READY jobs.
@@ -61,18 +61,18 @@ class PostgresTxn(PostgresReads):
     def children(
         self, parent_id: int, *, place: Place | None = None, after: int = 0, limit: int
     ) -> list[Job]:
-        """The live children of a job, by id. Their parent is locked first, as `load` does it."""
+        """The live children of a job, by id. The parent is locked first, as in `load`."""
         self.connection.value(self.sql["hold"], (parent_id,))
         return super().children(parent_id, place=place, after=after, limit=limit)
 
     def waiting(self, query: WaitingQuery) -> list[Waiting]:
-        """Whose turn it is, after the claims of this batch too."""
+        """The pairs with READY jobs in fair order, including the claims of this batch."""
         if self._served is not None and self._served.pairs:
             self.write(Changes())
         return super().waiting(query)
 
     def bodies(self, ids: Collection[int], *, result: bool = False) -> dict[int, Body]:
-        """The data of jobs, or their results; what came along with a claim is at hand."""
+        """The data of jobs, or their results; data returned by a claim is not read again."""
         if result or not self._beside:
             return super().bodies(ids, result=result)
         beside = self._beside
@@ -121,8 +121,8 @@ class PostgresTxn(PostgresReads):
         self._whole.update(whole)
         for table, key, at_ms, value in self.connection.rows(self.sql["hold_rows"], values):
             if table == DOMAIN and at_ms > self.now_ms and not self.locks.were_early(wanted):
-                # The batch that had it before is ahead of our time: by ours a rate would seem to lie in the
-                # future.
+                # The last writer of the domain had a later time than ours, so the next start of a rate would
+                # seem too far ahead.
                 self.locks.want()
                 raise Conflict("a domain was written by a batch with a later time")
             self._rows[table][read_key(key)] = value
@@ -143,7 +143,7 @@ class PostgresTxn(PostgresReads):
         return jobs
 
     def _claimed(self, jobs: Sequence[Job], lease: int) -> None:
-        """What a claim makes of the moments: one more lease that ends."""
+        """Update the moments after a claim: one more lease that expires."""
         self.starts.put(Place.RUNNING, lease)
         if self._moments is not None and lease < (self._moments.running or rank.LAST):
             self._moments = self._moments._replace(running=lease)
@@ -152,7 +152,7 @@ class PostgresTxn(PostgresReads):
             self._moments = None
 
     def moments(self) -> Moments:
-        """When something becomes true by itself. Asked for once, as long as nothing changes it but claims."""
+        """When upkeep has something to do next. Read once, as long as only claims change it."""
         if self._moments is None:
             walks = Walks(self.starts)
             ((_, _, moments, *_, took_us),) = self.connection.rows(self.sql["look"], asked_by_look(walks, ()))
@@ -161,7 +161,7 @@ class PostgresTxn(PostgresReads):
         return self._moments
 
     def write(self, changes: Changes) -> None:
-        """Write what must be there before a claim."""
+        """Write changes that a claim of this batch must see."""
         found = self._parameters(changes)
         if not found:
             return
@@ -180,7 +180,7 @@ class PostgresTxn(PostgresReads):
             self._notice = changes.notice
 
     def finish(self, changes: Changes) -> Parameters:
-        """What `commit_changes` is to be told at the end of the batch; empty where it wrote nothing."""
+        """The parameters of `commit_changes` at the end of the batch; empty if there is nothing to write."""
         found = self._parameters(changes)
         if found or self._wrote:
             self.mark = found["new_mark"] = random.getrandbits(63)
@@ -188,7 +188,7 @@ class PostgresTxn(PostgresReads):
         return found
 
     def _parameters(self, changes: Changes) -> Parameters:
-        """What `commit_changes` is told: all that has changed, and what follows for locks and turns."""
+        """The parameters of `commit_changes`: the changes, locks and turns."""
         found = parameters_of(changes)
         if changes.counts or changes.tallies:
             self.appended += len(changes.counts) + len(changes.tallies)
@@ -213,7 +213,7 @@ class PostgresTxn(PostgresReads):
             found["writer_ms"] = self._at_ms
 
     def _note_starts(self, changes: Changes) -> None:
-        """Walks that begin past dead entries are to find what this batch puts before them."""
+        """Note new entries, so that index scans that start behind dead entries find them."""
         starts = self.starts
         for job in (*(group.template for group in changes.added), *changes.swapped):
             starts.put(job.place, job.rank)

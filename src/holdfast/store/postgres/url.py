@@ -1,9 +1,9 @@
-"""The address of a PostgreSQL store: what of it is ours, and how it is shown to people.
+"""Parses the URL of a PostgreSQL store.
 
     postgresql://user:password@host:port/database?schema=holdfast&notify=off&prepare=off&pool=10&commits=2
 
-What is not ours goes to libpq as it is (`sslmode`, `connect_timeout`, several hosts, …). The password stands
-in nothing that is shown.
+Other parameters are passed to libpq (`sslmode`, `connect_timeout`, several hosts, …). The password is never
+shown.
 """
 
 import re
@@ -21,7 +21,7 @@ FORM = "postgresql://user:password@host:port/database?schema=holdfast, with %40 
 OURS = ("schema", "notify", "prepare", "pool", "commits")
 POOL, MOST_POOL = 10, 1_000
 COMMITS, MOST_COMMITS = 2, 16
-# What to do if nothing is said: libpq would wait for ever.
+# The default; without one libpq would wait for ever.
 CONNECT_TIMEOUT_S = 10
 
 
@@ -32,11 +32,11 @@ class Address(NamedTuple):
     parameters: dict[str, Any]
     shown: str
     schema: str = "holdfast"
-    # Whether others are told by LISTEN/NOTIFY; without they find out a moment later.
+    # Whether processes are notified by LISTEN/NOTIFY; otherwise they poll.
     notify: bool = True
-    # Whether statements are prepared; a pooler of transactions may not know them.
+    # Whether statements are prepared; not all transaction poolers support it.
     prepare: bool = True
-    # How many connections at most, and how many commits are under way at once.
+    # The size of the pool, and how many commits may be in progress at once.
     pool: int = POOL
     commits: int = COMMITS
 
@@ -45,11 +45,11 @@ class Address(NamedTuple):
 
 
 def parse(url: str) -> Address:
-    """Take an address apart; nothing is asked of the server."""
+    """Parse a URL, without connecting."""
     try:
         ours, parameters = _parts(url)
     except (Error, ValueError):
-        # What libpq complains about is not told: it may be a part of the password.
+        # Without libpq's message, which may contain a part of the password.
         raise BadInput("store", "postgresql://…", needed=FORM) from None
     schema = ours.get("schema", "holdfast")
     if not SCHEMA.fullmatch(schema):
@@ -68,7 +68,7 @@ def parse(url: str) -> Address:
 
 
 def _parts(url: str) -> tuple[dict[str, str], dict[str, Any]]:
-    """What is ours, and what is libpq's."""
+    """The parameters of the store, and those of libpq."""
     parts = urlsplit(url)
     asked = parse_qsl(parts.query, keep_blank_values=True)
     theirs = urlencode([pair for pair in asked if pair[0] not in OURS], quote_via=quote)

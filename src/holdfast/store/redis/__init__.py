@@ -1,13 +1,13 @@
-"""The Redis store. Files of the same name hold the same matter in every store.
+"""The Redis store. Files of the same name have the same purpose in every store.
 
-store         the `Store` itself                  txn       one atomic batch: what can be written
-reads         what can be read of jobs            claim     how a claim finds and takes its jobs
+store         the `Store` itself                  txn       one atomic batch: the writes
+reads         the reads of jobs                   claim     how a claim finds and takes its jobs
 connection    sockets, sessions, the cluster      notify    how processes wake each other
-errors        the server's errors as ours         report    what `holdfast doctor` shows
+errors        translates the server's errors      report    what `holdfast doctor` shows
 
-rows          what can be read of rows, and how the server is asked
+rows          the reads of rows, and round trips
 seen          what a batch has read and written   plan      what its commit checks and writes
-keys          names, stored forms, orders         listings  pages of jobs
-open          which servers can be used           mend      records that cannot be read
-presence      which processes are there           lua/      the scripts
+keys          keys, encodings, sorted sets        listings  pages of jobs
+open          which servers can be used           repair    repairs unreadable records
+presence      which processes are running         lua/      the scripts
 """

@@ -1,10 +1,10 @@
-"""How a claim takes its jobs: out of READY at once, before their records are written (docs/decisions/0009).
+"""How a claim takes its jobs out of READY, before their records are written (docs/decisions/0009).
 
-The pairs (a tenant and a task) with READY jobs are known, and what is asked for is a filter over them. Only
-where very many match are the first READY jobs read instead, for their pairs. A claim of anything takes from
-the order of all.
+The (tenant, task) pairs with READY jobs are known, and the query is a filter over them. Only if very many
+match, the first READY jobs are read to find their pairs. A claim without a filter takes from the sorted set
+of all READY jobs.
 
-What the batch itself has put into READY is claimed with the rest, and what it has moved away is not.
+Jobs that the batch itself has made READY are claimed too; those that it has moved away are not.
 """
 
 from collections import Counter
@@ -20,25 +20,25 @@ from .keys import Keys, Pair, member, pair_name, pair_of, read_jobs
 from .reads import ALL, FEW_PAIRS
 from .seen import Seen, Written
 
-# So many pairs with READY jobs are filtered by their names.
+# Up to how many pairs with READY jobs are read and filtered.
 MANY_PAIRS = 4_096
-# Where the first READY jobs are read for their pairs, so many at once.
+# How many READY jobs are read at once to find their pairs.
 PAGE_JOBS = 2_000
-# Taken, and its record not written by then: upkeep puts it back.
+# If the record of a taken job is not written after this time, upkeep puts the job back.
 TAKEN_MS = 30_000
 
-# A queue, the order of all READY jobs that it is part of, and how many of it at most.
+# A queue, the sorted set of all READY jobs that it is part of, and the maximum number of jobs.
 Source = tuple[bytes, bytes, int]
 
 
 class Claiming(Protocol):
-    """What is needed of the batch."""
+    """The interface of the batch that claims use."""
 
     keys: Keys
     seen: Seen
     written: Written
     now_ms: int
-    # Taken by this batch: each is put where its record says in the end.
+    # Ids taken by this batch; at its end each is put where its record belongs.
     taken: set[int]
     ready_pairs: list[Pair] | None
 
@@ -46,14 +46,14 @@ class Claiming(Protocol):
         """Replies to commands."""
 
     def page(self, order: bytes, records: bytes, *words: Any) -> tuple[list[bytes], list[bytes | None]]:
-        """A part of an order with its records."""
+        """A part of a sorted set, with the records of its members."""
 
     def note_jobs(self, ids: list[int], raws: list[bytes | None]) -> None:
         """Note jobs as they came from the server."""
 
 
 def take(batch: Claiming, query: ClaimQuery) -> list[Job]:
-    """The first jobs that match, in order, as they stand; they are no longer READY for others."""
+    """Take the first jobs that match, in order, out of READY, so that no other batch finds them."""
     if query.limit < 1:
         return []
     if query.picks:
@@ -65,7 +65,7 @@ def take(batch: Claiming, query: ClaimQuery) -> list[Job]:
 
 
 def _own(batch: Claiming, query: ClaimQuery) -> list[Job]:
-    """What the batch has put into READY, or has taken before and not used."""
+    """Matching jobs that the batch has made READY, or has taken before and not used."""
     written, seen = batch.written.jobs, batch.seen.jobs
     jobs = [*written.values(), *[seen[id] for id in batch.taken if id not in written]]
     ready = [job for job in jobs if job is not None and job.place is Place.READY]
@@ -74,7 +74,7 @@ def _own(batch: Claiming, query: ClaimQuery) -> list[Job]:
 
 
 def _chosen(jobs: list[Job], query: ClaimQuery) -> list[Job]:
-    """The first of these by (rank, id), of each pick at most as many as it says."""
+    """The first of these jobs by (rank, id), within the numbers of the picks."""
     most = {(tenant, task): count for tenant, task, count in query.picks}
     chosen: list[Job] = []
     of: Counter[Pair] = Counter()
@@ -111,7 +111,7 @@ def _taken(batch: Claiming, query: ClaimQuery, sources: list[Source]) -> list[Jo
 
 
 def _sources(batch: Claiming, query: ClaimQuery) -> list[Source]:
-    """Where to take from."""
+    """The queues to take jobs from."""
     keys, kinds = batch.keys, (False, True) if query.mock else (False,)
     if query.picks:
         picks = [(t, task, most) for t, task, most in query.picks if most > 0 and query.wants(t, task)]
@@ -129,7 +129,7 @@ def _sources(batch: Claiming, query: ClaimQuery) -> list[Source]:
 
 
 def _pairs(batch: Claiming, query: ClaimQuery) -> list[Pair]:
-    """The pairs that the first jobs that match are of."""
+    """The pairs of the first jobs that match."""
     tenants = query.tenants if query.tenant is None else (query.tenant,)
     if tenants is not None and query.tasks is not None and len(tenants) * len(query.tasks) <= FEW_PAIRS:
         known = [(tenant, task) for tenant in dict.fromkeys(tenants) for task in dict.fromkeys(query.tasks)]
@@ -138,14 +138,14 @@ def _pairs(batch: Claiming, query: ClaimQuery) -> list[Pair]:
     else:
         known = _known_pairs(batch, tenants)
     wanted = [pair for pair in known if query.wants(*pair)]
-    # Where very many match, the first READY jobs that do are soon found.
+    # If very many pairs match, matching jobs are soon found by rank.
     if len(known) > MANY_PAIRS or len(wanted) > FEW_PAIRS:
         return _first_pairs(batch, query)
     return wanted
 
 
 def _known_pairs(batch: Claiming, tenants: tuple[str, ...] | None) -> list[Pair]:
-    """The pairs that have READY jobs, of few tenants or of all; more than `MANY_PAIRS`: not all of them."""
+    """The pairs with READY jobs, of some tenants or of all; if more than `MANY_PAIRS`, not all of them."""
     keys = batch.keys
     if tenants is None or len(tenants) > FEW_PAIRS:
         (names,) = batch.ask([(b"ZRANGE", keys.pairs, 0, MANY_PAIRS)])
@@ -156,9 +156,9 @@ def _known_pairs(batch: Claiming, tenants: tuple[str, ...] | None) -> list[Pair]
 
 
 def _first_pairs(batch: Claiming, query: ClaimQuery) -> list[Pair]:
-    """The pairs of the first READY jobs that match: read in order until they are enough."""
+    """The pairs of the first READY jobs that match, read by rank until there are enough."""
     keys, (low, high) = batch.keys, _ranks(query.priority)
-    # Those that the batch has moved may stand before the others.
+    # Jobs that the batch has moved may come before the others.
     wanted = query.limit + len(batch.written.jobs)
     pairs: dict[Pair, None] = {}
     for mock in (False, True) if query.mock else (False,):
@@ -166,7 +166,7 @@ def _first_pairs(batch: Claiming, query: ClaimQuery) -> list[Pair]:
         while count < wanted:
             words = (low, high, "BYSCORE", "LIMIT", skip, PAGE_JOBS)
             members, raws = batch.page(keys.all_ready(mock=mock), keys.jobs, *words)
-            # Not seen: what is only passed by need not stand still.
+            # Not noted in `seen`: jobs that do not match may change.
             jobs = read_jobs([raw for raw in raws if raw is not None])
             matching = [(job.tenant, job.task) for job in jobs if query.wants(job.tenant, job.task)]
             pairs |= dict.fromkeys(matching[: wanted - count])
@@ -186,7 +186,7 @@ def _ranks(priority: int | None) -> tuple[int, int]:
 def give_back(
     server: Server, keys: Keys, jobs: Mapping[int, Job | None], stamps: Mapping[int, bytes]
 ) -> None:
-    """Put jobs that were taken, and that were not written since, back where their records say."""
+    """Put taken jobs back where their records belong, unless they were written since."""
     turns = [keys.pairs, keys.turn_tenants, keys.rest_tenants, keys.rest_pairs]
     positions = {key: at for at, key in enumerate([keys.in_process_queue, keys.jobs, *turns], start=1)}
 

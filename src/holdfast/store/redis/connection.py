@@ -1,13 +1,13 @@
-"""How the Redis store speaks to its server: commands in, replies out, one round trip for many.
+"""Connections to Redis: sends commands and reads replies, many in one round trip.
 
-    Connection   a socket to one server, and a session: the numbers of the commits that were sent by it
-    Server       the connections to a server that are not in use
-    Cluster      the same for the node of a cluster that has the store's slot, wherever that moves. All keys
-                 of a store are in one slot, so nothing else of a cluster matters here
+    Connection   a socket to one server, and a session: the numbers of the commits sent through it
+    Server       the idle connections to a server
+    Cluster      a `Server` for the cluster node that has the store's slot, wherever it moves. All keys of a
+                 store are in one slot
 
 hiredis packs commands and parses replies. A script is called by its hash, and sent whole to a server that
-does not know it: a new one, or one that was told SCRIPT FLUSH. An interrupt may strike at any step: a
-connection whose replies were not all read is closed, never used again.
+does not have it. A KeyboardInterrupt may come at any step: a connection with unread replies is closed and
+never used again.
 """
 
 import hashlib
@@ -27,9 +27,9 @@ from ..common.keepalive import enable_keepalive
 from .errors import FAULTS, ReplyError
 from .url import Address
 
-# A server that does not answer for so long is taken for gone.
+# Time-outs for replies and for connecting.
 ANSWER_S, CONNECT_S = 20.0, 10.0
-# How often a slot that moves is followed before the caller is told.
+# How many redirections are followed before an error is raised.
 REDIRECTS = 16
 NAP_S = 0.02
 RECEIVED_BYTES = 1 << 16
@@ -39,7 +39,7 @@ Command = Sequence[Any]
 
 
 class _Process:
-    """This process: a child that is forked off it is another, and does not use its connections."""
+    """Detects that this is a forked child, which must not use its parent's connections."""
 
     is_it = object()
 
@@ -48,10 +48,10 @@ os.register_at_fork(after_in_child=lambda: setattr(_Process, "is_it", object()))
 
 
 class Script:
-    """A Lua script of ours, of one or more files."""
+    """A Lua script, from one or more files."""
 
     def __init__(self, *names: str) -> None:
-        # Not by importlib.resources, whose import takes as long as that of this whole store.
+        # Without importlib.resources, whose import takes as long as that of the whole store.
         folder = Path(__file__).with_name("lua")
         self.text = b"\n".join([(folder / f"{name}.lua").read_bytes() for name in names])
         self.sha = hashlib.sha1(self.text, usedforsecurity=False).hexdigest().encode()
@@ -68,16 +68,16 @@ SCRIPTS = {script.sha: script for script in (COMMIT, SETTLE, CLAIM, GIVE_BACK, P
 
 
 class Session:
-    """By what it is known whether a commit whose reply was lost was done.
+    """Numbered commits, by which it is known whether a commit whose reply was lost was executed.
 
-    The commits of a session follow each other, and each has a number. The script writes the number with the
-    rest, and refuses a commit whose number does not follow the last one. So a commit is done once however
-    often it is sent, and one that is still on its way when its session is cut off is never done.
+    The commits of a session are sequential and numbered. The script writes the number with the changes, and
+    refuses a commit whose number does not follow the last one. So a commit is executed once however often it
+    is sent, and one that arrives after its session was ended is never executed.
     """
 
     def __init__(self) -> None:
         self.name = secrets.token_hex(8).encode()
-        # Of the last commit that was sent, and of the last that was done: b"" before the first.
+        # The number of the last commit sent, and that of the last one executed: b"" before the first.
         self.number = 0
         self.done = b""
 
@@ -86,7 +86,7 @@ class Connection:
     """A socket to a server, for one caller at a time."""
 
     def __init__(self, address: Address, node: tuple[str, int], epoch: object) -> None:
-        # Of which connections it is one: those of another epoch are not used any more.
+        # The generation of connections that it belongs to; those of an earlier one are closed.
         self.epoch: object | None = epoch
         self.session = Session()
         self._reader = hiredis.Reader(replyError=ReplyError)
@@ -113,7 +113,7 @@ class Connection:
                 raise reply
 
     def exchange(self, commands: Sequence[Command]) -> list[Any]:
-        """The replies to commands, errors among them."""
+        """The replies to commands, including errors."""
         if len(commands) == 1:
             self.socket.sendall(hiredis.pack_command(tuple(commands[0])))
         else:
@@ -125,7 +125,7 @@ class Connection:
                 replies.append(reply)
                 left -= 1
                 if not left:
-                    # What follows, where the connection is subscribed, is no reply (`read_pushed`).
+                    # On a subscribed connection further data are messages (`read_pushed`).
                     return replies
 
     def _received(self) -> bytes:
@@ -135,7 +135,7 @@ class Connection:
         return data
 
     def read_pushed(self) -> list[Any]:
-        """What the server has sent by itself, where `select` says that it has."""
+        """Messages that the server has pushed; called after `select`."""
         self.socket.settimeout(0.0)
         try:
             while True:
@@ -153,7 +153,7 @@ class Connection:
         self.socket.close()
 
     def __del__(self) -> None:
-        # Also where an interrupt struck before it could be closed.
+        # Also if a KeyboardInterrupt came before it was closed.
         if hasattr(self, "socket"):
             self.socket.close()
 
@@ -167,9 +167,9 @@ def _wrap(plain: socket.socket, address: Address, host: str) -> socket.socket:
 
 
 class Server:
-    """A server, and the connections to it that are not in use."""
+    """A server, and the idle connections to it."""
 
-    # Whether the address is known to lead somewhere, although the server may not answer just now.
+    # Whether the server was reached before, although it may be down now.
     is_found = False
 
     def __init__(self, address: Address) -> None:
@@ -178,9 +178,9 @@ class Server:
         self._epoch, self._process = object(), _Process.is_it
 
     def acquire(self) -> Connection:
-        """A connection to send commands by, which is to be given back."""
+        """A connection, to be returned by `release`."""
         if self._process is not _Process.is_it:
-            # These are the parent's.
+            # The connections are the parent's.
             self.drop()
             self._process = _Process.is_it
         try:
@@ -189,15 +189,15 @@ class Server:
             return self.open()
 
     def open(self) -> Connection:
-        """A new connection, of the caller's own."""
+        """A new connection outside the pool."""
         return Connection(self._address, self.node(), self._epoch)
 
     def node(self) -> tuple[str, int]:
-        """Where the store is."""
+        """The host and port of the store."""
         return self._address.hosts[0]
 
     def release(self, connection: Connection) -> None:
-        """Take a connection back, unless it is closed or leads to another server by now."""
+        """Keep a connection for reuse, unless it is closed or of an earlier generation."""
         if connection.epoch is self._epoch:
             self._free.append(connection)
         else:
@@ -216,7 +216,7 @@ class Server:
             self.release(connection)
 
     def send(self, connection: Connection, commands: Sequence[Command]) -> list[Any]:
-        """The same by a connection that was taken; it is closed where not all replies were read."""
+        """Several commands through this connection, which is closed if not all replies were read."""
         try:
             replies = connection.exchange(commands)
         except BaseException:
@@ -226,12 +226,12 @@ class Server:
             if reply.__class__ is ReplyError:
                 if not str(reply).startswith("NOSCRIPT"):
                     raise reply
-                # Those that were done may be done again: only the last may change what others see.
+                # Executed ones may be repeated: only the last command writes.
                 return self.send(connection, [_whole(words) for words in commands])
         return replies
 
     def drop(self) -> None:
-        """Close all connections: the server may be another, or gone."""
+        """Close all connections: the server may have changed, or be down."""
         self._epoch, free, self._free = object(), self._free, []
         for connection in free:
             connection.close()
@@ -247,11 +247,11 @@ class Cluster(Server):
         super().__init__(address)
         self._slot = crc_hqx(key.partition(b"{")[2].partition(b"}")[0], 0) % SLOTS
         self._node: tuple[str, int] | None = None
-        # All that were heard of: those of the address may be gone.
+        # All nodes known so far: those of the URL may be gone.
         self._known = list(address.hosts)
 
     def node(self) -> tuple[str, int]:
-        """The node that has our slot, by the word of any other."""
+        """The node that has the store's slot, as reported by any other node."""
         fault: Exception | None = None
         for node in list(self._known) if self._node is None else ():
             try:
@@ -265,7 +265,7 @@ class Cluster(Server):
         return self._node
 
     def _ask(self, node: tuple[str, int]) -> tuple[str, int] | None:
-        """The node that has our slot, as another one sees it."""
+        """The node that has the store's slot, according to `node`."""
         connection = Connection(self._address, node, self._epoch)
         try:
             (ranges,) = connection.exchange([(b"CLUSTER", b"SLOTS")])
@@ -275,7 +275,7 @@ class Cluster(Server):
             raise ranges
         found, owner = [], None
         for first, last, *nodes in ranges:
-            # A node that does not know its own name leaves it empty.
+            # A node that does not know its own host name returns an empty one.
             named = [((host or b"").decode() or node[0], port) for host, port, *_ in nodes]
             found += named
             if first <= self._slot <= last:
@@ -284,7 +284,7 @@ class Cluster(Server):
         return owner
 
     def send(self, connection: Connection, commands: Sequence[Command]) -> list[Any]:
-        """Send commands wherever the slot has gone."""
+        """Send commands, following redirections."""
         first = connection
         for _ in range(REDIRECTS):
             try:
@@ -302,7 +302,7 @@ class Cluster(Server):
                             raise
                     sleep(NAP_S)
                 elif word == "TRYAGAIN":
-                    # The slot is on its way: some of its keys are here, some there.
+                    # The slot is migrating: some of its keys are on either node.
                     sleep(NAP_S)
                 else:
                     raise
@@ -326,7 +326,7 @@ class Cluster(Server):
         return replies
 
     def drop(self) -> None:
-        """Close all connections, and ask anew which node has the slot."""
+        """Close all connections, and find the node of the slot again."""
         super().drop()
         self._node = None
 
@@ -340,12 +340,12 @@ def _node(told: str) -> tuple[str, int]:
 
 
 def _whole(words: Command) -> Command:
-    """The command with the script in it, where it runs one."""
+    """The command with the whole script instead of its hash, if it runs one."""
     if words[0] != b"EVALSHA":
         return words
     return (b"EVAL", SCRIPTS[words[1]].text, *words[2:])
 
 
 def server_of(address: Address, key: bytes) -> Server:
-    """The server of an address; nothing is opened."""
+    """The server of an address, without connecting."""
     return Cluster(address, key) if address.cluster else Server(address)

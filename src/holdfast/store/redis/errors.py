@@ -1,8 +1,8 @@
-"""What Redis says, in our words: no exception of a connection ever leaves the store.
+"""Translates Redis errors: no exception of a connection leaves the store.
 
-the connection is gone      refused, cut, loading, no master yet, a cluster that is down      Lost
-no such host                the name of the address does not exist                            UnknownHost
-anything else               as it is: wrong password, read-only, full, no right               StoreError…
+connection lost             refused, disconnected, loading, no master, cluster down           Lost
+no such host                the host name of the address does not exist                       UnknownHost
+anything else               wrong password, read-only, out of memory, no permission …         StoreError…
 """
 
 from collections.abc import Callable
@@ -15,12 +15,12 @@ from .url import Address
 
 
 class ReplyError(Exception):
-    """What the server replied instead of an answer."""
+    """An error reply of the server."""
 
 
-# All that a connection may raise. None of it is shown along with an error of ours: it may tell what was sent.
+# All exceptions of a connection. They are not chained to ours, as they may show data.
 FAULTS = (ReplyError, hiredis.HiredisError, OSError)
-# The first words of what a server replies that will be back, or that has given the store to another.
+# The first words of error replies after which the call is retried: the server is loading, failing over, …
 AWAY = (
     *("LOADING", "BUSY", "NOREPLICAS", "UNBLOCKED", "MASTERDOWN"),
     *("TRYAGAIN", "CLUSTERDOWN", "MOVED", "ASK"),
@@ -28,9 +28,9 @@ AWAY = (
 
 
 def translated(error: Exception, address: Address) -> Exception:
-    """The error of ours for one of Redis's: the store, what is wrong with it, and what to do."""
+    """The Holdfast error for one of Redis's, with the store, the problem and the remedy."""
     where, text = address.shown, first_line(error)
-    for words, make in _TOLD:
+    for words, make in _BY_WORDS:
         if any(word in text for word in words):
             return make(where, text)
     if is_lost(error):
@@ -39,12 +39,12 @@ def translated(error: Exception, address: Address) -> Exception:
 
 
 def is_lost(error: Exception) -> bool:
-    """Whether it is the connection, or the server behind it, that failed."""
+    """Whether the connection was lost, or the server is down."""
     return not isinstance(error, ReplyError) or first_line(error).startswith(AWAY)
 
 
 def first_line(error: Exception) -> str:
-    """The first line, without what a script adds about itself."""
+    """The first line of an error, without the details of a script."""
     lines = str(error).splitlines() or [type(error).__name__]
     return lines[0].partition(" script: ")[0].removeprefix("ERR ")
 
@@ -84,8 +84,8 @@ def _disk(where: str, text: str) -> HoldfastError:
     )
 
 
-# By words in them.
-_TOLD: tuple[tuple[tuple[str, ...], Callable[[str, str], HoldfastError]], ...] = (
+# By words in the message.
+_BY_WORDS: tuple[tuple[tuple[str, ...], Callable[[str, str], HoldfastError]], ...] = (
     (UNKNOWN_HOST, _unknown_host),
     (("WRONGPASS", "NOAUTH", "invalid username-password", "invalid password", "AUTH "), _refused),
     (("Authentication required", "without any password configured"), _refused),

@@ -1,4 +1,4 @@
-"""Whose turn it is, in Redis: tenants and tasks in sorted sets, which the commit script keeps."""
+"""The fair order in Redis: tenants and tasks in sorted sets, which the commit script maintains."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -12,18 +12,18 @@ Ask = Callable[[Sequence[Command]], list[Any]]
 
 
 class RedisTurns:
-    """The order of service, as a view sees it."""
+    """`fairness.Orders` on Redis."""
 
     def __init__(self, ask: Ask, keys: Keys) -> None:
         self._ask, self._keys = ask, keys
 
-    # What `fairness.waiting` goes by
+    # `fairness.Orders`
 
     def tenants_by_turn(self, after: fairness.Turn, limit: int) -> list[fairness.Turn]:
         """The tenants with READY jobs, in order."""
         served, last = after
         found: list[fairness.Turn] = []
-        # Of one turn there may be very many: all that were never served.
+        # Very many tenants may have the same turn: all that were never served.
         skip = 0
         while len(found) < limit:
             words = (self._keys.turn_tenants, max(served, 0), "+inf", "WITHSCORES", "LIMIT", skip, limit)
@@ -36,7 +36,7 @@ class RedisTurns:
         return found[:limit]
 
     def turns_of(self, tenants: Sequence[str]) -> list[fairness.Turn]:
-        """Those of these tenants that have READY jobs."""
+        """The turns of those of these tenants that have READY jobs."""
         if not tenants:
             return []
         scores = self._ask([(b"ZSCORE", self._keys.turn_tenants, tenant) for tenant in tenants])
@@ -45,7 +45,7 @@ class RedisTurns:
     def tasks_by_turn(
         self, tenants: Sequence[str], query: WaitingQuery, *, looked_at: int, limit: int
     ) -> dict[str, list[tuple[str, int]]]:
-        """Of each tenant the first tasks that are asked for."""
+        """The first tasks of each tenant that match the query."""
         rows = self._ask([(b"ZRANGE", self._keys.tasks(tenant), 0, looked_at - 1) for tenant in tenants])
         free: list[Pair] = []
         for tenant, names in zip(tenants, rows, strict=True):
@@ -60,6 +60,6 @@ class RedisTurns:
         found: dict[str, list[tuple[str, int]]] = {}
         for (tenant, task), plain, mock in zip(free, sizes[::2], sizes[1::2], strict=True):
             if plain + mock:
-                # Else a claim has just taken them all.
+                # Otherwise a claim has just taken all of its jobs.
                 found.setdefault(tenant, []).append((task, plain + mock))
         return found

@@ -1,4 +1,4 @@
-"""What everything is called in Redis, how it is written there, and in which orders a job stands.
+"""The keys of a store in Redis, the encodings of values, and the sorted sets that contain a job.
 
     {hf:NAME:0}:jobs                hash    id ▸ stamp, record           :archive the same
     {hf:NAME:0}:data                hash    id ▸ letter, body            :results the same
@@ -7,9 +7,9 @@
     {hf:NAME:0}:rows:TABLE          hash    key ▸ stamp, value
     …                               docs/decisions/0009 has them all
 
-All keys of a store have one hash tag, and so one slot of a cluster. An id is written with 19 digits: where
-scores are equal a sorted set goes by the text. A **stamp** begins with the time of the batch that wrote the
-value, and is different for each commit.
+All keys of a store have one hash tag, and so one slot of a cluster. An id is written with 19 digits, because
+members with equal scores are ordered as text. A **stamp** begins with the time of the batch that wrote the
+value, and is different for each commit. The code calls the sorted sets **orders**.
 """
 
 import os
@@ -26,20 +26,20 @@ from ...core.limits import DomainKey
 from ..contract import CountKey, TallyKey
 
 STAMP_BYTES, _TIME_BYTES = 12, 6
-# A larger body is kept apart, where claims do not touch it.
+# Larger bodies are in a separate hash, which claims do not read.
 INLINE_BYTES = 16 * 1024
-# What stands among the other bodies for one that is kept apart.
+# Stands in the hash of bodies for one in the separate hash.
 LARGE = b"L"
-# So many names and moves are remembered: every job asks for its own.
+# How many keys and moves are cached, as every job needs its own.
 REMEMBERED = 10_000
-# What of a job is its score in an order.
+# Which score a job has in an order.
 ZERO, RANK, EXPIRY = range(3)
 
 Pair = tuple[str, str]
-# What decides in which orders a job stands: place, tenant, task, mock, domain, parent, whether it expires.
+# What determines the orders of a job: place, tenant, task, mock, domain, parent, whether it expires.
 Kind = tuple[Place, str, str, bool, bytes | None, int, bool]
 
-# Where a job may expire.
+# The places in which a job may expire.
 EXPIRABLE = (Place.SCHEDULED, Place.READY, Place.HELD, Place.PAUSED)
 _PLACES = {
     Place.SCHEDULED: b"scheduled",
@@ -55,7 +55,7 @@ _decode_jobs = msgspec.json.Decoder(list[Job]).decode
 
 
 class PairKeys(NamedTuple):
-    """The queues of a tenant's task, the tasks of its tenant, and its names as the scripts take them."""
+    """The keys of a pair's queues and of its tenant's tasks, and its names as parameters of the scripts."""
 
     queue: bytes
     mock_queue: bytes
@@ -64,7 +64,7 @@ class PairKeys(NamedTuple):
 
 
 class Move(NamedTuple):
-    """What jobs of one kind leave and enter when they become another, and whose READY jobs change by it."""
+    """The orders that jobs leave and enter when their kind changes, and the pairs whose READY jobs change."""
 
     leave: tuple[bytes, ...]
     # An order, and which score.
@@ -73,7 +73,7 @@ class Move(NamedTuple):
 
 
 class Keys:
-    """The names of one store."""
+    """The keys of one store."""
 
     def __init__(self, prefix: str, shard: int = 0) -> None:
         self.base = b"{hf:%s:%d}:" % (prefix.encode(), shard)
@@ -81,7 +81,7 @@ class Keys:
             setattr(self, name, self.base + name.encode())
         self.places = {place: self.base + name for place, name in _PLACES.items()}
         self.commits = self.base + b"commit:"
-        # What commit.lua knows by its position, after the session; then what most plans name.
+        # The keys that commit.lua finds by position, after the session; then those that most plans use.
         turns = (self.turn, self.pairs, self.turn_tenants, self.rest_tenants, self.rest_pairs)
         named = (self.jobs, self.archive, self.data, self.ids, self.counts, self.ready, self.in_process_queue)
         self.of_every_plan = (self.tick, self.versions, *turns, self.notice, *named)
@@ -116,7 +116,7 @@ class Keys:
     notice: bytes
 
     def queue(self, tenant: str, task: str, *, mock: bool = False) -> bytes:
-        """The READY jobs of a tenant's task by rank: a worker queue."""
+        """The READY jobs of a tenant's task by rank."""
         found = self._queues.get((tenant, task, mock))
         if found is None:
             name = f"{'mock' if mock else 'job'}_queue_{task}"
@@ -127,7 +127,7 @@ class Keys:
         return found
 
     def all_ready(self, *, mock: bool) -> bytes:
-        """All READY jobs by rank; mocked ones apart."""
+        """All READY jobs by rank; mocked ones have their own."""
         return self.ready_mock if mock else self.ready
 
     def domain(self, name: str) -> bytes:
@@ -151,25 +151,25 @@ class Keys:
         return self.base + b"row_keys:" + table.encode()
 
     def due_rows(self, table: str) -> bytes:
-        """The keys of rows that have a moment, by it."""
+        """The keys of rows that have a due time, by that time."""
         return self.base + b"due_rows:" + table.encode()
 
     def pair(self, pair: Pair) -> PairKeys:
-        """What is kept of a tenant's task."""
+        """The keys of a pair."""
         tenant, task = pair
         queues = self.queue(tenant, task), self.queue(tenant, task, mock=True)
         return PairKeys(*queues, self.tasks(tenant), (pair_name(pair), tenant.encode(), task.encode()))
 
     def tasks(self, tenant: str) -> bytes:
-        """The tasks of a tenant that have READY jobs, by their turn."""
+        """The tasks of a tenant that have READY jobs, by turn."""
         return self.base + b"tasks:" + tenant.encode()
 
     def here(self, name: str) -> bytes:
-        """A process that is there."""
+        """The presence key of a process."""
         return self.base + b"here:" + name.encode()
 
     def orders(self, kind: Kind) -> dict[bytes, int]:
-        """The orders that live jobs of a kind stand in, and which score each goes by."""
+        """The orders of live jobs of a kind, and which score they have in each."""
         place, tenant, task, mock, domain, parent_id, expires = kind
         is_ready = place is Place.READY
         orders = {self.ids: ZERO, self.all_ready(mock=mock) if is_ready else self.places[place]: RANK}
@@ -185,12 +185,12 @@ class Keys:
         return orders
 
     def scores(self, job: Job) -> dict[bytes, int]:
-        """The score of a live job in each order that it stands in."""
+        """The score of a live job in each of its orders."""
         scores = (0, job.rank, job.expires_at)
         return {key: scores[by] for key, by in self.orders(kind_of(job)).items()}
 
     def move(self, before: Kind | None, after: Kind | None) -> Move:
-        """What jobs leave and enter that go from one kind to another; None: they come or go."""
+        """The move of jobs from one kind to another; None: they are added or removed."""
         if (before, after) not in self._moves:
             if len(self._moves) >= REMEMBERED:
                 self._moves = {}
@@ -203,14 +203,14 @@ class Keys:
         leave = [key for key in old if key not in new]
         ready = [kind for kind in (before, after) if kind is not None and kind[0] is Place.READY]
         if before in ready and self.in_process_queue not in new:
-            # Another claim may have taken it just now: its commit will find that the record has changed.
+            # Another claim may have taken the job: its commit will find that the record has changed.
             leave.append(self.in_process_queue)
         enter = tuple((key, by) for key, by in new.items() if key not in old or by != ZERO)
         pairs = dict.fromkeys((kind[1], kind[2]) for kind in ready)
         return Move(tuple(leave), enter, tuple(map(self.pair, pairs)))
 
     def count_field(self, key: CountKey | TallyKey) -> bytes:
-        """What is counted, as a field of the hash of counts."""
+        """The field of a count in the hash of counts."""
         if key not in self._fields:
             if len(self._fields) >= REMEMBERED:
                 self._fields = {}
@@ -224,7 +224,7 @@ _FIXED = tuple(name for name, kind in Keys.__annotations__.items() if kind is by
 
 
 def kind_of(job: Job) -> Kind:
-    """What decides in which orders a job stands."""
+    """What determines the orders of a job."""
     return (job.place, job.tenant, job.task, job.mock, job.domain, job.parent_id, job.expires_at > 0)
 
 
@@ -245,7 +245,7 @@ def pair_of(name: bytes) -> Pair:
 
 
 def count_key(field: bytes) -> CountKey:
-    """What a field of the hash of counts stands for."""
+    """The inverse of `count_field`."""
     tenant, task, place, state = field.decode().split("\0")
     return CountKey(tenant, task, Place(int(place)), State(state))
 
@@ -262,22 +262,22 @@ def tally_key(field: bytes) -> TallyKey:
 
 
 def new_stamp(at_ms: int) -> bytes:
-    """The stamp of a commit whose batch went by this time."""
+    """A new stamp for a commit of a batch with this time."""
     return at_ms.to_bytes(_TIME_BYTES, "big") + os.urandom(STAMP_BYTES - _TIME_BYTES)
 
 
 def written_at(raw: bytes) -> int:
-    """The time that the batch went by which wrote a value."""
+    """The time of the batch that wrote a value, from its stamp."""
     return int.from_bytes(raw[:_TIME_BYTES], "big")
 
 
 def read_job(raw: bytes) -> Job:
-    """A record as it was kept."""
+    """Decode a record."""
     return _decode_job(raw[STAMP_BYTES:])
 
 
 def read_jobs(raws: Sequence[bytes]) -> list[Job]:
-    """Many records as they were kept, decoded at once: a call for each would cost as much again."""
+    """Decode many records in one call, which takes half the time of one call each."""
     jobs = _decode_jobs(b"[%s]" % b",".join([raw[STAMP_BYTES:] for raw in raws]))
     if len(jobs) != len(raws):
         raise msgspec.DecodeError("a record is not one job")
@@ -285,7 +285,7 @@ def read_jobs(raws: Sequence[bytes]) -> list[Job]:
 
 
 def read_body(raw: bytes) -> Body:
-    """A body as it was given."""
+    """Decode a body."""
     if raw[:1] == b"b":
         return raw[1:]
     try:

@@ -1,4 +1,4 @@
-"""Listings of jobs. What they pass by is not noted: there may be millions, and nothing is decided by it."""
+"""Listings of jobs. Their jobs are not noted in `seen`: there may be millions, and no decision uses them."""
 
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any, NamedTuple, Protocol
@@ -10,7 +10,7 @@ from .connection import Command
 from .keys import Keys, member, read_jobs
 from .seen import Written
 
-# A listing looks at no more jobs at once; a place of no more than this is listed by its ids.
+# How many jobs a listing reads at once; a place with no more jobs than this is read as a whole.
 LISTED = 2_000
 _PLACES = {
     State.RUNNING: Place.RUNNING,
@@ -22,7 +22,7 @@ _PLACES = {
 
 
 class Listable(Protocol):
-    """What is needed of a view."""
+    """The interface of a view that listings use."""
 
     keys: Keys
     written: Written
@@ -31,10 +31,10 @@ class Listable(Protocol):
         """Replies to commands."""
 
     def page(self, order: bytes, records: bytes, *words: Any) -> tuple[list[bytes], list[bytes | None]]:
-        """A part of an order with its records."""
+        """A part of an order, with the records of its members."""
 
     def standing(self, orders: Iterable[bytes]) -> dict[int, Job]:
-        """The jobs of the batch that stand in one of these orders by now."""
+        """The jobs written by the batch that are now in one of these orders."""
 
 
 class Span(NamedTuple):
@@ -55,7 +55,7 @@ class Span(NamedTuple):
         return (b"(" + member(self.before), first, "BYLEX", "REV", "LIMIT", 0, size)
 
     def beyond(self, last: int) -> "Span":
-        """What is left after so many were seen."""
+        """The rest of the span, after the id `last` was read."""
         return Span(last, None) if self.before is None else Span(self.after, last)
 
 
@@ -78,11 +78,11 @@ def _listed(reads: Listable, query: JobFilter, span: Span, limit: int) -> list[J
         order = keys.domain(name_of(query.tenant, query.domain))
     moved = reads.written.archive if query.archived else reads.written.jobs
     found: list[Job] = []
-    # As many as are asked for; more and more where few of them match.
+    # As many as needed; more and more if few of them match.
     size = min(limit + len(moved), LISTED)
     while len(found) < limit:
         members, raws = reads.page(order, records, *span.words(size))
-        # Not seen: a listing may be of millions, and nothing is decided by one.
+        # Not noted in `seen`.
         there = [raw for name, raw in zip(members, raws, strict=True) if raw and int(name) not in moved]
         found += [job for job in read_jobs(there) if query.takes(job)]
         if len(members) < size:
@@ -92,7 +92,7 @@ def _listed(reads: Listable, query: JobFilter, span: Span, limit: int) -> list[J
 
 
 def _of_place(reads: Listable, query: JobFilter, span: Span, limit: int) -> list[Job] | None:
-    """What matches in a place that is small; None: it is not, or no place was asked for."""
+    """The matching jobs of a small place; None if it is large, or the query names no place."""
     place = query.place or (_PLACES.get(query.state) if query.state else None)
     if query.archived or place in (None, Place.READY, Place.HELD, Place.SCHEDULED):
         return None
@@ -124,7 +124,7 @@ def find_heads(reads: Listable, pairs: Collection[tuple[str, str]]) -> dict[tupl
 
 
 def find_named(reads: Listable, tenant: str, task: str, *, mock: bool) -> int | None:
-    """The id of the first live job of that task, by (place, rank, id), as far as the counts know."""
+    """The id of the first live job of a task, in the places that have some by the counts."""
     keys = reads.keys
     fields = [CountKey(tenant, task, place, state) for place in Place for state in State]
     (values,) = reads.ask([(b"HMGET", keys.counts, *map(keys.count_field, fields))])
@@ -137,7 +137,7 @@ def find_named(reads: Listable, tenant: str, task: str, *, mock: bool) -> int | 
 
 
 def _named_in(reads: Listable, order: bytes, named: tuple[str, str, bool, Place]) -> int | None:
-    """The first of an order that is so named."""
+    """The first job of an order with this name and place."""
     written, skip = reads.written.jobs, 0
     own = [job for job in reads.standing([order]).values() if _name(job) == named]
     while True:

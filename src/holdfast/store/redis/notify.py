@@ -1,9 +1,8 @@
-"""How processes that share a store wake each other: PUBLISH and SUBSCRIBE, and a look now and then beneath.
+"""How processes that share a store wake each other: PUBLISH and SUBSCRIBE, and polling.
 
-A commit publishes, by its script. A process that waits has a connection of its own that is subscribed. It is
-a hint: a process that misses a message looks by itself whether a batch was committed since, by a number that
-each commit counts up. A connection that is lost wakes too: its process should find out whether the server is
-there.
+The commit script publishes a message. A waiting process has its own subscribed connection. A message is a
+hint: a process that misses one polls a counter that each commit increments. A lost connection also wakes it
+up, so that it finds out whether the server is up.
 """
 
 import os
@@ -20,25 +19,25 @@ from .connection import Connection, Server
 from .errors import FAULTS, ReplyError
 from .keys import Keys
 
-# How often a process that waits looks by itself, soon after a message and in the end seldom (`Looks`), and
-# how long it sleeps while the server is away.
+# How often a waiting process polls, first and last interval after a message (`PollTimes`), and while the
+# server is down.
 SOON_S, SELDOM_S, AWAY_S = 5.0, 30.0, 1.0
-# How a message ends that says only that a job has ended, or a log has moved.
+# The end of a message that is only about completions or log appends.
 END = b"."
 
 
 class RedisNotifier:
-    """Waits for the commits of other stores."""
+    """Waits for commits of other stores."""
 
     def __init__(self, server: Server, keys: Keys) -> None:
         self._server, self._keys = server, keys
-        # By which our own messages are known.
+        # The name by which this store recognises its own messages.
         self._name = secrets.token_hex(8).encode()
-        # What a commit publishes to wake others; b"": nothing.
+        # The message that a commit publishes, by `Changes.wake`; b"": none.
         self.messages = {NOBODY: b"", ENDS: self._name + END, JOBS: self._name}
         self._connection: Connection | None = None
         self._pid = os.getpid()
-        # The last commit that was known of, and when to look for another.
+        # The commit counter at the last poll, and when to poll next.
         self._tick: bytes | None = None
         self._polls = PollTimes(SOON_S, SELDOM_S)
         self._waker = Waker()
@@ -46,7 +45,7 @@ class RedisNotifier:
         self._closed = False
 
     def wait(self, timeout_s: float, *, ends: bool) -> bool:
-        """Sleep until told, interrupted or out of time; True unless it is the last."""
+        """Sleep until notified or interrupted; False after the time-out."""
         until_s = monotonic_s() + timeout_s
         if not self._waiting.acquire(timeout=max(timeout_s, 0.0)):
             return False
@@ -59,15 +58,15 @@ class RedisNotifier:
             self._waiting.release()
 
     def begin(self, tick: bytes | None) -> None:
-        """Wake for every commit after this one."""
+        """Wake up for every commit after this one."""
         self._tick = tick
 
     def interrupt(self) -> None:
-        """Wake our own `wait`, or the next one."""
+        """Wake up this store's own `wait`, or the next one."""
         self._waker.wake()
 
     def close(self) -> None:
-        """Stop listening, once no call waits any more."""
+        """Stop listening, after the last `wait` has returned."""
         self._closed = True
         self.interrupt()
         with self._waiting:
@@ -75,7 +74,7 @@ class RedisNotifier:
             self._waker.close()
 
     def _sleep(self, left_s: float, ends: bool) -> bool:
-        """Sleep until the next look at most; whether there is news."""
+        """Sleep until the next poll at most; return whether `wait` should return."""
         self._notice_fork()
         waker = self._waker
         if waker.is_set or self._closed:
@@ -83,7 +82,7 @@ class RedisNotifier:
             return True
         try:
             if self._connection is None:
-                # What was published before is missed: then look at once.
+                # Messages from before were missed, so poll at once.
                 self._subscribe()
                 return self._has_changed()
             sources: list[Any] = [waker, self._connection.socket]
@@ -93,14 +92,14 @@ class RedisNotifier:
                 return True
             return self._has_message(ends) if ready else self._has_changed()
         except FAULTS:
-            # The caller looks, meets the same fault and reports it: so it is woken, once.
+            # `wait` returns, once: the next call has the same error, and a caller to raise it to.
             if self._connection is not None:
                 self._disconnect()
                 return True
             return bool(select.select([waker], [], [], min(left_s, AWAY_S))[0])
 
     def _has_message(self, ends: bool) -> bool:
-        """Whether another process has published something that is to wake this one."""
+        """Whether another process has published a message that wakes up this one."""
         assert self._connection is not None
         told = [data for sort, _, data in self._connection.read_pushed() if sort == b"message"]
         others = [data for data in told if data.removesuffix(END) != self._name]
@@ -109,7 +108,7 @@ class RedisNotifier:
         return any(ends or not data.endswith(END) for data in others)
 
     def _has_changed(self) -> bool:
-        """Whether a batch was committed since the last look, if it is time for one."""
+        """Whether a batch was committed since the last poll, if a poll is due."""
         if self._polls.left_s:
             return False
         self._polls.polled()
@@ -132,7 +131,7 @@ class RedisNotifier:
 
     def _notice_fork(self) -> None:
         if self._pid != os.getpid():
-            # What is open is the parent's.
+            # The connection is the parent's.
             self._pid = os.getpid()
             self._disconnect()
             self._waker.forget()

@@ -1,4 +1,4 @@
-"""Opening a Redis store: is the server one that can be used, and does it keep what is asked of it?"""
+"""Opening a Redis store: checks whether the server can be used, and has the durability asked for."""
 
 from typing import Any, NamedTuple
 
@@ -11,24 +11,24 @@ from .keys import Keys
 from .url import Address
 
 OLDEST = (6, 2)
-# From here on a replica tells when it has something on its disk.
+# The first version with WAITAOF, by which replicas confirm that data is on disk.
 WAITAOF = (7, 2)
-# The layout of decision 9.
+# The version of the layout in docs/decisions/0009.
 VERSION = 1
 
 
 class ServerInfo(NamedTuple):
-    """What a server says of itself."""
+    """Version, role and settings of a server."""
 
     version: tuple[int, int]
     named: str
     role: str
-    # Which keys it throws away when memory is short; maxmemory 0 has no end.
+    # The eviction policy; maxmemory 0 means no limit.
     policy: str
     maxmemory: int
     used_memory: int
     aof: bool
-    # None: we are not allowed to ask.
+    # None: no permission for CONFIG GET.
     appendfsync: str | None
     saves: str | None
     replicas: int
@@ -37,7 +37,7 @@ class ServerInfo(NamedTuple):
 
 
 def look(connections: Server, keys: Keys) -> ServerInfo:
-    """Ask a server for all of that."""
+    """Read the `ServerInfo` of a server."""
     sections, (seconds, micros), tick = connections.call_many([(b"INFO",), (b"TIME",), (b"GET", keys.tick)])
     info = _info(sections)
     named = info.get("valkey_version") or info.get("redis_version", "0")
@@ -61,16 +61,16 @@ def look(connections: Server, keys: Keys) -> ServerInfo:
 def open_server(
     connections: Server, keys: Keys, address: Address, *, create: bool, was_open: bool
 ) -> ServerInfo:
-    """Look at a server, and see that the store on it can be used.
+    """Check a server, and that the store on it can be used.
 
-    One that lost its data while in use is used on.
+    A server that lost its data while the store was open is used all the same.
     """
     server = look(connections, keys)
     try:
         check_server(server, address)
     except StoreError as error:
         if was_open:
-            # It could be used before: perhaps a replica is being promoted, or another is on its way.
+            # It was usable before: perhaps a replica is being promoted.
             raise Lost(str(error)) from None
         raise
     check_layout(connections, keys, address, create=create or was_open)
@@ -91,7 +91,7 @@ def _setting(connections: Server, name: str) -> str | None:
 
 
 def check_server(server: ServerInfo, address: Address) -> None:
-    """Refuse a server that cannot be used, or that does not keep what is asked of it."""
+    """Refuse a server that cannot be used, or lacks the durability asked for."""
     where = address.shown
     if server.version < OLDEST:
         raise StoreError(
@@ -109,7 +109,7 @@ def check_server(server: ServerInfo, address: Address) -> None:
 
 
 def broken_promise(server: ServerInfo, address: Address) -> str:
-    """Which setting must be changed for the durability that was asked for; "": none."""
+    """The setting that must be changed for the durability asked for; "": none."""
     wanted = address.durability
     if wanted in ("everysec", "always") and not server.aof:
         return "the server keeps no log; CONFIG SET appendonly yes"
@@ -127,9 +127,9 @@ def broken_promise(server: ServerInfo, address: Address) -> str:
 
 
 def check_layout(connections: Server, keys: Keys, address: Address, *, create: bool) -> None:
-    """Mark a new store with the number of its layout; refuse one of a number that we do not know.
+    """Write the layout version of a new store; refuse an unknown version.
 
-    A store exists once it has that mark. Without `create` it must be there.
+    A store exists once it has a layout version. Without `create` it must exist.
     """
     mark = [(b"SET", keys.version, VERSION, b"NX")] if create else []
     found = connections.call_many([*mark, (b"GET", keys.version)])[-1]
@@ -147,10 +147,10 @@ def check_layout(connections: Server, keys: Keys, address: Address, *, create: b
 
 
 def waiting_commands(server: ServerInfo, address: Address, timeout_ms: int) -> list[Command]:
-    """What is to be said after a commit until replicas have it; nothing where none are asked for.
+    """The commands after a commit that wait for replicas; none without `durability=replicated`.
 
-    A replica that is asked what is on its disk answers before it has synced what came with the question, and
-    then says no more for a second. So it is asked first what it has, and by then it has synced.
+    A replica replies to WAITAOF before it has synced the data that came with it, and then not again for a
+    second. So WAIT is sent first, and by its reply the replica has synced.
     """
     if address.durability != "replicated":
         return []
@@ -161,6 +161,6 @@ def waiting_commands(server: ServerInfo, address: Address, timeout_ms: int) -> l
 
 
 def is_replicated(reply: Any, address: Address) -> bool:
-    """Whether enough replicas have it."""
+    """Whether enough replicas have the commit."""
     count = reply[1] if isinstance(reply, list) else reply
     return int(count) >= address.replicas

@@ -1,7 +1,7 @@
-"""What a commit checks and writes, in the words of `lua/commit.lua`: from what a batch has read and written.
+"""Encodes what a commit checks and writes, for `lua/commit.lua`, from what a batch has read and written.
 
-A plan is made of **columns**, lists of words, and of operations that name a key and one or two columns. Jobs
-that leave and enter the same orders are one group: their ids are one column, however many orders name it.
+A plan consists of **columns**, which are lists of words, and of operations with a key and one or two columns.
+Jobs that leave and enter the same orders are one group, whose ids are one column for all these orders.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,9 +30,9 @@ from .keys import (
 )
 from .seen import Seen, Written
 
-# How the record of a job begins: what follows is the same for all jobs of a group but for their size.
+# The start of a record; the rest is the same for all jobs of a group, except for the size.
 _ID_0 = b'{"id":0'
-# The verbs, by their numbers.
+# The operations, by number.
 BEGINS, ABSENT, SIZE, HSET, ZADD, HDEL, ZREM, COUNT, TABLE, READY, SERVED, SWEEP = range(1, 13)
 # The columns that every plan has.
 ZERO_SCORE, NO_NAME = 1, 2
@@ -40,7 +40,7 @@ _pack = msgspec.msgpack.Encoder().encode
 
 
 class Plan:
-    """The keys that a commit names, and its words."""
+    """The keys of a commit, and its words."""
 
     def __init__(self, keys: Keys, session: bytes, stamp: bytes) -> None:
         self._keys, self._stamp = keys, stamp
@@ -52,7 +52,7 @@ class Plan:
         self._checks: list[int] = []
         self.writes: list[int] = []
         self._pairs: dict[PairKeys, None] = {}
-        # The last ids that became a column.
+        # The last column of ids.
         self._ids: Sequence[int] = ()
         self._names = 0
 
@@ -79,7 +79,7 @@ class Plan:
         return self._count
 
     def _names_of(self, ids: Sequence[int]) -> int:
-        """The column of ids; most groups of a batch are the same jobs."""
+        """The column of these ids; reused, as most operations of a batch are on the same jobs."""
         if ids != self._ids:
             self._ids, self._names = ids, self._column([b"%019d" % id for id in ids])
         return self._names
@@ -90,7 +90,7 @@ class Plan:
     # What was read
 
     def check(self, seen: Seen, domain_sizes: Mapping[str, int]) -> None:
-        """Have all that was read stand still, and domains that get a row have as many jobs as they had."""
+        """Check that nothing that was read has changed, nor the numbers of jobs of domains that get a row."""
         keys = self._keys
         notice = self._positions[keys.notice]
         if seen.notice is None:
@@ -129,7 +129,7 @@ class Plan:
     # Jobs
 
     def add(self, group: NewJobs) -> None:
-        """Add jobs that are alike, if there are none with their ids."""
+        """Add jobs of one template; a conflict if one of their ids exists."""
         (template, rows), keys, at, stamp = group, self._keys, self._positions, self._stamp
         ids = [id for id, _ in rows]
         bodies = [b"b" + data if isinstance(data, bytes) else b"s" + data.encode() for _, data in rows]
@@ -149,7 +149,7 @@ class Plan:
         self._move_group(keys.move(None, kind_of(template)), names, [template])
 
     def move(self, written: Written, seen: Seen) -> None:
-        """Write the records of jobs, and move them from the orders that they are in to the new ones."""
+        """Write the records of jobs, and move them from their old orders to the new ones."""
         before, after, keys = seen.jobs, written.jobs, self._keys
         if written.added:
             names, at = self._names_of([*written.added]), self._positions
@@ -166,11 +166,11 @@ class Plan:
             self._move_group(keys.move(old, new), names, jobs)
 
     def leave_process(self, ids: Sequence[int]) -> None:
-        """Take ids out of those in process, whatever becomes of them: their records do not say so."""
+        """Remove taken ids from `in_process_queue`; their records do not show that they are in it."""
         self._write(ZREM, self._keys.in_process_queue, self._names_of(ids))
 
     def put_back(self, job: Job) -> None:
-        """Put a job into the orders that its record names, and no others."""
+        """Put a job into exactly the orders of its record."""
         scores, name = self._keys.scores(job), self._names_of([job.id])
         for key, score in scores.items():
             self._write(ZADD, key, self._column([score]), name)
@@ -225,7 +225,7 @@ class Plan:
 
     def _put_bodies(self, bodies: dict[int, bytes], key: bytes, apart: bytes) -> None:
         names, kept = self._names_of([*bodies]), [*bodies.values()]
-        # What was large need not be any more.
+        # The old body may have been a large one.
         self._write(HDEL, apart, names)
         if max(map(len, kept)) > INLINE_BYTES:
             large = {id: body for id, body in bodies.items() if len(body) > INLINE_BYTES}
@@ -278,7 +278,7 @@ class Plan:
             self._write(HSET, self._keys.notice, NO_NAME, self._column([self._stamp + notice]))
 
     def serve(self, pairs: Sequence[Pair]) -> None:
-        """These pairs had their turn, in this order."""
+        """Give pairs their turns, in this order."""
         for pair in pairs:
             self._write(SERVED, self._keys.tasks(pair[0]), self._column([pair_name(pair), *pair]))
         if pairs:

@@ -1,4 +1,4 @@
-"""Who is there: processes that show themselves by a key that goes by itself unless it is renewed."""
+"""Which processes are running: each has a key that expires unless it is renewed."""
 
 import os
 
@@ -7,12 +7,12 @@ from .connection import Server
 from .errors import FAULTS
 from .keys import Keys
 
-# How long a process is taken to be there that has not renewed its name, and how often that is done.
+# The expiry of a key, and how often it is renewed.
 SEEN_MS, RENEWED_S = 60_000, 20.0
 
 
 class Presence:
-    """The names under which this process is seen."""
+    """The announced names of this process."""
 
     def __init__(self, server: Server, keys: Keys) -> None:
         self._server, self._keys = server, keys
@@ -21,22 +21,22 @@ class Presence:
         self._pid = os.getpid()
 
     def appear(self, name: str) -> None:
-        """Be there under a name that no process had before."""
+        """Announce a unique name."""
         if name not in self.names:
             self.names.append(name)
         self._renew()
 
     def keep(self) -> None:
-        """Be there for some time to come. Called before each wait and each commit."""
+        """Renew the keys if that is due. Called before each wait and each commit."""
         if self.names and monotonic_s() - self._renewed_s > RENEWED_S and self._pid == os.getpid():
             try:
                 self._renew()
             except FAULTS:
-                # The server is away; the next time.
+                # The server is down: retried at the next call.
                 pass
 
     def close(self) -> None:
-        """Be there no longer."""
+        """Delete the keys."""
         names, self.names = self.names, []
         if names and self._pid == os.getpid():
             try:

@@ -1,7 +1,7 @@
-"""What can be read of the jobs of a Redis store: by id and in their orders, their bodies, moments and turns.
+"""The reads of jobs in a Redis store: by id and in order, with bodies, moments and turns.
 
-An order is a sorted set. What the batch itself has written is left out of what the server shows of an order,
-and put in where it stands by now: so a batch sees what it has decided.
+An order is a sorted set. Jobs that the batch has written are removed from the server's result and inserted
+where they belong now. So a batch sees its own writes.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -20,34 +20,34 @@ from .keys import EXPIRABLE, LARGE, STAMP_BYTES, Pair, member, pair_of, read_bod
 from .listings import find_heads, find_named, list_jobs
 from .rows import RedisRows, in_pairs
 
-# So many of the first of an order are read for its first moment: the batch may have moved some of them.
+# How many members of an order are read to find its first time, as the batch may have moved some of them.
 HEADS = 8
-# Up to so many pairs with READY jobs are read along with the moments.
+# Up to how many pairs with READY jobs are prefetched with the moments.
 FEW_PAIRS = 256
-# More than any order has.
+# More than the size of any order.
 ALL = 1 << 40
 
 _COUNTED = (Place.READY, Place.HELD, Place.RUNNING)
 
 
 class RedisReads(RedisRows):
-    """A view of a store; see `ReadTxn` for what each verb promises."""
+    """A view of a store; see `ReadTxn` for what each method promises."""
 
-    # The tables that are read along with the moments: a claim goes by them.
+    # Tables that are prefetched with the moments, because claims need them.
     tables_read_along: tuple[str, ...] = (PAUSE,)
     # The pairs that have READY jobs, if they were read and are few.
     ready_pairs: list[Pair] | None = None
 
-    # The first of the orders that have moments with their scores, and how many of each were read.
+    # The first members of the orders with times, with scores, and how many of each were read.
     _heads: list[list[bytes]] | None = None
     _heads_read = 0
-    # The jobs that the batch has written by the orders that they stand in; None: not gathered since the last.
+    # The jobs that the batch has written, by order; None: not computed since the last write.
     _orders: dict[bytes, dict[int, Job]] | None = None
 
     # Jobs by id
 
     def note_jobs(self, ids: Sequence[int], raws: Sequence[bytes | None], *, archived: bool = False) -> None:
-        """Note jobs as they came from the server, unless they were seen before."""
+        """Note jobs as the server returned them, unless they were noted before."""
         seen = self.seen
         jobs, stamps = (seen.archive, seen.archive_stamps) if archived else (seen.jobs, seen.stamps)
         fresh = {id: raw for id, raw in zip(ids, raws, strict=True) if id not in jobs}
@@ -59,7 +59,7 @@ class RedisReads(RedisRows):
         try:
             found = read_jobs([*there.values()])
         except UNREADABLE:
-            # Those that can be read are noted: what was taken of them can be given back.
+            # Readable ones are noted first, so that taken jobs can be put back.
             for id, raw in there.items():
                 try:
                     jobs[id], stamps[id] = read_job(raw), raw[:STAMP_BYTES]
@@ -70,7 +70,7 @@ class RedisReads(RedisRows):
         stamps |= {id: raw[:STAMP_BYTES] for id, raw in there.items()}
 
     def fetch(self, ids: Iterable[int]) -> None:
-        """Have these jobs seen."""
+        """Read these jobs into `seen`."""
         seen, written = self.seen.jobs, self.written.jobs
         unseen = [id for id in dict.fromkeys(ids) if id not in seen and id not in written]
         if unseen:
@@ -78,13 +78,13 @@ class RedisReads(RedisRows):
             self.note_jobs(unseen, raws)
 
     def _now(self, ids: Iterable[int]) -> dict[int, Job]:
-        """Those of these jobs, which were fetched, that are there now."""
+        """Fetched jobs that exist, with the changes of the batch."""
         seen, written = self.seen.jobs, self.written.jobs
         found = {id: written[id] if id in written else seen[id] for id in ids}
         return {id: job for id, job in found.items() if job is not None}
 
     def load(self, ids: Collection[int]) -> dict[int, Job]:
-        """The live jobs among these, and the parents of all of them."""
+        """The live jobs with these ids, and their parents."""
         self.fetch(ids)
         found = self._now(ids)
         parents = {job.parent_id for job in found.values() if job.parent_id}
@@ -94,7 +94,7 @@ class RedisReads(RedisRows):
         return found
 
     def archived(self, ids: Collection[int]) -> dict[int, Job]:
-        """The archived jobs among these."""
+        """The archived jobs with these ids."""
         seen, written = self.seen.archive, self.written.archive
         unseen = [id for id in dict.fromkeys(ids) if id not in seen and id not in written]
         if unseen:
@@ -104,7 +104,7 @@ class RedisReads(RedisRows):
         return {id: job for id, job in found.items() if job is not None}
 
     def bodies(self, ids: Collection[int], *, result: bool = False) -> dict[int, Body]:
-        """The data of jobs, live or archived, or their results; what does not exist is left out."""
+        """The data of jobs, or their results, by id."""
         keys, written = self.keys, self.written.results if result else self.written.data
         raws: dict[int, bytes | None] = {} if result else {**self.seen.data}
         wanted = [id for id in ids if id not in written] if written else ids
@@ -125,10 +125,10 @@ class RedisReads(RedisRows):
     # Jobs in order
 
     def note_misplaced(self, job_id: int) -> None:
-        """An order has a job whose record does not say so: nothing to a view."""
+        """Note a job in an order that does not match its record; a view ignores it."""
 
     def standing(self, orders: Iterable[bytes]) -> dict[int, Job]:
-        """The jobs of the batch that stand in one of these orders by now."""
+        """The jobs written by the batch that are now in one of these orders."""
         if not self.written.jobs:
             return {}
         if self._orders is None:
@@ -149,7 +149,7 @@ class RedisReads(RedisRows):
         limit: int,
         backwards: bool = False,
     ) -> list[Job]:
-        """The first jobs of some orders that match, with what the batch itself has moved."""
+        """The first matching jobs of some orders, with the changes of the batch."""
         written = self.written.jobs
         most = (*words, "LIMIT", 0, limit + len(written))
         found: dict[int, Job] = {}
@@ -168,7 +168,7 @@ class RedisReads(RedisRows):
     def children(
         self, parent_id: int, *, place: Place | None = None, after: int = 0, limit: int
     ) -> list[Job]:
-        """The live children of a job, by id, from the first above `after`. The parent stands still."""
+        """The live children of a job with an id above `after`. The parent is noted, and so may not change."""
         if not parent_id:
             return []
         self.fetch([parent_id])
@@ -193,7 +193,7 @@ class RedisReads(RedisRows):
         )
 
     def expiring(self, up_to: int, limit: int) -> list[Job]:
-        """Jobs that have not started and whose `expires_at` is at most `up_to`, first ones first."""
+        """Jobs that have not started and whose `expires_at` is at most `up_to`, earliest first."""
         order = self.keys.expiring
         return self._ordered(
             [order],
@@ -204,7 +204,7 @@ class RedisReads(RedisRows):
         )
 
     def domain_queue(self, key: DomainKey, task: str, place: Place, *, last: bool, limit: int) -> list[Job]:
-        """The first jobs of a task of a domain in a place, by (rank, id), or the last, backwards."""
+        """Jobs of a domain's task in a place, by (rank, id): the first, or the last in reverse order."""
         order = self.keys.domain_queue(key, task, place)
         return self._ordered(
             [order] if self.seen.domain_sizes.get(name_of(*key), 1) else [],
@@ -217,7 +217,7 @@ class RedisReads(RedisRows):
         )
 
     def domain_counts(self, keys: Collection[DomainKey]) -> dict[DomainKey, DomainCounts]:
-        """How many jobs of these domains stand READY, HELD and RUNNING, by task."""
+        """The numbers of READY, HELD and RUNNING jobs of domains, by task."""
         self.rows(DOMAIN, [name_of(*key) for key in keys])
         found: dict[DomainKey, DomainCounts] = {}
         for key in keys:
@@ -236,7 +236,7 @@ class RedisReads(RedisRows):
         return found
 
     def ended(self, before_ms: int, *, tenant: str | None, limit: int) -> list[Job]:
-        """The first archived jobs that ended before a moment, by (finished_at, id)."""
+        """The first archived jobs that ended before `before_ms`, by (finished_at, id)."""
         written, keys, skip = self.written.archive, self.keys, 0
         own = [job for job in written.values() if job is not None and job.finished_at < before_ms]
         found = [job for job in own if tenant in (None, job.tenant)]
@@ -247,7 +247,7 @@ class RedisReads(RedisRows):
             rows = [(int(name), raw) for name, raw in zip(members, raws, strict=True) if raw is not None]
             rows = [(id, raw) for id, raw in rows if id not in written]
             if tenant is not None:
-                # Not seen: what is only passed by need not stand still.
+                # Not noted in `seen`: jobs of other tenants may change.
                 rows = [(id, raw) for id, raw in rows if read_job(raw).tenant == tenant]
             self.note_jobs([id for id, _ in rows], [raw for _, raw in rows], archived=True)
             found += [job for id, _ in rows if (job := self.seen.archive[id]) is not None]
@@ -257,7 +257,7 @@ class RedisReads(RedisRows):
         return sorted(found, key=lambda job: (job.finished_at, job.id))[: max(limit, 0)]
 
     def jobs(self, query: JobFilter, *, after: int, limit: int, before: int | None = None) -> list[Job]:
-        """Jobs that match, by id, from the first above `after`."""
+        """Jobs that match, with an id above `after`, ordered by id."""
         return list_jobs(self, query, after=after, limit=limit, before=before)
 
     def heads(self, pairs: Collection[tuple[str, str]]) -> dict[tuple[str, str], Job]:
@@ -265,19 +265,19 @@ class RedisReads(RedisRows):
         return find_heads(self, pairs)
 
     def named(self, tenant: str, task: str, *, mock: bool) -> int | None:
-        """The id of the first live job of that task, by (place, rank, id), as far as the counts know."""
+        """The id of the first live job of a task, in the places that have some by the counts."""
         return find_named(self, tenant, task, mock=mock)
 
     # Moments and turns
 
     def moments(self) -> Moments:
-        """When something becomes true by itself; what a claim goes by comes along."""
+        """When upkeep has something to do next; also prefetches what a claim needs."""
         if self._heads is None:
             self._read_heads(HEADS)
         if not self.written.jobs and not self.written.rows:
             firsts = [int(float(flat[1])) if flat else rank.LAST for flat in self._heads or ()]
         elif -1 in (firsts := self._firsts()):
-            # All that was looked at has been moved by the batch: look further.
+            # The batch has moved all members that were read: read more.
             self._read_heads(HEADS + len(self.written.jobs) + len(self.written.rows))
             firsts = self._firsts()
         return Moments(*[None if first >= rank.LAST else first for first in firsts])
@@ -292,7 +292,7 @@ class RedisReads(RedisRows):
         self.ready_pairs = [pair_of(name) for name in pairs] if len(pairs) <= FEW_PAIRS else None
 
     def _firsts(self) -> list[int]:
-        """The first moment of each sort; `LAST` for none, -1 where too little was looked at."""
+        """The first time of each kind; `LAST` for none, -1 if too few members were read."""
         written, rows, dues = self.written.jobs, self.written.rows, self.written.dues
         jobs = [job for job in written.values() if job is not None]
         own = (
@@ -315,18 +315,18 @@ class RedisReads(RedisRows):
         return firsts
 
     def waiting(self, query: WaitingQuery) -> list[Waiting]:
-        """Whose turn it is, before anything that this batch has decided."""
+        """The pairs with READY jobs in fair order, without the changes of this batch."""
         return fairness.waiting(RedisTurns(self.ask, self.keys), query, self.rows)
 
 
 class RedisView(RedisReads):
-    """A view of the store, which knows whether another batch was committed between its questions."""
+    """A view that detects whether another batch was committed between its round trips."""
 
     tick: bytes | None
     last_tick: bytes | None = None
 
     def ask(self, commands: Sequence[Command]) -> list[Any]:
-        """Replies to several commands; the number of the last commit comes along."""
+        """Replies to several commands; the commit counter is read with them."""
         if not commands or not self.trips:
             return super().ask(commands)
         self.trips += 1
@@ -335,20 +335,20 @@ class RedisView(RedisReads):
 
     @property
     def is_of_one_moment(self) -> bool:
-        """Whether nothing was committed between its questions; one alone is taken as it is."""
+        """Whether nothing was committed between its round trips."""
         return self.trips < 2 or self.tick == self.last_tick
 
 
 class RedisHint(RedisView):
-    """What a process that waits for jobs goes by: all of it comes with the first question.
+    """The view of a process that waits for jobs: everything is read in the first round trip.
 
-    Where few pairs have READY jobs they are known by then. How many jobs each has is not: at least one.
+    If few pairs have READY jobs they are known from it, but not how many jobs each has.
     """
 
     tables_read_along = (PAUSE, SCHEDULE, CHORE, OUTBOX)
 
     def waiting(self, query: WaitingQuery) -> list[Waiting]:
-        """Whose turn it is; where few pairs have READY jobs, those served longest ago first."""
+        """The pairs with READY jobs in fair order; if there are few, simply by their last turn."""
         if self._heads is None:
             self._read_heads(HEADS)
         if self.ready_pairs is None:

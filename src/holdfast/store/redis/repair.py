@@ -1,7 +1,7 @@
-"""Mending a Redis store: jobs whose records cannot be read any more become jobs that say so.
+"""Repairs a Redis store: records of jobs that cannot be decoded become jobs marked as damaged.
 
-All that is known of a job there is in its record; where it stands, and whose it is while it is READY, is told
-by the orders that have it.
+A job has no columns besides its record; its place, and the tenant and task of a READY job, are found from the
+sorted sets that contain its id.
 """
 
 from collections.abc import Iterator
@@ -14,12 +14,12 @@ from .claim import give_back
 from .connection import MEND, Server
 from .keys import STAMP_BYTES, Keys, Pair, encode_job, member, pair_of, read_job
 
-# So many records are asked for at once.
+# How many records are read at once.
 PAGE_ROWS = 1_000
 
 
 def repair_records(server: Server, keys: Keys) -> int:
-    """Rewrite the records of jobs that cannot be read; how many."""
+    """Rewrite unreadable records of jobs; return their number."""
     count = 0
     for table, known in ((keys.jobs, _standing), (keys.archive, _ended)):
         for job_id, raw in list(_unreadable(server, table)):
@@ -29,7 +29,7 @@ def repair_records(server: Server, keys: Keys) -> int:
             if server.call(*words):
                 count += 1
                 if job.place is Place.READY:
-                    # A claim that could not read its record may have taken it.
+                    # A claim that could not read the record may have taken the job out of READY.
                     give_back(server, keys, {job_id: job}, {job_id: stamp})
     return count
 
@@ -50,7 +50,7 @@ def _unreadable(server: Server, table: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def _standing(server: Server, keys: Keys, job_id: int) -> dict[str, Any]:
-    """Where a live job stands, and whose it is, as far as the orders tell."""
+    """The place, tenant and task of a live job, as far as the sorted sets show."""
     orders = [(place, order, False) for place, order in keys.places.items()]
     orders += [(Place.READY, keys.ready_mock, True)]
     scores = server.call_many([(b"ZSCORE", order, member(job_id)) for _, order, _ in orders])
@@ -67,7 +67,7 @@ def _standing(server: Server, keys: Keys, job_id: int) -> dict[str, Any]:
 
 
 def _whose(server: Server, keys: Keys, job_id: int, *, mock: bool) -> dict[str, Any]:
-    """The task in whose queue a READY job is."""
+    """The tenant and task whose queue contains a READY job."""
     pairs = _pairs(server, keys)
     queues = [(b"ZSCORE", keys.queue(*pair, mock=mock), member(job_id)) for pair in pairs]
     for (tenant, task), score in zip(pairs, server.call_many(queues) if pairs else [], strict=True):
@@ -77,7 +77,7 @@ def _whose(server: Server, keys: Keys, job_id: int, *, mock: bool) -> dict[str, 
 
 
 def _taken(server: Server, keys: Keys) -> dict[str, Any]:
-    """The task whose queue lacks a job that is counted as READY: a claim took it, and could not read it."""
+    """The tenant and task whose queue has fewer jobs than are counted as READY: a claim has taken the job."""
     pairs = _pairs(server, keys)
     counted = [CountKey(*pair, Place.READY, State.QUEUED) for pair in pairs]
     asked = [(b"HGET", keys.counts, keys.count_field(key)) for key in counted]

@@ -1,4 +1,4 @@
-"""What there is to say about a Redis store, to people: what is wrong, and what it is like."""
+"""The report of a Redis store: problems and their fixes, version, settings and sizes."""
 
 from ...core.errors import StoreError
 from ..common.clock import system_clock
@@ -9,14 +9,14 @@ from .open import ServerInfo, check_server, look
 from .url import Address
 
 MEGABYTE = 1024 * 1024
-# A clock may be off by this much before that is a complaint.
+# A larger clock skew is reported.
 SKEW_MS = 1_000
-# Of its memory a server should have this much left.
+# A smaller part of free memory is reported.
 LEFT = 0.1
 
 
 def report(connections: Server, keys: Keys, address: Address, *, own: bool) -> Report:
-    """What a store is like, what is wrong with it and what to do. `own`: the time is the server's."""
+    """Facts and problems of a store. `own`: the time is the server's."""
     server = look(connections, keys)
     live, archived = connections.call_many([(b"HLEN", keys.jobs), (b"HLEN", keys.archive)])
     facts = {
@@ -55,7 +55,7 @@ def _complaints(server: ServerInfo, address: Address, *, own: bool) -> list[str]
 
 
 def kept(server: ServerInfo) -> str:
-    """What the server keeps, and when."""
+    """How the server persists data."""
     if not server.aof:
         return "none" if not server.saves else f"none; saved as a whole: {server.saves}"
     return f"appendfsync {server.appendfsync or 'unknown: CONFIG GET is not allowed'}"

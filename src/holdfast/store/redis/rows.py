@@ -1,6 +1,6 @@
-"""What can be read of a Redis store by name: rows, counts and the notice; and how the server is asked.
+"""The reads of rows, counts and the notice in a Redis store, and its round trips.
 
-Where a batch has written rows, reads show them as they are to be.
+Reads show the rows that the batch itself has written.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -15,7 +15,7 @@ from .seen import Seen, Written
 
 
 class NoticeChanged(Conflict):
-    """Another notice stands than the batch went by."""
+    """The notice is not the one that the batch has used."""
 
     def __init__(self, raw: bytes | None) -> None:
         super().__init__("the notice has changed")
@@ -23,7 +23,7 @@ class NoticeChanged(Conflict):
 
 
 class ClockBehind(Conflict):
-    """A domain was written by a batch whose time is later than that of this one."""
+    """A domain was written by a batch with a later time than this one."""
 
     def __init__(self, at_ms: int) -> None:
         super().__init__("a domain was written later than now")
@@ -31,17 +31,17 @@ class ClockBehind(Conflict):
 
 
 class RedisRows:
-    """A view of a store; see `ReadTxn` for what each verb promises."""
+    """A view of a store; see `ReadTxn` for what each method promises."""
 
-    # Whether the time is the server's, which all batches go by; not that of a test.
+    # Whether the time is the server's, not that of a test's clock.
     timed = False
 
     def __init__(self, server: Server, keys: Keys, now_ms: int, notice: bytes | None) -> None:
         self.server, self.keys, self.now_ms = server, keys, now_ms
         self.seen, self.written = Seen(), Written()
-        # What the notice was when this process last looked; the first message asks whether it still is.
+        # The last known notice; the first round trip checks it.
         self.seen.notice = notice
-        # How often the server was asked: what was read at once is of one moment.
+        # The number of round trips; a single one is consistent.
         self.trips = 0
 
     # Submitter
@@ -56,7 +56,7 @@ class RedisRows:
         return self.server.call_many(commands)
 
     def begin(self, commands: Sequence[Command] = ()) -> list[Any]:
-        """The same, the first time: what was believed of the notice is looked at."""
+        """The first round trip, which also checks the last known notice."""
         self.trips = 1
         self.tick, notice, *replies = self.server.call_many(
             [(b"GET", self.keys.tick), (b"HGET", self.keys.notice, b""), *commands]
@@ -66,7 +66,7 @@ class RedisRows:
         return replies
 
     def page(self, order: bytes, records: bytes, *words: Any) -> tuple[list[bytes], list[bytes | None]]:
-        """A part of an order with its records."""
+        """A part of an order, with the records of its members."""
         ((members, found),) = self.ask([PAGE.command((order, records), *words)])
         return members, found
 
@@ -78,12 +78,12 @@ class RedisRows:
         return None if raw is None else raw[STAMP_BYTES:]
 
     def present(self, name: str) -> bool:
-        """Whether a process that appeared under a name is still there."""
+        """Whether the process with this name is running."""
         (found,) = self.ask([(b"EXISTS", self.keys.here(name))])
         return bool(found)
 
     def counts(self, *, tenant: str | None = None) -> dict[CountKey, int]:
-        """How many jobs there are of each kind."""
+        """The numbers of jobs by tenant, task, place and state."""
         (flat,) = self.ask([(b"HGETALL", self.keys.counts)])
         counts = {count_key(field): int(value) for field, value in in_pairs(flat) if not is_tally(field)}
         for key, difference in self.written.counts.items():
@@ -101,11 +101,11 @@ class RedisRows:
     # Rows
 
     def read_ahead(self, rows: Names) -> None:
-        """Have these rows seen, by one round trip."""
+        """Read these rows into `seen`, in one round trip."""
         self.ask_rows(rows)
 
     def ask_rows(self, wanted: Names, more: Sequence[Command] = ()) -> list[Any]:
-        """Have rows seen; the replies to more commands, which are sent along."""
+        """Read rows into `seen`; return the replies to further commands of the same round trip."""
         seen, written, keys = self.seen, self.written.rows, self.keys
         missing: dict[str, list[str] | None] = {}
         commands: list[Command] = []
@@ -120,7 +120,7 @@ class RedisRows:
             if new := [name for name in known if (table, name) not in seen.rows]:
                 missing[table] = new
                 commands.append((b"HMGET", keys.rows(table), *new))
-                # Of a domain that becomes limited the jobs are counted next: most often there are none.
+                # The jobs of a domain that becomes limited are counted next: mostly there are none.
                 commands += [(b"ZCARD", keys.domain(name)) for name in new if table == DOMAIN]
         replies = self.ask([*commands, *more])
         at = 0
@@ -129,7 +129,7 @@ class RedisRows:
         return replies[at:]
 
     def _note_rows(self, table: str, names: list[str] | None, replies: list[Any]) -> int:
-        """Note rows as they came from the server; how many replies that were."""
+        """Note rows as the server returned them; return how many replies they took."""
         if names is None:
             version, flat = replies[:2]
             self.seen.tables[table] = (version, {name.decode(): raw for name, raw in in_pairs(flat)})
@@ -145,7 +145,7 @@ class RedisRows:
         return 1 + len(names)
 
     def rows(self, table: str, keys: Collection[str] | None = None) -> dict[str, bytes]:
-        """The values of rows by key; without `keys` all of a table."""
+        """The values of rows by key; without `keys` the whole table."""
         self.ask_rows({table: keys})
         seen, written = self.seen, self.written.rows
         whole = seen.tables[table][1] if table in seen.tables else None
@@ -173,7 +173,7 @@ class RedisRows:
         due_before: int | None = None,
         limit: int,
     ) -> list[Row]:
-        """A page of a table, by key or by when rows are due."""
+        """A page of a table, by key or by due time."""
         own = {key: value for (name, key), value in self.written.rows.items() if name == table}
         if due_before is None:
             low, high = _span(after.encode(), prefix.encode())
@@ -195,7 +195,7 @@ class RedisRows:
         return [row for row in chosen if row[0] > after and row[0].startswith(prefix)][:limit]
 
     def _due_rows(self, table: str, names: list[bytes], rows: list[Row], due_before: int) -> list[Row]:
-        """Rows that are due, with those that the batch has written, the first due first."""
+        """Due rows, with the changes of the batch, by due time."""
         scores = self.ask([(b"ZMSCORE", self.keys.due_rows(table), *names)])[0] if names else []
         due = {name.decode(): int(score or 0) for name, score in zip(names, scores, strict=True)}
         mine = {
@@ -222,7 +222,7 @@ def in_pairs(flat: Sequence[Any]) -> Iterable[tuple[Any, Any]]:
 
 
 def _span(after: bytes, prefix: bytes) -> tuple[bytes, bytes]:
-    """The keys above one that begin with a prefix, as ZRANGE takes it."""
+    """The range of ZRANGE for keys above `after` with a prefix."""
     low = b"(" + after if after >= prefix else b"[" + prefix
-    # No byte of a text is 255.
+    # No byte of UTF-8 is 255.
     return low, b"(" + prefix[:-1] + bytes([prefix[-1] + 1]) if prefix else b"+"

@@ -1,4 +1,4 @@
-"""What a batch has read, and what it has written so far, before anything of it is committed."""
+"""What a batch has read and written so far, before its commit."""
 
 from collections.abc import Mapping
 
@@ -7,10 +7,10 @@ from ..contract import UNCHANGED, CountKey, RowKey, TallyKey
 
 
 class Seen:
-    """What was read, as the server had it. None: it was not there. The commit checks that it is still so."""
+    """What was read from the server; None for missing values. The commit checks that nothing has changed."""
 
     def __init__(self) -> None:
-        # Jobs, and the stamps of those that are there.
+        # Jobs, and the stamps of those that exist.
         self.jobs: dict[int, Job | None] = {}
         self.stamps: dict[int, bytes] = {}
         self.archive: dict[int, Job | None] = {}
@@ -20,19 +20,19 @@ class Seen:
         self.rows: dict[RowKey, bytes | None] = {}
         # Tables that were read whole: the stamp of their last change, and their rows.
         self.tables: dict[str, tuple[bytes | None, dict[str, bytes]]] = {}
-        # How many live jobs the domains have whose rows were read, by the key of the row.
+        # The number of live jobs of domains whose rows were read, by the key of the row.
         self.domain_sizes: dict[str, int] = {}
-        # Bodies that came along with a claim, as they are kept. They need not stand still.
+        # Stored bodies that a claim returned. They may change before the commit.
         self.data: dict[int, bytes] = {}
 
 
 class Written:
-    """What was written. None: it goes. Reads look here before they look at what was seen."""
+    """What was written; None for deleted values. Reads use it before `Seen`."""
 
     def __init__(self) -> None:
         self.jobs: dict[int, Job | None] = {}
         self.archive: dict[int, Job | None] = {}
-        # Ids of jobs that were added without looking whether they exist: the commit does.
+        # Ids of added jobs that were not looked up: the commit checks that they do not exist.
         self.added: set[int] = set()
         self.data: dict[int, Body | None] = {}
         self.results: dict[int, Body | None] = {}

@@ -1,11 +1,11 @@
 """The Redis store: one server, Valkey, or a Redis Cluster.
 
     run      fn(RedisTxn) reads and decides ▶ one script checks all that was read, and writes all or nothing
-             ▶ (durability=replicated: wait for the replicas); again if another batch was faster
-    read     fn(RedisView), again if another batch was committed between its questions
+             ▶ (durability=replicated: wait for the replicas); again after a conflict
+    read     fn(RedisView), again if another batch was committed between its round trips
 
-Nothing is locked: batches run side by side, and of two that meet the later begins anew. How that is done, and
-what a crash between any two steps leaves, is in docs/decisions/0009.
+Nothing is locked: batches run concurrently, and after a conflict the later one is run again. How that works,
+and what a crash between any two steps leaves, is in docs/decisions/0009.
 """
 
 import random
@@ -36,21 +36,21 @@ from .txn import HeldJobs, RedisTxn
 from .url import parse
 
 T = TypeVar("T")
-# Calls a function on a batch or a view, by the server's time or not; what comes of it.
+# Calls a function on a batch or a view; the second argument: whether the time is the server's.
 Attempt = Callable[[Callable[[Any], Any], bool], Any]
 
-# How long a batch waits for a server that went away.
+# How long a batch waits for a server that is down.
 PATIENCE_S = 30.0
-# How often a batch is done again when what it expected has changed.
+# How often a batch is run again after a `Conflict`.
 TRIES = 100
-# After a lost race, up to this long and more, so that batches that meet do not meet again.
+# The first and the longest random pause after a conflict, so that the same batches do not collide again.
 CONFLICT_NAP_S, LONGEST_CONFLICT_NAP_S = 0.001, 0.02
-# How often a view is begun anew because another batch was committed meanwhile; then it is taken as it is.
+# How often a view is started again because another batch was committed meanwhile; then it is used as it is.
 VIEW_TRIES = 5
-# A session that was not used for so long is forgotten by the server, and another begun.
+# A session that is idle for this long expires in the server, and a new one is started.
 SESSION_MS = 600_000
 REPLICAS_MS = 10_000
-# So many jobs that this process wrote are remembered.
+# How many jobs that this process wrote are cached.
 REMEMBERED = 10_000
 
 
@@ -76,14 +76,14 @@ class RedisStore:
         self._server = server_of(self.address, self._keys.base)
         self._notifier = RedisNotifier(self._server, self._keys)
         self._presence = Presence(self._server, self._keys)
-        # What the server says of itself; None: it may be another by now.
+        # Of the server; None: not read yet, or the server may have changed.
         self._info: ServerInfo | None = None
         self._create = create
         self._was_open = False
         self._closed = False
         self._time = Time(clock)
         self._held: HeldJobs = {}
-        # The notice when it was last looked at, with its stamp.
+        # The last known notice, with its stamp.
         self._notice: bytes | None = None
         self._lock = threading.Lock()
 
@@ -91,7 +91,7 @@ class RedisStore:
         return f"RedisStore({self.address.shown!r})"
 
     def _open(self) -> ServerInfo:
-        """Look at the server, the first time and whenever it may be another."""
+        """Check the server, the first time and whenever it may have changed."""
         info = self._info
         if info is None:
             with self._lock:
@@ -108,17 +108,17 @@ class RedisStore:
     # Batches
 
     def run(self, fn: Callable[[Txn], tuple[Changes, T]], *, blind: bool = False) -> T:
-        """Call `fn` as one atomic batch, which is as durable as was asked for when this returns."""
+        """Call `fn` as one atomic batch, with the durability asked for when this returns."""
         result: T = self._retry(self._attempt, fn)
         return result
 
     def read(self, fn: Callable[[ReadTxn], T], *, hint: bool = False) -> T:
-        """Call `fn` on the store as it is now, again if another batch is committed between its questions."""
+        """Call `fn` on a view, again if another batch is committed between its round trips."""
         result: T = self._retry(self._read_hint if hint else self._read_view, fn)
         return result
 
     def _retry(self, attempt: Attempt, fn: Callable[[Any], Any]) -> Any:
-        """Try until it is done, or it is clear that it cannot be."""
+        """Call until it succeeds or cannot succeed."""
         tries, timed = 0, self._clock is None
         patience: RetryPeriod | None = None
         damage: Exception | None = None
@@ -147,13 +147,13 @@ class RedisStore:
                 self._await_server(error, patience)
 
     def _repair(self, damage: Exception) -> bool:
-        """Mend records that cannot be read; `StoreCorrupt` if there are none."""
+        """Repair unreadable records; `StoreCorrupt` if there are none."""
         if not repair_records(self._server, self._keys):
             raise beyond_repair(self.address.shown, damage) from damage
         return True
 
     def _note_conflict(self, error: Conflict, timed: bool) -> bool:
-        """Look anew at what a batch went by; whether the next one can go by the server's time."""
+        """Refresh the cached value that caused a conflict; return whether the server's time is used next."""
         if isinstance(error, NoticeChanged):
             self._notice = error.raw
         if isinstance(error, ClockBehind):
@@ -161,7 +161,7 @@ class RedisStore:
         return timed
 
     def _await_server(self, error: Exception, patience: RetryPeriod) -> None:
-        """Wait for a server that is away; raise what waiting does not help against."""
+        """Wait for a server that is down; raise an error that waiting does not resolve."""
         fault = error if isinstance(error, StoreError) else translated(error, self.address)
         is_known = self._was_open or self._server.is_found
         if self._closed or not (isinstance(fault, Lost) or (isinstance(fault, UnknownHost) and is_known)):
@@ -170,7 +170,7 @@ class RedisStore:
         patience.sleep(fault)
 
     def _drop(self) -> None:
-        """The server may be another, or gone."""
+        """Close all connections and forget the server's state: it may have changed."""
         self._info = None
         self._server.drop()
 
@@ -193,7 +193,7 @@ class RedisStore:
         return result
 
     def _call(self, fn: Callable[[Any], T], view: RedisTxn | RedisView) -> T:
-        """What `fn` makes of a batch or a view; where it refuses, the notice that it went by must stand."""
+        """The result of `fn`; before an error of `fn` is raised, the notice that it used is verified."""
         try:
             return fn(view)
         except HoldfastError:
@@ -210,7 +210,7 @@ class RedisStore:
                 words = (keys.news, self._notifier.messages[changes.wake], *plan.words())
                 self._send(connection, plan.keys, words)
             elif txn.trips > 1 or txn.seen.jobs:
-                # What was read must have been so at one moment, and jobs as long as the batch took.
+                # Check only: what was read must be consistent, and jobs unchanged.
                 words = (b"", b"", 0, b"", b"", *plan.words())
                 (reply,) = self._server.send(connection, [COMMIT.command(plan.keys, *words)])
                 self._check(reply)
@@ -218,7 +218,7 @@ class RedisStore:
                 txn.begin()
         finally:
             self._server.release(connection)
-        # From here on nothing is to be given back.
+        # Committed: taken jobs must not be put back.
         txn.taken.clear()
         if txn.written.jobs:
             self._remember(txn, stamp)
@@ -227,7 +227,7 @@ class RedisStore:
             self._notice = None if notice is None else stamp + notice
 
     def _send(self, connection: Connection, keys: list[bytes], words: tuple[Any, ...]) -> None:
-        """Send a commit: all of it is done when this returns, and where replicas are to have it they do."""
+        """Send a commit; when this returns it is executed, and replicated if that was asked for."""
         session = connection.session
         session.number += 1
         number = b"%d" % session.number
@@ -257,7 +257,7 @@ class RedisStore:
             )
 
     def _check(self, reply: bytes) -> None:
-        """Raise `Conflict` if a commit was refused, because of what it names."""
+        """Raise `Conflict` if the reply of a commit names something that has changed."""
         if reply in (b"OK", b"DONE"):
             return
         notice = self._keys.notice
@@ -267,7 +267,7 @@ class RedisStore:
         raise Conflict("the session was forgotten" if reply == b"CUT" else f"{text} has changed")
 
     def _settle(self, session: Session, number: bytes, waiting: list[Command]) -> list[Any]:
-        """Whether a commit without a reply was done, and how many have it; if not, it never will be."""
+        """Settle whether a commit without a reply was executed (else it never will be) and replicated."""
         until_s = monotonic_s() + self._patience_s
         settle = SETTLE.command([self._keys.commits + session.name], number, SESSION_MS)
         while monotonic_s() < until_s and not self._closed:
@@ -275,7 +275,7 @@ class RedisStore:
                 self._drop()
                 return self._server.call_many([settle, *waiting])
             except (*FAULTS, StoreError):
-                # Not back yet.
+                # The server is still down.
                 sleep(FIRST_NAP_S)
         raise Unsettled(
             f"{self.address.shown} went away during a commit, and cannot be asked what became of it: "
@@ -283,7 +283,7 @@ class RedisStore:
         )
 
     def _remember(self, txn: RedisTxn, stamp: bytes) -> None:
-        """What this process wrote it knows; the commit that goes by it will tell if it is no longer so."""
+        """Cache the jobs that this process wrote; a commit that uses a stale one fails."""
         held = self._held
         if len(held) > REMEMBERED:
             held = self._held = {}
@@ -297,7 +297,7 @@ class RedisStore:
         try:
             txn.give_back()
         except FAULTS:
-            # Upkeep will, after their time.
+            # Upkeep puts them back later.
             pass
 
     def _read_view(self, fn: Callable[[Any], T], _timed: bool) -> T:
@@ -322,7 +322,7 @@ class RedisStore:
         return result
 
     def borrow(self, connection: Any, fn: Callable[[Txn], tuple[Changes, T]]) -> T:
-        """Refused: there are no transactions of the caller's to join."""
+        """Refused: Redis has no transactions that could be joined."""
         raise BadInput(
             "connection",
             type(connection).__name__,
@@ -334,7 +334,7 @@ class RedisStore:
         raise nothing_to_lend(connection)
 
     def now_ms(self) -> int:
-        """The server's clock, by which all machines agree; asked for now and then, reckoned between."""
+        """The server's clock, read now and then and estimated in between."""
         return self._time.now_ms(self._ask_time)
 
     def _ask_time(self) -> int:
@@ -354,11 +354,11 @@ class RedisStore:
         return self._closed or self._notifier.wait(timeout_s, ends=ends)
 
     def interrupt(self) -> None:
-        """Wake our own `wait`, or the next one."""
+        """Wake up this store's own `wait`, or the next one."""
         self._notifier.interrupt()
 
     def appear(self, name: str) -> bool:
-        """Be seen until closed: by a key that goes by itself, and is renewed while we wait or commit."""
+        """Announce a name by a key that expires, and is renewed while this process waits or commits."""
         try:
             self._open()
             self._presence.appear(name)
@@ -367,14 +367,14 @@ class RedisStore:
         return True
 
     def report(self) -> Report:
-        """What there is to say of the store."""
+        """Facts and problems of the store."""
         try:
             return report(self._server, self._keys, self.address, own=self._clock is None)
         except FAULTS as error:
             return Report({}, [str(translated(error, self.address))])
 
     def close(self) -> None:
-        """Let go of all connections."""
+        """Close all connections."""
         with self._lock:
             if self._closed:
                 return

@@ -1,10 +1,10 @@
 """One atomic batch on the Redis store: what it has read and written, which one script commits.
 
-    reads ──▶ seen       fn decides       written ──▶ commit.lua: is all that was seen still so? then write
+    reads ──▶ seen       fn decides       written ──▶ commit.lua: is all of `seen` unchanged? then write
       ▲                                                      │
       └───────────────── again, from the start ◀──── no ─────┘
 
-No rule is here. See docs/decisions/0009.
+It contains no rules. See docs/decisions/0009.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,12 +21,12 @@ from .keys import Keys, Pair
 from .plan import Plan
 from .reads import RedisReads
 
-# What a store remembers of jobs that it wrote, with their stamps: a finish of a held job reads nothing.
+# Cached jobs that this store wrote, with their stamps, so that the finish of a job needs no read.
 HeldJobs = dict[int, tuple[bytes, Job]]
 
 
 class RedisTxn(RedisReads):
-    """A batch; see `Txn` for what each verb promises."""
+    """A batch; see `Txn` for what each method promises."""
 
     # The clock is the server's.
     jump: Jump | None = None
@@ -37,16 +37,16 @@ class RedisTxn(RedisReads):
     ) -> None:
         super().__init__(server, keys, now_ms, notice)
         self._held, self.timed = held, timed
-        # Taken out of READY by this batch, or found misplaced: each is put where its record says in the end.
+        # Ids taken out of READY by this batch, or found misplaced; each is put where its record belongs.
         self.taken: set[int] = set()
         self._misplaced: list[int] = []
-        # The pairs that had their turn.
+        # The pairs of claimed jobs.
         self._served: list[Pair] = []
 
     # Reading
 
     def first(self, place: Place, up_to: int, limit: int) -> list[Job]:
-        """The first jobs of a place. One that was taken, and whose claim never followed, is put right."""
+        """The first jobs of a place. Jobs that a claim took but never wrote are put back."""
         self._mends = place is Place.RUNNING and up_to <= self.now_ms
         try:
             return super().first(place, up_to, limit)
@@ -54,7 +54,7 @@ class RedisTxn(RedisReads):
             self._mends = False
 
     def note_misplaced(self, job_id: int) -> None:
-        """A claim took it out of READY and was not heard of again."""
+        """Note a job that a claim took out of READY, and whose record was never written."""
         if self._mends:
             self.taken.add(job_id)
             self._misplaced.append(job_id)
@@ -62,7 +62,8 @@ class RedisTxn(RedisReads):
     def claim(self, query: ClaimQuery) -> list[Job]:
         """Lease the first jobs that match."""
         if not self.trips:
-            # Not along with the claim: what was taken then would not be known.
+            # Before the claim: if the check of the notice failed together with it, the taken ids would be
+            # lost.
             self.begin()
         jobs = take(self, query)
         if jobs:
@@ -81,7 +82,7 @@ class RedisTxn(RedisReads):
         self._write(changes)
 
     def _write(self, changes: Changes) -> None:
-        """The same but for jobs that are added."""
+        """Note changes other than added jobs."""
         written = self.written
         self._orders = None
         if changes.swapped or changes.archived or changes.removed or changes.forgotten:
@@ -138,9 +139,9 @@ class RedisTxn(RedisReads):
             written.results |= dict.fromkeys(gone)
 
     def _expect(self, versions: dict[int, int]) -> None:
-        """Have jobs seen, which must be of these versions.
+        """Check that jobs have these versions.
 
-        One that this process wrote in that version is not read: the commit tells whether it is still so.
+        A job that this process wrote in that version is not read: the commit checks that it is unchanged.
         """
         seen, written, held = self.seen, self.written.jobs, self._held
         unseen = [id for id in versions if id not in written and id not in seen.jobs]
@@ -158,9 +159,9 @@ class RedisTxn(RedisReads):
     # The commit
 
     def finish(self, changes: Changes) -> Sequence[NewJobs]:
-        """Note the last changes; the groups of new jobs that nothing else of the batch names.
+        """Note the last changes; return the groups of new jobs that nothing else in the batch refers to.
 
-        Most jobs that are added are such, and their groups are written as they are.
+        Most added jobs are such, and their groups are written as templates.
         """
         groups: Sequence[NewJobs] = ()
         if changes.added and self._is_new(changes):
@@ -171,7 +172,7 @@ class RedisTxn(RedisReads):
         return groups
 
     def _is_new(self, changes: Changes) -> bool:
-        """Whether all jobs that are added are named there alone."""
+        """Whether nothing else in the changes refers to the added jobs."""
         listed = [id for group in changes.added for id, _ in group.rows]
         ids = {*listed}
         if len(ids) < len(listed):
@@ -187,7 +188,7 @@ class RedisTxn(RedisReads):
         return True
 
     def plan(self, groups: Sequence[NewJobs], session: bytes, stamp: bytes) -> Plan:
-        """What the commit is to check and to write."""
+        """The plan of the commit."""
         plan, seen, written = Plan(self.keys, session, stamp), self.seen, self.written
         plan.check(seen, self._new_domains() if written.rows else {})
         for group in groups:
@@ -211,9 +212,9 @@ class RedisTxn(RedisReads):
         return plan
 
     def _new_domains(self) -> dict[str, int]:
-        """The domains that get a row, and how many jobs they had when these were counted.
+        """The domains that get a row, and their numbers of jobs when these were counted.
 
-        A job that is added to one meanwhile is not in what was counted.
+        A job that was added meanwhile is missing in the count.
         """
         rows, domain_sizes = self.seen.rows, self.seen.domain_sizes
         put = [
@@ -222,7 +223,7 @@ class RedisTxn(RedisReads):
         return {key: domain_sizes[key] for key in put if key in domain_sizes and rows[DOMAIN, key] is None}
 
     def _settle_taken(self, plan: Plan) -> None:
-        """Put back what was taken and not used, or was found misplaced."""
+        """Put back jobs that were taken and not used, or found misplaced."""
         if self._misplaced:
             plan.leave_process(self._misplaced)
         unused = [self.seen.jobs[id] for id in self.taken if id not in self.written.jobs]
@@ -231,9 +232,9 @@ class RedisTxn(RedisReads):
                 plan.put_back(job)
 
     def give_back(self) -> None:
-        """Put what was taken, and will not be written, back into READY."""
+        """Put taken jobs back into READY, because the batch has failed."""
         taken, self.taken, seen = self.taken, set(), self.seen
-        # Not those whose records could not be read: `repair.py` sees to them.
+        # Except those with unreadable records, which `repair.py` handles.
         give_back(self.server, self.keys, {id: seen.jobs[id] for id in taken if id in seen.jobs}, seen.stamps)
 
 

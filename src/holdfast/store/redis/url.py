@@ -1,11 +1,11 @@
-"""The address of a Redis store: what of it is ours, and how it is shown to people.
+"""Parses the URL of a Redis store.
 
     redis://user:password@host:port/db?prefix=holdfast&durability=always
     rediss://…                                       the same by TLS
     redis+cluster://host:port,host:port/?prefix=…    Redis Cluster; rediss+cluster://… by TLS
-    …&shards=16                                      spread over so many hash tags, and so over the masters
+    …&shards=16                                      spread over 16 hash tags, and so over the masters
 
-The password stands in nothing that is shown.
+The password is never shown.
 """
 
 import re
@@ -20,7 +20,7 @@ PREFIX = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 PREFIX_NEEDED = "1 to 64 letters, digits, _, - and ."
 PORT = 6379
 DURABILITIES = ("memory", "everysec", "always", "replicated")
-# What may be said, and what it is where nothing is said.
+# The options and their defaults.
 OPTIONS = {
     "prefix": "holdfast",
     "durability": "",
@@ -72,7 +72,7 @@ class Address(NamedTuple):
 
 
 def parse(url: str) -> Address:
-    """Take an address apart; nothing is asked of the server."""
+    """Parse a URL, without connecting."""
     scheme, _, rest = url.partition("://")
     if scheme not in SCHEMES:
         raise BadInput("store", f"{scheme}://…", needed=FORM)
@@ -80,7 +80,7 @@ def parse(url: str) -> Address:
     try:
         hosts, db, asked = _parts(where, cluster=scheme.endswith("+cluster"))
     except ValueError:
-        # What is wrong is not told: it may be a part of the password.
+        # Without the reason, which may contain a part of the password.
         raise BadInput("store", f"{scheme}://…", needed=FORM) from None
     user, _, password = userinfo.partition(":")
     options = _options(asked)
@@ -103,7 +103,7 @@ def parse(url: str) -> Address:
 
 
 def _parts(where: str, *, cluster: bool) -> tuple[tuple[tuple[str, int], ...], int, dict[str, str]]:
-    """Hosts with their ports, the number of the database, and what is said after the question mark."""
+    """Hosts with their ports, the number of the database, and the query parameters."""
     parts = urlsplit(f"//{where}")
     hosts = tuple(_host(host) for host in (parts.netloc or "localhost").split(","))
     db = parts.path.strip("/") or "0"
