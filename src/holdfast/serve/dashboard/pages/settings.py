@@ -128,6 +128,10 @@ def _said(fields: Any) -> str:
 
 
 async def _store(view: View) -> Markup | None:
+    if view.param("report") != "yes":
+        # It reads much of the store, so only when a reader asks for it.
+        link = el("a", "Check the store", href=view.url("/settings", report="yes"))
+        return parts.card("Store", el("p", link)) if view.grant.tenant is None else None
     try:
         facts, complaints = await view.ask(q.GetReport())
     except Forbidden:
