@@ -15,7 +15,7 @@ export PYTHONPYCACHEPREFIX := $(CURDIR)/.cache/pycache
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check fix proto bench compare proof versions
+.PHONY: help setup run demo screenshots test check fix proto bench compare proof versions
 
 help: ## show this text
 	@echo "Holdfast, a durable job queue for Python."
@@ -30,6 +30,12 @@ setup: ## make .venv with all that is needed; at once when nothing has changed
 
 run: setup ## see it at work: examples/tour.py
 	@$(BIN)/python examples/tour.py
+
+demo: setup ## the full thing until Ctrl-C: server, dashboard, worker and jobs: examples/demo.py
+	@$(BIN)/python examples/demo.py
+
+screenshots: setup ## take the pictures of docs/dashboard.md again, of a demo that runs
+	@$(BIN)/python tools/screenshots.py
 
 test: check ## check, then all tests but the long ones
 	$(BIN)/python -m pytest -n 4 --dist worksteal $(ARGS)

@@ -73,6 +73,7 @@ def main() -> None:
         after_ms = [at - starts[0] for at in starts[:3]]
         say(f"one.example was asked at most 5 times a second: starts at {after_ms} ms")
         say("Nothing is left to do. Your own queue is two lines away: see README.md.")
+        say("`make demo` runs a server and a worker until Ctrl-C, with a dashboard to see them.")
 
 
 if __name__ == "__main__":
