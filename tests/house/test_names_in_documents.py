@@ -10,7 +10,7 @@ PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]
 # Where a file that a document names may be.
 FOLDERS = ("", "src/holdfast", "tests")
 FILE = re.compile(r"`((?:\w+/)+\w+\.(?:py|sql|lua|proto))`")
-LINK = re.compile(r"\]\(([^)#:\s]+)[^)]*\)")
+LINK = re.compile(r"\]\((?!\w+:)([^)#:\s]+)[^)]*\)")
 
 
 def missing_in(page: Path) -> list[str]:

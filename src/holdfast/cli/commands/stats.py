@@ -20,7 +20,7 @@ COLUMNS = (
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, one object per line.")
 @click.pass_context
 def stats(ctx: click.Context, /, *, files: tuple[str, ...], as_json: bool) -> None:
-    """Sum up log files: how many jobs of each task ran, how fast, and how many failed.
+    """Sum up log files: rates, waits, failures by task.
 
     The files are what `holdfast worker` and `holdfast serve` write with -v (or -vv) and --log-format json;
     `-` is the standard input, and names that end in .gz are decompressed. docs/logging.md lists the fields.

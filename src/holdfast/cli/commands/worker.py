@@ -99,9 +99,10 @@ SWITCH_S = 0.000_5
 )
 @click.pass_context
 def worker(ctx: click.Context, /, names: tuple[str, ...], **said: Any) -> None:
-    """Run the jobs of one or more queues, or with --handlers those of the handlers in a store.
+    """Run the jobs of one or more queues.
 
-    MODULE:QUEUE names a queue, such as app:queue for `queue` in app.py. Jobs that fail or are retried are
+    MODULE:QUEUE names a queue, such as app:queue for `queue` in app.py. With --handlers, run the jobs of the
+    handlers that are kept in a store. Jobs that fail or are retried are
     logged to stderr with their tracebacks. The exit code is 0 if the worker was stopped or has no job left,
     also if jobs failed; see `holdfast --help` for the others.
     """

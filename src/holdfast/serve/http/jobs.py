@@ -49,7 +49,7 @@ class Added(msgspec.Struct, frozen=True):
     id: Id
 
 
-class JobPage(msgspec.Struct, frozen=True):
+class JobList(msgspec.Struct, frozen=True):
     """Some jobs by id; `cursor` leads to the next ones, null: there are no more."""
 
     jobs: list[form_of(Job).type]  # type: ignore[valid-type]
@@ -201,8 +201,8 @@ def _lines(page: list[Job]) -> bytes:
     return b"".join(msgspec.json.encode(_written(job)) + b"\n" for job in page)
 
 
-def _page(jobs: list[Job], limit: int) -> JobPage:
-    return JobPage([_written(job) for job in jobs], str(jobs[-1].id) if len(jobs) == limit else None)
+def _page(jobs: list[Job], limit: int) -> JobList:
+    return JobList([_written(job) for job in jobs], str(jobs[-1].id) if len(jobs) == limit else None)
 
 
 def _written(job: Job) -> Any:

@@ -131,7 +131,7 @@ def _special(schemas: _Schemas) -> list[tuple[str, str, Json]]:
     """The paths that `api.SPECIAL` answers."""
     children = [_parameter(schemas, part) for part in (*jobs.PAGE, Part("tenant", Name, False))]
     filters = [_parameter(schemas, part) for part in (*jobs.JOB_QUERY, *jobs.PAGE)]
-    listed = {"200": _content("A page of jobs", schemas.of(jobs.JobPage))}
+    listed = {"200": _content("A page of jobs", schemas.of(jobs.JobList))}
     listed["200"]["content"][NDJSON] = {"schema": _TEXT}
     data = {"200": {"description": "The data", "content": {JSON: {"schema": {}}, BYTES: {"schema": {}}}}}
     ended = {"200": _content("How it ended", schemas.of(form_of(c.Ended).type))}
