@@ -1,6 +1,6 @@
 """The PostgreSQL store: one schema, any number of machines.
 
-    run      a connection of the pool ▶ BEGIN, begin_batch ▶ fn(PostgresTxn) ▶ commit_changes, COMMIT
+    run      a connection of the pool ▶ BEGIN, look ▶ fn(PostgresTxn) ▶ commit_changes, COMMIT
              a blind batch: fn(PostgresTxn) without a connection ▶ commit_changes, a transaction by itself;
              again after a conflict or a lost connection
     read     a connection of the pool ▶ BEGIN REPEATABLE READ READ ONLY ▶ fn(PostgresReads) ▶ ROLLBACK
