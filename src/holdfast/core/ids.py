@@ -34,7 +34,7 @@ class Parts(msgspec.Struct, frozen=True):
 
 
 class IdRange(msgspec.Struct, frozen=True, kw_only=True):
-    """Ids that nobody else has: `first` and the next ones, each `SLOTS` above the one before.
+    """Unique ids: `first` and the next ones, each `SLOTS` above the one before.
 
     Their low bits, the slot, are 0: whoever uses an id sets the slot that its job must live in.
     """

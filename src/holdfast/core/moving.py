@@ -48,7 +48,7 @@ def read_notice(raw: bytes) -> Notice:
 
 
 def check_open(raw: bytes | None, *, writes: bool) -> None:
-    """Refuse a verb where the notice on the door does. A store that stands still can be looked at."""
+    """Refuse a command if the notice of a move does. A stopped store can still be read."""
     if raw is None:
         return
     notice = read_notice(raw)

@@ -60,7 +60,7 @@ def repeat_text(text: str, *, strict: bool) -> str:
 
 
 def queued(job: Job, *, run_at: int, now_ms: int, **changes: Any) -> Job:
-    """The job among those that wait, SCHEDULED or READY by its time, owned by nobody."""
+    """The job waiting again, SCHEDULED or READY by its time, without an owner."""
     due = run_at <= now_ms
     priority = changes.get("priority", job.priority)
     return replace(
@@ -166,7 +166,7 @@ def finish(
 
 
 def fail(job: Job, *, now_ms: int, end: Outcome) -> Job:
-    """A run that ended in vain and is not to be tried again. It does not end a native repeat."""
+    """A run that failed and is not to be tried again. It does not end a native repeat."""
     return _give_up(noted(job, end), now_ms=now_ms, reason=end.error or "failed")
 
 
@@ -249,7 +249,7 @@ def lost(job: Job, *, now_ms: int, crowd: int) -> Job:
     again seven times at most. A job that may not be lost even once has been lost in each case.
     """
     if crowd == 1 or job.max_losses == 1:
-        # Nobody is left who could still answer.
+        # No process is left that could still answer.
         after = lapse(replace(job, started_at=job.started_at or now_ms), now_ms=now_ms)
         # Unless it repeats, and begins its next round.
         return replace(after, owner=0, crowd_limit=1 if after.losses else 0)
@@ -259,7 +259,7 @@ def lost(job: Job, *, now_ms: int, crowd: int) -> Job:
 
 
 def extend(job: Job, *, now_ms: int, lease_ms: int, ran_ms: int | None = None) -> Job:
-    """Move the end of the lease; a job that lapsed meanwhile and that nobody took is taken back."""
+    """Move the end of the lease; a job whose lease expired, and that was not claimed again, is taken back."""
     losses = job.losses
     if job.place != Place.RUNNING and job.started_at:
         losses = max(job.losses - 1, 0)

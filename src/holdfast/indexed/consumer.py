@@ -1,10 +1,10 @@
-"""The consumer: hands jobs out by index, and moves its progress over those that are done.
+"""The consumer: runs jobs in the order of their indexes, and moves its progress over those that are done.
 
     check ─▶ walk (scan) ─▶ run(job), each in a thread of its own
       ▲                         │
       └──────── done(job.id) ◀──┘ ─▶ progress written ─▶ on_advance(old, new)
 
-At most one walk at a time. Who finds one going on leaves word, and it walks again: no wake-up is lost.
+There is at most one walk at a time. A `check` during a walk makes it walk again, so no wake-up is lost.
 """
 
 import threading
@@ -25,10 +25,9 @@ T = TypeVar("T")
 class Consumer(BaseConsumer[T]):
     """Works through a source from its progress on, at least once each, leaving none out.
 
-    `run(job)` is called in a thread of its own, for at most `max_processing` jobs at once, none more than
-    `max_ahead` above P (0: no such limit). It reports by `consumer.done(job.id)`, from wherever it likes.
-    What it raises stops the consumer and is the owner's: `error`, and what `closed()` raises. Such a job is
-    not done.
+    `run(job)` is called in its own thread, for at most `max_processing` jobs at once, none more than
+    `max_ahead` above P (0: no such limit). It reports by `consumer.done(job.id)`, from any thread. An
+    exception stops the consumer: it is in `error`, and `closed()` raises it. Such a job is not done.
 
     `on_advance(old, new)` is called after P was written, once for each advance, in order.
     """
@@ -61,13 +60,13 @@ class Consumer(BaseConsumer[T]):
     # Lifecycle
 
     def start(self) -> None:
-        """Begin, once: what there is to do is begun before this returns."""
+        """Start, once; the jobs that are there are started before this returns."""
         self._begun()
         self._turns(wait=True)
         self._ready.set()
 
     def stop(self) -> None:
-        """Hand out no more, and wait until every `run` has returned; none is cut off.
+        """Start no more jobs, and wait until every `run` has returned; none is interrupted.
 
         Jobs that report later still count. Before the start it does nothing.
         """
@@ -88,16 +87,16 @@ class Consumer(BaseConsumer[T]):
     # What there is to do
 
     def check(self) -> None:
-        """There may be new work: look. From any thread; never raises."""
+        """Check for new jobs. May be called from any thread; never raises."""
         if self._may_look():
             self._asked = True
             self._turns(wait=False)
 
     def done(self, job_id: str, *, connection: Any = None) -> int:
-        """A job is done; P as it is then. One that is not running changes nothing.
+        """Report that a job is done; return P. A job that is not running changes nothing.
 
-        With `connection` P is written inside your own transaction, together with what you wrote there; that
-        needs `max_ahead=1`. After your commit say it again without: P is then looked up, not believed.
+        With `connection` P is written inside your own transaction, together with your writes; that needs
+        `max_ahead=1`. After your commit call it again without: it then reads P from the store.
         """
         if connection is not None:
             return self._done_in(job_id, connection)
@@ -109,22 +108,22 @@ class Consumer(BaseConsumer[T]):
     def _done_in(self, job_id: str, connection: Any) -> int:
         index = self._index_to_move(job_id)
         if index is not None:
-            # Once it is committed the job is not in flight any more.
+            # Once it is committed the job is no longer in flight.
             self.progress.move(index, seen=Seen(head=self._head), connection=connection)
             self._tentative.add(job_id)
         return self.processed
 
     def _settle(self, job_id: str) -> None:
-        """Look whether the P that a worker moved in its own transaction is there, where it did so."""
+        """Check in the store whether the transaction was committed in which a worker moved P."""
         if job_id in self._tentative:
             self._tentative.discard(job_id)
             self._settle_at(job_id, self.progress.processed())
 
     def _turns(self, *, wait: bool) -> None:
-        """Walk if that was asked for and nobody does; with `wait`, see to it that it was done."""
+        """Walk if that was requested and no other thread does; with `wait`, until it was done."""
         while self._asked or wait:
             if not self._walking.acquire(blocking=wait):
-                break  # whoever walks looks again before it goes
+                break  # the thread that walks checks again before it ends
             wait = False
             try:
                 if self._asked:
@@ -140,12 +139,12 @@ class Consumer(BaseConsumer[T]):
     def _turn(self) -> None:
         self._take_reports()
         try:
-            # Once stopped nothing is asked for, but P follows what is done.
+            # After a stop no jobs are read, but P still follows finished ones.
             head = None if self._running else self._ledger.folded
             self._head_is_fresh = False
             found = drive(self._walk(head), self._find)
             self._ledger.fold(found)
-            # One at a time means that the next begins when the last is written: a worker may write P itself.
+            # With `max_ahead=1` the next job starts after P was written: a worker may write P itself.
             if self.max_ahead == 1:
                 self._save()
             for job in self._admit(found.jobs):
@@ -156,7 +155,7 @@ class Consumer(BaseConsumer[T]):
             self._in_the_way(error)
 
     def _find(self, index: int) -> IndexedJob[T] | None:
-        """The job at an index, or None; the head is asked for only where it is reached."""
+        """The job at an index, or None; the head is read only when it is reached."""
         if index > self._head and not self._head_is_fresh:
             self._head, self._head_is_fresh = checked_head(self.source.head()), True
         if index > self._head:
@@ -167,7 +166,7 @@ class Consumer(BaseConsumer[T]):
             return None
 
     def _written(self) -> None:
-        """See to it that P is written: here and now."""
+        """Write P now."""
         self._save()
 
     def _save(self) -> None:
@@ -179,7 +178,7 @@ class Consumer(BaseConsumer[T]):
                 self._saved(to)
 
     def _tell(self) -> None:
-        """Tell of advances, one at a time and in order, holding nothing."""
+        """Call `on_advance` for advances, one at a time and in order, without holding a lock."""
         while self._advances and self._telling.acquire(blocking=False):
             try:
                 while self._advances:
@@ -197,7 +196,7 @@ class Consumer(BaseConsumer[T]):
         try:
             self._launch(job)
         except BaseException as error:
-            # It has a place and no worker: nobody would ever report it.
+            # The job counts as running but has no thread, so it would never be reported.
             self._fail(error)
             self._returned()
 

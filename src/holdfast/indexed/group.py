@@ -1,6 +1,6 @@
-"""A ready-made pool around a consumer: threads that run, one that looks, writes progress and starts anew.
+"""A thread pool around a consumer, with a supervisor thread that checks for jobs and writes progress.
 
-supervisor ─ start ─▶ ready ─▶ [ word of new work, or `poll` ─▶ check ]* ─▶ stop ─▶ closed
+supervisor ─ start ─▶ ready ─▶ [ notified, or `poll` ─▶ check ]* ─▶ stop ─▶ closed
     │                          [ something finished          ─▶ write P, on_advance ]*
     └─ error ─▶ restart policy ─▶ wait ─▶ a new consumer, from the progress as stored
 """
@@ -29,14 +29,14 @@ class _Later:
         return "LATER"
 
 
-# What `run` returns when the job is not done yet: somebody reports it by `done`, or nobody does.
+# Returned by `run` if the job is not done yet: it is reported by `done` later.
 LATER = _Later()
-# How soon progress that could not be written is tried again.
+# The delay after which progress that could not be written is written again.
 TRY_AGAIN_S = 0.5
 
 
 class _Pooled(Consumer[T]):
-    """A consumer whose jobs run in threads that stay, and whose progress is written by its supervisor."""
+    """A consumer whose jobs run in a thread pool, and whose progress is written by the supervisor."""
 
     def __init__(self, *args: Any, bell: threading.Event, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -52,7 +52,7 @@ class _Pooled(Consumer[T]):
         return self.processed
 
     def save(self) -> bool:
-        """Write P if it moved; whether it is as it should be."""
+        """Write P if it moved; return whether it is written."""
         try:
             self._save()
         except Exception as error:
@@ -67,7 +67,7 @@ class _Pooled(Consumer[T]):
         self._asked = True
 
     def dismiss(self) -> None:
-        """End the threads of the pool, once all jobs have returned."""
+        """Stop the threads of the pool, after all jobs have returned."""
         for _ in self._pool:
             self._jobs.put(None)
         for thread in self._pool:
@@ -90,7 +90,7 @@ class _Pooled(Consumer[T]):
             spare = self._idle > 0
             self._idle -= spare
         if not spare:
-            # Before the job is there to be taken: where no thread can be had, nobody may take it.
+            # Before the job is queued: if no thread can be started, no other thread may run it.
             thread = threading.Thread(target=self._work, name="holdfast-indexed", daemon=True)
             thread.start()
             self._pool.append(thread)
@@ -100,12 +100,12 @@ class _Pooled(Consumer[T]):
         self._threads.add(threading.get_ident())
         while (job := self._jobs.get()) is not None:
             self._run_one(job)
-        # Somebody else's thread may have the number next.
+        # The identifier may be reused by another thread.
         self._threads.discard(threading.get_ident())
 
     def _run_one(self, job: IndexedJob[T]) -> None:
         try:
-            # Handed over too late it is simply not done, and begins again after a restart.
+            # A job that comes too late is not run, and starts again after a restart.
             result = LATER if self.stopping.is_set() else self.run(job)
             with self._state:
                 self._idle += 1
@@ -180,17 +180,17 @@ class ConsumerGroup(Generic[T]):
 
     @property
     def size(self) -> int:
-        """How many indexes above P were handed out."""
+        """How many indexes above P were started."""
         return self._consumer.size
 
     @property
     def error(self) -> BaseException | None:
-        """What ended the group, or its last life."""
+        """The error that ended the group, or its last consumer before a restart."""
         return self._consumer.error
 
     @property
     def trouble(self) -> Exception | None:
-        """What was in the way at the last look, and is tried again."""
+        """The error of the last check, which is retried."""
         return self._consumer.trouble
 
     @property
@@ -203,7 +203,7 @@ class ConsumerGroup(Generic[T]):
         return self.source.head()
 
     def start(self) -> None:
-        """Begin, once; `ready()` comes when the first look was had."""
+        """Start, once; `ready()` completes after the first check."""
         with self._lock:
             if self._thread is not None:
                 raise AlreadyStarted("this group was started before; make another to start again")
@@ -212,9 +212,9 @@ class ConsumerGroup(Generic[T]):
             self._thread.start()
 
     def stop(self, *, wait: bool = True) -> None:
-        """Hand out no more, wait until every `run` has returned, write the progress, end the threads.
+        """Start no more jobs, wait until every `run` has returned, write the progress, stop the threads.
 
-        Without `wait` it is only asked to; `closed()` tells when it has.
+        Without `wait` it returns at once; `closed()` completes when the group has stopped.
         """
         thread = self._thread
         if thread is None:
@@ -227,7 +227,7 @@ class ConsumerGroup(Generic[T]):
             thread.join()
 
     def check(self) -> None:
-        """There may be new work. From any thread, at any time; returns at once."""
+        """Check for new jobs soon. May be called from any thread at any time; returns at once."""
         self._consumer.asked()
         self._bell.set()
 
@@ -236,25 +236,25 @@ class ConsumerGroup(Generic[T]):
         return self._consumer.done(job_id, connection=connection)
 
     def ready(self) -> Signal:
-        """Comes when the group has started; to wait for, or to await."""
+        """A signal that completes when the group has started; to wait for, or to await."""
         return self._ready
 
     def closed(self) -> Signal:
-        """Comes when nothing of it runs any more, with the error that ended it, if any."""
+        """A signal that completes when the group has stopped, with the error that ended it, if any."""
         return self._closed
 
     def wait(self, *, until: int, timeout: float | None = None) -> bool:
-        """Wait until P is at an index or above; False when the time is up, in seconds.
+        """Wait until P has reached an index; False after `timeout` seconds.
 
-        Raises what ended the group, or `Closed` where it was stopped, before it got there.
+        Raises the error that ended the group before, or `Closed` if it was stopped before.
         """
         check_whole("until", until, 0, MAX_INDEX)
         return self._milestones.at(until).wait(timeout)
 
     def drained(self) -> Signal:
-        """Comes when all that the source has now is processed; to wait for, or to await.
+        """A signal that completes when all items that the source has now are processed.
 
-        It has the error that ended the group, or `Closed` where it was stopped, before that.
+        It has the error that ended the group before, or `Closed` if it was stopped before.
         """
         return self._milestones.at(checked_head(self.head()))
 
@@ -313,7 +313,7 @@ class ConsumerGroup(Generic[T]):
         return consumer.error
 
     def _step(self, consumer: _Pooled[T]) -> None:
-        """Write and tell what has moved; look where there may be something new."""
+        """Write progress and report advances; check for new jobs if there may be some."""
         saved = consumer.save()
         consumer.tell()
         word = self._bell.wait(self._poll_s if saved else min(self._poll_s, TRY_AGAIN_S))

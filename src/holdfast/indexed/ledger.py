@@ -1,8 +1,8 @@
-"""What a consumer knows of the indexes above its progress. No locks, no store: whoever has it has it alone.
+"""The indexes above a consumer's progress: running, finished, not started. Not thread-safe.
 
 stored P ──── saved ──── folded ──── running and finished early ────▶
                 │           └ all finished up to here; the next write
-                └ written: what `processed` says, and what later stages see
+                └ written: `processed`, and what later stages see
 """
 
 from collections.abc import Iterable
@@ -16,11 +16,11 @@ T = TypeVar("T")
 
 
 class Ledger(Generic[T]):
-    """Which indexes run, which are finished, and how far all are; a job costs the same among few or many."""
+    """Which indexes run, and which are finished; the cost of a job does not depend on their number."""
 
     def __init__(self, processed: int) -> None:
         self.saved = self.folded = processed
-        # The first index that was never handed out.
+        # The first index that was never started.
         self.next_index = processed + 1
         self.running: dict[int, str] = {}
         self._index_of: dict[str, int] = {}
@@ -28,7 +28,7 @@ class Ledger(Generic[T]):
 
     @property
     def size(self) -> int:
-        """How many indexes above the written progress were handed out."""
+        """How many indexes above the written progress were started."""
         return self.next_index - 1 - self.saved
 
     def finish(self, indexes: Iterable[int]) -> None:
@@ -51,13 +51,13 @@ class Ledger(Generic[T]):
         )
 
     def fold(self, found: Found[T]) -> None:
-        """Let P follow a walk."""
+        """Move P after a walk."""
         if found.processed > self.folded:
             self.finished.drop(self.folded + 1)
             self.folded = found.processed
 
     def admit(self, jobs: Iterable[IndexedJob[T]]) -> None:
-        """Jobs that are about to run; two of the same id could not be told apart when one is done."""
+        """Add jobs that are about to run; raises if two have the same id."""
         for job in jobs:
             if (other := self._index_of.get(job.id)) is not None:
                 needed = f"unlike that at {other:,}, which has not ended"

@@ -1,4 +1,4 @@
-"""A durable append-only log: where producers put what consumers find by index."""
+"""A durable append-only log: producers append items, consumers read them by index."""
 
 from collections.abc import Callable, Iterable, Sequence
 from threading import Lock
@@ -25,7 +25,7 @@ FIRST_PAGE_ITEMS = 16
 
 
 class _Pages(Generic[T]):
-    """The last page that was read: whoever asks for an index nearly always asks for the next one then."""
+    """A cache of the last page read, as indexes are nearly always read in sequence."""
 
     def __init__(self) -> None:
         self._lock = Lock()

@@ -8,7 +8,7 @@ survive a crash of the process and of the machine, as far as the store's durabil
     fn reads through txn ──▶ the rules decide ──▶ Changes ──▶ the store commits it
 
 A store keeps jobs in order and decides nothing. `claim` is the only method by which it changes jobs itself,
-exactly as `core.rules.claim` changes a plain job (`core.plain.starts_alone`).
+exactly as `core.rules.claim` changes a plain job (`core.starting.starts_plainly`).
 
 Everything other than jobs is a row: a table, a key, bytes and optionally the time at which it is due. Unique
 keys, domains, limits, pauses, schedules, workers, sysids, progress, logs and steps are rows (`core.kinds`).

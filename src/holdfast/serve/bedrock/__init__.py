@@ -1,1 +1,1 @@
-"""The job-command port: the documents' commands, typed into a TCP connection."""
+"""The job-command port: the commands of Bedrock::Jobs over TCP."""

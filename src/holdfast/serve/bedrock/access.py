@@ -1,4 +1,4 @@
-"""Who may say which command at the job-command port: by the `token` header, where one is needed."""
+"""Access control of the job-command port by the `token` header."""
 
 from ...core.access import ADD, MANAGE, READ, WORK, Grant, Scope
 from ...core.errors import RateLimited, Unauthenticated
@@ -19,7 +19,7 @@ _SCOPES: dict[str, tuple[Scope, ...]] = {
 
 
 class PortGuard:
-    """Lets in those whose token is for the port's tenant and allows the command."""
+    """Allows requests whose token is for the port's tenant and allows the command."""
 
     def __init__(self, guard: Guard, *, tenant: str, loopback: bool) -> None:
         self._guard, self._tenant, self._loopback = guard, tenant, loopback

@@ -1,7 +1,7 @@
-"""FinishJob, RetryJob and FailJob: how a run that was handed out here ended.
+"""FinishJob, RetryJob and FailJob: the outcome of a job that was claimed through the port.
 
-The documents' order: the job is there ▸ it is out ▸ its parent waits ▸ data ▸ (RetryJob) priority, time. The
-rules check the first three; only where one of the others is wrong is looked whether those go before.
+The protocol's order of checks: the job exists ▸ it is running ▸ its parent waits ▸ data ▸ (RetryJob)
+priority, time. The rules check the first three; only if a later check fails, these are checked here before.
 """
 
 from typing import Any
@@ -43,7 +43,7 @@ async def retry(port: Port, headers: p.Headers) -> None:
     if data is not None or late or late_time:
         job = await _standing(port, number, "retry")
         _check_mocked(job, data)
-        # A repeat goes before any time that is given, right or wrong.
+        # A repeat takes precedence over a given time, valid or not.
         repeats = bool(job.repeat) and not fields["ignore_repeat"]
         if late or (late_time and not repeats):
             raise late or late_time or AssertionError
@@ -57,7 +57,7 @@ async def fail(port: Port, headers: p.Headers) -> None:
 
 
 def _data(headers: p.Headers) -> p.Data | None:
-    """`data`; empty, it is as if it were not there."""
+    """`data`; None if it is empty."""
     return p.data(headers) if headers.get("data") else None
 
 
@@ -77,7 +77,7 @@ async def _say(port: Port, number: int, code: Code, data: p.Data | None, fields:
 
 
 async def _standing(port: Port, number: int, verb: str) -> Job:
-    """The job, if it may be answered for now, as the rules will find it."""
+    """The job, if the rules allow an answer; raises their refusal otherwise."""
     jobs = (await port.load(number)).jobs
     job = jobs[number]
     try:

@@ -1,6 +1,6 @@
-"""The whole vocabulary. A command reads its parameters, submits one command and renders the reply.
+"""All commands of the port. Each reads its parameters, submits one engine command and renders the reply.
 
-Anything cleverer belongs in the rules. What is refused is a `Refusal`, whose text is the status line.
+Anything more belongs in the rules. An error is a `Refusal`, whose text is the status line.
 """
 
 from collections.abc import Awaitable, Callable
@@ -21,7 +21,7 @@ from .view import as_json, ended_children, handed_out, queried
 
 
 class Answered(NamedTuple):
-    """What a command brought: the body of its reply, and the jobs that are handed out with it."""
+    """The body of a reply, and the claimed jobs in it."""
 
     body: bytes = b""
     claimed: tuple[c.Claimed, ...] = ()
@@ -31,12 +31,12 @@ NOTHING_TO_SAY = Answered()
 
 
 async def ping(_port: Port, _headers: p.Headers) -> Answered:
-    """Whether anybody is there."""
+    """Reply that the server is running."""
     return NOTHING_TO_SAY
 
 
 async def status(port: Port, _headers: p.Headers) -> Answered:
-    """What there is to say of the server."""
+    """The status of the server."""
     facts = {"isLeader": True, "isMaster": True, "state": "LEADING", "tenant": port.tenant}
     return Answered(as_json(facts | {"plugins": [{"name": "Jobs"}], "server": "holdfast"}))
 
@@ -54,13 +54,13 @@ async def create_jobs(port: Port, headers: p.Headers) -> Answered:
 
 
 async def get_job(port: Port, headers: p.Headers) -> Answered:
-    """Hand out one job."""
+    """Claim one job."""
     found, claimed = await _hand_out(port, headers, many=False)
     return Answered(as_json(found[0]), claimed)
 
 
 async def get_jobs(port: Port, headers: p.Headers) -> Answered:
-    """Hand out several."""
+    """Claim several jobs."""
     found, claimed = await _hand_out(port, headers, many=True)
     jobs = [dict(sorted(one.items(), key=lambda item: item[0].lower())) for one in found]
     return Answered(as_json({"jobs": jobs}), claimed)
@@ -89,7 +89,7 @@ async def _hand_out(
         if with_family:
             families = await port.committer.ask_async(q.LoadFamilies(job_ids=with_family))
     except BaseException:
-        # Nobody will hear of them.
+        # The client will not get them.
         port.give_back(claimed)
         raise
     nobody = q.Family()
@@ -99,7 +99,7 @@ async def _hand_out(
 
 
 def _told(job: Job, family: q.Family) -> dict[str, Any]:
-    """What a child is told of its parent, and a parent of its children that have ended."""
+    """The fields about a child's parent, or about a parent's ended children."""
     told: dict[str, Any] = {"parentJobID": job.parent_id} if job.parent_id else {}
     if family.parent is not None:
         told["parentData"] = data_now(family.parent.job, family.parent.data)
@@ -107,14 +107,14 @@ def _told(job: Job, family: q.Family) -> dict[str, Any]:
 
 
 async def query_job(port: Port, headers: p.Headers) -> Answered:
-    """Tell of one job."""
+    """Reply one job."""
     number = p.job_id(headers)
     found = await port.load(number, data=True)
     return Answered(as_json(queried(found.jobs[number], found.data.get(number, "{}"))))
 
 
 async def update_job(port: Port, headers: p.Headers) -> Answered:
-    """Give a job other data, another time, repeat or priority, whatever its state."""
+    """Change a job's data, time, repeat or priority, whatever its state."""
     number = p.job_id(headers)
     p.required(headers, "data")
     data = p.data(headers, most=PORT_UPDATE_BYTES)
@@ -137,28 +137,28 @@ async def update_job(port: Port, headers: p.Headers) -> Answered:
 
 
 async def finish_job(port: Port, headers: p.Headers) -> Answered:
-    """A run went well."""
+    """Finish a job."""
     await answering.finish(port, headers)
     return NOTHING_TO_SAY
 
 
 async def retry_job(port: Port, headers: p.Headers) -> Answered:
-    """A run is to be had again."""
+    """Queue a job again after a run."""
     await answering.retry(port, headers)
     return NOTHING_TO_SAY
 
 
 async def fail_job(port: Port, headers: p.Headers) -> Answered:
-    """A run was in vain."""
+    """Fail a job."""
     await answering.fail(port, headers)
     return NOTHING_TO_SAY
 
 
 async def cancel_job(port: Port, headers: p.Headers) -> Answered:
-    """Take a child out of the queue."""
+    """Cancel a child."""
     number = p.job_id(headers)
     job = (await port.load(number)).jobs[number]
-    # Neither changes: who has a parent has no children, and nobody gets a parent later.
+    # No race: a child has no children, and no job gets a parent later.
     if job.children.pending or job.children.failed or job.children.kept:
         raise p.Refusal(refusals.WITH_CHILDREN)
     if not job.parent_id:
@@ -171,7 +171,7 @@ async def cancel_job(port: Port, headers: p.Headers) -> Answered:
 
 
 async def delete_job(port: Port, headers: p.Headers) -> Answered:
-    """Remove all trace of a job."""
+    """Delete a job."""
     number = p.job_id(headers)
     await port.load(number)
     try:
@@ -182,7 +182,7 @@ async def delete_job(port: Port, headers: p.Headers) -> Answered:
 
 
 async def requeue_jobs(port: Port, headers: p.Headers) -> Answered:
-    """Put jobs back in the queue, due since they were made; those that are not there do not matter."""
+    """Requeue jobs, due since they were created; missing ones are ignored."""
     numbers = tuple(number for number in p.job_ids(headers) if p.may_exist(number))
     name = p.job_name(headers, needed=False) or None
     forgive = 1 if p.flag(headers, "decrementFailures") else 0
@@ -196,7 +196,7 @@ async def requeue_jobs(port: Port, headers: p.Headers) -> Answered:
 
 
 async def query(port: Port, headers: p.Headers) -> Answered:
-    """Answer SQL over the jobs."""
+    """Run an SQL query over the jobs."""
     text = p.required(headers, "query")
     if len(text) > QUERY_BYTES:
         raise p.malformed("query")
@@ -232,12 +232,12 @@ UNKNOWN = "430 Unrecognized command"
 
 
 def is_claim(verb: str) -> bool:
-    """Whether a verb hands out jobs: whoever goes away while it runs does not want them any more."""
+    """Whether a command claims jobs: it is cancelled if the client disconnects."""
     return verb.lower() in ("getjob", "getjobs")
 
 
 async def carry_out(port: Port, verb: str, headers: p.Headers) -> Answered:
-    """Do what a request asks for; whatever is refused is a `Refusal`."""
+    """Execute a request; errors are raised as `Refusal`."""
     name, command = _BY_VERB.get(verb.lower(), ("", None))
     if command is None:
         raise p.Refusal(UNKNOWN)

@@ -1,11 +1,11 @@
-"""CreateJob and CreateJobs: from parameters to jobs, checked in the documents' order.
+"""CreateJob and CreateJobs: parameters are checked in the order of the protocol.
 
     name ▸ jobPriority ▸ data ▸ retryAfter, firstRun, timeout ▸ the parent: is there, its state ▸ a unique job
     that is another's child ▸ (one that has just these data: done) ▸ repeat, priority ▸ mocked alike ▸
     generation
 
-What stands before the parent is checked here, and most of the rest by the rules as the job is added. Only
-where `repeat` or `priority` are wrong, which come late, is looked first whether something goes before them.
+Everything before the parent is checked here, and most of the rest by the rules when the job is added. Only if
+`repeat` or `priority`, which come late, are wrong, the earlier checks are made here too.
 """
 
 from collections.abc import Iterable, Sequence
@@ -26,7 +26,7 @@ from .port import Port
 
 
 class _Draft(NamedTuple):
-    """A job as far as it could be read; `late` is what is wrong with it that is said last."""
+    """A job from its parameters; `late` is the error that is raised after all others."""
 
     new: c.NewJob
     asks_mock: bool
@@ -34,7 +34,7 @@ class _Draft(NamedTuple):
 
 
 async def create(port: Port, jobs: Sequence[p.Headers], *, mock: bool) -> list[int]:
-    """Add these jobs, all or none; their ids, those of existing ones for unique hits."""
+    """Add jobs, all or none; return their ids, or those of existing jobs with the same unique key."""
     drafts = [_draft(port, headers) for headers in jobs]
     late = next((draft.late for draft in drafts if draft.late is not None), None)
     parent_ids = dict.fromkeys(draft.new.parent_id for draft in drafts if draft.new.parent_id)
@@ -86,7 +86,7 @@ def _draft(port: Port, headers: p.Headers) -> _Draft:
         unique=name.encode() if headers.get("unique") == "true" else None,
         on_conflict="merge" if headers.get("overwrite", "") in ("", "true") else "keep",
         parent_id=_parent(headers),
-        # To the letter of the documents: tried for ever, but lost ten times at most.
+        # As in the protocol: retried without limit, but lost ten times at most.
         strict=True,
         wait_for_failed=True,
         max_attempts=0,
@@ -97,7 +97,7 @@ def _draft(port: Port, headers: p.Headers) -> _Draft:
 
 
 def _parent(headers: p.Headers) -> int:
-    """`parentJobID`: what is no number is none; one that no job can have is that of nobody."""
+    """`parentJobID`: 0 if it is not a number; a number that no job can have is not found."""
     try:
         number = p.job_id({"jobid": headers.get("parentjobid", "") or "0"})
     except p.Refusal:
@@ -124,13 +124,13 @@ def _check_parent(parent: Job) -> None:
         family.check_birth(parent, c.Hold(job_id=parent.id, owner=PORT_SYSID), None)
     except HoldfastError as error:
         refusal = refusals.creating(error)
-        # Whose child it is comes after what is asked of it.
+        # The check for grandchildren comes later.
         if refusal is not None and refusal.status != refusals.GRANDCHILD:
             raise refusal from None
 
 
 def _same(found: Loaded, new: c.NewJob) -> int:
-    """The id of a unique job that is there with just these data, or 0; another's child is refused."""
+    """The id of an existing unique job with the same data, or 0; a child of another parent is refused."""
     job = found.jobs.get(found.holder_id)
     if job is None:
         return 0

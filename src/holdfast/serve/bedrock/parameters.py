@@ -1,4 +1,4 @@
-"""What the commands are told: each parameter read, checked, and refused in the documents' own words."""
+"""The parameters of commands: each is parsed and checked, with the error texts of the protocol."""
 
 import re
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ from ...core.repeat import check_retry_after, parse_repeat
 Headers = Mapping[str, str]
 
 PRIORITIES = {"0": 0, "500": 500, "1000": 1000}
-# What this port shows in the data of a job, and does not keep there.
+# Fields that this port adds to the data of a job, and does not store.
 RESERVED = ("mockRequest", "retryAfterCount")
 
 _INTEGER = re.compile(r"0|-?[1-9][0-9]{0,18}")
@@ -38,7 +38,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Refusal(Exception):
-    """A command ends here, and this is the status line of its reply; `detail` tells people more."""
+    """An error reply: its status line, and a `detail` for people."""
 
     def __init__(self, status: str, *, detail: str = "") -> None:
         super().__init__(status)
@@ -46,12 +46,12 @@ class Refusal(Exception):
 
 
 def malformed(name: str) -> Refusal:
-    """What is said of a value that is not what it must be."""
+    """The refusal of an invalid value."""
     return Refusal(f"402 Malformed {name}")
 
 
 def required(headers: Headers, name: str) -> str:
-    """A parameter that must be there."""
+    """A required parameter."""
     value = headers.get(name.lower(), "")
     if not value:
         raise Refusal(f"402 Missing {name}")
@@ -59,7 +59,7 @@ def required(headers: Headers, name: str) -> str:
 
 
 def job_id(headers: Headers) -> int:
-    """`jobID`: the plain text of a whole number of 64 bits; one that no job can have is found by nobody."""
+    """`jobID`: a 64-bit integer as text; a number that no job can have is not found."""
     number = _whole(required(headers, "jobID"))
     if number is None:
         raise malformed("jobID")
@@ -88,7 +88,7 @@ def may_exist(number: int) -> bool:
 
 
 def job_name(headers: Headers, *, needed: bool = True) -> str:
-    """`name` of a job, as it is to be called."""
+    """`name` of a new job."""
     name = required(headers, "name") if needed else headers.get("name", "")
     if name:
         try:
@@ -99,7 +99,7 @@ def job_name(headers: Headers, *, needed: bool = True) -> str:
 
 
 class Wanted(NamedTuple):
-    """Which names GetJob asks for: one pattern, or exact names."""
+    """The names of GetJob: one pattern, or exact names."""
 
     glob: str | None = None
     tasks: tuple[str, ...] | None = None
@@ -131,7 +131,7 @@ def num_results(headers: Headers, *, many: bool) -> int:
 
 
 def priority(headers: Headers, name: str = "jobPriority") -> int | None:
-    """A priority, or None where there is none given."""
+    """A priority, or None if none is given."""
     text = headers.get(name.lower(), "")
     if not text:
         return None
@@ -168,7 +168,7 @@ def moment(headers: Headers, name: str) -> int | None:
     ms = (at - _EPOCH) // _MS + int((fraction or "").ljust(3, "0"))
     if ms > MAX_TIME_MS:
         raise malformed(name)
-    # 0 is no time. What lies before 1970 is due all the same.
+    # 0 would mean "no time". A time before 1970 is due at once.
     return max(ms, 1)
 
 
@@ -240,7 +240,7 @@ def connection(headers: Headers) -> set[str]:
 
 
 class Data(NamedTuple):
-    """Data as they are kept, and what they said beside: mocked or not, and that a repeat is given up."""
+    """Data as it is stored, and the flags in it: mocked, and that a repeat ends."""
 
     text: str
     mock: bool = False
@@ -263,7 +263,7 @@ def data(headers: Headers, *, most: int = DATA_BYTES) -> Data | None:
     said = Data(text, mock=found.get("mockRequest") is not None, delete=found.get("delete") is True)
     if found.keys().isdisjoint(RESERVED):
         return said
-    # The rest as it was typed: a number must not become another by being read and written.
+    # The rest as raw JSON: decoding and encoding could change numbers.
     raw = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
     kept = {key: value for key, value in raw.items() if key not in RESERVED}
     return said._replace(text=msgspec.json.encode(kept).decode())
@@ -292,7 +292,7 @@ def jobs(headers: Headers) -> list[dict[str, str]]:
 
 def _as_headers(job: dict[str, Any]) -> dict[str, str]:
     headers = {name.lower(): _as_text(value) for name, value in job.items()}
-    # Elsewhere the word "null" is refused for what it is; as a name it would be one.
+    # Other parameters refuse the text "null"; as a name it would be valid.
     if any(name.lower() == "name" and value is None for name, value in job.items()):
         headers["name"] = ""
     return headers

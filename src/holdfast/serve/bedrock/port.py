@@ -1,4 +1,4 @@
-"""What the commands act on: one tenant of one store, under the owner that all such ports share."""
+"""What the commands use: one tenant of one store, with the owner that all such ports share."""
 
 import asyncio
 from collections.abc import Iterable
@@ -16,18 +16,18 @@ from .refusals import NO_JOB
 
 
 class Port:
-    """The way from commands to the store. `lease_ms`: how long claims last that name no time of their own."""
+    """Submits commands to the store. `lease_ms`: the lease of claims that name none."""
 
     def __init__(self, committer: Connection, *, tenant: str = "", lease_ms: int | None = None) -> None:
         self.committer = committer
         self.tenant = tenant
         self.lease_ms = lease_ms
-        # So many Query at a time: they are long, and nobody's work waits for them.
+        # Few Query commands at a time, because they take long.
         self.querying = asyncio.Semaphore(2)
         self._giving_back: set[asyncio.Task[None]] = set()
 
     async def ask(self, command: c.Command, *, wait_s: float = 0.0) -> Any:
-        """The reply to a command, once it is committed."""
+        """The reply to a command, after its commit."""
         check(command)
         return await self.committer.ask_async(command, wait_s=wait_s)
 
@@ -36,7 +36,7 @@ class Port:
         return c.Hold(job_id=job_id, owner=PORT_SYSID, tenant=self.tenant)
 
     async def load(self, job_id: int, *, data: bool = False) -> Loaded:
-        """A live job of this tenant and its parent, with their data if asked for; ended jobs are gone."""
+        """A live job of this tenant and its parent, optionally with data; ended jobs are not found."""
         if not p.may_exist(job_id):
             raise p.Refusal(NO_JOB)
         found: Loaded = await self.committer.ask_async(LoadJobs(job_ids=(job_id,), data=data))
@@ -45,7 +45,7 @@ class Port:
         return found
 
     def give_back(self, claimed: Iterable[c.Claimed]) -> None:
-        """Let others have at once what could not be told to whom it was claimed for."""
+        """Release claimed jobs whose reply could not be sent."""
         for one in claimed:
             task = asyncio.get_running_loop().create_task(self._release(one.job))
             self._giving_back.add(task)
@@ -56,10 +56,10 @@ class Port:
         try:
             await self.committer.ask_async(c.Release(hold=hold))
         except HoldfastError:
-            # Somebody else has answered for it, or the store is gone: nothing is left to be done here.
+            # It was answered meanwhile, or the store is down: nothing is left to do.
             return
 
     async def settled(self) -> None:
-        """Wait until all that is to be given back has been."""
+        """Wait until all releases are done."""
         while self._giving_back:
             await asyncio.wait(self._giving_back)

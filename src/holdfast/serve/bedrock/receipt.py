@@ -1,4 +1,4 @@
-"""Whether what was written to a connection has arrived at the other machine, as far as TCP can tell."""
+"""Whether data written to a connection has arrived at the other machine, as far as TCP can tell."""
 
 import asyncio
 import fcntl
@@ -17,7 +17,7 @@ _CLOSED = 7
 
 
 def watch(transport: asyncio.Transport) -> None:
-    """Have the connection end where the other machine is gone, in minutes and not in hours."""
+    """Make the connection end within minutes, not hours, if the other machine is gone."""
     found = transport.get_extra_info("socket")
     found.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     if sys.platform.startswith("linux"):
@@ -32,7 +32,7 @@ def arrived(transport: asyncio.Transport) -> bool | None:
     found = transport.get_extra_info("socket")
     if transport.is_closing() or found is None:
         return False
-    if not sys.platform.startswith("linux"):  # nobody to ask: what could be written counts
+    if not sys.platform.startswith("linux"):  # no TCP_INFO: written data counts as arrived
         return True if not transport.get_write_buffer_size() else None
     try:
         if found.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):

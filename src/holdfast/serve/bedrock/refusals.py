@@ -1,4 +1,4 @@
-"""What the documents say where the rules say no."""
+"""The error replies of the protocol for errors of the rules."""
 
 from ...core.errors import BadInput, HoldfastError, NotFound, Refused
 from .parameters import Refusal
@@ -63,12 +63,12 @@ def deleting(error: HoldfastError) -> Refusal | None:
 
 
 def gone(error: HoldfastError) -> Refusal | None:
-    """Of verbs that any live job takes: what is not live is not there."""
+    """Commands that any live job allows: other jobs are not found."""
     return Refusal(NO_JOB) if isinstance(error, NotFound | Refused) else None
 
 
 def otherwise(error: HoldfastError, verb: str) -> Refusal:
-    """Whatever no command has words of its own for."""
+    """Errors without a specific reply."""
     if isinstance(error, BadInput):
         return Refusal(f"402 Malformed {error.name}")
     return Refusal(f"502 {verb} failed")

@@ -1,8 +1,8 @@
-"""Requests that were sent ahead and may be carried out together: one commit, and one write, for all of them.
+"""Pipelined requests that may be executed together, with one commit and one write for all of them.
 
-They are of one verb, follow each other, and go straight to the store, without a look at it first: so they
-take effect in the order in which they came, each as if the one before had been answered. What says anything
-about its connection, and what might look first, is carried out alone.
+They are consecutive, have the same verb, and are submitted without a read before. So they take effect in the
+order in which they arrived. A request with a `Connection` header, or one that may read first, is executed
+alone.
 """
 
 from collections import deque
@@ -10,8 +10,8 @@ from collections import deque
 from ...core.bounds import PORT_PIPELINED
 from .wire import Broken, Request
 
-# By verb: the parameters with which it looks first.
-_LOOKS_BY = {
+# By verb: the parameters with which it reads first.
+_READS_BY = {
     "createjob": frozenset(("parentjobid", "repeat", "priority")),
     "getjob": frozenset[str](),
     "getjobs": frozenset[str](),
@@ -20,7 +20,7 @@ _LOOKS_BY = {
 
 
 def next_run(waiting: deque[Request | Broken]) -> list[Request | Broken]:
-    """Take the first, and those behind it that may go with it."""
+    """Remove and return the first request, and those behind it that may be executed with it."""
     run = [waiting.popleft()]
     if kind := _kind(run[0]):
         while waiting and len(run) < PORT_PIPELINED and _kind(waiting[0]) == kind:
@@ -29,9 +29,9 @@ def next_run(waiting: deque[Request | Broken]) -> list[Request | Broken]:
 
 
 def _kind(item: Request | Broken) -> str:
-    """What those that may go together have in common; "" for what goes alone."""
+    """The verb by which requests may be executed together; "" for one that is executed alone."""
     if isinstance(item, Broken) or "connection" in item.headers:
         return ""
     verb = item.verb.lower()
-    looks_by = _LOOKS_BY.get(verb)
-    return verb if looks_by is not None and looks_by.isdisjoint(item.headers) else ""
+    reads_by = _READS_BY.get(verb)
+    return verb if reads_by is not None and reads_by.isdisjoint(item.headers) else ""

@@ -2,13 +2,13 @@
 
     bytes ──▶ Parser ──▶ requests waiting ──▶ one, or a run of like ones (runs.py) ──▶ replies
                                                     │
-             the client goes away ──────────────────┴──▶ a claim that waits is withdrawn; jobs whose reply
-                                                         did not arrive are given back at once
+             the client disconnects ────────────────┴──▶ a waiting claim is cancelled; jobs whose reply did
+                                                         not arrive are released at once
 
-A client that only closes its sending side (`printf … | nc`) still gets its replies, but for a GetJob that
-waits: nobody can tell such a one from a client that has gone. A reply with jobs that was written counts as
-arrived once the client's machine has acknowledged it and the connection was not reset within `SURE_S`: that
-is what a program does that dies before it has read what came.
+A client that only closes its sending side (`printf … | nc`) still gets its replies, except for a waiting
+GetJob, as it cannot be told from a client that has disconnected. A reply with jobs counts as arrived once the
+client's machine has acknowledged it and the connection was not reset within `SURE_S`: a program that dies
+before it has read the reply resets it.
 """
 
 import asyncio
@@ -31,9 +31,9 @@ from .wire import Broken, Parser, Request, reply_bytes
 
 CLOSE = (("Connection", "close"),)
 SURE_S = 5.0
-# How long a client that has sent its last word may take to acknowledge ours.
+# How long a client that has closed its sending side may take to acknowledge the last reply.
 LAST_WORD_S = 10.0
-# How long a client whose request was refused half-way may go on sending before it is cut off.
+# How long a client whose request was refused may continue to send before the connection is closed.
 LINGER_S = 2.0
 DRAIN_S = 10.0
 FULL = "503 Too many connections"
@@ -60,7 +60,7 @@ class Server:
         return [_address(found) for found in self._server.sockets]
 
     async def drain(self) -> None:
-        """Stop listening, let what runs come to its end, answer those who wait, close the rest."""
+        """Stop listening, finish running requests, answer waiting ones, close all connections."""
         self.draining = True
         if self._server is not None:
             self._server.close()
@@ -108,13 +108,13 @@ class Server:
         self.port.give_back(answered.claimed)
 
     async def carried_out(self, request: Request) -> Answered:
-        """What a request brought. What nobody has thought of is one client's trouble, and written down."""
+        """Execute a request. An unexpected error fails only this request, and is logged."""
         try:
             return await carry_out(self.port, request.verb, request.headers)
         except p.Refusal:
             raise
         except Exception as error:
-            # Not its text: there may be data in it.
+            # Without its text, which may contain data.
             self.log(f"a command failed: {type(error).__name__}")
             raise p.Refusal("500 Unhandled Exception") from error
 
@@ -136,18 +136,18 @@ class Connection(asyncio.Protocol):
         self._parser = Parser()
         self._waiting: deque[Request | Broken] = deque()
         self._task: asyncio.Task[None] | None = None
-        # The claims of GetJob that run; jobs whose reply may not have arrived, and until when that matters.
+        # Running claims of GetJob; jobs whose reply may not have arrived, and until when that is checked.
         self._claims: list[asyncio.Task[Answered]] = []
         self._unsure: tuple[c.Claimed, ...] = ()
         self._unsure_until_s = 0.0
         self._half_closed = self._lost = self._closing = self._is_waiting = False
         self._reading, self._writable = True, asyncio.Event()
         self._writable.set()
-        # Nothing more comes from the client.
+        # Set when the client has closed its sending side.
         self._ended = asyncio.Event()
-        # Bytes that are kept, and those of requests that are whole and not yet answered.
+        # Bytes that are buffered, and those of complete requests without a reply yet.
         self._buffered = self._ahead = 0
-        # Replies that go out together.
+        # Replies to be written together.
         self._outgoing: list[tuple[bytes, tuple[c.Claimed, ...]]] = []
         self._transport: asyncio.Transport
 
@@ -158,7 +158,7 @@ class Connection(asyncio.Protocol):
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         self._peer = str((transport.get_extra_info("peername") or ("",))[0])
-        # To be told whenever anything is left unsent, and when nothing is.
+        # `pause_writing` and `resume_writing` are called whenever data is unsent, and when none is.
         transport.set_write_buffer_limits(high=0)
         watch(transport)
         if len(self._server.connections) >= PORT_CONNECTIONS:
@@ -167,7 +167,7 @@ class Connection(asyncio.Protocol):
         self._server.came(self)
 
     def data_received(self, data: bytes) -> None:
-        """Bytes came: whoever speaks again has heard the reply before."""
+        """Handle received bytes; a client that sends again has read the replies before."""
         if self._closing:
             return
         if self._task is None:
@@ -187,7 +187,7 @@ class Connection(asyncio.Protocol):
         self._go_on()
 
     def eof_received(self) -> bool:
-        """No more will come. What was asked is answered, unless it waits."""
+        """The client has closed its sending side: answer its requests, except waiting ones."""
         self._half_closed = True
         self._ended.set()
         if self._is_waiting:
@@ -270,10 +270,10 @@ class Connection(asyncio.Protocol):
         await self._answer_with(command, close="close" in words)
 
     async def _answer_all(self, run: Sequence[Request | Broken]) -> None:
-        """Begin all of a run before the first is done; their replies go out as one."""
+        """Start all requests of a run before the first is done; their replies are written together."""
         self._is_waiting = False
         requests = [item for item in run if isinstance(item, Request)]
-        # All are let in, or not, before the first is begun: they take effect in the order in which they came.
+        # Access is checked for all before the first is started, so that they take effect in order.
         refusals = [await self._refusal(item) for item in requests]
         tasks = [
             self._begun(item) if refusal is None else None
@@ -287,7 +287,7 @@ class Connection(asyncio.Protocol):
                 self._say(refusal.status, more=more, detail=refusal.detail)
 
     async def _refusal(self, request: Request) -> p.Refusal | None:
-        """Why a request is not let in."""
+        """The refusal of a request that is not allowed, or None."""
         if self._server.guard is None:
             return None
         try:
@@ -314,13 +314,13 @@ class Connection(asyncio.Protocol):
         except asyncio.CancelledError:
             if not isinstance(command, asyncio.Task) or not command.cancelled():
                 raise
-            # Withdrawn, because the client has gone or the server is closing: it brought nothing.
+            # Cancelled, because the client has disconnected or the server is closing.
             self._say(NOTHING, close=close, more=more)
         else:
             self._say("200 OK", answered, close=close, more=more)
 
     def _withdraw(self) -> None:
-        """Whoever has gone does not want jobs any more."""
+        """Cancel the claims of a client that has disconnected."""
         for task in self._claims:
             task.cancel()
 
@@ -333,7 +333,7 @@ class Connection(asyncio.Protocol):
         more: bool = False,
         detail: str = "",
     ) -> None:
-        """Have this said with the next `_flush`; `more`: another reply of the same run follows."""
+        """Add a reply to the next `_flush`; `more`: another reply of the same run follows."""
         close = close or (self._server.draining and not more)
         headers = CLOSE if close else ()
         if detail:
@@ -342,7 +342,7 @@ class Connection(asyncio.Protocol):
         self._closing = self._closing or close
 
     def _flush(self) -> None:
-        """Write what is to be said; jobs of replies that nobody will get are given back."""
+        """Write the replies; release jobs of replies that cannot be sent."""
         outgoing, self._outgoing = self._outgoing, []
         claimed = tuple(one for _, jobs in outgoing for one in jobs)
         if self._lost or self._transport.is_closing():
@@ -354,7 +354,7 @@ class Connection(asyncio.Protocol):
         self._transport.write(b"".join(reply for reply, _ in outgoing))
 
     async def _last_word(self) -> None:
-        """Before the connection is closed: did the client get what we sent?"""
+        """Before closing the connection, wait until the client has received the replies."""
         until_s = monotonic_s() + LAST_WORD_S
         while self._unsure and not self._lost:
             state = arrived(self._transport)
@@ -363,12 +363,12 @@ class Connection(asyncio.Protocol):
                 continue
             if state is not True:
                 self._give_back()
-                # Others have them now: it must not get them after all.
+                # The jobs were released, so the client must not get them any more.
                 self._transport.abort()
             self._unsure = ()
 
     async def _linger(self) -> None:
-        """Read and drop what a client still sends after the reply that refused it.
+        """Read and discard what a client still sends after its request was refused.
 
         Closing with bytes unread would reset the connection, and the client might never see the reply.
         """
