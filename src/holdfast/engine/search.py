@@ -36,18 +36,19 @@ def search_jobs(txn: ReadTxn, query: SearchJobs) -> JobPage:
     if (few := _few(txn, query.filter)) is not None:
         found = [job for job in few if job.id < before and _matches(txn, job, query)][: limit + 1]
         return _page(found, limit, reached=0)
-    begun_s, found = monotonic_s(), list[Job]()
-    newest_ms, span_ms = min(ids.ms_of(before), txn.now_ms), MINUTE_MS
-    while True:
+    begun_s, found, span_ms = monotonic_s(), list[Job](), MINUTE_MS
+    while newest := txn.jobs(JobFilter(archived=query.filter.archived), after=0, before=before, limit=1):
+        # Over a time without jobs, to the next one: behind it there may be very many, so begin with a minute.
+        newest_ms = ids.ms_of(newest[0].id)
+        span_ms = MINUTE_MS if newest_ms < ids.ms_of(before) - span_ms else span_ms
         after = max(ids.first_at(newest_ms - span_ms) - 1, 0)
         started_s = monotonic_s()
-        page, reached = _look(txn, query, after, before, limit + 1 - len(found))
+        page, before = _look(txn, query, after, before, limit + 1 - len(found))
         found += page
-        is_over = monotonic_s() - begun_s > SEARCH_S
-        if len(found) > limit or reached <= 1 or is_over:
-            return _page(found, limit, reached=reached if reached > 1 else 0)
-        before, newest_ms = reached, newest_ms - span_ms
+        if len(found) > limit or before <= 1 or monotonic_s() - begun_s > SEARCH_S:
+            return _page(found, limit, reached=before if before > 1 else 0)
         span_ms = span_ms * LONGER if monotonic_s() - started_s < QUICK_S else span_ms
+    return _page(found, limit, reached=0)
 
 
 def _page(found: list[Job], limit: int, *, reached: int) -> JobPage:
