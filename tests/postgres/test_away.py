@@ -41,6 +41,7 @@ def test_a_first_add_waits_for_a_server_that_starts(heard):
         starting = threading.Thread(target=start)
         starting.start()
         try:
+            _wait_for_a_refusal(server)
             waiting = first_add_waits(server.url(), heard, go.touch)
         finally:
             go.touch()
@@ -49,6 +50,19 @@ def test_a_first_add_waits_for_a_server_that_starts(heard):
 
     assert "is not ready (" in waiting
     assert "starting up" in waiting
+
+
+def _wait_for_a_refusal(server):
+    """Wait until a server listens, and says that it is starting up."""
+    until_s = time.monotonic() + 60
+    while True:
+        try:
+            psycopg.connect(host=str(server.folder), port=server.port, user="postgres").close()
+        except psycopg.OperationalError as error:
+            if "starting up" in str(error):
+                return
+        assert time.monotonic() < until_s
+        time.sleep(0.05)
 
 
 @pytest.mark.parametrize("limited", ["server", "role", "database"])

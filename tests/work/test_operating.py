@@ -118,7 +118,7 @@ def test_executors_come_while_jobs_wait_and_go_after_an_idle_while(bench):
     assert [job.result(wait=30) for job in jobs] == ["rested"] * 9
     bench.wait_for(lambda: len(executors(worker)) == 1)
 
-    assert len(set(bench.noted("nap"))) == 3
+    assert len(set(bench.noted("nap"))) >= 2
     assert {job.get().claim for job in jobs} == {1}
 
 
