@@ -1,16 +1,16 @@
-"""Jobs found by index: consumers that work through a source in order, leave none out, and can be chained.
+"""Jobs found by index: consumers that process a source in order, skip nothing, and can be chained.
 
 source ──at(index)──▶ consumer ──run(job)──▶ workers
    ▲                     │ progress: one number in the store
   log ◀── append         └─▶ the head of the next stage
 
-source      what is at an index; `Items` turns items into jobs and back
-scan        the walk: one pure function, its invariant above it
-keys        what is stored of an item's key, and the id of its job
-ledger      what runs and what finished early, as ranges
-progress    how far a consumer has come
+source      the job at an index; `Items` turns items into jobs and back
+scan        the walk over indexes: one pure function
+keys        how an item's key is stored, and the id of its job
+ledger      running indexes, and those that finished early, as ranges
+progress    the progress of a consumer in the store
 consumer    the walk, its workers and its progress, for threads; aio the same for asyncio
-group       a pool around it, which looks by itself and starts again
+group       a pool around it, which checks for jobs by itself and restarts
 log         a durable append-only log, itself a source
 pipeline    stages, each the next one's source
 """

@@ -69,7 +69,7 @@ class AsyncConsumer(BaseConsumer[T]):
         self._ready.set()
 
     async def stop(self) -> None:
-        """Hand out no more, and wait until every `run` has returned; none is cut off."""
+        """Start no more jobs, and wait until every `run` has returned; none is interrupted."""
         if not self._started:
             return
         self._running = False

@@ -1,4 +1,4 @@
-"""The group for asyncio: a task for each job, one that looks, writes progress and starts anew."""
+"""The group for asyncio: a task for each job, and one that checks for jobs, writes progress and restarts."""
 
 import asyncio
 from collections.abc import Callable
@@ -106,17 +106,17 @@ class AsyncConsumerGroup(Generic[T]):
 
     @property
     def size(self) -> int:
-        """How many indexes above P were handed out."""
+        """How many indexes above P were started."""
         return self._consumer.size
 
     @property
     def error(self) -> BaseException | None:
-        """What ended the group, or its last life."""
+        """The error that ended the group, or its last consumer before a restart."""
         return self._consumer.error
 
     @property
     def trouble(self) -> Exception | None:
-        """What was in the way at the last look, and is tried again."""
+        """The error of the last check, which is retried."""
         return self._consumer.trouble
 
     @property
@@ -125,7 +125,7 @@ class AsyncConsumerGroup(Generic[T]):
         return self._consumer.stopping
 
     async def start(self) -> None:
-        """Begin, once; returns when the first look was had."""
+        """Start, once; returns after the first check for jobs."""
         if self._task is not None:
             raise AlreadyStarted("this group was started before; make another to start again")
         self._task = asyncio.create_task(self._supervise(), name=f"holdfast-consumer-{self.progress.name}")
@@ -134,12 +134,12 @@ class AsyncConsumerGroup(Generic[T]):
         ready.cancel()
 
     def ask_to_stop(self) -> None:
-        """Hand out no more; `closed()` tells when it has ended."""
+        """Start no more jobs; `closed()` completes when the group has stopped."""
         self._stop.set()
         self._consumer._stopping()
 
     async def stop(self) -> None:
-        """Hand out no more, wait until every `run` has returned, write the progress."""
+        """Start no more jobs, wait until every `run` has returned, write the progress."""
         if self._task is None:
             return
         self.ask_to_stop()

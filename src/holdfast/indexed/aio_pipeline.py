@@ -59,7 +59,7 @@ class AsyncPipeline(BasePipeline[AsyncConsumerGroup[Any]]):
             await group.start()
 
     async def stop(self) -> None:
-        """Hand out no more anywhere, and wait until all that runs has returned."""
+        """Start no more jobs in any stage, and wait until all running ones have returned."""
         for group in self.groups.values():
             group.ask_to_stop()
         for group in self.groups.values():

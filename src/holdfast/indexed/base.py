@@ -28,7 +28,7 @@ OnAdvance = Callable[[int, int], Any]
 
 log = logging.getLogger("holdfast.indexed")
 
-# What no later look can put right: it ends the consumer. All else may be over in a moment.
+# Errors that end the consumer. Others are retried with the next check.
 LASTING = (Backwards, Trimmed, BadInput, Closed, SchemaMismatch, StoreCorrupt)
 
 
@@ -57,15 +57,15 @@ class BaseConsumer(Generic[T]):
             raise BadInput("run", type(run).__name__, needed="a function of one job")
         self.source, self.progress, self.run = source, progress, run
         self.max_processing, self.max_ahead = max_processing, max_ahead
-        # The first that a worker raised, or that nothing can put right: the owner's.
+        # The first error of a worker, or one that is not retried.
         self.error: BaseException | None = None
-        # What was in the way at the last look, and will be tried again; None when nothing was.
+        # The error of the last check, which is retried; None: it succeeded.
         self.trouble: Exception | None = None
         self._on_advance = on_advance
         self._look = looker(source)
         self._ledger: Ledger[T] = Ledger(0)
         self._head, self._head_is_fresh = 0, False
-        # Guards what follows; nothing slow is done under it.
+        # Protects the attributes below; never held during I/O.
         self._state = threading.Condition()
         self._ids: dict[str, int] = {}
         self._reported: list[int] = []
@@ -83,7 +83,7 @@ class BaseConsumer(Generic[T]):
 
     @property
     def size(self) -> int:
-        """How many indexes above P were handed out: those that run, and those that finished early."""
+        """How many indexes above P were started: those that run, and those that finished early."""
         return self._ledger.size
 
     def ready(self) -> Signal:
@@ -160,7 +160,7 @@ class BaseConsumer(Generic[T]):
             raise Backwards(self.progress.name, index, found=found)
 
     def _in_the_way(self, error: Exception) -> None:
-        """A look went wrong: it ends the consumer, or is tried again with the next one."""
+        """Handle the error of a check: it ends the consumer, or is retried with the next check."""
         if isinstance(error, LASTING):
             self._fail(error)
             return
@@ -184,7 +184,7 @@ class BaseConsumer(Generic[T]):
         self._end_if_failed()
 
     def _end_if_failed(self) -> None:
-        """Whoever failed is closed when the last of its workers is back."""
+        """Close a failed consumer after the last of its workers has returned."""
         with self._state:
             over = self.error is not None and not self._in_flight
         if over:
@@ -197,4 +197,4 @@ class BaseConsumer(Generic[T]):
         return self._ledger.walk(max_processing=self.max_processing, max_ahead=self.max_ahead, head=head)
 
     def _stopping(self) -> None:
-        """No new jobs from now on: tell whoever looks one up."""
+        """Called when the consumer stops: interrupt a look-up in the source."""

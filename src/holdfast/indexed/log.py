@@ -134,9 +134,9 @@ class Log(BaseLog[T]):
         return self._found(index, self.queue._ask(self._page_ask(index)))
 
     def trim(self, up_to: int | None = None) -> int:
-        """Remove what all consumers of this log have passed, at most up to an index; how many items went.
+        """Remove the items that all consumers of this log have passed, up to `up_to`; return how many.
 
-        What nobody reads goes only as far as `up_to` says.
+        A log without consumers is trimmed only with `up_to`.
         """
         return sum(iter(lambda: self.queue._ask(self._trim_ask(up_to)), 0))
 

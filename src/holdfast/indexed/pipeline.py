@@ -1,8 +1,7 @@
-"""Pipelines: stages in a row, each a consumer group of its own, each with its own progress.
+"""Pipelines: stages in a row, each a consumer group with its own progress.
 
-A stage that falls behind holds nobody up but those after it; one that fails stops the pipeline, and its error
-is the owner's. Stages of one pipeline may run in different processes: what they know of each other is in the
-store.
+A slow stage delays only the stages after it. A stage that fails stops the pipeline, which raises its error.
+Stages of one pipeline may run in different processes: they share state only through the store.
 """
 
 import threading
@@ -61,8 +60,8 @@ def pipeline(
 ) -> "Pipeline | AsyncPipeline":
     """A pipeline over a source: functions, or what `stage` returns. Progress is kept in the queue's store.
 
-    A stage's consumer is called `name.stage`. `only` names the stages that run in this process, all unless
-    said otherwise. `trim` removes from a log between two stages what all its readers have passed.
+    A stage's consumer is called `name.stage`. `only` names the stages that run in this process, by default
+    all. `trim` removes the items from a log between two stages that all its readers have passed.
     """
     chosen = as_stages(stages)
     known = {one.name for one in chosen}
@@ -128,7 +127,7 @@ class Pipeline(BasePipeline[ConsumerGroup[Any]]):
             group.start()
 
     def stop(self) -> None:
-        """Hand out no more anywhere, and wait until all that runs has returned."""
+        """Start no more jobs in any stage, and wait until all running ones have returned."""
         for group in self.groups.values():
             group.stop(wait=False)
         for group in self.groups.values():

@@ -46,7 +46,7 @@ class Progress(_Progress):
         return self._begun(self.queue._ask(self._start_ask(start, log)))
 
     def processed(self) -> int:
-        """What is stored now; `NotFound` before `initialize`, by anybody."""
+        """The stored progress; `NotFound` before the first `initialize` by any process."""
         return self.queue._ask(asks.mark(self.queue.tenant, self.name)).processed
 
     def move(self, to: int, *, seen: Seen = NOTHING_SEEN, connection: Any = None) -> int:

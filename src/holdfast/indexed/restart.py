@@ -32,7 +32,7 @@ class Restart:
         self._most_s = duration_ms(most, name="most") / 1000
 
     def delay_s(self, error: BaseException, failures: int) -> float | None:
-        """How long to wait after so many failures in a row; None: stay down."""
+        """How long to wait after this many failures in a row; None: do not restart."""
         if not isinstance(error, Exception) or (self._when is not None and not self._when(error)):
             return None
         if self._times is not None and failures > self._times:

@@ -2,12 +2,13 @@
 
     P          P+1      P+2      P+3      P+4      next     …
     finished │ running  finished finished running  unknown ──▶ ask the source
-             └─ the first that is not finished holds P back; the others go on up to the window's end
+             └─ P stays below the first that is not finished; later ones run up to the end of the window
 
-Indexes are handed out in order, so between P and `next` there is none that neither runs nor is finished. A
-walk therefore looks at two places, above P and at `next`; its cost does not grow with what lies between.
+Indexes are started in order, so each one between P and `next` is running or finished. A walk therefore
+examines two places, above P and at `next`; its cost does not depend on the number of indexes between them.
 
-It is one pure function: it asks the source by `yield`, so that threads and coroutines drive the same one.
+It is one pure function: it requests jobs from the source by `yield`, so that threads and coroutines can use
+it.
 """
 
 from collections.abc import Awaitable, Callable, Generator
@@ -19,7 +20,7 @@ T = TypeVar("T")
 
 
 class Ranges:
-    """A set of numbers kept as ranges: a million neighbours are two numbers. All is done in constant time."""
+    """A set of numbers stored as ranges: a million consecutive ones are two numbers. All in constant time."""
 
     def __init__(self) -> None:
         self._ends: dict[int, int] = {}
@@ -74,7 +75,7 @@ def scan(
     max_ahead: int,
     head: int | None,
 ) -> Walk[T]:
-    """Advance P, then walk up from `next_index` while a worker is free, with so many jobs running.
+    """Advance P, then walk up from `next_index` while fewer than `max_processing` jobs are running.
 
     Yields each index whose job is wanted, and is sent the job or None for "none yet". `head` is the last
     index that the source has; None: ask until there is none.

@@ -122,7 +122,7 @@ class ItemSource(Generic[T]):
 
 
 class UpTo(Generic[T]):
-    """A source that ends where somebody else has come to: how a stage follows another."""
+    """A source that ends at the progress of another consumer, so that a stage follows the one before."""
 
     def __init__(self, source: Source[T], limit: Callable[[], int]) -> None:
         self.source, self._limit = source, limit

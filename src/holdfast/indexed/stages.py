@@ -21,7 +21,7 @@ from .log import BaseLog
 from .restart import Restart
 from .source import IndexedJob, Items
 
-# How often the log between two stages is trimmed: every so many indexes of its reader.
+# After how many indexes of its reader the log between two stages is trimmed.
 TRIM_EVERY = 1_000
 # How long a stage waits for a job of a queue before it looks whether it is to stop.
 PATIENCE_S = 1
@@ -102,7 +102,7 @@ def as_stages(given: tuple[Any, ...]) -> list[Stage]:
 
 
 def consumer_name(pipeline: str, one: Stage) -> str:
-    """The name by which a stage's progress is kept, and what it makes is told from what others make."""
+    """The consumer name of a stage; also part of the keys of the items that it appends."""
     return f"{pipeline}.{one.name}"
 
 

@@ -1,4 +1,4 @@
-"""The job-command port as a door of `holdfast serve`."""
+"""The job-command port as a server of `holdfast serve`."""
 
 from collections.abc import Callable
 
@@ -32,5 +32,5 @@ class BedrockDoor:
         return [f"job commands on {address}" for address in addresses]
 
     async def drain(self) -> None:
-        """Answer those who wait, and close; see `Door`."""
+        """Answer waiting requests, and close; see `Door`."""
         await self._server.drain()

@@ -44,7 +44,7 @@ def queried(job: Job, body: Body) -> dict[str, Any]:
 
 
 def handed_out(claimed: Claimed) -> dict[str, Any]:
-    """What GetJob tells: nine keys, as they were before this hand-out."""
+    """The reply of GetJob: nine fields, as they were before this claim."""
     job = claimed.job
     return _columns(job) | {
         "nextRun": moment(job.run_at),
@@ -54,7 +54,7 @@ def handed_out(claimed: Claimed) -> dict[str, Any]:
 
 
 def ended_children(children: Iterable[JobData]) -> dict[str, Any]:
-    """What a parent that is handed out again is told of those of its children that have ended."""
+    """The fields about ended children in the reply of GetJob for a parent."""
     told: dict[str, list[dict[str, Any]]] = {"finishedChildJobs": [], "cancelledChildJobs": []}
     for child in children:
         kind = "finishedChildJobs" if child.job.ended == State.FINISHED else "cancelledChildJobs"

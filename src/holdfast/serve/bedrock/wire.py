@@ -1,21 +1,20 @@
-r"""The framing of the job-command port: bytes in, requests out. No socket and no command is here.
+r"""The framing of the job-command port: parses bytes to requests, without sockets and commands.
 
     CreateJob                      the verb is the first word; "CreateJob / HTTP/1.1" is the same
     name: foo                      header names in any case; blanks around name and value do not count
     data: {"a":"x\\ny",            values are unescaped: \\ \n \r \t \b \f \uXXXX, and \c is c
       "b":1}                       a line that begins with a blank continues the value before it
-    Content-Length: 3              so many bytes after the blank line belong to the request, and to no command
+    Content-Length: 3              the body after the blank line has this length; no command uses it
                                    a blank line ends it; lines end in LF or CRLF
     abc
 
-Without Content-Length, or chunks, a request has no body: what follows is the next request. So whole sessions
-can be sent at once, however they are cut into packets.
+Without Content-Length, or chunks, a request has no body, and the next request begins at once. So requests can
+be pipelined, however they are split into packets.
 
 A head is at most 64 KB, apart from the values of `data`, `jobs`, `jobIDs` and `query`, which may be as long
-as the largest data. A longer one is refused as soon as so many bytes have come, whether its lines end or not.
+as the largest data. A longer one is refused as soon as that many bytes have arrived, even without a line end.
 
-What cannot be understood becomes a `Broken` in the place of the request. After one that is `final`, nobody
-can tell where the next would begin.
+A malformed request becomes a `Broken`. After one that is `final` the start of the next request is unknown.
 """
 
 import re
