@@ -38,11 +38,12 @@ def test_a_run_is_logged_with_its_job_when_it_starts_and_finishes(
 
     take(queue).run()
 
-    assert events(caplog) == [("started", "DEBUG"), ("finished", "INFO")]
-    for record in records(caplog):
+    assert events(caplog) == [("added", "DEBUG"), ("started", "DEBUG"), ("finished", "INFO")]
+    added, started, finished = records(caplog)
+    for record in (started, finished):
         found = (record.job_id, record.task, record.attempt, record.tenant, record.error)
         assert found == (job.id, "double", 1, "", "")
-    started, finished = records(caplog)
+    assert (added.job_id, added.task) == (job.id, "double")
     assert started.duration_ms is None
     assert finished.duration_ms >= 0
 
@@ -246,6 +247,6 @@ def test_neither_data_nor_results_are_logged(queue: Queue, caplog: pytest.LogCap
         handle.add(SECRET, fails=fails)
         take(queue).run()
 
-    assert len(caplog.records) == 4
+    assert len(caplog.records) == 6
     for record in caplog.records:
         assert SECRET not in record.getMessage() + str(vars(record))

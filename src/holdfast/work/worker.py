@@ -192,6 +192,9 @@ class _LocalWorker(Generic[Q, J]):
             try:
                 while not self._stopping and self._left != 0:
                     await self._claim_and_start(stopped)
+                while self._waiting and not self._stopping:
+                    # `max_jobs` were claimed; those that wait for a thread are run too.
+                    await self._wait_for_change()
             except Exception as error:
                 # An error of the store. Running jobs may still be answered.
                 self.error = self.error or error
