@@ -50,7 +50,7 @@ class JournalWriter:
         # Held while ids are made and their records appended, so that both are in one order.
         self._lock = threading.Lock()
         self._records: list[bytes] = []
-        # What became of records that nobody waited for.
+        # The error of a write whose records no caller waited for.
         self._lost: StoreError | None = None
         # After a failed sync nothing more is accepted.
         self._broken: StoreError | None = None
@@ -194,7 +194,7 @@ class JournalWriter:
             try:
                 write_at(active.fd, group, active.offset)
             except OSError as error:
-                # What is there of it is overwritten by the next group.
+                # The next group overwrites the part that was written.
                 return self._lose(count, fault_of(self._folder.path, error))
             os.fdatasync(active.fd)
         except OSError as error:
@@ -223,7 +223,7 @@ class JournalWriter:
 def cut_tail(folder: JournalFolder) -> tuple[int, Path | None]:
     """Cut the last segment behind its last group that is whole; how many bytes, and where they are kept.
 
-    They are not kept if the process died while it wrote them: nobody was told that they are durable.
+    They are not kept if the process died while it wrote them: no caller was told that they are durable.
     """
     numbers = folder.segments()
     if not numbers:

@@ -142,7 +142,7 @@ def _log_options(said: dict[str, Any]) -> "LogOptions":
 
     if said["quiet"] and said["verbose"]:
         raise BadInput("quiet", "with verbose", needed="alone: -q or -v")
-    # What nobody says here, a server may have said that starts this worker.
+    # Defaults come from the environment, which `holdfast serve` sets for the workers that it starts.
     known = read_log_options(os.environ)
     verbosity = -1 if said["quiet"] else min(said["verbose"], 2) or known.verbosity
     return LogOptions(said["log_format"] or (JSON if said["as_json"] else known.format), verbosity)

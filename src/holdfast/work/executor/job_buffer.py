@@ -76,7 +76,7 @@ class JobBuffer:
             return [first] if most <= 1 else self._take_batch(first, most)
 
     def _take_batch(self, first: BufferedJob, most: int) -> list[BufferedJob]:
-        # A batch of a stored handler is what is there: it saves less than the wait costs.
+        # Do not wait for a full batch of a stored handler: that costs more time than a larger batch saves.
         until_s = monotonic_s() + (0.0 if isinstance(first[2], StoredTask) else BATCH_WAIT_S)
         batch = [first]
         while True:
