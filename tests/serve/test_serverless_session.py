@@ -5,7 +5,6 @@ import json
 import re
 import subprocess
 import sys
-import threading
 import time
 from contextlib import contextmanager
 from functools import partial
@@ -13,6 +12,7 @@ from functools import partial
 import pytest
 
 from tests.programs import or_skip, program
+from tests.work.runners.running import replying
 
 PATIENCE_S = 300
 BODIES = {
@@ -37,18 +37,6 @@ class _Double(http.server.BaseHTTPRequestHandler):
 
     def log_message(self, *words: object) -> None:
         pass
-
-
-@contextmanager
-def doubling():
-    """A server of the http handler; its URL."""
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Double)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}/"
-    server.shutdown()
-    thread.join()
-    server.server_close()
 
 
 @contextmanager
@@ -84,7 +72,7 @@ def test_curl_uploads_handlers_adds_jobs_and_reads_results(tmp_path, count):
     for name, package in (("node", "nodejs"),):
         or_skip(partial(program, name, package), what="the session with curl")
     lines = "".join(f"{n}\n" for n in range(count)).encode()
-    with doubling() as url, serving(tmp_path) as server:
+    with replying(_Double) as url, serving(tmp_path) as server:
         for task, body in (BODIES | {"http": url}).items():
             curl(f"{server}/acme/handler/add/{task}/add?method={task}", data=body.encode())
         for task in ("after", "other-after"):

@@ -1,12 +1,29 @@
 """Helpers that run handlers in real contexts."""
 
 import json
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from holdfast.core.handler import Handler, RunnerOptions
 from holdfast.work.runners.records import HandlerJob, RunEvents, RunResult
 from holdfast.work.runners.runner import HandlerRunner
+
+
+@contextmanager
+def replying(reply: type[BaseHTTPRequestHandler]) -> Iterator[str]:
+    """A server of an http handler, in a thread; its URL."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), reply)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}/"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
 
 
 def handler(lang: str, body: str, *, task: str = "t", tenant: str = "acme", **fields: Any) -> Handler:

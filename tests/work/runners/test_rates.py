@@ -3,9 +3,7 @@
 import http.client
 import http.server
 import socket
-import threading
 import time
-from contextlib import contextmanager
 from urllib.parse import urlsplit
 
 import pytest
@@ -14,7 +12,7 @@ from holdfast.work.runners.isolation import find_isolation
 from holdfast.work.runners.runner import HandlerRunner
 from holdfast.work.runners.settings import RunnerSettings
 
-from .running import handler, run
+from .running import handler, replying, run
 
 ROUNDS = 3
 BODIES = {
@@ -41,18 +39,6 @@ class _Ok(http.server.BaseHTTPRequestHandler):
 
     def log_message(self, *words: object) -> None:
         pass
-
-
-@contextmanager
-def answering():
-    """A server in a thread; its URL."""
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Ok)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}/"
-    server.shutdown()
-    thread.join()
-    server.server_close()
 
 
 @pytest.fixture
@@ -90,7 +76,7 @@ def test_jobs_of_a_warm_context(runner, tell, lang):
 @pytest.mark.proof
 def test_requests_beside_a_bare_client(runner, tell):
     """Single requests and batches of 10 and 100, beside http.client in a loop on one connection."""
-    with answering() as url:
+    with replying(_Ok) as url:
         connection = http.client.HTTPConnection(urlsplit(url).netloc)
         connection.connect()
         connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
