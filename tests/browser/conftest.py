@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from holdfast.core import commands as c
+from holdfast.core.handler import Handler, SetHandler
 from holdfast.core.job import Code
 from holdfast.core.limits import Limit
 from holdfast.core.schedule import Schedule
@@ -44,7 +45,7 @@ def browser(started: Browser) -> Browser:
 @pytest.fixture
 def served() -> Iterator[Served]:
     """A server on an empty store."""
-    server = Served(MemoryStore)
+    server = Served(MemoryStore, handlers=True)
     yield server
     server.close()
 
@@ -61,6 +62,8 @@ def fill(served: Served) -> dict[str, int]:
     ask(c.SetLimit(domain=b"cdn", limit=Limit(concurrency=1)))
     ask(c.SetSchedule(schedule=Schedule(name="nightly", cron="0 2 * * *"), job=c.NewJob(task="report")))
     ask(c.StartProgress(name="mirror"))
+    ask(SetHandler(handler=Handler(task="add", lang="python", body="return data['a'] + 1")))
+    ask(SetHandler(handler=Handler(task="add", lang="python", body="return data['a'] + 2")))
     ask(
         c.Enlist(
             worker=Worker(

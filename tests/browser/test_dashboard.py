@@ -13,7 +13,21 @@ from tests.browser.conftest import fill
 from tests.browser.webdriver import Browser
 from tests.http.served import Served
 
-PAGES = ("/", "/jobs", "/tasks", "/schedules", "/limits", "/workers", "/consumers", "/settings", "/sign-in")
+PAGES = (
+    "/",
+    "/jobs",
+    "/tasks",
+    "/schedules",
+    "/limits",
+    "/workers",
+    "/handlers",
+    "/handler",
+    "/handler?task=add",
+    "/consumers",
+    "/journal",
+    "/settings",
+    "/sign-in",
+)
 NASTY = '<img src=x onerror="document.title=1">\x00 \u202egnirts עברית 🐙'
 
 
@@ -109,6 +123,7 @@ def test_actions_by_their_buttons(browser: Browser, served: Served, address: str
     browser.click("button[aria-label='Revoke ops']")
     browser.accept()
     browser.wait_text("The token is revoked")
+    change_handlers(browser, address)
     browser.open(f"{address}/jobs?q=task%3Areport")
     browser.click("#all-matching")
     browser.click_text("button", "Cancel")
@@ -117,6 +132,25 @@ def test_actions_by_their_buttons(browser: Browser, served: Served, address: str
     browser.wait_text("Done. 1 jobs.")
     assert ask(q.GetJob(job_id=jobs["waiting"])).state is State.CANCELLED
     assert browser.complaints() == []
+
+
+def change_handlers(browser: Browser, address: str) -> None:
+    """Edit a handler, try it, roll it back and delete it."""
+    browser.open(f"{address}/handlers")
+    browser.click_text("a", "add")
+    browser.type("#body", "print('hello')\nreturn data['a'] * 10")
+    browser.type("#sample", '{"a": 7}')
+    browser.click_text("button", "Try")
+    browser.wait_text("70", "#trial")
+    assert "hello" in browser.text("#trial")
+    browser.click_text("button", "Save")
+    browser.wait_text("The handler is saved.")
+    browser.click("button[aria-label='Roll back to version 1']")
+    browser.accept()
+    browser.wait_text("python, version 4, as version 1")
+    browser.click_text("button", "Delete")
+    browser.accept()
+    browser.wait_text("No handlers in the store")
 
 
 def test_it_is_used_by_keyboard_alone(browser: Browser, served: Served, address: str) -> None:

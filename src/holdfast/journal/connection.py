@@ -191,9 +191,13 @@ class JournalConnection(Connection):
         if not self.journal.ids.is_usable:
             self.journal.ids.renew(lambda command: self.connect_store().ask(command))
 
+    def find_outage(self) -> str:
+        """Why the store cannot be used now, as far as is known; "": it can."""
+        return self._ingester.find_outage()
+
     def _check_reachable(self, asked: c.Command | Query) -> None:
         """Refuse at once an Add that the store must decide, while the store is known to be away."""
-        if isinstance(asked, c.Add) and (outage := self._ingester.find_outage()):
+        if isinstance(asked, c.Add) and (outage := self.find_outage()):
             raise Unavailable(f"this job needs the store, which cannot be used now: {outage}")
 
     def _wait_ingested(self) -> None:

@@ -21,6 +21,9 @@ class JournalStatus(Record, frozen=True, kw_only=True):
     bytes: int
     waiting: int
     oldest_ms: int
+    # Up to where it is in the store: the segment, and the offset of the group of lines there.
+    read_segment: int
+    read_offset: int
     # By which number it makes ids, and until when it may without the store; 0: by none.
     sysid: int
     ids_until_ms: int
@@ -41,7 +44,7 @@ def read_status(path: str) -> JournalStatus:
     for count, first_id in _waiting(folder):
         waiting += count
         oldest_ms = oldest_ms or unpack(first_id).time_ms
-    kept = folder.read_sysid()
+    kept, position = folder.read_sysid(), folder.read_position() or Place(0, 0, 0)
     return JournalStatus(
         path=str(folder.path),
         owner=folder.owner() or 0,
@@ -49,6 +52,8 @@ def read_status(path: str) -> JournalStatus:
         bytes=sum(sizes),
         waiting=waiting,
         oldest_ms=oldest_ms,
+        read_segment=position.segment,
+        read_offset=position.offset,
         sysid=kept.number if kept else 0,
         ids_until_ms=kept.ids_until_ms if kept else 0,
         refused=sum(1 for _ in folder.refused()),

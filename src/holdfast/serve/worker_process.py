@@ -25,6 +25,8 @@ WELL_S = 60.0
 POLL_S = 1.0
 # Longer than a worker's own --drain-timeout.
 DRAIN_S = 40.0
+# The journal of the worker of handlers, inside that of the server.
+HANDLERS_FOLDER = "handlers"
 
 
 class WorkerProcess:
@@ -89,7 +91,7 @@ class HandlerProcess(WorkerProcess):
     ) -> None:
         arguments = ("--handlers", *(("--runners", runners) if runners else ()))
         # A journal has one process: that of the server has the folder itself.
-        arguments += ("--journal", str(Path(journal, "handlers"))) if journal else ()
+        arguments += ("--journal", str(Path(journal, HANDLERS_FOLDER))) if journal else ()
         super().__init__("handlers", store=store, log=log, arguments=arguments)
         self._connection = connection
 

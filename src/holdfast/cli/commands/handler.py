@@ -177,18 +177,10 @@ def run_handler(
 
 def _run_here(found: "Handler", payload: bytes, runners: str | None) -> "RunResult":
     from ...work.runners.isolation import find_isolation
-    from ...work.runners.records import HandlerJob, RunEvents
-    from ...work.runners.runner import HandlerRunner
+    from ...work.runners.once import run_once
     from ...work.runners.settings import RunnerSettings, read_settings
 
-    results: list[RunResult] = []
-    runner = HandlerRunner(find_isolation(read_settings(runners) if runners else RunnerSettings()))
-    try:
-        events = RunEvents(lambda _job: True, lambda _job, result: results.append(result))
-        runner.run(found, [HandlerJob(id=1, task=found.task, payload=payload)], events)
-    finally:
-        runner.close()
-    return results[0]
+    return run_once(found, payload, find_isolation(read_settings(runners) if runners else RunnerSettings()))
 
 
 def _result_record(result: "RunResult") -> dict[str, Any]:

@@ -41,12 +41,17 @@ NOTICES = {
     "progress": "The progress is set.",
     "stop": "The worker was asked to stop.",
     "bulk": "Done.",
+    "handler": "The handler is saved.",
+    "rollback": "The earlier version is the newest now.",
+    "unhandle": "The handler is deleted.",
 }
 
 
-def done(view: View, notice: str, *, to: str | None = None, count: int | None = None) -> Response:
+def done(
+    view: View, notice: str, *, to: str | None = None, count: int | None = None, **params: str
+) -> Response:
     """Lead back to where the form was, or to another page, with a notice."""
-    back = view.field("back") if to is None else view.url(to)
+    back = view.field("back") if to is None else view.url(to, **params)
     if not back.startswith(f"{view.base}/") or back.startswith("//") or "\\" in back:
         back = view.url("/")
     path, _, query = back.partition("?")
@@ -79,7 +84,7 @@ async def delete_job(view: View) -> Response:
 async def edit_job(view: View) -> Response:
     """Change a job's data and priority, and put it back in the queue."""
     data = json_body("data", view.field("data")) if "data" in view.form else None
-    priority = _whole(view, "priority")
+    priority = whole_number(view, "priority")
     await view.ask(c.Update(job_id=view.job_id, data=data, priority=priority))
     await view.ask(c.Requeue(job_id=view.job_id))
     await audit.record(view, "edit and requeue", job=str(view.job_id))
@@ -117,8 +122,8 @@ async def set_limit(view: View) -> Response:
     try:
         limit = Limit(
             rate=float(rate) if rate else None,
-            burst=_whole(view, "burst") or 1,
-            concurrency=_whole(view, "concurrency"),
+            burst=whole_number(view, "burst") or 1,
+            concurrency=whole_number(view, "concurrency"),
         )
     except ValueError:
         raise BadInput("rate", rate, needed="starts a second, such as 10 or 0.5") from None
@@ -176,7 +181,7 @@ async def purge(view: View) -> Response:
     return done(view, "purge", count=count)
 
 
-def _whole(view: View, name: str) -> int | None:
+def whole_number(view: View, name: str) -> int | None:
     """A whole number of a form; None: it is empty."""
     text = view.field(name).strip()
     if not text:

@@ -22,6 +22,7 @@ from ...core.bounds import DATA_BYTES, HTTP_BODY_BYTES
 from ...core.errors import Forbidden, HoldfastError, Unauthenticated
 from ...core.token import grant_of, name_in
 from ...queue.base import BaseQueue
+from ...store.common.clock import system_clock
 from ..guard import REFUSED, Guard
 from ..http.exchange import Exchange, header_of
 from ..http.problems import TITLES, Refusal, status_of
@@ -29,11 +30,25 @@ from ..http.router import Router
 from . import parts
 from .actions import ACTIONS, NOTICES
 from .bulk import bulk
+from .handler_actions import HANDLER_ACTIONS
 from .layout import HEADERS, TYPES, asset, render, respond
 from .live import LivePages
 from .markup import el, join
-from .pages import consumers, job, jobs, limits, overview, schedules, settings, tasks, workers
+from .pages import (
+    consumers,
+    handlers,
+    job,
+    jobs,
+    journal,
+    limits,
+    overview,
+    schedules,
+    settings,
+    tasks,
+    workers,
+)
 from .sessions import COOKIE, SESSION_MS, Sessions, SignIn, read_session
+from .trials import HandlerTrials
 from .view import Page, PageOrResponse, View
 
 log = logging.getLogger("holdfast.serve")
@@ -48,9 +63,14 @@ PAGES: dict[str, Callable[[View], Awaitable[PageOrResponse]]] = {
     "/schedules": schedules.schedules,
     "/limits": limits.limits,
     "/workers": workers.workers,
+    "/handlers": handlers.handlers,
+    "/handler": handlers.handler,
     "/consumers": consumers.consumers,
+    "/journal": journal.journal,
     "/settings": settings.settings,
 }
+# What is shown while the store is away.
+WITHOUT_STORE = (journal.journal,)
 # A form may contain the data of a job, each byte of it escaped.
 FORM_BYTES = 3 * DATA_BYTES
 NO_FORM_TOKEN = "this form is not of your session; go back, reload the page and try again"
@@ -67,8 +87,9 @@ class Dashboard:
         key: bytes | None = None,
         is_tls: bool = False,
         sign_in: bool = True,
+        trials: HandlerTrials | None = None,
     ) -> None:
-        self._exchange, self._store, self._is_tls = exchange, store, is_tls
+        self._exchange, self._store, self._is_tls, self._trials = exchange, store, is_tls, trials
         self._sessions, self._live = Sessions(key), LivePages(exchange)
         # Without it every client may do everything: an application around it checks who they are.
         self._sign_in = sign_in
@@ -77,7 +98,7 @@ class Dashboard:
         """Have a router answer the paths of the dashboard."""
         for path, page in PAGES.items():
             router.add("GET", path, self._shown(page))
-        for path, act in (ACTIONS | {"/jobs/bulk": bulk}).items():
+        for path, act in (ACTIONS | HANDLER_ACTIONS | {"/jobs/bulk": bulk}).items():
             router.add("POST", path, self._done(act))
         router.add("GET", "/live", self._shown(self._live.stream))
         router.add("GET", "/sign-in", self._sign_in_page)
@@ -107,7 +128,9 @@ class Dashboard:
             raise Unauthenticated(REFUSED)
         return Grant(tenant=token.tenant, scopes=token.scopes, name=token.name)
 
-    async def _view(self, request: Request, form_fields: Mapping[str, list[str]] | None = None) -> View:
+    async def _view(
+        self, request: Request, form_fields: Mapping[str, list[str]] | None = None, *, has_store: bool = True
+    ) -> View:
         grant, session = await self._admit(request)
         exchange = self._exchange
         return View(
@@ -116,10 +139,11 @@ class Dashboard:
             grant=grant,
             session=session,
             form_token=self._sessions.form_token(session, grant.name),
-            now_ms=await exchange.connection.ask_async(q.GetTime()),
+            now_ms=await exchange.connection.ask_async(q.GetTime()) if has_store else system_clock(),
             base=request.scope.get("root_path", ""),
             store=self._store,
             is_open=not grant.name,
+            trials=self._trials,
             form=form_fields or {},
         )
 
@@ -158,7 +182,7 @@ class Dashboard:
     ) -> Response:
         view: View | None = None
         try:
-            view = await self._view(request, fields)
+            view = await self._view(request, fields, has_store=answer not in WITHOUT_STORE)
             if fields is not None:
                 self._check_form(view)
             made = await answer(view)

@@ -36,7 +36,9 @@ SECTIONS = (
     ("schedules", "/schedules", "Schedules"),
     ("limits", "/limits", "Limits"),
     ("workers", "/workers", "Workers"),
+    ("handlers", "/handlers", "Handlers"),
     ("consumers", "/consumers", "Consumers"),
+    ("journal", "/journal", "Journal"),
     ("settings", "/settings", "Settings"),
 )
 

@@ -17,6 +17,8 @@ _ICONS = {
     "schedules": "M12 21a9 9 0 100-18 9 9 0 000 18zM12 7v5l3.500 2",
     "limits": "M4 18a8 8 0 1116 0M12 18l4-6",
     "workers": "M7 7h10v10H7zM10 3v4M14 3v4M10 17v4M14 17v4M3 10h4M3 14h4M17 10h4M17 14h4",
+    "handlers": "M8 7l-5 5 5 5M16 7l5 5-5 5M13.500 5l-3 14",
+    "journal": "M6 3h12v18H6zM9 3v18M12 8h3M12 12h3",
     "consumers": "M4 5v14M9 8h11M9 12h7M9 16h9",
     "settings": "M4 7h9M17 7h3M15 5v4M4 17h3M11 17h9M9 15v4M4 12h12M20 12h0M18 10v4",
 }

@@ -16,6 +16,7 @@ from ...core.ids import MAX_ID
 from ..http.exchange import Exchange
 from .markup import Markup
 from .sessions import SignIn
+from .trials import HandlerTrials
 
 
 class Page(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,6 +48,8 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     store: str = ""
     # Whether clients without a token are let in: then there is nothing to sign out of.
     is_open: bool = False
+    # Runs handlers with sample data; None: this server runs none.
+    trials: HandlerTrials | None = None
     # The fields of a form that was sent.
     form: Mapping[str, list[str]] = {}
 

@@ -12,6 +12,7 @@ from ...queue.connect import shown_url
 from ...store.common.clock import monotonic_s
 from ..config import Options
 from ..dashboard.app import Dashboard
+from ..dashboard.trials import HandlerTrials
 from ..door import DRAIN_S, is_loopback
 from ..guard import Guard
 from .api import application
@@ -49,7 +50,8 @@ class HttpDoor:
         router = application(self._exchange)
         shown = shown_url(self._options.store) if self._options.store else ""
         key = self._options.session_key.encode() or None
-        Dashboard(self._exchange, store=shown, is_tls=tls is not None, key=key).add_to(router)
+        trials = HandlerTrials(self._options.runners) if self._options.handlers else None
+        Dashboard(self._exchange, store=shown, is_tls=tls is not None, key=key, trials=trials).add_to(router)
         # The application says itself what it logs, and needs no start of its own.
         config = Config(
             router,

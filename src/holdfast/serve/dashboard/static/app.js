@@ -98,7 +98,7 @@
   decorate();
 
   // Keys: / goes to the search, g and a letter to a page, p pauses.
-  const pages = { o: "/", j: "/jobs", t: "/tasks", s: "/schedules", l: "/limits", w: "/workers", c: "/consumers", e: "/settings" };
+  const pages = { o: "/", j: "/jobs", t: "/tasks", s: "/schedules", l: "/limits", w: "/workers", h: "/handlers", c: "/consumers", n: "/journal", e: "/settings" };
   let awaiting = false;
   document.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, textarea, select")) return;

@@ -1,0 +1,265 @@
+"""Handlers that the store keeps: the list, and the editor of one with its versions and a trial."""
+
+from typing import Any
+
+from ....core.access import Scope
+from ....core.bounds import HANDLER_PAGE, PAGE_JOBS
+from ....core.errors import NotFound
+from ....core.handler import SCRIPTS, GetHandler, Handler, ListHandlers, ListHandlerVersions
+from ....work.runners.records import RunResult
+from .. import json_view, parts
+from ..layout import form
+from ..markup import Markup, clean, el, join, user_text
+from ..view import Page, View
+
+LANGUAGES = ("python", "node", "shell", "http")
+NUMBERS = {
+    "batch_size": "Jobs of a batch",
+    "memory_mb": "Memory, MB",
+    "output_kb": "Output of a job, KB",
+    "open_files": "Open files",
+    "context_jobs": "Jobs until a new context",
+}
+DURATIONS = {
+    "timeout": "Time of a job, such as 30s",
+    "cpu": "CPU time of a job",
+    "context_age": "Age of a context",
+}
+AROUND = {
+    "before": "Before: once in each context",
+    "before_each": "Before each batch",
+    "after_each": "After each batch",
+}
+NO_SCOPE = "The scripts are shown to clients with the scope `handlers`."
+NO_TRIAL = "This server does not run handlers. Try it on another machine: "
+
+
+def can_edit(view: View) -> bool:
+    """Whether the client may read and change scripts."""
+    return view.allows(Scope.HANDLERS)
+
+
+async def handlers(view: View) -> Page:
+    """All handlers of a tenant."""
+    found: list[Handler] = await view.ask(
+        ListHandlers(tenant=view.one_tenant, after_task=view.param("after"))
+    )
+    add = el("a", "New handler", href=view.url("/handler"), class_="button") if can_edit(view) else None
+    body = join(parts.heading("Handlers", *([add] if add else [])), _list(view, found))
+    return Page(title="Handlers", body=body, section="handlers")
+
+
+def _list(view: View, found: list[Handler]) -> Markup:
+    if not found:
+        hint = el("code", "holdfast handler set resize resize.py --lang python")
+        return parts.empty("No handlers in the store", join("Set one: ", hint))
+    rows = [
+        (
+            el("a", user_text(one.task), href=view.url("/handler", task=one.task)),
+            one.lang,
+            str(one.version),
+            user_text(one.eid) if one.eid else None,
+            parts.moment(one.created_at, view.now_ms),
+        )
+        for one in found
+    ]
+    table = parts.table(("Task", "Language", "Version", "Shared as", "Set"), rows, caption="Handlers")
+    if len(found) < PAGE_JOBS:
+        return table
+    return join(table, el("p", el("a", "More", href=view.url("/handlers", after=found[-1].task))))
+
+
+async def handler(view: View) -> Page:
+    """One handler: its code to edit and try, and its versions; without a task a new one."""
+    task, number = view.param("task"), view.param("version")
+    if not task:
+        return editor(view, Handler(task=""), [])
+    version = int(number) if number.isascii() and number.isdigit() and len(number) < 10 else 0
+    versions: list[Handler] = await view.ask(
+        ListHandlerVersions(task=task, tenant=view.one_tenant, limit=HANDLER_PAGE)
+    )
+    if not can_edit(view):
+        return editor(view, versions[0], versions)
+    shown: Handler = await view.ask(GetHandler(task=task, tenant=view.one_tenant, version=version))
+    return editor(view, shown, versions)
+
+
+async def page_of(view: View, draft: Handler, sample: str, result: RunResult) -> Page:
+    """The editor with a draft that was tried, and how that ended."""
+    asked = ListHandlerVersions(task=draft.task, tenant=view.one_tenant, limit=HANDLER_PAGE)
+    try:
+        versions: list[Handler] = await view.ask(asked)
+    except NotFound:
+        versions = []
+    return editor(view, draft, versions, sample=sample, result=result)
+
+
+def editor(
+    view: View,
+    shown: Handler,
+    versions: list[Handler],
+    *,
+    sample: str = "{}",
+    result: RunResult | None = None,
+) -> Page:
+    """The page of one handler."""
+    title = shown.task or "New handler"
+    jobs = el("a", "Jobs", href=view.url("/jobs", q=parts.qualifier("task", shown.task)), class_="button")
+    aside = [jobs, _delete(view, shown.task) if can_edit(view) else None] if versions else []
+    body = join(
+        el("p", el("a", "Handlers", href=view.url("/handlers")), class_="path"),
+        parts.heading(user_text(title), *aside, lead=_lead(shown)),
+        _result(result) if result is not None else None,
+        _edit(view, shown, sample) if can_edit(view) else el("p", NO_SCOPE, class_="note"),
+        _versions(view, shown, versions) if versions else None,
+    )
+    return Page(title=f"Handler {title}" if shown.task else title, body=body, section="handlers", live=None)
+
+
+def _lead(shown: Handler) -> str | None:
+    if not shown.version:
+        return None
+    restores = f", as version {shown.restores}" if shown.restores else ""
+    return f"{shown.lang}, version {shown.version}{restores}"
+
+
+def _edit(view: View, shown: Handler, sample: str) -> Markup:
+    if any(clean(text) != text or "\r" in text for text in (getattr(shown, one) for one in SCRIPTS)):
+        text = "A script has characters that a browser would change. Edit it with holdfast handler set."
+        return parts.card("Code", el("p", text, class_="note"))
+    task = (
+        el("input", type="hidden", name="task", value=shown.task)
+        if shown.task
+        else join(
+            el("label", "Task", for_="task"),
+            el("input", id="task", name="task", required=True, maxlength="255", autocomplete="off"),
+        )
+    )
+    fields = join(
+        task,
+        el("label", "Language", for_="lang"),
+        _input("lang", shown.lang or LANGUAGES[0], list="languages", required=True),
+        el("datalist", [el("option", value=one) for one in LANGUAGES], id="languages"),
+        el("label", "Code; of http the URL", for_="body"),
+        _area("body", shown.body, rows=18, required=True),
+        _more(shown),
+        parts.button("Save", kind="primary"),
+        _trial(view, shown, sample),
+    )
+    return parts.card("Code", form(view, "/handlers/set", fields, class_="fields wide"))
+
+
+def _more(shown: Handler) -> Markup:
+    """What few handlers set: scripts around the jobs, and limits."""
+    options = shown.options
+    inside = join(
+        [
+            join(el("label", label, for_=name), _area(name, getattr(shown, name), rows=3))
+            for name, label in AROUND.items()
+        ],
+        el("label", "Shared as: handlers with the same word may share a context", for_="eid"),
+        _input("eid", shown.eid),
+        [
+            join(el("label", label, for_=name), _input(name, _duration_text(getattr(options, f"{name}_ms"))))
+            for name, label in DURATIONS.items()
+        ],
+        [
+            join(
+                el("label", label, for_=name),
+                _input(name, getattr(options, name) or "", type="number", min="1"),
+            )
+            for name, label in NUMBERS.items()
+        ],
+        el(
+            "label",
+            el("input", type="checkbox", name="batch", value="yes", checked=options.batch),
+            " http: one request for a batch",
+        ),
+    )
+    is_set = any(getattr(shown, name) for name in (*AROUND, "eid")) or shown.options != type(options)()
+    return el(
+        "details", el("summary", "Scripts around jobs, and limits"), inside, class_="fields", open=is_set
+    )
+
+
+def _trial(view: View, shown: Handler, sample: str) -> Markup:
+    if view.trials is None:
+        hint = el("code", "holdfast handler run ", shown.task or "TASK", " '{}'")
+        return el("p", NO_TRIAL, hint, class_="note")
+    run = el("button", "Try", type="submit", formaction=view.url("/handlers/try"))
+    return join(
+        el("label", "Sample data. A trial runs the code above, saved or not, without a job", for_="sample"),
+        _area("sample", sample, rows=4),
+        run,
+    )
+
+
+def _input(name: str, value: object, **attributes: Any) -> Markup:
+    return el("input", id=name, name=name, value=value, maxlength="255", autocomplete="off", **attributes)
+
+
+def _area(name: str, text: str, *, rows: int, **attributes: Any) -> Markup:
+    # A browser drops the first newline of a field.
+    inside = "\n" + text
+    return el(
+        "textarea", inside, id=name, name=name, rows=rows, spellcheck="false", class_="mono", **attributes
+    )
+
+
+def _duration_text(ms: int) -> str:
+    return "" if not ms else f"{ms}ms" if ms % 1000 else f"{ms // 1000}s"
+
+
+def _result(result: RunResult) -> Markup:
+    is_ok = result.exit_code // 100 == 2
+    badge = parts.badge(f"{result.exit_code} {result.code.lower()}", "finished" if is_ok else "failed")
+    used = f"{result.wall_ms:,.0f} ms, CPU {result.cpu_ms:,.0f} ms"
+    log = [el("div", user_text(line)) for line in result.lines]
+    added = [
+        el("li", user_text(task), " ", user_text(data.decode(errors="replace"), class_="mono"))
+        for task, data in result.new_jobs
+    ]
+    return parts.card(
+        "Trial",
+        el("p", badge, " ", el("span", used, class_="note")),
+        el("p", user_text(result.error), class_="problem") if result.error else None,
+        el("pre", user_text(result.traceback), tabindex="0") if result.traceback else None,
+        json_view.show(result.body, reveal=True).markup if result.body is not None else None,
+        join(el("p", "Log", class_="note"), el("div", log, class_="log plain", tabindex="0"))
+        if log
+        else None,
+        join(el("p", "It would add", class_="note"), el("ul", added)) if added else None,
+        id="trial",
+    )
+
+
+def _versions(view: View, shown: Handler, versions: list[Handler]) -> Markup:
+    newest = versions[0].version
+    rows = [
+        (
+            el("a", str(one.version), href=view.url("/handler", task=one.task, version=one.version)),
+            one.lang,
+            f"as version {one.restores}" if one.restores else None,
+            parts.moment(one.created_at, view.now_ms),
+            _roll_back(view, one) if can_edit(view) and one.version != newest else None,
+        )
+        for one in versions
+    ]
+    head = ("Version", "Language", "Brought back", "Set", "")
+    return parts.card(f"Versions of {shown.task}", parts.table(head, rows, caption="Versions"))
+
+
+def _roll_back(view: View, one: Handler) -> Markup:
+    label = f"Roll back to version {one.version}"
+    fields = [
+        el("input", type="hidden", name=name, value=value)
+        for name, value in (("task", one.task), ("version", one.version))
+    ]
+    button = el("button", "Roll back", type="submit", class_="small", aria_label=label)
+    return form(view, "/handlers/rollback", *fields, button, data_confirm=f"{label}?")
+
+
+def _delete(view: View, task: str) -> Markup:
+    field = el("input", type="hidden", name="task", value=task)
+    question = f"Delete the handler of {task} with all its versions?"
+    return form(view, "/handlers/delete", field, parts.button("Delete", kind="danger"), data_confirm=question)
