@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from holdfast.engine.engine import Engine
 from holdfast.queue.base import BaseQueue
 from holdfast.store.common.clock import Clock
-from holdfast.store.contract import JOBS, NOBODY, Capabilities, Changes, ReadTxn, Report, Store, Txn
+from holdfast.store.contract import JOBS, NO_WAKE, Capabilities, Changes, ReadTxn, Report, Store, Txn
 from holdfast.store.memory.store import MemoryStore
 
 T = TypeVar("T")
@@ -104,7 +104,7 @@ class Door(Passing):
 
     def run(self, fn: Callable[[Txn], tuple[Changes, T]], *, blind: bool = False) -> T:
         """Passed on; then those at the other doors are woken, if the batch says so."""
-        wake = NOBODY
+        wake = NO_WAKE
 
         def noted(txn: Txn) -> tuple[Changes, T]:
             nonlocal wake

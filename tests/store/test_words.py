@@ -15,7 +15,7 @@ from holdfast.engine.claim_hint import ClaimHint
 from holdfast.engine.engine import Engine
 from holdfast.queue.connect import store_maker
 from holdfast.store.common.clock import monotonic_s
-from holdfast.store.contract import ENDS, JOBS, NOBODY, Changes, Store
+from holdfast.store.contract import ENDS, JOBS, NO_WAKE, Changes, Store
 from tests.idle import waits
 from tests.queue_suite.tools import until, waiting
 from tests.stores import SERVED
@@ -41,7 +41,7 @@ def stores(url: str) -> Iterator[list[Store]]:
     with ExitStack() as stack:
         both = [stack.enter_context(closing(store_maker(url)())) for _ in range(2)]
         for store in both:
-            commit(store, NOBODY)
+            commit(store, NO_WAKE)
         # Until there is nothing new to be heard.
         until(lambda: not any(store.wait(0.2) for store in both))
         yield both

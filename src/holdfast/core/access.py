@@ -1,15 +1,15 @@
-"""Who may ask what: of every command and query the scope that it needs, and how it is kept to one tenant.
+"""Access rules: the scope that each command and query needs, and how it is confined to one tenant.
 
-A door asks `confine(grant, asked)` for what it has decoded, and asks the store for what comes back:
+A server passes each decoded request to `confine(grant, asked)` and executes what that returns:
 
     no scope of the grant allows it            Forbidden
     it names another tenant                    Forbidden
-    it names none, or ""                       the grant's tenant is put in
-    it is about jobs by their ids              the grant's tenant is put in: jobs of others are not found
-    its reply would tell of all tenants        Forbidden, unless the grant is for all
+    it names none, or ""                       the grant's tenant is filled in
+    it names jobs by their ids                 the grant's tenant is filled in: jobs of others are not found
+    its reply would concern all tenants        Forbidden, unless the grant is for all tenants
 
-A test goes through all commands and queries there are, so none can be forgotten here. What a client says
-that it has in its hands (`held`) is never believed: a door that knows puts it in again.
+A test checks that every command and query has a rule here. The claimed record that a client sends (`held`) is
+dropped, because a client can send anything; a server that has kept the record fills it in.
 """
 
 from collections.abc import Callable
@@ -34,24 +34,24 @@ Confine = Callable[[str, Any], Any]
 
 ADD, WORK, READ, MANAGE = (Scope.ADD,), (Scope.WORK,), (Scope.READ,), (Scope.MANAGE,)
 HANDLERS = (Scope.HANDLERS,)
-# What workers must know of the jobs that they run.
+# What workers need to read about the jobs that they run.
 READ_OR_WORK = (Scope.READ, Scope.WORK)
 ANY = tuple(Scope)
-# What a server asks itself, and no client may.
+# Queries that only a server itself may make.
 SERVER_ONLY: tuple[Scope, ...] = ()
 
-# The log of what was done through the dashboard: only the server writes to it.
+# The audit log of the dashboard: only the server writes to it.
 AUDIT_LOG = "holdfast.audit"
 
-# All that a client may do that needs no token.
+# Everything that a client without a token may do.
 EVERYTHING = Grant()
 
 
 def confine(grant: Grant, asked: A, *, ids_are_own: bool = False) -> A:
-    """What is asked for, kept to what the grant allows; raises `Forbidden`.
+    """Return the command or query, confined to what the grant allows; raise `Forbidden`.
 
-    `ids_are_own`: the ids of new jobs were given out to this client. Else a client of one tenant may name
-    none: the id might be one that another process is about to give to a job of another tenant.
+    `ids_are_own`: the ids of new jobs were reserved by this client. Otherwise a client of one tenant may not
+    name ids, because another process may be about to use the id for a job of another tenant.
     """
     scopes, keep = RULES[type(asked)]
     if isinstance(asked, c.Update) and asked.hold is not None:
@@ -87,12 +87,12 @@ def _lacks(asked: Asked, scopes: tuple[Scope, ...]) -> str:
 
 
 def _check_scopes(grant: Grant, asked: c.CreateToken) -> None:
-    """A token gives no more than its maker has."""
+    """Refuse a token that allows more than the grant of its creator."""
     if more := [scope for scope in asked.token.scopes if scope not in grant.scopes]:
         raise Forbidden(f"this token cannot give scope {', '.join(more)}, which it does not have")
 
 
-# How each is kept to a tenant
+# How each is confined to a tenant
 
 
 def _own(tenant: str, named: str | None) -> str:
@@ -184,12 +184,12 @@ def _find_handlers(tenant: str, asked: h.FindHandlers) -> h.FindHandlers:
     return replace(asked, pairs=tuple(one._replace(tenant=_own(tenant, one.tenant)) for one in asked.pairs))
 
 
-# Of each: which scopes allow it, any of them, and how it is kept to a tenant; None: it cannot be.
+# For each type: the scopes of which one is needed, and how it is confined to a tenant; None: it cannot be.
 RULES: dict[type, tuple[tuple[Scope, ...], Confine | None]] = {
     c.Add: (ADD, _add),
     c.Append: (ADD, _tenant),
     c.ReserveIds: (ADD, _as_is),
-    # Its holder makes ids for jobs of any tenant.
+    # The holder of a sysid makes ids for jobs of any tenant.
     TakeSysid: (ADD, None),
     c.Claim: (WORK, _claim),
     c.AnswerAll: (WORK, _holds),
@@ -198,7 +198,7 @@ RULES: dict[type, tuple[tuple[Scope, ...], Confine | None]] = {
     c.Enlist: (WORK, _enlist),
     c.Publish: (WORK, _publish),
     c.Upkeep: (WORK, None),
-    # Under a hold, WORK.
+    # With a hold it needs WORK instead.
     c.Update: (MANAGE, _update),
     **dict.fromkeys((c.Cancel, c.Requeue, c.RequeueAll, c.Delete, c.Purge), (MANAGE, _tenant)),
     **dict.fromkeys((c.SetLimit, c.Pause, c.SetProgress), (MANAGE, _tenant)),
@@ -206,7 +206,7 @@ RULES: dict[type, tuple[tuple[Scope, ...], Confine | None]] = {
     **dict.fromkeys((c.DeleteSchedule, c.PauseSchedule), (MANAGE, _tenant)),
     **dict.fromkeys((c.CreateToken, c.RevokeToken, q.ListTokens), (MANAGE, None)),
     q.FindToken: (SERVER_ONLY, None),
-    # The scripts may hold what only their owner and the workers that run them should see.
+    # The scripts may contain secrets: only their owner and the workers that run them may read them.
     h.SetHandler: (HANDLERS, _set_handler),
     **dict.fromkeys((h.RollBackHandler, h.DeleteHandler, h.GetHandler), (HANDLERS, _tenant)),
     h.FindHandlers: (WORK, _find_handlers),

@@ -1,4 +1,4 @@
-"""How a run's answer changes its job: the rule that its code stands for."""
+"""How the answer of a run changes its job: calls the rule for its code."""
 
 from collections.abc import Callable
 
@@ -12,9 +12,9 @@ from .starting import start_of
 
 
 def answered(job: Job, answer: Answer, *, now_ms: int, rng: Callable[[], float]) -> Job:
-    """The job as it becomes by an answer; `rng`, in [0, 1), is thrown where a backoff is to be spread."""
+    """Return the job after an answer. `rng` returns a number in [0, 1), for the jitter of a backoff."""
     end = outcome(answer, now_ms)
-    # What was never said to have started has by now.
+    # A job whose start was never reported has started by now.
     started_at = job.started_at or now_ms
     if answer.ran_ms is not None:
         started_at = start_of(job, now_ms=now_ms, ran_ms=answer.ran_ms) or now_ms

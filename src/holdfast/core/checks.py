@@ -1,4 +1,4 @@
-"""Bad input is refused here, before anything is written, by an error that names the thing."""
+"""Checks of input, before anything is written. The error names the argument."""
 
 from functools import cache, lru_cache
 from operator import attrgetter
@@ -19,7 +19,7 @@ from .sysid import TakeSysid
 
 
 def check_name(what: str, name: str, *, empty: bool = False) -> None:
-    """A task, tenant or schedule: text of 1 to 255 bytes without control characters."""
+    """Check the name of a task, tenant or schedule: text of 1 to 255 bytes without control characters."""
     if not isinstance(name, str):
         raise BadInput(what, name, needed="text")
     _check_text(what, name, empty)
@@ -40,7 +40,7 @@ def _check_text(what: str, name: str, empty: bool) -> None:
 
 
 def check_key(what: str, key: bytes, most_bytes: int) -> None:
-    """A domain or a unique key: any bytes, but not too many and not none."""
+    """Check a domain or a unique key: any bytes, not empty and not too long."""
     if not isinstance(key, bytes):
         raise BadInput(what, key, needed="text or bytes")
     if not 1 <= len(key) <= most_bytes:
@@ -48,16 +48,16 @@ def check_key(what: str, key: bytes, most_bytes: int) -> None:
 
 
 def check_whole(what: str, value: object, least: int, most: int) -> None:
-    """A whole number within its limits; True is not one."""
+    """Check an integer and its limits; a bool is refused."""
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
         raise BadInput(what, value, needed=f"a whole number from {least:,} to {most:,}")
 
 
 def check_body(what: str, body: Body | None) -> None:
-    """Data and results: JSON text or bytes up to 16 MB."""
+    """Check data or a result: JSON text or bytes up to 16 MB."""
     if body is None:
         return
-    if not isinstance(body, (str, bytes)):  # a union would be slower, for every job
+    if not isinstance(body, (str, bytes)):  # isinstance of a union would be slower, for every job
         raise BadInput(what, body, needed="JSON text or bytes")
     try:
         size = size_of(body)
@@ -70,7 +70,7 @@ def check_body(what: str, body: Body | None) -> None:
 
 
 def json_body(what: str, text: str | bytes) -> str:
-    """JSON from outside: checked, as text."""
+    """Return JSON from outside as text, after a check."""
     try:
         msgspec.json.decode(text)
         return text if isinstance(text, str) else text.decode()
@@ -79,7 +79,7 @@ def json_body(what: str, text: str | bytes) -> str:
 
 
 def check_add(command: Add) -> None:
-    """All jobs of a batch. What is as the one before it has only its data looked at."""
+    """Check all jobs of a batch. If only the data differs from the job before, check only the data."""
     last: tuple[Any, ...] | None = None
     for new in command.jobs:
         said = _SAID(new) if len(command.jobs) > 1 else None
@@ -93,7 +93,7 @@ def check_add(command: Add) -> None:
     if command.more and (not command.jobs or command.jobs[-1].id):
         raise BadInput("more", counted(len(command.more), "job"), needed="preceded by one that they are like")
     for data in command.more:
-        # Said again in `check_body`, which for thousands would take longer than all the rest.
+        # The same as `check_body`, whose calls for thousands of jobs would take longer than all other checks.
         if type(data) is not str or not data.isascii() or len(data) > bounds.DATA_BYTES:
             check_body("data", data)
 
@@ -109,7 +109,7 @@ def _check_ids(command: Add) -> None:
 
 
 def check_new(new: NewJob) -> None:
-    """Everything about a job that is to be added, but what depends on the store."""
+    """Check a new job, except for what depends on the store."""
     check_name("task", new.task)
     if new.tenant:
         check_name("tenant", new.tenant)
@@ -132,7 +132,7 @@ def check_new(new: NewJob) -> None:
 
 
 def _check_then(then: NewJob, into: str) -> None:
-    """A job that follows another: it is stored as JSON in the record of that."""
+    """Check a follow-up job (`then`), which is stored as JSON in the record of the job before it."""
     check_new(then)
     if then.id or then.parent_id:
         raise BadInput(
@@ -148,7 +148,7 @@ def _check_then(then: NewJob, into: str) -> None:
 
 
 def check_command(command: Command) -> None:
-    """The parts of other commands that have limits."""
+    """Check the fields of a command that have limits."""
     for field, check in _parts(type(command)):
         if (value := getattr(command, field)) is not None:
             check(field, value)
@@ -159,7 +159,7 @@ def check_command(command: Command) -> None:
         if command.glob is not None:
             check_glob(command.glob)
             if command.picks or command.tenants is not None:
-                # One asks for whatever has such a name, the other for what was chosen before.
+                # A glob selects tasks by name; picks and tenants name them.
                 raise BadInput("glob", command.glob, needed="absent: a claim has picks or tenants, or a glob")
     if isinstance(command, AnswerAll):
         if command.held and len(command.held) != len(command.answers):
@@ -197,12 +197,12 @@ def _check_report(command: Report) -> None:
 
 @cache
 def _parts(kind: type[Command]) -> tuple[tuple[str, Any], ...]:
-    """What is looked at in every command that has it, of those that a kind of command has."""
+    """The fields of a type of command that are checked wherever they occur."""
     return tuple(part for part in _COMMAND_CHECKS if part[0] in kind.__struct_fields__)
 
 
 def check_lines(lines: tuple[str, ...]) -> None:
-    """Lines of a log, as `notes.lines_of` makes them."""
+    """Check log lines, as made by `notes.lines_of`."""
     if len(lines) > bounds.LOG_LINES:
         raise TooLarge("log", f"{len(lines):,} lines", needed=f"at most {bounds.LOG_LINES:,} at once")
     for line in lines:

@@ -1,4 +1,4 @@
-"""A job in the columns of the job-command port: times as text, and what the port tells in the data."""
+"""A job in the columns of the job-command port: times as text, and fields that it adds to the data."""
 
 from base64 import b64encode
 from datetime import UTC, datetime
@@ -11,12 +11,12 @@ MANUAL = "manual"
 
 
 def seconds(at_ms: int) -> str:
-    """A time without its fraction, UTC; "" where there is none."""
+    """A time in UTC without its fraction; "" for none."""
     return _stamp(at_ms - at_ms % 1000) if at_ms else ""
 
 
 def moment(at_ms: int) -> str:
-    """A time with its milliseconds, where it has any."""
+    """A time in UTC with its milliseconds, if they are not 0."""
     fraction = at_ms % 1000
     return seconds(at_ms) + (f".{fraction:03}" if fraction else "")
 
@@ -26,13 +26,13 @@ def _stamp(at_ms: int) -> str:
 
 
 def next_run(job: Job) -> str:
-    """When it is handed out next: with a `retryAfter`, while it is out, when that has passed."""
+    """When the job can be claimed next. While a job with a `retryAfter` runs: when that interval ends."""
     is_out = job.place == Place.RUNNING and job.retry_after and job.lease_until
     return moment(job.lease_until if is_out else job.run_at)
 
 
 def shown_data(job: Job, body: Body, *, count: int) -> msgspec.Raw:
-    """The data as JSON, with what this port tells in them: that the job is mocked, and `count` hand-outs."""
+    """The data as JSON, with the fields that the port adds: whether the job is mocked, and `count` claims."""
     text = body if isinstance(body, str) else msgspec.json.encode(b64encode(body).decode()).decode()
     told = {}
     if job.mock:
@@ -48,12 +48,12 @@ def shown_data(job: Job, body: Body, *, count: int) -> msgspec.Raw:
 
 
 def data_now(job: Job, body: Body) -> msgspec.Raw:
-    """The data as they are now; one that is handed out counts for that."""
+    """The data with the number of claims so far; a job that is being claimed counts this claim."""
     return shown_data(job, body, count=job.losses + (job.place == Place.RUNNING))
 
 
 def modifier(after: int | str) -> str:
-    """A `retryAfter` as it was given, or, made elsewhere in milliseconds, in the documents' words."""
+    """The `retryAfter` as it was given; if it was given elsewhere in milliseconds, as a date modifier."""
     if isinstance(after, str) or not after:
         return after or ""
     return f"+{-(-after // 1000)} SECONDS"

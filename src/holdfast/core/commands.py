@@ -1,9 +1,8 @@
-"""What can be asked. Every verb of every door is one of these records, and nothing else is.
+"""The commands. Every change, through Python, the command line or a server, is one of these records.
 
-The holder's verbs carry a `Hold`: who claims to have the job, under which claim. Operators' verbs
-carry none. A reply means that the command is durably committed; a refusal changes nothing.
-
-Where a verb on one job names a `tenant`, jobs of other tenants are not found.
+Commands of a worker about a job that it runs have a `Hold`: the owner and number of its claim. Commands of
+operators have none. A reply means that the command is durably committed; an error, that it changed nothing.
+If a command about one job names a `tenant`, jobs of other tenants are not found.
 """
 
 from collections.abc import Iterator
@@ -23,9 +22,10 @@ OnConflict = Literal["keep", "merge", "replace"]
 
 
 class Hold(Record, frozen=True, kw_only=True):
-    """The right to answer for a job. `claim` None: whichever claim `owner` has now (the port).
+    """A claim under which a command is given. `claim` None: the one that `owner` has now (job-command port).
 
-    Where a `tenant` is named, jobs of others are not found. `job_id` 0, for children: the parent of each.
+    With a `tenant`, jobs of other tenants are not found. `job_id` 0, when children are added: the parent of
+    each.
     """
 
     job_id: int
@@ -35,20 +35,20 @@ class Hold(Record, frozen=True, kw_only=True):
 
 
 def hold_of(job: Job) -> Hold:
-    """The right to answer for a job as it was claimed."""
+    """The hold of a claimed job."""
     return Hold(job_id=job.id, owner=job.owner, claim=job.claim)
 
 
 class NewJob(Record, frozen=True, kw_only=True):
-    """A job as it is asked for; also what schedules and `then` add."""
+    """A job to add: by a caller, a schedule or `then`."""
 
     task: str
     tenant: str = ""
     data: Body = "{}"
     id: int = 0
-    # None: 500, and where a unique job exists already, as that has it.
+    # None: 500, or the priority of the existing job with this unique key.
     priority: int | None = None
-    # 0: as soon as it may; `delay_ms` counts from the store's now.
+    # 0: at once. `delay_ms` counts from the time of the store.
     run_at: int = 0
     delay_ms: int = 0
     expires_at: int = 0
@@ -66,45 +66,44 @@ class NewJob(Record, frozen=True, kw_only=True):
     parent_id: int = 0
     wait_for_failed: bool = False
     then: "NewJob | None" = None
-    # The parameter of `then` that gets the result.
+    # The parameter of the `then` job that gets the result.
     into: str = ""
     schedule: str = ""
     mock: bool = False
     strict: bool = False
-    # The options that the call itself named, sorted: the task's defaults never replace these.
+    # The options given by the caller, sorted: the defaults of the task never replace them.
     given: tuple[str, ...] = ()
 
 
 class Command(Record, frozen=True, kw_only=True, tag=True):
-    """The base of all commands. Each is told by its name when it goes to another process."""
+    """The base class of all commands. The class name identifies the type in messages to other processes."""
 
 
 class Add(Command, frozen=True, kw_only=True):
-    """Add jobs, all or none; replies their ids in order, those of existing jobs for unique hits.
+    """Add jobs, all or none; replies their ids in order. For an existing unique key: the id of its job.
 
-    `hold` is the claim under which children are added: of their parent, or of a sibling.
+    `hold`, for children: the claim of their parent or of a sibling.
     """
 
     jobs: tuple[NewJob, ...]
-    # The data of further jobs, which are as the last of `jobs` but for it.
+    # The data of further jobs, which are otherwise equal to the last of `jobs`.
     more: tuple[Body, ...] = ()
     hold: Hold | None = None
-    # The ids of all of them in order, which `ReserveIds` has replied; none: the store makes them. A command
-    # that is asked again with the same ids adds nothing twice.
+    # All ids in order, from `ReserveIds`; empty: the store makes them. A repeated add with ids adds once.
     ids: tuple[int, ...] = ()
 
     @property
     def count(self) -> int:
-        """How many jobs there are."""
+        """The number of jobs."""
         return len(self.jobs) + len(self.more)
 
     @property
     def size(self) -> int:
-        """About how many bytes of data they have."""
+        """About how many bytes the data of all jobs has."""
         return sum(len(new.data) for new in self.jobs) + sum(map(len, self.more))
 
     def every(self) -> Iterator[NewJob]:
-        """All jobs, each by itself."""
+        """All jobs, as one `NewJob` each."""
         if self.ids:
             for new, job_id in zip(replace(self, ids=()).every(), self.ids, strict=True):
                 yield replace(new, id=job_id)
@@ -115,19 +114,19 @@ class Add(Command, frozen=True, kw_only=True):
 
 
 class ReserveIds(Command, frozen=True, kw_only=True):
-    """Have ids made for jobs that are yet to be added, at most `BATCH_JOBS`; replies them in ranges.
+    """Reserve ids for jobs to be added later, at most `BATCH_JOBS`; replies them as ranges.
 
-    So a client knows the ids of its jobs before it asks for them, and may ask again.
+    A client that knows the ids of its jobs before it adds them can safely repeat the add.
     """
 
     count: int
 
 
 class Claim(Command, frozen=True, kw_only=True):
-    """Lease the first jobs that may run; replies them with their data, possibly none."""
+    """Lease the first jobs that may run; replies them with their data; may be empty."""
 
     tasks: tuple[str, ...] | None = None
-    # Tasks whose names match this pattern; see `core.glob`.
+    # Only tasks whose names match this pattern; see `core.glob`.
     glob: str | None = None
     tenant: str | None = None
     limit: int = 1
@@ -135,22 +134,23 @@ class Claim(Command, frozen=True, kw_only=True):
     owner: int = 0
     priority: int | None = None
     mock: bool = False
-    # Any of these tenants.
+    # Only these tenants.
     tenants: tuple[str, ...] | None = None
-    # Only tasks that have a handler in the store.
+    # Only tasks with a handler in the store.
     handled: bool = False
-    # (tenant, task, at most): the first of each, and of nobody else.
+    # (tenant, task, limit): the first jobs of each, and no others.
     picks: tuple[tuple[str, str, int], ...] = ()
-    # How much it has got elsewhere of the bytes that a claim may bring.
+    # The bytes that this claim has already got from other shards; they count towards its limit.
     taken_bytes: int = 0
-    # Whether the jobs start now. A worker, which may run them later, says when: with `Extend` and `Answer`.
+    # Whether the jobs start now. A worker that prefetches reports the start later, with `Extend` and
+    # `Answer`.
     start: bool = True
 
 
 class Answer(Command, frozen=True, kw_only=True):
-    """Say how a run ended. `held` is the record as claimed, which may save the store a read.
+    """Report how a run ended. `held` is the record as claimed, which may save the store a read.
 
-    `lines` are the last of its log.
+    `lines` are the last lines of its log.
     """
 
     hold: Hold
@@ -166,43 +166,42 @@ class Answer(Command, frozen=True, kw_only=True):
     run_at: int = 0
     counts: bool = True
     ignore_repeat: bool = False
-    # What a job that is to run again is from then on; None: as it was.
+    # New data, priority … of a job that will run again; None: unchanged.
     task: str | None = None
     priority: int | None = None
     held: Job | None = None
     lines: tuple[str, ...] = ()
-    # How long its handler ran, of a job that was claimed without starting it; None: since the claim.
+    # How long the handler of a job ran that was claimed with `start` False; None: since the claim.
     ran_ms: int | None = None
 
 
 class AnswerAll(Command, frozen=True, kw_only=True):
-    """Say how many runs ended; replies of each what `Answer` replies, or the error that refused it alone."""
+    """Report how several runs ended; replies for each what `Answer` replies, or its error."""
 
     answers: tuple[Answer, ...]
-    # Their records as claimed, in order, instead of the `held` of each; or none.
+    # The records as claimed, in order, instead of `held` in each answer; or empty.
     held: tuple[Job, ...] = ()
 
 
 class Release(Command, frozen=True, kw_only=True):
-    """Give a job back without an answer: it counts as no attempt.
+    """Return a job to the queue without an answer: this counts as no attempt.
 
-    `delay_ms` puts it back so much later. `lost` says that it was running in a process that died, in a
-    `crowd` of so many; 0: the process was ended for another job's sake. See `rules.lost`.
+    `delay_ms`: how much later it is due. `lost`: it was running in a process that died, which ran `crowd`
+    jobs; 0: the supervisor killed the process because of another job. See `rules.lost`.
     """
 
     hold: Hold
     delay_ms: int = 0
     lost: bool = False
     crowd: int = 1
-    # Only if its lease still ends then: an undone claim may have been made again. 0: whenever it ends.
+    # Only if its lease still ends then: the same claim may have been made again. 0: in any case.
     lease_until: int = 0
 
 
 class Extend(Command, frozen=True, kw_only=True):
-    """Move the end of a lease to now + `lease_ms`.
+    """Renew a lease: it ends at now + `lease_ms`.
 
-    `ran_ms` says how long the handler of a job has been running that was claimed without starting it; None:
-    since the claim, or not at all yet.
+    `ran_ms`, for a job claimed with `start` False: how long its handler has run; None: not started yet.
     """
 
     hold: Hold
@@ -211,7 +210,7 @@ class Extend(Command, frozen=True, kw_only=True):
 
 
 class Report(Command, frozen=True, kw_only=True):
-    """Tell how far a running job is."""
+    """Report the progress of a running job."""
 
     hold: Hold
     fraction: float
@@ -219,7 +218,7 @@ class Report(Command, frozen=True, kw_only=True):
 
 
 class Step(Command, frozen=True, kw_only=True):
-    """Keep the result of a step, JSON text, for later runs of the job."""
+    """Record the result of a step, as JSON text, for later runs of the job."""
 
     hold: Hold
     name: str
@@ -234,7 +233,7 @@ class Log(Command, frozen=True, kw_only=True):
 
 
 class Update(Command, frozen=True, kw_only=True):
-    """Change what a job will do: data, priority, time, repeat. What is None stays as it is."""
+    """Change the data, priority, time or repeat of a job. None: unchanged."""
 
     job_id: int
     hold: Hold | None = None
@@ -247,7 +246,7 @@ class Update(Command, frozen=True, kw_only=True):
 
 
 class Cancel(Command, frozen=True, kw_only=True):
-    """Take a job out of the queue; a running one is asked to stop, and with `force` loses its claim."""
+    """Cancel a job. A running job is asked to stop; with `force` it loses its claim."""
 
     job_id: int
     force: bool = False
@@ -255,9 +254,9 @@ class Cancel(Command, frozen=True, kw_only=True):
 
 
 class Requeue(Command, frozen=True, kw_only=True):
-    """Put a job back in the queue, whatever its state, with its attempts forgiven.
+    """Put a job back in the queue, from any state, with its attempts reset.
 
-    `forgive` is how many of its losses are, the run at hand counting as one; None: all.
+    `forgive`: how many of its losses to reset, of which the current run counts as one; None: all.
     """
 
     job_id: int
@@ -268,7 +267,7 @@ class Requeue(Command, frozen=True, kw_only=True):
 
 
 class RequeueAll(Command, frozen=True, kw_only=True):
-    """Requeue a tenant's jobs, due since they were made, all or none; what is not there does not matter."""
+    """Requeue jobs of a tenant, due since they were created, all or none; ids of unknown jobs are ignored."""
 
     job_ids: tuple[int, ...]
     tenant: str
@@ -277,14 +276,14 @@ class RequeueAll(Command, frozen=True, kw_only=True):
 
 
 class Delete(Command, frozen=True, kw_only=True):
-    """Remove all trace of a job that is neither running nor waiting for its family."""
+    """Delete a job that neither runs nor waits for its family, with all its rows."""
 
     job_id: int
     tenant: str | None = None
 
 
 class SetLimit(Command, frozen=True, kw_only=True):
-    """Limit a domain, or all that match a pattern; `limit` None lifts it."""
+    """Limit a domain, or all domains that match a pattern; `limit` None removes the limit."""
 
     domain: bytes
     tenant: str = ""
@@ -292,7 +291,7 @@ class SetLimit(Command, frozen=True, kw_only=True):
 
 
 class Pause(Command, frozen=True, kw_only=True):
-    """Have claims pass by a task, a tenant or a domain, or (`on` False) no longer."""
+    """Pause a task, a tenant or a domain: claims skip it. `on` False resumes it."""
 
     tenant: str | None = None
     task: str | None = None
@@ -301,21 +300,21 @@ class Pause(Command, frozen=True, kw_only=True):
 
 
 class SetSchedule(Command, frozen=True, kw_only=True):
-    """Create or change a schedule; replies it as it stands."""
+    """Create or change a schedule; replies the stored schedule."""
 
     schedule: Schedule
     job: NewJob
 
 
 class DeleteSchedule(Command, frozen=True, kw_only=True):
-    """Remove a schedule; what it has added stays."""
+    """Delete a schedule; the jobs that it has added remain."""
 
     name: str
     tenant: str = ""
 
 
 class PauseSchedule(Command, frozen=True, kw_only=True):
-    """Stop a schedule from firing, or (`on` False) let it fire again."""
+    """Pause a schedule; `on` False resumes it."""
 
     name: str
     tenant: str = ""
@@ -323,7 +322,7 @@ class PauseSchedule(Command, frozen=True, kw_only=True):
 
 
 class Purge(Command, frozen=True, kw_only=True):
-    """Delete archived jobs that ended before a moment; replies how many, at most `limit`."""
+    """Delete archived jobs that ended before a time; replies how many, at most `limit`."""
 
     before_ms: int
     tenant: str | None = None
@@ -331,9 +330,9 @@ class Purge(Command, frozen=True, kw_only=True):
 
 
 class StartProgress(Command, frozen=True, kw_only=True):
-    """Create a consumer's progress where there is none, at `start`; replies it as it stands.
+    """Create the progress of a consumer at `start`, if there is none; replies the stored progress.
 
-    `log` is the log that the consumer reads, if it reads one: it is not trimmed beyond its progress.
+    `log` is the log that the consumer reads, if any: it is not trimmed beyond this progress.
     """
 
     name: str
@@ -343,7 +342,7 @@ class StartProgress(Command, frozen=True, kw_only=True):
 
 
 class MoveProgress(Command, frozen=True, kw_only=True):
-    """Move a consumer's progress forward; replies it. `resets` as it was when the consumer began."""
+    """Move the progress of a consumer forward; replies it. `resets`: the value when the consumer started."""
 
     name: str
     tenant: str = ""
@@ -353,7 +352,7 @@ class MoveProgress(Command, frozen=True, kw_only=True):
 
 
 class SetProgress(Command, frozen=True, kw_only=True):
-    """Set a consumer's progress by hand, forward or back; replies it. One that runs is stopped by it."""
+    """Set the progress of a consumer, forward or back; replies it. A running consumer stops with an error."""
 
     name: str
     tenant: str = ""
@@ -361,9 +360,9 @@ class SetProgress(Command, frozen=True, kw_only=True):
 
 
 class Append(Command, frozen=True, kw_only=True):
-    """Append items to a log, all or none; replies of each its index, and whether it is new.
+    """Append items to a log, all or none; replies for each its index, and whether it is new.
 
-    One whose key the log knows is not new, and has the index of the item that had the key before.
+    An item whose key the log remembers is not appended; its index is that of the earlier item.
     """
 
     log: str
@@ -372,9 +371,10 @@ class Append(Command, frozen=True, kw_only=True):
 
 
 class TrimLog(Command, frozen=True, kw_only=True):
-    """Remove the items that all consumers of a log have passed, or up to an index below that.
+    """Trim a log: remove the items that all its consumers have processed, or those up to a lower index.
 
-    Replies how many went, at most `limit`. A log that nobody reads is trimmed only as far as told.
+    Replies how many were removed, at most `limit`. A log without consumers is trimmed only up to a given
+    index.
     """
 
     log: str
@@ -385,43 +385,43 @@ class TrimLog(Command, frozen=True, kw_only=True):
 
 
 class Await(Command, frozen=True, kw_only=True):
-    """Look whether a job has ended; replies the job and its result, or None while it has not."""
+    """Replies the job and its result once it has ended; None while it has not."""
 
     job_id: int
     tenant: str | None = None
 
 
 class Upkeep(Command, frozen=True, kw_only=True):
-    """Do what has become true by itself; replies when there is next something to do, or None."""
+    """Process due jobs, expired jobs and ended leases; replies when upkeep is needed next, or None."""
 
 
 class Enlist(Command, frozen=True, kw_only=True):
-    """Make a worker known, or say what has changed; with a `tenant` not of one that serves others."""
+    """Register a worker, or update its registration. With a `tenant`: only if it serves no other tenant."""
 
     worker: Worker
     tenant: str | None = None
 
 
 class Publish(Command, frozen=True, kw_only=True):
-    """Make the defaults of tasks known, for those who claim their jobs; what is known already is not written.
+    """Publish the defaults of tasks, which claims fill in; unchanged ones are not written.
 
-    Each is (tenant, task, defaults), `tenant` None standing for all tenants.
+    Each is (tenant, task, defaults); `tenant` None: all tenants.
     """
 
     tasks: tuple[tuple[str | None, str, Defaults], ...]
 
 
 class Dismiss(Command, frozen=True, kw_only=True):
-    """Forget a worker that has ended, if it is known; with a `tenant` not one that serves others."""
+    """Unregister a worker that has ended. With a `tenant`: only if it serves no other tenant."""
 
     name: str
     tenant: str | None = None
 
 
 class CreateToken(Command, frozen=True, kw_only=True):
-    """Keep a new token; replies it. Its secret is made by the caller, and only the hash is sent.
+    """Store a new token; replies it. The caller makes the secret and sends only its hash.
 
-    `expires_in_ms` counts from the store's now; 0: it holds until it is revoked.
+    `expires_in_ms` counts from the time of the store; 0: the token is valid until it is revoked.
     """
 
     token: Token
@@ -429,13 +429,13 @@ class CreateToken(Command, frozen=True, kw_only=True):
 
 
 class RevokeToken(Command, frozen=True, kw_only=True):
-    """Remove a token: servers refuse it within `core.token.FRESH_S`."""
+    """Delete a token: servers refuse it within `core.token.FRESH_S`."""
 
     name: str
 
 
 class Claimed(Record, frozen=True, kw_only=True):
-    """A job as handed out: the record and its data. `last_run` is when it was handed out before, or 0."""
+    """A claimed job: the record and its data. `last_run` is the time of its claim before this one, or 0."""
 
     job: Job
     data: Body

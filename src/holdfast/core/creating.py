@@ -1,4 +1,4 @@
-"""How a job begins: from what was asked for to the record as it first stands."""
+"""How a `NewJob` becomes a `Job`."""
 
 from collections.abc import Callable
 from functools import lru_cache
@@ -15,14 +15,14 @@ from .defaults import kept_names
 from .job import Job, Place, size_of
 from .rules import repeat_text
 
-# All that is said of a new job but its id and data: two of which it is the same become, in one
-# transaction, jobs that are alike but for those. `insert_alike` of stores rests on it.
+# All fields of a new job except id and data. If two new jobs in one transaction have these in common, their
+# records differ only in id and data: stores write them with shared columns (`NewJobs`).
 _ALIKE = tuple(name for name in NewJob.__struct_fields__ if name not in ("data", "id"))
 alike: Callable[[NewJob], tuple[Any, ...]] = attrgetter(*_ALIKE)
 
 
 def create(new: NewJob, *, job_id: int, now_ms: int, kind: tuple[Any, ...] = ()) -> Job:
-    """A job as it first stands: due at once, or at its time. `kind`: what `alike` says of it, if known."""
+    """Return the new record: due at once, or at its time. `kind` is `alike(new)`, if the caller has it."""
     run_at = new.run_at or now_ms + new.delay_ms
     expires_at = new.expires_at or (now_ms + new.expires_in_ms if new.expires_in_ms else 0)
     base, waits = _prototype(kind or alike(new)), run_at > now_ms
@@ -41,7 +41,7 @@ def create(new: NewJob, *, job_id: int, now_ms: int, kind: tuple[Any, ...] = ())
 
 @lru_cache(maxsize=1024)
 def _prototype(kind: tuple[Any, ...]) -> Job:
-    """What does not depend on the moment, nor on the data: the same for most jobs of a task."""
+    """The fields that depend neither on the time nor on the data: the same for most jobs of a task."""
     new = NewJob(**dict(zip(_ALIKE, kind, strict=True)))
     return Job(
         id=0,

@@ -1,8 +1,8 @@
-"""Damage: what is made of a stored record or body that cannot be read any more.
+"""Damage: how stored records and bodies are handled that cannot be decoded.
 
-A job whose record is damaged becomes one whose record says so: `damaged` holds the bytes as they were
-found, and the fields are those that can still be made out. The rules fail such a job instead of handing it
-out. So it holds up no other, and its bytes can still be repaired.
+A damaged record is read as a job with `damaged` set to the bytes that were found; the other fields are those
+that can still be decoded. The rules fail such a job instead of running it. So it does not block other jobs,
+and its bytes can still be repaired.
 """
 
 import re
@@ -14,11 +14,11 @@ from msgspec.structs import fields
 
 from .job import Job
 
-# What decoding raises. Never with what was decoded in its text.
+# What decoding raises. The text never contains the decoded value.
 UNREADABLE = (UnicodeDecodeError, msgspec.DecodeError)
 
-# Where a job stands, whose it is and what it holds: what others must still be able to find. The rest of the
-# record is of use to its run alone, which there will be none of.
+# The fields by which other jobs and queries find this one. The other fields matter only for a run, and a
+# damaged job does not run.
 _SALVAGED = (
     *("task", "tenant", "priority", "created_at", "run_at", "scheduled_at", "started_at", "finished_at"),
     *("expires_at", "version", "place", "rank", "owner", "lease_until", "claim", "unique", "unique_for_ms"),
@@ -30,7 +30,7 @@ _VALUE = rb'"%s":("(?:[^"\\]|\\.)*"|-?\d+|true|false)'
 
 
 def salvage(job_id: int, raw: bytes, **known: Any) -> Job:
-    """The job of a damaged record: what is known beside it, and what can still be made out of it."""
+    """Return the job of a damaged record: from `known` columns, and from the fields that can be decoded."""
     found = {name: value for name in _SALVAGED if (value := _made_out(name, raw)) is not None}
     return Job(**{"task": "?"} | found | known | {"id": job_id, "damaged": raw})
 

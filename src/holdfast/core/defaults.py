@@ -1,8 +1,8 @@
-"""The options of a task, which its jobs follow where their caller named none. See docs/decisions/0014.
+"""The default options of a task, for jobs whose caller gave none. See docs/decisions/0014.
 
-A worker publishes what its decorators say, so that also a job that was added where the task is not known (by
-the command line, by SQL, by name from another process) runs as the task wants. A claim fills in what the
-caller left open; what the caller has given stays.
+A worker publishes the options of its decorators. So a job gets them even if it was added by a program that
+does not know the task: the command line, SQL, or a call by name. A claim fills in the options that the caller
+did not give.
 """
 
 from functools import lru_cache
@@ -12,30 +12,30 @@ from msgspec.structs import replace
 
 from .job import Backoff, Job, Record
 
-# Whose jobs, None: everybody's; and the task.
+# Tenant (None: all tenants) and task.
 TaskKey = tuple[str | None, str]
 
 
 class Defaults(Record, frozen=True, kw_only=True):
-    """What a task says of its jobs, as fields of a job; None: nothing."""
+    """The default options of a task, as fields of a job; None: no default."""
 
     max_attempts: int | None = None
     max_losses: int | None = None
     backoff: Backoff | None = None
     timeout_ms: int | None = None
     retry_after: int | str | None = None
-    # From when the job was added.
+    # Counted from when the job was added.
     expires_in_ms: int | None = None
     repeat: str | None = None
-    # As a job keeps it: the JSON of the job that follows.
+    # The JSON of the follow-up job, as in a job's record.
     then: str | None = None
-    # The parameter of that job that gets the result: part of `then`.
+    # The parameter of the follow-up job that gets the result: part of `then`.
     into: str = ""
     wait_for_failed: bool | None = None
 
 
-# The options that can still be decided when a job is claimed, and the field of `Defaults` for each. Others
-# (priority, delay, domain, unique …) say when and whether it is claimed, and so are settled by the add.
+# The options that can be filled in when a job is claimed, and the field of `Defaults` for each. Others
+# (priority, delay, domain, unique …) decide when and whether it is claimed, so they are fixed by the add.
 FOLLOWED = {
     "attempts": "max_attempts",
     "losses": "max_losses",
@@ -47,7 +47,7 @@ FOLLOWED = {
     "then": "then",
     "when_child_fails": "wait_for_failed",
 }
-# Of a job made at the job-command port the rest is settled by the documents, said or not.
+# Of a job that was added through the job-command port: the documents define the other options.
 FOLLOWED_AT_THE_PORT = ("backoff", "timeout")
 NO_DEFAULTS = Defaults()
 
@@ -55,12 +55,12 @@ Published = dict[TaskKey, Defaults]
 
 
 def kept_names(given: tuple[str, ...]) -> tuple[str, ...]:
-    """Of the options that a caller has given, those that a job must remember."""
+    """The options given by the caller that the job must record."""
     return tuple(name for name in given if name in FOLLOWED) if given else given
 
 
 def follow(job: Job, published: Published) -> Job:
-    """A job that is about to be claimed, with its task's defaults where its caller has given nothing."""
+    """Return a job that is about to be claimed, with the defaults of its task for options not given."""
     defaults = published.get((job.tenant, job.task)) or published.get((None, job.task))
     if defaults is None:
         return job
@@ -71,7 +71,7 @@ def follow(job: Job, published: Published) -> Job:
         if name not in job.given and name in follows and getattr(job, field) != value
     }
     if job.mock:
-        # As when it is added: a mocked job does not repeat.
+        # The same when it is added: a mocked job does not repeat.
         changes.pop("repeat", None)
     if defaults.then is not None and "then" not in job.given and not job.strict and job.into != defaults.into:
         changes["into"] = defaults.into
@@ -83,13 +83,13 @@ def follow(job: Job, published: Published) -> Job:
 
 @lru_cache(maxsize=4096)
 def _settings(defaults: Defaults) -> tuple[tuple[str, str, Any], ...]:
-    """What a task says, as (option, field of a job, value); `expires` is no field of a job."""
+    """The defaults as (option, field of a job, value); `expires` is not a field of a job."""
     said = ((name, field, getattr(defaults, field)) for name, field in FOLLOWED.items() if name != "expires")
     return tuple(one for one in said if one[2] is not None)
 
 
 def source_of(job: Job, option: str) -> str:
-    """Where a job has one of the `FOLLOWED` options from: "given", "task", "port" or "default"."""
+    """Where the value of a `FOLLOWED` option comes from: "given", "task", "port" or "default"."""
     if option in job.given:
         return "given"
     field = "expires_at" if option == "expires" else FOLLOWED[option]
@@ -98,5 +98,5 @@ def source_of(job: Job, option: str) -> str:
     return "port" if job.strict and option not in FOLLOWED_AT_THE_PORT else "task"
 
 
-# A job of which nobody has said anything.
+# A job with the default of every field.
 _USUAL = Job(id=0, task="-")

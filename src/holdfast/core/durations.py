@@ -1,7 +1,7 @@
-"""Durations and moments as people write them, turned into integer milliseconds, and back into text.
+"""Durations and times as users write them, converted to integer milliseconds and back to text.
 
 duration   90 · 1.5 (seconds) · timedelta(minutes=2) · "90" · "2h 30m" · "1.5h" · "250ms" · "1w 2d"
-           "5min" · "2 hours 30 minutes": the units as people spell them, in _UNITS
+           "5min" · "2 hours 30 minutes": the spellings of the units are in _UNITS
 moment     an aware datetime · seconds since 1970 · "2026-11-15T01:02:03Z" · "…T01:02+01:00"
            "2026-11-15", "2026-11-15 01:02" and "2026-11-15T01:02:03", which mean UTC
 """
@@ -17,10 +17,10 @@ from .errors import BadInput
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
-# Longer texts are not read at all, so that no number in them can be made to cost time.
+# Longer texts are refused unparsed, so that no input can cost much time.
 TEXT_CHARS = 64
 
-# Each unit's length, and how people spell it.
+# The length of each unit, and its spellings.
 _UNITS = (
     (7 * bounds.DAY_MS, "w|weeks?"),
     (bounds.DAY_MS, "d|days?"),
@@ -30,7 +30,7 @@ _UNITS = (
     (1, "ms|msecs?|milliseconds?"),
 )
 _NUMBER = r"[0-9]+(?:\.[0-9]+)?"
-# Each unit at most once, the largest first: "1h 1h" is a slip, not two hours.
+# Each unit at most once, the largest first: "1h 1h" is a typing error, not two hours.
 _PARTS = re.compile(" *".join(rf"(?:({_NUMBER}) ?(?:{unit})(?![a-z]))?" for _, unit in _UNITS))
 _SECONDS = re.compile(_NUMBER)
 _DURATION_NEEDED = 'a duration from 0 to ten years, such as 90 (seconds), "2h 30m", "1.5h" or "250ms"'
@@ -46,7 +46,7 @@ _MOMENT_NEEDED = (
 
 
 def duration_ms(value: float | timedelta | str, *, name: str) -> int:
-    """A duration in milliseconds, rounded, but to 0 only if it is 0. `name` is for the error."""
+    """A duration in milliseconds, rounded, but only 0 becomes 0. `name` is for the error."""
     is_whole = type(value) is int or (type(value) is float and value.is_integer())
     if is_whole and 0 <= value <= bounds.MAX_DURATION_MS // 1000:  # type: ignore[operator]
         return int(value) * 1000  # type: ignore[arg-type]
@@ -57,7 +57,7 @@ def duration_ms(value: float | timedelta | str, *, name: str) -> int:
 
 
 def _exact_ms(value: object) -> Fraction | None:
-    """The milliseconds that a value means; None if it is no duration. Exact: no float error adds up."""
+    """The exact milliseconds of a value; None if it is not a duration."""
     if isinstance(value, timedelta):
         return Fraction(value // timedelta(microseconds=1), 1000)
     if isinstance(value, str):
@@ -70,7 +70,7 @@ def _seconds_ms(value: object) -> Fraction | None:
     if isinstance(value, int) and not isinstance(value, bool):
         return Fraction(value * 1000)
     if isinstance(value, float) and math.isfinite(value):
-        # As people see it: 0.1, and not the binary fraction next to it.
+        # The decimal number that is printed, 0.1, not the binary fraction next to it.
         return Fraction(repr(float(value))) * 1000
     return None
 
@@ -87,9 +87,9 @@ def _text_ms(text: str) -> Fraction | None:
 
 
 def moment_ms(value: datetime | float | str, *, name: str) -> int:
-    """A moment in milliseconds UTC. Text without a time zone means UTC.
+    """A time in milliseconds UTC. Text without a time zone means UTC.
 
-    A datetime without one is refused: programs make those of local time as often as of UTC.
+    A datetime without a time zone is refused: programs use those for local time as often as for UTC.
     """
     found: int | None = None
     if isinstance(value, datetime):
@@ -116,12 +116,12 @@ def _written_ms(text: str) -> int | None:
             return _datetime_ms(datetime.fromisoformat(text))
         if _IN_UTC.fullmatch(text):
             return _datetime_ms(datetime.fromisoformat(text).replace(tzinfo=UTC))
-    except (ValueError, OverflowError):  # the right form, but no such day or hour
+    except (ValueError, OverflowError):  # the form is valid, but there is no such day or hour
         return None
     return None
 
 
 def iso(ms: int) -> str:
-    """A moment as text: 2026-11-15T01:02:03.004Z. `moment_ms` reads it back."""
+    """A time as text: 2026-11-15T01:02:03.004Z. `moment_ms` parses it."""
     moment = EPOCH + timedelta(milliseconds=ms)
     return f"{moment:%Y-%m-%dT%H:%M:%S}.{moment.microsecond // 1000:03d}Z"

@@ -1,46 +1,46 @@
-"""What can go wrong, in words that name the thing, what was found and what was needed.
+"""The errors. Each text names the object, what was found and what was needed.
 
     HoldfastError
     ├── BadInput            an argument is wrong; nothing was written
     │   └── TooLarge        … because of its size
     ├── NotFound            no such job, schedule or record
-    ├── Refused             the job exists, but its state does not allow the verb
-    │   └── LeaseLost       … because somebody else has, or ended, the claim
+    ├── Refused             the job exists, but its state does not allow the command
+    │   └── LeaseLost       … because the caller's claim has ended, or another process has the job
     ├── JobFailed           `result`: the job ended FAILED or CANCELLED
     ├── Timeout             `result`: the job has not ended yet
-    ├── Unauthenticated     a server does not know the caller: no token, or one that does not hold
+    ├── Unauthenticated     a server cannot identify the client: no token, or an invalid one
     ├── Forbidden           the token does not allow it
     ├── RateLimited         too many requests; try again after `after_s`
-    ├── Backwards           a consumer's progress would not go forward
-    ├── Trimmed             an index of a log that is gone
+    ├── Backwards           a consumer's progress would move back
+    ├── Trimmed             the item of a log has been trimmed
     ├── QueryFailed         SQL over the jobs is wrong, not allowed, or takes too long
     ├── Closed              the queue was closed
-    ├── WouldBlock          the caller itself holds the lock that the verb needs
-    ├── AppError            what a worker was to run cannot be imported, or is no queue
+    ├── WouldBlock          the caller itself holds the lock that the command needs
+    ├── AppError            the application of a worker cannot be imported, or is not a queue
     └── StoreError          the store cannot be used
-        ├── StoreMissing    … there is none at the address, and `create=False` was given
+        ├── StoreMissing    … there is no store at the address, and `create=False` was given
         ├── SchemaMismatch  … it was written by another version
-        ├── StoreCorrupt    … it is not one, or it is damaged
-        ├── StoreFull       … no space, or no number, is left
-        ├── Moved           … its jobs are in another, whose address it names
+        ├── StoreCorrupt    … it is not a Holdfast store, or it is damaged
+        ├── StoreFull       … no space, or no free number, is left
+        ├── Moved           … its jobs have moved to another store, at `address`
         └── Unavailable     … not now; trying again may help
-            ├── Stopped     … because it stands still while the last of it is moved
-            ├── Filling     … because it is being filled from another
-            ├── Contended   … because others were faster each time; the store itself is well
-            └── Unsettled   … and what was asked for may have been done
+            ├── Stopped     … because writes are stopped while the rest of it is moved
+            ├── Filling     … because it is being filled from another store
+            ├── Contended   … because each try met a conflict; the store itself works
+            └── Unsettled   … and the command may have been committed
 
-Each has a `code` for machines; the text is for people. No payload ever appears in it.
+Each has a `code` for programs; the text is for people. No payload ever appears in it.
 """
 
 
 class HoldfastError(Exception):
-    """The base of all that Holdfast raises on purpose."""
+    """The base class of all errors that Holdfast raises on purpose."""
 
     code = "ERROR"
 
 
 class BadInput(HoldfastError, ValueError):
-    """An argument is not what it must be. Nothing was written."""
+    """An argument is invalid. Nothing was written."""
 
     code = "BAD_INPUT"
 
@@ -56,7 +56,7 @@ class TooLarge(BadInput):
 
 
 class NotFound(HoldfastError, LookupError):
-    """There is nothing of that name or number."""
+    """There is no job, schedule or record of that name or id."""
 
     code = "NOT_FOUND"
 
@@ -66,25 +66,25 @@ class NotFound(HoldfastError, LookupError):
 
 
 class Refused(HoldfastError):
-    """The job exists, but its state does not allow the verb."""
+    """The job exists, but its state does not allow the command."""
 
     code = "REFUSED"
 
     def __init__(self, verb: str, job_id: int, *, found: str, needed: str, because: str = "") -> None:
         self.verb, self.job_id, self.found, self.needed = verb, job_id, found, needed
-        # Where one verb is refused for several reasons, which it was.
+        # Which reason it was, of a command that can be refused for several.
         self.because = because
         super().__init__(f"cannot {verb} job {job_id}: it is {found}, and must be {needed}")
 
 
 class LeaseLost(Refused):
-    """The claim that the verb was made under has ended. Nothing was changed."""
+    """The claim of the caller has ended. Nothing was changed."""
 
     code = "LEASE_LOST"
 
 
 class JobFailed(HoldfastError):
-    """The job ended without a result; `outcome` says how."""
+    """The job ended without a result; `outcome` tells how."""
 
     code = "JOB_FAILED"
 
@@ -94,25 +94,25 @@ class JobFailed(HoldfastError):
 
 
 class Timeout(HoldfastError, TimeoutError):
-    """What was waited for has not happened in the time given."""
+    """The job did not end within the given time."""
 
     code = "TIMEOUT"
 
 
 class Unauthenticated(HoldfastError):
-    """A server does not know who asks: there is no token, or it is unknown, revoked or expired."""
+    """A server cannot identify the client: there is no token, or it is unknown, revoked or expired."""
 
     code = "UNAUTHENTICATED"
 
 
 class Forbidden(HoldfastError):
-    """The token by which a client is known does not allow what it asked for. Nothing was changed."""
+    """The token of the client does not allow the request. Nothing was changed."""
 
     code = "FORBIDDEN"
 
 
 class RateLimited(HoldfastError):
-    """The client sends requests faster than the server allows; after `after_s` seconds it may go on."""
+    """The client sends requests faster than the server allows; it may try again after `after_s` seconds."""
 
     code = "RATE_LIMITED"
 
@@ -122,7 +122,7 @@ class RateLimited(HoldfastError):
 
 
 class Backwards(HoldfastError):
-    """Progress goes forward only: somebody else has moved it, or what was to move it was undone."""
+    """Progress only moves forward: another process has moved it, or an operator has set it."""
 
     code = "BACKWARDS"
 
@@ -132,7 +132,7 @@ class Backwards(HoldfastError):
 
 
 class Trimmed(HoldfastError):
-    """The index was in the log, and is gone: waiting for it would never end."""
+    """The item of this index was trimmed from the log, so a consumer would wait for it forever."""
 
     code = "TRIMMED"
 
@@ -142,25 +142,25 @@ class Trimmed(HoldfastError):
 
 
 class QueryFailed(HoldfastError):
-    """A SELECT over the jobs is no SQL, is not allowed, or reached a bound; the text says which."""
+    """A SELECT over the jobs is invalid, not allowed, or reached a limit; the text says which."""
 
     code = "QUERY_FAILED"
 
 
 class Closed(HoldfastError):
-    """The queue was closed, or a consumer group that was waited for; open another with `holdfast.connect`."""
+    """The queue, or the consumer group that was waited for, is closed; open one with `holdfast.connect`."""
 
     code = "CLOSED"
 
 
 class WouldBlock(HoldfastError):
-    """The caller holds the write lock itself, so waiting for it would never end."""
+    """The caller itself holds the write lock, so it would wait forever."""
 
     code = "WOULD_BLOCK"
 
 
 class AppError(HoldfastError):
-    """What a worker was to run cannot be imported, or is no queue; `trace` is the traceback, or ""."""
+    """The application of a worker cannot be imported, or is not a queue; `trace` is the traceback, or ""."""
 
     code = "APP"
 
@@ -176,7 +176,7 @@ class StoreError(HoldfastError):
 
 
 class StoreMissing(StoreError):
-    """There is no store at the address, and `create=False` forbids to create one."""
+    """There is no store at the address, and with `create=False` none is created."""
 
     code = "MISSING"
 
@@ -185,43 +185,43 @@ class StoreMissing(StoreError):
 
 
 class SchemaMismatch(StoreError):
-    """The store was written by a version of Holdfast that this one does not know."""
+    """The store was written by a version of Holdfast that this version cannot read."""
 
     code = "SCHEMA"
 
 
 class StoreCorrupt(StoreError):
-    """The file is not a store, or it is damaged."""
+    """The store is not a Holdfast store, or it is damaged."""
 
     code = "CORRUPT"
 
 
 class StoreFull(StoreError):
-    """No space, or no number, is left."""
+    """No space, or no free number, is left."""
 
     code = "FULL"
 
 
 class Unavailable(StoreError):
-    """The store cannot be reached now; trying again may help."""
+    """The store cannot be used now; trying again may help."""
 
     code = "UNAVAILABLE"
 
 
 class Contended(Unavailable):
-    """A batch was done again and again, and each time something had changed. Nothing was written."""
+    """A batch was tried several times and met a conflict each time. Nothing was written."""
 
     code = "CONTENDED"
 
 
 class Unsettled(Unavailable):
-    """The store went away during a commit: what was asked for may have been done, or not."""
+    """The connection was lost during a commit: the command may have been committed, or not."""
 
     code = "UNSETTLED"
 
 
 class Stopped(Unavailable):
-    """Nothing is written for a moment: the last of the store is being moved. Ask again, and it is there."""
+    """Writes are stopped for a moment while the rest of the store is moved. Try again later."""
 
     code = "STOPPED"
 
@@ -234,7 +234,7 @@ class Stopped(Unavailable):
 
 
 class Filling(Unavailable):
-    """The store is being filled, and nobody may use it before that is done."""
+    """The store is being filled from another one, and cannot be used before that is complete."""
 
     code = "FILLING"
 
@@ -247,7 +247,7 @@ class Filling(Unavailable):
 
 
 class Moved(StoreError):
-    """All jobs of the store are in another now. `address` is that one's, without its password."""
+    """All jobs have moved to another store, at `address` (without its password)."""
 
     code = "MOVED"
 
@@ -257,11 +257,11 @@ class Moved(StoreError):
 
 
 class Conflict(Exception):
-    """Somebody else was faster; `store.run` tries again. Never seen by users."""
+    """A conflict with another transaction; `store.run` tries again. Users never see it."""
 
 
 def shown(value: object) -> str:
-    """A value for an error text: short, quoted, and cut off long before it could be a payload."""
+    """A value for an error text: quoted, and cut off so that no payload gets into a log."""
     text = repr(value)
     return text if len(text) <= 80 else f"{text[:60]}… ({len(text):,} characters)"
 
@@ -277,7 +277,7 @@ _KINDS = _kinds_below(HoldfastError)
 
 
 def error_of(code: str, text: str) -> HoldfastError:
-    """The error that another process told of: of the kind of that code, with that text and no attributes."""
+    """Decode an error of another process: of the class with this code, with this text and no attributes."""
     kind = _KINDS.get(code, HoldfastError)
     error = kind.__new__(kind)
     Exception.__init__(error, text)

@@ -1,12 +1,12 @@
 """Parents and children: one level, counted on the parent.
 
-A child made by a running parent waits PAUSED until the parent finishes, which pauses the parent and
-releases the children. When none of them is pending any more the parent is resumed, sees how they
-ended, and may make a second wave. A child that runs may add siblings on behalf of its parent.
+A child added by a running parent waits PAUSED until the parent finishes its run. That pauses the parent and
+queues the children. When no child is pending any more, the parent is resumed, reads how they ended, and may
+add more children. A running child may add siblings on behalf of its parent.
 
-Every change of a child goes through `moved`, which keeps the parent's counts and resumes it. The
-parent is changed, and so its version, by every birth and every end: two last children that finish
-at once can never both believe that the other still runs.
+Every change of a child goes through `moved`, which updates the counts of the parent and resumes it. Each
+added and each ended child changes the parent and its version. So two last children that finish at the same
+time cannot both conclude that the other one still runs.
 """
 
 from msgspec.structs import replace
@@ -18,7 +18,7 @@ from .rules import check_hold, queued
 
 
 def tally(child: Job | None) -> tuple[int, int, int]:
-    """What a child adds to its parent's pending, failed and kept."""
+    """What a child contributes to the pending, failed and kept counts of its parent."""
     if child is None:
         return 0, 0, 0
     if child.place != Place.DONE:
@@ -27,7 +27,7 @@ def tally(child: Job | None) -> tuple[int, int, int]:
 
 
 def check_birth(parent: Job, hold: Hold | None, sibling: Job | None) -> None:
-    """Refuse a child unless the parent's holder asks, or a sibling's while the parent is PAUSED."""
+    """Refuse a child unless it is added by its running parent, or by a sibling while the parent is PAUSED."""
     if hold is not None and not hold.job_id:
         hold = replace(hold, job_id=parent.id)
     if hold is not None and hold.job_id == parent.id:
@@ -51,7 +51,7 @@ def check_birth(parent: Job, hold: Hold | None, sibling: Job | None) -> None:
 
 
 def born(child: Job, parent: Job) -> Job:
-    """A child as it first stands: PAUSED while its parent runs; mocked as its parent is."""
+    """A new child: PAUSED while its parent runs; mocked if its parent is."""
     child = replace(
         child,
         mock=parent.mock,
@@ -62,19 +62,19 @@ def born(child: Job, parent: Job) -> Job:
 
 
 def released(child: Job, *, now_ms: int) -> Job:
-    """A child whose parent has finished its run."""
+    """Return a child as queued, now that its parent has finished its run."""
     return queued(child, run_at=child.run_at, now_ms=now_ms)
 
 
 def check_child_may_end(child: Job, parent: Job | None, verb: str) -> None:
-    """The documents let a child be finished or retried only while its parent is PAUSED."""
+    """Refuse to finish or retry a child unless its parent is PAUSED, as the documents require."""
     if child.strict and child.parent_id and (parent is None or parent.place != Place.PAUSED):
         found = f"a child whose parent is {parent.state if parent else 'gone'}"
         raise Refused(verb, child.id, found=found, needed="a child of a PAUSED parent", because="parent")
 
 
 def moved(parent: Job, before: Job | None, after: Job | None, *, now_ms: int) -> Job:
-    """The parent after one of its children changed, was born (`before` None) or went (`after` None)."""
+    """The parent after one of its children changed, was added (`before` None) or removed (`after` None)."""
     change = [new - old for new, old in zip(tally(after), tally(before), strict=True)]
     if not any(change):
         return parent
@@ -91,12 +91,12 @@ def moved(parent: Job, before: Job | None, after: Job | None, *, now_ms: int) ->
 
 
 def seen(parent: Job, count: int) -> Job:
-    """The parent after so many of its ended children went to the archive."""
+    """The parent after `count` of its ended children were archived."""
     return replace(parent, children=replace(parent.children, kept=max(parent.children.kept - count, 0)))
 
 
 def is_stuck(job: Job, parent: Job | None) -> bool:
-    """Whether a PAUSED job waits for what does not happen by itself: only an operator can move it.
+    """Whether a PAUSED job can continue only by a command of an operator.
 
     That is a child whose parent is FAILED or gone, and a parent whose last children are FAILED.
     """
@@ -106,8 +106,7 @@ def is_stuck(job: Job, parent: Job | None) -> bool:
 
 
 def _waits_for_failed(parent: Job, after: Job | None) -> bool:
-    # To the letter of the documents only the failure itself resumes nobody: a sibling that
-    # finishes later does.
+    # By the documents a failed child does not resume its parent, but a sibling that finishes later does.
     if not parent.wait_for_failed:
         return False
     if parent.strict:

@@ -1,15 +1,15 @@
-"""Errors on their way to another process; `errors.error_of` is the way back."""
+"""Errors as they are sent to another process; `errors.error_of` decodes them."""
 
 import msgspec
 
 
 class Fault(msgspec.Struct, frozen=True):
-    """An error, by the code of its kind and its text."""
+    """The code and the text of an error."""
 
     code: str
     text: str
 
 
 def as_fault(error: BaseException) -> Fault:
-    """An error as it is sent."""
+    """Encode an error."""
     return Fault(getattr(error, "code", "ERROR"), str(error))

@@ -1,6 +1,6 @@
-"""What follows a job that ended well: the job given as `then`, with the result where it belongs.
+"""The follow-up job (`then`) of a job that succeeded, and where its result goes.
 
-arguments   into    the follower gets
+arguments   into    the follow-up job gets
 none        none    the result, as its data
 some        none    its arguments alone
 any         "x"     its arguments, and the result as the argument x
@@ -16,7 +16,7 @@ NO_ARGUMENTS = "{}"
 
 
 def follower(job: Job, result: Body | None) -> NewJob:
-    """The job that follows one which ended with this result; its id if that has not been used yet."""
+    """The follow-up job of one that ended with this result, and its id if that has not been used yet."""
     new = msgspec.json.decode(job.then, type=NewJob)
     data: Body = new.data
     if job.into:
@@ -29,5 +29,5 @@ def follower(job: Job, result: Body | None) -> NewJob:
 
 
 def _json(result: Body | None) -> bytes:
-    """A result inside an object: bytes become base64 text there."""
+    """A result as a value in a JSON object: bytes become base64 text."""
     return result.encode() if isinstance(result, str) else msgspec.json.encode(result)

@@ -1,9 +1,10 @@
-"""Patterns of names, as SQLite's GLOB has them: case-sensitive, and the whole name must match.
+"""Name patterns with the syntax of SQLite's GLOB: case-sensitive, and the whole name must match.
 
-    *        any characters, also none          [abc]  [a-z]   one of these
-    ?        one character                      [^abc]         one that is none of these
+    *        any characters, or none            [abc]  [a-z]   one of these
+    ?        one character                      [^abc]         one character that is none of these
 
-A `[` that is never closed matches nothing. No pattern takes longer than its length times that of the name.
+A pattern with an unclosed `[` matches nothing. Matching takes at most the length of the pattern times that of
+the name.
 """
 
 from functools import lru_cache
@@ -17,7 +18,7 @@ _STAR = None
 
 
 class _One(NamedTuple):
-    """What one character may be: one of `ranges`, or, inverted, none of them."""
+    """A set of characters: those in `ranges`, or, if inverted, all others."""
 
     ranges: tuple[tuple[str, str], ...]
     inverted: bool = False
@@ -30,7 +31,7 @@ _ANY, _NOTHING = _One((), inverted=True), _One(())
 
 
 def check_glob(pattern: str) -> None:
-    """Refuse what is no pattern, or too long for one."""
+    """Refuse a value that is not a pattern or is too long."""
     if not isinstance(pattern, str) or not pattern:
         raise BadInput("glob", pattern, needed="a pattern of at least one character")
     try:
@@ -42,7 +43,7 @@ def check_glob(pattern: str) -> None:
 
 
 def is_wild(pattern: str) -> bool:
-    """Whether a pattern may match anything but itself."""
+    """Whether a pattern can match more than the name equal to it."""
     return not WILD.isdisjoint(pattern)
 
 
@@ -52,7 +53,7 @@ def matches(pattern: str, name: str) -> bool:
     if steps is None:
         return False
     at = step = 0
-    # Where to go on when what follows the last * does not fit: only that one has to be thought over.
+    # Where to continue if the part after the last * does not match: only the last * needs backtracking.
     star = after = -1
     while at < len(name):
         wanted = steps[step] if step < len(steps) else _NOTHING
@@ -69,33 +70,33 @@ def matches(pattern: str, name: str) -> bool:
 
 
 def span(pattern: str) -> tuple[str, str | None]:
-    """The first name that may match, and the first above all that may; None: there is no such."""
+    """The range of names that may match: its first name, and the first one above it; None: unbounded."""
     end = next((at for at, char in enumerate(pattern) if char in WILD), len(pattern))
     return pattern[:end], first_above(pattern[:end])
 
 
 def first_above(prefix: str) -> str | None:
-    """The first text above all that begin with a prefix; None: there is no such.
+    """The first text above all texts that begin with a prefix; None: there is none.
 
-    In the order of code points, which is that of UTF-8.
+    By code points, which is also the order of UTF-8 bytes.
     """
     for at in range(len(prefix) - 1, -1, -1):
         if prefix[at] != "\U0010ffff":
             following = ord(prefix[at]) + 1
-            # Surrogates are no characters.
+            # Surrogates are not characters.
             return prefix[:at] + chr(0xE000 if following == 0xD800 else following)
     return None
 
 
 def as_regex(pattern: str) -> str | None:
-    """The same as a regular expression, of PostgreSQL's or Python's kind; None: it matches nothing."""
+    """The pattern as a regular expression for PostgreSQL or Python; None: it matches nothing."""
     steps = _parsed(pattern)
     parts = [".*" if step is _STAR else _class_of(step) for step in steps or ()]
     return None if steps is None or None in parts else f"^{''.join(map(str, parts))}$"
 
 
 def _class_of(one: _One) -> str | None:
-    """What one character may be; None: nothing."""
+    """A set of characters as a regular expression; None: it is empty."""
     ranges = "".join(f"\\U{ord(low):08x}-\\U{ord(high):08x}" for low, high in one.ranges if low <= high)
     if not ranges:
         return "." if one.inverted else None
@@ -104,7 +105,7 @@ def _class_of(one: _One) -> str | None:
 
 @lru_cache(maxsize=1024)
 def _parsed(pattern: str) -> tuple[_One | None, ...] | None:
-    """The steps of a pattern; None: it matches nothing."""
+    """The parsed pattern; None: it matches nothing."""
     steps: list[_One | None] = []
     at = 0
     while at < len(pattern):
@@ -124,11 +125,11 @@ def _parsed(pattern: str) -> tuple[_One | None, ...] | None:
 
 
 def _set(pattern: str, at: int) -> tuple[_One, int] | None:
-    """What stands between [ and ], and where to go on; None: it is not closed."""
+    """The set between [ and ], and the position after it; None: it is not closed."""
     inverted = pattern[at : at + 1] == "^"
     at += inverted
     ranges: list[tuple[str, str]] = []
-    if pattern[at : at + 1] == "]":  # the first is one of those meant
+    if pattern[at : at + 1] == "]":  # a ] that comes first is a member of the set
         ranges.append(("]", "]"))
         at += 1
     begun = ""

@@ -1,9 +1,9 @@
-"""Handlers kept in the store: the code that runs a tenant's task, its versions, and the commands about them.
+"""Handlers in the store: the code that runs a task of a tenant, its versions, and the commands for them.
 
-    SetHandler ──▶ version 1 ──SetHandler──▶ version 2 ──RollBackHandler──▶ version 3, as version 1 was
+    SetHandler ──▶ version 1 ──SetHandler──▶ version 2 ──RollBackHandler──▶ version 3, a copy of version 1
                        └────────────────────────┴── DeleteHandler removes all ──┘
 
-The newest version is the one that runs. How they are stored: docs/decisions/0019.
+The newest version runs. docs/decisions/0019 describes how they are stored.
 """
 
 import re
@@ -23,15 +23,15 @@ SCRIPTS = ("before", "before_each", "body", "after_each")
 
 
 class RunnerOptions(Record, frozen=True, kw_only=True):
-    """How a runner runs a handler; 0: as the runner does by itself."""
+    """The settings of a handler; 0: the default of the runner."""
 
-    # Whether an http handler gets the jobs of a batch in one request.
+    # Whether an http handler gets all jobs of a batch in one request.
     batch: bool = False
     batch_size: int = 0
-    # Limits of one job: elapsed time, CPU time.
+    # Limits of one job: elapsed time and CPU time.
     timeout_ms: int = 0
     cpu_ms: int = 0
-    # Limits of a context: memory, output of one job, open files; and when it is replaced by a new one.
+    # Limits of a context: memory, output of one job, open files; and when it is replaced.
     memory_mb: int = 0
     output_kb: int = 0
     open_files: int = 0
@@ -40,38 +40,38 @@ class RunnerOptions(Record, frozen=True, kw_only=True):
 
 
 class Handler(Record, frozen=True, kw_only=True):
-    """One version of the code that runs a tenant's task. `id` is of this version alone."""
+    """One version of the code that runs a task of a tenant. Each version has its own `id`."""
 
     task: str
     tenant: str = ""
     lang: str = ""
     body: str = ""
-    # Handlers of a tenant with the same `eid` may share contexts; "": only those of the same task.
+    # Handlers of a tenant with the same `eid` may share contexts; "": contexts are not shared between tasks.
     eid: str = ""
     before: str = ""
     before_each: str = ""
     after_each: str = ""
     options: RunnerOptions = RunnerOptions()
-    # Given by the store.
+    # Set by the store.
     id: int = 0
     version: int = 0
     created_at: int = 0
-    # The version that it brought back; 0: none.
+    # The version that this one restored; 0: none.
     restores: int = 0
 
     @property
     def size(self) -> int:
-        """The bytes of its scripts."""
+        """The size of its scripts."""
         return sum(len(getattr(self, script).encode()) for script in SCRIPTS)
 
 
 def without_scripts(handler: Handler) -> Handler:
-    """A handler as it is listed."""
+    """The handler without its scripts, for lists."""
     return replace(handler, **dict.fromkeys(SCRIPTS, ""))
 
 
 def is_same_code(one: Handler, other: Handler) -> bool:
-    """Whether two versions would run alike."""
+    """Whether two versions run the same code with the same settings."""
     return _as_set(one) == _as_set(other)
 
 
@@ -92,7 +92,7 @@ _MOST = {
 
 
 def check_handler(handler: Handler) -> None:
-    """Raise `BadInput` unless the handler can be kept. Whether a runner knows `lang` is not looked at."""
+    """Raise `BadInput` unless the handler can be stored. Any `lang` is accepted: only runners know theirs."""
     check_name("task", handler.task)
     check_name("tenant", handler.tenant, empty=True)
     if not handler.lang or not handler.body:
@@ -116,15 +116,15 @@ def check_handler(handler: Handler) -> None:
 
 
 class SetHandler(Command, frozen=True, kw_only=True):
-    """Make a new version of a handler; replies it. One that is just like the newest changes nothing."""
+    """Store a new version of a handler; replies it. If it equals the newest version, nothing changes."""
 
     handler: Handler
 
 
 class RollBackHandler(Command, frozen=True, kw_only=True):
-    """Make a new version that is as an earlier one was; replies it.
+    """Store a copy of an earlier version as the newest one; replies it.
 
-    `version` 0: as the one before the newest, or before the one that the newest has brought back.
+    `version` 0: the one before the newest, or before the one that the newest has restored.
     """
 
     task: str
@@ -133,7 +133,7 @@ class RollBackHandler(Command, frozen=True, kw_only=True):
 
 
 class DeleteHandler(Command, frozen=True, kw_only=True):
-    """Remove a handler with all its versions. Its jobs wait until there is one again, or they expire."""
+    """Delete a handler with all its versions. Its jobs wait for a new handler, or until they expire."""
 
     task: str
     tenant: str = ""
@@ -143,7 +143,7 @@ class DeleteHandler(Command, frozen=True, kw_only=True):
 
 
 class GetHandler(Query, frozen=True, kw_only=True):
-    """Replies a version of a handler, or with `version` 0 the newest; raises `NotFound`."""
+    """Replies a version of a handler, with `version` 0 the newest; raises `NotFound`."""
 
     task: str
     tenant: str = ""
@@ -151,7 +151,7 @@ class GetHandler(Query, frozen=True, kw_only=True):
 
 
 class KnownHandler(NamedTuple):
-    """A handler of which the caller has a version, by its id; 0: none."""
+    """A handler, and the id of the version that the caller already has; 0: none."""
 
     tenant: str
     task: str
@@ -159,16 +159,16 @@ class KnownHandler(NamedTuple):
 
 
 class FindHandlers(Query, frozen=True, kw_only=True):
-    """Replies the newest version of each of these handlers that there is, at most `HANDLERS_FOUND`.
+    """Replies the newest version of each of these handlers that exists, at most `HANDLERS_FOUND`.
 
-    One that the caller has already comes without its scripts.
+    A version that the caller already has is replied without its scripts.
     """
 
     pairs: tuple[KnownHandler, ...]
 
 
 class ListHandlers(Query, frozen=True, kw_only=True):
-    """Replies a tenant's handlers without their scripts, in a fixed order, from the first after one."""
+    """Replies the handlers of a tenant without their scripts, in a fixed order, after `after_task`."""
 
     tenant: str = ""
     after_task: str = ""
@@ -176,9 +176,9 @@ class ListHandlers(Query, frozen=True, kw_only=True):
 
 
 class ListHandlerVersions(Query, frozen=True, kw_only=True):
-    """Replies the versions of a handler without their scripts, the newest first, or raises `NotFound`.
+    """Replies the versions of a handler without their scripts, newest first; raises `NotFound`.
 
-    From the first below `before`; 0: from the newest.
+    Starts below `before`; 0: starts with the newest.
     """
 
     task: str

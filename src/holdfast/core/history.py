@@ -1,8 +1,8 @@
-"""History: how many jobs of each task ended how, over time. See docs/decisions/0021.
+"""History: how the jobs of each task ended, over time. See docs/decisions/0021.
 
     a commit that ends jobs ──▶ tallies by task and kind ──upkeep──▶ buckets of a minute, 10 minutes, an hour
 
-Upkeep moves tallies into buckets; what it has not moved yet counts for the last bucket.
+Upkeep moves tallies into buckets; tallies not moved yet count as part of the last bucket.
 """
 
 from collections.abc import Iterable, Mapping
@@ -14,17 +14,17 @@ from .bounds import DAY_MS, HOUR_MS, MAX_TIME_MS, MINUTE_MS, YEAR_MS
 from .job import Record
 from .queries import Query
 
-# A bucket has so many tasks by name, the busiest; the others are one sum under no name.
+# How many tasks a bucket lists, the busiest; the others are one sum without a name.
 NAMED_TASKS = 200
 
 
-# What is tallied. RETRIED: a run ended in an error or asked for another one, and the job runs again. RUN_MS:
-# the milliseconds that runs took. The texts are stored: never change one.
+# The kinds of tallies. RETRIED: a run ended and its job runs again. RUN_MS: the milliseconds that runs took.
+# The texts are stored: never change one.
 FINISHED, FAILED, CANCELLED, RETRIED, RUN_MS = "finished", "failed", "cancelled", "retried", "run_ms"
 
 
 class TallyKey(NamedTuple):
-    """What is tallied, of which task. A store keeps it beside its counts: `place` is none of a job's."""
+    """The key of a tally. A store keeps tallies with its counts: `place` is one that no job has."""
 
     tenant: str
     task: str
@@ -36,7 +36,7 @@ NO_PLACE = 0
 
 
 class TaskEnds(Record, frozen=True, kw_only=True):
-    """How runs of a tenant's task ended. A task without a name stands for all that were not busy enough."""
+    """How runs of a task ended. An empty task name stands for all tasks that the bucket does not list."""
 
     tenant: str = ""
     task: str = ""
@@ -48,12 +48,12 @@ class TaskEnds(Record, frozen=True, kw_only=True):
 
     @property
     def ended(self) -> int:
-        """How many runs ended."""
+        """The number of runs that ended."""
         return self.finished + self.failed + self.cancelled + self.retried
 
 
 class Bucket(Record, frozen=True, kw_only=True):
-    """What ended in a time that begins at `start_ms`."""
+    """The runs that ended in the interval from `start_ms`."""
 
     start_ms: int
     step_ms: int
@@ -61,7 +61,7 @@ class Bucket(Record, frozen=True, kw_only=True):
 
 
 class Tier(NamedTuple):
-    """Buckets of one length, and for how long they are kept. `name` begins the keys of their rows."""
+    """Buckets of one length, and how long they are kept. The keys of their rows begin with `name`."""
 
     name: str
     step_ms: int
@@ -72,18 +72,18 @@ TIERS = (
     Tier("m", MINUTE_MS, 3 * HOUR_MS),
     Tier("t", 10 * MINUTE_MS, 2 * DAY_MS),
     Tier("h", HOUR_MS, 60 * DAY_MS),
-    # One bucket of everything since the store was made.
+    # One bucket with everything since the store was created.
     Tier("a", MAX_TIME_MS, MAX_TIME_MS),
 )
-# A time that only the last tier goes back.
+# A span that only the last tier covers.
 EVER_MS = YEAR_MS
 
 
 class GetHistory(Query, frozen=True, kw_only=True):
-    """Replies the buckets of the last `span_ms`, oldest first, those in which nothing ended too.
+    """Replies the buckets of the last `span_ms`, oldest first, including empty ones.
 
-    The buckets are the shortest that go back so far; for more than sixty days it is one bucket, of everything
-    since the store was made. Of a `tenant`: what it had.
+    The buckets are the shortest kept for that span. For more than sixty days the reply is one bucket, with
+    everything since the store was created. `tenant`: only its jobs.
     """
 
     tenant: str | None = None
@@ -92,17 +92,17 @@ class GetHistory(Query, frozen=True, kw_only=True):
 
 
 def tier_for(span_ms: int) -> Tier:
-    """The shortest buckets that go back so far."""
+    """The tier with the shortest buckets that cover a span."""
     return next((tier for tier in TIERS if tier.kept_ms >= span_ms), TIERS[-1])
 
 
 def start_of(tier: Tier, at_ms: int) -> int:
-    """When the bucket of a moment begins."""
+    """The start of the bucket that contains a time."""
     return at_ms - at_ms % tier.step_ms
 
 
 def ends_of(tallies: Mapping[TallyKey, int]) -> list[TaskEnds]:
-    """Tallies by task."""
+    """Group tallies by task."""
     found: dict[tuple[str, str], dict[str, int]] = {}
     for key, number in tallies.items():
         found.setdefault((key.tenant, key.task), {})[key.kind] = number
@@ -110,7 +110,7 @@ def ends_of(tallies: Mapping[TallyKey, int]) -> list[TaskEnds]:
 
 
 def summed(parts: Iterable[TaskEnds], *, most: int = NAMED_TASKS) -> tuple[TaskEnds, ...]:
-    """The sums by task, the busiest first; those beyond `most` are one, under no name."""
+    """The sums by task, busiest first; those beyond `most` are one sum without a name."""
     sums: dict[tuple[str, str], TaskEnds] = {}
     for one in parts:
         key = (one.tenant, one.task)

@@ -1,12 +1,12 @@
-"""The number of a job: 63 bits that say when, by whom and where, and are never made twice.
+"""Job ids: 63 bits that contain the time, the process and the slot, and are never made twice.
 
     41 bits  ms since 2025 ┆ 11 bits sysid ┆ 5 bits sequence ┆ 6 bits slot
 
-Adding is idempotent by id, so an id made twice would be a job lost. Therefore a process makes ids
-only below the moment that it has reserved in the store together with its sysid, and whoever has
-the sysid next starts at that moment: whatever clocks, crashes and expiry do, the two never meet.
-Within a process (time, sequence) is one counter, a *tick*, which only goes up; when a millisecond
-is used up or the clock went back it runs ahead of the clock. See docs/decisions/0001.
+Adding is idempotent by id, so an id made twice would lose a job. Therefore a process reserves a time in the
+store together with its sysid, and makes only ids below it; the next process with that sysid starts at that
+time. So their ids never overlap, whatever clocks and crashes do. Within a process (time, sequence) is one
+counter, a *tick*, which only increases: if a millisecond is used up, or the clock was set back, it runs ahead
+of the clock. See docs/decisions/0001.
 """
 
 import msgspec
@@ -18,14 +18,14 @@ SEQUENCE_BITS, SLOT_BITS, SYSID_BITS = 5, 6, 11
 SEQUENCES, SLOTS, SYSIDS = 1 << SEQUENCE_BITS, 1 << SLOT_BITS, 1 << SYSID_BITS
 MAX_ID = (1 << 63) - 1
 
-# Jobs of schedules have ids of their own making (`of_schedule`), and the job-command port one
-# owner common to all servers. Processes take the sysids from FIRST_SYSID on, and journals, which hold them
-# for days, those from FIRST_JOURNAL_SYSID on: neither can use up the other's.
+# Sysids below FIRST_SYSID: for the jobs of schedules (`of_schedule`), and for the job-command port, whose
+# servers have one common owner. Processes take sysids from FIRST_SYSID on. Journals, which keep them for
+# days, take those from FIRST_JOURNAL_SYSID on, so that neither can use up those of the other.
 SCHEDULE_SYSID, PORT_SYSID, FIRST_SYSID, FIRST_JOURNAL_SYSID = 0, 1, 2, 1_536
 
 
 class Parts(msgspec.Struct, frozen=True):
-    """An id taken apart."""
+    """The parts of an id."""
 
     time_ms: int
     sysid: int
@@ -34,9 +34,9 @@ class Parts(msgspec.Struct, frozen=True):
 
 
 class IdRange(msgspec.Struct, frozen=True, kw_only=True):
-    """Unique ids: `first` and the next ones, each `SLOTS` above the one before.
+    """A range of unique ids: `first` and the next ones, each `SLOTS` above the one before.
 
-    Their low bits, the slot, are 0: whoever uses an id sets the slot that its job must live in.
+    Their low bits, the slot, are 0: the caller that uses an id sets the slot of its job.
     """
 
     first: int
@@ -44,25 +44,25 @@ class IdRange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def first_at(at_ms: int) -> int:
-    """The first id that can be made at a moment; 0 before there were any."""
+    """The smallest id of a time; 0 before 2025."""
     return max(at_ms - EPOCH_MS, 0) << (SYSID_BITS + SEQUENCE_BITS + SLOT_BITS)
 
 
 def ms_of(job_id: int) -> int:
-    """When an id was made, by the clock that it went by."""
+    """The time in an id."""
     return (job_id >> (SYSID_BITS + SEQUENCE_BITS + SLOT_BITS)) + EPOCH_MS
 
 
 def pack(tick: int, sysid: int, slot: int) -> int:
-    """The id of a tick, made by the holder of `sysid`, living in `slot`."""
+    """The id of a tick, a sysid and a slot."""
     time, sequence = tick >> SEQUENCE_BITS, tick & (SEQUENCES - 1)
     return ((time << SYSID_BITS | sysid) << SEQUENCE_BITS | sequence) << SLOT_BITS | slot
 
 
 def pack_all(ticks: range, sysid: int, slots: range) -> list[int]:
-    """The ids of ticks, each in the next of these slots."""
+    """The ids of ticks, with one slot for each."""
     count = len(slots)
-    # `pack`, said again in one expression: a call for each would take twice as long.
+    # The same as `pack`, inlined: a call for each id would take twice as long.
     return [
         ((tick >> SEQUENCE_BITS << SYSID_BITS | sysid) << SEQUENCE_BITS | tick & (SEQUENCES - 1)) << SLOT_BITS
         | slots[tick % count]
@@ -71,47 +71,47 @@ def pack_all(ticks: range, sysid: int, slots: range) -> list[int]:
 
 
 def moved(job_id: int, slot: int) -> int:
-    """The same id living in another slot."""
+    """The same id with another slot."""
     return job_id >> SLOT_BITS << SLOT_BITS | slot
 
 
 def unpack(job_id: int) -> Parts:
-    """What an id says."""
+    """The parts of an id."""
     rest, slot = job_id >> SLOT_BITS, job_id & (SLOTS - 1)
     rest, sequence = rest >> SEQUENCE_BITS, rest & (SEQUENCES - 1)
     return Parts((rest >> SYSID_BITS) + EPOCH_MS, rest & (SYSIDS - 1), sequence, slot)
 
 
 def tick_at(time_ms: int) -> int:
-    """The first tick of a moment."""
+    """The first tick of a time."""
     return (time_ms - EPOCH_MS if time_ms > EPOCH_MS else 0) << SEQUENCE_BITS
 
 
 def time_of(tick: int) -> int:
-    """The moment that a tick belongs to."""
+    """The time of a tick."""
     return (tick >> SEQUENCE_BITS) + EPOCH_MS
 
 
 def next_ticks(last: int, count: int, *, now_ms: int) -> range:
-    """The next ticks after `last`, not before the clock: strictly increasing whatever the clock does."""
+    """The next ticks, after `last` and not before the clock: they increase even if the clock is set back."""
     first = tick_at(now_ms)
     start = first if first > last else last + 1
     return range(start, start + count)
 
 
 def of_schedule(number: int, moment_ms: int, slot: int) -> int:
-    """The id of the job that a schedule adds for a moment: the same whoever adds it.
+    """The id of the job that a schedule adds for a time: every process computes the same.
 
-    Moments are whole seconds, so the thousand milliseconds of one, 32 sequences each, tell
-    MAX_SCHEDULES schedules apart.
+    These times are whole seconds, so the 1,000 milliseconds of a second, with 32 sequences each, encode the
+    number of the schedule (up to MAX_SCHEDULES).
     """
     assert 0 <= number < MAX_SCHEDULES and moment_ms % SECOND_MS == 0
     return pack(tick_at(moment_ms) + number, SCHEDULE_SYSID, slot)
 
 
 def slot_of(tenant: str, *parts: str | bytes) -> int:
-    """The slot that a (tenant, domain) or (tenant, task, unique key) always has."""
-    # Not imported above: a program whose jobs have neither domain nor key does not need it.
+    """The fixed slot of a (tenant, domain) or (tenant, task, unique key)."""
+    # Imported here: a program whose jobs have neither domain nor key does not need it.
     from hashlib import blake2b
 
     digest = blake2b(digest_size=8, person=b"holdfast-slot")

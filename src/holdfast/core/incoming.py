@@ -1,7 +1,7 @@
-"""Bounds of what comes from another process: it may hold anything that the types of its fields allow.
+"""Limits of requests from other processes, which may contain anything that the field types allow.
 
-Callers in this process are checked where they speak, and `checks` has the rules of jobs. Here is the rest:
-numbers that a store could not keep, names that nothing can have, endless pages. A door calls this first.
+Calls in this process are checked in `queue/`, and `checks` has the rules of jobs. This module has the rest:
+numbers that a store could not keep, invalid names, pages without limits. A server calls it first.
 """
 
 from collections.abc import Callable
@@ -16,14 +16,14 @@ from .ids import MAX_ID, SYSIDS
 from .searching import SearchJobs
 
 _Check = Callable[[str, Any], None]
-# What one page, or one sweep, brings at most.
+# The largest page.
 MOST_AT_ONCE = 10_000
-# How many paths into the data one search looks at.
+# How many paths into the data one search may have.
 SEARCHED_PATHS = 8
 
 
 def check_incoming(asked: c.Command | q.Query) -> None:
-    """Refuse what no store should see."""
+    """Refuse a request with values outside these limits."""
     for field in asked.__struct_fields__:
         check = _CHECKS.get(field)
         if check is not None and (value := getattr(asked, field)) is not None:
@@ -33,7 +33,7 @@ def check_incoming(asked: c.Command | q.Query) -> None:
 
 
 def _data_paths(name: str, value: Any) -> None:
-    """What is looked for in data: few paths, and short ones. Data of jobs has its own limit."""
+    """Check the search terms of a query: few paths, and short ones."""
     if isinstance(value, tuple):
         if len(value) > SEARCHED_PATHS:
             raise TooLarge(name, len(value), needed=f"at most {SEARCHED_PATHS}")
@@ -54,7 +54,7 @@ def _names(name: str, values: Any) -> None:
     if len(values) > MOST_AT_ONCE:
         raise TooLarge(name, len(values), needed=f"at most {MOST_AT_ONCE:,}")
     for value in values:
-        # `Publish` has more than names there, and looks at them itself.
+        # `Publish` has more than names there, and checks them itself.
         if isinstance(value, str):
             check_name(name, value, empty=True)
 

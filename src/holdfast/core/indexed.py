@@ -1,9 +1,9 @@
-"""The rules of progress and logs: what indexed consumers and their producers keep in a store.
+"""The rules of progress and logs, which indexed consumers and their producers keep in a store.
 
-    P, processed     every index up to it has been worked on to its end; it only goes forward
-    a log            items at 1, 2, 3 … head without a gap, those up to `trimmed` gone again
+    P, processed     every index up to P has been processed; P only moves forward
+    a log            items at 1, 2, 3 … head without a gap; those up to `trimmed` have been removed
 
-Each function takes a record and returns it as it should become, or raises. See docs/decisions/0008.
+Each function takes a record and returns the changed record, or raises. See docs/decisions/0008.
 """
 
 from msgspec.structs import replace
@@ -12,12 +12,12 @@ from .bounds import SECOND_MS
 from .errors import Backwards, BadInput
 from .job import Body, Record
 
-# How much of the rate that is shown is the last write's: so that it neither jumps nor sleeps.
+# The weight of the last write in the displayed rate: a moving average.
 NEWEST_PART = 0.3
 
 
 class Mark(Record, frozen=True, kw_only=True):
-    """How far a consumer has come. What follows `log` is for people, as of the last move."""
+    """The progress of a consumer. The fields after `log` are for display, as of the last move."""
 
     processed: int = 0
     resets: int = 0
@@ -29,7 +29,7 @@ class Mark(Record, frozen=True, kw_only=True):
 
 
 class LogMark(Record, frozen=True, kw_only=True):
-    """The ends of a log: its last index, the last that is gone, the last whose key is forgotten."""
+    """The ends of a log: its last index, the last one trimmed, and the last one whose key is forgotten."""
 
     head: int = 0
     trimmed: int = 0
@@ -37,21 +37,21 @@ class LogMark(Record, frozen=True, kw_only=True):
 
 
 class LogItem(Record, frozen=True, kw_only=True):
-    """An item to append; one whose key the log knows is there already."""
+    """An item to append; if the log remembers its key, it is a duplicate."""
 
     data: Body
     key: bytes | None = None
 
 
 class Seen(Record, frozen=True, kw_only=True):
-    """What a consumer tells of itself with its progress, for people."""
+    """What a consumer reports with its progress, for display."""
 
     head: int = 0
     in_flight: int = 0
 
 
 def moved(mark: Mark, *, name: str, to: int, resets: int, seen: Seen, now_ms: int) -> Mark:
-    """A consumer's own progress: forward, or where it is already; anything else is `Backwards`."""
+    """Move progress by its consumer: forward, or to where it is; otherwise raise `Backwards`."""
     if resets != mark.resets:
         raise Backwards(name, to, found=f"set to {mark.processed:,} by hand meanwhile")
     if to < mark.processed:
@@ -76,19 +76,19 @@ def _rate(mark: Mark, count: int, now_ms: int) -> float:
 
 
 def set_by_hand(mark: Mark, *, to: int) -> Mark:
-    """An operator's word: forward or back. Consumers that run are refused from then on."""
+    """Set progress by an operator, forward or back. Moves by running consumers are refused from then on."""
     return replace(mark, processed=to, resets=mark.resets + 1, in_flight=0, moved_ms=0, per_s=0.0)
 
 
 def check_reading(name: str, processed: int, log: str, ends: LogMark) -> None:
-    """Refuse a consumer that would begin where its log is gone."""
+    """Refuse a consumer that would start at a trimmed index."""
     if processed < ends.trimmed:
         needed = f"{ends.trimmed:,} or more: the log {log} has been trimmed up to there"
         raise BadInput(f"start of consumer {name}", processed, needed=needed)
 
 
 def trimmed(ends: LogMark, *, up_to: int, keep_keys: int, limit: int) -> LogMark:
-    """A log without what lies up to an index, and without the keys far below its head; `limit` of each."""
+    """The log without the items up to an index, and without the keys far below its head; `limit` of each."""
     up_to = max(ends.trimmed, min(up_to, ends.head, ends.trimmed + limit))
     keys_from = max(ends.keys_from, min(ends.head - keep_keys, up_to, ends.keys_from + limit))
     return replace(ends, trimmed=up_to, keys_from=keys_from)

@@ -1,18 +1,18 @@
-"""The job: the one record that everything is about.
+"""The job record, its places and its states.
 
-A job stands in exactly one *place*, which is how stores keep it in order; its *state* is what
-people see, and follows from the record by `state`, here and nowhere else.
+A job is in exactly one *place*, by which stores keep it in order. Its *state* is what users see; only the
+function `state` derives it from the record.
 
     place        ordered by                    state
-    SCHEDULED    due time                      QUEUED    (RUNQUEUED: its `retry_after` ran out unreported)
+    SCHEDULED    due time                      QUEUED    (RUNQUEUED: its `retry_after` ended unanswered)
     READY        priority, due time, id        QUEUED    (likewise)
-    HELD         the same, behind its domain   QUEUED    (likewise)
+    HELD         the same, within its domain   QUEUED    (likewise)
     RUNNING      end of the lease              RUNNING   (RUNQUEUED with a `retry_after`)
     PAUSED       —                             PAUSED
-    DONE         the moment it ended           FINISHED, FAILED or CANCELLED
+    DONE         when it ended                 FINISHED, FAILED or CANCELLED
 
-Data and results are not part of the record: they are written once and stay where they are while
-the record moves. The names of the fields are the stored form; see docs/decisions/0002.
+Data and results are not part of the record: they are written once, while the record changes. The field names
+are the stored form; see docs/decisions/0002.
 """
 
 from enum import IntEnum, StrEnum
@@ -23,9 +23,9 @@ import msgspec
 from .bounds import SECOND_MS
 from .errors import StoreCorrupt
 
-# JSON text, or bytes as they are. Never parsed on the way. msgspec decodes no record with a field that
-# is one or the other, so it is told nothing: in JSON bytes come back as text, and whoever keeps a
-# record with a body says beside it which it was.
+# JSON text, or bytes. Never parsed in between. `Any`, because msgspec cannot decode a field that is either
+# str or bytes: in JSON, bytes are decoded as text, so a record with a body needs a second field that tells
+# which it was.
 if TYPE_CHECKING:
     Body = str | bytes
 else:
@@ -33,7 +33,7 @@ else:
 
 
 class Unreadable(bytes):
-    """A body that was text and is no UTF-8 any more, as it was found. Decoding it is `StoreCorrupt`."""
+    """A damaged body: it was text, but is not valid UTF-8 any more. Decoding it raises `StoreCorrupt`."""
 
 
 def unreadable(job_id: int, what: str) -> StoreCorrupt:
@@ -43,20 +43,20 @@ def unreadable(job_id: int, what: str) -> StoreCorrupt:
 
 
 def readable(job_id: int, what: str, body: Body | None) -> Body | None:
-    """A body, or `StoreCorrupt`."""
+    """Return a body, or raise `StoreCorrupt`."""
     if isinstance(body, Unreadable):
         raise unreadable(job_id, what)
     return body
 
 
 def size_of(body: Body) -> int:
-    """How many bytes a body has when it is written."""
+    """The stored size of a body in bytes."""
     return len(body) if body.isascii() or isinstance(body, bytes) else len(body.encode())
 
 
 def whole_second(at_ms: int) -> int:
-    """The start of the second that a time is in: how the documents write all times of a job that has run."""
-    return max(at_ms - at_ms % SECOND_MS, 1)  # 0 would be no time
+    """A time rounded down to the second, as the documents write all times of a job that has run."""
+    return max(at_ms - at_ms % SECOND_MS, 1)  # 0 would mean "no time"
 
 
 class Place(IntEnum):
@@ -74,7 +74,7 @@ WAITING = (Place.SCHEDULED, Place.READY, Place.HELD)
 
 
 class State(StrEnum):
-    """What people see."""
+    """The state that users see."""
 
     QUEUED = "QUEUED"
     RUNQUEUED = "RUNQUEUED"
@@ -94,8 +94,8 @@ class Code(StrEnum):
     ERROR = "error"
 
 
-# Records are written without what is at its default, so these numbers are part of the stored form:
-# never change one. What people get who say nothing is `DEFAULT_…` in bounds, which may change.
+# Records are stored without fields that have their default, so these defaults are part of the stored form:
+# never change one. The defaults for users are `DEFAULT_…` in bounds, which may change.
 STORED_PRIORITY = 500
 STORED_ATTEMPTS = 10
 STORED_LOSSES = 10
@@ -104,9 +104,9 @@ STORED_LOSSES = 10
 class Record(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, repr_omit_defaults=True, gc=False
 ):
-    """The base of all records: frozen, written and shown without what is at its default.
+    """The base class of all records: frozen; fields with their default are neither stored nor shown.
 
-    None can ever lead back to itself, so the collector of cycles need not look at them.
+    Records never form reference cycles, so the garbage collector need not track them.
     """
 
 
@@ -119,30 +119,30 @@ class Backoff(Record, frozen=True, kw_only=True):
 
 
 class Outcome(Record, frozen=True, kw_only=True):
-    """How one run ended, for people and for `result`."""
+    """How one run ended, for display and for `result`."""
 
     code: Code
     at: int
     exit_code: int = 0
     error: str = ""
     traceback: str = ""
-    # What the run used, where its runner has measured it.
+    # The resource usage of the run, if its runner has measured it.
     cpu_ms: float = 0.0
     wall_ms: float = 0.0
 
 
 class Progress(Record, frozen=True, kw_only=True):
-    """How far a running job says it is."""
+    """The progress that a running job has reported."""
 
     fraction: float
     note: str = ""
 
 
 class Children(Record, frozen=True, kw_only=True):
-    """What a parent knows of its children; kept on the parent, so that nobody has to count.
+    """The counts of a job's children, stored with the parent.
 
-    `pending` have not ended, `failed` are FAILED, `kept` are FINISHED or CANCELLED and stay
-    beside the parent until it has seen them.
+    `pending` have not ended, `failed` are FAILED, `kept` are FINISHED or CANCELLED and stay live until the
+    parent has read them.
     """
 
     pending: int = 0
@@ -155,7 +155,7 @@ NO_CHILDREN = Children()
 
 
 class Job(Record, frozen=True, kw_only=True):
-    """One piece of work. Times are integer milliseconds UTC; 0 means not yet, never or none."""
+    """A job. Times are integer milliseconds UTC; 0 means not yet, never or none."""
 
     id: int
     task: str
@@ -166,15 +166,15 @@ class Job(Record, frozen=True, kw_only=True):
 
     priority: int = STORED_PRIORITY
     created_at: int = 0
-    # When it is due next. Retries move it; `scheduled_at` remembers what a SCHEDULED repeat counts from.
+    # When it is due next. Retries change it; a SCHEDULED repeat counts from `scheduled_at`.
     run_at: int = 0
     scheduled_at: int = 0
-    # When the handler of its last run started. 0 while RUNNING: handed out to a worker, and not started yet.
+    # When the handler of its last run started. 0 while RUNNING: claimed by a worker, but not started yet.
     started_at: int = 0
     finished_at: int = 0
     expires_at: int = 0
 
-    # The claim: who has the job until when. `claim` counts hand-outs and never goes back.
+    # The claim: the owner, and the end of the lease. `claim` counts the claims and never decreases.
     owner: int = 0
     lease_until: int = 0
     claim: int = 0
@@ -182,42 +182,42 @@ class Job(Record, frozen=True, kw_only=True):
     attempts: int = 0
     max_attempts: int = STORED_ATTEMPTS
     losses: int = 0
-    # It was running where a process died: until it has ended it shares an executor with suspects only, at
-    # most so many, itself included. 0: it is no suspect.
+    # It was running in a process that died: until it ends, it shares an executor only with other suspects, at
+    # most this many including itself. 0: not a suspect.
     crowd_limit: int = 0
     max_losses: int = STORED_LOSSES
     backoff: Backoff = DEFAULT_BACKOFF
     timeout_ms: int = 0
     # Milliseconds, or one of the documents' date modifiers ("+1 DAY").
     retry_after: int | str = 0
-    # Its `retry_after` ran out unreported: the documents' RUNQUEUED.
+    # Its `retry_after` ended without an answer: RUNQUEUED in the documents.
     lapsed: bool = False
 
     repeat: str = ""
-    # A `replace` or `merge` reached it while it ran: run once more, at this moment.
+    # A `replace` or `merge` changed it while it ran: it runs once more, at this time.
     again_at: int = 0
     unique: bytes | None = None
     unique_for_ms: int = 0
     domain: bytes | None = None
     schedule: str = ""
-    # JSON of the job that follows, a `NewJob`; `into` is its parameter that gets the result (core.following).
+    # The follow-up job, a `NewJob` as JSON; `into` is its parameter that gets the result (core.following).
     then: str = ""
     into: str = ""
-    # The id of the job that follows. It is made with this one; once `followed`, that job has been added.
+    # The id of the follow-up job, made together with this one. `followed`: that job has been added.
     then_id: int = 0
     followed: bool = False
 
     parent_id: int = 0
-    # Which run of the parent made it: `claim` of the parent then.
+    # The `claim` of the parent when it added this child.
     parent_claim: int = 0
     children: Children = NO_CHILDREN
     wait_for_failed: bool = False
 
-    # The options that the caller gave, of those that the task's defaults would fill in (decision 14).
+    # The options given by the caller, of those that the defaults of the task can fill in (decision 14).
     given: tuple[str, ...] = ()
 
     mock: bool = False
-    # Made at the job-command port: the documents' rules hold to the letter.
+    # Added through the job-command port: the rules of the documents apply exactly.
     strict: bool = False
     cancel_requested: bool = False
 
@@ -225,25 +225,25 @@ class Job(Record, frozen=True, kw_only=True):
     reason: str = ""
     progress: Progress | None = None
     outcome: Outcome | None = None
-    # The last runs that did not end well, oldest first.
+    # The last runs that did not succeed, oldest first.
     errors: tuple[Outcome, ...] = ()
-    # Bytes of its data; None of the result, `has_result` says whether there is one.
+    # The size of its data in bytes; whether it has a result.
     size: int = 0
     has_result: bool = False
-    # Its record as it was found, once that could not be read any more: see `damage`.
+    # The bytes of a record that cannot be decoded: see `damage`.
     damaged: bytes | None = None
-    # How many steps it has done, and lines it has logged: they lie beside the record (decision 5).
+    # How many steps it has done and lines it has logged; these are stored separately (decision 5).
     steps: int = 0
     log_lines: int = 0
 
     @property
     def state(self) -> State:
-        """What people see; see `state`."""
+        """The state that users see; see `state`."""
         return state(self)
 
 
 def state(job: Job) -> State:
-    """The state that follows from the record."""
+    """Derive the state from the record."""
     place = job.place
     if place is Place.DONE:
         return job.ended or State.FINISHED

@@ -1,8 +1,8 @@
-"""A clock that jumped ahead, and what that does to leases.
+"""How leases are kept when the clock is set ahead.
 
-Leases are moments of the clock by which they were given. When the clock is set ahead by an hour, all of them
-seem to be over, although their holders live and renew them in time. So each keeps the time that it had left.
-Delays and schedules are moments of the day, and come when the clock shows them.
+The end of a lease is a time of the store's clock. If that clock is set ahead by an hour, all leases seem to
+have expired, although their holders renew them in time. So each lease keeps the time that it had left. Delays
+and schedules refer to the time of day, and are due when the clock shows it.
 """
 
 from msgspec.structs import replace
@@ -13,17 +13,17 @@ from .job import Job, Record
 
 
 class Jump(Record, frozen=True, kw_only=True):
-    """The clock went from `at_ms - by_ms` to `at_ms` in no time."""
+    """The clock was set from `at_ms - by_ms` to `at_ms`."""
 
     at_ms: int
     by_ms: int
 
 
 def regranted(job: Job, jump: Jump) -> Job:
-    """The job with the lease that it has after a jump; the same where the lease was given after it.
+    """Return the job with its lease after a jump; unchanged if it was claimed after the jump.
 
-    The end of a lease tells whether it was given before the jump. One that ends up to a default lease
-    after it may be either: it gets that much more.
+    The end of a lease shows whether it began before the jump. If it ends within a default lease after the
+    jump, it may be either, and the lease is extended.
     """
     grace_ms = min(jump.by_ms, DEFAULT_LEASE_MS)
     if not 0 < job.lease_until < jump.at_ms + grace_ms:

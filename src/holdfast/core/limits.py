@@ -1,15 +1,15 @@
-"""Domains: how many of their jobs may start, and when the next.
+"""Domains and their limits: how many jobs may start now, and when the next one may.
 
-A limit has a rate with a burst, a number running at once, or both. The rate is exact by virtual
-scheduling: `tat_us` is the theoretical arrival time, the moment at which the allowance is whole
-again. A start is allowed while
+A limit has a rate with a burst, a number of jobs running at once, or both. The rate is exact by virtual
+scheduling (GCRA): `tat_us` is the theoretical arrival time, at which the full burst is available again. A
+start is allowed while
 
     now ≥ tat − (burst − 1) · interval          and then        tat = max(now, tat) + interval
 
-so no two starts ever lie inside one interval beyond the burst, at first use and after idle too.
+so beyond the burst no two starts are within one interval, also at first use and after idle time.
 
-READY is a short list, never a permission: of each (domain, task) at most the allowance stands
-READY, the rest is HELD behind it, and the claim itself checks and spends.
+READY is not a permission to start: of each (domain, task) at most as many jobs are READY as may start now,
+and the rest are HELD. The claim itself checks the limit and counts the start.
 """
 
 import math
@@ -23,12 +23,12 @@ from .errors import BadInput
 from .job import Place, Record
 
 DomainKey = tuple[str, bytes]
-# How many jobs of a domain there are, by task and place.
+# The number of jobs of a domain, by task and place.
 DomainCounts = dict[tuple[str, Place], int]
 
 
 class Limit(Record, frozen=True, kw_only=True):
-    """What a domain is allowed: starts a second, how many of them at once, how many running at once."""
+    """The limit of a domain: starts per second, burst, and jobs running at once."""
 
     rate: float | None = None
     burst: int = 1
@@ -41,38 +41,38 @@ class Limit(Record, frozen=True, kw_only=True):
 
 
 class TaskLoad(Record, frozen=True, kw_only=True):
-    """How many jobs of one task stand READY and HELD in a domain."""
+    """How many jobs of one task are READY and HELD in a domain."""
 
     ready: int = 0
     held: int = 0
-    # No READY job comes after this rank and id; None: unknown. A later one may be held without a look.
+    # No READY job comes after this rank and id; None: unknown. A later job can be held without a read.
     last: tuple[int, int] | None = None
 
 
 class Domain(Record, frozen=True, kw_only=True):
-    """What is kept of a limited domain while it has jobs or its last start still counts."""
+    """The state of a limited domain, kept while it has jobs or its last start still counts."""
 
     tenant: str
     name: bytes
     tat_us: int = 0
     running: int = 0
     loads: dict[str, TaskLoad] = {}
-    # When upkeep should look at it next; 0: not before something happens to it.
+    # When upkeep should check it next; 0: not before one of its jobs changes.
     due_ms: int = 0
 
     @property
     def key(self) -> DomainKey:
-        """What it is found by."""
+        """The key of the domain."""
         return self.tenant, self.name
 
     @property
     def held(self) -> int:
-        """How many of its jobs wait behind it."""
+        """How many of its jobs are HELD."""
         return sum(load.held for load in self.loads.values())
 
 
 def check_limit(limit: Limit) -> None:
-    """Refuse a limit that makes no sense."""
+    """Refuse an invalid limit."""
     if limit.rate is None and limit.concurrency is None:
         raise BadInput("limit", None, needed="a rate, a concurrency or both")
     if limit.rate is not None and not MIN_RATE_PER_S <= limit.rate <= MAX_RATE_PER_S:
@@ -88,12 +88,12 @@ def check_limit(limit: Limit) -> None:
 
 
 def is_pattern(domain: bytes) -> bool:
-    """Whether a limit's name matches many domains (`*`, `?`, `[…]`) rather than one."""
+    """Whether the name of a limit is a pattern (`*`, `?`, `[…]`) for many domains."""
     return any(char in domain for char in b"*?[")
 
 
 def find_pattern(patterns: Iterable[tuple[bytes, Limit]], domain: bytes) -> Limit | None:
-    """The limit of the longest pattern that matches; of equally long ones the first by name."""
+    """The limit of the longest pattern that matches; of equally long ones, the first by name."""
     name = domain.decode("latin-1")
     matching = [(-len(p), p, limit) for p, limit in patterns if fnmatchcase(name, p.decode("latin-1"))]
     return min(matching, key=lambda m: m[:2])[2] if matching else None
@@ -112,10 +112,9 @@ def capacity(limit: Limit | None, domain: Domain, *, now_ms: int) -> int:
 
 
 def clamped(limit: Limit | None, domain: Domain, *, now_ms: int) -> Domain:
-    """The domain with its next moment never further ahead than a whole burst.
+    """Return the domain with its arrival time at most a full burst ahead.
 
-    After the clock was set back, or the rate raised, it must not sleep until the old moment comes
-    round again.
+    After the clock was set back, or the rate was raised, it must not wait until the old time.
     """
     if limit is None or limit.rate is None:
         return domain
@@ -132,7 +131,7 @@ def spend(limit: Limit | None, domain: Domain, count: int, *, now_ms: int) -> Do
 
 
 def next_start_ms(limit: Limit | None, domain: Domain, *, now_ms: int) -> int:
-    """When the rate allows the next start: now, or the first millisecond that is late enough."""
+    """When the rate allows the next start: now, or at a later millisecond."""
     if limit is None or limit.rate is None:
         return now_ms
     earliest_us = domain.tat_us - (_burst(limit) - 1) * limit.interval_us
@@ -140,18 +139,19 @@ def next_start_ms(limit: Limit | None, domain: Domain, *, now_ms: int) -> int:
 
 
 def allowance(limit: Limit | None, domain: Domain, *, now_ms: int) -> int:
-    """How many jobs of one task of the domain may stand READY now."""
+    """How many jobs of one task of the domain may be READY now."""
     return min(capacity(limit, domain, now_ms=now_ms), ALLOWANCE)
 
 
 def is_idle(domain: Domain, *, now_ms: int) -> bool:
-    """Whether nothing of the domain needs remembering: no jobs, and its allowance is whole again.
+    """Whether the state can be deleted: the domain has no jobs, and its full burst is available again.
 
-    Whatever the limit is now: a pause, or a limit lifted for a moment, must not make it whole.
+    This does not depend on the current limit: a pause, or a limit removed for a moment, must not restore the
+    burst.
     """
     return not domain.running and not domain.loads and domain.tat_us <= now_ms * 1000
 
 
 def _burst(limit: Limit) -> int:
-    # The clock has milliseconds, so within one of them as many may start as the rate has room for.
+    # The clock has a resolution of a millisecond, so several starts may share one if the rate allows them.
     return max(limit.burst, 1000 // limit.interval_us)

@@ -1,4 +1,4 @@
-"""Jobs as lines of text, as the journal, posted bodies and the output of handlers have them."""
+"""Jobs as lines of text: in posted bodies, in files for the journal, and in the output of handlers."""
 
 from collections.abc import Iterable, Iterator
 
@@ -11,7 +11,7 @@ from .job import Body
 
 
 def check_line_names(tenant: str, task: str) -> None:
-    """Refuse names by which TENANT-TASK would not split in one way."""
+    """Refuse names for which TENANT-TASK would be ambiguous."""
     if any(char in task for char in ",|\n"):
         raise BadInput("task", task, needed="without , | and newline in lines of jobs")
     if any(char in tenant for char in "-,|\n"):
@@ -19,7 +19,7 @@ def check_line_names(tenant: str, task: str) -> None:
 
 
 def body_of_line(line: str | bytes) -> Body | None:
-    """The data of a line: JSON text, or bytes; None of one that is empty or a comment."""
+    """The data of a line: JSON text or bytes; None for an empty line or a comment."""
     raw = line.encode() if isinstance(line, str) else line
     raw = raw.removesuffix(b"\n")
     if not raw or raw.startswith(b"#"):
@@ -32,7 +32,7 @@ def body_of_line(line: str | bytes) -> Body | None:
 
 
 def adds_of_lines(tenant: str, task: str, lines: Iterable[str | bytes]) -> Iterator[Add]:
-    """Commands that add a job for each line that is one; each fits a transaction."""
+    """Commands that add a job for each line with data; each command fits a transaction."""
     check_line_names(tenant, task)
     bodies: list[Body] = []
     size = 0

@@ -1,12 +1,11 @@
-"""What stands on the door of a store that is being moved, has moved, or was moved to.
+"""The notice in a store that is being moved, has moved, or was the target of a move.
 
     source   (none) ──▶ COPYING ──▶ STOPPED ──▶ MOVED            target   (none) ──▶ FILLING ──▶ OPEN
-                         verbs go on  writes wait  every verb                       nobody may   verbs go on
-                                                  answers Moved
+                        as usual   writes wait  every command                     commands    as usual
+                                                raises Moved                      are refused
 
-`token` is the move's own: the store that a MOVED notice leads to has it as its `origin`, for ever. `run` is
-that of the process which moves: a later one takes over, and the earlier writes no more. See
-docs/decisions/0011.
+`token` identifies the move: the store at the address of a MOVED notice keeps it as `origin`. `run` identifies
+the process that moves: if a second one takes over, the first can write no more. See docs/decisions/0011.
 """
 
 from enum import StrEnum
@@ -19,7 +18,7 @@ from .job import Record
 
 
 class Standing(StrEnum):
-    """How far a move has come, as the store at hand sees it."""
+    """The state of a move, in one of its two stores."""
 
     COPYING = "copying"
     STOPPED = "stopped"
@@ -29,26 +28,26 @@ class Standing(StrEnum):
 
 
 class Notice(Record, frozen=True, kw_only=True):
-    """A notice. `other` is the address of the store at the other end, without its password."""
+    """A notice. `other` is the address of the other store, without its password."""
 
     standing: Standing
     token: str = ""
     run: str = ""
     other: str = ""
-    # The move by which this store was filled; "": it began empty.
+    # The token of the move that filled this store; "": it began empty.
     origin: str = ""
-    # Of all that was moved, for people who compare.
+    # The digest of everything that was moved, for comparison by people.
     digest: str = ""
 
 
 @lru_cache(maxsize=64)
 def read_notice(raw: bytes) -> Notice:
-    """A notice as it stands in a store; asked for by every batch, so remembered."""
+    """Decode a notice. Cached, because every batch reads it."""
     return msgspec.json.decode(raw, type=Notice)
 
 
 def check_open(raw: bytes | None, *, writes: bool) -> None:
-    """Refuse a command if the notice of a move does. A stopped store can still be read."""
+    """Refuse a command if a move requires it. A stopped store can still be read."""
     if raw is None:
         return
     notice = read_notice(raw)

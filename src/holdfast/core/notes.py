@@ -1,6 +1,6 @@
-"""What a run leaves behind besides its answer: the results of its steps, and the lines of its log.
+"""The step results and the log of a job.
 
-They lie beside the job's record, which only tells how many there are; see docs/decisions/0005.
+They are stored outside the job's record, which only counts them; see docs/decisions/0005.
 """
 
 from collections.abc import Iterable
@@ -15,7 +15,7 @@ CUT_MARK = "…"
 
 
 class StepResult(Record, frozen=True, kw_only=True):
-    """The result of a step, JSON text; `total` are the bytes of all steps up to this one."""
+    """The result of a step, as JSON text; `total` is the size of all steps up to this one."""
 
     name: str
     result: str
@@ -23,7 +23,7 @@ class StepResult(Record, frozen=True, kw_only=True):
 
 
 class LogLine(Record, frozen=True, kw_only=True):
-    """A line of a log: when it was committed, under which claim it was said."""
+    """A log line: when it was committed, and by which claim."""
 
     at: int
     claim: int = 0
@@ -31,14 +31,14 @@ class LogLine(Record, frozen=True, kw_only=True):
 
 
 class JobLog(Record, frozen=True, kw_only=True):
-    """The last lines of a job's log; `cut` earlier ones are gone."""
+    """The last lines of a job's log; `cut` earlier ones were dropped."""
 
     lines: tuple[LogLine, ...] = ()
     cut: int = 0
 
 
 def stepped(job: Job, last: StepResult | None, *, name: str, result: str) -> tuple[Job, StepResult]:
-    """The job with one step more, and that step; `last` is the one before it."""
+    """Return the job with one more step, and that step; `last` is the step before it."""
     total = (last.total if last else 0) + len(name.encode()) + len(result.encode())
     if job.steps >= bounds.STEPS_KEPT:
         raise TooLarge(f"steps of job {job.id}", job.steps + 1, needed=f"at most {bounds.STEPS_KEPT:,}")
@@ -49,7 +49,7 @@ def stepped(job: Job, last: StepResult | None, *, name: str, result: str) -> tup
 
 
 def logged(job: Job, log: JobLog, lines: Iterable[str], *, now_ms: int) -> tuple[Job, JobLog]:
-    """The job and its log with more lines; the earliest go when it is too much."""
+    """Return the job and its log with more lines; if the log is too long, the first lines are dropped."""
     new = [LogLine(at=now_ms, claim=job.claim, text=text) for text in lines]
     kept = [*log.lines, *new][-bounds.LOG_LINES :]
     size, first = 0, len(kept)
@@ -61,7 +61,7 @@ def logged(job: Job, log: JobLog, lines: Iterable[str], *, now_ms: int) -> tuple
 
 
 def lines_of(text: str) -> list[str]:
-    """What somebody says as the lines of a log: fit to be written, cut with a mark where too long."""
+    """Split a text into log lines: encodable as UTF-8, and cut off with a mark if too long."""
     return [_cut(line.encode(errors="replace")) for line in text.splitlines() or [""]]
 
 

@@ -1,10 +1,10 @@
-"""How runs end: the four codes, the wait before another run, and what is kept of errors.
+"""How runs end: the four codes, the backoff before another run, and the stored errors.
 
 code     exit code   means
 retry    1xx         not now: run again after the backoff
 ok       2xx         done
-failed   4xx         done, in vain: never again
-error    5xx         something broke: run again after the backoff
+failed   4xx         failed permanently: do not run again
+error    5xx         an error occurred: run again after the backoff
 """
 
 from functools import lru_cache
@@ -20,12 +20,12 @@ EXIT_CODES = {Code.RETRY: 100, Code.OK: 200, Code.FAILED: 400, Code.ERROR: 500}
 
 
 def code_of(exit_code: int) -> Code:
-    """The code that a numeric exit code stands for; what is none of the four is an error."""
+    """The code for a numeric exit code; any other number is an error."""
     return {1: Code.RETRY, 2: Code.OK, 4: Code.FAILED}.get(exit_code // 100, Code.ERROR)
 
 
 def outcome(answer: Answer, now_ms: int) -> Outcome:
-    """A run's end, with texts cut to what is kept. Of a traceback the end matters most."""
+    """An `Outcome` with its texts cut to their limits. Of a traceback the end is kept."""
     code, exit_code = answer.code, answer.exit_code or EXIT_CODES[answer.code]
     if not answer.error and not answer.traceback and not answer.wall_ms:
         return _wordless(code, now_ms, exit_code)
@@ -42,20 +42,20 @@ def outcome(answer: Answer, now_ms: int) -> Outcome:
 
 @lru_cache(maxsize=16)
 def _wordless(code: Code, now_ms: int, exit_code: int) -> Outcome:
-    """The same for all jobs that end together."""
+    """Cached, for jobs that end together."""
     return Outcome(code=code, at=now_ms, exit_code=exit_code)
 
 
 def noted(job: Job, end: Outcome) -> Job:
-    """The job with a run's end written down; the last ones that did not end well are kept."""
+    """Return the job with the outcome of a run; it keeps the last ones that did not succeed."""
     errors = job.errors if end.code == Code.OK else (*job.errors, end)[-ERRORS_KEPT:]
     return replace(job, outcome=end, errors=errors)
 
 
 def backoff_ms(backoff: Backoff, *, attempts: int, rng: float) -> int:
-    """How long to wait after the n-th attempt: doubling up to a limit, spread by `rng` in [0, 1).
+    """How long to wait after the n-th attempt: doubles up to a limit, with jitter by `rng` in [0, 1).
 
-    The spread keeps a thousand jobs that failed together from coming back together.
+    The jitter keeps a thousand jobs that failed together from running again at the same time.
     """
     doublings = min(max(attempts - 1, 0), 60)
     wait = min(backoff.first_ms << doublings, backoff.most_ms)
@@ -63,7 +63,7 @@ def backoff_ms(backoff: Backoff, *, attempts: int, rng: float) -> int:
 
 
 def check_backoff(backoff: Backoff) -> None:
-    """Refuse a backoff that makes no sense."""
+    """Refuse an invalid backoff."""
     if not 0 <= backoff.first_ms <= backoff.most_ms:
         raise BadInput("backoff", backoff.first_ms, needed=f"between 0 and its limit of {backoff.most_ms} ms")
     if not 0 <= backoff.jitter <= 1:

@@ -1,9 +1,9 @@
-"""What can be asked without changing anything. Every read of every door is one of these records.
+"""The queries. Every read through every interface is one of these records.
 
-The engine replies from one consistent view of the store, beside writers; what it raises changes nothing. Each
-query says what is replied; the types of the replies are in `core.replies`. A `tenant` or `tasks` that is None
-stands for any; `handled`: only tasks that have a handler in the store. Where a query of certain jobs names a
-`tenant`, jobs of other tenants are not found.
+The engine answers from one consistent snapshot of the store. The docstring of each query says what is
+replied; the types of the replies are in `core.replies`. `tenant` or `tasks` None: all; `handled`: only tasks
+with a handler in the store. If a query for certain jobs names a `tenant`, jobs of other tenants are not
+found.
 """
 
 from typing import NamedTuple
@@ -15,12 +15,12 @@ from .limits import Limit
 from .schedule import Schedule
 from .worker import Worker
 
-# What claims pass by: (tenant, task, domain), None standing for any.
+# A pause: (tenant, task, domain); None: all.
 Paused = tuple[str | None, str | None, bytes | None]
 
 
 class JobFilter(NamedTuple):
-    """Which jobs to list; None: any. Live ones, or those of the archive."""
+    """Which jobs to list, live or archived ones; None: all."""
 
     tenant: str | None = None
     task: str | None = None
@@ -32,7 +32,7 @@ class JobFilter(NamedTuple):
     archived: bool = False
 
     def takes(self, job: Job) -> bool:
-        """Whether a job is one of them."""
+        """Whether a job matches."""
         return (
             self.tenant in (None, job.tenant)
             and self.task in (None, job.task)
@@ -45,7 +45,7 @@ class JobFilter(NamedTuple):
 
 
 class Query(Record, frozen=True, kw_only=True, tag=True):
-    """The base of all queries. Each is told by its name when it goes to another process."""
+    """The base class of all queries. The class name identifies the type in messages to other processes."""
 
 
 # One job
@@ -54,7 +54,7 @@ class Query(Record, frozen=True, kw_only=True, tag=True):
 class GetJob(Query, frozen=True, kw_only=True):
     """Replies a job, live or archived, or raises `NotFound`.
 
-    With `as_claimed` a job that waits is as a claim would hand it out now: with the defaults of its task.
+    With `as_claimed` a waiting job has the defaults of its task, as if it were claimed now.
     """
 
     job_id: int
@@ -70,7 +70,7 @@ class GetData(Query, frozen=True, kw_only=True):
 
 
 class GetSteps(Query, frozen=True, kw_only=True):
-    """Replies the results of a job's steps so far, JSON texts, by name in the order of their first doing."""
+    """Replies the results of a job's steps, as JSON texts by name, in the order in which they were done."""
 
     job_id: int
     tenant: str | None = None
@@ -94,9 +94,9 @@ class Explain(Query, frozen=True, kw_only=True):
 
 
 class LoadJobs(Query, frozen=True, kw_only=True):
-    """Replies the live jobs among these and the parents of all of them; with `data` also their data.
+    """Replies the live jobs among these, and their parents; with `data` also their data.
 
-    `holder_of`: and the job that has the unique key of such a new one.
+    `holder_of`: and the job that holds the unique key of this new job.
     """
 
     job_ids: tuple[int, ...]
@@ -106,7 +106,7 @@ class LoadJobs(Query, frozen=True, kw_only=True):
 
 
 class Loaded(Record, frozen=True, kw_only=True):
-    """Jobs and their data by id. `holder_id` is the job that has the key which was asked for, or 0."""
+    """Jobs and their data by id. `holder_id` is the job that holds the key of `holder_of`, or 0."""
 
     jobs: dict[int, Job] = {}
     data: dict[int, Body] = {}
@@ -128,14 +128,14 @@ class JobData(Record, frozen=True, kw_only=True):
 
 
 class Family(Record, frozen=True, kw_only=True):
-    """The parent of a job; and the first of its children that are FINISHED or CANCELLED, by id."""
+    """The parent of a job, and the first of its FINISHED or CANCELLED children, by id."""
 
     parent: JobData | None = None
     children: tuple[JobData, ...] = ()
 
 
 class ListJobs(Query, frozen=True, kw_only=True):
-    """Replies the jobs that match, by id, from the first above `after`."""
+    """Replies the matching jobs, by id, starting above `after`."""
 
     filter: JobFilter = JobFilter()
     after: int = 0
@@ -143,7 +143,7 @@ class ListJobs(Query, frozen=True, kw_only=True):
 
 
 class ListChildren(Query, frozen=True, kw_only=True):
-    """Replies the live children of a job, by id, from the first above `after`."""
+    """Replies the live children of a job, by id, starting above `after`."""
 
     job_id: int
     after: int = 0
@@ -152,20 +152,21 @@ class ListChildren(Query, frozen=True, kw_only=True):
 
 
 class SelectJobs(Query, frozen=True, kw_only=True):
-    """Replies the rows that a SELECT over a tenant's live jobs brings, as a JSON array of arrays.
+    """Replies the rows of a SELECT over the live jobs of a tenant, as a JSON array of arrays.
 
-    The table is told in `engine.sql`. What is no such SELECT, or takes too long, is `QueryFailed`.
+    `engine.sql` describes the table. A statement that is not such a SELECT, or takes too long, is
+    `QueryFailed`.
     """
 
     text: str
     tenant: str = ""
 
 
-# How many
+# Counts
 
 
 class CountKey(NamedTuple):
-    """What jobs are counted by. Archived jobs count as DONE."""
+    """The key of a count. Archived jobs count as DONE."""
 
     tenant: str
     task: str
@@ -174,17 +175,17 @@ class CountKey(NamedTuple):
 
 
 class CountJobs(Query, frozen=True, kw_only=True):
-    """Replies how many jobs there are of each kind, as (`CountKey`, count), in order."""
+    """Replies the number of jobs by kind, as (`CountKey`, count), in order."""
 
     tenant: str | None = None
 
 
 class CheckCounts(Query, frozen=True, kw_only=True):
-    """Counts all jobs one by one; replies where the kept counts differ, as (`CountKey`, kept, found)."""
+    """Counts all jobs; replies where the stored counts differ, as (`CountKey`, stored, found)."""
 
 
 class HasUnfinished(Query, frozen=True, kw_only=True):
-    """Replies whether any job has yet to end, besides those that only an operator can move."""
+    """Replies whether any job has not ended, except those that only an operator can move."""
 
     tenants: tuple[str, ...] | None = None
     tasks: tuple[str, ...] | None = None
@@ -192,7 +193,7 @@ class HasUnfinished(Query, frozen=True, kw_only=True):
 
 
 class CountReady(Query, frozen=True, kw_only=True):
-    """Replies about how many jobs could start now if there were room."""
+    """Replies about how many jobs could start now if workers were free."""
 
     tenants: tuple[str, ...] | None = None
     tasks: tuple[str, ...] | None = None
@@ -200,7 +201,7 @@ class CountReady(Query, frozen=True, kw_only=True):
 
 
 class Waiting(NamedTuple):
-    """A tenant's task that has READY jobs, and how many."""
+    """A task of a tenant with READY jobs, and how many."""
 
     tenant: str
     task: str
@@ -208,7 +209,7 @@ class Waiting(NamedTuple):
 
 
 class ListWaiting(Query, frozen=True, kw_only=True):
-    """Replies whose turn it is, of those that are not paused, as `Waiting`; see `ReadTxn.waiting`."""
+    """Replies the tasks with READY jobs, not paused, in the order of fair claims; see `ReadTxn.waiting`."""
 
     tenants: tuple[str, ...] | None = None
     tasks: tuple[str, ...] | None = None
@@ -216,7 +217,7 @@ class ListWaiting(Query, frozen=True, kw_only=True):
     limit: int
 
 
-# What governs them
+# Limits, schedules, pauses, defaults
 
 
 class ListLimits(Query, frozen=True, kw_only=True):
@@ -226,7 +227,7 @@ class ListLimits(Query, frozen=True, kw_only=True):
 
 
 class LimitLoad(Record, frozen=True, kw_only=True):
-    """A limit of a domain or pattern, and how many jobs of that domain run or are held back by it."""
+    """The limit of a domain or pattern, and how many jobs of the domain run or are HELD by it."""
 
     domain: bytes
     limit: Limit
@@ -248,7 +249,7 @@ class Planned(Record, frozen=True, kw_only=True):
 
 
 class ListPauses(Query, frozen=True, kw_only=True):
-    """Replies what claims of a tenant pass by, as `Paused`."""
+    """Replies the pauses of a tenant, as `Paused`."""
 
     tenant: str | None = None
 
@@ -256,7 +257,7 @@ class ListPauses(Query, frozen=True, kw_only=True):
 class ListDefaults(Query, frozen=True, kw_only=True):
     """Replies the published defaults of tasks, as (tenant or None, task, `Defaults`).
 
-    Of a `tenant`: its own, and those that stand for all tenants.
+    With a `tenant`: its own, and those for all tenants.
     """
 
     tenant: str | None = None
@@ -266,18 +267,18 @@ class ListDefaults(Query, frozen=True, kw_only=True):
 
 
 class ListWorkers(Query, frozen=True, kw_only=True):
-    """Replies the workers that are alive, the oldest first.
+    """Replies the live workers, oldest first.
 
-    Of a `tenant`: those that serve it, as `core.worker.narrow` shows them.
+    With a `tenant`: those that serve it, as `core.worker.narrow` shows them.
     """
 
     tenant: str | None = None
 
 
 class GetOverview(Query, frozen=True, kw_only=True):
-    """Replies an `Overview`, whose cost does not grow with the number of jobs.
+    """Replies an `Overview`. The cost does not depend on the number of jobs.
 
-    Workers and pauses are those of all tenants, unless `only_own` says otherwise.
+    It has the workers and pauses of all tenants, or with `only_own` those of the tenant.
     """
 
     tenant: str | None = None
@@ -285,23 +286,23 @@ class GetOverview(Query, frozen=True, kw_only=True):
 
 
 class Overview(Record, frozen=True, kw_only=True):
-    """A store at a moment."""
+    """The state of a store."""
 
     now_ms: int
-    # Of each task, how many jobs stand where or ended how, archived ones with them.
+    # By task: the number of jobs by place and state, including archived jobs.
     tasks: dict[str, dict[str, int]]
-    # The first READY job, and the running ones whose leases end first.
+    # The first READY job, and the running jobs whose leases end first.
     first: Job | None
     running: tuple[Job, ...]
     workers: tuple[Worker, ...]
     pauses: tuple[Paused, ...]
 
     def count_ended(self, state: str) -> int:
-        """How many jobs ended so, as far as they are kept."""
+        """How many jobs ended in this state, of those still stored."""
         return sum(counts.get(state, 0) for counts in self.tasks.values())
 
     def count_all(self) -> int:
-        """How many jobs there are of any kind."""
+        """The number of all jobs."""
         return sum(sum(counts.values()) for counts in self.tasks.values())
 
 
@@ -310,11 +311,11 @@ class GetTime(Query, frozen=True, kw_only=True):
 
 
 class GetNextMoment(Query, frozen=True, kw_only=True):
-    """Replies the first moment after now at which something becomes true by itself, or None."""
+    """Replies when upkeep is needed next, after now, or None."""
 
 
 class GetReport(Query, frozen=True, kw_only=True):
-    """Replies what there is to say of the store, as (facts by name, complaints)."""
+    """Replies a report about the store, as (facts by name, problems)."""
 
 
 # Tokens
@@ -325,7 +326,7 @@ class ListTokens(Query, frozen=True, kw_only=True):
 
 
 class FindToken(Query, frozen=True, kw_only=True):
-    """Replies a token with its hash, or None. No door answers this: it is how a door checks a secret."""
+    """Replies a token with its hash, or None. Only servers use it, to check a secret; clients may not."""
 
     name: str
 
@@ -334,7 +335,7 @@ class FindToken(Query, frozen=True, kw_only=True):
 
 
 class ListConsumers(Query, frozen=True, kw_only=True):
-    """Replies the progress of a tenant's consumers, by name; what reads a log has that log's head."""
+    """Replies the progress of a tenant's consumers, by name; consumers of a log with the head of that log."""
 
     tenant: str = ""
 
@@ -347,9 +348,9 @@ class GetProgress(Query, frozen=True, kw_only=True):
 
 
 class ReadLog(Query, frozen=True, kw_only=True):
-    """Replies the ends of a log and its items, from the first above `after`, as a `LogPage`.
+    """Replies the ends of a log and its items above `after`, as a `LogPage`.
 
-    A log that is not there is empty.
+    A log that does not exist is empty.
     """
 
     log: str
@@ -359,7 +360,7 @@ class ReadLog(Query, frozen=True, kw_only=True):
 
 
 class LogRow(NamedTuple):
-    """An item of a log, where it stands."""
+    """An item of a log, with its index."""
 
     at: int
     key: bytes | None
@@ -367,7 +368,7 @@ class LogRow(NamedTuple):
 
 
 class LogPage(Record, frozen=True, kw_only=True):
-    """The ends of a log, and some of its items in order."""
+    """The ends of a log, and some of its items, in order."""
 
     ends: LogMark = LogMark()
     items: tuple[LogRow, ...] = ()

@@ -1,8 +1,8 @@
-"""Where a job stands within its place: one integer that every store can order by.
+"""The rank: the position of a job within its place, one integer that every store can order by.
 
     READY, HELD   10 bits of 1000 − priority, 43 bits of due time: higher priority, then older
     SCHEDULED     the due time                RUNNING   the end of the lease, or LAST without one
-    PAUSED        0                           DONE      the moment it ended
+    PAUSED        0                           DONE      when it ended
 
 Ranks stay below 2**53: a Redis sorted-set score is a double, and past that two neighbouring
 ranks would become equal. Ties are broken by id, that is by age.
@@ -14,12 +14,12 @@ LAST = (1 << 53) - 1
 
 
 def ready(priority: int, due_ms: int) -> int:
-    """The rank of a job that may run: smaller is sooner."""
+    """The rank of a READY or HELD job: the smallest is claimed first."""
     if not 0 <= due_ms <= MAX_TIME_MS:
         due_ms = 0 if due_ms < 0 else MAX_TIME_MS
     return (MAX_PRIORITY - priority) << TIME_MS_BITS | due_ms
 
 
 def lease(lease_until_ms: int) -> int:
-    """The rank of a running job; 0 means that it has no lease, and never lapses."""
+    """The rank of a running job; `lease_until` 0: it has no lease, which never expires."""
     return lease_until_ms or LAST

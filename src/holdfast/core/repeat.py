@@ -1,4 +1,4 @@
-"""When something comes again: the documents' repeats and modifiers, and cron lines.
+"""Recurrence: the repeats and date modifiers of the documents, and cron lines.
 
     repeat    HOURLY | DAILY | WEEKLY | BASE, MOD[, MOD…]
     BASE      SCHEDULED | STARTED | FINISHED
@@ -6,17 +6,17 @@
               ±N MINUTE|HOUR|DAY|MONTH|YEAR[S]      N of 1 to 3 digits
               START OF HOUR|DAY|MONTH|YEAR          HOUR in repeats only
               WEEKDAY d                             0 is Sunday; today counts
-    cron      minute hour day-of-month month day-of-week, or @hourly and its like
+    cron      minute hour day-of-month month day-of-week, or @hourly and the like
 
-Any case; blanks before a piece are ignored, blanks after it are not, and within it there is
-exactly one. Modifiers act from left to right as in SQLite's `datetime()`: a day that its month
-does not have rolls over (January 31, +1 MONTH is March 3, or 2 in leap years).
+Case is ignored. Spaces before a part are ignored, spaces after it are not allowed, and within it there is
+exactly one. Modifiers are applied from left to right as in SQLite's `datetime()`: a day that the month does
+not have rolls over (January 31, +1 MONTH is March 3, or March 2 in leap years).
 
-In a time zone other than UTC they act on the wall clock there, and only the outcome is turned
-into a moment: a wall time that does not exist moves forward by the gap, and of one that comes
-twice the first counts, or the second where the first would turn a step forward into one back.
+In a time zone other than UTC they change the local time, and only the outcome is converted to UTC: a local
+time that does not exist moves forward by the gap. Of one that occurs twice the first is used, or the second
+if the first would turn a step forward into a step back.
 
-Nothing here reads a clock. Moments are integer milliseconds UTC.
+Nothing here reads a clock. Times are integer milliseconds UTC.
 """
 
 import re
@@ -32,10 +32,10 @@ from .errors import BadInput
 
 Base = Literal["SCHEDULED", "STARTED", "FINISHED"]
 
-# Longer than any line that somebody means; what is kept in the caches stays small with it.
+# Longer than any real line; it keeps the caches small.
 TEXT_CHARS = 1_024
 CACHED = 1_024
-# Steps walked one by one before the search for the latest moment takes one long stride.
+# How many single steps the search for the latest time takes before it skips many at once.
 STRIDE_STEPS = 1_000
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -54,7 +54,7 @@ _RANGE_NEEDED = "one whose outcome lies in the years 1970 to 2248"
 
 
 class Modifier(Struct, frozen=True):
-    """One step of the wall clock; `text` is how it was given, upper-cased."""
+    """One modifier, applied to the local time; `text` is how it was given, in upper case."""
 
     text: str
     unit: str
@@ -62,7 +62,7 @@ class Modifier(Struct, frozen=True):
 
 
 class Repeat(Struct, frozen=True):
-    """A repeat as it was given, upper-cased; `str()` is its canonical text, which parses to the same."""
+    """A repeat as it was given, in upper case; `str()` is its canonical text, which parses to the same."""
 
     base: Base
     modifiers: tuple[str, ...]
@@ -76,7 +76,7 @@ class Repeat(Struct, frozen=True):
 
 
 def parse_repeat(text: str) -> Repeat:
-    """The repeat that a text describes. Raises `BadInput` for everything outside the grammar."""
+    """Parse a repeat. Raises `BadInput` for any text outside the grammar."""
     return _parse_repeat(_text("repeat", text, needed=_REPEAT_NEEDED))
 
 
@@ -93,7 +93,7 @@ def _parse_repeat(text: str) -> Repeat:
 
 
 def parse_modifier(text: str, *, name: str = "modifier") -> Modifier:
-    """The single modifier that a text describes. START OF HOUR is for repeats only, and refused."""
+    """Parse a single modifier. START OF HOUR is refused: it is for repeats only."""
     found = _modifier(_text(name, text, needed=_MODIFIER_NEEDED).upper().lstrip(" "))
     if found is None or found.unit == "START OF HOUR":
         raise BadInput(name, text, needed=_MODIFIER_NEEDED)
@@ -101,9 +101,9 @@ def parse_modifier(text: str, *, name: str = "modifier") -> Modifier:
 
 
 def check_retry_after(text: str) -> str:
-    """The text itself, if it is one modifier that can lie in the future.
+    """Return the text if it is one modifier that can lead to the future.
 
-    `+0 SECOND` may: the job is then handed out again at once. Steps back and START OF never do.
+    `+0 SECOND` is allowed: the job can then be claimed again at once. Steps back and START OF are not.
     """
     found = parse_modifier(text, name="retry_after")
     if found.unit != "WEEKDAY" and not found.text.startswith("+"):
@@ -125,7 +125,7 @@ def _modifier(text: str) -> Modifier | None:
 
 
 def _text(name: str, text: object, *, needed: str) -> str:
-    # ASCII, because upper() turns letters of other scripts into the grammar's own: "ſ" into "S".
+    # ASCII only, because upper() turns some other letters into ASCII ones: "ſ" into "S".
     if not isinstance(text, str) or len(text) > TEXT_CHARS or not text.isascii():
         raise BadInput(name, text, needed=needed)
     return text
@@ -158,7 +158,7 @@ _STEPS: dict[str, Callable[[datetime, int], datetime]] = {
 def zone_of(tz: str) -> tzinfo:
     """The time zone of that IANA name. Raises `BadInput` for one that is unknown.
 
-    `localtime` and its like are refused: each machine would understand something else.
+    `localtime` and the like are refused: their meaning depends on the machine.
     """
     needed = "the name of a time zone, such as UTC or Europe/Berlin"
     zone = _zone(_text("tz", tz, needed=needed))
@@ -190,7 +190,7 @@ def _moment(wall: datetime, zone: tzinfo, *, fold: int = 0) -> int:
 
 
 def _apply(steps: tuple[Modifier, ...], from_ms: int, zone: tzinfo) -> int | None:
-    """`from_ms` moved by the steps; None where that leaves the years 1970 to 2248."""
+    """`from_ms` after the modifiers; None if that is outside the years 1970 to 2248."""
     try:
         start = wall = _wall(from_ms, zone)
         for step in steps:
@@ -198,7 +198,7 @@ def _apply(steps: tuple[Modifier, ...], from_ms: int, zone: tzinfo) -> int | Non
         moment = _moment(wall, zone)
         if moment < from_ms and wall >= start:
             moment = _moment(wall, zone, fold=1)
-    except (OverflowError, ValueError):  # a year that datetime does not have, perhaps on the way
+    except (OverflowError, ValueError):  # a year that datetime does not support, perhaps in between
         return None
     return moment if 0 <= moment <= bounds.MAX_TIME_MS else None
 
@@ -207,7 +207,7 @@ def _apply(steps: tuple[Modifier, ...], from_ms: int, zone: tzinfo) -> int | Non
 
 
 def after_ms(modifier_text: str, at_ms: int) -> int:
-    """`at_ms` moved by one modifier, in UTC. Milliseconds are kept: a wait is never shorter than it says."""
+    """`at_ms` after one modifier, in UTC. Milliseconds are kept, so that a wait is never too short."""
     moment = _apply((parse_modifier(modifier_text),), at_ms, UTC)
     if moment is None:
         raise BadInput("modifier", modifier_text, needed=_RANGE_NEEDED)
@@ -217,9 +217,9 @@ def after_ms(modifier_text: str, at_ms: int) -> int:
 def next_run_ms(
     repeat: Repeat, *, scheduled_ms: int, started_ms: int, finished_ms: int, tz: str = "UTC"
 ) -> int:
-    """When a job with this repeat runs again: a whole second, which may already have passed.
+    """When a job with this repeat runs again: a whole second, which may be in the past.
 
-    A missed SCHEDULED run is kept, so such a job catches up run by run.
+    A missed SCHEDULED run is not skipped, so such a job catches up run by run.
     """
     base = {"SCHEDULED": scheduled_ms, "STARTED": started_ms, "FINISHED": finished_ms}[repeat.base]
     moment = _step(repeat, base, zone_of(tz))
@@ -229,13 +229,13 @@ def next_run_ms(
 
 
 def latest_run_ms(repeat: Repeat, *, first_ms: int, until_ms: int, tz: str = "UTC") -> int:
-    """The last moment up to `until_ms` of those that follow, each from the one before, from `first_ms`.
+    """The last time up to `until_ms` in the sequence that starts at `first_ms`.
 
-    Bounded: after a thousand steps it strides over whole multiples of what they came to, which
-    keeps the phase of a steady repeat; one that snaps to the calendar finds its own again.
+    The work is bounded: after a thousand steps it skips whole multiples of their length. That keeps the phase
+    of a regular repeat; one that is aligned to the calendar aligns itself again.
     """
     zone = zone_of(tz)
-    # The first step may be a short one, onto the hour or the day; those after it are regular.
+    # The first step may be shorter, to the next hour or day; the others are regular.
     begun, arrived = _walk(repeat, first_ms, until_ms, zone, limit=1)
     moment, arrived = (begun, True) if arrived else _walk(repeat, begun, until_ms, zone, limit=STRIDE_STEPS)
     if arrived:
@@ -245,7 +245,7 @@ def latest_run_ms(repeat: Repeat, *, first_ms: int, until_ms: int, tz: str = "UT
 
 
 def _walk(repeat: Repeat, moment: int, until_ms: int, zone: tzinfo, *, limit: int) -> tuple[int, bool]:
-    """The moment reached in at most `limit` steps, and whether it is the last one up to `until_ms`."""
+    """The time after at most `limit` steps, and whether it is the last one up to `until_ms`."""
     for _ in range(limit):
         following = _step(repeat, moment, zone)
         if following is None or not moment < following <= until_ms:
@@ -255,7 +255,7 @@ def _walk(repeat: Repeat, moment: int, until_ms: int, zone: tzinfo, *, limit: in
 
 
 def _stride(repeat: Repeat, begun: int, moment: int, until_ms: int, zone: tzinfo) -> int:
-    """A moment of the repeat not far before `until_ms`, given that it walked from `begun` to `moment`."""
+    """A time of the repeat shortly before `until_ms`, extrapolated from `begun` and `moment`."""
     here = _wall(moment, zone)
     walked, ahead = here - _wall(begun, zone), _wall(until_ms, zone) - here
     back = walked
@@ -264,7 +264,7 @@ def _stride(repeat: Repeat, begun: int, moment: int, until_ms: int, zone: tzinfo
         found = _step(repeat, landing, zone)
         if found is not None and landing < found <= until_ms:
             return found
-        back *= 2  # within a long pause of the repeat, such as a week that has one busy day
+        back *= 2  # within a long gap of the repeat, such as a week with one active day
     return moment
 
 
@@ -276,7 +276,7 @@ def _step(repeat: Repeat, from_ms: int, zone: tzinfo) -> int | None:
 @lru_cache(CACHED)
 def _steps_of(modifiers: tuple[str, ...]) -> tuple[Modifier, ...]:
     found = tuple(_modifier(text) for text in modifiers)
-    if not found or None in found:  # a Repeat made or decoded by other means than parse_repeat
+    if not found or None in found:  # a Repeat that was not made by parse_repeat
         raise BadInput("repeat", ", ".join(modifiers), needed=_REPEAT_NEEDED)
     return tuple(step for step in found if step is not None)
 
@@ -303,9 +303,9 @@ _CRON_NEEDED = f"five fields ({', '.join(CRON_FIELDS)}) or one of {', '.join(CRO
 
 
 def parse_cron(line: str, tz: str = "UTC") -> str:
-    """The five fields of a cron line, one blank between them. Raises `BadInput` that names the bad one.
+    """The five fields of a cron line, with single spaces. Raises `BadInput` that names an invalid field.
 
-    A line may be well formed and yet never come, such as February 30: `next_cron_ms` says None.
+    A valid line may have no times at all, such as February 30: then `next_cron_ms` returns None.
     """
     zone_of(tz)
     return _parse_cron(_text("cron", line, needed=_CRON_NEEDED))
@@ -333,32 +333,32 @@ def _parse_cron(line: str) -> str:
 
 
 def next_cron_ms(line: str, tz: str, after_ms: int) -> int | None:
-    """The first moment of a cron line strictly after `after_ms`; None when it never comes again.
+    """The first time of a cron line strictly after `after_ms`; None if there is none.
 
-    Summer time is dealt with as in Debian's cron: a line with fixed hours and minutes that falls
-    into a gap comes at its end and of an hour that comes twice takes the first; one with a
-    star there simply follows the wall clock.
+    Daylight saving time is handled as in Debian's cron. A line with fixed hours and minutes runs at the end
+    of a gap, and only in the first of two equal hours. A line with a star in these fields follows the local
+    time.
     """
     from cronsim import CronSim, CronSimError
 
     fields, zone = parse_cron(line, tz), zone_of(tz)
     try:
         moments = CronSim(fields, (EPOCH + after_ms * MS).astimezone(zone))
-    except CronSimError:  # each field is right, so no month of these has such a day
+    except CronSimError:  # each field is valid, so none of these months has such a day
         return None
     for found in moments:
         moment = (found - EPOCH) // MS
         if moment > bounds.MAX_TIME_MS:
             return None
-        # Asked within an hour that comes for the second time, CronSim begins with its first.
+        # In the second of two equal hours, CronSim starts with the first one.
         if moment > after_ms:
             return moment
     return None
 
 
 def latest_cron_ms(line: str, tz: str, *, first_ms: int, until_ms: int) -> int:
-    """The last moment of a cron line up to `until_ms`, where `first_ms` is one of them."""
-    low, high = first_ms, until_ms  # low is one of its moments, and after high there is none
+    """The last time of a cron line up to `until_ms`, given that `first_ms` is one of its times."""
+    low, high = first_ms, until_ms  # low is one of its times, and there is none after high
     while low < high:
         middle = (low + high) // 2
         found = next_cron_ms(line, tz, middle)

@@ -1,4 +1,4 @@
-"""All commands and queries there are, and what is replied to each: for those who ask from another process."""
+"""All commands and queries by name, and the type of each reply: for clients in other processes."""
 
 from functools import reduce
 from operator import or_
@@ -72,7 +72,7 @@ AnyCommand = (
 REPLIES: dict[type[c.Command | q.Query], Any] = {
     c.Add: list[int],
     c.Claim: list[c.Claimed],
-    # An answer that was refused by itself is an error in its place, which goes elsewhere as a `Fault`.
+    # A refused answer has an error in its place, which is sent as a `Fault`.
     c.AnswerAll: list[Job | Fault],
     **dict.fromkeys(
         (c.Answer, c.Release, c.Extend, c.Report, c.Step, c.Log, c.Update, c.Cancel, c.Requeue), Job

@@ -1,8 +1,8 @@
 """The life of a job: which state may follow which, and what else must change.
 
-Each function takes a job and the facts of the moment and returns the job as it should become; none
-reads a clock, does I/O or knows that stores exist. What follows for others (a parent, a domain, the
-counts) is derived from the change in `family` and `limits`, not written into each rule.
+Each function takes a job and the current facts and returns the changed job; none reads a clock, does I/O or
+knows that stores exist. Changes of a parent, a domain or the counts are derived from the changed job in
+`family` and `limits`, not written into each rule.
 
     add ──▶ SCHEDULED ──due──▶ READY ──claim──▶ RUNNING ──finish──▶ DONE (FINISHED)
                  ▲              │ ▲ ▲              │ │ │
@@ -13,9 +13,9 @@ counts) is derived from the change in `family` and `limits`, not written into ea
 
     cancel: from any waiting place ──▶ DONE (CANCELLED)        requeue: from anywhere ──▶ READY
 
-A claim ends when the job is answered, handed out again, requeued or cancelled, not when the clock
-passes `lease_until`: `lapse` leaves `owner` and `claim` as they are, so that until somebody else has
-the job its holder may still answer, and `extend` takes it back. Versions are the store's affair.
+A claim ends when the job is answered, claimed again, requeued or cancelled, not when the clock passes
+`lease_until`: `lapse` leaves `owner` and `claim` unchanged. So until another process claims the job, its
+holder may still answer, and `extend` makes it RUNNING again. The engine sets versions.
 """
 
 from collections.abc import Mapping
@@ -40,7 +40,7 @@ DAMAGED = "damaged: its record cannot be read any more, and is kept as it was fo
 DAMAGED_DATA = "damaged: its data cannot be read any more, and are kept as they were found"
 
 
-# What a job that has ended is, whichever it was before; but for the moment, and steps, which go.
+# The fields of every job that has ended, except for the time and the steps.
 _OVER: dict[str, Any] = {
     "place": Place.DONE,
     "owner": 0,
@@ -53,14 +53,14 @@ _FINISHED = _OVER | {"ended": State.FINISHED, "reason": "", "steps": 0}
 
 
 def repeat_text(text: str, *, strict: bool) -> str:
-    """A repeat as it is kept: in its one form, or, to the letter of the documents, as it was given."""
+    """A repeat as it is stored: its canonical text, or with `strict` as it was given."""
     if not text:
         return ""
     return text if strict else str(parse_repeat(text))
 
 
 def queued(job: Job, *, run_at: int, now_ms: int, **changes: Any) -> Job:
-    """The job waiting again, SCHEDULED or READY by its time, without an owner."""
+    """Return the job as waiting, SCHEDULED or READY by its time, without an owner."""
     due = run_at <= now_ms
     priority = changes.get("priority", job.priority)
     return replace(
@@ -75,25 +75,25 @@ def queued(job: Job, *, run_at: int, now_ms: int, **changes: Any) -> Job:
 
 
 def due(job: Job) -> Job:
-    """A scheduled job whose time has come. Its last holder, if it lapsed, may still answer."""
+    """Make a due SCHEDULED job READY. Its last holder, if its lease expired, may still answer."""
     return replace(job, place=Place.READY, rank=rank.ready(job.priority, job.run_at))
 
 
 def hold_back(job: Job) -> Job:
-    """A ready job that its domain does not let run now."""
+    """Make a READY job HELD: its domain does not allow it to run now."""
     return replace(job, place=Place.HELD)
 
 
 def let_go(job: Job) -> Job:
-    """A held job that its domain lets run again."""
+    """Make a HELD job READY: its domain allows it to run."""
     return replace(job, place=Place.READY)
 
 
 def claim(job: Job, *, owner: int, now_ms: int, lease_ms: int | None, start: bool = True) -> Job:
-    """Hand a ready job to an owner. Without a lease only where neither job nor caller names one.
+    """Claim a READY job for an owner. It has no lease only if neither the job nor the caller gives one.
 
-    Unless it is to `start` now, its `timeout` does not run yet, and a lease that runs out is no loss. A job
-    that may not be lost even once counts as started all the same: nobody could tell later whether it was.
+    With `start` False its `timeout` does not run yet, and an expired lease is not a loss. A job that may not
+    be lost even once counts as started anyway, because later no process could tell whether it was.
     """
     if job.damaged is not None:
         return set_aside(job, now_ms=now_ms)
@@ -101,7 +101,7 @@ def claim(job: Job, *, owner: int, now_ms: int, lease_ms: int | None, start: boo
         return _failed(job, now_ms=now_ms, reason=EXPIRED)
     try:
         until = _lease_end(job, started_at=now_ms if start else 0, now_ms=now_ms, lease_ms=lease_ms)
-    except BadInput as error:  # a `retry_after` that leads past the end of time
+    except BadInput as error:  # a `retry_after` that leads beyond MAX_TIME_MS
         return _failed(job, now_ms=now_ms, reason=str(error))
     return replace(
         job,
@@ -112,18 +112,18 @@ def claim(job: Job, *, owner: int, now_ms: int, lease_ms: int | None, start: boo
         lease_until=until,
         started_at=now_ms if start or job.max_losses == 1 else 0,
         lapsed=False,
-        # This run has the data as it is now.
+        # This run gets the current data.
         again_at=0,
     )
 
 
 def set_aside(job: Job, *, now_ms: int) -> Job:
-    """Fail a job whose record, or else whose data, is damaged: nobody is given it."""
+    """Fail a job whose record or data is damaged, instead of running it."""
     return _failed(job, now_ms=now_ms, reason=DAMAGED_DATA if job.damaged is None else DAMAGED)
 
 
 def check_hold(job: Job, hold: Hold, verb: str) -> None:
-    """Refuse a holder whose claim has ended. At the port a mocked job is finished and retried without one."""
+    """Refuse a holder whose claim has ended. At the job-command port a mocked job needs no claim."""
     if hold.claim is None and job.mock and verb in ("finish", "retry"):
         return
     if job.owner and job.owner == hold.owner and hold.claim in (None, job.claim):
@@ -141,13 +141,13 @@ def finish(
     ignore_repeat: bool = False,
     known: Mapping[str, Any] = MappingProxyType({}),
 ) -> Job:
-    """A run that went well: wait for the children, run again if it repeats, or be done.
+    """End a run that succeeded: wait for the children, run again if it repeats, or be done.
 
-    `known` are fields of the job that became known with the end of its run: when it started, for one.
+    `known` are fields that became known at the end of the run, such as when it started.
     """
     outstanding = job.wait_for_failed and job.children.failed
     if job.children is NO_CHILDREN and not (job.again_at or job.repeat or outstanding):
-        # What most runs come to, in one step: the same as below.
+        # The most common case in one step, with the same result as below.
         return replace(job, outcome=end, finished_at=now_ms, rank=now_ms, **known, **_FINISHED)
     job = noted(replace(job, **known), end)
     if job.children.pending or (outstanding and not job.strict):
@@ -166,18 +166,18 @@ def finish(
 
 
 def fail(job: Job, *, now_ms: int, end: Outcome) -> Job:
-    """A run that failed and is not to be tried again. It does not end a native repeat."""
+    """End a run that failed permanently. A repeating job still repeats, unless the port added it."""
     return _give_up(noted(job, end), now_ms=now_ms, reason=end.error or "failed")
 
 
 def retry(
     job: Job, *, now_ms: int, end: Outcome, run_at: int, counts: bool = True, ignore_repeat: bool = False
 ) -> Job:
-    """A run that asks for another, at `run_at`, if it has one left.
+    """End a run after which the job runs again at `run_at`, if it has attempts left.
 
-    Attempts are counted here, not at the claim: a process that dies without a word is a loss, and
-    losses have a limit of their own (`lapse`). `max_attempts` 0 is no limit. To the letter of the
-    documents a repeat goes before `run_at`, and a retry forgives the losses.
+    Attempts are counted here, not at the claim: a process that dies without an answer is a loss, and losses
+    have a limit of their own (`lapse`). `max_attempts` 0: no limit. By the documents a repeat takes
+    precedence over `run_at`, and a retry resets the losses.
     """
     job = replace(noted(job, end), attempts=job.attempts + (1 if counts else 0))
     if _stops(job):
@@ -201,9 +201,9 @@ def retry(
 
 
 def release(job: Job, *, now_ms: int, delay_ms: int = 0, **changes: Any) -> Job:
-    """Give a job back as if it had not been handed out, but for the claim, which never goes back.
+    """Return a job to the queue as if it had not been claimed, except that `claim` never decreases.
 
-    One that was replaced meanwhile waits for the time that the replacement has.
+    If it was replaced meanwhile, it waits for the time of the replacement.
     """
     if _stops(job):
         return _done(job, State.CANCELLED, now_ms=now_ms, reason="cancelled")
@@ -215,10 +215,10 @@ def release(job: Job, *, now_ms: int, delay_ms: int = 0, **changes: Any) -> Job:
 
 
 def lapse(job: Job, *, now_ms: int) -> Job:
-    """A lease that ran out, or a process that died: run again, up to `max_losses` (0: no limit).
+    """The lease expired, or the process died: run again, up to `max_losses` (0: no limit).
 
-    What had not started is no loss. Either way it runs beside few others from now on: one of those that the
-    process had may have ended it.
+    A job that had not started is not lost. In both cases it becomes a suspect, which runs beside few others:
+    one of the jobs of the process may have killed it.
     """
     beside = max(job.crowd_limit // 2, 1) if job.crowd_limit else SUSPECT_CROWD
     job = replace(job, losses=job.losses + (1 if job.started_at else 0), crowd_limit=beside)
@@ -231,40 +231,40 @@ def lapse(job: Job, *, now_ms: int) -> Job:
         return _give_up(job, now_ms=now_ms, reason=EXPIRED)
     kept = {"owner": job.owner, "again_at": job.again_at, "lapsed": bool(job.retry_after)}
     kept["cancel_requested"] = job.cancel_requested
-    # With `retry_after` it is due from the end of the lease on, as the documents have it; else it
-    # keeps its time, and so its turn.
+    # With `retry_after` it is due at the end of the lease, as in the documents; otherwise it keeps its time,
+    # and so its position.
     run_at = job.lease_until if job.retry_after and job.lease_until else job.run_at
     run_at = job.again_at or min(run_at, now_ms)
     return queued(job, run_at=run_at, now_ms=now_ms, scheduled_at=job.scheduled_at or job.run_at, **kept)
 
 
 def lost(job: Job, *, now_ms: int, crowd: int) -> Job:
-    """A job that was running, in a crowd of so many, in a process that died.
+    """A job that was running in a process that died, as one of `crowd` jobs.
 
-        crowd of 1       it was alone, so it ended the process, as far as can be told: a loss
-        crowd of more    any of them may have: all run again in crowds of half the size, and none is charged
-        crowd of 0       the process was ended on purpose, for another job's sake: run again
+        crowd of 1       it ran alone, so it probably killed the process: a loss
+        crowd of more    any of them may have: all run again in crowds of half the size, none counts a loss
+        crowd of 0       the supervisor killed the process because of another job: run again
 
-    So of a hundred jobs the one that ends processes is alone after seven crashes, and the others have run
-    again seven times at most. A job that may not be lost even once has been lost in each case.
+    So of a hundred jobs the one that kills processes runs alone after seven crashes, and the others have run
+    again at most seven times. A job that may not be lost even once is lost in each case.
     """
     if crowd == 1 or job.max_losses == 1:
-        # No process is left that could still answer.
+        # The process is dead, so it cannot answer any more.
         after = lapse(replace(job, started_at=job.started_at or now_ms), now_ms=now_ms)
-        # Unless it repeats, and begins its next round.
+        # Unless it repeats and waits for its next run.
         return replace(after, owner=0, crowd_limit=1 if after.losses else 0)
-    # Rounded up, so that two executors have room for all of them.
+    # Rounded up, so that two executors can take all of them.
     limit = (crowd + 1) // 2 if crowd else job.crowd_limit
     return release(job, now_ms=now_ms, crowd_limit=limit)
 
 
 def extend(job: Job, *, now_ms: int, lease_ms: int, ran_ms: int | None = None) -> Job:
-    """Move the end of the lease; a job whose lease expired, and that was not claimed again, is taken back."""
+    """Renew the lease. A job whose lease expired, and that was not claimed again, becomes RUNNING again."""
     losses = job.losses
     if job.place != Place.RUNNING and job.started_at:
         losses = max(job.losses - 1, 0)
     job = started(job, now_ms=now_ms, ran_ms=ran_ms)
-    # A claim counts as the start of a job that may not be lost, though its handler may not have started.
+    # A job that may not be lost counts as started by its claim, even if its handler has not started.
     waits = job.max_losses == 1 and ran_ms is None
     if job.timeout_ms and job.started_at and now_ms >= job.started_at + job.timeout_ms and not waits:
         found = f"past its timeout of {job.timeout_ms} ms"
@@ -277,26 +277,24 @@ def extend(job: Job, *, now_ms: int, lease_ms: int, ran_ms: int | None = None) -
 
 
 def started(job: Job, *, now_ms: int, ran_ms: int | None) -> Job:
-    """The job with the start of its handler, of which the holder says how long ago it was.
+    """Return the job with the start time of its handler; the holder reports how long ago that was.
 
-    What is known already stays, unless it is too early: told again, the moment would come out a little
-    different each time.
+    A recorded start stays, unless it is too early: each report would give a slightly different time.
     """
     moment = start_of(job, now_ms=now_ms, ran_ms=ran_ms)
     return job if moment == job.started_at else replace(job, started_at=moment)
 
 
 def report(job: Job, *, fraction: float, note: str) -> Job:
-    """Write down how far a running job is."""
+    """Record the progress of a running job."""
     return replace(job, progress=Progress(fraction=fraction, note=note.encode(errors="replace").decode()))
 
 
 def cancel(job: Job, *, now_ms: int, force: bool = False) -> Job:
-    """Take a job out of the queue. One that runs is asked to stop; with `force` its claim ends now.
+    """Cancel a job. A running job is asked to stop; with `force` its claim ends now.
 
-    What was handed out with a `retry_after` counts as queued, as in the documents, to whose letter
-    what is RUNNING or PAUSED stays as it is. So does what has already ended, but for FAILED, which
-    this lays to rest.
+    A job claimed with a `retry_after` counts as queued, as in the documents. By these, a RUNNING or PAUSED
+    job does not change. Nor does a job that has ended, except that FAILED becomes CANCELLED.
     """
     if job.children.pending:
         pending = counted(job.children.pending, "unfinished child", "unfinished children")
@@ -314,9 +312,9 @@ def cancel(job: Job, *, now_ms: int, force: bool = False) -> Job:
 def requeue(
     job: Job, *, now_ms: int, run_at: int = 0, task: str | None = None, forgive: int | None = None
 ) -> Job:
-    """Put a job back in the queue from any state, its attempts and losses forgiven, or so many losses.
+    """Put a job back in the queue from any state, with its attempts and losses reset.
 
-    The run that it is taken from is a loss too, before any is forgiven.
+    `forgive`: only this many losses, of which the current run counts as one.
     """
     losses = 0 if forgive is None else max(job.losses + (job.place == Place.RUNNING) - forgive, 0)
     forgiven = {"attempts": 0, "losses": losses, "crowd_limit": 0, "task": task or job.task}
@@ -324,7 +322,7 @@ def requeue(
 
 
 def check_delete(job: Job) -> None:
-    """Refuse to delete what runs or what its family waits for."""
+    """Refuse to delete a job that runs or that its family waits for."""
     if job.state == State.RUNNING:
         raise Refused("delete", job.id, found="RUNNING", needed="in any other state: cancel it first")
     if job.place == Place.PAUSED or job.children.pending:
@@ -340,7 +338,7 @@ def update(
     repeat: str | None = None,
     task: str | None = None,
 ) -> Job:
-    """Change what a job will do. Its state stays; where it waits it moves to its new position."""
+    """Change the data, priority, time or repeat of a job. A waiting job moves to its new position."""
     if run_at is None and repeat:
         run_at = _next_run(replace(job, repeat=repeat), now_ms=now_ms)
     job = replace(
@@ -352,7 +350,7 @@ def update(
         task=task or job.task,
     )
     if job.place == Place.RUNNING and job.strict and job.retry_after and run_at is not None:
-        # The documents have one time for both: when it is due, and when it is handed out again.
+        # The documents have one time for both: when it is due, and when it can be claimed again.
         return replace(job, lease_until=run_at, rank=rank.lease(run_at))
     if job.place not in WAITING:
         return job
@@ -361,12 +359,12 @@ def update(
 
 
 def expire(job: Job, *, now_ms: int) -> Job:
-    """A waiting job whose `expires_at` has come."""
+    """End a waiting job whose `expires_at` has passed."""
     return _failed(job, now_ms=now_ms, reason=EXPIRED)
 
 
 def _stops(job: Job) -> bool:
-    # As `cancel` itself: not while there are children, who would wait for their parent for ever.
+    # As in `cancel`: not while it has children, which would wait for their parent forever.
     return job.cancel_requested and not job.children.pending
 
 
@@ -412,7 +410,7 @@ def _done(job: Job, ended: State, *, now_ms: int, reason: str) -> Job:
         ended=ended,
         reason=reason,
         **_OVER,
-        # What FAILED may be requeued, and goes on where it was.
+        # A FAILED job may be requeued, and continues with its steps.
         steps=job.steps if ended == State.FAILED else 0,
     )
 

@@ -1,16 +1,16 @@
-"""Schedules: records that add a job at their times, and the one rule of when they do.
+"""Schedules: records that add a job at certain times, and the rules for when they do.
 
-                          ┌── wait: the last job still runs; look again when it ends ──┐
+                          ┌── wait: the last job still runs; check again when it ends ─┐
                           ▼                                                            │
-    started ──▶ next_at is ahead ──time passes──▶ due ──catch_up──▶ moments ──overlap──┤
+    started ──▶ next_at is ahead ──time passes──▶ due ──catch_up──▶ times ────overlap──┤
                           ▲                                                            │
-                          ├────────── next_at = the moment after (cron, every, ────────┤ fired,
+                          ├────────── next_at = the next time (cron, every, ───────────┤ fired,
                           │           SCHEDULED)                                       │ skipped
                           └── its job ended ◀── next_at = 0 (STARTED, FINISHED) ◀──────┘
 
-A moment is a whole second: the id of its job follows from (schedule, moment), so however many
-processes fire the same one, the job is added once. The functions take a schedule and the facts of
-the moment and return it as it should become. `last_id` and `version` are the caller's to set.
+These times ("moments") are whole seconds. The id of a job is computed from (schedule, moment), so if several
+processes fire the same moment, the job is added once. The functions take a schedule and the current facts and
+return the changed schedule. The caller sets `last_id` and `version`.
 """
 
 from itertools import pairwise
@@ -31,18 +31,18 @@ from .repeat import (
     zone_of,
 )
 
-# With catch_up="none" a moment this late still counts as on time: upkeep is prompt, not instant.
+# With catch_up="none" a moment that is this late still counts as on time, because upkeep needs some time.
 GRACE_MS = 60 * bounds.SECOND_MS
-# So many moments are looked at to see that a schedule moves on, and how far they lie apart.
+# How many moments are computed to check that a schedule advances, and by how much.
 MOMENTS_CHECKED = 12
 
 
 class Schedule(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What is added when. Exactly one of `cron`, `every_ms` and `repeat` is set."""
+    """A schedule. Exactly one of `cron`, `every_ms` and `repeat` is set."""
 
     name: str
     tenant: str = ""
-    number: int = 0  # goes into the ids of its jobs
+    number: int = 0  # part of the ids of its jobs
     cron: str = ""
     every_ms: int = 0  # whole seconds
     repeat: str = ""
@@ -62,7 +62,7 @@ class Schedule(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class LastRun(Struct, frozen=True, kw_only=True):
-    """How job `last_id` fares; a job that nobody knows any more is no LastRun at all, but None."""
+    """The state of job `last_id`; None instead of a `LastRun` if the job no longer exists."""
 
     started_ms: int
     finished_ms: int
@@ -70,10 +70,10 @@ class LastRun(Struct, frozen=True, kw_only=True):
 
 
 class Firing(Struct, frozen=True, kw_only=True):
-    """What to do now: add a job for each of `moments`, keep `schedule`, look again at `again_ms`.
+    """What to do now: add a job for each of `moments`, store `schedule`, check again at `again_ms`.
 
-    `again_ms` may have passed: then there is more to do at once. None: look when the last job
-    ends, or when the schedule itself is changed.
+    `again_ms` in the past: there is more to do at once. None: check when the last job ends, or when the
+    schedule is changed.
     """
 
     schedule: Schedule
@@ -81,11 +81,11 @@ class Firing(Struct, frozen=True, kw_only=True):
     again_ms: int | None = None
 
 
-# ── is it one ────────────────────────────────────────────────────────────────────────────────────
+# ── checks ──────────────────────────────────────────────────────────────────────────────────────
 
 
 def check(schedule: Schedule) -> None:
-    """Raise `BadInput` unless the schedule can be kept: it has one kind of time, and that moves on."""
+    """Raise `BadInput` unless the schedule is valid: it has one kind of time, and its moments advance."""
     _check_name("name", schedule.name)
     if schedule.tenant:
         _check_name("tenant", schedule.tenant)
@@ -106,7 +106,7 @@ def check(schedule: Schedule) -> None:
 
 
 def _check_name(name: str, value: str) -> None:
-    # Not `checks.check_name`: commands contain schedules, and checks contain commands.
+    # Not `checks.check_name`: `commands` imports this module, and `checks` imports `commands`.
     try:
         fits = isinstance(value, str) and 1 <= len(value.encode()) <= bounds.NAME_BYTES
     except UnicodeEncodeError:
@@ -128,7 +128,7 @@ def _check_times(schedule: Schedule, kind: str) -> None:
     moments = [_first(schedule, schedule.created_at)]
     while moments[-1] is not None and len(moments) < MOMENTS_CHECKED:
         moments.append(_following(schedule, moments[-1]))
-    # None at the end of a list is the end of time, but a schedule begins with two moments.
+    # A None at the end only means that no more moments follow; but a schedule needs at least two.
     known = [moment for moment in moments if moment is not None]
     if len(known) < 2:
         raise BadInput(kind, getattr(schedule, kind), needed="a time that comes again and again")
@@ -138,11 +138,11 @@ def _check_times(schedule: Schedule, kind: str) -> None:
         raise BadInput("jitter", schedule.jitter_ms / 1000, needed=needed)
 
 
-# ── its moments ──────────────────────────────────────────────────────────────────────────────────
+# ── moments ─────────────────────────────────────────────────────────────────────────────────────
 
 
 def _waits(schedule: Schedule) -> bool:
-    """Whether its next moment is known only when its last job has ended."""
+    """Whether the next moment is known only after the last job has ended."""
     return bool(schedule.repeat) and parse_repeat(schedule.repeat).base != "SCHEDULED"
 
 
@@ -157,7 +157,7 @@ def _repeated(schedule: Schedule, *, scheduled: int, started: int, finished: int
 
 
 def _first(schedule: Schedule, after_ms: int) -> int | None:
-    """The first moment after `after_ms`, of a schedule that begins then; None: there is none."""
+    """The first moment of a schedule that starts at `after_ms`; None: there is none."""
     if schedule.cron:
         return next_cron_ms(schedule.cron, schedule.tz, after_ms)
     if schedule.every_ms:
@@ -170,7 +170,7 @@ def _first(schedule: Schedule, after_ms: int) -> int | None:
 
 
 def _following(schedule: Schedule, moment: int) -> int | None:
-    """The moment after one of its moments; None: it was the last."""
+    """The moment after `moment`; None: it was the last."""
     if schedule.every_ms:
         following = moment + schedule.every_ms
         return following if following <= bounds.MAX_TIME_MS else None
@@ -178,7 +178,7 @@ def _following(schedule: Schedule, moment: int) -> int | None:
 
 
 def _latest(schedule: Schedule, until_ms: int) -> int:
-    """The last of its moments from `next_at`, which is one, up to `until_ms`."""
+    """The last moment from `next_at`, itself one, up to `until_ms`."""
     first = schedule.next_at
     if schedule.every_ms:
         return first + (until_ms - first) // schedule.every_ms * schedule.every_ms
@@ -191,7 +191,7 @@ def _latest(schedule: Schedule, until_ms: int) -> int:
 
 
 def _each(schedule: Schedule, until_ms: int, limit: int) -> tuple[int, ...]:
-    """Its moments from `next_at` up to `until_ms`, the first `limit` of them."""
+    """The first `limit` moments from `next_at` up to `until_ms`."""
     moments: list[int] = []
     moment: int | None = schedule.next_at
     while moment is not None and moment <= until_ms and len(moments) < limit:
@@ -201,10 +201,10 @@ def _each(schedule: Schedule, until_ms: int, limit: int) -> tuple[int, ...]:
 
 
 def upcoming(schedule: Schedule, after_ms: int, count: int) -> list[int]:
-    """Its next moments after `after_ms`, at most `count`, to show them to people.
+    """The next moments after `after_ms`, at most `count`, for display.
 
-    Of a schedule that goes by when its jobs start or finish only one is known, or none while
-    its job runs. Where it is paused or has ended, none comes.
+    If the schedule depends on when its jobs start or finish, one is known, or none while its job runs. A
+    paused or ended schedule has none.
     """
     if schedule.paused or schedule.ended:
         return []
@@ -215,7 +215,7 @@ def upcoming(schedule: Schedule, after_ms: int, count: int) -> list[int]:
 
 
 def jitter_of(schedule: Schedule, moment: int) -> int:
-    """The delay of that moment's job, 0 to `jitter_ms`; every process comes to the same."""
+    """The delay of the job of a moment, 0 to `jitter_ms`; every process computes the same."""
     if not schedule.jitter_ms:
         return 0
     from hashlib import blake2b
@@ -224,7 +224,7 @@ def jitter_of(schedule: Schedule, moment: int) -> int:
     return int.from_bytes(blake2b(key, digest_size=8).digest()) % (schedule.jitter_ms + 1)
 
 
-# ── its life ─────────────────────────────────────────────────────────────────────────────────────
+# ── changes ─────────────────────────────────────────────────────────────────────────────────────
 
 
 def _ahead(schedule: Schedule, next_at: int | None) -> Schedule:
@@ -232,13 +232,13 @@ def _ahead(schedule: Schedule, next_at: int | None) -> Schedule:
 
 
 def started(schedule: Schedule, now_ms: int) -> Schedule:
-    """The schedule with its first moment, strictly after now; its phase is that of `created_at`."""
+    """Return the schedule with its first moment, strictly after now; its phase is that of `created_at`."""
     schedule = replace(schedule, created_at=schedule.created_at or now_ms)
     return _ahead(schedule, _first(schedule, max(now_ms, schedule.last_at)))
 
 
 def resumed(schedule: Schedule, *, now_ms: int, last: LastRun | None = None) -> Schedule:
-    """A paused schedule that goes on. What came due meanwhile is dropped, and its phase is kept."""
+    """Resume a paused schedule. The moments since the pause are dropped; its phase is kept."""
     schedule = replace(schedule, paused=False)
     if schedule.ended:
         return schedule
@@ -248,7 +248,7 @@ def resumed(schedule: Schedule, *, now_ms: int, last: LastRun | None = None) -> 
 
 
 def _pass_by(schedule: Schedule, now_ms: int) -> Schedule:
-    """The schedule without the moments up to now."""
+    """Drop the moments up to now."""
     if not 0 < schedule.next_at <= now_ms:
         return schedule
     if _waits(schedule):
@@ -257,7 +257,7 @@ def _pass_by(schedule: Schedule, now_ms: int) -> Schedule:
 
 
 def _told(schedule: Schedule, last: LastRun | None, now_ms: int) -> Schedule:
-    """The next moment, now that the last job has ended or is not known any more."""
+    """Set the next moment after the last job has ended or was deleted."""
     if not schedule.last_at or not _waits(schedule):
         return started(schedule, now_ms)
     finished = last.finished_ms if last and last.finished_ms else now_ms
@@ -265,14 +265,14 @@ def _told(schedule: Schedule, last: LastRun | None, now_ms: int) -> Schedule:
     found = _repeated(schedule, scheduled=schedule.last_at, started=begun, finished=finished)
     if found is None:
         return _ahead(schedule, None)
-    # A moment of its own, whatever the clocks did: two of the same would be one job.
+    # Always a later moment, even if the clock was set back: two equal moments would be one job.
     return _ahead(schedule, max(found, schedule.last_at + bounds.SECOND_MS))
 
 
 def fire(schedule: Schedule, *, now_ms: int, last: LastRun | None = None) -> Firing:
-    """What a schedule does now. Before `next_at` nothing; asked again with the same facts, the same.
+    """Return what a schedule must do now: before `next_at` nothing. Equal facts give an equal result.
 
-    `last` tells of job `last_id`: None where there is none, or none any more, counts as ended.
+    `last` is the state of job `last_id`: None (no such job) counts as ended.
     """
     busy = last is not None and not last.ended
     if schedule.paused or schedule.ended or (busy and not schedule.next_at):
@@ -293,12 +293,12 @@ def fire(schedule: Schedule, *, now_ms: int, last: LastRun | None = None) -> Fir
 
 
 def _caught_up(schedule: Schedule, now_ms: int, last: LastRun | None) -> tuple[tuple[int, ...], int]:
-    """The due moments that `catch_up` lets through, and the last one that this decided about."""
+    """The due moments that `catch_up` keeps, and the last one that was considered."""
     if schedule.catch_up == "all":
         moments = _each(schedule, now_ms, bounds.CATCH_UP_FIRINGS)
         return moments, moments[-1]
     latest = _latest(schedule, now_ms)
-    # A moment that waited for the last job to end is late only from then on.
+    # A moment that waited for the end of the last job counts as late only from that end on.
     waited_for = last.finished_ms if last is not None and schedule.overlap == "wait" else 0
     if schedule.catch_up == "none" and now_ms - max(latest, waited_for) > GRACE_MS:
         return (), latest
@@ -306,7 +306,7 @@ def _caught_up(schedule: Schedule, now_ms: int, last: LastRun | None) -> tuple[t
 
 
 def _overlapped(schedule: Schedule, moments: tuple[int, ...], *, now_ms: int, busy: bool) -> Firing:
-    """The firing of due moments, less those that the last job, or the first of them, stands in the way of."""
+    """Fire due moments, except those that overlap with the last job or with the first of them."""
     fired, seen = moments, moments[-1]
     if schedule.overlap == "skip":
         fired = () if busy else moments[:1]

@@ -1,4 +1,4 @@
-"""Queries of the dashboard: jobs from the newest on, and tasks with their first waiting job."""
+"""Queries of the dashboard: jobs, newest first, and tasks with their first waiting job."""
 
 from typing import NamedTuple
 
@@ -7,17 +7,17 @@ from .queries import JobFilter, Query
 
 
 class DataMatch(NamedTuple):
-    """A path into the data, such as "user.id", and the text that must be there."""
+    """A path into the data, such as "user.id", and the text that its value must have."""
 
     path: str
     value: str
 
 
 class SearchJobs(Query, frozen=True, kw_only=True):
-    """Replies a `JobPage`: jobs that match, newest first, from the first below `before`; 0: from the newest.
+    """Replies a `JobPage`: matching jobs, newest first, below the id `before`; 0: from the newest.
 
-    `data`: what the data must contain. The search ends after a while, whatever it has found; the page says
-    where to go on.
+    `data`: what the data must contain. The search stops after a limited time; the page says where to
+    continue.
     """
 
     filter: JobFilter = JobFilter()
@@ -27,9 +27,9 @@ class SearchJobs(Query, frozen=True, kw_only=True):
 
 
 class JobPage(Record, frozen=True, kw_only=True):
-    """Some jobs. `before` is where the next page begins; 0: there are no more.
+    """A page of jobs. The next page begins below `before`; 0: there are no more.
 
-    `is_cut`: the search ended for the time it took, and there may be more that match.
+    `is_cut`: the search reached its time limit, and there may be more matching jobs.
     """
 
     jobs: tuple[Job, ...] = ()
@@ -45,7 +45,7 @@ class ListTasks(Query, frozen=True, kw_only=True):
 
 
 class TaskState(Record, frozen=True, kw_only=True):
-    """A tenant's task: how many of its jobs stand where or ended how, and since when the first one waits."""
+    """A task of a tenant: its number of jobs by place and state, and since when the first one waits."""
 
     tenant: str = ""
     task: str = ""
@@ -57,10 +57,10 @@ class TaskState(Record, frozen=True, kw_only=True):
     failed: int = 0
     finished: int = 0
     cancelled: int = 0
-    # When the READY job was due that is claimed next; 0: there is none.
+    # When the READY job that is claimed next became due; 0: there is none.
     first_due_at: int = 0
 
     @property
     def waiting(self) -> int:
-        """How many could run if there were room."""
+        """How many jobs could run if workers were free."""
         return self.ready + self.held

@@ -1,4 +1,4 @@
-"""Sizes as people write them: 500MB, 1.5 GB, 512MiB, or a number of bytes."""
+"""Sizes as users write them: 500MB, 1.5 GB, 512MiB, or a number of bytes."""
 
 import re
 
@@ -7,7 +7,7 @@ from .errors import BadInput
 _UNITS = {"": 1, "b": 1}
 _UNITS |= {f"{letter}b": 1000**power for power, letter in enumerate("kmgt", 1)}
 _UNITS |= {f"{letter}ib": 1024**power for power, letter in enumerate("kmgt", 1)}
-# Longer numbers are not read at all.
+# Longer numbers are refused unparsed.
 _SIZE = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,3})?) ?([a-z]{0,3})")
 MAX_SIZE = 2**50
 
@@ -23,7 +23,7 @@ def size_bytes(text: str, *, name: str) -> int:
 
 
 def size_text(count: int) -> str:
-    """A size for people."""
+    """A size for display."""
     for power, unit in ((3, "GB"), (2, "MB"), (1, "KB")):
         if count >= 1000**power:
             return f"{count / 1000**power:.3g} {unit}"

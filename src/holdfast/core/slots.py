@@ -1,6 +1,6 @@
-"""Where things live: the slot of a job, of a key, of a row. See docs/decisions/0010.
+"""Slots of jobs, keys and rows. See docs/decisions/0010.
 
-A slot is one of 64, and shard = slot mod N. A store alone has all of them.
+There are 64 slots, and shard = slot mod N. A store that is not sharded has all of them.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,21 +14,21 @@ from . import kinds as k
 from .commands import Add, NewJob
 from .unique import UniqueKey
 
-# As a queue may be spread: a power of two, so that all shards have as many slots.
+# Allowed numbers of shards: powers of two, so that all shards have equally many slots.
 SHARDS = (1, 2, 4, 8, 16, 32, 64)
-# What a mocked or a real key begins with, which is no part of where it lives.
+# The prefixes of mocked and of real unique keys, which do not affect the slot.
 _MARK = len(b"real:")
 
 
 def shard_of(job_id: int, shards: int) -> int:
-    """Which of so many stores a job lives in."""
+    """The shard of a job, of `count`."""
     return (job_id & (ids.SLOTS - 1)) % shards
 
 
 def slot_for(new: NewJob) -> int | None:
-    """Where a job must live: with its parent, its domain or its unique key; None: anywhere.
+    """The slot that a job must have: that of its parent, its domain or its unique key; None: any.
 
-    At the job-command port a unique job looks for any of its name, so these live together.
+    At the job-command port a unique job conflicts with any job of its name, so these share a slot.
     """
     if new.parent_id:
         return ids.unpack(new.parent_id).slot
@@ -42,9 +42,9 @@ def slot_for(new: NewJob) -> int | None:
 
 
 def with_slots(command: Add, bare: Sequence[int]) -> Add:
-    """A command with ids, made of ids in slot 0, each in the slot where its job must live.
+    """Return a command with its ids, given in slot 0, moved to the slots that the jobs must have.
 
-    Jobs that may live anywhere share a slot, so that they are one transaction on several shards too.
+    Jobs that may have any slot share one, so that they are added in one transaction on one shard.
     """
     anywhere = bare[0] // ids.SLOTS % ids.SLOTS
     slots = [anywhere if (slot := slot_for(new)) is None else slot for new in command.jobs]
@@ -53,33 +53,33 @@ def with_slots(command: Add, bare: Sequence[int]) -> Add:
 
 
 def slot_of_firing(new: NewJob, name: str) -> int:
-    """Where the jobs of a schedule live, if nothing else says it: with the schedule."""
+    """The default slot of the jobs of a schedule: that of the schedule."""
     slot = slot_for(new)
     return slot_of_schedule(new.tenant, name) if slot is None else slot
 
 
 def slot_of_schedule(tenant: str, name: str) -> int:
-    """Where a schedule is kept."""
+    """The slot of a schedule."""
     return ids.slot_of(tenant, name)
 
 
 def slot_of_key(key: UniqueKey) -> int:
-    """The home of a unique key."""
+    """The home slot of a unique key."""
     return ids.slot_of(key[0], key[1], key[2][_MARK:])
 
 
 def slot_of_indexed(tenant: str) -> int:
-    """Where a tenant's consumers and logs are kept."""
+    """The slot of the consumers and logs of a tenant."""
     return ids.slot_of(tenant)
 
 
 def slot_of_worker(name: str) -> int:
-    """Where a worker is enlisted."""
+    """The slot of a worker's registration."""
     return ids.slot_of("", name)
 
 
 def slot_of_record(table: str, key: str) -> int | None:
-    """Where a row is kept; None: in every shard. A unique key lives with its job: here is its home."""
+    """The slot of a row; None: it is in every shard. For a unique key: its home slot."""
     find = _RECORDS.get(table)
     if find is not None:
         return find(key)
@@ -88,7 +88,7 @@ def slot_of_record(table: str, key: str) -> int | None:
 
 
 def slot_of_table(table: str) -> int | None:
-    """Where all rows of a table are kept; None: each where it belongs."""
+    """The slot of all rows of a table; None: it depends on the row."""
     kind, _, log = table.partition(" ")
     return slot_of_record(k.LOG, log) if kind in (k.LOG_ITEMS, k.LOG_KEYS) else None
 
@@ -116,7 +116,7 @@ def _by(read: Any, find: Callable[..., int]) -> Callable[[str], int]:
         try:
             return find(*msgspec.json.decode(name, type=read))
         except msgspec.MsgspecError:
-            # Not a name of ours: anywhere, but always there.
+            # An unknown format of key: any slot, but always the same.
             return ids.slot_of("", name)
 
     return slot
@@ -132,7 +132,7 @@ _RECORDS: dict[str, Callable[[str], int | None]] = {
     k.HANDLER: _by(tuple[str, str], ids.slot_of),
     k.HANDLER_VERSION: _by(tuple[str, str, str], lambda tenant, task, _: ids.slot_of(tenant, task)),
     k.PAUSE: _paused,
-    # It ends with the number of its shard.
+    # The key ends with the number of its shard.
     k.HISTORY: lambda name: _number(name[-2:]),
     k.SYSID: _number,
     k.FLOOR: _number,

@@ -1,14 +1,14 @@
-"""Sysids that journals hold for days, to make ids while the store is away. See docs/decisions/0018."""
+"""Sysids that journals lease for days, to make ids while the store is down. See docs/decisions/0018."""
 
 from .commands import Command
 from .job import Record
 
 
 class TakeSysid(Command, frozen=True, kw_only=True):
-    """Lease a number for making ids, or renew the one that was leased under this token; replies it.
+    """Lease a sysid, or renew the one that was leased with this token; replies it.
 
-    The caller makes the token, a secret, so that a store which is asked twice leases one number. `number` is
-    the one that is renewed, else 0; one that has another holder by now is replaced. `for_ms` 0 gives it back.
+    The caller makes the token, a secret, so that a repeated command leases only one sysid. `number` is the
+    sysid to renew, or 0; if it has another holder by now, a new one is leased. `for_ms` 0 releases it.
     """
 
     token: str
@@ -17,7 +17,7 @@ class TakeSysid(Command, frozen=True, kw_only=True):
 
 
 class TakenSysid(Record, frozen=True, kw_only=True):
-    """A leased number. Its holder makes ids from the moment `ids_from_ms` on, and before `ids_until_ms`."""
+    """A leased sysid. Its holder makes ids with times from `ids_from_ms` to before `ids_until_ms`."""
 
     number: int
     token: str

@@ -1,8 +1,8 @@
-"""Tokens: how a server knows its clients. A client shows a secret; the store keeps only its hash.
+"""Tokens identify the clients of a server. A client sends a secret; the store keeps only its hash.
 
-    hf_<name>_<random>      the secret: the name tells which row to look at, the rest is 192 random bits
+    hf_<name>_<random>      the secret: the name is the key of the row, the rest is 192 random bits
 
-A plain SHA-256 is enough for a random secret: there is no dictionary to try.
+A plain SHA-256 is enough for a random secret: a dictionary attack is impossible.
 """
 
 import re
@@ -13,13 +13,13 @@ from .job import Record
 
 PREFIX = "hf"
 RANDOM_BYTES = 24
-# How long a server goes by what it has read of a token: so much later it notices a revocation.
+# How long a server caches a token: it takes at most this long until it notices a revocation.
 FRESH_S = 1.0
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]*")
 
 
 class Scope(StrEnum):
-    """What a token is for. See `core.access` for what each allows."""
+    """The scopes of tokens. See `core.access` for what each allows."""
 
     ADD = "add"
     WORK = "work"
@@ -29,38 +29,38 @@ class Scope(StrEnum):
 
 
 class Token(Record, frozen=True, kw_only=True):
-    """What is kept of a token. `tenant` None: all tenants. `hash` is "" where a token is only shown."""
+    """A stored token. `tenant` None: all tenants. `hash` is "" in lists."""
 
     name: str
     scopes: tuple[Scope, ...]
     tenant: str | None = None
     hash: str = ""
-    # 0: it does not expire.
+    # 0: never.
     expires_at: int = 0
     created_at: int = 0
 
 
 class Grant(Record, frozen=True, kw_only=True):
-    """What a client may do, and whose jobs it may see. `tenant` None: everybody's."""
+    """What a client may do, and for which tenant. `tenant` None: all tenants."""
 
     tenant: str | None = None
     scopes: tuple[Scope, ...] = tuple(Scope)
-    # The name of its token; "": it has none, and comes over loopback.
+    # The name of its token; "": a client over loopback without a token.
     name: str = ""
 
 
 def is_token_name(name: str) -> bool:
-    """Whether a token may be called so: the name is part of its secret."""
+    """Whether a name is valid for a token, whose secret contains it."""
     return len(name) <= TOKEN_NAME_BYTES and _NAME.fullmatch(name) is not None
 
 
 def secret_of(name: str, random: bytes) -> str:
-    """The secret of a new token, to be shown once."""
+    """The secret of a new token, which is shown once."""
     return f"{PREFIX}_{name}_{random.hex()}"
 
 
 def hash_of(secret: str) -> str:
-    """What is kept of a secret."""
+    """The hash of a secret, which is stored."""
     # Imported here: hashlib is slow to load, and a program that only adds jobs does not need it.
     from hashlib import sha256
 
@@ -68,13 +68,13 @@ def hash_of(secret: str) -> str:
 
 
 def name_in(secret: str) -> str | None:
-    """The name that a secret carries; None: it is no secret of ours."""
+    """The name in a secret; None: it is not a secret of Holdfast."""
     parts = secret.split("_")
     return parts[1] if len(parts) == 3 and parts[0] == PREFIX and is_token_name(parts[1]) else None
 
 
 def grant_of(token: Token | None, secret: str, *, now_ms: int) -> Grant | None:
-    """What a secret allows by the token of its name; None: nothing."""
+    """The grant of a secret, given the token of its name; None: it is not valid."""
     from hmac import compare_digest
 
     if token is None or not compare_digest(token.hash, hash_of(secret)):

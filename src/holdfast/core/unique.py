@@ -1,7 +1,7 @@
-"""Unique jobs: one key, one job; what a second add does to the first.
+"""Unique keys: which job holds a key, and what a second add with the key does to it.
 
-A key is held, per tenant and task, by a job that has not ended; made at the job-command port it is
-held by any live job, FAILED too; `unique_for` holds it on after the end.
+A key belongs to a tenant and task, and is held by a job that has not ended. If the job was added through the
+job-command port, a FAILED job holds it too. With `unique_for` it is held for some time after the end.
 """
 
 from typing import Any
@@ -18,7 +18,7 @@ UniqueKey = tuple[str, str, bytes]
 
 
 class Unique(Record, frozen=True, kw_only=True):
-    """Who holds a key; `until_ms` 0: until that job ends."""
+    """The holder of a key; `until_ms` 0: until that job ends."""
 
     tenant: str
     task: str
@@ -28,7 +28,7 @@ class Unique(Record, frozen=True, kw_only=True):
 
     @property
     def id(self) -> UniqueKey:
-        """What it is found by."""
+        """The key of its row."""
         return self.tenant, self.task, self.key
 
 
@@ -36,14 +36,14 @@ read_unique = msgspec.json.Decoder(Unique).decode
 
 
 def key_of(job: Job | NewJob) -> UniqueKey | None:
-    """The key that a job holds. Mocked jobs have keys of their own."""
+    """The key that a job holds. Mocked jobs have separate keys."""
     if job.unique is None:
         return None
     return job.tenant, job.task, (b"mock:" if job.mock else b"real:") + job.unique
 
 
 def held_after(job: Job) -> Unique | None:
-    """What remains of a job's key in the state it is in: held, held for a while, or (None) free."""
+    """The key of a job in its current state: held, held for some time, or (None) free."""
     key = key_of(job)
     if key is None:
         return None
@@ -56,11 +56,10 @@ def held_after(job: Job) -> Unique | None:
 
 
 def hit(job: Job, old: Body, new: NewJob, *, now_ms: int) -> tuple[Job, Body | None]:
-    """The holder of a key after another add of it, and its new data, or None where that stays.
+    """The holder of a key after another add with it, and its new data, or None if that does not change.
 
-    `keep` changes nothing; `merge` merges the data by RFC 7396; `replace` takes data and time anew, a
-    debounce. What reaches a job that runs is not lost: it runs once more. To the letter of the documents
-    a merge changes nothing only where the data given are those that it has.
+    `keep` changes nothing; `merge` merges the data by RFC 7396; `replace` sets data and time (a debounce). A
+    running job runs once more, with the change. By the documents, a merge with equal data changes nothing.
     """
     if new.on_conflict == "keep" or (job.place == Place.DONE and not job.strict):
         return job, None
@@ -77,7 +76,7 @@ def hit(job: Job, old: Body, new: NewJob, *, now_ms: int) -> tuple[Job, Body | N
         return job, data
     if job.place == Place.RUNNING:
         return replace(job, again_at=max(run_at, 1)), data
-    # One whose lease ran out may still be finished by who has it, without the new data.
+    # A job whose lease expired may still be finished by its holder, which does not have the new data.
     kept = {"owner": job.owner, "lapsed": job.lapsed, "again_at": max(run_at, 1) if job.owner else 0}
     return queued(job, run_at=run_at, now_ms=now_ms, **kept), data
 
@@ -95,7 +94,7 @@ def merged(old: Body, new: Body) -> Body:
 
 
 def same(old: Body, new: Body) -> bool:
-    """Whether two bodies say the same, however they are written."""
+    """Whether two bodies are equal as JSON."""
     if old == new or isinstance(old, bytes) or isinstance(new, bytes):
         return old == new
     return bool(msgspec.json.decode(old) == msgspec.json.decode(new))

@@ -7,24 +7,24 @@ from .limits import Domain, Limit, next_start_ms
 
 
 class Facts(Record, frozen=True, kw_only=True):
-    """What bears on a job besides its own record."""
+    """The facts outside a job's record that keep it from running."""
 
     now_ms: int
     parent: Job | None = None
     limit: Limit | None = None
     domain: Domain | None = None
-    # What is paused, such as "task 'resize'".
+    # What is paused, such as "task 'resize'"; "": nothing.
     paused: tuple[str, ...] = ()
-    # How many live workers know its task.
+    # How many live workers run its task.
     workers: int = 0
-    # Whether the store has a handler for its task, and how many live workers run handlers of its tenant.
+    # Whether its task has a handler in the store, and how many live workers run handlers of its tenant.
     is_handled: bool = False
     handler_workers: int = 0
     ready_before: int = 0
 
 
 def why(job: Job, facts: Facts) -> str:
-    """One sentence: what the job waits for, who has it, or how it ended."""
+    """One sentence: what the job waits for, which worker has it, or how it ended."""
     return _WHY[job.place](job, facts)
 
 
@@ -61,7 +61,7 @@ def _blocked(job: Job, facts: Facts) -> str:
 
 
 def _paused_text(paused: tuple[str, ...]) -> str:
-    """Which pauses stop a job: each must be resumed."""
+    """The pauses that stop a job: each must be resumed."""
     *others, last = paused
     if not others:
         return f"The {last} is paused; resume it."

@@ -1,4 +1,4 @@
-"""A worker as it makes itself known: what it can run, where it is, and until when it is taken for alive."""
+"""The registration of a worker: what it runs, where it is, and until when it counts as alive."""
 
 from msgspec.structs import replace
 
@@ -6,16 +6,16 @@ from .job import Record
 
 
 class Served(Record, frozen=True, kw_only=True):
-    """Whose jobs of which tasks a worker runs; `tenant` None: everybody's."""
+    """The tasks that a worker runs for a tenant; `tenant` None: for all tenants."""
 
     tenant: str | None = ""
     tasks: tuple[str, ...] = ()
-    # And every task that has a handler in the store.
+    # It also runs every task with a handler in the store.
     handlers: bool = False
 
 
 class Worker(Record, frozen=True, kw_only=True):
-    """What a worker says of itself. It says it again when something has changed, and else seldom."""
+    """The registration of a worker. The worker writes it when something has changed, and otherwise rarely."""
 
     name: str
     host: str
@@ -26,18 +26,18 @@ class Worker(Record, frozen=True, kw_only=True):
     threads: int = 1
     done: int = 0
     running: int = 0
-    # Where it writes down how it is, for `doctor --worker`; "": nowhere.
+    # The path of its health file, for `doctor --worker`; "": none.
     health: str = ""
-    # When this was said, and until when it holds; 0: as long as the store sees its process.
+    # When this was written, and until when it is valid; 0: as long as the store sees its process.
     said_at: int = 0
     until_ms: int = 0
 
 
 def narrow(worker: Worker, tenant: str) -> Worker | None:
-    """A worker as a tenant may see it, or None if it does not serve it.
+    """A worker as a tenant may see it; None if it does not serve the tenant.
 
-    Of a worker that serves others too the tenant sees its name and its own tasks: where it runs and how busy
-    it is would tell of the others.
+    If a worker also serves others, the tenant sees only its name and the tenant's own tasks: its host and its
+    load would reveal something about the others.
     """
     own = tuple(replace(one, tenant=tenant) for one in worker.serves if one.tenant in (None, tenant))
     if not own:
@@ -48,11 +48,11 @@ def narrow(worker: Worker, tenant: str) -> Worker | None:
 
 
 def runs_handlers(worker: Worker, tenant: str) -> bool:
-    """Whether a worker runs the handlers of a tenant that are in the store."""
+    """Whether a worker runs the stored handlers of a tenant."""
     return any(served.handlers and served.tenant in (None, tenant) for served in worker.serves)
 
 
 def knows(worker: Worker, tenant: str, task: str, *, is_handled: bool) -> bool:
-    """Whether a worker runs a tenant's jobs of a task; `is_handled`: the store has a handler for it."""
+    """Whether a worker runs the jobs of a tenant's task; `is_handled`: the store has a handler for it."""
     named = any(served.tenant in (None, tenant) and task in served.tasks for served in worker.serves)
     return named or (is_handled and runs_handlers(worker, tenant))

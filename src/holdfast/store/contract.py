@@ -67,7 +67,7 @@ class NewJobs(NamedTuple):
 UNCHANGED = b"\0unchanged"
 # `Changes.wake`: which waiting processes the commit wakes up: none, those that wait for completions or log
 # appends, or those that wait for jobs. Processes that wait for completions wake up for JOBS too.
-NOBODY, ENDS, JOBS = "", "ends", "jobs"
+NO_WAKE, ENDS, JOBS = "", "ends", "jobs"
 
 
 class Changes(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -94,7 +94,7 @@ class Changes(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     dues: Mapping[RowKey, int] = {}
     # The value that `ReadTxn.notice` returns to later batches. Batches that read the old value commit first.
     notice: bytes | None = UNCHANGED
-    wake: str = NOBODY
+    wake: str = NO_WAKE
 
 
 NOTHING = Changes()

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from ...core.job import Job, Place, State
 from ...core.kinds import OUTBOX
-from ...store.contract import ENDS, JOBS, NOBODY, Changes, NewJobs
+from ...store.contract import ENDS, JOBS, NO_WAKE, Changes, NewJobs
 from .working_set import WorkingSet
 
 
@@ -37,7 +37,7 @@ def take_changes(batch: WorkingSet, *, last: bool = False) -> Changes:
         batch.outbox |= {key: raw for (table, key), raw in batch.rows.items() if table == OUTBOX and raw}
     # Which waiting processes the commit wakes up. Also if upkeep has more to do: this one may never claim.
     left = batch.woke or batch.outbox or batch.wants_upkeep
-    wake = JOBS if left else ENDS if batch.ended or batch.news else NOBODY
+    wake = JOBS if left else ENDS if batch.ended or batch.news else NO_WAKE
     changes = Changes(
         added=jobs.added,
         swapped=jobs.swapped,
@@ -50,7 +50,7 @@ def take_changes(batch: WorkingSet, *, last: bool = False) -> Changes:
         dues=batch.dues,
         counts=batch.counts.take() if last else {},
         tallies=batch.counts.take_tallies() if last and (batch.counts.ends or batch.counts.moved) else {},
-        wake=wake if last else NOBODY,
+        wake=wake if last else NO_WAKE,
     )
     if not last:
         batch.begin_drafts()

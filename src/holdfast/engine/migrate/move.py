@@ -31,7 +31,7 @@ from ...core.job import Job
 from ...core.kinds import SHARD
 from ...core.moving import Notice, Standing, read_notice
 from ...store.common.clock import monotonic_s
-from ...store.contract import JOBS, NOBODY, NOTHING, Changes, JobFilter, ReadTxn, Store, Txn
+from ...store.contract import JOBS, NO_WAKE, NOTHING, Changes, JobFilter, ReadTxn, Store, Txn
 from ...store.sharded.shard import MARK
 from ...store.sharded.store import ShardedStore
 from ..records import SYSID
@@ -195,7 +195,7 @@ class StoreMove:
         # Wake up waiting claims, so that they follow at once.
         self._set(Standing.MOVED, digest, wake=JOBS)
 
-    def _set(self, standing: Standing, digest: str = "", *, wake: str = NOBODY) -> None:
+    def _set(self, standing: Standing, digest: str = "", *, wake: str = NO_WAKE) -> None:
         def fn(txn: Txn) -> tuple[Changes, None]:
             mine = self._check_source(txn)
             return _saying(replace(mine, standing=standing, digest=digest), wake=wake), None
@@ -359,7 +359,7 @@ def _notice(txn: ReadTxn) -> Notice | None:
     return read_notice(raw) if raw else None
 
 
-def _saying(notice: Notice | None, *, wake: str = NOBODY) -> Changes:
+def _saying(notice: Notice | None, *, wake: str = NO_WAKE) -> Changes:
     return Changes(notice=_encode(notice) if notice else None, wake=wake)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from ..common.clock import monotonic_s
 from ..common.polling import PollTimes
 from ..common.waker import Waker
-from ..contract import ENDS, JOBS, NOBODY
+from ..contract import ENDS, JOBS, NO_WAKE
 from .connection import Connection, Server
 from .errors import FAULTS, ReplyError
 from .keys import Keys
@@ -34,7 +34,7 @@ class RedisNotifier:
         # The name by which this store recognises its own messages.
         self._name = secrets.token_hex(8).encode()
         # The message that a commit publishes, by `Changes.wake`; b"": none.
-        self.messages = {NOBODY: b"", ENDS: self._name + END, JOBS: self._name}
+        self.messages = {NO_WAKE: b"", ENDS: self._name + END, JOBS: self._name}
         self._connection: Connection | None = None
         self._pid = os.getpid()
         # The commit counter at the last poll, and when to poll next.

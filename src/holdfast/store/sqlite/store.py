@@ -24,7 +24,7 @@ from ...core.errors import BadInput, Conflict, Contended, HoldfastError, WouldBl
 from ..common.clock import Clock, SystemClock, monotonic_s, system_clock
 from ..common.lending import driver_of, kind_of, nothing_to_lend
 from ..common.repair import beyond_repair, call_with_repair
-from ..contract import ENDS, NOBODY, NOTHING, Capabilities, Changes, ReadTxn, Report, Txn
+from ..contract import ENDS, NO_WAKE, NOTHING, Capabilities, Changes, ReadTxn, Report, Txn
 from .connection import DEFAULT_DRIVER, SqliteConnection
 from .drivers import driver_named
 from .errors import faults, translated
@@ -98,7 +98,7 @@ class SqliteStore:
                 raise Contended(
                     f"{self.path}: a batch was done {TRIES} times, and each time something had changed"
                 )
-        if changes.wake != NOBODY:
+        if changes.wake != NO_WAKE:
             self._notifier.notify(ends=changes.wake == ENDS)
         return result
 
