@@ -1,4 +1,4 @@
-"""Processes that use a journal until they are killed: `python -m tests.journal.nursery ROLE DIR KILLS`.
+"""Processes that use a journal until they are killed: `python -m tests.journal.nursery ROLE DIR KILLS [URL]`.
 
 Each is forked by this one, and gets SIGKILL at a random moment, a third of them perhaps while they open the
 journal. What was acknowledged is in the file `acked`, a line for each job, written after the reply.
@@ -16,6 +16,7 @@ from pathlib import Path
 
 import holdfast
 from holdfast.journal import writer
+from holdfast.queue import connect
 
 from .opened import SOON_MS, opened
 
@@ -36,7 +37,7 @@ class Pen:
 
 def add_jobs(folder: Path, tag: str) -> None:
     """Two threads add jobs to a queue with a journal, singly and by many; its ingester moves them."""
-    queue = holdfast.connect(str(folder / "jobs.db"), journal=folder / "j")
+    queue = holdfast.connect(_store_url(folder), journal=folder / "j")
     acked = Pen(folder / "acked")
 
     def go_on(thread: int) -> None:
@@ -101,13 +102,19 @@ def _size(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
 
 
+def _store_url(folder: Path) -> str:
+    return sys.argv[4] if len(sys.argv) > 4 else str(folder / "jobs.db")
+
+
 def main() -> None:
     """Fork and kill."""
     role, folder, kills = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
     # A few groups for each segment.
     writer.SEGMENT_BYTES = 2_000
+    # A shard that is down is known as such within a life.
+    connect.SHARD_PATIENCE_S = 0.02
     # The store is there, and all that is imported late.
-    with holdfast.connect(str(folder / "jobs.db"), journal=folder / "before") as queue:
+    with holdfast.connect(_store_url(folder), journal=folder / "before") as queue:
         queue.get(queue.add("before"))
     rng = random.Random()
     for life in range(kills):

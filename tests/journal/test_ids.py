@@ -96,6 +96,22 @@ def test_the_number_is_renewed_daily(folder, clock):
     assert asked == [0, 1_600, 1_600]
 
 
+def test_another_number_is_taken_while_the_shard_of_ours_is_down(folder, clock):
+    """Of several shards, another one leases it."""
+    source = JournalIds(folder, clock)
+    source.adopt(leased(clock))
+
+    def ask(command):
+        if command.number:
+            raise Unavailable("shard 0 of 2 cannot be used")
+        return TakenSysid(number=1_601, token=command.token, ids_until_ms=clock() + JOURNAL_LEASE_MS)
+
+    clock.advance(JOURNAL_LEASE_MS)
+    source.renew(ask)
+
+    assert ids.unpack(*source.make(1)).sysid == 1_601
+
+
 def test_a_number_that_was_lost_is_replaced(folder, clock):
     """The ids of the new one begin where those of its last holder end."""
     source = JournalIds(folder, clock)

@@ -20,10 +20,15 @@ KILLS = [pytest.param(30, id="small"), pytest.param(1_000, id="full", marks=pyte
 
 def kill(role: str, folder: Path, kills: int) -> list[list[Any]]:
     """Have processes play a role and be killed; what they were told, in order."""
-    command = [sys.executable, "-m", "tests.journal.nursery", role, str(folder), str(kills)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=3_000, check=False)
+    done = subprocess.run(**nursery(role, folder, kills), timeout=3_000, check=False)
     assert done.returncode == 0, done.stderr
     return lines_of(folder / "acked")
+
+
+def nursery(*words: object) -> dict[str, Any]:
+    """How the process is started that starts the others and kills them."""
+    command = [sys.executable, "-m", "tests.journal.nursery", *map(str, words)]
+    return {"args": command, "cwd": ROOT, "text": True, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
 
 
 def lines_of(path: Path) -> list[list[Any]]:

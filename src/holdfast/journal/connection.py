@@ -130,7 +130,7 @@ class JournalConnection(Connection):
         elif isinstance(command, c.ReserveIds):
             ticket.answer(self._reserve_ids(command))
             deliver([ticket], self.give_back)
-        elif getattr(command, "job_id", 0) and not self.journal.is_empty:
+        elif getattr(command, "job_id", 0) and not self._ingester.has_ingested(self.journal.end):
             self._submit_later(ticket)
         else:
             self._check_reachable(command)
@@ -138,7 +138,9 @@ class JournalConnection(Connection):
 
     def submit_all(self, tickets: Sequence[Ticket]) -> None:
         """Submit several commands; one that cannot be submitted is answered with the error."""
-        if self.journal.is_empty and not any(isinstance(one.command, OWN) for one in tickets):
+        if self._ingester.has_ingested(self.journal.end) and not any(
+            isinstance(one.command, OWN) for one in tickets
+        ):
             self.connect_store().submit_all(tickets)
         else:
             super().submit_all(tickets)
@@ -201,22 +203,22 @@ class JournalConnection(Connection):
             raise Unavailable(f"this job needs the store, which cannot be used now: {outage}")
 
     def _wait_ingested(self) -> None:
-        """Wait until all that is in the journal now is in the store."""
+        """Wait until all that is in the journal now is in the store, but for jobs of shards that are down."""
         end = self.journal.end
-        if not self._ingester.wait_until(lambda: self.journal.is_read_up_to(end), INGESTED_S):
+        if not self._ingester.wait_until(lambda: self._ingester.has_ingested(end), INGESTED_S):
             raise Unavailable("this job may still be in the journal, which is not ingested; try again")
 
     # The end
 
     def wait_empty(self, limit_s: float) -> bool:
-        """Wait until all is in the store; False if that takes longer, or the store is away."""
+        """Wait until all is in the store; False if that takes longer, or it or a shard of it is away."""
         return self._ingester.wait_until(lambda: self.journal.is_empty, limit_s)
 
     def ingest(self) -> None:
         """Return when all is in the store; raises if the store cannot be used."""
         while not self.wait_empty(DRAIN_S):
-            if (outage := self._ingester.outage) is not None:
-                raise outage
+            if (stop := self._ingester.find_stop()) is not None:
+                raise stop
 
     def close(self) -> None:
         """Bring the journal to the store, within a limit, and close both; the rest is ingested next time."""

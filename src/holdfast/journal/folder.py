@@ -21,6 +21,7 @@ from .segment import segment_head
 
 T = TypeVar("T")
 SUFFIX = ".journal"
+POSITION = "position"
 # The position is rewritten in place: always so many bytes, which a disk writes at once.
 POSITION_BYTES = 128
 _FULL = ("No space left on device", "Disk quota exceeded")
@@ -65,7 +66,9 @@ class JournalFolder:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
-        self._lock_fd = self._position_fd = -1
+        self._lock_fd = -1
+        # The files of positions, by name.
+        self._position_fds: dict[str, int] = {}
         self._guard = threading.Lock()
 
     @property
@@ -124,33 +127,49 @@ class JournalFolder:
         self._write_anew(path, segment_head(number, salt))
         return os.open(path, os.O_RDWR | os.O_CLOEXEC)
 
-    def delete_segments(self, before: int) -> None:
-        """Delete the segments whose numbers are lower."""
+    def delete_read_segments(self) -> None:
+        """Delete the segments before every read position."""
+        names = [POSITION, *(one.name for one in self.path.glob("backlog-*"))]
+        before = min((self.read_position(name) or Place(0, 0, 0)).segment for name in names)
         for number in self.segments():
             if number < before:
                 self.segment_path(number).unlink(missing_ok=True)
 
-    # The read position
+    # The read positions: of the journal, and of each backlog
 
-    def read_position(self) -> Place | None:
+    def read_position(self, name: str = POSITION) -> Place | None:
         """The next line to read; None where that is not known: then it is the first."""
         with suppress(OSError, ValueError, msgspec.MsgspecError):
-            raw = (self.path / "position").read_bytes()
+            raw = (self.path / name).read_bytes()
             text, _, check = raw.rstrip().rpartition(b" ")
             if crc32(text) == int(check, 16):
                 return msgspec.json.decode(text, type=Place)
         return None
 
-    def write_position(self, place: Place) -> None:
+    def write_position(self, place: Place, name: str = POSITION) -> None:
         """Keep the next line to read, durably."""
         text = msgspec.json.encode(place)
         raw = b"%s %08x" % (text, crc32(text))
         with self._guard, faults(self.path):
-            if self._position_fd < 0:
-                flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
-                self._position_fd = os.open(self.path / "position", flags, 0o666)
-            os.pwrite(self._position_fd, raw.ljust(POSITION_BYTES - 1) + b"\n", 0)
-            os.fdatasync(self._position_fd)
+            fd = self._position_fds.get(name)
+            if fd is None:
+                fd = os.open(self.path / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+                self._position_fds[name] = fd
+                _sync_folder(self.path)
+            os.pwrite(fd, raw.ljust(POSITION_BYTES - 1) + b"\n", 0)
+            os.fdatasync(fd)
+
+    def backlogs(self) -> list[tuple[int, int]]:
+        """The shards that have a backlog: each its number, and of how many."""
+        names = [one.name.split("-") for one in self.path.glob("backlog-*-of-*")]
+        return sorted((int(shard), int(of)) for _, shard, _, of in names)
+
+    def delete_position(self, name: str) -> None:
+        """Delete the position of a backlog that was ingested."""
+        with self._guard, faults(self.path):
+            (self.path / name).unlink(missing_ok=True)
+            if (fd := self._position_fds.pop(name, None)) is not None:
+                os.close(fd)
 
     # The number by which ids are made
 
@@ -215,10 +234,11 @@ class JournalFolder:
     def close(self) -> None:
         """Let another process have the folder."""
         _locked.discard(self)
-        for fd in (self._position_fd, self._lock_fd):
+        for fd in (*self._position_fds.values(), self._lock_fd):
             if fd >= 0:
                 os.close(fd)
-        self._position_fd = self._lock_fd = -1
+        self._lock_fd = -1
+        self._position_fds = {}
 
 
 def pack_job(job: object, data: Body) -> bytes:

@@ -57,11 +57,16 @@ class JournalIds:
                 # Another thread has done it.
                 return
             kept = self._kept
+            new = TakeSysid(token=os.urandom(16).hex(), for_ms=JOURNAL_LEASE_MS)
             if kept is None:
-                command = TakeSysid(token=os.urandom(16).hex(), for_ms=JOURNAL_LEASE_MS)
-            else:
-                command = TakeSysid(token=kept.token, number=kept.number, for_ms=JOURNAL_LEASE_MS)
-            self.adopt(ask(command))
+                self.adopt(ask(new))
+                return
+            try:
+                taken = ask(replace(new, token=kept.token, number=kept.number))
+            except Unavailable:
+                # Of several shards, one that is up leases another number.
+                taken = ask(new)
+            self.adopt(taken)
 
     def adopt(self, taken: TakenSysid) -> None:
         """Use a number that was taken or renewed, and keep it."""

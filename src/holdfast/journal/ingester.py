@@ -2,6 +2,7 @@
 
     reserve ─▶ read ─▶ one Add for each kind of job, under the ids of the lines ─▶ rsync
                           the store is away      ─▶ cancel: the lines come back; again, less and less often
+                          a shard of it is down  ─▶ the lines of the shard get a read position of their own
                           it refuses an Add      ─▶ each job by itself; what it refuses alone is set aside
 
 It renews the journal's number daily. See docs/decisions/0018.
@@ -10,6 +11,7 @@ It renews the journal's number daily. See docs/decisions/0018.
 import logging
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple, cast
 
 from msgspec.structs import replace
 
@@ -17,10 +19,13 @@ from ..core import commands as c
 from ..core.bounds import BATCH_JOBS, HOUR_MS
 from ..core.counting import counted
 from ..core.errors import BadInput, HoldfastError, NotFound, Refused
-from ..core.ids import SLOTS
+from ..core.slots import shard_of
 from ..engine.connection import Connection
 from ..engine.ticket import Ticket
 from ..store.common.clock import monotonic_s
+from ..store.sharded.shard import Shard
+from ..store.sharded.store import ShardedStore
+from .backlog import Backlog
 from .folder import RefusedLine, pack_job
 from .journal import Journal
 from .reader import Line
@@ -40,6 +45,13 @@ RESERVED_MS = HOUR_MS
 FOREVER = (BadInput, NotFound, Refused)
 # And these, if they are no errors of ours: a fault in our code, which the job brings about.
 FAULTS = (TypeError, ValueError, LookupError, AttributeError, AssertionError, ArithmeticError)
+
+
+class FailedAdd(NamedTuple):
+    """The first line of an Add for which the store, or a shard of it, could not be used, and why."""
+
+    line: Line
+    error: Exception
 
 
 class Ingester:
@@ -80,13 +92,24 @@ class Ingester:
             return f"it has not answered for {monotonic_s() - asked_s:.0f} s"
         return ""
 
+    def find_stop(self) -> Exception | None:
+        """Why nothing more can be ingested now; None: something can, or all is in the store."""
+        if self.outage is not None:
+            return self.outage
+        backlogs = self._journal.backlogs
+        return backlogs[0].outage if backlogs and self.has_ingested(self._journal.end) else None
+
+    def has_ingested(self, end: tuple[int, int]) -> bool:
+        """Whether all lines before that are in the store, but for those of shards that are down."""
+        return self._journal.is_read_up_to(end) and all(map(self._is_down, self._journal.backlogs))
+
     def wait_until(self, is_done: Callable[[], bool], limit_s: float) -> bool:
         """Wait until ingesting has brought something about; False if that takes too long, or cannot be."""
         until_s = monotonic_s() + limit_s
         with self._news:
             while not is_done():
                 left_s = until_s - monotonic_s()
-                if left_s <= 0 or self.outage is not None or not self._thread.is_alive():
+                if left_s <= 0 or self.find_stop() is not None or not self._thread.is_alive():
                     return False
                 self._news.wait(min(left_s, 0.5))
         return True
@@ -106,14 +129,14 @@ class Ingester:
         while not self._stops:
             with self._news:
                 if not self._has_news:
-                    self._news.wait(IDLE_S)
+                    self._news.wait(LONGEST_NAP_S if self._journal.backlogs else IDLE_S)
                 self._has_news = False
             self._work()
 
     def _work(self) -> None:
         """Ingest all that is there; where the store is away, wait for a moment."""
         try:
-            while not self._stops and self._ingest():
+            while not self._stops and any([self._ingest(), *map(self._catch_up, self._journal.backlogs)]):
                 self._tell(None)
             if self._journal.ids.is_due and not self._stops:
                 self._journal.ids.renew(lambda command: self._connect().ask(command))
@@ -148,34 +171,89 @@ class Ingester:
         """Move some lines to the store; False if there are none."""
         token = self._journal.read_reserve(self._most, RESERVED_MS)
         try:
-            lines = self._journal.read(token)
-            if lines:
-                self._asked_s = monotonic_s()
-                self._add(lines)
+            read = self._journal.read(token)
+            behind = self._journal.backlogs
+            lines = [line for line in read if not any(one.has(line.id) for one in behind)]
+            self._pass_over(self._add(lines))
         except BaseException:
             self._journal.read_cancel(token)
             raise
-        finally:
-            self._asked_s = 0.0
         self._journal.rsync(token)
         self._most = min(self._most * 2, BATCH_JOBS)
-        return bool(lines)
+        return bool(read)
 
-    def _add(self, lines: Sequence[Line]) -> None:
-        connection = self._connect()
-        commands = list(_adds(lines, by_slot=_is_sharded(connection)))
-        tickets = [Ticket(command) for command in commands]
-        if len(tickets) == 1:
-            replies = [_ask(connection, commands[0])]
-        else:
-            connection.submit_all(tickets)
-            replies = [ticket.take() for ticket in tickets]
-        for reply in replies:
-            if isinstance(reply, Exception) and not _is_final(reply):
-                raise reply
-        refused = [command for command, reply in zip(commands, replies, strict=True) if _is_final(reply)]
-        for command in refused:
-            self._add_each(connection, command)
+    def _pass_over(self, failed: Sequence[FailedAdd]) -> None:
+        """Begin the backlogs of shards that are down; raises if that is not the reason, or all are."""
+        first: dict[int, FailedAdd] = {}
+        shards = _shards_of(self._connect()) if failed else ()
+        for one in failed:
+            at = shard_of(one.line.id, len(shards)) if shards else 0
+            if not any(shard.is_up for shard in shards) or shards[at].is_up:
+                raise one.error
+            first[at] = min(first.get(at, one), one, key=lambda add: add.line.place)
+        for at, one in first.items():
+            self._tell_backlog(self._journal.add_backlog(at, len(shards), one.line.place), one.error)
+
+    def _catch_up(self, backlog: Backlog) -> bool:
+        """Move some lines of a backlog to the store; False if its shard is down."""
+        if self._is_down(backlog):
+            return False
+        reader = backlog.reader
+        token = reader.reserve(BATCH_JOBS, RESERVED_MS)
+        try:
+            for one in self._add(reader.read(token)):
+                self._tell_backlog(backlog, one.error)
+                reader.cancel(token)
+                return False
+        except BaseException:
+            reader.cancel(token)
+            raise
+        reader.sync(token)
+        self._tell_backlog(backlog, None)
+        if self._journal.end_backlog(backlog):
+            log.warning(
+                "the journal %s: the jobs of %s are ingested", self._journal.folder.name, backlog.title
+            )
+        return True
+
+    def _is_down(self, backlog: Backlog) -> bool:
+        """Whether the shard of a backlog could not be used, and is not up again."""
+        if backlog.outage is None:
+            return False
+        shards = _shards_of(self._connect())
+        return len(shards) == backlog.of and not shards[backlog.shard].is_up
+
+    def _tell_backlog(self, backlog: Backlog, outage: Exception | None) -> None:
+        """Note whether the shard of a backlog could be used; the begin of an outage is logged."""
+        if outage is not None and backlog.outage is None:
+            log.warning("the journal %s keeps the jobs of one shard: %s", self._journal.folder.name, outage)
+        with self._news:
+            backlog.outage = outage
+            self._news.notify_all()
+
+    def _add(self, lines: Sequence[Line]) -> list[FailedAdd]:
+        """Add the jobs of lines; what could not be added as the store, or a part of it, cannot be used."""
+        if not lines:
+            return []
+        self._asked_s = monotonic_s()
+        try:
+            connection = self._connect()
+            groups = list(_adds(lines, len(_shards_of(connection))))
+            tickets = [Ticket(command) for _, command in groups]
+            if len(tickets) == 1:
+                replies = [_ask(connection, groups[0][1])]
+            else:
+                connection.submit_all(tickets)
+                replies = [ticket.take() for ticket in tickets]
+            failed: list[FailedAdd] = []
+            for (line, command), reply in zip(groups, replies, strict=True):
+                if _is_final(reply):
+                    self._add_each(connection, command)
+                elif isinstance(reply, Exception):
+                    failed.append(FailedAdd(line, reply))
+            return failed
+        finally:
+            self._asked_s = 0.0
 
     def _add_each(self, connection: Connection, command: c.Add) -> None:
         """Add the jobs of a refused command one by one; what is refused alone is set aside."""
@@ -220,32 +298,34 @@ def _ask(connection: Connection, command: c.Add) -> object:
         return error
 
 
-def _is_sharded(connection: Connection) -> bool:
+def _shards_of(connection: Connection) -> Sequence[Shard]:
+    """The shards of the store; none where it is a single store, or a server's, which knows."""
     try:
-        return connection.store.capabilities.is_sharded
+        store = connection.store
     except BadInput:
-        # The server that has the store knows.
-        return False
+        return ()
+    return cast(ShardedStore, store).shards if store.capabilities.is_sharded else ()
 
 
-def _adds(lines: Iterable[Line], *, by_slot: bool) -> Iterable[c.Add]:
-    """One command for each kind of job: in one transaction the order is that of the ids.
+def _adds(lines: Iterable[Line], shards: int) -> Iterable[tuple[Line, c.Add]]:
+    """One command for each kind of job, with its first line: in one transaction the order is that of the ids.
 
-    `by_slot`: and for each slot, so that none needs two shards.
+    And one for each shard, so that none needs two.
     """
     groups: dict[tuple[c.NewJob, int], list[Line]] = {}
     last: tuple[c.NewJob, int] | None = None
     for line in lines:
-        slot = line.id % SLOTS if by_slot else 0
-        if last is None or line.job is not last[0] or slot != last[1]:
-            last = (line.job, slot)
+        shard = shard_of(line.id, shards) if shards else 0
+        if last is None or line.job is not last[0] or shard != last[1]:
+            last = (line.job, shard)
             group = groups.setdefault(last, [])
         group.append(line)
     for (job, _), some in groups.items():
         # A crash may have left a line twice.
         once = list({line.id: line for line in some}.values())
-        yield c.Add(
+        command = c.Add(
             jobs=(replace(job, data=once[0].data),),
             more=tuple(line.data for line in once[1:]),
             ids=tuple(line.id for line in once),
         )
+        yield some[0], command

@@ -16,7 +16,8 @@ from ..core.lines import adds_of_lines
 from ..engine.engine import check
 from ..engine.ticket import Ticket
 from ..store.common.clock import system_clock
-from .folder import JournalFolder
+from .backlog import Backlog, backlog_name
+from .folder import JournalFolder, Place
 from .ids import JournalIds
 from .reader import JournalReader, Line
 from .writer import JournalWriter, cut_tail
@@ -38,6 +39,8 @@ class Journal:
             self.ids = JournalIds(self.folder, clock)
             self._writer = JournalWriter(self.folder, self.ids, clock)
             self._reader = JournalReader(self.folder, lambda: self._writer.end)
+            # Replaced as a whole: other threads look at it.
+            self.backlogs = tuple(self._open_backlog(*one) for one in self.folder.backlogs())
         except BaseException:
             self.folder.close()
             raise
@@ -96,7 +99,7 @@ class Journal:
     @property
     def is_empty(self) -> bool:
         """Whether all that is durable here is in the store."""
-        return self.is_read_up_to(self._writer.end)
+        return not self.backlogs and self.is_read_up_to(self._writer.end)
 
     @property
     def end(self) -> tuple[int, int]:
@@ -104,9 +107,29 @@ class Journal:
         return self._writer.end
 
     def is_read_up_to(self, end: tuple[int, int]) -> bool:
-        """Whether all lines before that are in the store."""
+        """Whether all lines before that are in the store, or in the backlog of a shard."""
         position = self._reader.position
         return (position.segment, position.offset) >= end
+
+    # Shards that are down
+
+    def add_backlog(self, shard: int, of: int, place: Place) -> Backlog:
+        """Keep the lines of a shard from a place on, durably, apart from the others."""
+        self.folder.write_position(place, backlog_name(shard, of))
+        backlog = self._open_backlog(shard, of)
+        self.backlogs = (*self.backlogs, backlog)
+        return backlog
+
+    def end_backlog(self, backlog: Backlog) -> bool:
+        """Delete a backlog if it has reached the position of the journal; False: it has not."""
+        if backlog.reader.position < self._reader.position:
+            return False
+        self.backlogs = tuple(one for one in self.backlogs if one is not backlog)
+        backlog.delete()
+        return True
+
+    def _open_backlog(self, shard: int, of: int) -> Backlog:
+        return Backlog(self.folder, lambda: self._writer.end, shard, of)
 
     def stop_writing(self) -> None:
         """Make durable what was written, and accept nothing more."""
@@ -118,7 +141,8 @@ class Journal:
             self._closed = True
             try:
                 self._writer.close()
-                self._reader.close()
+                for reader in (self._reader, *(one.reader for one in self.backlogs)):
+                    reader.close()
                 self.ids.close()
             finally:
                 self.folder.close()

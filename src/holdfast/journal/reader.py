@@ -20,14 +20,15 @@ from ..core.bounds import BATCH_BYTES
 from ..core.errors import BadInput, StoreError
 from ..core.job import Body
 from ..store.common.clock import monotonic_s
-from .folder import JournalFolder, Place
+from .folder import POSITION, JournalFolder, Place
 from .records import Malformed, decode_runs
 from .segment import Damaged, Incomplete, Segment
 
 log = logging.getLogger("holdfast")
 
-# One reservation has at most about so many bytes of data.
+# One reservation has at most about so many bytes of data, and passes over at most so many lines.
 RESERVED_BYTES = BATCH_BYTES // 4
+PASSED_LINES = 100_000
 
 
 class Line(NamedTuple):
@@ -48,17 +49,27 @@ class Reservation:
 
 
 class JournalReader:
-    """Reads the lines of one folder. `end` tells up to where the journal is durable."""
+    """Reads the lines of one folder. `end` tells up to where the journal is durable.
 
-    def __init__(self, folder: JournalFolder, end: Callable[[], tuple[int, int]]) -> None:
-        self._folder, self._end = folder, end
+    `name` is the file of its position. `wants` tells of which ids it reads the lines; it passes over others.
+    """
+
+    def __init__(
+        self,
+        folder: JournalFolder,
+        end: Callable[[], tuple[int, int]],
+        *,
+        name: str = POSITION,
+        wants: Callable[[int], bool] | None = None,
+    ) -> None:
+        self._folder, self._end, self._name, self._wants = folder, end, name, wants
         self._lock = threading.Lock()
         self._reserved: dict[int, Reservation] = {}
         self._tokens = count(1)
         # Lines that came back, in order.
         self._returned: list[Line] = []
         self._segment: Segment | None = None
-        self._kept = folder.read_position()
+        self._kept = folder.read_position(name)
         # The next line to read; its group, where some of that was read.
         self._cursor = self._start()
         self._lines: Iterator[Line] = iter(())
@@ -140,22 +151,25 @@ class JournalReader:
     def _move_position(self) -> None:
         front = self._front()
         if front != self._kept:
-            self._folder.write_position(front)
+            self._folder.write_position(front, self._name)
             if self._kept is None or front.segment != self._kept.segment:
-                self._folder.delete_segments(before=front.segment)
+                self._folder.delete_read_segments()
             self._kept = front
 
     # Lines
 
     def _take(self, most: int) -> list[Line]:
         taken: list[Line] = []
-        size = 0
-        while len(taken) < most and size < RESERVED_BYTES:
+        size = passed = 0
+        while len(taken) < most and size < RESERVED_BYTES and passed < PASSED_LINES:
             line = self._returned.pop(0) if self._returned else self._read_line()
             if line is None:
                 break
-            taken.append(line)
             size += len(line.data)
+            if self._wants is None or self._wants(line.id):
+                taken.append(line)
+            else:
+                passed += 1
         return taken
 
     def _read_line(self) -> Line | None:

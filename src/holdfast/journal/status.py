@@ -6,6 +6,8 @@ from contextlib import suppress
 from ..core.errors import NotFound
 from ..core.ids import unpack
 from ..core.job import Record
+from ..core.slots import shard_of
+from .backlog import backlog_name
 from .folder import JournalFolder, Place
 from .records import Malformed, Run, decode_runs
 from .segment import Damaged, Incomplete, Segment
@@ -41,9 +43,9 @@ def read_status(path: str) -> JournalStatus:
         with suppress(FileNotFoundError):
             sizes.append(folder.segment_path(number).stat().st_size)
     waiting, oldest_ms = 0, 0
-    for count, first_id in _waiting(folder):
-        waiting += count
-        oldest_ms = oldest_ms or unpack(first_id).time_ms
+    for job_id in _waiting(folder):
+        waiting += 1
+        oldest_ms = oldest_ms or unpack(job_id).time_ms
     kept, position = folder.read_sysid(), folder.read_position() or Place(0, 0, 0)
     return JournalStatus(
         path=str(folder.path),
@@ -61,21 +63,26 @@ def read_status(path: str) -> JournalStatus:
     )
 
 
-def _waiting(folder: JournalFolder) -> Iterator[tuple[int, int]]:
-    """The number of lines, and the first id, of each group that was not read to its end."""
+def _waiting(folder: JournalFolder) -> Iterator[int]:
+    """The ids of all lines that are not in the store, those in the backlogs of shards too."""
     position = folder.read_position() or Place(0, 0, 0)
+    behind = [(folder.read_position(backlog_name(*one)) or Place(0, 0, 0), *one) for one in folder.backlogs()]
+    first = min([position, *(place for place, _, _ in behind)])
     for number in folder.segments():
-        if number < position.segment:
+        if number < first.segment:
             continue
         with suppress(FileNotFoundError):
             segment = Segment(folder.segment_path(number))
-            start = position if number == position.segment else Place(number, 0, 0)
+            start = first.offset if number == first.segment else 0
             try:
-                for offset, runs in _groups(segment, max(start.offset, segment.first)):
-                    ids = [one for run in runs for one in run.ids]
-                    ids = ids[start.line :] if offset == start.offset else ids
-                    if ids:
-                        yield len(ids), ids[0]
+                for offset, runs in _groups(segment, max(start, segment.first)):
+                    ids = (one for run in runs for one in run.ids)
+                    for line, job_id in enumerate(ids):
+                        place = Place(number, offset, line)
+                        if place >= position or any(
+                            place >= since and shard_of(job_id, of) == shard for since, shard, of in behind
+                        ):
+                            yield job_id
             finally:
                 segment.close()
 
