@@ -151,12 +151,19 @@ def comments_of(text: str) -> Iterator[tuple[int, str]]:
             yield node.body[0].lineno, docstring
 
 
+def comments_of_statements(text: str) -> Iterator[tuple[int, str]]:
+    """The comment lines of an SQL or Lua file as one text, so that phrases over line ends are found."""
+    yield 1, "\n".join(re.sub(r"^\s*-- ?", "", line) if "--" in line else "" for line in text.splitlines())
+
+
 def dialect_source(folder: Path) -> list[str]:
     """The words in comments and docstrings below a folder that are not plain, as complaints."""
+    readers = {".py": comments_of, ".sql": comments_of_statements, ".lua": comments_of_statements}
     return [
         f"{path.relative_to(folder)}: near line {line}: {complaint}"
-        for path in files(folder, "*.py")
-        for line, text in comments_of(path.read_text("utf-8"))
+        for path in files(folder)
+        if path.suffix in readers
+        for line, text in readers[path.suffix](path.read_text("utf-8"))
         for complaint in dialect(text)
     ]
 
@@ -186,13 +193,14 @@ def test_source_is_in_plain_words(folder):
 def test_dialect_is_found_in_source(tmp_path):
     """In docstrings and in comments of several lines, not in code."""
     text = 'def f(door):\n    """Whoever asks."""\n    # for one\n    # who waits\n    return "nobody"\n'
-    plant(tmp_path, {"a/b.py": text})
+    plant(tmp_path, {"a/b.py": text, "a/c.sql": "-- Those\n-- who ask.\nSELECT nobody"})
 
     found = dialect_source(tmp_path)
 
     assert [one.partition(";")[0].replace("\n", " ") for one in found] == [
         "a/b.py: near line 3: 1: 'one who'",
         "a/b.py: near line 2: 1: 'Whoever'",
+        "a/c.sql: near line 1: 1: 'Those who'",
     ]
 
 

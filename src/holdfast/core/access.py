@@ -57,7 +57,7 @@ def confine(grant: Grant, asked: A, *, ids_are_own: bool = False) -> A:
     if isinstance(asked, c.Update) and asked.hold is not None:
         scopes = WORK
     if not any(scope in grant.scopes for scope in scopes):
-        raise Forbidden(_lacks(asked, scopes))
+        raise Forbidden(_missing_scope(asked, scopes))
     if isinstance(asked, c.Answer) and asked.held is not None:
         asked = replace(asked, held=None)
     if isinstance(asked, c.AnswerAll):
@@ -80,7 +80,7 @@ def _name(asked: Asked) -> str:
     return type(asked).__name__
 
 
-def _lacks(asked: Asked, scopes: tuple[Scope, ...]) -> str:
+def _missing_scope(asked: Asked, scopes: tuple[Scope, ...]) -> str:
     if not scopes:
         return f"{_name(asked)} is not for clients"
     return f"{_name(asked)} needs a token with scope {' or '.join(scopes)}"

@@ -82,7 +82,7 @@ def check_add(command: Add) -> None:
     """Check all jobs of a batch. If only the data differs from the job before, check only the data."""
     last: tuple[Any, ...] | None = None
     for new in command.jobs:
-        said = _SAID(new) if len(command.jobs) > 1 else None
+        said = _OPTIONS(new) if len(command.jobs) > 1 else None
         if said is not None and said == last:
             check_body("data", new.data)
         else:
@@ -149,7 +149,7 @@ def _check_then(then: NewJob, into: str) -> None:
 
 def check_command(command: Command) -> None:
     """Check the fields of a command that have limits."""
-    for field, check in _parts(type(command)):
+    for field, check in _checked_fields(type(command)):
         if (value := getattr(command, field)) is not None:
             check(field, value)
     if isinstance(command, Claim):
@@ -196,7 +196,7 @@ def _check_report(command: Report) -> None:
 
 
 @cache
-def _parts(kind: type[Command]) -> tuple[tuple[str, Any], ...]:
+def _checked_fields(kind: type[Command]) -> tuple[tuple[str, Any], ...]:
     """The fields of a type of command that are checked wherever they occur."""
     return tuple(part for part in _COMMAND_CHECKS if part[0] in kind.__struct_fields__)
 
@@ -294,4 +294,4 @@ _COMMAND_CHECKS: tuple[tuple[str, Any], ...] = (
 )
 _FIELDS = attrgetter(*(field for field, _ in _FIELD_CHECKS), "then")
 _DEFAULTS = _FIELDS(NewJob(task="-"))
-_SAID = attrgetter(*(field for field in NewJob.__struct_fields__ if field != "data"))
+_OPTIONS = attrgetter(*(field for field in NewJob.__struct_fields__ if field != "data"))

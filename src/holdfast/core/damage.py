@@ -31,7 +31,7 @@ _VALUE = rb'"%s":("(?:[^"\\]|\\.)*"|-?\d+|true|false)'
 
 def salvage(job_id: int, raw: bytes, **known: Any) -> Job:
     """Return the job of a damaged record: from `known` columns, and from the fields that can be decoded."""
-    found = {name: value for name in _SALVAGED if (value := _made_out(name, raw)) is not None}
+    found = {name: value for name in _SALVAGED if (value := _find_field(name, raw)) is not None}
     return Job(**{"task": "?"} | found | known | {"id": job_id, "damaged": raw})
 
 
@@ -40,7 +40,7 @@ def _pattern(name: str) -> re.Pattern[bytes]:
     return re.compile(_VALUE % name.encode())
 
 
-def _made_out(name: str, raw: bytes) -> Any:
+def _find_field(name: str, raw: bytes) -> Any:
     match = _pattern(name).search(raw)
     if match is None:
         return None

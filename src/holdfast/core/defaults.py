@@ -93,10 +93,10 @@ def source_of(job: Job, option: str) -> str:
     if option in job.given:
         return "given"
     field = "expires_at" if option == "expires" else FOLLOWED[option]
-    if getattr(job, field) == getattr(_USUAL, field):
+    if getattr(job, field) == getattr(_DEFAULT_JOB, field):
         return "default"
     return "port" if job.strict and option not in FOLLOWED_AT_THE_PORT else "task"
 
 
 # A job with the default of every field.
-_USUAL = Job(id=0, task="-")
+_DEFAULT_JOB = Job(id=0, task="-")

@@ -26,7 +26,7 @@ def tally(child: Job | None) -> tuple[int, int, int]:
     return (0, 1, 0) if child.ended == State.FAILED else (0, 0, 1)
 
 
-def check_birth(parent: Job, hold: Hold | None, sibling: Job | None) -> None:
+def check_new_child(parent: Job, hold: Hold | None, sibling: Job | None) -> None:
     """Refuse a child unless it is added by its running parent, or by a sibling while the parent is PAUSED."""
     if hold is not None and not hold.job_id:
         hold = replace(hold, job_id=parent.id)
@@ -50,7 +50,7 @@ def check_birth(parent: Job, hold: Hold | None, sibling: Job | None) -> None:
         )
 
 
-def born(child: Job, parent: Job) -> Job:
+def as_child(child: Job, parent: Job) -> Job:
     """A new child: PAUSED while its parent runs; mocked if its parent is."""
     child = replace(
         child,
@@ -90,7 +90,7 @@ def moved(parent: Job, before: Job | None, after: Job | None, *, now_ms: int) ->
     return queued(parent, run_at=parent.run_at, now_ms=now_ms, again_at=parent.again_at)
 
 
-def seen(parent: Job, count: int) -> Job:
+def forget_children(parent: Job, count: int) -> Job:
     """The parent after `count` of its ended children were archived."""
     return replace(parent, children=replace(parent.children, kept=max(parent.children.kept - count, 0)))
 

@@ -17,17 +17,17 @@ WILD = frozenset("*?[")
 _STAR = None
 
 
-class _One(NamedTuple):
+class _CharSet(NamedTuple):
     """A set of characters: those in `ranges`, or, if inverted, all others."""
 
     ranges: tuple[tuple[str, str], ...]
     inverted: bool = False
 
-    def takes(self, char: str) -> bool:
+    def contains(self, char: str) -> bool:
         return any(low <= char <= high for low, high in self.ranges) is not self.inverted
 
 
-_ANY, _NOTHING = _One((), inverted=True), _One(())
+_ANY, _NOTHING = _CharSet((), inverted=True), _CharSet(())
 
 
 def check_glob(pattern: str) -> None:
@@ -49,7 +49,7 @@ def is_wild(pattern: str) -> bool:
 
 def matches(pattern: str, name: str) -> bool:
     """Whether a name matches a pattern."""
-    steps = _parsed(pattern)
+    steps = _parse(pattern)
     if steps is None:
         return False
     at = step = 0
@@ -59,7 +59,7 @@ def matches(pattern: str, name: str) -> bool:
         wanted = steps[step] if step < len(steps) else _NOTHING
         if wanted is _STAR:
             star, after, step = step, at, step + 1
-        elif wanted.takes(name[at]):
+        elif wanted.contains(name[at]):
             at, step = at + 1, step + 1
         elif star >= 0:
             after += 1
@@ -90,12 +90,12 @@ def first_above(prefix: str) -> str | None:
 
 def as_regex(pattern: str) -> str | None:
     """The pattern as a regular expression for PostgreSQL or Python; None: it matches nothing."""
-    steps = _parsed(pattern)
+    steps = _parse(pattern)
     parts = [".*" if step is _STAR else _class_of(step) for step in steps or ()]
     return None if steps is None or None in parts else f"^{''.join(map(str, parts))}$"
 
 
-def _class_of(one: _One) -> str | None:
+def _class_of(one: _CharSet) -> str | None:
     """A set of characters as a regular expression; None: it is empty."""
     ranges = "".join(f"\\U{ord(low):08x}-\\U{ord(high):08x}" for low, high in one.ranges if low <= high)
     if not ranges:
@@ -104,27 +104,27 @@ def _class_of(one: _One) -> str | None:
 
 
 @lru_cache(maxsize=1024)
-def _parsed(pattern: str) -> tuple[_One | None, ...] | None:
+def _parse(pattern: str) -> tuple[_CharSet | None, ...] | None:
     """The parsed pattern; None: it matches nothing."""
-    steps: list[_One | None] = []
+    steps: list[_CharSet | None] = []
     at = 0
     while at < len(pattern):
         char = pattern[at]
         at += 1
         if char == "[":
-            found = _set(pattern, at)
+            found = _parse_set(pattern, at)
             if found is None:
                 return None
             one, at = found
             steps.append(one)
         elif char != "*":
-            steps.append(_ANY if char == "?" else _One(((char, char),)))
+            steps.append(_ANY if char == "?" else _CharSet(((char, char),)))
         elif not steps or steps[-1] is not _STAR:
             steps.append(_STAR)
     return tuple(steps)
 
 
-def _set(pattern: str, at: int) -> tuple[_One, int] | None:
+def _parse_set(pattern: str, at: int) -> tuple[_CharSet, int] | None:
     """The set between [ and ], and the position after it; None: it is not closed."""
     inverted = pattern[at : at + 1] == "^"
     at += inverted
@@ -144,4 +144,4 @@ def _set(pattern: str, at: int) -> tuple[_One, int] | None:
             ranges.append((char, char))
             begun = char
             at += 1
-    return (_One(tuple(ranges), inverted), at + 1) if at < len(pattern) else None
+    return (_CharSet(tuple(ranges), inverted), at + 1) if at < len(pattern) else None

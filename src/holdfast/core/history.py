@@ -114,15 +114,15 @@ def summed(parts: Iterable[TaskEnds], *, most: int = NAMED_TASKS) -> tuple[TaskE
     sums: dict[tuple[str, str], TaskEnds] = {}
     for one in parts:
         key = (one.tenant, one.task)
-        sums[key] = _plus(sums[key], one) if key in sums else one
+        sums[key] = _add(sums[key], one) if key in sums else one
     rest = sums.pop(("", ""), None)
     busy = sorted(sums.values(), key=lambda one: (-one.ended, one.tenant, one.task))
     for one in busy[most:]:
-        rest = _plus(rest or TaskEnds(), one)
+        rest = _add(rest or TaskEnds(), one)
     return (*busy[:most], *(() if rest is None else (rest,)))
 
 
-def _plus(one: TaskEnds, other: TaskEnds) -> TaskEnds:
+def _add(one: TaskEnds, other: TaskEnds) -> TaskEnds:
     return replace(
         one,
         finished=one.finished + other.finished,

@@ -19,7 +19,7 @@ class Jump(Record, frozen=True, kw_only=True):
     by_ms: int
 
 
-def regranted(job: Job, jump: Jump) -> Job:
+def extend_lease(job: Job, jump: Jump) -> Job:
     """Return the job with its lease after a jump; unchanged if it was claimed after the jump.
 
     The end of a lease shows whether it began before the jump. If it ends within a default lease after the

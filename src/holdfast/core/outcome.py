@@ -28,7 +28,7 @@ def outcome(answer: Answer, now_ms: int) -> Outcome:
     """An `Outcome` with its texts cut to their limits. Of a traceback the end is kept."""
     code, exit_code = answer.code, answer.exit_code or EXIT_CODES[answer.code]
     if not answer.error and not answer.traceback and not answer.wall_ms:
-        return _wordless(code, now_ms, exit_code)
+        return _without_text(code, now_ms, exit_code)
     return Outcome(
         code=code,
         at=now_ms,
@@ -41,7 +41,7 @@ def outcome(answer: Answer, now_ms: int) -> Outcome:
 
 
 @lru_cache(maxsize=16)
-def _wordless(code: Code, now_ms: int, exit_code: int) -> Outcome:
+def _without_text(code: Code, now_ms: int, exit_code: int) -> Outcome:
     """Cached, for jobs that end together."""
     return Outcome(code=code, at=now_ms, exit_code=exit_code)
 

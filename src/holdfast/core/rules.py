@@ -41,7 +41,7 @@ DAMAGED_DATA = "damaged: its data cannot be read any more, and are kept as they 
 
 
 # The fields of every job that has ended, except for the time and the steps.
-_OVER: dict[str, Any] = {
+_ENDED: dict[str, Any] = {
     "place": Place.DONE,
     "owner": 0,
     "lease_until": 0,
@@ -49,7 +49,7 @@ _OVER: dict[str, Any] = {
     "progress": None,
     "again_at": 0,
 }
-_FINISHED = _OVER | {"ended": State.FINISHED, "reason": "", "steps": 0}
+_FINISHED = _ENDED | {"ended": State.FINISHED, "reason": "", "steps": 0}
 
 
 def repeat_text(text: str, *, strict: bool) -> str:
@@ -74,17 +74,17 @@ def queued(job: Job, *, run_at: int, now_ms: int, **changes: Any) -> Job:
     )
 
 
-def due(job: Job) -> Job:
+def promote(job: Job) -> Job:
     """Make a due SCHEDULED job READY. Its last holder, if its lease expired, may still answer."""
     return replace(job, place=Place.READY, rank=rank.ready(job.priority, job.run_at))
 
 
-def hold_back(job: Job) -> Job:
+def make_held(job: Job) -> Job:
     """Make a READY job HELD: its domain does not allow it to run now."""
     return replace(job, place=Place.HELD)
 
 
-def let_go(job: Job) -> Job:
+def make_ready(job: Job) -> Job:
     """Make a HELD job READY: its domain allows it to run."""
     return replace(job, place=Place.READY)
 
@@ -96,7 +96,7 @@ def claim(job: Job, *, owner: int, now_ms: int, lease_ms: int | None, start: boo
     be lost even once counts as started anyway, because later no process could tell whether it was.
     """
     if job.damaged is not None:
-        return set_aside(job, now_ms=now_ms)
+        return fail_damaged(job, now_ms=now_ms)
     if job.expires_at and now_ms >= job.expires_at:
         return _failed(job, now_ms=now_ms, reason=EXPIRED)
     try:
@@ -117,7 +117,7 @@ def claim(job: Job, *, owner: int, now_ms: int, lease_ms: int | None, start: boo
     )
 
 
-def set_aside(job: Job, *, now_ms: int) -> Job:
+def fail_damaged(job: Job, *, now_ms: int) -> Job:
     """Fail a job whose record or data is damaged, instead of running it."""
     return _failed(job, now_ms=now_ms, reason=DAMAGED_DATA if job.damaged is None else DAMAGED)
 
@@ -156,7 +156,7 @@ def finish(
         run_at = job.started_at or now_ms
         run_at = whole_second(run_at) if job.strict else run_at
         return replace(queued(job, run_at=run_at, now_ms=now_ms, **slot), place=Place.PAUSED, rank=0)
-    if (again := _once_more(job, now_ms=now_ms, ignore_repeat=ignore_repeat)) is not None:
+    if (again := _run_again(job, now_ms=now_ms, ignore_repeat=ignore_repeat)) is not None:
         return again
     if outstanding:
         found = f"the parent of {counted(job.children.failed, 'FAILED child', 'FAILED children')}"
@@ -180,9 +180,9 @@ def retry(
     precedence over `run_at`, and a retry resets the losses.
     """
     job = replace(noted(job, end), attempts=job.attempts + (1 if counts else 0))
-    if _stops(job):
+    if _cancel_takes_effect(job):
         return _done(job, State.CANCELLED, now_ms=now_ms, reason="cancelled")
-    if job.strict and (again := _once_more(job, now_ms=now_ms, ignore_repeat=ignore_repeat)) is not None:
+    if job.strict and (again := _run_again(job, now_ms=now_ms, ignore_repeat=ignore_repeat)) is not None:
         return again
     if counts and 0 < job.max_attempts <= job.attempts:
         return _give_up(
@@ -205,7 +205,7 @@ def release(job: Job, *, now_ms: int, delay_ms: int = 0, **changes: Any) -> Job:
 
     If it was replaced meanwhile, it waits for the time of the replacement.
     """
-    if _stops(job):
+    if _cancel_takes_effect(job):
         return _done(job, State.CANCELLED, now_ms=now_ms, reason="cancelled")
     run_at = job.again_at or job.run_at
     if delay_ms:
@@ -222,7 +222,7 @@ def lapse(job: Job, *, now_ms: int) -> Job:
     """
     beside = max(job.crowd_limit // 2, 1) if job.crowd_limit else SUSPECT_CROWD
     job = replace(job, losses=job.losses + (1 if job.started_at else 0), crowd_limit=beside)
-    if _stops(job):
+    if _cancel_takes_effect(job):
         return _done(job, State.CANCELLED, now_ms=now_ms, reason="cancelled")
     if job.started_at and 0 < job.max_losses <= job.losses:
         reason = f"{QUARANTINED}: {counted(job.losses, 'run')} ended without an answer"
@@ -363,12 +363,12 @@ def expire(job: Job, *, now_ms: int) -> Job:
     return _failed(job, now_ms=now_ms, reason=EXPIRED)
 
 
-def _stops(job: Job) -> bool:
+def _cancel_takes_effect(job: Job) -> bool:
     # As in `cancel`: not while it has children, which would wait for their parent forever.
     return job.cancel_requested and not job.children.pending
 
 
-def _once_more(job: Job, *, now_ms: int, ignore_repeat: bool) -> Job | None:
+def _run_again(job: Job, *, now_ms: int, ignore_repeat: bool) -> Job | None:
     fresh = {"attempts": 0, "losses": 0, "crowd_limit": 0, "scheduled_at": 0, "steps": 0}
     if job.cancel_requested:
         return None
@@ -393,7 +393,7 @@ def _next_run(job: Job, *, now_ms: int) -> int:
 
 
 def _give_up(job: Job, *, now_ms: int, reason: str) -> Job:
-    if not job.strict and (again := _once_more(job, now_ms=now_ms, ignore_repeat=False)) is not None:
+    if not job.strict and (again := _run_again(job, now_ms=now_ms, ignore_repeat=False)) is not None:
         return again
     return _failed(job, now_ms=now_ms, reason=reason)
 
@@ -409,7 +409,7 @@ def _done(job: Job, ended: State, *, now_ms: int, reason: str) -> Job:
         finished_at=now_ms,
         ended=ended,
         reason=reason,
-        **_OVER,
+        **_ENDED,
         # A FAILED job may be requeued, and continues with its steps.
         steps=job.steps if ended == State.FAILED else 0,
     )

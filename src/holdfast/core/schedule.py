@@ -127,7 +127,7 @@ def _check_times(schedule: Schedule, kind: str) -> None:
         parse_repeat(schedule.repeat)
     moments = [_first(schedule, schedule.created_at)]
     while moments[-1] is not None and len(moments) < MOMENTS_CHECKED:
-        moments.append(_following(schedule, moments[-1]))
+        moments.append(_next_moment(schedule, moments[-1]))
     # A None at the end only means that no more moments follow; but a schedule needs at least two.
     known = [moment for moment in moments if moment is not None]
     if len(known) < 2:
@@ -141,12 +141,12 @@ def _check_times(schedule: Schedule, kind: str) -> None:
 # ── moments ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def _waits(schedule: Schedule) -> bool:
+def _depends_on_last_job(schedule: Schedule) -> bool:
     """Whether the next moment is known only after the last job has ended."""
     return bool(schedule.repeat) and parse_repeat(schedule.repeat).base != "SCHEDULED"
 
 
-def _repeated(schedule: Schedule, *, scheduled: int, started: int, finished: int) -> int | None:
+def _repeat_after(schedule: Schedule, *, scheduled: int, started: int, finished: int) -> int | None:
     repeat = parse_repeat(schedule.repeat)
     try:
         return next_run_ms(
@@ -165,11 +165,11 @@ def _first(schedule: Schedule, after_ms: int) -> int | None:
         passed = max(0, after_ms - anchor) // schedule.every_ms
         moment = anchor + (passed + 1) * schedule.every_ms
         return moment if moment <= bounds.MAX_TIME_MS else None
-    found = _repeated(schedule, scheduled=after_ms, started=after_ms, finished=after_ms)
+    found = _repeat_after(schedule, scheduled=after_ms, started=after_ms, finished=after_ms)
     return found if found is not None and found > after_ms else None
 
 
-def _following(schedule: Schedule, moment: int) -> int | None:
+def _next_moment(schedule: Schedule, moment: int) -> int | None:
     """The moment after `moment`; None: it was the last."""
     if schedule.every_ms:
         following = moment + schedule.every_ms
@@ -184,19 +184,19 @@ def _latest(schedule: Schedule, until_ms: int) -> int:
         return first + (until_ms - first) // schedule.every_ms * schedule.every_ms
     if schedule.cron:
         return latest_cron_ms(schedule.cron, schedule.tz, first_ms=first, until_ms=until_ms)
-    if _waits(schedule):
+    if _depends_on_last_job(schedule):
         return first
     repeat = parse_repeat(schedule.repeat)
     return latest_run_ms(repeat, first_ms=first, until_ms=until_ms, tz=schedule.tz)
 
 
-def _each(schedule: Schedule, until_ms: int, limit: int) -> tuple[int, ...]:
+def _moments_until(schedule: Schedule, until_ms: int, limit: int) -> tuple[int, ...]:
     """The first `limit` moments from `next_at` up to `until_ms`."""
     moments: list[int] = []
     moment: int | None = schedule.next_at
     while moment is not None and moment <= until_ms and len(moments) < limit:
         moments.append(moment)
-        moment = None if _waits(schedule) else _following(schedule, moment)
+        moment = None if _depends_on_last_job(schedule) else _next_moment(schedule, moment)
     return tuple(moments)
 
 
@@ -210,8 +210,10 @@ def upcoming(schedule: Schedule, after_ms: int, count: int) -> list[int]:
         return []
     if not schedule.next_at and not schedule.last_at:
         schedule = started(schedule, after_ms)
-    shown = _pass_by(schedule, after_ms)
-    return list(_each(shown, bounds.MAX_TIME_MS, min(count, bounds.PAGE_JOBS))) if shown.next_at else []
+    shown = _skip_past(schedule, after_ms)
+    return (
+        list(_moments_until(shown, bounds.MAX_TIME_MS, min(count, bounds.PAGE_JOBS))) if shown.next_at else []
+    )
 
 
 def jitter_of(schedule: Schedule, moment: int) -> int:
@@ -227,14 +229,14 @@ def jitter_of(schedule: Schedule, moment: int) -> int:
 # ── changes ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def _ahead(schedule: Schedule, next_at: int | None) -> Schedule:
+def _with_next(schedule: Schedule, next_at: int | None) -> Schedule:
     return replace(schedule, next_at=next_at or 0, ended=next_at is None)
 
 
 def started(schedule: Schedule, now_ms: int) -> Schedule:
     """Return the schedule with its first moment, strictly after now; its phase is that of `created_at`."""
     schedule = replace(schedule, created_at=schedule.created_at or now_ms)
-    return _ahead(schedule, _first(schedule, max(now_ms, schedule.last_at)))
+    return _with_next(schedule, _first(schedule, max(now_ms, schedule.last_at)))
 
 
 def resumed(schedule: Schedule, *, now_ms: int, last: LastRun | None = None) -> Schedule:
@@ -243,30 +245,30 @@ def resumed(schedule: Schedule, *, now_ms: int, last: LastRun | None = None) -> 
     if schedule.ended:
         return schedule
     if not schedule.next_at and (last is None or last.ended):
-        schedule = _told(schedule, last, now_ms)
-    return _pass_by(schedule, now_ms)
+        schedule = _after_last_job(schedule, last, now_ms)
+    return _skip_past(schedule, now_ms)
 
 
-def _pass_by(schedule: Schedule, now_ms: int) -> Schedule:
+def _skip_past(schedule: Schedule, now_ms: int) -> Schedule:
     """Drop the moments up to now."""
     if not 0 < schedule.next_at <= now_ms:
         return schedule
-    if _waits(schedule):
-        return _ahead(schedule, _first(schedule, now_ms))
-    return _ahead(schedule, _following(schedule, _latest(schedule, now_ms)))
+    if _depends_on_last_job(schedule):
+        return _with_next(schedule, _first(schedule, now_ms))
+    return _with_next(schedule, _next_moment(schedule, _latest(schedule, now_ms)))
 
 
-def _told(schedule: Schedule, last: LastRun | None, now_ms: int) -> Schedule:
+def _after_last_job(schedule: Schedule, last: LastRun | None, now_ms: int) -> Schedule:
     """Set the next moment after the last job has ended or was deleted."""
-    if not schedule.last_at or not _waits(schedule):
+    if not schedule.last_at or not _depends_on_last_job(schedule):
         return started(schedule, now_ms)
     finished = last.finished_ms if last and last.finished_ms else now_ms
     begun = last.started_ms if last and last.started_ms else finished
-    found = _repeated(schedule, scheduled=schedule.last_at, started=begun, finished=finished)
+    found = _repeat_after(schedule, scheduled=schedule.last_at, started=begun, finished=finished)
     if found is None:
-        return _ahead(schedule, None)
+        return _with_next(schedule, None)
     # Always a later moment, even if the clock was set back: two equal moments would be one job.
-    return _ahead(schedule, max(found, schedule.last_at + bounds.SECOND_MS))
+    return _with_next(schedule, max(found, schedule.last_at + bounds.SECOND_MS))
 
 
 def fire(schedule: Schedule, *, now_ms: int, last: LastRun | None = None) -> Firing:
@@ -278,24 +280,24 @@ def fire(schedule: Schedule, *, now_ms: int, last: LastRun | None = None) -> Fir
     if schedule.paused or schedule.ended or (busy and not schedule.next_at):
         return Firing(schedule=schedule)
     if not schedule.next_at:
-        schedule = _told(schedule, last, now_ms)
+        schedule = _after_last_job(schedule, last, now_ms)
     if schedule.ended:
         return Firing(schedule=schedule)
     if now_ms < schedule.next_at:
         return Firing(schedule=schedule, again_ms=schedule.next_at)
     if busy and schedule.overlap == "wait":
         return Firing(schedule=schedule)
-    moments, seen = _caught_up(schedule, now_ms, last)
+    moments, seen = _apply_catch_up(schedule, now_ms, last)
     if not moments:
-        dropped = _pass_by(replace(schedule, last_at=seen), now_ms)
+        dropped = _skip_past(replace(schedule, last_at=seen), now_ms)
         return Firing(schedule=dropped, again_ms=dropped.next_at or None)
-    return _overlapped(schedule, moments, now_ms=now_ms, busy=busy)
+    return _apply_overlap(schedule, moments, now_ms=now_ms, busy=busy)
 
 
-def _caught_up(schedule: Schedule, now_ms: int, last: LastRun | None) -> tuple[tuple[int, ...], int]:
+def _apply_catch_up(schedule: Schedule, now_ms: int, last: LastRun | None) -> tuple[tuple[int, ...], int]:
     """The due moments that `catch_up` keeps, and the last one that was considered."""
     if schedule.catch_up == "all":
-        moments = _each(schedule, now_ms, bounds.CATCH_UP_FIRINGS)
+        moments = _moments_until(schedule, now_ms, bounds.CATCH_UP_FIRINGS)
         return moments, moments[-1]
     latest = _latest(schedule, now_ms)
     # A moment that waited for the end of the last job counts as late only from that end on.
@@ -305,7 +307,7 @@ def _caught_up(schedule: Schedule, now_ms: int, last: LastRun | None) -> tuple[t
     return (latest,), latest
 
 
-def _overlapped(schedule: Schedule, moments: tuple[int, ...], *, now_ms: int, busy: bool) -> Firing:
+def _apply_overlap(schedule: Schedule, moments: tuple[int, ...], *, now_ms: int, busy: bool) -> Firing:
     """Fire due moments, except those that overlap with the last job or with the first of them."""
     fired, seen = moments, moments[-1]
     if schedule.overlap == "skip":
@@ -317,8 +319,8 @@ def _overlapped(schedule: Schedule, moments: tuple[int, ...], *, now_ms: int, bu
     schedule = replace(
         schedule, last_at=seen, fired=schedule.fired + len(fired), skipped=schedule.skipped + skipped
     )
-    if _waits(schedule):
+    if _depends_on_last_job(schedule):
         return Firing(schedule=replace(schedule, next_at=0), moments=fired)
-    schedule = _ahead(schedule, _following(schedule, seen))
+    schedule = _with_next(schedule, _next_moment(schedule, seen))
     held_up = schedule.overlap == "wait" and schedule.next_at <= now_ms
     return Firing(schedule=schedule, moments=fired, again_ms=None if held_up else schedule.next_at or None)

@@ -52,7 +52,7 @@ def runs_handlers(worker: Worker, tenant: str) -> bool:
     return any(served.handlers and served.tenant in (None, tenant) for served in worker.serves)
 
 
-def knows(worker: Worker, tenant: str, task: str, *, is_handled: bool) -> bool:
+def runs_task(worker: Worker, tenant: str, task: str, *, is_handled: bool) -> bool:
     """Whether a worker runs the jobs of a tenant's task; `is_handled`: the store has a handler for it."""
     named = any(served.tenant in (None, tenant) and task in served.tasks for served in worker.serves)
     return named or (is_handled and runs_handlers(worker, tenant))

@@ -16,7 +16,7 @@ from ..core.job import WAITING, Body, Job, Place, State, Unreadable, readable, u
 from ..core.limits import Limit, find_pattern
 from ..core.searching import ListTasks, SearchJobs
 from ..core.why import Facts, why
-from ..core.worker import Worker, knows, narrow, runs_handlers
+from ..core.worker import Worker, narrow, runs_handlers, runs_task
 from ..store.contract import ReadTxn, Store, WaitingQuery
 from .batch import notes
 from .batch.holders import find_holders
@@ -98,7 +98,7 @@ def _explain(txn: ReadTxn, query: q.Explain) -> str:
         limit=limit,
         domain=domain,
         paused=_pauses_of(txn, job),
-        workers=sum(knows(worker, job.tenant, job.task, is_handled=is_handled) for worker in workers),
+        workers=sum(runs_task(worker, job.tenant, job.task, is_handled=is_handled) for worker in workers),
         is_handled=is_handled,
         handler_workers=sum(runs_handlers(worker, job.tenant) for worker in workers),
         ready_before=max(ready - 1, 0) if job.place == Place.READY else 0,

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from ..core import rules
 from ..core.bounds import UPKEEP_JOBS
 from ..core.job import Job, Place
-from ..core.jump import regranted
+from ..core.jump import extend_lease
 from . import history
 from .batch.batch import Batch
 from .batch.limiting import due_domains
@@ -39,7 +39,7 @@ def promote(batch: Batch) -> None:
         for job in _unchanged(batch, txn.first(Place.SCHEDULED, now_ms, UPKEEP_JOBS)):
             # A damaged job may have a task that no worker knows.
             is_damaged = job.damaged is not None
-            batch.put(rules.set_aside(job, now_ms=now_ms) if is_damaged else rules.due(job))
+            batch.put(rules.fail_damaged(job, now_ms=now_ms) if is_damaged else rules.promote(job))
     if _is_due(moments.running, now_ms):
         for job in _unchanged(batch, txn.first(Place.RUNNING, now_ms, UPKEEP_JOBS)):
             _end_lease(batch, job)
@@ -49,7 +49,7 @@ def promote(batch: Batch) -> None:
 
 def _end_lease(batch: Batch, job: Job) -> None:
     """End an expired lease, unless it only seems expired because the clock was set ahead."""
-    if batch.txn.jump is not None and (kept := regranted(job, batch.txn.jump)).lease_until > batch.now_ms:
+    if batch.txn.jump is not None and (kept := extend_lease(job, batch.txn.jump)).lease_until > batch.now_ms:
         batch.put(kept)
     else:
         chores.lose(batch, rules.lapse(job, now_ms=batch.now_ms))

@@ -298,7 +298,7 @@ class Batch:
         job_id = new.id or self.ids.make(slot=slot_for(new))
         job = create(self.ids.with_follower(new), job_id=job_id, now_ms=self.now_ms)
         self.data[job_id] = new.data
-        self.put(family.born(job, parent) if parent else job)
+        self.put(family.as_child(job, parent) if parent else job)
         return job_id
 
     def keep(self) -> None:

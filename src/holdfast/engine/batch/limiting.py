@@ -130,7 +130,7 @@ class Domains:
             return job
         if load.last is None or _spot(job) < load.last:
             self._crowded.add((domain.key, job.task))
-        job = rules.hold_back(job)
+        job = rules.make_held(job)
         dict.__setitem__(self._batch.jobs, job.id, job)
         return job
 
@@ -186,7 +186,7 @@ class Domains:
 
     def _move(self, key: DomainKey, task: str, place: Place, count: int, *, last: bool) -> int:
         """Move jobs of a domain's task between READY and HELD; return how many."""
-        rule = rules.hold_back if place == Place.READY else rules.let_go
+        rule = rules.make_held if place == Place.READY else rules.make_ready
         jobs = self._queue(key, task, place, count, last=last)
         for job in jobs:
             self._batch.put(rule(job))
@@ -207,8 +207,8 @@ class Domains:
         for worse, better in zip(ready, held, strict=False):
             if (better.rank, better.id) >= (worse.rank, worse.id):
                 break
-            self._batch.put(rules.hold_back(worse))
-            self._batch.put(rules.let_go(better))
+            self._batch.put(rules.make_held(worse))
+            self._batch.put(rules.make_ready(better))
             self._let_go.add(better.id)
 
     def _note_last(self, key: DomainKey, task: str, worst: Job) -> None:

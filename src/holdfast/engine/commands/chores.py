@@ -59,7 +59,7 @@ def sweep(batch: Batch, parent: Job, *, goes: bool) -> Job:
     """
     if not parent.children.kept:
         return parent
-    return family.seen(parent, _sweep(batch, parent.id, Chore(claim=parent.claim + goes)))
+    return family.forget_children(parent, _sweep(batch, parent.id, Chore(claim=parent.claim + goes)))
 
 
 def _sweep(batch: Batch, parent_id: int, chore: Chore) -> int:
@@ -74,7 +74,7 @@ def _sweep(batch: Batch, parent_id: int, chore: Chore) -> int:
 def _sweep_on(batch: Batch, parent_id: int, chore: Chore) -> None:
     count = _sweep(batch, parent_id, chore)
     if parent := batch.find(parent_id):
-        batch.put(family.seen(parent, count))
+        batch.put(family.forget_children(parent, count))
 
 
 def touch_domains(batch: Batch, tenant: str, *, after: bytes) -> None:

@@ -39,7 +39,7 @@ def claim(batch: Batch, command: c.Claim) -> list[c.Claimed]:
         bodies = batch.txn.bodies([job.id for job in started]) if started else {}
         damaged = [job for job in started if job.id in bodies and type(bodies[job.id]) is Unreadable]
         for job in damaged:
-            batch.put(rules.set_aside(batch.jobs[job.id] or job, now_ms=batch.now_ms))
+            batch.put(rules.fail_damaged(batch.jobs[job.id] or job, now_ms=batch.now_ms))
         batch.keep()
         if len(damaged) < len(started) or not damaged:
             # Read again: a child of a started parent may have expired meanwhile.
@@ -170,7 +170,7 @@ def _start(
         if job.domain is not None:
             key = (job.tenant, job.domain)
             if not room[key]:
-                batch.put(rules.hold_back(job))
+                batch.put(rules.make_held(job))
                 continue
             room[key] -= 1
         if after is not batch.stored[job.id]:

@@ -31,7 +31,7 @@ class Tries:
         self._address, self._pool, self._outages, self._repair = address, pool, outages, repair
         self._patience = RetryPeriod(outages, patience_s)
         self._count = 0
-        self._is_mended = False
+        self._is_repaired = False
 
     def again(self, error: BaseException) -> None:
         """Return if the call should be repeated after this error, perhaps after a pause; else raise it."""
@@ -72,12 +72,12 @@ class Tries:
             ) from None
 
     def _repair_once(self, error: BaseException) -> None:
-        if self._is_mended or not self._repair():
+        if self._is_repaired or not self._repair():
             raise StoreCorrupt(
                 f"{self._address.shown} is damaged: a record that is not a job's cannot be read "
                 f"({type(error).__name__}); restore a backup"
             ) from error
-        self._is_mended = True
+        self._is_repaired = True
 
     def succeeded(self) -> None:
         """Note that the call succeeded, and so that an outage is over."""

@@ -63,8 +63,8 @@ class Script:
 
 COMMIT, SETTLE = Script("pairs", "commit"), Script("settle")
 CLAIM, GIVE_BACK = Script("claim"), Script("pairs", "give_back")
-PAGE, MEND = Script("page"), Script("mend")
-SCRIPTS = {script.sha: script for script in (COMMIT, SETTLE, CLAIM, GIVE_BACK, PAGE, MEND)}
+PAGE, REPAIR = Script("page"), Script("repair")
+SCRIPTS = {script.sha: script for script in (COMMIT, SETTLE, CLAIM, GIVE_BACK, PAGE, REPAIR)}
 
 
 class Session:

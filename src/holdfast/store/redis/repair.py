@@ -11,7 +11,7 @@ from ...core.damage import UNREADABLE, salvage
 from ...core.job import Place, State
 from ..contract import CountKey
 from .claim import give_back
-from .connection import MEND, Server
+from .connection import REPAIR, Server
 from .keys import STAMP_BYTES, Keys, Pair, encode_job, member, pair_of, read_job
 
 # How many records are read at once.
@@ -25,7 +25,7 @@ def repair_records(server: Server, keys: Keys) -> int:
         for job_id, raw in list(_unreadable(server, table)):
             job = salvage(job_id, raw[STAMP_BYTES:], **known(server, keys, job_id))
             stamp = raw[:STAMP_BYTES].ljust(STAMP_BYTES, b"0")
-            words = MEND.command([table], member(job_id), raw, stamp + encode_job(job))
+            words = REPAIR.command([table], member(job_id), raw, stamp + encode_job(job))
             if server.call(*words):
                 count += 1
                 if job.place is Place.READY:

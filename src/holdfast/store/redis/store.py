@@ -122,11 +122,11 @@ class RedisStore:
         tries, timed = 0, self._clock is None
         patience: RetryPeriod | None = None
         damage: Exception | None = None
-        is_mended = False
+        is_repaired = False
         while True:
             try:
-                if damage is not None and not is_mended:
-                    is_mended = self._repair(damage)
+                if damage is not None and not is_repaired:
+                    is_repaired = self._repair(damage)
                 result = attempt(fn, timed)
                 if patience is not None:
                     self._outages.log_recovery()
@@ -139,7 +139,7 @@ class RedisStore:
                     raise Contended(f"{self.address.shown}: {text}") from None
                 sleep(random.uniform(0, min(CONFLICT_NAP_S * tries, LONGEST_CONFLICT_NAP_S)))
             except UNREADABLE as error:
-                if is_mended:
+                if is_repaired:
                     raise beyond_repair(self.address.shown, error) from error
                 damage = error
             except (*FAULTS, Lost, UnknownHost) as error:

@@ -30,7 +30,7 @@ class RedisTxn(RedisReads):
 
     # The clock is the server's.
     jump: Jump | None = None
-    _mends = False
+    _repairs = False
 
     def __init__(
         self, server: Server, keys: Keys, now_ms: int, notice: bytes | None, *, held: HeldJobs, timed: bool
@@ -47,15 +47,15 @@ class RedisTxn(RedisReads):
 
     def first(self, place: Place, up_to: int, limit: int) -> list[Job]:
         """The first jobs of a place. Jobs that a claim took but never wrote are put back."""
-        self._mends = place is Place.RUNNING and up_to <= self.now_ms
+        self._repairs = place is Place.RUNNING and up_to <= self.now_ms
         try:
             return super().first(place, up_to, limit)
         finally:
-            self._mends = False
+            self._repairs = False
 
     def note_misplaced(self, job_id: int) -> None:
         """Note a job that a claim took out of READY, and whose record was never written."""
-        if self._mends:
+        if self._repairs:
             self.taken.add(job_id)
             self._misplaced.append(job_id)
 

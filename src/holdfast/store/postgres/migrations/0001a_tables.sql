@@ -1,13 +1,13 @@
--- The schema. Migrations are numbered, run once, in order, and are never edited once they were released.
+-- The schema. Migrations are numbered, run once, in order, and are not edited after a release.
 --
--- {schema} is the schema's name, quoted. Text is compared byte by byte (C), as Python compares it.
+-- {schema} is the quoted name of the schema. Text is compared byte by byte (collation C), as in Python.
 
--- Which of the migrations the schema has.
+-- The migrations that have been applied.
 CREATE TABLE {schema}.version (version integer NOT NULL);
 
--- Live jobs. The columns are what jobs are found and ordered by, what a claim changes (place to claim), and what their
--- state follows from; all else is in `rest`, the record as JSON without those that a claim changes. Small data stands beside
--- the job, JSON as text (`body`), anything else as bytes (`raw`).
+-- Live jobs. The columns are those by which jobs are found and ordered, those that a claim changes (place to claim), and
+-- those from which the state is derived. `rest` is the record as JSON, without the columns that a claim changes. Small data
+-- is in the same row: JSON as text (`body`), anything else as bytes (`raw`).
 CREATE TABLE {schema}.jobs (
     id          bigint   NOT NULL PRIMARY KEY,
     rank        bigint   NOT NULL,
@@ -31,14 +31,14 @@ CREATE TABLE {schema}.jobs (
     body        text,
     raw         bytea
 ) WITH (
-    -- A job is written about three times and then gone: space is needed again at once.
+    -- A job is written about three times and then deleted, so its space must be reused soon.
     autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 500,
     autovacuum_vacuum_insert_scale_factor = 0.2, autovacuum_analyze_scale_factor = 0.2,
     autovacuum_vacuum_cost_delay = 0
 );
 
--- A job stands in one or two of these: those of its place, and others only if it has a parent, a domain, a schedule or an
--- expiry. `rank + 0`, so that only a statement that asks for that order walks along all READY jobs.
+-- A job is in one or two of these indexes: those of its place, and others only if it has a parent, a domain, a schedule or
+-- an expiry. `rank + 0`: so that only statements that ask for this order scan the index of all READY jobs.
 CREATE INDEX jobs_ready ON {schema}.jobs ((rank + 0), id) WHERE place = 2;
 CREATE INDEX jobs_ready_pair ON {schema}.jobs (tenant, task, rank, id) WHERE place = 2 AND NOT mock;
 CREATE INDEX jobs_scheduled ON {schema}.jobs (rank, id) WHERE place = 1;
@@ -69,12 +69,12 @@ CREATE TABLE {schema}.archive (
     body        text,
     raw         bytea
 ) WITH (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
--- `id + 0`, so that a statement that asks for ids never walks along all that have ended.
+-- `id + 0`: so that a lookup by ids never scans this index of ended jobs.
 CREATE INDEX archive_ended ON {schema}.archive (finished_at, (id + 0));
 
--- Everything that is no job: `due_ms` is the moment at which a row is due, if any, `at_ms` the time of its writer. Half of each page
--- is left free: most writes change neither key nor `due_ms`, and find room beside the row. The row without a table
--- and a key is the notice; there is always one, empty where there is none, so that it can be locked in any isolation level.
+-- All other rows. `due_ms` is when a row is due, or NULL; `at_ms` is when it was written. Half of each page is left free,
+-- for HOT updates: most writes change neither key nor `due_ms`. The row with empty table and key is the notice. It always
+-- exists, with an empty value if there is no notice, so that it can be locked in any isolation level.
 CREATE TABLE {schema}.rows (
     tbl    text   COLLATE "C" NOT NULL,
     key    text   COLLATE "C" NOT NULL,
@@ -89,7 +89,7 @@ CREATE TABLE {schema}.rows (
 CREATE INDEX rows_due ON {schema}.rows (tbl, due_ms, key) WHERE due_ms IS NOT NULL;
 INSERT INTO {schema}.rows (tbl, key, at_ms, value) VALUES ('', '', 0, '');
 
--- How many jobs there are of each kind: the sums, and what has been added to them since they were last folded.
+-- The counts of jobs: the sums, and the differences since the sums were last folded.
 CREATE TABLE {schema}.counts (
     tenant text     COLLATE "C" NOT NULL,
     task   text     COLLATE "C" NOT NULL,
@@ -101,7 +101,7 @@ CREATE TABLE {schema}.counts (
     fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 500,
     autovacuum_vacuum_cost_delay = 0
 );
--- With a place of 0: the tallies that upkeep moves into rows.
+-- With place 0: the tallies, which upkeep moves into rows.
 CREATE INDEX counts_tallies ON {schema}.counts (tenant, task, state) WHERE place = 0;
 CREATE TABLE {schema}.count_changes (
     tenant text     COLLATE "C" NOT NULL,
@@ -112,13 +112,13 @@ CREATE TABLE {schema}.count_changes (
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
 CREATE INDEX count_changes_ready ON {schema}.count_changes (tenant, task) WHERE place = 2;
 
--- The marks of the last minutes' transactions, by which one whose COMMIT was never answered is found. One that is `void` says
--- that its transaction was not committed, and never will be.
+-- The marks of the transactions of the last minutes: they show whether a COMMIT without an answer succeeded. A `void` mark
+-- means that its transaction was not committed and never will be.
 CREATE TABLE {schema}.commits (
     at_ms bigint NOT NULL, mark bigint NOT NULL, void boolean NOT NULL DEFAULT false, PRIMARY KEY (at_ms, mark)
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
 
--- Turns, of tenants and of the tasks of each: whether they have READY jobs, and their last turn, a number (docs/decisions/0004).
+-- Tenants and pairs (tenant, task): whether they have READY jobs, and the number of their last turn (docs/decisions/0004).
 CREATE TABLE {schema}.pairs (
     tenant text    COLLATE "C" NOT NULL,
     task   text    COLLATE "C" NOT NULL,
@@ -142,5 +142,5 @@ CREATE TABLE {schema}.tenants (
 CREATE INDEX tenants_ready ON {schema}.tenants (served, tenant) WHERE ready;
 CREATE INDEX tenants_empty ON {schema}.tenants (served, tenant) WHERE NOT ready;
 
--- The ticks of the ids that `add` makes.
+-- The last tick of the ids that `add` makes.
 CREATE SEQUENCE {schema}.ticks MINVALUE 1;

@@ -1,5 +1,5 @@
--- The notice, which nobody changes until this transaction ends. In PL/pgSQL, here and below, because its plans are made once
--- for a session.
+-- The notice; it is locked until this transaction ends. In PL/pgSQL, here and below, because it caches plans for the
+-- session.
 CREATE FUNCTION {schema}.notice() RETURNS bytea LANGUAGE plpgsql AS $$
 BEGIN
     IF current_setting('transaction_read_only') = 'on' THEN
@@ -13,7 +13,8 @@ BEGIN
 END
 $$;
 
--- Advisory locks, in docs/decisions/0007: a number times two, and one more where it is exclusive. Those of `late` are only tried.
+-- Take advisory locks (docs/decisions/0007). Each is given as its number times two, plus one if exclusive. Those in `late`
+-- are only tried.
 CREATE FUNCTION {schema}.take_locks(late bigint[], locks bigint[]) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     lock bigint;
@@ -37,7 +38,7 @@ BEGIN
 END
 $$;
 
--- How many READY jobs a pair has, by the counts.
+-- The number of READY jobs of a pair, from the counts.
 CREATE FUNCTION {schema}.ready_of(of_tenant text, of_task text) RETURNS bigint LANGUAGE plpgsql AS $$
 BEGIN
     RETURN coalesce((
@@ -48,9 +49,10 @@ BEGIN
 END
 $$;
 
--- How a batch begins, with `locks`: the notice's lock, those that the batch wanted the last time, and only then the time. And what
--- a claim or a waiting process looks at first, unless `few` is 0: the moments at which something becomes true by itself, some
--- tables, the first pairs of tenant and task that have READY jobs (with `counted` how many), and how long that took.
+-- Begin a batch. It takes the lock of the notice and the `locks` that the previous try of the batch asked for, and only
+-- then reads the clock. Unless `few` is 0, it also returns what a claim or a waiting process reads first: when upkeep is
+-- needed next, some tables, the first pairs with READY jobs (with `counted` also their numbers), and the time that this
+-- took.
 CREATE FUNCTION {schema}.look(
     locks bigint[], of_tables text[], few integer, counted boolean, moments_from bigint[],
     OUT notice bytea, OUT now_ms bigint,
@@ -98,7 +100,7 @@ BEGIN
 END
 $$;
 
--- Rows by table and key, and whole tables, once their locks are had.
+-- Rows by table and key, and whole tables, after their locks are taken.
 CREATE FUNCTION {schema}.hold_rows(late bigint[], locks bigint[], of_tables text[], of_keys text[], whole text[])
 RETURNS TABLE (tbl text, key text, at_ms bigint, value bytea) LANGUAGE plpgsql AS $$
 BEGIN
@@ -111,9 +113,9 @@ BEGIN
 END
 $$;
 
--- A tick that was never given before, not before the clock, nor before the moment up to which the store that this one was
--- filled from may have made some: it stands in the row of sysid 1. The lock is given back at once, and a sequence does not
--- wait for commits, so no call waits for another's transaction.
+-- A tick that was never returned before. It is not before the clock, nor before the time in the row of sysid 1: until then,
+-- the store from which this one was filled may have made ids. The lock is released at once, and a sequence does not wait
+-- for commits, so no call waits for another transaction.
 CREATE FUNCTION {schema}.next_tick(now_ms bigint) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
     free_ms bigint;
@@ -133,7 +135,7 @@ BEGIN
 END
 $$;
 
--- Refuse to add where the notice says that the store is being moved, or has moved.
+-- Raise an error if the notice says that the store is being moved, or has moved.
 CREATE FUNCTION {schema}.check_open() RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     notice CONSTANT text := convert_from({schema}.notice(), 'UTF8');
@@ -149,13 +151,13 @@ BEGIN
 END
 $$;
 
--- Add a job from SQL, in whatever transaction: it enters SCHEDULED, due now, as a job of `queue.add(connection=…)` does, and
--- promotion does the rest. Returns its id.
+-- Add a job from SQL, in any transaction, and return its id. The job is SCHEDULED and due now, as with
+-- `queue.add(connection=…)`; upkeep makes it READY.
 CREATE FUNCTION {schema}.add(task text, data jsonb DEFAULT '{}') RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
     body CONSTANT text := data::text;
     now_ms CONSTANT bigint := extract(epoch FROM clock_timestamp()) * 1000;
-    -- Which shard this is, of how many; a store alone has all slots.
+    -- The number of this shard, and how many there are; an unsharded store has all slots.
     which CONSTANT text := coalesce((
         SELECT convert_from(value, 'UTF8') FROM {schema}.rows WHERE tbl = 'shard' AND key = 'which'
     ), '0/1');

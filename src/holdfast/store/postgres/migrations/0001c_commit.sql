@@ -1,4 +1,4 @@
--- Mark pairs and their tenants as ready that have more READY jobs by these differences of counts.
+-- Mark pairs and their tenants as ready if these differences of counts add READY jobs.
 CREATE FUNCTION {schema}.fill_pairs(counts text[]) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     INSERT INTO {schema}.pairs (tenant, task, ready, served)
@@ -12,7 +12,7 @@ BEGIN
 END
 $$;
 
--- Whether a pair that is marked as ready has no READY job; most have one after the last that a claim took, at (rank, id).
+-- Whether a pair that is marked as ready has no READY job. Most have one after the last claimed job, at (rank, id).
 CREATE FUNCTION {schema}.is_empty(of_tenant text, of_task text, last_rank bigint, last_id bigint) RETURNS boolean
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -27,7 +27,8 @@ BEGIN
 END
 $$;
 
--- Mark pairs as empty that have no READY job left, if their locks are free; and so their tenants. `taken`: see `commit_changes`.
+-- Mark pairs without READY jobs as empty, if their locks are free; and their tenants likewise. `taken`: see
+-- `commit_changes`.
 CREATE FUNCTION {schema}.empty_pairs(taken text[]) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     the_tenants text[];
@@ -35,14 +36,14 @@ DECLARE
 BEGIN
     SELECT array_agg(taken[n]), array_agg(taken[n + 1]) INTO the_tenants, the_tasks
     FROM generate_series(1, cardinality(taken), 6) AS n
-    -- In this order: a pair that is not empty must not be locked.
+    -- In this order, because a pair that is not empty must not be locked.
     WHERE CASE WHEN {schema}.is_empty(taken[n], taken[n + 1], taken[n + 2]::bigint, taken[n + 3]::bigint)
         THEN pg_try_advisory_xact_lock(taken[n + 4]::bigint) AND pg_try_advisory_xact_lock(taken[n + 5]::bigint)
         ELSE false END;
     IF the_tenants IS NULL THEN
         RETURN;
     END IF;
-    -- Looked at again once it is locked: another batch may have added just now.
+    -- Checked again after the lock: another batch may have added jobs meanwhile.
     WITH empty AS MATERIALIZED (
         SELECT pairs.tenant, pairs.task FROM unnest(the_tenants, the_tasks) AS named (tenant, task)
         JOIN {schema}.pairs ON (pairs.tenant, pairs.task) = (named.tenant, named.task)
@@ -62,8 +63,8 @@ BEGIN
 END
 $$;
 
--- Let pairs and their tenants have had these turns; the last of a tenant's tasks counts for it. A row that another batch is
--- just writing is skipped: it is served at this very moment.
+-- Record the turns of pairs and their tenants; a tenant gets the last turn of its tasks. A row that another batch has
+-- locked is skipped: that batch serves it at the same time.
 CREATE FUNCTION {schema}.serve_pairs(turns text[]) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     WITH named AS MATERIALIZED (
@@ -96,7 +97,7 @@ BEGIN
 END
 $$;
 
--- Forget pairs and tenants that have had no READY job for very many turns.
+-- Delete pairs and tenants that have had no READY job for very many turns.
 CREATE FUNCTION {schema}.forget_turns(before bigint, most integer) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     WITH old AS MATERIALIZED (
@@ -112,8 +113,8 @@ BEGIN
 END
 $$;
 
--- Fold the differences of the counts into the sums, and forget old marks, unless another process is at it. The pairs whose
--- READY jobs have become more or fewer: of these some may have none.
+-- Fold the differences of the counts into the sums, and delete old marks, unless another process does. Returns the pairs
+-- whose number of READY jobs has changed: some of them may have none.
 CREATE FUNCTION {schema}.fold_counts(marks_before bigint) RETURNS TABLE (tenant text, task text) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
@@ -148,16 +149,16 @@ BEGIN
 END
 $$;
 
--- Write all parts of a `Changes`, in the order of its fields, and what a batch leaves behind: its mark, by which a COMMIT without
--- an answer is settled, and the turns. A part that is not given is NULL, and costs nothing. An array of one value
--- holds for all jobs or rows of its part; what is not given at all is as in a new job. Each array costs as much as a small
--- index look-up: so what jobs have in common that are added alike comes without one, and some arrays hold several columns:
+-- Write a `Changes`, in the order of its fields, and two more things: the mark of the batch, by which the outcome of a
+-- COMMIT without an answer is found, and the turns. A part that is NULL costs nothing. An array with one value applies to
+-- all jobs or rows of its part; a missing column has its default. Each array costs as much as a small index lookup.
+-- Therefore columns that all new jobs have in common need no array, and some arrays contain several columns:
 --
---   counts   tenant, task, place, state, number; those of a place that comes to have more READY jobs are marked
+--   counts   tenant, task, place, state, number; pairs that get more READY jobs are marked as ready
 --   served   tenant, task, turn               taken   tenant, task, rank and id of the last, locks of pair and tenant
 --
---   HF001   a job is not of the version that was expected, or there is no such job: the batch is done again
---   HF002   the notice is not the one that the batch took for granted
+--   HF001   a job does not have the expected version, or does not exist: the batch is tried again
+--   HF002   the notice has changed since the batch read it
 --   HF003   `take_locks`
 CREATE FUNCTION {schema}.commit_changes(
     new_mark bigint DEFAULT NULL, time_ms bigint DEFAULT 0, writer_ms bigint DEFAULT 0, expected_notice bytea DEFAULT NULL,
@@ -199,7 +200,7 @@ DECLARE
     notice bytea;
     are_filled boolean := true;
 BEGIN
-    -- Locks first, in the order of docs/decisions/0007; what they protect is looked at after that, by a view of its own.
+    -- Locks first, in the order of docs/decisions/0007. What they protect is read afterwards, in a new snapshot.
     IF expected_notice IS NOT NULL THEN
         nothing := pg_advisory_xact_lock_shared({notice_lock});
     END IF;
@@ -210,7 +211,7 @@ BEGIN
         FOREACH lock IN ARRAY filled_locks LOOP
             nothing := pg_advisory_xact_lock_shared(lock);
         END LOOP;
-        -- `ready::int`: by the name of the pair, not along the index of all that are ready.
+        -- `ready::int`: so that the planner finds the pair by its name and does not scan the index of ready pairs.
         SELECT (SELECT value FROM {schema}.rows WHERE tbl = '' AND key = ''), NOT EXISTS (
             SELECT FROM generate_series(1, cardinality(counts), 5) AS n
             WHERE counts[n + 2] = '2' AND counts[n + 4]::bigint > 0 AND (
@@ -289,7 +290,7 @@ BEGIN
     END IF;
 
     IF archived_ids IS NOT NULL THEN
-        -- Data that stands beside a job goes with it.
+        -- Data in the row of a job is deleted with the row.
         WITH gone AS (
             DELETE FROM {schema}.jobs AS job USING generate_subscripts(archived_ids, 1) AS n
             WHERE job.id = archived_ids[n] AND job.version = coalesce(archived_version[n], archived_version[1]) - 1
@@ -335,7 +336,7 @@ BEGIN
     END IF;
 
     IF data_ids IS NOT NULL THEN
-        -- What stood beside the job stands there no more.
+        -- The data is no longer in the row of the job.
         UPDATE {schema}.jobs SET body = NULL, raw = NULL
         WHERE id = ANY(data_ids) AND (body IS NOT NULL OR raw IS NOT NULL);
         UPDATE {schema}.archive SET body = NULL, raw = NULL

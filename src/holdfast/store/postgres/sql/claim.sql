@@ -1,13 +1,13 @@
 -- How a claim takes its jobs: the first that match, by (rank, id), skipping those that another batch has.
 --
---   {found}   what selects them, locked; not one more than asked for, or others would find nothing although much is left
+--   {found}   the query that selects and locks them; never more than the limit: others could not claim those
 --
--- What was found is what is taken: it is locked, each job as it stands now, and nobody can change it before the UPDATE does. A
--- join of the two, to have only what that changed, would take longer by a tenth.
+-- The result is `found`, not RETURNING: the rows are locked in their current version, so no other transaction can change
+-- them before the UPDATE. A join of the two would take a tenth longer.
 --
--- With the jobs come the data that stands beside them, in the same order; the newest turn of all; where they are of one pair, the
--- turns of it and of its tenant, and whether it has another READY job after them; and how many microseconds it took. What
--- a first claim finds at its default is left out of the record.
+-- The reply also has the data in the rows of the jobs, in the same order; the newest turn of all pairs; if all jobs are of
+-- one pair, the turns of the pair and of its tenant, and whether it has another READY job after them; and the time in
+-- microseconds. Fields that have their default at a first claim are left out of the record.
 
 -- name: claim
 WITH {found},
@@ -37,7 +37,7 @@ SELECT '[' || string_agg(
     (extract(epoch FROM clock_timestamp() - statement_timestamp()) * 1000000)::bigint, {looked_at}
 FROM found
 
--- All READY jobs one after the other, passing by those that do not match.
+-- All READY jobs in order, skipping those that do not match.
 -- name: claim_any
 found AS MATERIALIZED (
     SELECT id, {hot}, tenant, task, body, raw FROM {schema}.jobs
@@ -53,7 +53,7 @@ found AS MATERIALIZED (
     ORDER BY rank + 0, id LIMIT %(limit)s FOR UPDATE SKIP LOCKED
 )
 
--- So many of each pair, where all of them together are no more than asked for.
+-- A number of jobs of each pair, together not more than the limit.
 -- name: claim_pairs
 found AS MATERIALIZED (
     SELECT ready.* FROM unnest(%(tenants)s::text[], %(tasks)s::text[], %(mosts)s::bigint[], %(lows)s::bigint[])
@@ -66,8 +66,8 @@ found AS MATERIALIZED (
     ) AS ready
 )
 
--- Of several pairs first the ids, merged by rank, without locks; then those that no other batch has. `rank + 0`, `place + 0`: by
--- these ids, not along the index of all READY jobs.
+-- For several pairs: first the ids, merged by rank, without locks; then those that no other batch has locked. `rank + 0`,
+-- `place + 0`: so that the planner looks them up by id and does not scan the index of all READY jobs.
 -- name: claim_merged
 candidates AS MATERIALIZED (
     SELECT ready.id FROM unnest(%(tenants)s::text[], %(tasks)s::text[], %(mosts)s::bigint[], %(lows)s::bigint[])
@@ -85,7 +85,7 @@ found AS MATERIALIZED (
     ORDER BY rank + 0, id LIMIT %(limit)s FOR UPDATE SKIP LOCKED
 )
 
--- The pairs that have READY jobs: of a tenant those whose names lie in a range, or of all.
+-- The pairs that have READY jobs: those of a tenant within a range of names, or all.
 -- name: pairs_of_tenant
 SELECT tenant, task FROM {schema}.pairs
 WHERE tenant = %(tenant)s AND task >= %(first)s AND task < %(above)s AND ready::int = 1 LIMIT %(limit)s

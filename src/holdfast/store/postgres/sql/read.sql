@@ -1,9 +1,9 @@
--- What is read. Jobs are answered as one JSON text for all: a row for each would cost more than the jobs.
+-- The queries. All jobs of a reply are one JSON text: a row for each job would cost more than the jobs.
 --
 --   {hot}     the columns that a claim changes, and the rest, which `as_jobs` turns into whole records
---   {lock}    FOR UPDATE in a batch, nothing in a view
---   {free}    FOR UPDATE SKIP LOCKED there: jobs that another batch has are passed by
---   {place}   a number that is part of the statement: the indexes are of one place each
+--   {lock}    FOR UPDATE in a batch, empty in a read-only transaction
+--   {free}    FOR UPDATE SKIP LOCKED there: jobs that another batch has locked are skipped
+--   {place}   a number that is part of the statement: each index is for one place
 
 -- name: as_jobs
 SELECT '[' || string_agg(
@@ -12,7 +12,7 @@ SELECT '[' || string_agg(
     || ',' || substr(rest, 2), ','
 ) || ']' FROM ({jobs}) AS jobs
 
--- `parent_id + 0`: by these ids, not along the index of all children.
+-- `parent_id + 0`: so that the planner uses the ids and not the index of all children.
 -- name: load
 SELECT {hot} FROM {schema}.jobs WHERE id = ANY(%(ids)s::bigint[] || ARRAY(
     SELECT parent_id FROM {schema}.jobs WHERE id = ANY(%(ids)s::bigint[]) AND parent_id + 0 > 0
@@ -21,13 +21,13 @@ SELECT {hot} FROM {schema}.jobs WHERE id = ANY(%(ids)s::bigint[] || ARRAY(
 -- name: hold
 SELECT id FROM {schema}.jobs WHERE id = %s FOR UPDATE
 
--- `id + 0`: not along the primary key, which would lead through all jobs. It would be taken where statistics say that most jobs
--- are children of one.
+-- `id + 0`: so that the planner does not scan the primary key, that is all jobs, if statistics say that most jobs have one
+-- parent.
 -- name: children
 SELECT {hot} FROM {schema}.jobs
 WHERE parent_id = %s AND parent_id > 0 AND id + 0 > %s ORDER BY id + 0 LIMIT %s {lock}
 
--- A range of the index of children, and in its order: in that of ids the primary key has them, too.
+-- In the order of the index of children; ordered by id alone, the planner could use the primary key.
 -- name: children_at
 SELECT {hot} FROM {schema}.jobs
 WHERE parent_id > 0 AND (parent_id, place, id) > (%(parent)s, %(place)s::smallint, %(after)s)
@@ -91,7 +91,7 @@ SELECT '[' || string_agg(record, ',') || ']' FROM (
     ORDER BY finished_at, id + 0 LIMIT %(limit)s {free}
 ) AS found
 
--- Beside the job, where it is small, or apart.
+-- In the row of the job if it is small, otherwise in a table of its own.
 -- name: data
 SELECT id, body, raw FROM {schema}.jobs
 WHERE id = ANY(%(ids)s::bigint[]) AND (body IS NOT NULL OR raw IS NOT NULL)
@@ -126,7 +126,7 @@ WHERE tbl = %(table)s AND due_ms IS NOT NULL AND due_ms <= %(due)s
     AND key > %(after)s AND key >= %(prefix)s AND key < %(above)s
 ORDER BY due_ms, key LIMIT %(limit)s
 
--- One look into the index for each table, however many rows it has. The notice is the row without a table.
+-- One index lookup for each table, independent of its size. The notice is the row with an empty table name.
 -- name: tables
 WITH RECURSIVE found (tbl) AS (
     (SELECT tbl FROM {schema}.rows WHERE tbl > '' ORDER BY tbl LIMIT 1)
@@ -136,7 +136,7 @@ WITH RECURSIVE found (tbl) AS (
 )
 SELECT tbl FROM found WHERE tbl IS NOT NULL
 
--- With how many differences that were not folded yet are in each.
+-- With the number of differences in each that are not folded yet.
 -- name: counts
 SELECT tenant, task, place, state, sum(number)::bigint, sum(unfolded) FROM (
     SELECT *, 0 AS unfolded FROM {schema}.counts UNION ALL SELECT *, 1 FROM {schema}.count_changes
@@ -158,7 +158,7 @@ SELECT * FROM {schema}.look(
     %(locks)s::bigint[], %(tables)s::text[], %(few)s::integer, %(counted)s::boolean, %(moments)s::bigint[]
 )
 
--- Where live jobs of a task stand; archived ones count as DONE, so of those there may be none.
+-- The places of a task's live jobs. Archived jobs count as DONE, so there may be no live job in DONE.
 -- name: places_of_task
 SELECT place FROM (
     SELECT place, number FROM {schema}.counts WHERE tenant = %(tenant)s AND task = %(task)s
@@ -172,7 +172,7 @@ ORDER BY rank, id LIMIT 1
 -- name: named_ready
 SELECT id FROM {schema}.jobs WHERE tenant = %s AND task = %s AND place = 2 AND NOT mock ORDER BY rank, id LIMIT 1
 
--- Turns: tenants and pairs that have READY jobs, by their last turn.
+-- Tenants and pairs that have READY jobs, by their last turn.
 -- name: tenants_by_turn
 SELECT served, tenant FROM {schema}.tenants
 WHERE ready AND (served, tenant) > (%s, %s) ORDER BY served, tenant LIMIT %s
@@ -180,7 +180,7 @@ WHERE ready AND (served, tenant) > (%s, %s) ORDER BY served, tenant LIMIT %s
 -- name: turns_of
 SELECT served, tenant FROM {schema}.tenants WHERE ready AND tenant = ANY(%s::text[])
 
--- Pairs that are marked as ready and have no READY job are passed by as they are met.
+-- Pairs that are marked as ready but have no READY job are skipped.
 -- name: tasks_by_turn
 SELECT named.tenant, asked.task, asked.number
 FROM unnest(%(tenants)s::text[]) WITH ORDINALITY AS named (tenant, at)
@@ -199,8 +199,8 @@ CROSS JOIN LATERAL (
     ) AS counted WHERE number > 0 ORDER BY served, task LIMIT %(limit)s
 ) AS asked ORDER BY named.at, asked.served, asked.task
 
--- What a process without an answer to its COMMIT asks. Where there is no mark there shall be none: a transaction that comes
--- too late finds the key taken, and one that is under way is waited for.
+-- For a process that got no answer to its COMMIT. If there is no mark, this writes a void one: a transaction that commits
+-- later finds the key taken, and this statement waits for one that is in progress.
 -- name: void
 INSERT INTO {schema}.commits (at_ms, mark, void) VALUES (%(at_ms)s, %(mark)s, true) ON CONFLICT DO NOTHING
 

@@ -1,26 +1,26 @@
--- claim: take the first ids of some orders out of READY, for a batch that is about to write their records.
+-- claim: remove the first ids from some READY queues, for a batch that is about to write their records.
 --
--- The first of two steps. An id that is taken stands among those in process until a moment; if its record does
--- not follow by then (commit.lua), upkeep puts it back (docs/decisions/0009).
+-- The first of two steps. A claimed id is in `in_process_queue` with a deadline; if its record is not written by then
+-- (commit.lua), upkeep puts the id back (docs/decisions/0009).
 --
 -- KEYS  1 in_process_queue  sorted   id by the end of its lease
 --       2 jobs              hash     id ▸ stamp, record
 --       3 data              hash     id ▸ letter, body
---       4 …                 sorted   orders to take from, by rank, and those of all READY jobs
--- ARGV  1 until, ms  2 limit  3 lowest rank  4 highest rank
---       5 how many ids to pass by, and these: the batch itself has moved them
---       … sources: an order, the order of all READY jobs that it is part of, at most how many
+--       4 …                 sorted   the queues to claim from, by rank, and those of all READY jobs
+-- ARGV  1 deadline, ms  2 limit  3 lowest rank  4 highest rank
+--       5 how many ids to skip, and these ids: the batch itself has moved them
+--       … sources: a queue, the queue of all READY jobs that contains it, the limit
 --
 -- Replies  ids, in order · their records · their bodies
 
--- Lua takes so many values at once from a table.
+-- `unpack` of Lua returns at most this many values.
 local MOST = 4000
 local limit, passed, at = tonumber(ARGV[2]), {}, 6 + tonumber(ARGV[5])
 for n = 6, at - 1 do
   passed[ARGV[n]] = true
 end
 
--- One command for many words: a call each is most of what it costs.
+-- One Redis command for many arguments: the calls are most of the cost.
 local function many(command, key, words)
   local replies = {}
   for from = 1, #words, MOST do
@@ -32,8 +32,8 @@ local function many(command, key, words)
   return replies
 end
 
--- Reads the next page of a source; whether there is anything in it. An id that is not in the order of all READY
--- jobs has been taken by another claim.
+-- Reads the next page of a source; returns whether it has any ids. An id that is not in the queue of all READY jobs was
+-- claimed by another process.
 local function fill(source)
   while not source.is_over do
     local words = {source.order, ARGV[3], ARGV[4], 'WITHSCORES', 'LIMIT', source.skip, source.page}
@@ -57,7 +57,7 @@ local function fill(source)
   return false
 end
 
--- The sources as a heap, the one whose next id comes first on top.
+-- The sources as a heap: the one whose next id is the first is on top.
 local heap, count = {}, (#ARGV - at + 1) / 3
 for n = at, #ARGV, 3 do
   local most = math.min(tonumber(ARGV[n + 2]), limit)
@@ -92,7 +92,7 @@ for n = math.floor(#heap / 2), 1, -1 do
   sink(n)
 end
 
--- What is taken, and what goes from which order.
+-- The claimed ids, and what to remove from which queue.
 local taken, leases, gone = {}, {}, {}
 local function goes(key, id)
   gone[key] = gone[key] or {}

@@ -1,34 +1,34 @@
--- commit: if all that was read is still so, write everything that was decided; else nothing.
+-- commit: if nothing that the batch read has changed, write all its changes; otherwise write nothing.
 --
--- No rule is here: what is compared and what is written was decided before, and comes as a plan.
+-- This script contains no rules: the plan tells what to compare and what to write.
 --
 -- KEYS  1 session        string   the number of the last commit of the session
---       2 tick           string   counts commits, for processes that look whether anything has changed
+--       2 tick           string   counts commits, for processes that poll for changes
 --       3 versions       hash     table ▸ the stamp of the last commit that changed it
---       4 turn           string   the last turn that a pair had
+--       4 turn           string   the number of the last turn
 --       5 pairs  6 turn_tenants  7 rest_tenants  8 rest_pairs     see pairs.lua
---       9 …              whatever else the plan names, by its position here
--- ARGV  1 number, "": only check  2 the number before, "" for none  3 how long the session is remembered, ms
---       4 channel  5 what is published there once all is done, "": nothing
---       6 the plan (MessagePack): how many columns, of each how many words, then operations of four numbers: a
---         verb, a key by its position and two columns (0: none). Checks come first
---       7 … the words of all columns
+--       9 …              all other keys of the plan, which names them by position
+-- ARGV  1 number, "": only check  2 the number before, "" for none  3 how long the session is kept, ms
+--       4 channel  5 the message to publish there at the end, "": none
+--       6 the plan (MessagePack): the number of columns, the length of each, then operations of four numbers: an
+--         operation code, the position of a key, and two columns (0: none). Checks come first
+--       7 … the values of all columns
 --
 --   1 begins  fields stamps   values of a hash begin with these     2 absent  fields  there are no such values
---   3 size    count           a sorted set has so many members
---   4 HSET  5 ZADD  a b       the command with words of both in turn; one score may stand for all
---   6 HDEL  7 ZREM  words     the command with these words
---   8 count   fields differences   add to counts; what comes to zero goes
+--   3 size    count           a sorted set has this many members
+--   4 HSET  5 ZADD  a b       the command with values of both columns in turn; a single score is used for all
+--   6 HDEL  7 ZREM  values    the command with these values
+--   8 count   fields differences   add to counts; a count of zero is deleted
 --   9 table   name stamp           the rows of a table were changed
---  10 ready   names tasks          the queue of a pair was changed: pair, tenant, task. The second is no column but
+--  10 ready   names tasks          the queue of a pair was changed: pair, tenant, task. `tasks` is not a column but
 --                                  the position of the tenant's tasks; the mock queue is the key after that
 --  11 served  names                a pair had its turn: pair, tenant, task; the key is that of its tenant's tasks
---  12 sweep   limits               forget pairs: every so many turns, those not served for so many, so many at
---                                  once, how many turns there were
+--  12 sweep   limits               forget pairs: how often, in turns; not served for how many turns; how many at
+--                                  once; the number of turns in this batch
 --
--- Replies  OK · DONE, it was committed before · CUT, the session was cut off · or the name of what has changed
+-- Replies  OK · DONE: it was committed before · CUT: the session was closed by settle.lua · or what has changed
 
--- Lua takes so many values at once from a table.
+-- `unpack` of Lua returns at most this many values.
 local MOST = 4000
 
 local number = ARGV[1]
@@ -41,7 +41,7 @@ if number ~= '' then
   end
 end
 
--- Of each column the position before its first word, and how many there are.
+-- For each column: the position before its first value, and its length.
 local plan = cmsgpack.unpack(ARGV[6])
 local columns, before, size, last = plan[1], {}, {}, 6
 for n = 1, columns do
@@ -53,7 +53,7 @@ local function word(column, n)
   return ARGV[before[column] + n]
 end
 
--- Calls a command with the words of a column.
+-- Calls a command with the values of a column.
 local function listed(command, key, a)
   if size[a] == 1 then
     return redis.call(command, key, ARGV[before[a] + 1])
@@ -64,7 +64,7 @@ local function listed(command, key, a)
   end
 end
 
--- Calls a command with the words of two columns in turn.
+-- Calls a command with the values of two columns in turn.
 local function paired(command, key, a, b)
   if size[b] == 1 then
     return redis.call(command, key, ARGV[before[a] + 1], ARGV[before[b] + 1])
@@ -183,7 +183,7 @@ if number ~= '' then
   redis.call('SET', KEYS[1], number, 'PX', ARGV[3])
   redis.call('INCR', KEYS[2])
   if ARGV[5] ~= '' then
-    -- A hint: a user without the right to publish has committed all the same.
+    -- Only a hint: without the right to publish, the commit is still valid.
     redis.pcall('PUBLISH', ARGV[4], ARGV[5])
   end
 end

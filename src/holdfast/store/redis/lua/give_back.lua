@@ -1,15 +1,15 @@
--- give_back: put ids that were taken, and whose records were not written, back where they stood.
+-- give_back: put ids that claim.lua removed, and whose records were not written, back into their queues.
 --
 -- Begins with pairs.lua.
 --
 -- KEYS  1 in_process_queue  sorted   id by the end of its lease
 --       2 jobs              hash     id ▸ stamp, record
 --       3 pairs  4 turn_tenants  5 rest_tenants  6 rest_pairs     see pairs.lua
---       7 …                 sorted   the orders that they stood in, and the queues and tasks of their pairs
--- ARGV  1 how many pairs, and of each: its queue, its mock queue and its tasks (positions), pair, tenant, task
---       … id, stamp, how many orders, (order, score)…, and so on; a stamp of "": there is no record
+--       7 …                 sorted   the queues that they were in, and the queues and tasks of their pairs
+-- ARGV  1 how many pairs, and for each: its queue, its mock queue and its tasks (positions), pair, tenant, task
+--       … id, stamp, how many queues, (queue, score)…, and so on; stamp "": there is no record
 --
--- A record with another stamp has been written meanwhile, and its writer has seen to its orders.
+-- A record with another stamp was written meanwhile, by a commit that also updated its queues.
 local changed = tonumber(ARGV[1])
 local at = 2 + 6 * changed
 while at <= #ARGV do

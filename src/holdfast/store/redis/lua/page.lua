@@ -1,8 +1,8 @@
--- page: a part of an order, and the records of those that stand in it.
+-- page: a range of a sorted set of ids, and the records of these ids.
 --
 -- KEYS  1 order    sorted   id by rank
 --       2 records  hash     id ▸ record
--- ARGV  the words of ZRANGE
+-- ARGV  the arguments of ZRANGE
 local ids = redis.call('ZRANGE', KEYS[1], unpack(ARGV))
 local records = {}
 for from = 1, #ids, 4000 do

@@ -1,11 +1,11 @@
--- pairs: what commit.lua and give_back.lua begin with: which pairs (a tenant and a task) have READY jobs.
+-- pairs: the common first part of commit.lua and give_back.lua: which pairs (tenant, task) have READY jobs.
 --
--- pairs         sorted   pairs with READY jobs by the turn in which they were last served
--- tasks         sorted   the tasks of those of one tenant, likewise
--- turn_tenants  sorted   tenants with READY jobs by their turn
--- rest_pairs    sorted   pairs without READY jobs that are remembered; rest_tenants likewise
+-- pairs         sorted   pairs with READY jobs, by the turn in which they were last served
+-- tasks         sorted   the tasks of one tenant that have READY jobs, likewise
+-- turn_tenants  sorted   tenants with READY jobs, by their last turn
+-- rest_pairs    sorted   pairs without READY jobs, with their last turn; rest_tenants likewise
 
--- Moves a name from one order to another, with the turn that it had; the turn.
+-- Moves a name from one sorted set to another, with its turn; returns the turn.
 local function move(from, name, to, name_there)
   local turn = redis.call('ZSCORE', from, name) or 0
   redis.call('ZREM', from, name)
@@ -13,7 +13,7 @@ local function move(from, name, to, name_there)
   return turn
 end
 
--- Puts a pair where it belongs, after its queues have changed.
+-- Moves a pair to the right sorted sets after its queues have changed.
 local function follow(queue, mock_queue, tasks, pair, tenant, task, pairs, turn_tenants, rest_tenants, rest_pairs)
   local has_jobs = redis.call('EXISTS', queue, mock_queue) > 0
   if has_jobs == (redis.call('ZSCORE', tasks, task) ~= false) then

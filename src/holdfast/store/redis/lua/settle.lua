@@ -1,10 +1,10 @@
--- settle: whether a commit was done, and if not, that it never will be.
+-- settle: find out whether a commit was applied; if not, make sure that it never will be.
 --
 -- KEYS  1 session  string   the number of the last commit of the session
--- ARGV  1 number  2 how long the session is remembered, ms
+-- ARGV  1 number  2 how long the session is kept, ms
 --
--- A commit that is still on its way finds the session cut off, and does nothing. Either way something is written:
--- WAIT waits for what this connection wrote last, and so for the commit before it.
+-- A commit that arrives later finds the session closed, and does nothing. The script writes in both cases, because WAIT
+-- waits for the last write of this connection, and so also for the commit before it.
 if redis.call('GET', KEYS[1]) == ARGV[1] then
   redis.call('PEXPIRE', KEYS[1], ARGV[2])
   return 1

@@ -1,13 +1,13 @@
--- The first schema. Migrations are numbered, run once, in order, and are never edited once they are released.
+-- The first schema. Migrations are numbered, run once, in order, and are not edited after a release.
 --
--- Every name starts with holdfast_, because an application may keep its own tables in the same file
--- and write to both in one transaction.
+-- Every name starts with holdfast_, because an application may have its own tables in the same file and write to both in
+-- one transaction.
 
--- Which of these migrations the file has.
+-- The migrations that have been applied.
 CREATE TABLE holdfast_schema (version INTEGER NOT NULL) STRICT;
 
--- Live jobs. The columns are what jobs are found and ordered by, what a claim changes, and what differs between
--- jobs that are added alike; all else is in `rest`, the record as JSON without the columns from id to size.
+-- Live jobs. The columns are those by which jobs are found and ordered, those that a claim changes, and those that differ
+-- between jobs of one `add_many`. `rest` is the record as JSON, without the columns from id to size.
 CREATE TABLE holdfast_jobs (
     id          INTEGER PRIMARY KEY,
     place       INTEGER NOT NULL,
@@ -28,9 +28,9 @@ CREATE TABLE holdfast_jobs (
     rest        TEXT    NOT NULL
 ) STRICT;
 
--- A job stands in the first of these, in the second while READY, and in others only if it has a
--- parent, a domain, a schedule or an expiry. One index for all places costs no more than one each.
--- Entries that are equal are in order of id, which ends each of them.
+-- A job is in the first of these indexes, in the second while READY, and in others only if it has a parent, a domain, a
+-- schedule or an expiry. One index for all places costs no more than one for each. Equal entries are ordered by id, which
+-- is the last part of each.
 CREATE INDEX holdfast_place ON holdfast_jobs (place, rank);
 CREATE INDEX holdfast_ready ON holdfast_jobs (tenant, task, mock, rank) WHERE place = 2;
 CREATE INDEX holdfast_domain ON holdfast_jobs (domain, tenant, task, place, rank) WHERE domain IS NOT NULL;
@@ -38,11 +38,11 @@ CREATE INDEX holdfast_children ON holdfast_jobs (parent_id, place) WHERE parent_
 CREATE INDEX holdfast_expiring ON holdfast_jobs (expires_at) WHERE expires_at > 0 AND place NOT IN (4, 6);
 CREATE INDEX holdfast_schedule ON holdfast_jobs (schedule) WHERE schedule <> '';
 
--- Bodies, of live and archived jobs: text for JSON, BLOB for bytes.
+-- Bodies of live and archived jobs: text for JSON, BLOB for bytes.
 CREATE TABLE holdfast_data (id INTEGER PRIMARY KEY, body ANY NOT NULL) STRICT;
 CREATE TABLE holdfast_results (id INTEGER PRIMARY KEY, body ANY NOT NULL) STRICT;
 
--- Jobs that have ended: written once, the whole record as JSON.
+-- Archived jobs: written once, the whole record as JSON.
 CREATE TABLE holdfast_archive (
     id          INTEGER PRIMARY KEY,
     finished_at INTEGER NOT NULL,
@@ -53,8 +53,8 @@ CREATE TABLE holdfast_archive (
 ) STRICT;
 CREATE INDEX holdfast_ended ON holdfast_archive (finished_at, id, tenant);
 
--- Everything that is no job. `due_ms` is NULL where a row is never due; the value is text where it is text.
--- The notice (`ReadTxn.notice`) is the row of an empty table and an empty key.
+-- All other rows. `due_ms` is NULL if a row is never due; the value is stored as text if it is text. The notice
+-- (`ReadTxn.notice`) is the row with empty table and key.
 CREATE TABLE holdfast_rows (
     tbl    TEXT NOT NULL,
     key    TEXT NOT NULL,
@@ -64,7 +64,7 @@ CREATE TABLE holdfast_rows (
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX holdfast_due ON holdfast_rows (tbl, due_ms, key) WHERE due_ms IS NOT NULL;
 
--- How many jobs there are of each kind; and, with a place of 0, the tallies that upkeep moves into rows.
+-- The counts of jobs; and, with place 0, the tallies, which upkeep moves into rows.
 CREATE TABLE holdfast_counts (
     tenant TEXT    NOT NULL,
     task   TEXT    NOT NULL,
@@ -76,9 +76,9 @@ CREATE TABLE holdfast_counts (
 
 CREATE INDEX holdfast_tallies ON holdfast_counts (tenant, task, state, number) WHERE place = 0;
 
--- Whose turn it is, on two levels: of tenants, and of the tasks of each (`fairness.py`). `ready`: whether there
--- are READY jobs, going by the counts. Not how many, so that an add to a pair that has some writes nothing here.
--- `served` is the number of the last turn. Who has no READY job is remembered for a while.
+-- The turns of tenants, and of the tasks of each (`fairness.py`). `ready`: whether there are READY jobs, by the counts. The
+-- number is not stored, so that an add to a pair with READY jobs writes nothing here. `served` is the number of the last
+-- turn. Entries without READY jobs are kept for a while.
 CREATE TABLE holdfast_pairs (
     tenant TEXT    NOT NULL,
     task   TEXT    NOT NULL,
@@ -98,10 +98,10 @@ CREATE TABLE holdfast_tenants (
 CREATE INDEX holdfast_tenant_turns ON holdfast_tenants (served, tenant) WHERE ready = 1;
 CREATE INDEX holdfast_tenant_rests ON holdfast_tenants (served, tenant) WHERE ready = 0;
 
--- The counts keep themselves and the turns: a count that comes to zero is deleted, a pair is ready while it has a
--- READY count, and a tenant while it has a pair that is. A pair has two READY counts, one for each state, and
--- while one goes over into the other it may be at rest for a moment; its turn stays. None of these triggers
--- fires itself, so `recursive_triggers` makes no difference.
+-- Triggers that maintain counts and turns: a count of zero is deleted, a pair is ready while it has a READY count, and a
+-- tenant while it has a ready pair. A pair has two READY counts, one for each state. Between the writes of the two it may
+-- be marked as not ready for a moment; its turn is kept. None of these triggers fires itself, so `recursive_triggers` has
+-- no effect.
 CREATE TRIGGER holdfast_count_zero AFTER UPDATE OF number ON holdfast_counts WHEN NEW.number = 0
 BEGIN
     DELETE FROM holdfast_counts

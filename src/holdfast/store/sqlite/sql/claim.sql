@@ -1,20 +1,20 @@
--- How a claim finds its jobs, in order: {hot} is what `as_jobs` makes whole records of. And whose turn it was.
+-- How a claim finds its jobs, in order, and records turns. {hot}: the columns from which `as_jobs` makes whole records.
 
 -- All READY jobs.
 -- name: ready
 SELECT {hot} FROM holdfast_jobs INDEXED BY holdfast_place
 WHERE place = 2 AND rank BETWEEN ? AND ? AND mock <= ? ORDER BY rank, id LIMIT ?
 
--- Those of one pair; several are merged by rank, each index walked only as far as it is needed.
+-- Those of one pair. Several pairs are merged by rank, and each index is read only as far as needed.
 -- name: ready_of_pair
 SELECT {hot} FROM holdfast_jobs INDEXED BY holdfast_ready
 WHERE place = 2 AND mock = ? AND tenant = ? AND task = ? AND rank BETWEEN ? AND ?
 
--- Those of one pair, at most so many.
+-- Those of one pair, with a limit.
 -- name: ready_of_pick
 SELECT * FROM ({ready_of_pair} ORDER BY rank, id LIMIT ?)
 
--- What a job must fulfil: ?1 and ?2 are tenants and tasks, ?3 a pattern, NULL for any, ?4 the pairs to pass by.
+-- The condition on a job: ?1 and ?2 are tenants and tasks, ?3 is a pattern (NULL: any), ?4 are the pairs to skip.
 -- name: is_wanted
 (?1 IS NULL OR tenant IN (SELECT value FROM json_each(?1))) AND (?2 IS NULL OR task IN (SELECT value FROM json_each(?2)))
     AND (?3 IS NULL OR task GLOB ?3) AND (?4 = '[]' OR NOT EXISTS (
@@ -23,7 +23,7 @@ SELECT * FROM ({ready_of_pair} ORDER BY rank, id LIMIT ?)
             AND (passed.value ->> 1 IS NULL OR passed.value ->> 1 = task)
     ))
 
--- Of the first so many READY jobs those that are wanted.
+-- The wanted jobs among the first READY jobs.
 -- name: ready_by_rank
 SELECT {hot} FROM (
     SELECT id AS found FROM (
@@ -32,7 +32,7 @@ SELECT {hot} FROM (
     ) WHERE mock <= ?7 AND {is_wanted} LIMIT ?8
 ) CROSS JOIN holdfast_jobs ON id = found
 
--- Of all READY jobs of a tenant whose names are within a range those that are wanted.
+-- The wanted jobs among all READY jobs of a tenant within a range of task names.
 -- name: ready_by_name
 SELECT {hot} FROM (
     SELECT id AS found FROM holdfast_jobs INDEXED BY holdfast_ready
@@ -41,8 +41,7 @@ SELECT {hot} FROM (
     ORDER BY rank, id LIMIT ?8
 ) CROSS JOIN holdfast_jobs ON id = found
 
--- Of the first so many pairs that have READY jobs, of all or of one tenant, those that are wanted; and how many
--- were looked at.
+-- The wanted pairs among the first pairs with READY jobs, of all tenants or of one; and how many were examined.
 -- name: pairs
 SELECT CAST('[' || count(*) || ',['
     || coalesce(group_concat(json_array(tenant, task)) FILTER (WHERE {is_wanted}), '') || ']]' AS BLOB)
@@ -53,7 +52,7 @@ UPDATE holdfast_jobs
 SET place = 4, rank = ?, owner = ?, lease_until = ?, started_at = ?, claim = claim + 1, version = version + 1
 WHERE id IN (SELECT value FROM json_each(?))
 
--- The last turn of all, of a tenant, and of one of its tasks.
+-- The last turn of all pairs, of a tenant, and of one of its tasks.
 -- name: turns_of
 SELECT CAST(json_array(
     max(

@@ -1,10 +1,10 @@
--- What is read. Every answer is one value, JSON as a BLOB: a step per row would give up the
--- interpreter lock once per row, and text would pass through a borrowed connection's text factory.
+-- The queries. Every result is one value, JSON as a BLOB: a step per row would release the interpreter lock once per row,
+-- and text would pass through the text factory of a borrowed connection.
 --
---   {hot}   what `as_jobs` makes whole records of
---   {rows}  (?,?,…),(?,?,…), as many as there are rows; the first column is the number of the row
+--   {hot}   the columns from which `as_jobs` makes whole records
+--   {rows}  (?,?,…),(?,?,…), one for each row; the first column is the number of the row
 
--- One `printf` takes two thirds of the time of as many `||`.
+-- One `printf` takes two thirds of the time of the same concatenation with `||`.
 -- name: as_jobs
 SELECT CAST('[' || group_concat(printf(
     '{"id":%d,"place":%d,"rank":%d,"version":%d,"owner":%d,"lease_until":%d,"started_at":%d,"claim":%d,"size":%d,%s',
@@ -14,7 +14,7 @@ SELECT CAST('[' || group_concat(printf(
 -- name: load
 SELECT {hot} FROM holdfast_jobs WHERE id IN (SELECT value FROM json_each(?))
 
--- One of these for each place that is asked for, merged by id.
+-- One of these for each requested place, merged by id.
 -- name: children
 SELECT {hot} FROM holdfast_jobs INDEXED BY holdfast_children
 WHERE parent_id = ?1 AND parent_id > 0 AND place = {place} AND id > ?2
@@ -53,7 +53,7 @@ SELECT CAST('[' || group_concat(record) || ']' AS BLOB) FROM (
     WHERE finished_at < ?1 AND (?2 IS NULL OR tenant = ?2) ORDER BY finished_at, id LIMIT ?3
 )
 
--- Text as it is; bytes as hexadecimal text in a list, which nothing else ever is.
+-- Text as it is; bytes as a list with one hexadecimal text, a form that no text has.
 -- name: data
 SELECT CAST('[' || group_concat(printf('[%d,%s]', id, CASE typeof(body)
     WHEN 'text' THEN json_quote(body) ELSE '["' || hex(body) || '"]' END)) || ']' AS BLOB)
@@ -64,7 +64,7 @@ SELECT CAST('[' || group_concat(printf('[%d,%s]', id, CASE typeof(body)
     WHEN 'text' THEN json_quote(body) ELSE '["' || hex(body) || '"]' END)) || ']' AS BLOB)
 FROM holdfast_results WHERE id IN (SELECT value FROM json_each(?))
 
--- Bodies one by one, where one of them is damaged.
+-- Bodies one by one, if one of them is damaged.
 -- name: raw_data
 SELECT id, typeof(body), CAST(body AS BLOB) FROM holdfast_data WHERE id IN (SELECT value FROM json_each(?))
 
@@ -81,7 +81,7 @@ SELECT key, value FROM holdfast_rows WHERE tbl = ? AND key IN (SELECT value FROM
 -- name: table
 SELECT key, value FROM holdfast_rows WHERE tbl = ?
 
--- From a key on, but for one, up to another.
+-- Keys in a range, except one.
 -- name: scan
 SELECT key, value FROM holdfast_rows WHERE tbl = ? AND key >= ? AND key <> ? AND key < ? ORDER BY key LIMIT ?
 
@@ -90,7 +90,7 @@ SELECT key, value FROM holdfast_rows INDEXED BY holdfast_due
 WHERE tbl = ? AND due_ms IS NOT NULL AND due_ms <= ? AND key > ? AND key >= ? AND key < ?
 ORDER BY due_ms, key LIMIT ?
 
--- One look into the table for each name.
+-- One index lookup for each table name.
 -- name: tables
 WITH RECURSIVE found (name) AS (
     SELECT min(tbl) FROM holdfast_rows WHERE tbl > ''
@@ -119,7 +119,7 @@ SELECT CAST('[' || group_concat('[' || served || ',' || json_quote(tenant) || ']
 SELECT CAST('[' || group_concat('[' || served || ',' || json_quote(tenant) || ']') || ']' AS BLOB)
 FROM json_each(?) AS asked CROSS JOIN holdfast_tenants WHERE tenant = asked.value AND ready = 1
 
--- What a task must fulfil that is not passed by.
+-- The condition that a task is not among those to skip.
 -- name: not_passed
 NOT EXISTS (
     SELECT 1 FROM json_each(?{n}) AS passed
@@ -127,7 +127,7 @@ NOT EXISTS (
         AND (passed.value ->> 1 IS NULL OR passed.value ->> 1 = task)
 )
 
--- {asked} is what the tasks must fulfil; ?4 and ?5 are for it.
+-- {asked} is a condition on the tasks, with the parameters ?4 and ?5.
 -- name: tasks_by_turn
 SELECT CAST('[' || group_concat('[' || json_quote(value) || ',[' || coalesce((
     SELECT group_concat('[' || json_quote(task) || ',' || coalesce(number, 0) || ']') FROM (
@@ -165,7 +165,7 @@ SELECT CAST(json_array(
      WHERE tbl = 'domain' AND due_ms IS NOT NULL ORDER BY due_ms LIMIT 1)
 ) AS BLOB)
 
--- Where live jobs of a task stand; archived ones count as DONE, so of those there may be none.
+-- The places of a task's live jobs. Archived jobs count as DONE, so there may be no live job in DONE.
 -- name: places_of_task
 SELECT DISTINCT place FROM holdfast_counts WHERE tenant = ? AND task = ? AND place > 0 ORDER BY place
 

@@ -1,7 +1,7 @@
--- What is written, whole batches at a time: {rows} is (?,?,…),(?,?,…), as many as there are rows.
+-- The writes, of whole batches: {rows} is (?,?,…),(?,?,…), one for each row.
 
--- Jobs that differ in id and data alone: the other columns are bound first, and once. A job that is archived is
--- left out, which the number of rows shows.
+-- Jobs that differ only in id and data: the other columns are bound first, and once. A job that is archived is left out;
+-- the caller detects this by the number of rows.
 -- name: add_jobs
 INSERT INTO holdfast_jobs (
     id, size, place, rank, version, owner, lease_until, started_at, claim,
@@ -9,7 +9,7 @@ INSERT INTO holdfast_jobs (
 ) SELECT new.column1, length(CAST(new.column2 AS BLOB)), ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15
 FROM (VALUES {rows}) AS new WHERE NOT EXISTS (SELECT 1 FROM holdfast_archive WHERE id = new.column1)
 
--- The same of jobs that are all different.
+-- The same for jobs that are all different.
 -- name: add_different_jobs
 INSERT INTO holdfast_jobs (
     id, size, place, rank, version, owner, lease_until, started_at, claim,
@@ -46,7 +46,7 @@ DELETE FROM holdfast_data WHERE id IN (SELECT value FROM json_each(?))
 -- name: delete_results
 DELETE FROM holdfast_results WHERE id IN (SELECT value FROM json_each(?))
 
--- Triggers see to the rest: see migrations/0001.sql.
+-- Triggers update the turns: see migrations/0001.sql.
 -- name: count
 INSERT INTO holdfast_counts (tenant, task, place, state, number) VALUES {rows}
 ON CONFLICT (tenant, task, place, state) DO UPDATE SET number = number + excluded.number
