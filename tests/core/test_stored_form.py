@@ -70,6 +70,7 @@ FULL = Job(
     has_result=True,
     steps=31,
     log_lines=32,
+    traceparent="00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
 )
 FULL_TEXT = (
     '{"id":1,"task":"t","tenant":"n","place":4,"rank":2,"version":3,"priority":4,"created_at":5,"run_at":6,'
@@ -84,7 +85,8 @@ FULL_TEXT = (
     '"cancel_requested":true,"ended":"FAILED","reason":"r",'
     '"progress":{"fraction":0.5,"note":"p"},'
     '"outcome":{"code":"ok","at":28,"exit_code":200,"error":"e","traceback":"b"},'
-    '"errors":[{"code":"error","at":29}],"size":30,"has_result":true,"steps":31,"log_lines":32}'
+    '"errors":[{"code":"error","at":29}],"size":30,"has_result":true,"steps":31,"log_lines":32,'
+    '"traceparent":"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}'
 )
 # What is not written means this, for ever.
 DEFAULTS = (
@@ -95,7 +97,7 @@ DEFAULTS = (
     '"lapsed":false,"repeat":"","again_at":0,"unique":null,"unique_for_ms":0,"domain":null,"schedule":"",'
     '"then":"","into":"","then_id":0,"followed":false,"parent_id":0,"parent_claim":0,"children":{"pending":0,"failed":0,"kept":0},'
     '"wait_for_failed":false,"given":[],"mock":false,"strict":false,"cancel_requested":false,'
-    '"ended":null,"reason":"","progress":null,"outcome":null,"errors":[],"size":0,"has_result":false,"steps":0,"log_lines":0}'
+    '"ended":null,"reason":"","progress":null,"outcome":null,"errors":[],"size":0,"has_result":false,"steps":0,"log_lines":0,"traceparent":""}'
 )
 
 

@@ -11,6 +11,7 @@ import pytest
 
 import holdfast
 from holdfast.core import commands as c
+from holdfast.queue import tracing
 
 PACKAGE = Path(holdfast.__file__).parent
 BELOW_THE_QUEUE = tuple(str(PACKAGE / room) for room in ("engine", "store"))
@@ -84,9 +85,10 @@ class Profile:
 
 
 @pytest.fixture(autouse=True)
-def one_library(monkeypatch):
-    """No other SQLite library is loaded, which would have to be kept off the file."""
-    monkeypatch.delitem(sys.modules, "apsw", raising=False)
+def few_libraries(monkeypatch):
+    """No other SQLite library is loaded, which would have to be kept off the file, and nothing is traced."""
+    for name in ("apsw", tracing.API):
+        monkeypatch.delitem(sys.modules, name, raising=False)
 
 
 @pytest.fixture(params=["memory", "sqlite"])

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import holdfast
+from holdfast.queue import tracing
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = "src/holdfast/"
@@ -75,7 +76,9 @@ def store(request):
 
 
 @pytest.fixture
-def queue(request, store, tmp_path, follower):
+def queue(request, store, tmp_path, follower, monkeypatch):
+    # Nothing is traced, also where another test has imported OpenTelemetry.
+    monkeypatch.delitem(sys.modules, tracing.API, raising=False)
     address = request.getfixturevalue(STORES[store]) if STORES[store] else str(tmp_path / "jobs.db")
     with holdfast.connect("memory://" if store == "memory" else address) as queue:
         yield queue

@@ -1,5 +1,6 @@
 """Checks of input, before anything is written. The error names the argument."""
 
+import re
 from functools import cache, lru_cache
 from operator import attrgetter
 from typing import Any
@@ -16,6 +17,8 @@ from .job import DEFAULT_BACKOFF, Body, size_of
 from .outcome import check_backoff
 from .repeat import check_retry_after, parse_repeat
 from .sysid import TakeSysid
+
+_TRACEPARENT = re.compile("00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
 
 
 def check_name(what: str, name: str, *, empty: bool = False) -> None:
@@ -264,6 +267,16 @@ def _repeat(_name: str, value: Any) -> None:
         parse_repeat(value)
 
 
+def is_traceparent(text: str) -> bool:
+    """Whether this is a W3C traceparent of version 00, with a trace and a span."""
+    return bool(_TRACEPARENT.fullmatch(text))
+
+
+def _traceparent(name: str, value: object) -> None:
+    if not isinstance(value, str) or not is_traceparent(value):
+        raise BadInput(name, value, needed="a W3C traceparent, such as 00-<32 hex>-<16 hex>-01")
+
+
 _FIELD_CHECKS: tuple[tuple[str, Any], ...] = (
     ("id", _whole(0, (1 << 63) - 1)),
     ("priority", _whole(0, bounds.MAX_PRIORITY)),
@@ -283,6 +296,7 @@ _FIELD_CHECKS: tuple[tuple[str, Any], ...] = (
     ("domain", lambda name, value: check_key(name, value, bounds.DOMAIN_BYTES)),
     ("parent_id", _whole(0, (1 << 63) - 1)),
     ("into", check_name),
+    ("traceparent", _traceparent),
 )
 _COMMAND_CHECKS: tuple[tuple[str, Any], ...] = (
     ("data", check_body),

@@ -73,6 +73,7 @@ class NewJob(Record, frozen=True, kw_only=True):
     strict: bool = False
     # The options given by the caller, sorted: the defaults of the task never replace them.
     given: tuple[str, ...] = ()
+    traceparent: str = ""
 
 
 class Command(Record, frozen=True, kw_only=True, tag=True):

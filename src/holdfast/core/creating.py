@@ -15,17 +15,18 @@ from .defaults import kept_names
 from .job import Job, Place, size_of
 from .rules import repeat_text
 
+# The fields that do not depend on the caller: the same for most jobs of a task.
+_COMMON = tuple(name for name in NewJob.__struct_fields__ if name not in ("data", "id", "traceparent"))
 # All fields of a new job except id and data. If two new jobs in one transaction have these in common, their
 # records differ only in id and data: stores write them with shared columns (`NewJobs`).
-_ALIKE = tuple(name for name in NewJob.__struct_fields__ if name not in ("data", "id"))
-alike: Callable[[NewJob], tuple[Any, ...]] = attrgetter(*_ALIKE)
+alike: Callable[[NewJob], tuple[Any, ...]] = attrgetter(*_COMMON, "traceparent")
 
 
 def create(new: NewJob, *, job_id: int, now_ms: int, kind: tuple[Any, ...] = ()) -> Job:
     """Return the new record: due at once, or at its time. `kind` is `alike(new)`, if the caller has it."""
     run_at = new.run_at or now_ms + new.delay_ms
     expires_at = new.expires_at or (now_ms + new.expires_in_ms if new.expires_in_ms else 0)
-    base, waits = _prototype(kind or alike(new)), run_at > now_ms
+    base, waits = _prototype((kind or alike(new))[:-1]), run_at > now_ms
     return replace(
         base,
         id=job_id,
@@ -36,13 +37,14 @@ def create(new: NewJob, *, job_id: int, now_ms: int, kind: tuple[Any, ...] = ())
         place=Place.SCHEDULED if waits else Place.READY,
         rank=run_at if waits else rank.ready(base.priority, run_at),
         then_id=new.then.id if new.then else 0,
+        traceparent=new.traceparent,
     )
 
 
 @lru_cache(maxsize=1024)
-def _prototype(kind: tuple[Any, ...]) -> Job:
+def _prototype(common: tuple[Any, ...]) -> Job:
     """The fields that depend neither on the time nor on the data: the same for most jobs of a task."""
-    new = NewJob(**dict(zip(_ALIKE, kind, strict=True)))
+    new = NewJob(**dict(zip(_COMMON, common, strict=True)))
     return Job(
         id=0,
         task=new.task,

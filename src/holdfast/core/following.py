@@ -25,7 +25,8 @@ def follower(job: Job, result: Body | None) -> NewJob:
         data = msgspec.json.encode(named).decode()
     elif data == NO_ARGUMENTS:
         data = "null" if result is None else result
-    return replace(new, id=0 if job.followed else job.then_id, data=data, tenant=job.tenant)
+    job_id = 0 if job.followed else job.then_id
+    return replace(new, id=job_id, data=data, tenant=job.tenant, traceparent=job.traceparent)
 
 
 def _json(result: Body | None) -> bytes:

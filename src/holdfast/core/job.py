@@ -235,11 +235,23 @@ class Job(Record, frozen=True, kw_only=True):
     # How many steps it has done and lines it has logged; these are stored separately (decision 5).
     steps: int = 0
     log_lines: int = 0
+    # The span that added it, as a W3C traceparent; "": none was active (decision 22).
+    traceparent: str = ""
+
+    @property
+    def trace_id(self) -> str:
+        """The id of the trace that it was added in, 32 hexadecimal digits; "": it was added in none."""
+        return trace_id_of(self.traceparent)
 
     @property
     def state(self) -> State:
         """The state that users see; see `state`."""
         return state(self)
+
+
+def trace_id_of(traceparent: str) -> str:
+    """The trace of a W3C traceparent; "" of none."""
+    return traceparent[3:35]
 
 
 def state(job: Job) -> State:

@@ -13,8 +13,9 @@
     expired       ERROR     the same                        its `expires` came before it could finish
 
 Fields of each record: `event`, `job_id`, `task`, `attempt`, `tenant`, `waited_ms` (from when it was due until
-it started), `duration_ms`, `exit_code` and `cpu_ms` (of a run that has ended; None: not known), and `error`
-(one line, "" if there is none). Data and results are never logged.
+it started), `duration_ms`, `exit_code` and `cpu_ms` (of a run that has ended; None: not known), `error` (one
+line, "" if there is none) and `trace_id` (of its run, or of the span that added it; "" if there is none).
+Data and results are never logged.
 """
 
 import logging
@@ -44,13 +45,27 @@ def added(groups: Iterable[NewJobs]) -> None:
             _write(ADDED, "added", group.template, "added", job_id=job_id)
 
 
-def started(job: Job) -> None:
+def started(job: Job, *, trace_id: str = "") -> None:
     """The handler of a job is about to be called."""
-    _write(STARTED, "started", job, "started, attempt %s", _attempt(job), waited_ms=_waited_ms(job, 0))
+    fields: dict[str, Any] = {"waited_ms": _waited_ms(job, 0), "trace_id": trace_id}
+    _write(STARTED, "started", job, "started, attempt %s", _attempt(job), **fields)
+
+
+def event_of(job: Job, answer: c.Answer) -> str:
+    """The event that a run ends with: finished, retry, failed or cancelled."""
+    if answer.code is Code.OK:
+        return "finished"
+    after = answered(job, answer, now_ms=job.started_at or system_clock(), rng=lambda: EXPECTED_DICE)
+    return _event(job, answer, after)
 
 
 def ended(
-    job: Job, answer: c.Answer, *, duration_ms: float | None, error: BaseException | None = None
+    job: Job,
+    answer: c.Answer,
+    *,
+    duration_ms: float | None,
+    error: BaseException | None = None,
+    trace_id: str = "",
 ) -> None:
     """A run of a job has ended, and is about to be answered; `error` is what its handler raised."""
     fields: dict[str, Any] = {
@@ -58,6 +73,7 @@ def ended(
         "duration_ms": duration_ms,
         "exit_code": answer.exit_code or EXIT_CODES[answer.code],
         "cpu_ms": round(answer.cpu_ms, 1) or None,
+        "trace_id": trace_id,
     }
     if answer.code is Code.OK:
         _write(FINISHED, "finished", job, "finished in %s", _length(duration_ms), **fields)
@@ -72,21 +88,23 @@ def ended(
     # Of a `Retry` only its cause; an error without a traceback was not raised by the user's code.
     if error is not None and (error.__cause__ or (error.__traceback__ and answer.code is not Code.RETRY)):
         fields["exc_info"] = error
-    if after.ended is State.CANCELLED:
-        _write(logging.INFO, "cancelled", job, "was cancelled: its run ended after %s", lasted, **fields)
-    elif _gives_up(job, answer, after):
+    event = _event(job, answer, after)
+    if event == "cancelled":
+        _write(logging.INFO, event, job, "was cancelled: its run ended after %s", lasted, **fields)
+    elif event == "failed":
         line = "failed: attempt %s ended after %s: %s"
-        _write(logging.ERROR, "failed", job, line, attempt, lasted, text, **fields)
+        _write(logging.ERROR, event, job, line, attempt, lasted, text, **fields)
     else:
         level = logging.WARNING if answer.counts else logging.INFO
         line = "runs again in about %s: attempt %s ended after %s: %s"
-        _write(level, "retry", job, line, _length(after.run_at - now_ms), attempt, lasted, text, **fields)
+        _write(level, event, job, line, _length(after.run_at - now_ms), attempt, lasted, text, **fields)
 
 
-def raised_late(job: Job, error: BaseException) -> None:
+def raised_late(job: Job, error: BaseException, *, trace_id: str = "") -> None:
     """A handler that had answered its job by itself raised an error afterwards."""
     text = _one_line(f"{type(error).__name__}: {error}")
-    _write(logging.ERROR, "failed", job, "raised after it was answered: %s", text, error=text, exc_info=error)
+    fields: dict[str, Any] = {"error": text, "exc_info": error, "trace_id": trace_id}
+    _write(logging.ERROR, "failed", job, "raised after it was answered: %s", text, **fields)
 
 
 def claim_lost(job: Job, error: BaseException) -> None:
@@ -113,6 +131,12 @@ def unreported(changes: list[tuple[Job, Job]], *, now_ms: int) -> None:
             _write(logging.ERROR, event, before, "failed: %s", after.reason, **fields)
 
 
+def _event(job: Job, answer: c.Answer, after: Job) -> str:
+    if after.ended is State.CANCELLED:
+        return "cancelled"
+    return "failed" if _gives_up(job, answer, after) else "retry"
+
+
 def _gives_up(job: Job, answer: c.Answer, after: Job) -> bool:
     """Whether the job ends with this run, or, if it repeats, its current repetition does."""
     if answer.code is Code.FAILED or after.place is Place.DONE:
@@ -133,6 +157,7 @@ def _write(
     cpu_ms: float | None = None,
     error: str = "",
     exc_info: BaseException | None = None,
+    trace_id: str = "",
 ) -> None:
     if not LOG.isEnabledFor(level):
         return
@@ -147,6 +172,7 @@ def _write(
         "exit_code": exit_code,
         "cpu_ms": cpu_ms,
         "error": error,
+        "trace_id": trace_id or job.trace_id,
     }
     whose = f" of tenant {job.tenant}" if job.tenant else ""
     # A fixed text with parameters, by which error collectors group similar lines.

@@ -1,6 +1,7 @@
 """The queue for asyncio: the same verbs, to await. Nothing is decided here that `Queue` decides too."""
 
 import asyncio
+import sys
 from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import (
@@ -21,7 +22,7 @@ from ..core.limits import Limit
 from ..core.notes import LogLine
 from ..core.schedule import Schedule
 from ..store.common.clock import monotonic_s
-from . import asks, running
+from . import asks, running, tracing
 from .aio_task import AsyncBatched, AsyncDecorator, AsyncHandle, AsyncTask
 from .answers import RAISED
 from .asks import QueueRequest
@@ -93,8 +94,8 @@ class AsyncClaimedJob(Holding):
 
     async def add(self, task: Any, data: Any = None, **options: Unpack[JobOptions]) -> AsyncHandle[Any]:
         """Add a child; from a child, a sibling."""
-        (ids,) = [await self._say(ask) for ask in self._add(self._queue.call(task, data, **options))]
-        return AsyncHandle(self._queue, ids[0])
+        with self._adding(self._queue.call(task, data, **options)) as ask:
+            return AsyncHandle(self._queue, (await self._say(ask))[0])
 
     async def children(self, *, after: Any = None, limit: int = 1000) -> list[Job]:
         """Its children of the last wave."""
@@ -144,6 +145,8 @@ class AsyncQueue(BaseQueue):
 
     async def _add_one(self, new: c.NewJob, connection: Any = None) -> AsyncHandle[Any]:
         """Add a job whose options and data were checked."""
+        if tracing.API in sys.modules and tracing.current_traceparent():
+            return (await self._add_each([new], connection))[0]
         store, command = self.session.connection, c.Add(jobs=(new,))
         if connection is None:
             ids = await store.ask_async(command)
@@ -151,9 +154,15 @@ class AsyncQueue(BaseQueue):
             ids = await store.engine.execute_in_async(connection, command)
         return AsyncHandle(self, ids[0])
 
-    async def _add_each(self, jobs: Iterable[c.NewJob | Body]) -> list[AsyncHandle[Any]]:
+    async def _add_each(
+        self, jobs: Iterable[c.NewJob | Body], connection: Any = None
+    ) -> list[AsyncHandle[Any]]:
         """Add jobs; an item that is data alone is a job like the one before it."""
-        return [AsyncHandle(self, job_id) for ask in asks.add(jobs) for job_id in await self._ask(ask)]
+        handles: list[AsyncHandle[Any]] = []
+        for ask in asks.add(jobs):
+            with tracing.adding(ask) as traced:
+                handles += [AsyncHandle(self, job_id) for job_id in await self._ask(traced, connection)]
+        return handles
 
     async def next(
         self,

@@ -1,6 +1,7 @@
 """A claimed job: the holder's verbs, and the buffer of its log."""
 
 import threading
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 from msgspec.structs import replace
@@ -8,12 +9,12 @@ from msgspec.structs import replace
 from ..core import commands as c
 from ..core.durations import duration_ms
 from ..core.errors import BadInput, LeaseLost, Refused
-from ..core.job import Body, Code, Job
+from ..core.job import Body, Code, Job, trace_id_of
 from ..core.notes import lines_of
 from ..engine import joblog
 from ..engine.engine import check
 from ..store.common.clock import monotonic_s
-from . import asks
+from . import asks, tracing
 from .answers import RAISED, Failed, Retry, described
 from .asks import QueueRequest
 from .encoding import decode, encode, encode_data
@@ -39,6 +40,8 @@ class Holding:
     started_s = 0.0
     # Whether answers carry the record, which may save a read; not in executors, where the supervisor has it.
     brings_record = True
+    # The span of its run; None: nothing is traced.
+    span: tracing.RunSpan | None = None
 
     def __init__(self, queue: Any, claimed: c.Claimed, lease_ms: int, *, renew: bool) -> None:
         self._queue, self._body = queue, claimed.data
@@ -80,6 +83,11 @@ class Holding:
     def attempt(self) -> int:
         """Which run this is, from 1."""
         return self._lease.job.attempts + 1
+
+    @property
+    def trace_id(self) -> str:
+        """The id of the trace of its run, or of the one that it was added in; "": of none."""
+        return (trace_id_of(self.span.traceparent) if self.span else "") or self.record.trace_id
 
     @property
     def answered(self) -> bool:
@@ -138,7 +146,9 @@ class Holding:
         error = outcome if isinstance(outcome, RAISED) else None
         if not self._lease.is_open:
             if error is not None and not self.lost:
-                joblog.raised_late(self.record, error)
+                joblog.raised_late(self.record, error, trace_id=self.trace_id)
+            if self.span is not None:
+                self.span.end("lost" if self.lost else "answered", str(error or ""), error)
             return None
         try:
             ask = self._done(None if error else outcome, error, None)
@@ -150,7 +160,9 @@ class Holding:
         # Successful runs are logged only at DEBUG: checked here to save a call.
         if error is not None or joblog.LOG.isEnabledFor(joblog.FINISHED):
             lasted_ms = round((monotonic_s() - self.started_s) * 1000, 1) if self.started_s else None
-            joblog.ended(self.record, ask.asked, duration_ms=lasted_ms, error=error)
+            joblog.ended(self.record, ask.asked, duration_ms=lasted_ms, error=error, trace_id=self.trace_id)
+        if self.span is not None:
+            self.span.end_answered(self.record, ask.asked, error)
         return ask
 
     def _end_of_answered(self, outcome: Any) -> Job:
@@ -201,13 +213,14 @@ class Holding:
         self._check_open("update")
         return QueueRequest(asks.update(self.id, data=data, hold=self._lease.hold).asked, self._renewed)
 
-    def _add(self, new: c.NewJob) -> list[QueueRequest[list[int]]]:
-        """The command to add a child of this job, or a sibling if it is a child itself."""
+    def _adding(self, new: c.NewJob) -> AbstractContextManager[QueueRequest[list[int]]]:
+        """The request for a child of this job, or for a sibling if it is a child itself, in its span."""
         self._check_open("add a child to")
         new = self._queue._complete(new)
         # The job's tenant, which may differ from the queue's.
         child = replace(new, parent_id=self.record.parent_id or self.id, tenant=self.record.tenant)
-        return asks.add([child], self._lease.hold)
+        (ask,) = asks.add([child], self._lease.hold)
+        return tracing.adding(ask, otherwise=self.record.traceparent)
 
     def _renewed(self, job: Job) -> None:
         self._lease.renewed(job)

@@ -6,6 +6,7 @@ job. It is no part of the job's data, nor of the call that `add` takes.
 
 import inspect
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, Unpack, get_type_hints, overload
 
@@ -79,10 +80,11 @@ class Running:
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of job {self.job_id}, claim {self.claim}>"
 
-    def _child(self, task: Any, data: Any, options: JobOptions) -> QueueRequest[list[int]]:
+    def _child(
+        self, task: Any, data: Any, options: JobOptions
+    ) -> AbstractContextManager[QueueRequest[list[int]]]:
         new = task if isinstance(task, c.NewJob) else self._queue.call(task, data, **options)
-        (ask,) = self._job._add(new)
-        return ask
+        return self._job._adding(new)
 
     def _keep(self, name: str, value: Any) -> QueueRequest[None]:
         text = encode(f"result of step {name}", value)
@@ -119,7 +121,8 @@ class Context(Running):
 
     def add(self, task: Any, data: Any = None, **options: Unpack[JobOptions]) -> int:
         """Add a child job, which runs after this run; returns its id. A child adds a sibling."""
-        return self._say(self._child(task, data, options))[0]
+        with self._child(task, data, options) as ask:
+            return self._say(ask)[0]
 
     def children(self, *, after: Any = None, limit: int = 1000) -> list[Job]:
         """The children of the previous run, with their outcomes."""
@@ -154,7 +157,8 @@ class AsyncContext(Running):
 
     async def add(self, task: Any, data: Any = None, **options: Unpack[JobOptions]) -> int:
         """Add a child; see `Context.add`."""
-        return (await self._say(self._child(task, data, options)))[0]
+        with self._child(task, data, options) as ask:
+            return (await self._say(ask))[0]
 
     async def children(self, *, after: Any = None, limit: int = 1000) -> list[Job]:
         """The children of the previous run, with their outcomes."""

@@ -1,5 +1,6 @@
 """The queue. Each verb is one command or query; a command returns after its commit."""
 
+import sys
 from collections.abc import Awaitable, Callable, Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, cast, overload
@@ -10,7 +11,7 @@ from ..core.limits import Limit
 from ..core.notes import LogLine
 from ..core.schedule import Schedule
 from ..store.common.clock import monotonic_s
-from . import asks
+from . import asks, tracing
 from .answers import RAISED
 from .asks import QueueRequest
 from .base import BaseQueue
@@ -86,8 +87,8 @@ class ClaimedJob(Holding):
 
     def add(self, task: Any, data: Any = None, **options: Unpack[JobOptions]) -> Handle[Any]:
         """Add a child job, which waits until this job is done; a child adds a sibling."""
-        (ids,) = [self._say(ask) for ask in self._add(self._queue.call(task, data, **options))]
-        return Handle(self._queue, ids[0])
+        with self._adding(self._queue.call(task, data, **options)) as ask:
+            return Handle(self._queue, self._say(ask)[0])
 
     def children(self, *, after: Any = None, limit: int = 1000) -> list[Job]:
         """The children of this job's previous run, with their outcomes."""
@@ -146,13 +147,19 @@ class Queue(BaseQueue):
 
     def _add_one(self, new: c.NewJob, connection: Any = None) -> Handle[Any]:
         """Add a job whose options and data were checked."""
+        if tracing.API in sys.modules and tracing.current_traceparent():
+            return self._add_each([new], connection)[0]
         store, command = self.session.connection, c.Add(jobs=(new,))
         ids = store.ask(command) if connection is None else store.engine.execute_in(connection, command)
         return Handle(self, ids[0])
 
-    def _add_each(self, jobs: Iterable[c.NewJob | Body]) -> list[Handle[Any]]:
+    def _add_each(self, jobs: Iterable[c.NewJob | Body], connection: Any = None) -> list[Handle[Any]]:
         """Add jobs; an item that is data alone is a job like the one before it."""
-        return [Handle(self, job_id) for ask in asks.add(jobs) for job_id in self._ask(ask)]
+        handles: list[Handle[Any]] = []
+        for ask in asks.add(jobs):
+            with tracing.adding(ask) as traced:
+                handles += [Handle(self, job_id) for job_id in self._ask(traced, connection)]
+        return handles
 
     def next(
         self,

@@ -7,20 +7,23 @@ An outcome is a result, or the exception that the handler raised or returned. A 
 import asyncio
 import inspect
 import logging
+import sys
 import threading
 from collections.abc import Awaitable, Callable, Sequence
 from contextvars import ContextVar, Token
 from typing import Any
 
 from ..core.errors import BadInput
-from ..core.job import Job
+from ..core.job import Job, trace_id_of
 from ..engine import joblog
 from ..engine.group import interruptible
 from ..store.common.clock import monotonic_s
+from . import tracing
 from .answers import RAISED, Failed, Retry, SoftTimeout, trimmed
 from .claimed import Holding
 from .task import Task
 from .timers import TimerThread
+from .tracing import RunSpan
 
 # The record of the job, or of a batch of several jobs the name of their task.
 _current: ContextVar[Job | str | None] = ContextVar("holdfast_job", default=None)
@@ -33,7 +36,7 @@ Await = Callable[[Awaitable[Any]], Any]
 def run(task: Task[..., Any], jobs: Sequence[Holding], wait_for: Await | None = None) -> Outcomes:
     """Call a task's function in this thread, for one job or for a batch of them; an outcome for each."""
     followed = [_follow(job) for job in jobs] if _wants_to_know(task) else ()
-    token = begin(jobs)
+    token, span = begin(jobs)
     try:
         if task.handling.batch:
             return _run_batch(task, jobs, wait_for)
@@ -41,7 +44,7 @@ def run(task: Task[..., Any], jobs: Sequence[Holding], wait_for: Await | None = 
     except RAISED as error:
         return [trimmed(error)] * len(jobs)
     finally:
-        _current.reset(token)
+        end(token, span)
         for unfollow in followed:
             unfollow()
 
@@ -55,7 +58,7 @@ async def run_async(task: Task[..., Any], job: Holding) -> Any:
     if not handling.is_coroutine and (task.signature.context is not None or handling.soft_ms):
         return (await asyncio.to_thread(run, task, [job]))[0]
     unfollow = _follow(job) if _wants_to_know(task) else None
-    token = begin([job])
+    token, span = begin([job])
     try:
         if handling.batch:
             return (await _run_batch_async(task, [job]))[0]
@@ -64,20 +67,33 @@ async def run_async(task: Task[..., Any], job: Holding) -> Any:
     except RAISED as error:
         return trimmed(error)
     finally:
-        _current.reset(token)
+        end(token, span)
         if unfollow is not None:
             unfollow()
 
 
-def begin(jobs: Sequence[Holding]) -> Token[Any]:
-    """Set the jobs that run in this context; returns the token that resets it."""
+def begin(jobs: Sequence[Holding]) -> tuple[Token[Any], RunSpan | None]:
+    """Set the jobs that run in this context, and their span; returns what `end` needs."""
     started_s = monotonic_s()
     for job in jobs:
         job.started_s = started_s
+    span = None
+    if tracing.API in sys.modules:
+        span = tracing.RunSpan([job.record for job in jobs])
+        span.enter()
+        for job in jobs:
+            job.span = span
     if joblog.LOG.isEnabledFor(joblog.STARTED):
         for job in jobs:
-            joblog.started(job.record)
-    return _current.set(jobs[0].record if len(jobs) == 1 else jobs[0].task)
+            joblog.started(job.record, trace_id=job.trace_id)
+    return _current.set(jobs[0].record if len(jobs) == 1 else jobs[0].task), span
+
+
+def end(token: Token[Any], span: RunSpan | None) -> None:
+    """Set the jobs that ran in this context before; a job's span ends with its answer."""
+    _current.reset(token)
+    if span is not None:
+        span.leave()
 
 
 def _wants_to_know(task: Task[..., Any]) -> bool:
@@ -285,14 +301,19 @@ def current_job_id() -> int | None:
 
 
 class JobLogFilter(logging.Filter):
-    """Gives each record `job_id`, `task`, `attempt` and `tenant` of the job that runs; None where none does.
+    """Gives each record `job_id`, `task`, `attempt`, `tenant` and `trace_id` of the job that runs, or None.
+
+    `trace_id` is that of the active span, if there is one.
 
     Add it to a handler, so that it sees the records of all loggers. It drops nothing.
     """
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Set the fields that the record does not have yet."""
-        for name, value in _fields(_current.get()).items():
+        found = _fields(_current.get())
+        if traceparent := tracing.current_traceparent():
+            found["trace_id"] = trace_id_of(traceparent)
+        for name, value in found.items():
             if not hasattr(record, name):
                 setattr(record, name, value)
         return True
@@ -300,5 +321,6 @@ class JobLogFilter(logging.Filter):
 
 def _fields(job: Job | str | None) -> dict[str, object]:
     if isinstance(job, Job):
-        return {"job_id": job.id, "task": job.task, "attempt": job.attempts + 1, "tenant": job.tenant}
-    return {"job_id": None, "task": job, "attempt": None, "tenant": None}
+        found = {"job_id": job.id, "task": job.task, "attempt": job.attempts + 1, "tenant": job.tenant}
+        return found | {"trace_id": job.trace_id or None}
+    return {"job_id": None, "task": job, "attempt": None, "tenant": None, "trace_id": None}

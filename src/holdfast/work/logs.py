@@ -28,7 +28,7 @@ WORKER_LEVELS = {-1: logging.WARNING, 0: logging.INFO, 1: logging.INFO, 2: loggi
 # Fields of `joblog`, and of the job whose handler logged the line.
 JOB_FIELDS = (
     *("event", "job_id", "task", "attempt", "tenant"),
-    *("waited_ms", "duration_ms", "exit_code", "cpu_ms", "error"),
+    *("waited_ms", "duration_ms", "exit_code", "cpu_ms", "error", "trace_id"),
 )
 
 WORKER = logging.getLogger("holdfast.worker")

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import grpc
+from msgspec.structs import replace
 
 from ...core import commands as c
 from ...core.access import Grant
@@ -16,6 +17,7 @@ from ...engine.connection import Connection
 from ...engine.ticket import Ticket
 from ...proto.messages import message
 from ...proto.verbs import BY_NAME, VERBS, Verb
+from ...queue import tracing
 from ..asking import Asking
 from .admission import Caller, abort, allowed, parse
 from .stream import MOST_WAIT_S
@@ -54,6 +56,10 @@ class Calls:
         return call
 
     async def _ask(self, context: Any, grant: Grant, asked: Command | Query, wait_s: float) -> Any:
+        if isinstance(asked, c.Add):
+            sent = dict(context.invocation_metadata() or ()).get("traceparent")
+            parent = tracing.traceparent_for(sent if isinstance(sent, str) else None)
+            asked = replace(asked, jobs=tracing.mark(asked.jobs, parent))
         kept = allowed(grant, asked, now_ms=self._connection.store.now_ms)
         left_s = context.time_remaining()
         wait_s = min(wait_s, MOST_WAIT_S, MOST_WAIT_S if left_s is None else left_s)

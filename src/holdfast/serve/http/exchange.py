@@ -7,7 +7,7 @@ without a token must name a loopback host, and come from no other origin.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Any, TypeVar
 
 import msgspec
@@ -23,6 +23,7 @@ from ...core.incoming import check_incoming
 from ...engine.connection import Connection
 from ...engine.engine import check
 from ...engine.ticket import Ticket
+from ...queue import tracing
 from ..asking import Asking
 from ..guard import Guard
 from .forms import form_of
@@ -144,6 +145,11 @@ class Exchange:
             task.cancel()
             gone.cancel()
             closing.cancel()
+
+
+def mark_trace(request: Request, jobs: Iterable[c.NewJob]) -> tuple[c.NewJob, ...]:
+    """The jobs of a request, with the span of its client."""
+    return tracing.mark(jobs, tracing.traceparent_for(header_of(request, b"traceparent")))
 
 
 def header_of(request: Request, name: bytes) -> str | None:

@@ -18,7 +18,7 @@ from ...core.ids import SLOTS, IdRange, moved
 from ...core.job import Body, Job
 from ...core.slots import slot_for
 from ...engine.commands.requests import NoteRequest, RequestNote
-from .exchange import BYTES, JSON, NDJSON, Exchange, decode, header_of, read, respond, wait_s_of
+from .exchange import BYTES, JSON, NDJSON, Exchange, decode, header_of, mark_trace, read, respond, wait_s_of
 from .forms import Part, define, form_of
 from .problems import Refusal, bad_json
 from .values import Id, Name, Whole, read_id
@@ -63,7 +63,7 @@ async def add(exchange: Exchange, request: Request, grant: Grant) -> Response:
     """Add a job, or of NDJSON one for each line."""
     raw = await exchange.body(request)
     many = _is_ndjson(header_of(request, b"content-type"))
-    news = _read_lines(raw) if many else [_read_new(raw, 0)]
+    news = list(mark_trace(request, _read_lines(raw) if many else [_read_new(raw, 0)]))
     key = header_of(request, KEY)
     if key is not None:
         ids = await _add_once(exchange, grant, news, key, hashlib.sha256(raw).hexdigest())

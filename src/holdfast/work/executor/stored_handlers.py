@@ -6,6 +6,7 @@ a batch of one (tenant, task) ──▶ find its handler ──▶ runner ──
 """
 
 import os
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -16,6 +17,7 @@ from ...core.handler import FindHandlers, Handler, KnownHandler
 from ...core.job import Code, Job
 from ...core.lines import body_of_line
 from ...engine import joblog
+from ...queue import tracing
 from ...queue.definition import Handling
 from ...queue.queue import ClaimedJob, Queue
 from ..runners.isolation import find_isolation
@@ -81,6 +83,8 @@ class StoredHandlers:
             if (claimed := start(job.key)) is None:
                 return False
             running[job.key] = claimed
+            if tracing.API in sys.modules:
+                claimed.span = tracing.RunSpan([claimed.record])
             return True
 
         def on_ended(job: HandlerJob, result: RunResult) -> None:
@@ -122,7 +126,7 @@ class StoredHandlers:
         code, error = result.code, result.error
         if result.new_jobs:
             try:
-                self._add_new_jobs(claimed.record.tenant, result)
+                self._add_new_jobs(claimed, result)
             except HoldfastError as refused:
                 code, error = Code.ERROR, f"its new jobs were refused: {refused}"
         fields: dict[str, Any] = {
@@ -139,13 +143,14 @@ class StoredHandlers:
             code = Code.RETRY
         return _conclude(claimed, code, fields, result.wall_ms)
 
-    def _add_new_jobs(self, tenant: str, result: RunResult) -> None:
-        jobs = tuple(
+    def _add_new_jobs(self, claimed: ClaimedJob, result: RunResult) -> None:
+        jobs = (
             # Data that is empty or looks like a comment is data all the same.
-            c.NewJob(tenant=tenant, task=task, data=body_of_line(data) or data)
+            c.NewJob(tenant=claimed.record.tenant, task=task, data=body_of_line(data) or data)
             for task, data in result.new_jobs
         )
-        self._queue.session.connection.ask(c.Add(jobs=jobs))
+        span = (claimed.span.traceparent if claimed.span else "") or claimed.record.traceparent
+        self._queue.session.connection.ask(c.Add(jobs=tracing.mark(jobs, span)))
 
 
 def _no_handler(claimed: ClaimedJob) -> c.Answer | None:
@@ -158,8 +163,12 @@ def _conclude(claimed: ClaimedJob, code: Code, fields: dict[str, Any], wall_ms: 
     try:
         asked = claimed._answer(code, **fields).asked
     except HoldfastError:
+        if claimed.span is not None:
+            claimed.span.end("lost")
         return None  # the claim was lost just now
     assert isinstance(asked, c.Answer)
     if code is not Code.OK or joblog.LOG.isEnabledFor(joblog.FINISHED):
-        joblog.ended(claimed.record, asked, duration_ms=round(wall_ms, 1))
+        joblog.ended(claimed.record, asked, duration_ms=round(wall_ms, 1), trace_id=claimed.trace_id)
+    if claimed.span is not None:
+        claimed.span.end_answered(claimed.record, asked, None)
     return asked

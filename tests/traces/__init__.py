@@ -1,0 +1,1 @@
+"""Traces: spans of adds and runs."""
