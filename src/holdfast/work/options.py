@@ -9,10 +9,11 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Options of a worker, from its command line."""
 
     names: tuple[str, ...]
-    # Whether to run the handlers in the store too, and the file with the settings of their runners.
+    # Whether to run the handlers in the stores too, and the file with the settings of their runners.
     handlers: bool = False
     runners: str = ""
-    store: str | None = None
+    # Stores to use instead of those of the queues; several with handlers alone.
+    stores: tuple[str, ...] = ()
     # The folder of a journal for the jobs that its handlers add; "": they are added to the store.
     journal: str = ""
     # Whether to create a store that does not exist.

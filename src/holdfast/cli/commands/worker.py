@@ -23,9 +23,14 @@ SWITCH_S = 0.000_5
 
 @click.command()
 @click.argument("names", metavar="[MODULE:QUEUE...]", nargs=-1)
-@click.option("--handlers", is_flag=True, help="Run the handlers in the store too; needs --store.")
+@click.option("--handlers", is_flag=True, help="Run the handlers in the stores of --store.")
 @click.option("--runners", metavar="FILE", help="Settings of the runners of handlers, a TOML file.")
-@click.option("--store", help="Use this store instead of the queue's own; with one queue only.")
+@click.option(
+    "--store",
+    "stores",
+    multiple=True,
+    help="Use this store instead of the queue's own; with one queue only. Repeatable with --handlers alone.",
+)
 @click.option("--journal", metavar="DIR", help="Keep jobs that handlers add there until the store has them.")
 @click.option("--create", is_flag=True, help="Create the store if there is none.")
 @click.option("--tasks", multiple=True, help="Run only tasks that match; repeatable.")
@@ -126,8 +131,8 @@ def _with_settings(ctx: click.Context, said: dict[str, Any]) -> dict[str, Any]:
     """
     root = ctx.find_root()
     session = root.ensure_object(Session)
-    if said["store"] is None and root.get_parameter_source("store") is ParameterSource.COMMANDLINE:
-        said["store"] = session.store
+    if not said["stores"] and root.get_parameter_source("store") is ParameterSource.COMMANDLINE:
+        said["stores"] = (session.store,)
     if not said["tenants"] and session.tenant:
         said["tenants"] = (session.tenant,)
     said["as_json"] = said["as_json"] or session.as_json
@@ -161,7 +166,7 @@ def _options(names: tuple[str, ...], said: dict[str, Any]) -> Any:
         names=names,
         handlers=said["handlers"],
         runners=said["runners"] or "",
-        store=said["store"],
+        stores=said["stores"],
         journal=said["journal"] or "",
         create=said["create"],
         tasks=said["tasks"],
@@ -190,14 +195,21 @@ def _check_names(names: tuple[str, ...], said: dict[str, Any]) -> None:
     """What a worker is to run: queues of modules, handlers of a store, or both."""
     from ...core.errors import BadInput
 
-    if said["store"] is not None and len(names) > 1:
-        raise BadInput("store", said["store"], needed=f"absent: each of the {len(names)} queues has its own")
+    stores = said["stores"]
+    if stores and len(names) > 1:
+        raise BadInput("store", stores[0], needed=f"absent: each of the {len(names)} queues has its own")
+    if len(stores) > 1 and (names or not said["handlers"]):
+        raise BadInput("store", stores[1], needed="one: several are for --handlers without MODULE:QUEUE")
+    if len(stores) > 1 and said["journal"]:
+        raise BadInput("journal", said["journal"], needed="absent: it belongs to one store")
+    if len(set(stores)) < len(stores):
+        raise BadInput("stores", " ".join(stores), needed="each named once")
     for name in names:
         if not name.partition(":")[0]:
             raise BadInput("queue", name, needed="MODULE:QUEUE, such as app:queue")
     if not names and not said["handlers"]:
         raise BadInput("queue", "none", needed="MODULE:QUEUE, such as app:queue, or --handlers")
-    if said["handlers"] and said["store"] is None:
+    if said["handlers"] and not stores:
         raise BadInput("handlers", "without a store", needed="--store, the store that they are in")
     if len(set(names)) < len(names):
         raise BadInput("queues", " ".join(names), needed="each named once")

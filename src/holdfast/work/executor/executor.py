@@ -10,6 +10,7 @@ it had. It exits with its supervisor.
 import asyncio
 import ctypes
 import importlib
+import json
 import os
 import signal
 import socket
@@ -54,7 +55,7 @@ from .handler_contexts import HandlerContexts
 from .job_buffer import BufferedJob, Delivery, JobBuffer, delivery_keys
 from .sender import Sender, exit_orphaned
 from .session import SupervisedSession
-from .stored_handlers import HANDLERS_NAME, STORE_VARIABLE, StoredTask
+from .stored_handlers import HANDLERS_NAME, STORES_VARIABLE, StoredTask
 
 PR_SET_PDEATHSIG = 1
 
@@ -97,7 +98,7 @@ class Executor:
         try:
             self._queues = [find_queue(name) for name in self._names]
             for queue_index, name in enumerate(self._names):
-                if name == HANDLERS_NAME:
+                if name.startswith(HANDLERS_NAME):
                     self._contexts.open(self._queues[queue_index], queue_index)
         except Exception as error:
             self._sender.send([_failure(error)])
@@ -328,9 +329,9 @@ def _needs_no_thread(task: Task[..., Any] | None) -> bool:
 
 def find_queue(name: str) -> BaseQueue:
     """Import and return the queue named by `module:queue`; that of stored handlers has no module."""
-    if name == HANDLERS_NAME:
-        return connect(os.environ[STORE_VARIABLE])
     module_name, _, attribute = name.partition(":")
+    if module_name == HANDLERS_NAME:
+        return connect(json.loads(os.environ[STORES_VARIABLE])[int(attribute)])
     if sys.path[0] != str(Path.cwd()):
         sys.path.insert(0, str(Path.cwd()))
     found = importlib.import_module(module_name)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...core import commands as c
-from ...core.errors import HoldfastError
+from ...core.errors import HoldfastError, Unavailable
 from ...core.handler import FindHandlers, Handler, KnownHandler
 from ...core.job import Code, Job
 from ...core.lines import body_of_line
@@ -25,9 +25,10 @@ from ..runners.records import CANCELLED, DEFAULT_OPTIONS, HandlerJob, RunEvents,
 from ..runners.runner import HandlerRunner
 from ..runners.settings import RunnerSettings, read_settings
 
-# The name by which a supervisor asks for the handlers of a store, and the variables that say which.
+# The name by which a supervisor asks for the handlers of its first store, @handlers:0, and so on; and the
+# variables that say which stores these are, as JSON, and where the settings of runners are.
 HANDLERS_NAME = "@handlers"
-STORE_VARIABLE, RUNNERS_VARIABLE = "HOLDFAST_HANDLERS_STORE", "HOLDFAST_HANDLERS_RUNNERS"
+STORES_VARIABLE, RUNNERS_VARIABLE = "HOLDFAST_HANDLERS_STORES", "HOLDFAST_HANDLERS_RUNNERS"
 # When a job is tried again whose handler was deleted after its claim.
 NO_HANDLER_DELAY_MS = 1_000
 NO_HANDLER = "there is no handler for this task"
@@ -70,12 +71,17 @@ class StoredHandlers:
 
     def run(self, jobs: Sequence[c.Claimed], start: StartJob, end: EndJob) -> None:
         """Run jobs of one tenant's task; each that starts ends, without an answer if it lost its claim."""
-        handler = self._find_handler(jobs[0].job)
         every = [self._as_run(one) for one in jobs]
+        reason = NO_HANDLER
+        try:
+            handler = self._find_handler(jobs[0].job)
+        except Unavailable as error:
+            # It is in a shard that is down, where it cannot be changed either: the last one is the newest.
+            handler, reason = self._known.get((jobs[0].job.tenant, jobs[0].job.task)), str(error)
         if handler is None:
             for job in every:
                 if (claimed := start(job.key)) is not None:
-                    end(job.key, _no_handler(claimed), 0.0)
+                    end(job.key, _no_handler(claimed, reason), 0.0)
             return
         running: dict[Key, ClaimedJob] = {}
 
@@ -153,9 +159,9 @@ class StoredHandlers:
         self._queue.session.connection.ask(c.Add(jobs=tracing.mark(jobs, span)))
 
 
-def _no_handler(claimed: ClaimedJob) -> c.Answer | None:
-    """The answer for a job whose handler was deleted: it waits, without counting an attempt."""
-    fields = {"error": NO_HANDLER, "delay_ms": NO_HANDLER_DELAY_MS, "counts": False}
+def _no_handler(claimed: ClaimedJob, reason: str) -> c.Answer | None:
+    """The answer for a job whose handler cannot be had: it waits, without counting an attempt."""
+    fields = {"error": reason, "delay_ms": NO_HANDLER_DELAY_MS, "counts": False}
     return _conclude(claimed, Code.RETRY, fields, 0.0)
 
 

@@ -79,7 +79,12 @@ class ClaimLoop:
     """Claims jobs of one queue and execution mode, until it is stopped."""
 
     def __init__(
-        self, connection: Connection, dispatcher: Dispatcher, scheduler: Scheduler, scope: ClaimScope
+        self,
+        connection: Connection,
+        dispatcher: Dispatcher,
+        scheduler: Scheduler,
+        scope: ClaimScope,
+        warm: WarmTasks | None = None,
     ) -> None:
         self._connection, self._dispatcher, self._scheduler, self._scope = (
             connection,
@@ -88,7 +93,7 @@ class ClaimLoop:
             scope,
         )
         self._reported: Counter[tuple[str, str]] = Counter()
-        self._warm = WarmTasks()
+        self._warm = warm or WarmTasks()
         # With one pair of tenant and task there is nothing for the scheduler to choose.
         self._has_one_pair = bool(
             scope.tenants and scope.tasks and len(scope.tenants) * len(scope.tasks) == 1

@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Sequence
 
 from ...core import commands as c
-from ...core.errors import HoldfastError
+from ...core.errors import HoldfastError, Unavailable
 from ...core.job import Job
 from ...store.common.clock import system_clock
 from .answer_writer import AnswerWriter
@@ -70,10 +70,19 @@ class ModeDispatcher:
 
 
 async def is_empty(held: Callable[[], Sequence[HeldJob]], sources: Sequence[JobSource]) -> bool:
-    """Whether the worker holds no job, and no job of its queues is unfinished."""
+    """Whether the worker holds no job, and no job of its queues is unfinished.
+
+    A store that cannot be reached may have jobs; raises if none can be reached.
+    """
     if held():
         return False
+    errors: list[Unavailable] = []
     for source in sources:
-        if await source.has_unfinished():
-            return False
-    return not held()
+        try:
+            if await source.has_unfinished():
+                return False
+        except Unavailable as error:
+            errors.append(error)
+    if errors and len(errors) == len(sources):
+        raise errors[0]
+    return not errors and not held()

@@ -21,7 +21,7 @@ STOP_POLL_S = 0.5
 
 
 class Leases:
-    """Renews leases and watches running jobs."""
+    """Renews leases and watches running jobs, of the queues on one store."""
 
     def __init__(
         self,
@@ -31,14 +31,21 @@ class Leases:
         lease_ms: int,
         log: Callable[[str], None],
     ) -> None:
-        self._pool, self._suspects, self._sources = pool, suspects, sources
+        self._pool, self._suspects = pool, suspects
+        self._sources = {source.queue_index: source for source in sources}
         self._lease_ms, self._log = lease_ms, log
 
     async def keep_renewing(self) -> None:
         """Extend all leases in one commit, each time a third of their length has passed."""
         while True:
             await asyncio.sleep(self._lease_ms / 3000)
-            await self._extend(self._pool.held() + self._suspects.held())
+            await self._extend(self._held())
+
+    def _held(self) -> list[HeldJob]:
+        return self._mine(self._pool.held() + self._suspects.held())
+
+    def _mine(self, held: Sequence[HeldJob]) -> list[HeldJob]:
+        return [one for one in held if one.queue_index in self._sources]
 
     async def _extend(self, held: Sequence[HeldJob]) -> None:
         """Extend leases in one commit, which also stores since when each handler runs."""
@@ -80,10 +87,10 @@ class Leases:
             if system_clock.jump is not jump:
                 # The clock has jumped: renew before another process takes the leases for expired.
                 jump = system_clock.jump
-                await self._extend(self._pool.held() + self._suspects.held())
-            running = self._pool.running(STOP_POLL_S)
+                await self._extend(self._held())
+            running = self._mine(self._pool.running(STOP_POLL_S))
             await self._extend([held for held in running if not held.is_start_committed])
-            for source in self._sources:
+            for source in self._sources.values():
                 if mine := [held for held in running if held.queue_index == source.queue_index]:
                     await self._check_running(source, mine)
 

@@ -10,7 +10,7 @@ import re
 import secrets
 import socket
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -31,6 +31,8 @@ ENTRY_LIFE_MS = 60_000
 RENEW_S = 20.0
 # How often an unavailable store is retried at the start.
 RETRY_S = 1.0
+# How long a worker that has one of its stores waits for the others before it claims.
+OTHERS_S = 2.0
 
 
 class Registry:
@@ -40,52 +42,91 @@ class Registry:
         self._sources, self._log = sources, log
         self._worker = worker
         self._updated_s = 0.0
+        # The stores that have its entry, and the tasks that write it in the others.
+        self._entered: list[Connection] = []
+        self._entering: set[asyncio.Task[None]] = set()
+        self._is_registered = False
         # The stores that cannot detect which workers are connected.
-        self._without_presence: list[Connection] = []
+        self._without_presence: set[Connection] = set()
         self._publishers: defaultdict[Connection, Publisher] = defaultdict(Publisher)
 
     async def register(self, *, wait_s: float, stopping: asyncio.Event) -> bool:
-        """Write the entries, waiting up to `wait_s` for unavailable or full stores; False if stopped."""
-        until_s, logged = monotonic_s() + wait_s, ""
+        """Write the entries, waiting up to `wait_s` for unavailable or full stores; False if stopped.
+
+        One store is enough: the entries of others are written when these are back.
+        """
+        until_s = monotonic_s() + wait_s
+        entering = {
+            asyncio.create_task(self._keep_entering(connection, until_s, stopping))
+            for connection in self._sources.connections
+        }
+        done, self._entering = await asyncio.wait(
+            entering, timeout=OTHERS_S, return_when=asyncio.FIRST_EXCEPTION
+        )
+        while self._entering and not self._entered and not any(one.exception() for one in done):
+            done, self._entering = await asyncio.wait(self._entering, return_when=asyncio.FIRST_COMPLETED)
+        for one in done:
+            one.result()
+        self._is_registered = True
+        return bool(self._entered) and not stopping.is_set()
+
+    async def _keep_entering(self, connection: Connection, until_s: float, stopping: asyncio.Event) -> None:
+        """Write the entry in one store, as soon as that can be used."""
+        logged = ""
         while not stopping.is_set():
             try:
-                await self._register_now()
-                return True
+                await self._enter(connection)
+                return
             except (Unavailable, StoreFull) as error:
                 left_s = until_s - monotonic_s()
-                if left_s <= 0:
+                if left_s <= 0 and not self._entered:
                     raise
                 if str(error) != logged:
-                    self._log(f"waiting up to {left_s:.0f} s: {error}")
+                    self._log(
+                        f"goes on without it: {error}"
+                        if self._entered
+                        else f"waiting up to {left_s:.0f} s: {error}"
+                    )
                 logged = str(error)
                 stopped = asyncio.create_task(stopping.wait())
-                await asyncio.wait([stopped], timeout=min(RETRY_S, left_s))
+                await asyncio.wait([stopped], timeout=min(RETRY_S, max(left_s, 0)) or RETRY_S)
                 stopped.cancel()
-        return False
+            except HoldfastError as error:
+                if not self._is_registered:
+                    raise
+                self._log(f"goes on without it: {error}")
+                return
 
-    async def _register_now(self) -> None:
-        self._without_presence = []
-        for connection in self._sources.connections:
-            seen = await asyncio.to_thread(connection.appear, self._worker.name)
-            if not seen:
-                self._without_presence.append(connection)
-        await self.update()
-        await self.publish()
+    async def _enter(self, connection: Connection) -> None:
+        if not await asyncio.to_thread(connection.appear, self._worker.name):
+            self._without_presence.add(connection)
+        await self._update_entry(connection)
+        await self._publish(connection)
+        self._entered.append(connection)
 
     async def publish(self) -> None:
         """Publish the defaults of this worker's tasks, unless it has published the same before.
 
         So a restarted executor does not overwrite the defaults of a worker that was started later.
         """
-        for connection in self._sources.connections:
-            tasks = self._sources.defaults(connection)
-            if self._publishers[connection].has_changes(tasks):
-                await self._publishers[connection].publish_async(connection, tasks)
+        await self._in_each(self._publish)
+
+    async def _publish(self, connection: Connection) -> None:
+        tasks = self._sources.defaults(connection)
+        if self._publishers[connection].has_changes(tasks):
+            await self._publishers[connection].publish_async(connection, tasks)
 
     async def update(self) -> None:
         """Write the entry in every store."""
         self._updated_s = monotonic_s()
-        await asyncio.gather(*(self._update_entry(connection) for connection in self._sources.connections))
+        await self._in_each(self._update_entry)
+
+    async def _in_each(self, change: Callable[[Connection], Awaitable[None]]) -> None:
+        """Change something in every store that has an entry; the first error is raised at the end."""
+        asks = (change(connection) for connection in self._entered)
+        for reply in await asyncio.gather(*asks, return_exceptions=True):
+            if isinstance(reply, BaseException):
+                raise reply
 
     async def _update_entry(self, connection: Connection) -> None:
         now_ms: int = await connection.ask_async(q.GetTime())
@@ -111,8 +152,9 @@ class Registry:
 
     async def unregister(self) -> None:
         """Remove the entries."""
-        for connection in self._sources.connections:
-            await connection.ask_async(c.Dismiss(name=self._worker.name))
+        for one in self._entering:
+            one.cancel()
+        await self._in_each(lambda connection: connection.ask_async(c.Dismiss(name=self._worker.name)))
 
 
 def new_worker(*, processes: int, threads: int, health: str, now_ms: int) -> Worker:

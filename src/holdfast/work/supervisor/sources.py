@@ -84,7 +84,7 @@ class JobSources:
                 queue_index,
                 name,
                 chosen_tenants(options.tenants, ALL_TENANTS if queue.handlers else queue.tenant),
-                self._open(options.store or queue.url),
+                self._open(queue.url if queue.handlers or not options.stores else options.stores[0]),
             )
             for queue_index, (name, queue) in enumerate(zip(executor_names(options), queues, strict=True))
         ]
@@ -103,13 +103,21 @@ class JobSources:
 
     def _journal(self) -> str | None:
         if self._options.journal and self._connections:
-            raise BadInput("journal", self._options.journal, needed="absent, or the queues on one store")
+            raise BadInput(
+                "journal",
+                self._options.journal,
+                needed="absent: it belongs to one store, and there are several",
+            )
         return self._options.journal or None
 
     @property
     def connections(self) -> list[Connection]:
         """The connections, one for each store."""
         return list(self._connections.values())
+
+    def of(self, connection: Connection) -> list[JobSource]:
+        """The queues on one store."""
+        return [source for source in self.all if source.connection is connection]
 
     @property
     def stores(self) -> list[str]:
@@ -149,7 +157,7 @@ class JobSources:
 
     def serves(self, connection: Connection) -> tuple[Served, ...]:
         """The tenants and tasks that the worker runs from one store."""
-        mine = (source for source in self.all if source.connection is connection and source.has_tasks)
+        mine = (source for source in self.of(connection) if source.has_tasks)
         return tuple(
             Served(tenant=tenant, tasks=tuple(sorted(source.tasks)), handlers=source.handlers is not None)
             for source in mine
@@ -160,8 +168,7 @@ class JobSources:
         """The defaults of the tasks that the worker runs from one store."""
         return {
             (tenant, task): defaults
-            for source in self.all
-            if source.connection is connection
+            for source in self.of(connection)
             for tenant in ((None,) if source.tenants is None else source.tenants)
             for task, defaults in source.defaults.items()
         }
@@ -179,5 +186,6 @@ def chosen_tenants(asked: tuple[str, ...], own: str) -> tuple[str, ...] | None:
 
 
 def executor_names(options: WorkerOptions) -> tuple[str, ...]:
-    """The queues that executors open, by name; that of stored handlers is the last."""
-    return (*options.names, *((HANDLERS_NAME,) if options.handlers else ()))
+    """The queues that executors open, by name; those of stored handlers are the last."""
+    stored = [f"{HANDLERS_NAME}:{at}" for at in range(len(options.stores))] if options.handlers else []
+    return (*options.names, *stored)

@@ -11,8 +11,10 @@ interpreter lock, hangs or crashes never costs a lease.
 """
 
 import asyncio
+import json
 import random
 import signal
+from collections import OrderedDict
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -22,7 +24,7 @@ from ...core.errors import AppError, BadInput, HoldfastError
 from ...core.job import Code, Job
 from ...engine import joblog
 from ...store.common.clock import system_clock
-from ..executor.stored_handlers import RUNNERS_VARIABLE, STORE_VARIABLE
+from ..executor.stored_handlers import RUNNERS_VARIABLE, STORES_VARIABLE
 from ..health import Health
 from ..logs import WORKER
 from ..messages import CommandRequest, Hello, make_reply
@@ -42,6 +44,7 @@ from .registry import Registry, new_worker
 from .scaling import Scaling
 from .sources import JobSource, JobSources, executor_names
 from .suspects import RELEASE_DELAY_MS, Suspects
+from .warm_tasks import WarmPairs, WarmTasks
 
 # How long the other jobs of an executor may go on after one has exceeded its time limit.
 GRACE_S = 10.0
@@ -62,7 +65,7 @@ class Supervisor:
         # Bytecode compiled within a second of a change would be taken for current.
         variables = options.log.variables() | ({"PYTHONDONTWRITEBYTECODE": "1"} if options.reload else {})
         if options.handlers:
-            variables |= {STORE_VARIABLE: options.store or "", RUNNERS_VARIABLE: options.runners}
+            variables |= {STORES_VARIABLE: json.dumps(options.stores), RUNNERS_VARIABLE: options.runners}
         self._pool = ExecutorPool(
             executor_names(options),
             options.threads,
@@ -88,6 +91,7 @@ class Supervisor:
         self._signals = 0
         self._capacity_events: list[asyncio.Event] = []
         self._reloader = watches.Reloader(self._pool, log)
+        self._warm_pairs: WarmPairs = OrderedDict()
         self._worker = new_worker(
             processes=options.processes,
             threads=options.threads,
@@ -159,19 +163,22 @@ class Supervisor:
         at_once = f"{options.processes}{most} × {options.threads} at once"
         tasks = counted(len(self._sources.tasks), "task")
         WORKER.info("ready: %s on %s, %s", tasks, ", ".join(self._sources.stores), at_once)
-        for queue in hello.queues:
-            if queue.handlers:
-                WORKER.info("handlers: %s", queue.isolation)
+        for isolation in dict.fromkeys(queue.isolation for queue in hello.queues if queue.handlers):
+            WORKER.info("handlers: %s", isolation)
         return True
 
     def _background(self) -> list[Coroutine[Any, Any, None]]:
         options, pool = self._options, self._pool
         assert self._registry is not None
-        leases = Leases(pool, self._suspects, self.sources.all, options.lease_ms, self._log)
+        # For each store by itself: one that does not answer holds up no other.
+        leases = [
+            Leases(pool, self._suspects, self.sources.of(connection), options.lease_ms, self._log)
+            for connection in self.sources.connections
+        ]
         rebalancer = Rebalancer(pool, self._suspects, self._on_returned)
         works = [
-            leases.keep_renewing(),
-            leases.watch_running(),
+            *(one.keep_renewing() for one in leases),
+            *(one.watch_running() for one in leases),
             rebalancer.run(),
             self._registry.keep_updated(self._counts),
         ]
@@ -300,7 +307,8 @@ class Supervisor:
         dispatcher = ModeDispatcher(
             self._pool, self._suspects, source, mode, self._writer, self._log, self._is_finished
         )
-        return ClaimLoop(source.connection, dispatcher, self._make_scheduler(), scope)
+        warm = WarmTasks(self._warm_pairs)
+        return ClaimLoop(source.connection, dispatcher, self._make_scheduler(), scope, warm)
 
     async def _is_finished(self) -> bool:
         if await is_empty(self._held_jobs, self.sources.all):

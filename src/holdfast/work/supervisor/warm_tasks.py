@@ -12,11 +12,16 @@ MAX_WARM = 16
 MAX_PASSED = 4
 
 
+# Tasks that ran last, the latest at the end. The claim loops of several stores share one, as executors share
+# their contexts between stores.
+WarmPairs = OrderedDict[Pair, None]
+
+
 class WarmTasks:
     """The tasks that ran here last. They come first among equals, a few times in a row."""
 
-    def __init__(self) -> None:
-        self._warm: OrderedDict[Pair, None] = OrderedDict()
+    def __init__(self, pairs: WarmPairs | None = None) -> None:
+        self._warm: WarmPairs = OrderedDict() if pairs is None else pairs
         self._passed = 0
 
     def record(self, running: Iterable[Pair]) -> None:
