@@ -1,1 +1,1 @@
-"""What people hold: `Queue`, `AsyncQueue`, tasks and claimed jobs, over any store."""
+"""The public API: `Queue`, `AsyncQueue`, tasks and claimed jobs, on any store."""

@@ -1,4 +1,4 @@
-"""Addresses of stores without passwords: for people, and for storing them."""
+"""Addresses of stores without their passwords, for display and for storing."""
 
 import re
 from pathlib import Path
@@ -9,13 +9,13 @@ _SECRET = re.compile(r"pass|secret|token|credential", re.IGNORECASE)
 
 
 def addresses(url: str) -> list[str]:
-    """The addresses of the shards, where there are several; a file's name may have spaces as well."""
+    """The addresses of the shards, if there are several; the name of a file may contain spaces too."""
     parts = url.split()
     return parts if len(parts) > 1 and all("://" in part for part in parts) else [url]
 
 
 def shown_url(url: str) -> str:
-    """An address for people: without its password."""
+    """An address for display, without its password."""
     if len(several := addresses(url)) > 1:
         return " ".join(map(shown_url, several))
     head, mark, tail = url.partition("://")
@@ -25,9 +25,9 @@ def shown_url(url: str) -> str:
 
 
 def bare_url(url: str) -> str:
-    """An address that can be kept: whole, so that it leads there, but without any password.
+    """An address that can be stored: complete, except for its password.
 
-    A file is named from the root, so that it is the same wherever one stands.
+    The path of a file is made absolute, so that it does not depend on the current folder.
     """
     return " ".join(map(_bare, addresses(url)))
 
@@ -45,9 +45,9 @@ def _bare(url: str) -> str:
 
 
 def with_password(address: str, own: str) -> str:
-    """An address with the password of another, if it is the same user's on the same server.
+    """An address with the password of another one, if both have the same user and server.
 
-    One's own password is never sent to anybody else. Of several addresses each is looked at by itself.
+    So a password is never sent to another server. Several addresses are compared one by one.
     """
     return " ".join(_with_any(one, addresses(own)) for one in addresses(address))
 

@@ -1,4 +1,4 @@
-"""The queue for asyncio: the same verbs, to await. Nothing is decided here that `Queue` decides too."""
+"""The queue for asyncio: the methods of `Queue` as coroutines. What both decide is in `base` and `asks`."""
 
 import asyncio
 import sys
@@ -73,15 +73,15 @@ class AsyncClaimedJob(Holding):
         return await self._say(self._fail(reason))
 
     async def retry(self, delay: Duration | None = None, *, counts: bool = True, reason: str = "") -> Job:
-        """Run it again after `delay`, or its backoff."""
+        """Run the job again after `delay`, or after its backoff."""
         return await self._say(self._retry(delay_ms_of(delay), counts=counts, reason=reason))
 
     async def release(self) -> Job:
-        """Give it back unstarted."""
+        """Release the job for other workers; see `ClaimedJob.release`."""
         return await self._say(self._release())
 
     async def extend(self, lease: Duration | None = None) -> None:
-        """Move the end of the lease."""
+        """Extend the lease."""
         await self._say(self._extend(lease))
 
     async def progress(self, fraction: float, note: str = "") -> None:
@@ -98,7 +98,7 @@ class AsyncClaimedJob(Holding):
             return AsyncHandle(self._queue, (await self._say(ask))[0])
 
     async def children(self, *, after: Any = None, limit: int = 1000) -> list[Job]:
-        """Its children of the last wave."""
+        """The children of this job's previous run, with their outcomes."""
         return await self._queue._ask(asks.children(self, after=after, limit=limit))
 
     async def run(self) -> Job:
@@ -246,7 +246,7 @@ class AsyncQueue(BaseQueue):
         return await self._ask(asks.why(job))
 
     async def cancel(self, job: Any, *, force: bool = False) -> Job:
-        """Take a job out of the queue; see `Queue.cancel`."""
+        """Cancel a job; see `Queue.cancel`."""
         return await self._ask(asks.cancel(job, force=force))
 
     async def requeue(self, job: Any, *, run_at: Moment | None = None) -> Job:
@@ -270,7 +270,7 @@ class AsyncQueue(BaseQueue):
         await self._ask(asks.delete(job))
 
     async def purge(self, *, before: Moment) -> int:
-        """Delete archived jobs that ended before a moment; returns how many."""
+        """Delete archived jobs that ended before a time; returns how many."""
         total = 0
         while gone := await self._ask(asks.purge(before, tenant=self.tenant)):
             total += gone
@@ -289,7 +289,7 @@ class AsyncQueue(BaseQueue):
         return await self._ask(asks.limits(self.tenant))
 
     async def pause(self, task: Any = None, *, domain: Key | None = None) -> None:
-        """Have claims pass by a task, a domain, or all of this tenant."""
+        """Pause claims of a task, of a domain, or of this tenant."""
         await self._ask(asks.pause(task, domain, tenant=self.tenant, on=True))
 
     async def resume(self, task: Any = None, *, domain: Key | None = None) -> None:
@@ -322,7 +322,7 @@ class AsyncQueue(BaseQueue):
 
     @property
     def handlers(self) -> AsyncHandlers:
-        """The handlers of this queue's tasks that are kept in the store."""
+        """The handlers in the store for this tenant's tasks."""
         return AsyncHandlers(self._ask, self.tenant)
 
     async def unschedule(self, name: str) -> None:
@@ -357,7 +357,7 @@ class AsyncQueue(BaseQueue):
         return decorate if function is None else decorate(function)
 
     async def close(self) -> None:
-        """Let go of everything."""
+        """Close the queue; see `Queue.close`."""
         session = self._detach_session()
         if session is not None:
             await asyncio.to_thread(session.close)

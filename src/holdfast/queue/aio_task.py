@@ -1,4 +1,4 @@
-"""Tasks and jobs of a queue for asyncio: what `Task` and `Handle` are, to await."""
+"""Tasks and handles of a queue for asyncio: `Task` and `Handle` with coroutines."""
 
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, Unpack, overload
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class AsyncHandle(msgspec.Struct, Generic[R], frozen=True, eq=False, gc=False):
-    """A job that was added. `id` is known; the methods ask the queue."""
+    """A job that was added: its `id`, and methods that query the queue."""
 
     _queue: Any
     id: int
@@ -57,7 +57,7 @@ class AsyncTask(AsyncUsing[P, R], Task[P, R]):
     async def add_many(  # type: ignore[override]
         self, calls: Iterable[Any], **options: Unpack[JobOptions]
     ) -> list[AsyncHandle[Any]]:
-        """Add a job for each tuple, or dict, of arguments; the options are those of each."""
+        """Add a job for each tuple or dict of arguments; the options apply to all."""
         using = self.using(**options) if options else self
         handles: list[AsyncHandle[Any]] = await self._queue._add_each(using._each(calls))
         return handles

@@ -18,7 +18,7 @@ _PACKAGE = Path(__file__).parents[1]
 
 @cache
 def _between() -> tuple[str, ...]:
-    """The files between a worker and a handler: ours, and those that run coroutines, threads and imports."""
+    """The files that tracebacks leave out: Holdfast, and what runs coroutines, threads and imports."""
     import asyncio
     import concurrent.futures
     import importlib
@@ -29,13 +29,13 @@ def _between() -> tuple[str, ...]:
 
 
 class Failed(Exception):
-    """Raise or return it: the job ends FAILED, and is not retried."""
+    """Raise or return it to fail the job permanently, without a retry."""
 
 
 class Retry(Exception):
-    """Raise or return it: the job runs again after `delay`, or after its backoff.
+    """Raise or return it to run the job again after `delay`, or after its backoff.
 
-    It spends an attempt unless `counts=False`, for a job that only waits for something.
+    It counts as an attempt; not with `counts=False`, for a job that only waits for something.
     """
 
     def __init__(self, delay: Duration | None = None, *, counts: bool = True, reason: str = "") -> None:
@@ -45,17 +45,18 @@ class Retry(Exception):
 
 
 class SoftTimeout(BaseException):
-    """Raised in a function that runs past its task's `soft_timeout`: time to clean up, or to hurry.
+    """Raised in a function that runs longer than the `soft_timeout` of its task, so that it can clean up.
 
-    Unless it is caught the run ends with it, as with any other exception. It may be raised at any step,
-    inside a library too, so it is no `Exception`: code that handles the errors of a call leaves it alone.
+    If it is not caught, the run ends with it, as with any other exception. It may be raised at any
+    instruction, also inside a library. It is not an `Exception`, so that `except Exception` does not catch
+    it.
     """
 
     def __init__(self, text: str = "it ran past its soft_timeout") -> None:
         super().__init__(text)
 
 
-# What a handler may raise to end its run; the rest (`KeyboardInterrupt`) is meant for the process.
+# What a handler may raise to end its run; others (`KeyboardInterrupt`) are for the process.
 RAISED = (Exception, SoftTimeout)
 
 
@@ -72,9 +73,9 @@ def described(error: BaseException | str) -> tuple[str, str]:
 
 
 def trimmed(error: E) -> E:
-    """The error, with its frames cut down to the handler's and below, and so those that led to it.
+    """Return the error with only the frames from the handler on; likewise for its causes.
 
-    One that no code of the user's was part of has none left, unless it is a fault of Holdfast's own.
+    An error without any frame of the user's code has no frames left, unless it is a bug of Holdfast.
     """
     for one in _chain(error):
         rest = _handlers(one.__traceback__)
@@ -90,7 +91,7 @@ def _handlers(trace: TracebackType | None) -> TracebackType | None:
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """The error, its causes, and the errors of groups; each once."""
+    """The error, its causes, and the errors in groups, each once."""
     seen: set[int] = set()
     left: list[BaseException | None] = [error]
     while left:

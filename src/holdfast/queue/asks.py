@@ -258,7 +258,7 @@ def pause_schedule(name: str, *, tenant: str, on: bool) -> QueueRequest[Schedule
 
 
 def purge(before: Moment, *, tenant: str | None) -> QueueRequest[int]:
-    """Delete some of the archived jobs that ended before a moment."""
+    """Delete some of the archived jobs that ended before a time."""
     return QueueRequest(c.Purge(before_ms=moment_ms(before, name="before"), tenant=tenant), same)
 
 

@@ -100,7 +100,7 @@ class BaseQueue:
             if self._closed:
                 raise Closed("this queue was closed; open another with holdfast.connect")
             if self._session is None or self._session.pid != os.getpid():
-                # After a fork, too: threads and connections stayed behind.
+                # Also after a fork: the child process has neither threads nor connections.
                 self._session = QueueSession(self._make_store, self._retention_ms)
             return self._session
 

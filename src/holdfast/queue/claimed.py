@@ -1,4 +1,4 @@
-"""A claimed job: the holder's verbs, and the buffer of its log."""
+"""A claimed job: the commands of its holder, and the buffer of its log."""
 
 import threading
 from contextlib import AbstractContextManager
@@ -91,7 +91,7 @@ class Holding:
 
     @property
     def answered(self) -> bool:
-        """Whether it was answered, or its claim is lost: then no more verbs are possible."""
+        """Whether it was answered, or its claim is lost: then no more commands are possible."""
         return not self._lease.is_open
 
     @property
@@ -126,7 +126,7 @@ class Holding:
         held = job if self.brings_record else None
         command = c.Answer(hold=c.hold_of(job), code=code, held=held, ran_ms=lease.ran_ms, **fields)
         if command.delay_ms is not None:
-            # All else that has a limit was looked at when it was written.
+            # All other limits were checked when the value was encoded.
             check(command)
         if self._logbook is not None:
             command = replace(command, lines=self._logbook.last())
@@ -141,7 +141,7 @@ class Holding:
     def _conclude(self, outcome: Any) -> QueueRequest[Job] | None:
         """The answer for its handler's outcome, which is also logged.
 
-        None where the handler has answered the job by itself, or its claim was lost.
+        None if the handler has answered the job itself, or the claim was lost.
         """
         error = outcome if isinstance(outcome, RAISED) else None
         if not self._lease.is_open:

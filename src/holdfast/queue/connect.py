@@ -48,24 +48,24 @@ def connect(
     journal: str | PathLike[str] | None = None,
     clock: Callable[[], int] | None = None,
 ) -> Queue:
-    """A queue on a store: a file name or `sqlite:///…`, or the address of one on a server.
+    """Return a queue on a store, given as a file name, `sqlite:///…` or the address of a server.
 
     On a server: `postgresql://…?schema=holdfast`, `redis://…?prefix=holdfast&durability=always`,
-    `redis+cluster://host,host/?prefix=holdfast`. `grpc://host:port?token=…` is whatever store a `holdfast
-    serve --grpc` has: see docs/grpc.md. `sqlite:///folder?shards=4` spreads it over four files, and
-    several addresses, separated by spaces, over as many stores: see docs/sharding.md. `memory://` lives as
-    long as the queue. Nothing is opened before the first verb.
+    `redis+cluster://host,host/?prefix=holdfast`. `grpc://host:port?token=…` is the store of a `holdfast serve
+    --grpc`: see docs/grpc.md. `sqlite:///folder?shards=4` uses four files as shards; several addresses,
+    separated by spaces, are shards too: see docs/sharding.md. `memory://` exists as long as the queue.
+    Nothing is opened before the first call.
 
-    `retention` is how long ended jobs are kept (a day), `lease` how long claims last unless they say
-    otherwise (a minute), `driver` which SQLite library is used: the standard library's sqlite3, or apsw for
-    programs that use apsw themselves (docs/sqlite.md). The file may be your application's own database, which
-    the store's tables join; `join=False` refuses one that holds no store yet. A store that is not there is
-    created by the first verb; with `create=False` that raises `StoreMissing`. When the jobs have moved to
-    another store (`holdfast move`) the queue goes along, if no other password is needed; `follow=False`
-    raises `Moved`.
+    `retention`: how long ended jobs are kept (default: a day). `lease`: the default lease of claims (a
+    minute). `driver`: the SQLite library, sqlite3 of the standard library, or apsw for programs that use apsw
+    themselves (docs/sqlite.md). The file may be the database of your application, to which the tables of the
+    store are added; `join=False` refuses a database without a store. A store that does not exist is created
+    by the first call; with `create=False` that raises `StoreMissing`. If the jobs have moved to another store
+    (`holdfast move`), the queue switches to it, provided that no other password is needed; with
+    `follow=False` it raises `Moved`.
 
-    `journal` is a folder on the local disk: `add` returns when the job is durable there, also while the store
-    cannot be reached, and a thread brings it to the store. See docs/journal.md.
+    `journal` is a folder on the local disk: `add` returns when the job is durable there, even if the store is
+    unreachable, and a thread copies it to the store. See docs/journal.md.
     """
     make_store = store_maker(url, driver, clock, join=join, follow=follow, create=create)
     make_store = journaled(make_store, journal, clock)
@@ -85,7 +85,7 @@ def connect_async(
     journal: str | PathLike[str] | None = None,
     clock: Callable[[], int] | None = None,
 ) -> "AsyncQueue":
-    """An `AsyncQueue`, whose verbs are coroutines; see `connect`."""
+    """Return an `AsyncQueue`, whose methods are coroutines; see `connect`."""
     from .aio import AsyncQueue
 
     make_store = store_maker(url, driver, clock, join=join, follow=follow, create=create)
@@ -102,7 +102,7 @@ def store_maker(
     follow: bool = True,
     create: bool = True,
 ) -> ConnectionMaker:
-    """A function that opens the store, or the connection to the server, of an address. Checks the address."""
+    """Check an address; return a function that opens its store or its connection to a server."""
     make = _maker(url, driver, clock, join=join, create=create)
     if isinstance(make, ConnectionMaker):
         return make
@@ -113,7 +113,7 @@ def store_maker(
     def reopen(address: str) -> Store | None:
         files = store_files(address)
         if not all(path.exists() for path in files):
-            # A store that has moved may be on another machine: it is not created here.
+            # The store at the new address of a moved store must exist: it is never created here.
             return None
         # One process, one SQLite library.
         library = driver or next(filter(None, asked), None) if files else None
@@ -125,7 +125,7 @@ def store_maker(
 def journaled(
     maker: ConnectionMaker, path: str | PathLike[str] | None, clock: Callable[[], int] | None = None
 ) -> ConnectionMaker:
-    """A maker of connections by way of the journal in a folder; without one, as it is."""
+    """Wrap a connection opener with the journal in a folder; unchanged without a folder."""
     if path is None:
         return maker
     if not isinstance(path, str | PathLike) or not str(path):
@@ -193,7 +193,7 @@ def _shard(
 
 
 def store_file(url: str) -> Path | None:
-    """The file, or the folder of files, that a store of this address is kept in; None where it is in none."""
+    """The file, or the folder of files, of the store at this address; None if it is not in files."""
     _maker(url)
     if len(addresses(url)) > 1:
         return None
@@ -201,7 +201,7 @@ def store_file(url: str) -> Path | None:
 
 
 def store_files(url: str) -> list[Path]:
-    """All files that a store of this address consists of."""
+    """All files of the store at this address."""
     files: list[Path] = []
     for one in addresses(url):
         path = store_file(one)
@@ -212,18 +212,18 @@ def store_files(url: str) -> list[Path]:
 
 
 def is_served(url: str) -> bool:
-    """Whether the store of this address, or any of its shards, is on a server."""
+    """Whether the store at this address, or any of its shards, is on a server."""
     schemes = {one.partition("://")[0] for one in addresses(url)} if isinstance(url, str) else set()
     return not schemes.isdisjoint((*POSTGRES, *REDIS, *REMOTE))
 
 
 def is_shared(url: str) -> bool:
-    """Whether other processes can see the store of this address: it is on servers, or in files."""
+    """Whether other processes can open the store at this address: it is on servers or in files."""
     return is_served(url) or all(store_file(one) is not None for one in addresses(url))
 
 
 def migrate(url: str, *, show: bool = False) -> list[int] | str:
-    """Bring the store of an address up to date, by which versions; or the SQL that would (`show`)."""
+    """Migrate the store at an address; returns the applied versions, or with `show` the SQL."""
     served = [one for one in addresses(url) if one.partition("://")[0] in POSTGRES]
     if not served:
         raise BadInput(
@@ -266,7 +266,7 @@ def _count(text: str) -> int:
 
 
 def _files(folder: str, count: int, options: dict[str, Any]) -> list[Named]:
-    """The files of a folder, which is made if need be; their names tell of how many they are."""
+    """The files of the shards in a folder, created if needed; their names contain the number of shards."""
     paths = _shard_files(Path(folder), count)
 
     def maker(path: Path) -> Callable[[], Store]:
@@ -291,7 +291,7 @@ def _shard_files(folder: Path, count: int) -> list[Path]:
 
 
 def _sharded(listed: Callable[[bool], list[Named]], *, create: bool) -> Callable[[], Store]:
-    """Several stores as one, which `listed` lists: as they may be opened, and as they may be created."""
+    """Several stores as one; `listed` returns them, to be opened and to be created."""
     from ..store.sharded.store import Opener, ShardedStore
 
     openers = [

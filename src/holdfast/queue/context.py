@@ -1,7 +1,7 @@
 """The `Context` of a running job: what a handler can read and report.
 
-A parameter annotated `Context` (in a coroutine function `AsyncContext`) is given by whoever runs the
-job. It is no part of the job's data, nor of the call that `add` takes.
+The worker passes it for a parameter annotated `Context` (in a coroutine function `AsyncContext`). It is
+neither part of the job's data nor an argument of `add`.
 """
 
 import inspect
@@ -106,7 +106,7 @@ class Running:
 
 
 class Context(Running):
-    """The context of a function. Each verb returns after its commit."""
+    """The context of a function. Each method returns after its commit."""
 
     def _say(self, ask: QueueRequest[T]) -> T:
         try:
@@ -129,9 +129,9 @@ class Context(Running):
         return self._say(asks.children(self._job, after=after, limit=limit))
 
     def step(self, name: str, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call a function once in the life of the job; a later run gets the stored result.
+        """Call a function once for the job; a later run gets the stored result.
 
-        The result is kept as JSON and read along the function's return annotation, in this run too.
+        The result is stored as JSON and decoded by the function's return annotation, in this run too.
         """
         if self._kept is None:
             self._kept = self._say(self._steps()) if self._job.record.steps else {}
@@ -142,7 +142,7 @@ class Context(Running):
 
 
 class AsyncContext(Running):
-    """The context of a coroutine: the same verbs, as coroutines."""
+    """The context of a coroutine: the same methods, as coroutines."""
 
     async def _say(self, ask: QueueRequest[T]) -> T:
         try:
@@ -173,7 +173,7 @@ class AsyncContext(Running):
     async def step(self, name: str, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
 
     async def step(self, name: str, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        """Call a function, or await a coroutine function, once in the life of the job; see `Context.step`."""
+        """Call a function, or await a coroutine function, once for the job; see `Context.step`."""
         if self._kept is None:
             kept = await self._say(self._steps()) if self._job.record.steps else {}
             # Another coroutine may have stored it meanwhile: steps may run concurrently.

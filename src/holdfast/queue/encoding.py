@@ -1,8 +1,8 @@
-"""Data and results as they are written: bytes as they are, everything else as JSON.
+"""Encodes data and results: bytes as they are, everything else as JSON.
 
-Data is refused where JSON would change it silently: NaN and infinity become null, bytes base64 text. Bytes
-are allowed where the task is known and its annotations turn them into bytes again. Most data is plain: text,
-whole numbers, lists and dicts of these. That is seen in one quick pass, and nothing else is done then.
+Data that JSON would change silently is refused: NaN and infinity would become null, bytes base64 text. Bytes
+are allowed if the annotations of a known task decode them to bytes again. Most data consists of text,
+integers, lists and dicts; one quick pass detects that, and no other check is needed then.
 """
 
 from collections.abc import Callable, Iterator
@@ -21,7 +21,7 @@ Path = tuple[str | int, ...]
 
 
 def encode(what: str, value: Any) -> Body:
-    """Data or a result as it is written: bytes as they are, everything else as JSON."""
+    """Encode data or a result: bytes as they are, everything else as JSON."""
     is_bytes = isinstance(value, _BYTES)
     try:
         raw = bytes(value) if is_bytes else msgspec.json.encode(value)
@@ -35,12 +35,12 @@ def encode(what: str, value: Any) -> Body:
 
 
 def decode(body: Body | None) -> Any:
-    """What was encoded: bytes, or the JSON value."""
+    """Decode a body: bytes, or the JSON value."""
     return body if body is None or isinstance(body, bytes) else msgspec.json.decode(body)
 
 
 def encode_data(what: str, value: Any, read: Callable[[Body], Any] | None = None) -> Body:
-    """Data as it is written. `read` decodes it as its task will, and raises where that is not possible."""
+    """Encode data. `read` decodes it as its task will, and raises if that is not possible."""
     body = encode(what, value)
     try:
         plain = isinstance(body, bytes) or is_plain(value)
@@ -57,7 +57,7 @@ def encode_data(what: str, value: Any, read: Callable[[Body], Any] | None = None
 
 
 def is_plain(value: Any) -> bool:
-    """Whether JSON holds a value as it is. Every job's data passes here, so there is no call for a leaf."""
+    """Whether JSON keeps a value unchanged. The data of every job is checked, so leaves cost no call."""
     kind = type(value)
     if kind is dict:
         for key in value:
@@ -73,7 +73,7 @@ def is_plain(value: Any) -> bool:
 
 
 def changes(value: Any) -> list[tuple[Path, Any]]:
-    """Numbers and bytes that JSON has no form for, each with its path."""
+    """The numbers and bytes that JSON cannot represent, each with its path."""
     return list(_walk(msgspec.to_builtins(value, builtin_types=_BYTES)))
 
 
@@ -91,7 +91,7 @@ def _walk(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
 
 
 def _check_bytes(what: str, changed: list[tuple[Path, Any]], back: Any) -> None:
-    """Refuse bytes that are not bytes in what the task gets."""
+    """Refuse bytes that the task would not get as bytes."""
     kept = {path for path, _ in changes(back)}
     for path, _ in changed:
         if path not in kept:

@@ -1,4 +1,4 @@
-"""`queue.handlers`: the handlers of a tenant's tasks that are kept in the store."""
+"""`queue.handlers`: the handlers in the store for the tasks of a tenant."""
 
 from collections.abc import AsyncIterator, Awaitable, Iterator
 from typing import Any, Protocol, TypedDict, TypeVar, Unpack
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 class HandlerOptions(TypedDict, total=False):
-    """What `set` takes besides the task, the language and the body."""
+    """The options of `set`."""
 
     eid: str
     before: str
@@ -47,7 +47,7 @@ _KNOWN = HandlerOptions.__annotations__.keys()
 
 
 def new_handler(task: Any, body: str, lang: str, options: HandlerOptions, *, tenant: str) -> Handler:
-    """A handler as it is to be kept; raises if it cannot be."""
+    """Return the handler to store; raises if it is not valid."""
     if unknown := options.keys() - _KNOWN:
         raise BadInput("option", min(unknown), needed=f"one of {', '.join(_KNOWN)}")
     given: dict[str, Any] = dict(options)
@@ -89,14 +89,14 @@ def _versions(task: Any, before: int | None, *, tenant: str) -> QueueRequest[lis
 
 
 class AsksAsync(Protocol):
-    """How an `AsyncQueue` asks."""
+    """How an `AsyncQueue` sends requests."""
 
     def __call__(self, ask: QueueRequest[T], /) -> Awaitable[T]:
         """The reply."""
 
 
 class Asks(Protocol):
-    """How a `Queue` asks."""
+    """How a `Queue` sends requests."""
 
     def __call__(self, ask: QueueRequest[T], /) -> T:
         """The reply."""
@@ -109,7 +109,7 @@ class Handlers:
         self._ask, self._tenant = ask, tenant
 
     def set(self, task: Any, body: str, *, lang: str, **options: Unpack[HandlerOptions]) -> Handler:
-        """Make a new version of a task's handler; one that is just like the newest changes nothing."""
+        """Store a new version of a task's handler; if it equals the newest version, nothing changes."""
         return self._ask(_set(task, body, lang, options, tenant=self._tenant))
 
     def get(self, task: Any, version: int | None = None) -> Handler:
@@ -125,7 +125,7 @@ class Handlers:
         self._ask(_delete(task, tenant=self._tenant))
 
     def roll_back(self, task: Any, version: int | None = None) -> Handler:
-        """Make a new version that is as an earlier one: by its number, or the one before the newest."""
+        """Store a copy of an earlier version as the newest: that number, or the one before the newest."""
         return self._ask(_roll_back(task, version, tenant=self._tenant))
 
     def __iter__(self) -> Iterator[Handler]:
@@ -143,7 +143,7 @@ class AsyncHandlers:
         self._ask, self._tenant = ask, tenant
 
     async def set(self, task: Any, body: str, *, lang: str, **options: Unpack[HandlerOptions]) -> Handler:
-        """Make a new version of a task's handler; see `Handlers.set`."""
+        """Store a new version of a task's handler; see `Handlers.set`."""
         return await self._ask(_set(task, body, lang, options, tenant=self._tenant))
 
     async def get(self, task: Any, version: int | None = None) -> Handler:
@@ -159,7 +159,7 @@ class AsyncHandlers:
         await self._ask(_delete(task, tenant=self._tenant))
 
     async def roll_back(self, task: Any, version: int | None = None) -> Handler:
-        """Make a new version that is as an earlier one; see `Handlers.roll_back`."""
+        """Store a copy of an earlier version as the newest; see `Handlers.roll_back`."""
         return await self._ask(_roll_back(task, version, tenant=self._tenant))
 
     async def __aiter__(self) -> AsyncIterator[Handler]:

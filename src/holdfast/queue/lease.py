@@ -49,7 +49,7 @@ class Lease:
 
     @property
     def hold(self) -> c.Hold:
-        """The job id and claim number that fence the holder's verbs."""
+        """The job id and claim number that fence the holder's commands."""
         return c.hold_of(self.job)
 
     def extension(self) -> c.Extend:
@@ -106,7 +106,7 @@ class Renewer:
                 self._thread = threading.Thread(target=self._loop, name="holdfast-renewer", daemon=True)
                 self._thread.start()
             elif is_first:
-                # Only then: a thread that wakes up for nothing takes the interpreter lock from this one.
+                # Only then: a needless wake-up takes the interpreter lock from this thread.
                 self._changed.notify()
 
     def close(self) -> None:
@@ -135,7 +135,8 @@ class Renewer:
                     continue
                 leases = self._take_due()
             self._extend(leases)
-            # Kept during the wait, these references would keep dropped jobs alive, and renewed for ever.
+            # If these references were kept during the wait, dropped jobs would stay alive and be renewed
+            # forever.
             del leases
 
     def _take_due(self) -> list[Lease]:

@@ -16,7 +16,7 @@ from ..core.errors import BadInput
 from ..core.job import Backoff, Body
 from .encoding import encode_data
 
-# As many as 2**63 - 1 has.
+# The digits of 2**63 - 1.
 ID_DIGITS = 19
 # What `at_most_once=True` sets to 1.
 _AT_MOST_ONCE = ("attempts", "losses")
@@ -68,8 +68,8 @@ def check_options(names: Iterable[str], *, known: Iterable[str]) -> None:
 def merge(base: JobOptions, more: JobOptions) -> JobOptions:
     """Merge options over others; raises on unknown ones.
 
-    `at_most_once` stands for `attempts` and `losses`: the later of them wins, and both at once are refused.
-    `into` names a parameter of the `then` beside it, and of no other.
+    `at_most_once` sets `attempts` and `losses`: the later of these options wins, and both in one call are
+    refused. `into` names a parameter of the `then` in the same call.
     """
     check_options(more, known=JobOptions.__annotations__)
     limits = [name for name in _AT_MOST_ONCE if more.get(name) is not None]
@@ -93,7 +93,7 @@ def new_job(
 ) -> NewJob:
     """The record of a job with these options. Each is checked.
 
-    `given` are those of the options that the call itself named; None: all of them.
+    `given` are the options that the call itself named; None: all of them.
     """
     if not options:
         return NewJob(task=task, data=data, tenant=tenant)
@@ -111,7 +111,7 @@ def defaults_of(new: NewJob) -> Defaults:
 
 
 def with_options(new: NewJob, options: JobOptions) -> NewJob:
-    """A prepared call with further options, where the call did not name them itself."""
+    """A prepared call with further options, for those that the call did not name itself."""
     rest: Any = {name: value for name, value in options.items() if name not in new.given}
     if "at_most_once" in rest and not {*_AT_MOST_ONCE}.isdisjoint(new.given):
         del rest["at_most_once"]
@@ -124,7 +124,7 @@ def with_options(new: NewJob, options: JobOptions) -> NewJob:
 
 
 def read_options(options: JobOptions) -> dict[str, Any]:
-    """The fields of a `NewJob` that options stand for."""
+    """The fields of a `NewJob` for these options."""
     options = merge({}, options)
     fields: dict[str, Any] = {}
     for name, value in options.items():
@@ -134,7 +134,7 @@ def read_options(options: JobOptions) -> dict[str, Any]:
 
 
 def given_names(options: JobOptions) -> tuple[str, ...]:
-    """The names of options that were given a value, sorted; `at_most_once` is what it stands for."""
+    """The names of the given options, sorted; `at_most_once` as the options that it sets."""
     names = {name for name, value in options.items() if value is not None}
     if "at_most_once" in names:
         names = names - {"at_most_once"} | ({*_AT_MOST_ONCE} if options.get("at_most_once") else set())

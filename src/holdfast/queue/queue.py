@@ -1,4 +1,4 @@
-"""The queue. Each verb is one command or query; a command returns after its commit."""
+"""The queue. Each method sends one command or query; a command returns after its commit."""
 
 import sys
 from collections.abc import Awaitable, Callable, Iterable
@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 class ClaimedJob(Holding):
-    """A job that this process holds: answer it once, or leave a `with` block to.
+    """A job that this process has claimed: answer it once, or use it in a `with` block, which answers it.
 
     Its lease is renewed from a thread until it is answered, dropped or the queue is closed.
     """
@@ -172,7 +172,7 @@ class Queue(BaseQueue):
     ) -> ClaimedJob | None:
         """Claim the next job, or None when `wait` has passed.
 
-        `until_empty` waits as long as there is anything left to do, and then returns None.
+        With `until_empty` it waits while any job is unfinished, and then returns None.
         """
         deadline_s = None if wait is None else monotonic_s() + asks.wait_s_of(wait)
         while True:
@@ -270,7 +270,7 @@ class Queue(BaseQueue):
         self._ask(asks.delete(job))
 
     def purge(self, *, before: Moment) -> int:
-        """Delete archived jobs that ended before a moment; returns how many."""
+        """Delete archived jobs that ended before a time; returns how many."""
         return sum(iter(lambda: self._ask(asks.purge(before, tenant=self.tenant)), 0))
 
     def limit(
@@ -317,7 +317,7 @@ class Queue(BaseQueue):
 
     @property
     def handlers(self) -> Handlers:
-        """The handlers of this queue's tasks that are kept in the store."""
+        """The handlers in the store for this tenant's tasks."""
         return Handlers(self._ask, self.tenant)
 
     def unschedule(self, name: str) -> None:
@@ -345,10 +345,10 @@ class Queue(BaseQueue):
     def task(self, function: Callable[..., Any] | str | None = None, /, **options: Any) -> Any:
         """Make a function a task of this queue; `cron` or `every` also schedules it.
 
-        Its name is that of the function, unless it is given: `@queue.task("resize")`. A name that another
-        function has already is refused. A parameter annotated `Context` is given to the function and is no
-        part of the job. Besides the options of jobs: `soft_timeout`, `cancel="raise"`, `batch` (see
-        docs/handlers.md).
+        Its name is that of the function, unless another is given: `@queue.task("resize")`. A name that
+        another function already has is refused. A parameter annotated `Context` gets the context and is not
+        part of the job. It takes the options of jobs, and also `soft_timeout`, `cancel="raise"` and `batch`
+        (see docs/handlers.md).
         """
         function, options = take_name(function, options, known=TaskOptions.__annotations__)
         when = {word: options.pop(word, None) for word in ("cron", "every", "tz")}

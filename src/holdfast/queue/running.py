@@ -1,4 +1,4 @@
-"""One run of a job's handler: in this thread or on this loop, with its soft limit, until it has an outcome.
+"""Runs the handler of a job, in this thread or on this event loop, with its soft time limit.
 
 An outcome is a result, or the exception that the handler raised or returned. A worker's executor and
 `ClaimedJob.run` both come here, so that a handler cannot tell which of them it runs in.
@@ -25,16 +25,16 @@ from .task import Task
 from .timers import TimerThread
 from .tracing import RunSpan
 
-# The record of the job, or of a batch of several jobs the name of their task.
+# The record of the job, or the task name of a batch of several jobs.
 _current: ContextVar[Job | str | None] = ContextVar("holdfast_job", default=None)
 _NOTHING: Any = object()
 Outcomes = list[Any]
-# Has an awaitable done from a thread.
+# Runs an awaitable from a thread.
 Await = Callable[[Awaitable[Any]], Any]
 
 
 def run(task: Task[..., Any], jobs: Sequence[Holding], wait_for: Await | None = None) -> Outcomes:
-    """Call a task's function in this thread, for one job or for a batch of them; an outcome for each."""
+    """Call a task's function in this thread, for one job or a batch; returns an outcome for each."""
     followed = [_follow(job) for job in jobs] if _wants_to_know(task) else ()
     token, span = begin(jobs)
     try:
@@ -50,9 +50,9 @@ def run(task: Task[..., Any], jobs: Sequence[Holding], wait_for: Await | None = 
 
 
 async def run_async(task: Task[..., Any], job: Holding) -> Any:
-    """Call a function on this loop and await what it returns; its outcome.
+    """Call a function on this loop and await its result; returns its outcome.
 
-    One that may wait, for the store or for its limit, and is no coroutine function, goes to a thread.
+    A function that is not a coroutine function, and may wait for the store or has a limit, runs in a thread.
     """
     handling = task.handling
     if not handling.is_coroutine and (task.signature.context is not None or handling.soft_ms):
@@ -158,7 +158,7 @@ async def _run_batch_async(task: Task[..., Any], jobs: Sequence[Holding]) -> Out
 
 
 def _item(task: Task[..., Any], job: Holding) -> Any:
-    """A job's item of the batch; data that does not fit fails this job alone, and permanently."""
+    """The item of a job in the batch; data that does not fit fails only this job, permanently."""
     try:
         return task.signature.decode(job.body)
     except BadInput as error:
@@ -166,7 +166,7 @@ def _item(task: Task[..., Any], job: Holding) -> Any:
 
 
 def _spread(task: Task[..., Any], items: list[Any], results: Any, count: int) -> Outcomes:
-    """What the function returned, or raised, for each; an item that did not fit has its own error."""
+    """What the function returned or raised, for each item; an item that did not fit has its own error."""
     if not isinstance(results, (list, *RAISED)) or (isinstance(results, list) and len(results) != count):
         found = f"{len(results)} of them" if isinstance(results, list) else type(results).__name__
         results = BadInput(f"results of batch task {task.name}", found, needed=f"a list of {count}")
@@ -178,10 +178,9 @@ def _spread(task: Task[..., Any], items: list[Any], results: Any, count: int) ->
 
 
 async def limited(task: Task[..., Any], job: Holding, result: Awaitable[Any]) -> Any:
-    """Await what a handler does, within its soft limit and, if it says so, until its job is cancelled.
+    """Await a handler, within its soft limit and, with `cancel="raise"`, until its job is cancelled.
 
-    Both reach it as cancellation at its next `await`, as `asyncio.timeout` does: that is what task
-    groups and everything else in asyncio know how to clean up after.
+    Both cancel it at its next `await`, as `asyncio.timeout` does, so that task groups clean up as usual.
     """
     if not task.handling.soft_ms and not task.handling.raises:
         return await result
@@ -214,7 +213,7 @@ async def limited(task: Task[..., Any], job: Holding, result: Awaitable[Any]) ->
 
 
 async def _guarded(result: Awaitable[Any]) -> Any:
-    """In a task of its own `sys.exit` would end the loop, and all others on it."""
+    """Await in a separate asyncio task, in which `sys.exit` must not end the loop with all others on it."""
     try:
         return await result
     except (SystemExit, KeyboardInterrupt) as error:
@@ -226,7 +225,7 @@ def _safely(
 ) -> None:
     try:
         loop.call_soon_threadsafe(end, why)
-    except RuntimeError:  # the loop has just ended, and the run with it
+    except RuntimeError:  # the loop, and so the run, has just ended
         pass
 
 
@@ -240,8 +239,8 @@ def as_error(error: BaseException) -> Exception:
 class SoftLimit:
     """Raises `SoftTimeout` in the thread that runs a function, once, and never after the function has ended.
 
-    Python delivers such an exception at the thread's next instruction, and so perhaps while this very
-    code puts the limit off: then the function had ended, and its result stands.
+    Python delivers such an exception at the next instruction of the thread, perhaps in the code that cancels
+    the limit: then the function had ended, and its result counts.
     """
 
     def __init__(self, timers: TimerThread, soft_ms: int) -> None:
@@ -251,7 +250,7 @@ class SoftLimit:
         self._armed = True
 
     def run(self, function: Callable[[], Any]) -> Any:
-        """Call the function; what it returns or raises."""
+        """Call the function; returns its result or its exception."""
         result = _NOTHING
         timer = self._timers.after(self._soft_ms / 1000, self._on_timer)
         try:
@@ -276,8 +275,8 @@ class SoftLimit:
         with self._lock:
             was_raised, self._armed = not self._armed, False
         if was_raised:
-            # An exception that is still to be delivered comes up in this call, not in what follows. It is not
-            # taken back: after that, threads of Python 3.11 hang when they are profiled or traced.
+            # A pending exception is delivered in this call, not later. It is not withdrawn: that would make
+            # threads of Python 3.11 hang when they are profiled or traced.
             _nothing()
 
 
@@ -287,25 +286,25 @@ def _raise_in(thread: int, kind: type[BaseException]) -> None:
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(kind))
 
 
-# The job that runs, for the lines that it logs
+# The running job, for log records
 
 
 def current_job_id() -> int | None:
-    """The id of the job whose handler runs in this context; None outside of one, and in a batch of several.
+    """The id of the job whose handler runs in this context; None outside of handlers and in batches.
 
-    It follows the handler into coroutines, `asyncio.create_task` and `asyncio.to_thread`; a thread that
-    the handler starts by itself has none, unless it is run in a copy of the context.
+    It is inherited by coroutines, `asyncio.create_task` and `asyncio.to_thread`; a thread that the handler
+    starts itself has none, unless it runs in a copy of the context.
     """
     job = _current.get()
     return job.id if isinstance(job, Job) else None
 
 
 class JobLogFilter(logging.Filter):
-    """Gives each record `job_id`, `task`, `attempt`, `tenant` and `trace_id` of the job that runs, or None.
+    """Sets `job_id`, `task`, `attempt`, `tenant` and `trace_id` of the running job in log records, or None.
 
     `trace_id` is that of the active span, if there is one.
 
-    Add it to a handler, so that it sees the records of all loggers. It drops nothing.
+    Add it to a logging handler, so that it gets the records of all loggers. It drops none.
     """
 
     def filter(self, record: logging.LogRecord) -> bool:

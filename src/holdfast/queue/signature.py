@@ -1,4 +1,4 @@
-"""How a task's arguments are written and read: one JSON object, along the function's annotations."""
+"""Encodes and decodes the arguments of a task: one JSON object, typed by the function's annotations."""
 
 import inspect
 from collections.abc import Callable, Container, Iterable
@@ -16,12 +16,12 @@ from .context import AsyncContext, Context
 from .encoding import PLAIN, changes, decode, encode_data, is_plain
 
 _CONTEXTS = {kind.__name__: kind for kind in (Context, AsyncContext)}
-# From the arguments of a call to its data; None: `Signature.write` is to look at them.
+# From the arguments of a call to its data; None: use `Signature.write`.
 QuickWrite = Callable[[tuple[Any, ...], dict[str, Any]], str | None]
 
 
 class Signature:
-    """How a function's arguments are written and read, along its annotations."""
+    """Encodes and decodes the arguments of a function by its annotations."""
 
     def __init__(self, name: str, function: Callable[..., Any]) -> None:
         self._name = name
@@ -41,7 +41,7 @@ class Signature:
         self._decoder: msgspec.json.Decoder[Any] | None = None
         self._only: msgspec.json.Decoder[Any] | None = None
         self.quick_write: QuickWrite = _never
-        # Where every argument must be there, so that none is left out of what is read.
+        # For complete arguments: fields without a default are required.
         self._quick_read: Callable[[str], Any] | None = None
         if not self.whole:
             arguments = _arguments(named, self._kinds, strict=not self.extras)
@@ -53,7 +53,7 @@ class Signature:
                 self.quick_write = _compiled(arguments, self._decoder)
 
     def write(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Body:
-        """The arguments of a call as data; what the function would not take is refused by its name."""
+        """Encode the arguments of a call; the error for a wrong argument names it."""
         if self.whole:
             return self.encode(args[0] if args else kwargs)
         self._check_names(kwargs)
@@ -70,33 +70,33 @@ class Signature:
         return encode_data(f"arguments of task {self._name}", named, self.decode)
 
     def encode(self, data: Any) -> Body:
-        """Data of a call by name, as it is written; what the function would not take is refused.
+        """Encode the data of a call by name; data that the function would not accept is refused.
 
-        Arguments may be missing: a job that follows another gets one more. `decode` refuses that.
+        Arguments may be missing, because a follow-up job gets one more; `decode` refuses missing ones.
         """
         return encode_data(f"data of task {self._name}", data, self._decode_partial)
 
     def read(self, data: Body) -> dict[str, Any]:
-        """Data as the arguments of a call; what is not an object goes to the only parameter."""
+        """Decode the arguments of a call; data that is not an object is the value of the only parameter."""
         if self._quick_read is not None and type(data) is str and data[:1] == "{":
             try:
                 return asdict(self._quick_read(data))
             except msgspec.DecodeError:
-                # `decode` says what is wrong.
+                # `decode` raises an error with the reason.
                 pass
         values: Any = self.decode(data)
         return values if self._is_object(data) else {self.names[0]: values}
 
     def decode(self, data: Body) -> Any:
-        """Data with the types that the function takes, in the shape that it has."""
+        """Data with the types of the annotations, in its own structure."""
         return self._decode_by(self._decoder, data)
 
     def missing(self, given: Container[str]) -> list[str]:
-        """The arguments that a call with those given still needs."""
+        """The required arguments that are missing."""
         return [name for name in self._required if name not in given]
 
     def check_follower(self, data: Body, into: str) -> None:
-        """Refuse a job that follows another where the function would not take its data with the result."""
+        """Refuse a follow-up job if the function would not accept its data together with the result."""
         if self.whole:
             return
         if not into and data != NO_ARGUMENTS:
@@ -126,7 +126,7 @@ class Signature:
 
     @cached_property
     def _partial(self) -> "msgspec.json.Decoder[Any] | None":
-        """As `_decoder`, where arguments may still be missing."""
+        """Like `_decoder`, but arguments may be missing."""
         if self.whole:
             return None
         fields = [_optional(name, kind) for name, kind in zip(self.names, self._kinds, strict=True)]
@@ -159,7 +159,7 @@ class Signature:
             raise BadInput(f"argument of task {self._name}", ", ".join(unknown), needed=needed)
 
     def _decode_only(self, data: Body) -> Any:
-        """Data that is not an object, as the only parameter takes it."""
+        """Decode data that is not an object, as the value of the only parameter."""
         if self._only is None:
             needed = (
                 f"an object with {', '.join(self.names)}" if self.names else "absent: the task takes none"
@@ -169,7 +169,7 @@ class Signature:
 
 
 class BatchSignature(Signature):
-    """How one item of a batch is written and read: the function takes a list of them."""
+    """Encodes and decodes one item of a batch: the function takes a list of items."""
 
     def __init__(self, name: str, function: Callable[..., Any]) -> None:
         super().__init__(name, function)
@@ -183,18 +183,18 @@ class BatchSignature(Signature):
         self.quick_write = _never
 
     def write(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Body:
-        """An item as data."""
+        """Encode an item."""
         if len(args) != 1 or kwargs:
             found = f"{len(args)} and {', '.join(kwargs) or 'no others'}"
             raise BadInput(f"arguments of batch task {self._name}", found, needed="one item")
         return self.encode(args[0])
 
     def encode(self, data: Any) -> Body:
-        """An item as it is written; one that does not fit the annotation is refused."""
+        """Encode an item; one that does not match the annotation is refused."""
         return encode_data(f"item of task {self._name}", data, self.decode)
 
     def missing(self, given: Container[str]) -> list[str]:
-        """None: an item is whole, or does not fit."""
+        """No arguments are missing: an item is complete or wrong."""
         return []
 
     def _check_into(self, data: Body, into: str) -> None:
@@ -205,12 +205,12 @@ class BatchSignature(Signature):
         return {self.names[0]: [self.decode(data)]}
 
     def decode(self, data: Body) -> Any:
-        """Data as one item of a batch."""
+        """Decode one item of a batch."""
         return _decode_along(self._item, f"item of task {self._name}", data)
 
 
 def _decode_along(decoder: "msgspec.json.Decoder[Any]", what: str, data: Body) -> Any:
-    """Data along an annotation: JSON, or bytes as they are."""
+    """Decode data by an annotation: JSON, or bytes as they are."""
     try:
         return msgspec.convert(data, decoder.type) if isinstance(data, bytes) else decoder.decode(data)
     except msgspec.DecodeError as error:
@@ -218,7 +218,7 @@ def _decode_along(decoder: "msgspec.json.Decoder[Any]", what: str, data: Body) -
 
 
 def _names(data: Body) -> Iterable[str]:
-    """The names in data that could not be decoded, as far as it is an object."""
+    """The names in data that could not be decoded, if it is an object."""
     try:
         found = msgspec.json.decode(data)
     except msgspec.DecodeError:
@@ -227,7 +227,7 @@ def _names(data: Body) -> Iterable[str]:
 
 
 def _context(name: str, function: Callable[..., Any], hints: dict[str, Any]) -> tuple[str, type] | None:
-    """Which parameter gets the context; the wrong kind, or a second one, is refused."""
+    """The parameter that gets the context; a second one, or one of the wrong kind, is refused."""
     kinds = {word: _context_kind(hint) for word, hint in hints.items() if word != "return"}
     found = [(word, kind) for word, kind in kinds.items() if kind is not None]
     if not found:
@@ -243,13 +243,13 @@ def _context(name: str, function: Callable[..., Any], hints: dict[str, Any]) -> 
 
 
 def _context_kind(hint: Any) -> type | None:
-    """The kind of context that an annotation asks for, also as `Context | None`; None: it asks for none."""
+    """The kind of context in an annotation, also in `Context | None`; None: there is none."""
     options = [kind for kind in get_args(hint) if kind is not type(None)] or [hint]
     return options[0] if len(options) == 1 and options[0] in (Context, AsyncContext) else None
 
 
 def _has_name(task: str, parameter: inspect.Parameter) -> bool:
-    """Whether a parameter has arguments of its name: all but `**rest`; one without a name is refused."""
+    """Whether a parameter takes an argument by name: all except `**rest`; one without a name is refused."""
     if parameter.kind in (parameter.VAR_POSITIONAL, parameter.POSITIONAL_ONLY):
         star = "*" if parameter.kind == parameter.VAR_POSITIONAL else ""
         raise BadInput(
@@ -263,7 +263,7 @@ def _has_name(task: str, parameter: inspect.Parameter) -> bool:
 def _arguments(
     parameters: list[inspect.Parameter], kinds: list[Any], *, strict: bool
 ) -> type[msgspec.Struct]:
-    """A record type that is made as the function is called: by position, by name, less what has defaults."""
+    """A record type whose constructor takes the arguments of the function."""
     by_position: list[Any] = []
     by_name: list[Any] = []
     for parameter, kind in zip(parameters, kinds, strict=True):
@@ -279,7 +279,7 @@ def _optional(name: str, kind: Any) -> tuple[str, Any, Any]:
 
 
 def _compiled(arguments: type[msgspec.Struct], decoder: "msgspec.json.Decoder[Any]") -> QuickWrite:
-    """What writes the arguments of most calls: one record, encoded and decoded as the worker will."""
+    """A function that encodes the arguments of most calls, and decodes them as the worker will."""
     encode, decode = msgspec.json.Encoder().encode, decoder.decode
 
     def quick_write(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
@@ -287,7 +287,7 @@ def _compiled(arguments: type[msgspec.Struct], decoder: "msgspec.json.Decoder[An
             call = arguments(*args, **kwargs)
             raw = encode(call)
             decode(raw)
-            # Most arguments are text and numbers: these are seen without a function call for each.
+            # Most arguments are text and numbers: these are checked without a function call.
             plain = True
             for value in args:
                 plain = plain and (type(value) in PLAIN or is_plain(value))
@@ -296,7 +296,7 @@ def _compiled(arguments: type[msgspec.Struct], decoder: "msgspec.json.Decoder[An
             if len(raw) > DATA_BYTES or not (plain or not changes(call)):
                 return None
         except Exception:
-            # Whatever it is, `write` meets it too, and says which argument it is about.
+            # `write` finds the same error, and names the argument.
             return None
         return raw.decode()
 
@@ -304,22 +304,22 @@ def _compiled(arguments: type[msgspec.Struct], decoder: "msgspec.json.Decoder[An
 
 
 def _never(_args: tuple[Any, ...], _kwargs: dict[str, Any]) -> None:
-    """Leave all calls to `write`."""
+    """Always use `write`."""
 
 
 def _hints(function: Callable[..., Any]) -> dict[str, Any]:
     try:
         return get_type_hints(inspect.unwrap(function))
     except (NameError, TypeError):
-        # Annotations that cannot be resolved say nothing; the values are taken as JSON has them. But
-        # a context is known by its name.
+        # Annotations that cannot be resolved are ignored: the values are those of JSON. But a context is
+        # recognised by its name.
         raw = getattr(inspect.unwrap(function), "__annotations__", {})
         named = {word: _CONTEXTS.get(_context_name(str(text))) for word, text in raw.items()}
         return {word: kind for word, kind in named.items() if kind is not None}
 
 
 def _context_name(text: str) -> str:
-    """The last part of a name, of `name | None` and of `Optional[name]`."""
+    """The last part of a dotted name, also in `name | None` and `Optional[name]`."""
     inner = text.partition("Optional[")[2].rstrip("]") or text
     names = [part.strip() for part in inner.split("|")]
     return next((name for name in names if name != "None"), "").rpartition(".")[2]

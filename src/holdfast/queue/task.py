@@ -1,10 +1,10 @@
-"""Tasks: functions whose calls can be queued. Arguments travel by name, as one JSON object.
+"""Tasks: functions whose calls can be queued. Arguments are stored by name, as one JSON object.
 
-What is the same for all jobs of a task is prepared once: the signature is compiled and the options are read
-when the task is declared. `add` fills in the data:
+What all jobs of a task have in common is prepared once: when the task is declared, its signature is compiled
+and its options become a template. `add` fills in the data:
 
     arguments ──signature.quick_write──▶ data ──▶ replace(template, data=…) ──▶ Add ──▶ the store
-                     └─ None: `write` does it slowly, or names the argument that is wrong
+                     └─ None: the slower `write` does it, or names the wrong argument
 """
 
 import functools
@@ -52,7 +52,7 @@ class HandleQueue(Protocol):
 
 
 class Handle(msgspec.Struct, Generic[R_co], frozen=True, eq=False, gc=False):
-    """A job that was added. `id` is known; the methods ask the queue."""
+    """A job that was added: its `id`, and methods that query the queue."""
 
     _queue: HandleQueue
     id: int
@@ -94,12 +94,12 @@ class Using(Generic[P, R]):
         self.name = name
         self.signature = signature
         domain = options.get("domain")
-        # The function that makes the domain from the arguments, if there is one.
+        # The function that computes the domain from the arguments, if there is one.
         self._domain = domain if callable(domain) else None
         fixed = JobOptions(**options)
         if self._domain is not None:
             del fixed["domain"]
-        # The job, but for its data.
+        # The job without its data.
         self._template = new_job(name, NO_ARGUMENTS, fixed, tenant=queue.tenant, given=given)
         # At the first `add`: a prepared call may get further options, from `add_many`.
         self._is_checked = False
@@ -114,7 +114,7 @@ class Using(Generic[P, R]):
         return handle
 
     def call_by_name(self, data: Any, *, complete: bool) -> NewJob:
-        """A prepared call with this data; unless it must be complete, arguments may be missing."""
+        """A prepared call with this data; unless `complete`, arguments may be missing."""
         body = self.write_by_name(data, complete=complete)
         if self._domain is None:
             return replace(self._template, data=body)
@@ -122,7 +122,7 @@ class Using(Generic[P, R]):
         if data is not None and is_item:
             return self._with_domain(body, (data,), {})
         named = data or {}
-        # A domain that is a function of the arguments needs them all.
+        # A domain that is computed from the arguments needs all of them.
         lacks_some = self.signature.missing(named)
         return replace(self._template, data=body) if lacks_some else self._with_domain(body, (), named)
 
@@ -157,7 +157,7 @@ class Using(Generic[P, R]):
                 yield self.signature.quick_write(args, kwargs) or self.signature.write(args, kwargs)
 
     def _checked(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> NewJob:
-        """The job that a call becomes, when it is added."""
+        """The `NewJob` of a call."""
         new = self._fill(args, kwargs)
         if not self._is_checked:
             check_new(new)
@@ -186,8 +186,8 @@ class Using(Generic[P, R]):
 class Task(Using[P, R]):
     """A function that can be called, and whose calls can be queued.
 
-    `function` is the function itself: where a context is injected, or a batch taken, its arguments are
-    not those of `add`.
+    `function` is the function itself. If it takes a context or a batch, its arguments differ from those of
+    `add`.
     """
 
     def __init__(
@@ -223,7 +223,7 @@ class Task(Using[P, R]):
     def add_many(
         self, calls: Iterable[tuple[Any, ...] | dict[str, Any]], **options: Unpack[JobOptions]
     ) -> list[Handle[R]]:
-        """Add a job for each tuple, or dict, of arguments; the options are those of each."""
+        """Add a job for each tuple or dict of arguments; the options apply to all."""
         using = self.using(**options) if options else self
         handles: list[Handle[R]] = self._queue._add_each(using._each(calls))
         return handles
@@ -245,8 +245,7 @@ class Task(Using[P, R]):
 class Decorator(Protocol):
     """Makes a function a task.
 
-    A context that comes first is dropped from the arguments of `add`; elsewhere it is dropped too, but a type
-    checker cannot see it.
+    A context parameter is not an argument of `add`. A type checker knows this only if it is the first one.
     """
 
     @overload

@@ -45,7 +45,7 @@ class TimerThread:
                 self._thread = threading.Thread(target=self._loop, name="holdfast-timers", daemon=True)
                 self._thread.start()
             elif self._due[0][2] is timer:
-                # Only then: a thread that wakes up for nothing takes the interpreter lock from this one.
+                # Only then: a needless wake-up takes the interpreter lock from this thread.
                 self._changed.notify()
         return timer
 
@@ -65,7 +65,7 @@ class TimerThread:
                     callback()
                 except Exception:
                     pass
-            # Kept during the wait, the reference would keep alive what the callback refers to.
+            # If the reference were kept during the wait, the objects of the callback would stay alive.
             del timer, callback
 
     def _next(self) -> Timer | None:
