@@ -1,12 +1,12 @@
 """The command line: `holdfast`, and `python -m holdfast`.
 
     app        the table of commands; each is imported when it is called
-    session    which store, which tenant, which form of output: the options that all commands have
-    exits      what went wrong, in words on stderr and as an exit code
-    output     tables for people, JSON lines for programs, progress for the impatient
+    session    the options that all commands have: store, tenant, form of output
+    exits      errors, as text on stderr and as exit codes
+    output     tables for people, JSON lines for programs, progress
 
-One file for each command, in `commands/`. A command reads its words, asks the queue and shows the answer;
-anything cleverer belongs in the rules. What is slow to import is imported inside it.
+One file for each command, in `commands/`. A command parses its arguments, calls the queue and prints the
+reply; other logic belongs in the rules. Modules that are slow to import are imported inside functions.
 """
 
 from .app import app

@@ -1,4 +1,4 @@
-"""The table of commands, and the one place where whatever goes wrong ends."""
+"""The table of commands, and the handling of all their errors."""
 
 import difflib
 import importlib
@@ -13,7 +13,7 @@ from .commands.completion import COMPLETE
 from .exits import MEANINGS, Exit, complain, hush, tell
 from .session import settings
 
-# Each command by the file that it is in, in the order of the help text.
+# Each command and its file, in the order of the help text.
 COMMANDS = {
     "add": "add",
     "jobs": "jobs",
@@ -48,7 +48,7 @@ COMMANDS = {
     "version": "version",
 }
 
-# What other programs call it.
+# Names of such commands in other programs.
 SYNONYMS = {
     **dict.fromkeys(("list", "ls", "ps", "queue"), "jobs"),
     **dict.fromkeys(("status", "count", "info"), "counts"),
@@ -70,7 +70,7 @@ SYNONYMS = {
 
 
 class App(click.Group):
-    """`holdfast`: its commands are imported when they are asked for."""
+    """`holdfast`: its commands are imported on first use."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """All commands, in the order of the table."""
@@ -87,7 +87,7 @@ class App(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """As click does it, but an unknown command brings up those that look like it."""
+        """As in click, but for an unknown command the error suggests similar ones."""
         name = args[0]
         if name not in COMMANDS and not name.startswith("-") and not ctx.resilient_parsing:
             raise click.UsageError(f"there is no command {_cut(name)!r}{_nearest(name)}", ctx)
@@ -101,13 +101,13 @@ class App(click.Group):
         standalone_mode: bool = True,
         **extra: Any,
     ) -> Any:
-        """Run one command line and exit with its code; no traceback ever leaves this."""
+        """Run one command line and exit with its code; it never prints a traceback of its own."""
         words = list(sys.argv[1:] if args is None else args)
         if words[:1] == ["help"]:
             words = [*words[1:], "--help"]
         for stream in (sys.stdout, sys.stderr):
             if reconfigure := getattr(stream, "reconfigure", None):
-                # What a terminal cannot show is shown as an escape; it is no reason to fail.
+                # Characters that the terminal cannot show are escaped instead of an error.
                 reconfigure(errors="backslashreplace")
         sys.exit(self._run(words, **extra))
 
@@ -134,14 +134,14 @@ class App(click.Group):
 
 
 def _complete(command: click.Command, instruction: str) -> int:
-    """A shell asks what may stand next; see `holdfast completion`."""
+    """Answer the completion request of a shell; see `holdfast completion`."""
     from click.shell_completion import shell_complete
 
     return shell_complete(command, {}, "holdfast", COMPLETE, instruction)
 
 
 def _flushed(code: int, *, as_json: bool) -> int:
-    """The exit code, once what was printed has got through."""
+    """The exit code, after stdout was flushed."""
     try:
         sys.stdout.flush()
     except BrokenPipeError:
@@ -157,7 +157,7 @@ def _cut(name: str) -> str:
 
 
 def _nearest(name: str) -> str:
-    """What may have been meant."""
+    """Similar names."""
     known = dict(zip(COMMANDS, COMMANDS, strict=True)) | SYNONYMS
     words = [name] if name in known else difflib.get_close_matches(name, known, n=2)
     near = list(dict.fromkeys(known[word] for word in words))
@@ -167,7 +167,7 @@ def _nearest(name: str) -> str:
 
 def _epilog(meanings: Iterable[tuple[Exit, str]]) -> str:
     lines = [f"{code:>5}  {text}" for code, text in meanings]
-    # The mark keeps click from filling the lines up.
+    # The mark keeps click from rewrapping the lines.
     return "\b\nExit codes:\n" + "\n".join(lines)
 
 

@@ -1,4 +1,4 @@
-"""How a command ends when it does not end well: words on stderr, and an exit code that means something."""
+"""How a failed command ends: a text on stderr, and an exit code by the kind of error."""
 
 import json
 import os
@@ -35,7 +35,7 @@ class Exit(IntEnum):
     STORE = 5
     TIMEOUT = 6
     JOB_FAILED = 7
-    INTERRUPTED = 128 + 2  # as a shell says it of SIGINT
+    INTERRUPTED = 128 + 2  # as shells report SIGINT
     BROKEN_PIPE = 128 + 13  # and of SIGPIPE
 
 
@@ -53,7 +53,7 @@ MEANINGS = {
 
 MISSING_HINT = "; check --store and HOLDFAST_STORE; `holdfast add` and --create make a new store"
 
-# The first that fits.
+# The first match counts.
 _CODES: tuple[tuple[type[Exception], Exit], ...] = (
     (BadInput, Exit.USAGE),
     (NotFound, Exit.NOT_FOUND),
@@ -67,17 +67,17 @@ _CODES: tuple[tuple[type[Exception], Exit], ...] = (
 
 
 def code_of(error: Exception) -> Exit:
-    """The exit code that an error stands for."""
+    """The exit code of an error."""
     if isinstance(error, click.UsageError):
         return Exit.USAGE
     if isinstance(error, OSError) and error.filename and not isinstance(error, HoldfastError):
-        # Files are named by --store and --file, and what is wrong with the latter is told as usage.
+        # Files are named by --store and --file; errors of the latter are usage errors.
         return Exit.STORE
     return next((code for kind, code in _CODES if isinstance(error, kind)), Exit.ERROR)
 
 
 def tell(error: Exception, *, as_json: bool) -> Exit:
-    """Say on stderr what went wrong, and return the exit code."""
+    """Print an error on stderr, and return the exit code."""
     code, name, text, hint = code_of(error), "ERROR", "", ""
     if isinstance(error, HoldfastError):
         name, text = error.code, str(error)
@@ -105,7 +105,7 @@ def tell(error: Exception, *, as_json: bool) -> Exit:
 
 
 def complain(words: str) -> None:
-    """Write on stderr, if anybody still listens there."""
+    """Write to stderr; ignored if it is closed."""
     try:
         click.echo(words, err=True)
     except OSError:
@@ -113,7 +113,7 @@ def complain(words: str) -> None:
 
 
 def _unexpected(error: Exception) -> str:
-    """Where it happened, and not what was said: that could be somebody's data."""
+    """Where the error occurred, without its text: that could contain data of a job."""
     if os.environ.get("HOLDFAST_DEBUG"):
         traceback.print_exception(error)
     where = ""
@@ -126,9 +126,9 @@ def _unexpected(error: Exception) -> str:
 
 
 def hush() -> None:
-    """Nobody reads stdout any more: let nothing complain about that at the very end either."""
+    """The reader of stdout has closed it: avoid a second error when Python flushes it at exit."""
     try:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (OSError, ValueError):
-        # A stand-in without a file beneath it.
+        # A replacement without a file descriptor.
         pass

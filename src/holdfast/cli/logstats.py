@@ -1,7 +1,7 @@
-"""What the JSON log lines of workers and servers tell: rates, waits, durations and failures of each task.
+"""Statistics from the JSON log lines of workers and servers: rates, waits, durations and failures by task.
 
-Lines that are no events of jobs are counted and passed by. Of each task all durations are kept, eight bytes
-each, so that percentiles are exact.
+Lines that are not events of jobs are counted and skipped. All durations are kept, eight bytes each, so that
+percentiles are exact.
 """
 
 from array import array
@@ -13,14 +13,14 @@ from typing import Any, NamedTuple
 import msgspec
 
 LOGGER = "holdfast.job"
-# Runs that ended, and those of them that did not end well.
+# Events of runs that ended, and of those that did not succeed.
 ENDED = ("finished", "retry", "failed", "cancelled", "lost", "quarantined", "expired")
 FAILED = ("failed", "quarantined", "expired")
 PERCENTILES = (50, 95, 99)
 
 
 class Event(msgspec.Struct, frozen=True):
-    """What is read of a line."""
+    """The fields that are read from a line."""
 
     time: str = ""
     logger: str = ""
@@ -33,7 +33,7 @@ class Event(msgspec.Struct, frozen=True):
 
 
 class TaskStats:
-    """What the lines tell of one tenant's task."""
+    """The statistics of one task of a tenant."""
 
     def __init__(self) -> None:
         self.events: Counter[str] = Counter()
@@ -47,7 +47,7 @@ class TaskStats:
         self.first_s = min(self.first_s or at_s, at_s)
         self.last_s = max(self.last_s, at_s)
         if event.event not in ENDED:
-            # `started` says again how long it has waited.
+            # `started` repeats how long the job has waited.
             return
         self.cpu_ms += event.cpu_ms or 0.0
         if event.waited_ms is not None:
@@ -67,13 +67,13 @@ class TaskStats:
 
     @property
     def per_s(self) -> float:
-        """Runs that ended in a second, from the first line to the last; 0 if that is less than one."""
+        """Runs per second, from the first line to the last; 0 if that is less than a second."""
         span_s = self.last_s - self.first_s
         return self.ended / span_s if span_s >= 1 else 0.0
 
 
 class LogStats(NamedTuple):
-    """The tasks by (tenant, task), and how many lines were no events."""
+    """The tasks by (tenant, task), and how many lines were not events."""
 
     tasks: dict[tuple[str, str], TaskStats]
     others: int
@@ -83,7 +83,7 @@ _decode = msgspec.json.Decoder(Event).decode
 
 
 def read_lines(lines: Iterable[bytes]) -> LogStats:
-    """What all lines tell together, in whatever order they are."""
+    """The statistics of all lines, in any order."""
     tasks: dict[tuple[str, str], TaskStats] = {}
     others = 0
     for line in lines:
@@ -97,7 +97,7 @@ def read_lines(lines: Iterable[bytes]) -> LogStats:
 
 
 def read_event(line: bytes) -> Event | None:
-    """The event of a line; None: it is another line."""
+    """The event of a line; None: it is not an event."""
     if not line.lstrip().startswith(b"{"):
         return None
     try:
@@ -109,7 +109,7 @@ def read_event(line: bytes) -> Event | None:
 
 
 def percentile(values: "array[float]", percent: int) -> float | None:
-    """The value that so many percent of all do not exceed; None where there are none."""
+    """The percentile of the values; None if there are no values."""
     if not values:
         return None
     ordered = sorted(values)
@@ -117,7 +117,7 @@ def percentile(values: "array[float]", percent: int) -> float | None:
 
 
 def stats_record(tenant: str, task: str, stats: TaskStats) -> dict[str, Any]:
-    """A task's statistics, as JSON has them."""
+    """The statistics of a task, as JSON."""
     spans = {"waited_ms": stats.waited_ms, "duration_ms": stats.duration_ms}
     return {
         "tenant": tenant,

@@ -1,10 +1,11 @@
-"""One verb on many jobs: named by their ids, or chosen and then confirmed.
+"""One command for many jobs, given by their ids, or selected and then confirmed.
 
     ids ─────────────────────────────────┐
-                                         ├──▶ 500 at a time, committed together ──▶ what became of each
+                                         ├──▶ 500 at a time, committed together ──▶ the result of each
     a selection ──▶ its ids ──▶ sure? ───┘
 
-A job that refuses stops nobody else: it is told on stderr, and the exit code is that of the first.
+If a job is refused, the others continue: the error is printed on stderr, and the first one sets the exit
+code.
 """
 
 import asyncio
@@ -30,7 +31,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 Verb = Callable[["AsyncQueue", int], Awaitable[Any]]
 
 TOGETHER = 500
-# So many refusals are told to people one by one.
+# This many errors are printed one by one.
 TOLD = 20
 
 
@@ -43,10 +44,10 @@ def choosing(function: F, *, archived: bool = False) -> F:
 
 
 class Many:
-    """The jobs that a command line chose, and what becomes of them."""
+    """The jobs that a command line selects, and what is done with them."""
 
     def __init__(self, session: Session, verb: str, past: Callable[[Any], str]) -> None:
-        """`past` says of a reply what was done: "cancelled {}"."""
+        """`past` is the text for a reply: "cancelled {}"."""
         self._session = session
         self._verb, self._past = verb, past
         self._done: Counter[str] = Counter()
@@ -60,7 +61,7 @@ class Many:
         *,
         default: Callable[["Job"], bool] = lambda _job: True,
     ) -> list[int]:
-        """The ids that were meant. Of a selection that names no state, those that `default` lets through."""
+        """The ids. A selection without a state takes only the jobs that `default` accepts."""
         everything, yes = options.pop("everything"), options.pop("yes")
         wanted = Selection(**options)
         if ids:
@@ -82,11 +83,11 @@ class Many:
                 advance(1)
                 if wanted.state or default(job):
                     found.append(job.id)
-        # Children are younger than their parents, and go first.
+        # Children are younger than their parents, and come first.
         return found[::-1]
 
     def run(self, ids: Sequence[int], verb: Verb) -> None:
-        """Do it to each, tell what became of them, and exit with the first refusal's code."""
+        """Send the command for each job, print the results, and exit with the code of the first error."""
         if ids:
             asyncio.run(self._run(ids, verb))
         if not self._session.as_json:

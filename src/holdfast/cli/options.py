@@ -1,4 +1,4 @@
-"""What can be said of a job besides its task and data: the options that `add` and `schedule` share."""
+"""The options of a job, which `add` and `schedule` share."""
 
 import json
 from collections.abc import Callable
@@ -52,7 +52,7 @@ _OF_ONE_JOB = (
 
 
 def job_options(*, schedule: bool = False) -> Callable[[F], F]:
-    """Give a command the options of a job, or of those that a schedule adds."""
+    """Give a command the options of a job, or of the jobs of a schedule."""
 
     def decorate(function: F) -> F:
         for option in reversed(_SHARED if schedule else (*_SHARED, *_OF_ONE_JOB)):
@@ -63,7 +63,7 @@ def job_options(*, schedule: bool = False) -> Callable[[F], F]:
 
 
 def chosen(options: dict[str, Any]) -> dict[str, Any]:
-    """The options that were given, as the queue takes them."""
+    """The given options, as arguments for the queue."""
     given = {name: value for name, value in options.items() if value is not None}
     if "-" in given.get("expires", ""):
         at = moment_ms(given["expires"], name="expires")

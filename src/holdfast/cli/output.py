@@ -1,4 +1,4 @@
-"""What commands print: tables and sentences for people, JSON lines for programs, progress meanwhile."""
+"""Output of commands: tables and text for people, JSON lines for programs, and progress."""
 
 import json
 import os
@@ -15,9 +15,9 @@ from ..core.bounds import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
 if TYPE_CHECKING:
     from rich.console import Console
 
-# Rich takes a millisecond for a row, and nobody reads a table that long.
+# Rich needs a millisecond per row, and people do not read longer tables.
 RICH_ROWS = 1_000
-# A cell of a table says no more than this of a long text.
+# Longer texts are cut in the cells of tables.
 CELL_CHARS = 60
 NOTHING = "–"
 _STYLES = {
@@ -33,7 +33,7 @@ _UNITS = ((DAY_MS, "d"), (HOUR_MS, "h"), (MINUTE_MS, "m"), (SECOND_MS, "s"))
 
 def emit(record: Any) -> None:
     """One record for programs: a line of JSON."""
-    # In ASCII, which every terminal, pipe and file has.
+    # In ASCII, which works on every terminal, pipe and file.
     click.echo(json.dumps(record))
 
 
@@ -43,7 +43,7 @@ def say(text: str = "") -> None:
 
 
 def answer(record: Any, text: str, *, as_json: bool) -> None:
-    """One record for whom it may concern."""
+    """Print one record: JSON for programs, or a line for people."""
     if as_json:
         emit(record)
     else:
@@ -51,20 +51,20 @@ def answer(record: Any, text: str, *, as_json: bool) -> None:
 
 
 def note(text: str) -> None:
-    """A line for people that is no part of the answer."""
+    """A line for people, on stderr."""
     click.echo(clean(text), err=True)
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[str] = ()) -> None:
-    """Rows for people; `right` names the columns of numbers. A terminal gets them in colour."""
+    """Print a table for people; `right` names the columns with numbers. In colour on a terminal."""
     shown = [[clean(cell) for cell in row] for row in rows]
     widths = [max(map(len, cells)) for cells in zip(columns, *shown, strict=True)]
     if sys.stdout.isatty() and len(rows) <= RICH_ROWS:
-        # A table that does not fit is printed whole, and the terminal wraps its lines.
+        # A table that is too wide is printed completely, and the terminal wraps its lines.
         width = None if _fits(widths) else sum(widths) + 2 * len(widths)
         click.echo(_drawn(columns, shown, right, width))
         return
-    # Whoever reads a pipe looks for whole words: nothing is cut, and nothing coloured.
+    # In a pipe nothing is cut or coloured: programs search for whole words.
     sides = [str.rjust if name in right else str.ljust for name in columns]
     for row in (columns, *shown):
         cells = (side(cell, width) for side, cell, width in zip(sides, row, widths, strict=True))
@@ -72,17 +72,17 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, right: Seque
 
 
 def _fits(widths: Sequence[int]) -> bool:
-    """Whether a terminal has room for all columns whole but the last, which may be cut."""
+    """Whether all columns fit the terminal; the last one may be cut."""
     return sum(widths[:-1]) + 2 * len(widths) + min(widths[-1], 8) <= shutil.get_terminal_size().columns
 
 
 def style_of(column: str, cell: str = "") -> str:
-    """The style of a cell: that of its state, which the cell names under STATE, and elsewhere the column."""
+    """The style of a cell: that of its state in column STATE, otherwise that of its column."""
     return "dim" if cell == NOTHING else _STYLES.get(cell if column == "STATE" else column, "")
 
 
 def terminal(width: int | None = None) -> "Console":
-    """Standard output for Rich: colours only on a terminal, and none at all where NO_COLOR is set."""
+    """Standard output for Rich: colours only on a terminal, and only if NO_COLOR is not set."""
     from rich.console import Console
 
     plain = bool(os.environ.get("NO_COLOR"))
@@ -90,7 +90,7 @@ def terminal(width: int | None = None) -> "Console":
 
 
 def painted(state: str) -> str:
-    """A state in its colour, where colours are shown."""
+    """A state in its colour, if colours are used."""
     if not sys.stdout.isatty():
         return state
     from rich.text import Text
@@ -111,10 +111,10 @@ def _drawn(
     grid = Table(box=None, pad_edge=False, header_style="bold")
     for name in columns:
         side: Literal["left", "right"] = "right" if name in right else "left"
-        # What is copied from a table must be whole, so of all columns the last gives way.
+        # Values may be copied from a table, so only the last column is cut.
         grid.add_column(name, justify=side, no_wrap=name != columns[-1])
     for row in rows:
-        # A Text is taken as it is: a task called "[red]" is no markup.
+        # As `Text`, so that a task called "[red]" is not taken for markup.
         styled = ((cell, style_of(name, cell)) for name, cell in zip(columns, row, strict=True))
         grid.add_row(*(Text(cell, style, no_wrap=True, overflow="ellipsis") for cell, style in styled))
     console = terminal(width)
@@ -124,7 +124,7 @@ def _drawn(
 
 
 def clean(text: str) -> str:
-    """Text that does nothing to a terminal: control characters are shown, not sent."""
+    """Text that is safe for a terminal: control characters are escaped."""
     if text.isprintable():
         return text
     return "".join(c if c in "\n\t" or c.isprintable() or c == "\xa0" else _escape(c) for c in text)
@@ -141,7 +141,7 @@ def cut(text: str, chars: int = CELL_CHARS) -> str:
 
 
 def span(ms: int) -> str:
-    """A length of time in its two largest units: 3d 4h, 1m 30s, 250ms."""
+    """A duration in its two largest units: 3d 4h, 1m 30s, 250ms."""
     if ms < SECOND_MS:
         return f"{ms}ms"
     parts = []
@@ -153,7 +153,7 @@ def span(ms: int) -> str:
 
 
 def since(moment: int, now: int) -> str:
-    """A moment as people say it: 3m ago, in 2h, now."""
+    """A time relative to now: 3m ago, in 2h, now."""
     if abs(moment - now) < SECOND_MS:
         return "now"
     length = span(abs(moment - now)).split()[0]
@@ -161,7 +161,7 @@ def since(moment: int, now: int) -> str:
 
 
 def confirm(question: str) -> bool:
-    """Ask on stderr; where nobody can answer, refuse with the way out."""
+    """Ask on stderr; without a terminal, refuse with a hint."""
     click.echo(f"{question} [y/N] ", nl=False, err=True)
     answer = sys.stdin.readline() if sys.stdin is not None else ""
     if not answer:
@@ -174,7 +174,7 @@ def confirm(question: str) -> bool:
 
 @contextmanager
 def progress(what: str, total: int | None = None, *, unit: str = "jobs") -> Iterator[Callable[[int], None]]:
-    """Show on a terminal how far something is; the function that is given adds to that."""
+    """Show progress on a terminal; yields a function that advances it."""
     if not sys.stderr.isatty():
         yield lambda _more: None
         return

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def paused(queue: "Queue") -> "list[Paused]":
-    """What claims of this tenant pass by."""
+    """The pauses of this tenant."""
     from ..core.queries import ListPauses
 
     found: list[Paused] = queue.connection.ask(ListPauses(tenant=queue.tenant))
@@ -18,7 +18,7 @@ def paused(queue: "Queue") -> "list[Paused]":
 
 
 def pause_text(pause: "Paused") -> str:
-    """One of them in words."""
+    """A pause as text."""
     tenant, task, domain = pause
     if task is not None:
         return f"task {task}"

@@ -1,6 +1,6 @@
-"""Records in the form that `--json` prints: ids as text, times in ISO 8601, everything always there.
+"""Records as `--json` prints them: ids as text, times in ISO 8601, and always all fields.
 
-What is not there is null. Keys and data may be any bytes: what is no text stands as {"base64": "…"}.
+Missing values are null. Keys and data may be any bytes: if they are not text, they are {"base64": "…"}.
 """
 
 import json
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def moment(ms: int) -> str | None:
-    """A moment, or null for none."""
+    """A time, or null for none."""
     return iso(ms) if ms else None
 
 
@@ -27,19 +27,19 @@ def number(job_id: int) -> str | None:
 
 
 def seconds(ms: int) -> float | None:
-    """A length of time in seconds, or null for none."""
+    """A duration in seconds, or null for none."""
     return ms / 1000 if ms else None
 
 
 def plain(value: Any) -> Any:
-    """A key or data: bytes that are no text in their base64."""
+    """A key or data: bytes that are not text as base64."""
     if not isinstance(value, bytes):
         return value
     return {"base64": b64encode(value).decode()}
 
 
 def key(value: bytes | None) -> Any:
-    """A domain or unique key: as text if it is some."""
+    """A domain or unique key: as text if it is valid UTF-8."""
     if value is None:
         return None
     try:
@@ -49,7 +49,7 @@ def key(value: bytes | None) -> Any:
 
 
 def key_text(value: bytes | None) -> str:
-    """The same for people."""
+    """The same for display."""
     return "" if value is None else value.decode(errors="backslashreplace")
 
 
@@ -89,7 +89,7 @@ def job_record(job: "Job") -> dict[str, Any]:
 
 
 def then_task(job: "Job") -> str | None:
-    """The task of the job that follows."""
+    """The task of the follow-up job."""
     return json.loads(job.then)["task"] if job.then else None
 
 
@@ -127,7 +127,7 @@ def limit_record(domain: bytes, limit: "Limit") -> dict[str, Any]:
 
 
 def schedule_record(schedule: "Schedule", task: str, upcoming: list[int]) -> dict[str, Any]:
-    """A schedule, with the task of its jobs and its next moments."""
+    """A schedule, with the task of its jobs and its next times."""
     return {
         "name": schedule.name,
         "tenant": schedule.tenant,

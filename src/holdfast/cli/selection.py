@@ -1,4 +1,4 @@
-"""Which jobs: the options by which `jobs`, `cancel`, `requeue` and `delete` choose, and the walk."""
+"""The options by which `jobs`, `cancel`, `requeue` and `delete` select jobs, and how these are listed."""
 
 import heapq
 from collections.abc import Callable, Iterator
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-# Jobs that ended so are in the archive, but for children that their parent has not seen.
+# Jobs that ended like this are in the archive, except children that their parent has not read yet.
 ARCHIVED_STATES = ("FINISHED", "CANCELLED")
 
 
 class Selection(NamedTuple):
-    """What jobs must be like; None: any."""
+    """The criteria; None: any."""
 
     state: str | None = None
     task: str | None = None
@@ -32,7 +32,7 @@ class Selection(NamedTuple):
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is asked of them."""
+        """Whether there are no criteria."""
         return self == Selection()
 
 
@@ -60,10 +60,10 @@ def selecting(*, archived: bool = True) -> Callable[[F], F]:
 
 
 class Selecting(click.Command):
-    """A command without arguments that chooses by --task: a bare word brings that up."""
+    """A command without arguments that selects by --task: for a bare argument the error suggests --task."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """As click does it, but with a hint."""
+        """As in click, but with a hint."""
         ctx.allow_extra_args = True
         rest = super().parse_args(ctx, args)
         if ctx.args and not ctx.resilient_parsing:
@@ -75,7 +75,7 @@ class Selecting(click.Command):
 def find(
     queue: "Queue", wanted: Selection, *, now: int, after: int = 0, archive: bool = True
 ) -> "Iterator[Job]":
-    """The jobs of a selection, oldest first, a page at a time; in the archive only where that may be."""
+    """The jobs of a selection, oldest first, page by page; the archive only if needed."""
     if wanted.stuck:
         for state in ("RUNNING", "RUNQUEUED"):
             live = _pages(queue, wanted._replace(state=state, archived=False), after)

@@ -1,7 +1,7 @@
-"""Which store, which tenant, which form of output: what may be said before or after every command.
+"""The store, the tenant and the form of output: options that may be before or after every command.
 
-A command that only reads, or changes what must exist already, opens the store with `existing`, which creates
-none unless --create says so; one that may bring the first job with `open`, which creates it.
+A command that reads, or changes something that must exist, opens the store with `existing`, which creates it
+only with --create. A command that may add the first job uses `open`, which creates it.
 """
 
 from collections.abc import Callable, Iterator
@@ -22,26 +22,26 @@ STORE = "jobs.db"
 
 
 class Session:
-    """What the words of a command line said of where and how."""
+    """The values of these options."""
 
     def __init__(self) -> None:
         self.store = STORE
         self.tenant = ""
         self.as_json = False
         self.create = False
-        # Which of these were said, or are in the environment.
+        # Which of these were given, by options or by environment variables.
         self.said: set[str] = set()
 
     @classmethod
     def of(cls, store: str) -> "Session":
-        """One on another store."""
+        """The same with another store."""
         session = cls()
         session.store = store
         return session
 
     @contextmanager
     def open(self, *, create: bool = True) -> "Iterator[Queue]":
-        """The queue; its store is created if need be."""
+        """The queue; its store is created if needed."""
         from ..queue.connect import connect
 
         self.check()
@@ -50,19 +50,19 @@ class Session:
 
     @contextmanager
     def existing(self) -> "Iterator[Queue]":
-        """The queue of a store that is there; a missing one is `StoreMissing`, unless --create was given."""
+        """The queue of an existing store; raises `StoreMissing` if there is none, except with --create."""
         with self.open(create=self.create) as queue:
             yield queue
 
     def many(self) -> "AsyncQueue":
-        """The same queue for many verbs at once, which the store commits together."""
+        """The queue for many calls at once, which share commits."""
         from ..queue.connect import connect_async
 
         self.check()
         return connect_async(self.store, tenant=self.tenant, join=False, follow=False, create=False)
 
     def check(self) -> None:
-        """Refuse the address of a store that does not outlive the command."""
+        """Refuse the address of a store that ends with the command."""
         from ..queue.connect import is_served, is_shared, store_file, store_files
 
         store_file(self.store)  # which checks the address
@@ -76,7 +76,7 @@ class Session:
 
 
 def now_ms(queue: "Queue") -> int:
-    """The time by the store's clock."""
+    """The time of the store."""
     from ..core.queries import GetTime
 
     found: int = queue.connection.ask(GetTime())
@@ -85,7 +85,7 @@ def now_ms(queue: "Queue") -> int:
 
 def _set(ctx: click.Context, param: click.Parameter, value: Any) -> None:
     session = ctx.ensure_object(Session)
-    # Said after the command it comes later, and wins.
+    # An option after the command is parsed later, and wins.
     if value is not None and value is not False:
         setattr(session, str(param.name), value)
         session.said.add(str(param.name))
@@ -94,7 +94,7 @@ def _set(ctx: click.Context, param: click.Parameter, value: Any) -> None:
 def settings(*, env: bool = False, create: bool = False) -> Callable[[F], F]:
     """Give a command --store, --tenant and --json, and so a `Session` for `click.pass_obj`.
 
-    `create`: and --create, for commands that say something of an empty store too.
+    `create`: also --create, for commands that make sense on an empty store.
     """
     store = click.option(
         "--store",

@@ -1,4 +1,4 @@
-"""Words of a command line as values: ids, keys, states, data, moments. No error shows anybody's data."""
+"""Types of command-line arguments: ids, keys, states, data, times. No error contains data of a job."""
 
 import json
 import os
@@ -22,12 +22,12 @@ STATES = ("QUEUED", "RUNQUEUED", "RUNNING", "PAUSED", "FINISHED", "FAILED", "CAN
 
 
 class JobId(ParamType):
-    """The number of a job."""
+    """The id of a job."""
 
     name = "id"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """The number that a word says."""
+        """Convert an argument to a number."""
         from ..queue.options import job_id
 
         try:
@@ -37,36 +37,36 @@ class JobId(ParamType):
 
 
 class Key(ParamType):
-    """A domain or unique key: the bytes as they were typed."""
+    """A domain or unique key: the bytes as typed."""
 
     name = "text"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> bytes:
-        """The bytes of a word; what is no UTF-8 has come through as it is."""
+        """The bytes of an argument, also if it is not UTF-8."""
         return value if isinstance(value, bytes) else os.fsencode(value)
 
 
 class Task(ParamType):
-    """The name of a task; the shell completes those that the store has jobs of."""
+    """The name of a task; the shell completes the tasks of jobs in the store."""
 
     name = "task"
 
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> "list[CompletionItem]":
-        """The tasks that there are jobs of."""
+        """Complete the tasks of jobs in the store."""
         return _completed(ctx, incomplete, lambda queue: list(queue.counts()))
 
 
 class ScheduleName(ParamType):
-    """The name of a schedule; the shell completes those that there are."""
+    """The name of a schedule; the shell completes existing names."""
 
     name = "name"
 
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> "list[CompletionItem]":
-        """The schedules that there are."""
+        """Complete the names of schedules."""
         return _completed(ctx, incomplete, lambda queue: [one.name for one in queue.schedules()])
 
 
@@ -79,12 +79,12 @@ def _completed(ctx: click.Context, incomplete: str, names: Any) -> "list[Complet
         with ctx.ensure_object(Session).existing() as queue:
             return [CompletionItem(name) for name in names(queue) if name.startswith(incomplete)]
     except HoldfastError:
-        # A shell that completes is no place for complaints.
+        # Completion must not print errors.
         return []
 
 
 class Description(str):
-    """A description in the place of a value: shown without quotes."""
+    """A description instead of a value: shown without quotes."""
 
     __slots__ = ()
 
@@ -93,26 +93,26 @@ class Description(str):
 
 
 class NotJson(BadInput):
-    """What should be JSON is none; where, but not what it is."""
+    """The error for invalid JSON: says where, but not what it contains."""
 
     def __init__(self, what: str, where: str) -> None:
         HoldfastError.__init__(self, f"{what} is not JSON: {where}")
 
 
 class EmptyJson(NotJson):
-    """There is nothing where JSON should be."""
+    """The error for empty input instead of JSON."""
 
     def __init__(self, what: str) -> None:
         HoldfastError.__init__(self, f"{what} is empty, and must be JSON, such as {{}} or 42")
 
 
 def state_option(help_text: str) -> Any:
-    """--state, in whichever letters."""
+    """--state, in any case."""
     return click.option("--state", type=click.Choice(STATES, case_sensitive=False), help=help_text)
 
 
 def json_text(what: str, raw: str | bytes) -> str:
-    """JSON as it was written, once it is known to be some; an error says where it is not and shows none."""
+    """Return JSON text unchanged after a check; an error says where it is invalid, without its content."""
     import msgspec
 
     try:
@@ -150,7 +150,7 @@ def data_of(words: tuple[str, ...], args: tuple[str, ...]) -> str:
 
 
 def stdin() -> IO[bytes]:
-    """Standard input as bytes; a shell may have closed it."""
+    """Standard input as bytes; it may be closed."""
     if sys.stdin is None or sys.stdin.closed:
         raise click.UsageError("standard input is closed")
     return sys.stdin.buffer
@@ -182,7 +182,7 @@ def _arg(word: str) -> tuple[str, Any]:
 
 
 def moment_word(name: str, word: str, now: int) -> int:
-    """A moment: a date and time, or how long ago, `7d`."""
+    """A time: a date and time, or how long ago, `7d`."""
     from ..core.durations import duration_ms, moment_ms
 
     try:

@@ -18,7 +18,7 @@ _PACKAGE = Path(__file__).parents[1]
 
 @cache
 def _between() -> tuple[str, ...]:
-    """The files that tracebacks leave out: Holdfast, and what runs coroutines, threads and imports."""
+    """The files that tracebacks leave out: those of Holdfast, asyncio, threads and imports."""
     import asyncio
     import concurrent.futures
     import importlib

@@ -1,7 +1,6 @@
 """The lease of a claimed job as its holder sees it, and the threads that renew leases and poll for stops."""
 
 import heapq
-import threading
 import weakref
 from collections.abc import Callable
 
@@ -13,6 +12,7 @@ from ..engine import joblog
 from ..engine.connection import Connection
 from ..engine.ticket import Ticket
 from ..store.common.clock import monotonic_s, system_clock
+from .timers import BackgroundThread
 
 # How often a process that runs jobs polls whether they should stop.
 STOP_POLL_S = 0.5
@@ -82,7 +82,7 @@ class Lease:
                 self.on_stop()
 
 
-class Renewer:
+class Renewer(BackgroundThread):
     """A thread that extends the leases of claimed jobs, each after a third of its length.
 
     It holds weak references: a job that was dropped without an answer is not renewed, and becomes claimable
@@ -90,32 +90,18 @@ class Renewer:
     `holdfast worker` renews from another process.
     """
 
+    _name = "holdfast-renewer"
+
     def __init__(self, connection: Connection) -> None:
+        super().__init__()
         self._connection = connection
         self._due: list[tuple[float, int, weakref.ref[Lease]]] = []
-        self._changed = threading.Condition()
         self._count = 0
-        self._closed = False
-        self._thread: threading.Thread | None = None
 
     def watch(self, lease: Lease) -> None:
         """Renew a lease from now on."""
         with self._changed:
-            is_first = self._push(lease)
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._loop, name="holdfast-renewer", daemon=True)
-                self._thread.start()
-            elif is_first:
-                # Only then: a needless wake-up takes the interpreter lock from this thread.
-                self._changed.notify()
-
-    def close(self) -> None:
-        """Stop the thread."""
-        with self._changed:
-            self._closed = True
-            self._changed.notify()
-        if self._thread is not None:
-            self._thread.join()
+            self._wake(needed=self._push(lease))
 
     def _push(self, lease: Lease) -> bool:
         """Add a lease; True if it is the next to be renewed."""
@@ -167,41 +153,30 @@ class Renewer:
                 self._push(lease)
 
 
-class StopPoller:
+class StopPoller(BackgroundThread):
     """A thread that polls whether running jobs should stop, all of them by one query.
 
     It does nothing else: a store that does not answer holds up neither timers nor leases.
     """
 
+    _name = "holdfast-stops"
+
     def __init__(self, connection: Connection) -> None:
+        super().__init__()
         self._connection = connection
         # Leases by their identity.
         self._leases: dict[int, Lease] = {}
-        self._changed = threading.Condition()
-        self._closed = False
-        self._thread: threading.Thread | None = None
 
     def follow(self, lease: Lease) -> Callable[[], None]:
         """Poll for a lease from now on; returns a function that ends that."""
         with self._changed:
             self._leases[id(lease)] = lease
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._loop, name="holdfast-stops", daemon=True)
-                self._thread.start()
-            self._changed.notify()
+            self._wake()
 
         def unfollow() -> None:
             self._leases.pop(id(lease), None)
 
         return unfollow
-
-    def close(self) -> None:
-        """Stop the thread."""
-        with self._changed:
-            self._closed = True
-            self._changed.notify()
-        if self._thread is not None:
-            self._thread.join()
 
     def _loop(self) -> None:
         while True:

@@ -1,4 +1,4 @@
-"""Timers: one thread of the process calls functions after a delay."""
+"""The background threads of a queue, and timers: one thread calls functions after a delay."""
 
 import heapq
 import threading
@@ -22,18 +22,54 @@ class Timer:
         self.callback = None
 
 
-class TimerThread:
-    """Calls functions, each once, in a thread that is started on first use.
+class BackgroundThread:
+    """A daemon thread that is started on first use and ends with `close`. Subclasses define `_loop`.
+
+    `_changed` guards the state; `_loop` waits for it, and returns once `_closed` is set.
+    """
+
+    _name: str
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._closed = False
+        self._thread: threading.Thread | None = None
+
+    def close(self) -> None:
+        """End the thread, and wait for that."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _wake(self, *, needed: bool = True) -> None:
+        """Start the thread, or wake it up if that is needed. The caller holds `_changed`.
+
+        A needless wake-up takes the interpreter lock from the calling thread.
+        """
+        if self._thread is None and not self._closed:
+            self._thread = threading.Thread(target=self._loop, name=self._name, daemon=True)
+            self._thread.start()
+        elif needed:
+            self._changed.notify()
+
+    def _loop(self) -> None:
+        raise NotImplementedError
+
+
+class TimerThread(BackgroundThread):
+    """Calls functions, each once.
 
     The functions must be quick, since they share the thread. Exceptions are ignored.
     """
 
+    _name = "holdfast-timers"
+
     def __init__(self) -> None:
+        super().__init__()
         self._due: list[tuple[float, int, Timer]] = []
-        self._changed = threading.Condition()
         self._count = 0
-        self._closed = False
-        self._thread: threading.Thread | None = None
 
     def after(self, wait_s: float, callback: Callback) -> Timer:
         """Schedule a function to be called after `wait_s` seconds; returns its timer."""
@@ -41,21 +77,8 @@ class TimerThread:
         with self._changed:
             self._count += 1
             heapq.heappush(self._due, (monotonic_s() + wait_s, self._count, timer))
-            if self._thread is None and not self._closed:
-                self._thread = threading.Thread(target=self._loop, name="holdfast-timers", daemon=True)
-                self._thread.start()
-            elif self._due[0][2] is timer:
-                # Only then: a needless wake-up takes the interpreter lock from this thread.
-                self._changed.notify()
+            self._wake(needed=self._due[0][2] is timer)
         return timer
-
-    def close(self) -> None:
-        """Cancel all timers and end the thread."""
-        with self._changed:
-            self._closed = True
-            self._changed.notify()
-        if self._thread is not None:
-            self._thread.join()
 
     def _loop(self) -> None:
         while (timer := self._next()) is not None:

@@ -1,1 +1,1 @@
-"""What `holdfast bench` measures: by the public API, on stores of its own."""
+"""The measures of `holdfast bench`, through the public API, on temporary stores."""

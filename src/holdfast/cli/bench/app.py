@@ -1,4 +1,4 @@
-"""The application whose tasks `holdfast bench` adds, and whose jobs a worker runs meanwhile."""
+"""The application of `holdfast bench`: its tasks, whose jobs a worker runs."""
 
 import os
 
@@ -11,11 +11,11 @@ STORE = "HOLDFAST_BENCH_STORE"
 
 
 def noop(path: str, width: int, filler: str) -> None:
-    """Do nothing: everything around it is what is measured."""
+    """Do nothing: only the overhead is measured."""
 
 
 def started() -> float:
-    """The moment of the start, on a clock that all processes of the machine share."""
+    """Return the start time, by a clock that all processes of the machine share."""
     return monotonic_s()
 
 

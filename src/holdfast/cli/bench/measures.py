@@ -1,4 +1,4 @@
-"""What `holdfast bench` measures: what programs do, by the public API, with default options.
+"""The measures of `holdfast bench`: ordinary use of the public API, with default options.
 
 add        task.add, one by one, in the main thread
 add_many   task.add_many of 1,000
@@ -22,7 +22,7 @@ from .worker import Worker, worker
 BULK = 1_000
 # About 100 bytes of JSON.
 DATA = ("a.png", 200, "x" * 62)
-# How long the worker is left alone before each job whose start is waited for: it is idle then.
+# The pause before each job of the latency measure: the worker is idle then.
 IDLE_S = 0.02
 RESULT_S = 60.0
 
@@ -38,7 +38,7 @@ class Figure(NamedTuple):
 
 
 class Bench:
-    """Where to make stores, and how many jobs."""
+    """Where to create stores, and how many jobs to use."""
 
     def __init__(self, place: Place, *, scale: float) -> None:
         self.place, self.scale = place, scale
@@ -49,7 +49,7 @@ class Bench:
 
     @contextmanager
     def app(self) -> Iterator[App]:
-        """The tasks on a fresh store, with everything loaded."""
+        """The tasks on a new store, with everything imported."""
         with self.place.store() as url:
             app = App(url)
             with app.queue as queue:
@@ -139,7 +139,7 @@ def _rate(count: int, work: Callable[[], None]) -> float:
 
 
 class Measure(NamedTuple):
-    """One measure: what it is for people, its unit, and one round of it."""
+    """One measure: its description, its unit, and the function for one round."""
 
     what: str
     unit: str

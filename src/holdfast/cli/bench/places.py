@@ -1,4 +1,4 @@
-"""Where `holdfast bench` makes its stores: files, schemas or prefixes of their own, removed afterwards."""
+"""Where `holdfast bench` creates its stores: new files, schemas or prefixes, removed afterwards."""
 
 import secrets
 import sqlite3
@@ -13,24 +13,24 @@ from typing import Any, Protocol
 from ...core.errors import BadInput, HoldfastError
 from ...queue.connect import POSTGRES, REDIS, store_file
 
-# So many keys are looked for, and removed, at once.
+# How many keys are listed and removed at once.
 SWEPT_KEYS = 1_000
-# The settings of a PostgreSQL server that the figures depend on.
+# The settings of a PostgreSQL server that affect the figures.
 POSTGRES_SETTINGS = ("fsync", "synchronous_commit", "shared_buffers")
 
 
 class Place(Protocol):
-    """One kind of store, and where to make fresh ones."""
+    """One kind of store, and where to create new ones."""
 
     def settings(self) -> str:
-        """The engine and its durability, for the reader of the figures."""
+        """The engine and its durability, for display with the figures."""
 
     def store(self) -> AbstractContextManager[str]:
-        """The address of a fresh store, which is removed at the end."""
+        """The address of a new store, which is removed at the end."""
 
 
 def place_of(url: str | None, folder: Path | None) -> Place:
-    """The place of a store's address; None: SQLite, in a folder or wherever temporary files are."""
+    """The place for a store's address; None: SQLite, in a folder or among the temporary files."""
     scheme = "sqlite" if url is None or "://" not in url else url.partition("://")[0]
     make = _PLACES.get(scheme)
     if make is None or (url is not None and " " in url):
@@ -39,7 +39,7 @@ def place_of(url: str | None, folder: Path | None) -> Place:
 
 
 class SqlitePlace:
-    """Files in folders of their own, beside the file that was named."""
+    """Files in new folders, beside the given file."""
 
     def __init__(self, url: str | None, folder: Path | None) -> None:
         named = None if url is None else store_file(url)
@@ -49,7 +49,7 @@ class SqlitePlace:
             raise BadInput("store", str(self._folder), needed="in a folder that is there")
 
     def settings(self) -> str:
-        """The library, and how it syncs."""
+        """The library, and its sync mode."""
         if "driver=apsw" in self._query:
             import apsw
 
@@ -66,7 +66,7 @@ class SqlitePlace:
 
 
 class PostgresPlace:
-    """Schemas of their own in the database that was named."""
+    """New schemas in the given database."""
 
     def __init__(self, url: str | None, folder: Path | None) -> None:
         _refuse(folder)
@@ -74,7 +74,7 @@ class PostgresPlace:
         self._url = url
 
     def settings(self) -> str:
-        """The version, and the settings that count."""
+        """The version, and the settings that matter."""
         with closing(self._connect()) as connection:
             version, *rest = (_setting(connection, name) for name in ("server_version", *POSTGRES_SETTINGS))
         told = ", ".join(f"{name} = {value}" for name, value in zip(POSTGRES_SETTINGS, rest, strict=True))
@@ -82,7 +82,7 @@ class PostgresPlace:
 
     @contextmanager
     def store(self) -> Iterator[str]:
-        """A schema, which the store makes."""
+        """A schema, which the store creates."""
         schema = f"holdfast_bench_{secrets.token_hex(4)}"
         try:
             yield _with(self._url, "schema", schema)
@@ -100,7 +100,7 @@ class PostgresPlace:
 
 
 class RedisPlace:
-    """Prefixes of their own on the server that was named."""
+    """New prefixes on the given server."""
 
     def __init__(self, url: str | None, folder: Path | None) -> None:
         _refuse(folder)
@@ -108,7 +108,7 @@ class RedisPlace:
         self._url = url
 
     def settings(self) -> str:
-        """The version, and what it keeps on its disk."""
+        """The version, and its persistence settings."""
         from ...store.redis.open import look
         from ...store.redis.report import kept
 
@@ -139,7 +139,7 @@ class RedisPlace:
 
 
 class GrpcPlace:
-    """Servers of their own on loopback, each in front of a fresh store: what the network costs.
+    """Servers on loopback, each with a new store: measures the cost of the network.
 
     `grpc://?store=URL` names the stores; `grpc://` alone: SQLite files.
     """
@@ -149,7 +149,7 @@ class GrpcPlace:
         self._stores = place_of(behind, folder)
 
     def settings(self) -> str:
-        """What the servers have."""
+        """The stores of the servers."""
         return f"gRPC on loopback, in front of {self._stores.settings()}"
 
     @contextmanager
@@ -183,7 +183,7 @@ def _refuse(folder: Path | None) -> None:
 
 
 def _with(url: str, name: str, value: str) -> str:
-    """The address with another value of one of its options."""
+    """The address with one option changed."""
     base, _, query = url.partition("?")
     others = [pair for pair in query.split("&") if pair and not pair.startswith(f"{name}=")]
     return f"{base}?{'&'.join([*others, f'{name}={value}'])}"
@@ -194,7 +194,7 @@ def _setting(connection: Any, name: str) -> str:
 
 
 def _sweep(server: Any, base: bytes) -> None:
-    """Remove all keys that begin so."""
+    """Remove all keys with a prefix."""
     cursor: Any = b"0"
     while True:
         cursor, found = server.call(b"SCAN", cursor, b"MATCH", base + b"*", b"COUNT", SWEPT_KEYS)

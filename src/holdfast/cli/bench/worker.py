@@ -1,4 +1,4 @@
-"""The worker of a measure: `holdfast worker` with default options, in processes of its own."""
+"""The worker of a measure: `holdfast worker` with default options, in separate processes."""
 
 import os
 import signal
@@ -17,7 +17,7 @@ from .app import STORE, App
 
 # How long a worker may take to start, or a drain to end.
 PATIENCE_S = 600.0
-# How often the end of a drain is looked for: often near the end, seldom before, since a look costs time.
+# How often the end of a drain is polled: often near the end, rarely before, because each poll costs time.
 LOOK_S, SELDOM_S = 0.005, 0.1
 SHOWN_BYTES = 1_000
 
@@ -29,12 +29,12 @@ class Worker:
         self._app, self._process, self._stderr = app, process, stderr
 
     def said(self) -> str:
-        """The end of what it wrote to its log."""
+        """The last part of its log."""
         self._stderr.seek(0)
         return self._stderr.read().decode(errors="replace")[-SHOWN_BYTES:]
 
     def wait_until_finished(self, task: str, count: int) -> None:
-        """Wait until so many jobs of a task have finished."""
+        """Wait until `count` jobs of a task have finished."""
         start_s = monotonic_s()
         while (done := self._app.queue.counts().get(task, {}).get("FINISHED", 0)) < count:
             took_s = monotonic_s() - start_s
@@ -42,13 +42,13 @@ class Worker:
                 error = HoldfastError(f"the worker finished {done} of {counted(count, 'job')} and ended")
                 error.add_note(self.said())
                 raise error
-            # A quarter of the time that is left at the rate so far.
+            # A quarter of the expected remaining time.
             sleep(min(max(LOOK_S, took_s * (count / done - 1) / 4 if done else 0.0), SELDOM_S))
 
 
 @contextmanager
 def worker(app: App) -> Iterator[Worker]:
-    """A worker that has run its first job; it is ended with the block, also where that is interrupted."""
+    """A worker that has run its first job; it is stopped at the end of the block, also after an interrupt."""
     command = [sys.executable, "-m", "holdfast", "worker", "holdfast.cli.bench.app:queue"]
     process: subprocess.Popen[bytes] | None = None
     with tempfile.TemporaryFile() as stderr:
@@ -67,7 +67,7 @@ def worker(app: App) -> Iterator[Worker]:
 
 @contextmanager
 def _signals_deferred() -> Iterator[None]:
-    """Hold signals back until the end of the block: a process that it starts must be known to be ended."""
+    """Defer signals to the end of the block, so that a process started in it is known and can be stopped."""
     came: list[int] = []
     numbers = (signal.SIGINT, signal.SIGTERM)
     before = {number: signal.signal(number, lambda it, _frame: came.append(it)) for number in numbers}

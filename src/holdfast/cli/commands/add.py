@@ -1,4 +1,4 @@
-"""`holdfast add`: one job, or as many as a file has lines."""
+"""`holdfast add`: adds one job, or one for each line of a file."""
 
 from typing import Any
 

@@ -1,9 +1,9 @@
 """`holdfast add --file`: one job for each line.
 
-    copy aside what cannot be read twice ──▶ check every line ──▶ add them, 10,000 in a transaction
+    copy input that cannot be read twice ──▶ check every line ──▶ add them, 10,000 in a transaction
 
-So a bad line changes nothing. What stops it in the middle (a full disk, Ctrl-C) leaves whole
-transactions, and it is told how many lines they were.
+So an invalid line changes nothing. An interruption in the middle (a full disk, Ctrl-C) leaves complete
+transactions, and the error says how many lines they contain.
 """
 
 import os
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ...core.commands import NewJob
     from ...queue.queue import Queue
 
-# A line has the data, and what else is said of a job.
+# A line has the data and the options of a job.
 LINE_BYTES = DATA_BYTES + 64 * 1024
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
@@ -38,7 +38,7 @@ Numbered = Iterator[tuple[int, "NewJob"]]
 
 
 class BadLine(BadInput):
-    """A line that is no job, by its number."""
+    """The error for an invalid line, with its number."""
 
     def __init__(self, file: str, line: int, error: HoldfastError) -> None:
         HoldfastError.__init__(self, f"{file}, line {line:,}: {error}")
@@ -67,7 +67,7 @@ def _add_all(session: Session, queue: "Queue", jobs: Numbered, total: int) -> in
                 for handle in handles if session.as_json else ():
                     emit({"id": str(handle.id)})
     except BaseException as error:
-        # What was under way when somebody interrupted it may be committed all the same.
+        # A transaction that was interrupted may have been committed.
         unsure = ", and maybe those of the next transaction" if isinstance(error, KeyboardInterrupt) else ""
         if added or unsure:
             note(f"holdfast: stopped after line {last:,}: {counted(added, 'job')} were added{unsure}")
@@ -76,7 +76,7 @@ def _add_all(session: Session, queue: "Queue", jobs: Numbered, total: int) -> in
 
 
 def _batches(jobs: Numbered) -> Iterator[tuple[int, list["NewJob"]]]:
-    """A transaction's worth at a time, with the number of its last line."""
+    """Batches for one transaction each, with the number of their last line."""
     batch: list[NewJob] = []
     line = size = 0
     for line, new in jobs:
@@ -122,7 +122,7 @@ def _copied(source: IO[bytes]) -> Iterator[tuple[IO[bytes], int]]:
 def _jobs(
     lines: IO[bytes], name: str, read: Reader, advance: Callable[[int], None] = lambda _size: None
 ) -> Numbered:
-    """The jobs of all lines with the lines' numbers; empty lines are passed over."""
+    """The jobs of all lines, with line numbers; empty lines are skipped."""
     lines.seek(0)
     number = 0
     while raw := lines.readline(LINE_BYTES):
@@ -138,7 +138,7 @@ def _jobs(
 
 
 def _data_of(queue: "Queue", task: str, options: dict[str, Any]) -> Reader:
-    """Each line is the data of a job like the others."""
+    """Each line is the data of a job; the options are the same for all."""
     from msgspec.structs import replace
 
     pattern = queue.call(task, **options)
@@ -147,7 +147,7 @@ def _data_of(queue: "Queue", task: str, options: dict[str, Any]) -> Reader:
 
 
 def _whole_jobs(queue: "Queue", options: dict[str, Any]) -> Reader:
-    """Each line is a job of its own, on top of the options of the command line."""
+    """Each line is a complete job; its options override those of the command line."""
     import msgspec
 
     from ...queue import asks

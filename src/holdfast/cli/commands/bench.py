@@ -1,4 +1,4 @@
-"""`holdfast bench`: how fast it is here, by what programs do."""
+"""`holdfast bench`: how fast Holdfast is on this machine."""
 
 import json
 import os
@@ -68,7 +68,7 @@ def bench(
 
 @contextmanager
 def _exit_on_sigterm() -> Iterator[None]:
-    """Let SIGTERM unwind as Ctrl-C does, so that the processes and stores of a measure are removed."""
+    """Treat SIGTERM like Ctrl-C, so that the processes and stores of a measure are removed."""
     before = signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
     try:
         yield
@@ -78,7 +78,7 @@ def _exit_on_sigterm() -> Iterator[None]:
 
 @contextmanager
 def _progress(total: int) -> Iterator[Callable[[str, int], None]]:
-    """Show on a terminal what is measured and how far it is."""
+    """Show on a terminal what is being measured, and the progress."""
     if not sys.stderr.isatty():
         yield lambda _what, _rounds: None
         return

@@ -1,10 +1,10 @@
-"""`holdfast completion`: the script that teaches a shell our words."""
+"""`holdfast completion`: prints the completion script for a shell."""
 
 import click
 
 from ..session import settings
 
-# By this variable the script calls us.
+# The variable by which the script requests completions.
 COMPLETE = "_HOLDFAST_COMPLETE"
 
 HOWTO = {
@@ -28,5 +28,6 @@ def completion(ctx: click.Context, /, *, shell: str) -> None:
     kind = get_completion_class(shell)
     assert kind is not None
     script = kind(ctx.find_root().command, {}, "holdfast", COMPLETE)
-    # Not `source`: that asks the shell for its version, and the script is the same whatever it says.
+    # Not `source`: that would start the shell to get its version, but the script is the same for all
+    # versions.
     click.echo(script.source_template % script.source_vars())

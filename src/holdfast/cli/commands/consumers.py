@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ...core.indexed import Mark
 
 COLUMNS = ("NAME", "PROCESSED", "HEAD", "LAG", "IN FLIGHT", "RATE", "MOVED", "LOG")
-# A rate that is older than this says nothing of now.
+# An older rate is not shown.
 RATE_MS = 30_000
 
 

@@ -1,4 +1,4 @@
-"""`holdfast dashboard`: the web pages over a store, and nothing else."""
+"""`holdfast dashboard`: serves only the web pages of a store."""
 
 import click
 

@@ -1,10 +1,10 @@
-"""`holdfast doctor`: whether a store is sound, and what to do where it is not.
+"""`holdfast doctor`: checks a store, and tells what to do about problems.
 
     the store's own check    damage, orphans, a large log, little space
     the clock                jobs from the future: the clock was set back
-    the counts               what is kept against what there is; of a large store only with --full
+    the counts               the stored counts against the jobs; in a large store only with --full
 
-What is merely worth knowing (failed jobs, stuck ones, pauses) is noted, and is no complaint.
+Failed jobs, stuck jobs and pauses are listed, but are not problems.
 """
 
 from typing import TYPE_CHECKING
@@ -23,9 +23,9 @@ from .doctor_worker import ALL, examine
 if TYPE_CHECKING:
     from ...queue.queue import Queue
 
-# A clock may be off by this much before anybody is told.
+# Smaller differences between clocks are not reported.
 AHEAD_MS = MINUTE_MS
-# So many jobs are counted without being asked to.
+# Up to this many jobs are counted without --full.
 COUNTED = 100_000
 
 
@@ -79,12 +79,12 @@ def _show(facts: dict[str, str], complaints: list[str], notes: list[str]) -> Non
 
 
 def _clock(queue: "Queue") -> list[str]:
-    """A clock that was set back delays what is already in the store until it has caught up."""
+    """If the clock was set back, the jobs in the store are delayed until it has caught up."""
     from ...core.ids import pack, tick_at
 
     now = now_ms(queue)
     ahead = pack(tick_at(now + AHEAD_MS), 0, 0)
-    # Ids may run ahead of the clock where many are made; the moment of creation does not.
+    # Ids may run ahead of the clock if many are made; `created_at` does not.
     late = max((job.created_at for job in queue.jobs(after=ahead, limit=PAGE_JOBS)), default=0)
     if late <= now + AHEAD_MS:
         return []

@@ -1,7 +1,7 @@
-"""`holdfast doctor --worker`: whether a worker claimed, or could have claimed, lately.
+"""`holdfast doctor --worker`: whether the last claims of a worker succeeded.
 
-It is judged by its health file: that of a path, of a process number, or of every worker of this machine
-that the store knows.
+It reads the health file: that of a path, of a process id, or of every worker on this machine that is
+registered in the store.
 """
 
 import socket
@@ -19,12 +19,12 @@ from .workers import alive
 if TYPE_CHECKING:
     from ...core.worker import Worker
 
-# What --worker says when nothing follows it.
+# The value of --worker without an argument.
 ALL = "all"
 
 
 def examine(session: Session, which: str) -> None:
-    """Judge workers, say so, and exit with 1 where one is not well."""
+    """Check workers, print the results, and exit with 1 if one is unhealthy."""
     from ...store.common.clock import system_clock
 
     verdicts = list(_verdicts(session, which, system_clock()))

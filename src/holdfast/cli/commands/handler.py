@@ -1,4 +1,4 @@
-"""`holdfast handler`: set, read, list, run, roll back and delete the handlers that a store keeps."""
+"""`holdfast handler`: sets, reads, lists, runs, rolls back and deletes the handlers in a store."""
 
 import json
 from pathlib import Path

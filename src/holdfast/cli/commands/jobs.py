@@ -53,7 +53,7 @@ def jobs(session: Session, /, *, after: int, limit: int, **options: Any) -> None
 
 
 def job_table(found: "list[Job]", now: int) -> None:
-    """Jobs for people, one a row."""
+    """A table of jobs."""
     table(COLUMNS, [_row(job, now) for job in found], right=("PRIORITY", "TRIES"))
 
 
@@ -71,9 +71,9 @@ def _row(job: "Job", now: int) -> tuple[str, ...]:
 
 
 def tries(job: "Job") -> int:
-    """How often it was run: what failed, what was lost, and the run that goes on or that ended it."""
+    """The number of runs: failed ones, lost ones, and the current or last one."""
     goes_on = job.place.name == "RUNNING"
-    # Only an error counts as an attempt: a run that ended the job by its own answer does not.
+    # `attempts` counts only errors, not the run whose answer ended the job.
     by_answer = job.ended == "FINISHED" or (
         job.ended == "FAILED" and job.outcome is not None and job.outcome.code == "failed"
     )
@@ -81,7 +81,7 @@ def tries(job: "Job") -> int:
 
 
 def when(job: "Job", now: int) -> str:
-    """The moment that matters most about a job."""
+    """The most relevant time of a job."""
     match job.place.name:
         case "SCHEDULED" | "READY" | "HELD":
             return f"due {since(job.run_at, now)}"

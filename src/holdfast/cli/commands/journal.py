@@ -1,4 +1,4 @@
-"""`holdfast journal`: what is in the journal of a folder, and what of it the store refused."""
+"""`holdfast journal`: shows what a journal contains, and which of its jobs the store refused."""
 
 from typing import TYPE_CHECKING, Any
 

@@ -64,7 +64,7 @@ def _lift(session: Session, domain: bytes) -> None:
 
 
 def _rate(word: str | None) -> float | str | None:
-    """A bare number is starts a second."""
+    """Parse a rate; a bare number is starts per second."""
     try:
         return word if word is None else float(word)
     except ValueError:
@@ -72,7 +72,7 @@ def _rate(word: str | None) -> float | str | None:
 
 
 def limit_text(limit: "Limit") -> str:
-    """A limit in words."""
+    """A limit as text."""
     texts = []
     if limit.rate is not None:
         texts.append(rate_text(limit.rate) + (f" in bursts of {limit.burst:,}" if limit.burst > 1 else ""))
@@ -82,7 +82,7 @@ def limit_text(limit: "Limit") -> str:
 
 
 def rate_text(per_s: float) -> str:
-    """A rate in the unit that it was probably given in: the first in which it has few digits."""
+    """A rate in the unit in which it was probably given: the first one in which it has few digits."""
     for seconds, unit in ((1, "s"), (60, "m"), (3600, "h"), (86400, "d")):
         count = per_s * seconds
         if count >= 1 and abs(count - round(count, 2)) < 1e-9 * count:

@@ -1,4 +1,4 @@
-"""`holdfast migrate`: bring a store on a server up to date, or show the SQL that does."""
+"""`holdfast migrate`: migrates a store on a server, or prints the SQL."""
 
 import click
 

@@ -93,7 +93,7 @@ def _open(url: str, *, exists: bool) -> "Iterator[Store]":
 
 @contextmanager
 def _telling() -> Iterator[tuple[Callable[[str, int, int], None], Callable[[str], None]]]:
-    """What shows people how far it is: a line for each phase, and the rows that were looked at."""
+    """Shows the progress: a line for each phase, and the number of rows read."""
     with progress("moving", unit="rows") as advance:
 
         def phase(name: str) -> None:

@@ -1,4 +1,4 @@
-"""`holdfast purge`: forget old jobs."""
+"""`holdfast purge`: deletes old jobs."""
 
 import click
 

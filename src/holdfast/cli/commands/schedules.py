@@ -1,4 +1,4 @@
-"""`holdfast schedules`: all schedules, and when they come next."""
+"""`holdfast schedules`: lists all schedules and their next times."""
 
 from typing import TYPE_CHECKING
 
@@ -54,13 +54,13 @@ def _row(planned: "Planned", moments: list[int], now: int) -> tuple[str, ...]:
     elif not moments:
         after = "when its job has ended"
     else:
-        # Moments are whole seconds.
+        # These times are whole seconds.
         after = ", ".join(iso(at).replace(".000Z", "Z") for at in moments)
     return one.name, planned.task, _times(one), last, f"{one.fired:,}", after
 
 
 def _times(one: "Schedule") -> str:
-    """When it comes, in the words that it was given in."""
+    """The times of a schedule, as they were given."""
     if one.every_ms:
         return f"every {span(one.every_ms)}"
     zone = "" if one.tz == "UTC" else f" {one.tz}"

@@ -1,4 +1,4 @@
-"""`holdfast serve`: opens the doors by which other programs reach a store."""
+"""`holdfast serve`: starts the servers through which other programs use a store."""
 
 import asyncio
 import os
@@ -19,7 +19,7 @@ HTTP, GRPC, BEDROCK = "127.0.0.1:8080", "127.0.0.1:9090", "127.0.0.1:8888"
 
 
 def _option(name: str, **how: Any) -> Callable[..., Any]:
-    """An option that may be in the environment too, and in the file of --config."""
+    """An option that may also be an environment variable, or a line of the file of --config."""
     return click.option(name, envvar=f"HOLDFAST_{name[2:].upper().replace('-', '_')}", **how)
 
 
@@ -29,7 +29,7 @@ def _door(name: str, address: str, what: str) -> Callable[..., Any]:
 
 
 def _read_config(ctx: click.Context, _param: click.Parameter, path: str | None) -> None:
-    """What the file says comes after what was typed and after the environment."""
+    """Use the file after the command line and the environment."""
     if path:
         from ...serve.config import read_file
 
@@ -91,7 +91,7 @@ def serve(session: Session, /, **said: Any) -> None:
 
 
 def _configure_log(verbosity: int, log_format: str) -> Callable[[str], None]:
-    """Have events of jobs logged here and in workers; returns the function that logs lines of the server."""
+    """Log events of jobs, here and in workers; returns the function that logs messages of the server."""
     import logging
 
     from ...work.logs import JSON, LogOptions, configure
@@ -107,7 +107,7 @@ def run(options: "Callable[[], Options]", log: Callable[[str], None] | None = No
     """Serve until SIGTERM."""
     log = log or log_text
     try:
-        # `Query` of the job commands needs it, perhaps hours later.
+        # `Query` of the job-command port needs it, perhaps hours later: fail now if it is missing.
         import apsw  # noqa: F401
 
         from ...serve.app import App
@@ -119,7 +119,7 @@ def run(options: "Callable[[], Options]", log: Callable[[str], None] | None = No
 
 
 def _lacks(error: ImportError) -> Exception:
-    """What to say of a library that is not installed."""
+    """The error for a library that is not installed."""
     from ...core.errors import StoreError
 
     library = (error.name or "").partition(".")[0]
@@ -178,13 +178,13 @@ def _session_key(text: str) -> str:
     from ...serve.config import SESSION_KEY_CHARS
 
     if text and len(text) < SESSION_KEY_CHARS:
-        # Its length alone: the rest is a secret.
+        # Only its length: the rest is a secret.
         raise BadInput("session-key", f"{len(text)} characters", needed=f"at least {SESSION_KEY_CHARS}")
     return text
 
 
 def read_door(name: str, text: str | None) -> "Address | None":
-    """The address of a door; None: it is not opened."""
+    """The address of a server; None: it is not started."""
     from ...serve.door import read_address
 
     return None if text is None else read_address(name, text)
@@ -208,6 +208,6 @@ def _ready(addresses: list[str]) -> None:
 
 
 def log_text(text: str) -> None:
-    """Write a line of the server, as text."""
+    """Print a message of the server."""
     click.echo(f"{time.strftime('%H:%M:%S')} serve {text}", err=True)
     sys.stderr.flush()

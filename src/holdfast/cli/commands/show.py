@@ -16,19 +16,19 @@ if TYPE_CHECKING:
     from ...core.job import Job
     from ...queue.queue import Queue
 
-# More than a screen or two of somebody's data is shown to programs only.
+# Longer data is shown only with --json.
 SHOWN_CHARS = 4_000
 SHOWN_CHILDREN = 20
 SHOWN_LINES = 50
 
-# Where an option came from, for people.
+# Where an option came from, as text.
 _SOURCES = {
     "given": "given when it was added",
     "task": "from its task",
     "port": "from the job-command port",
     "default": "default",
 }
-# A label and its text; what has none is not shown.
+# A label and its text; fields without a text are not shown.
 Lines = Iterator[tuple[str, str]]
 
 
@@ -85,7 +85,7 @@ def _children(queue: "Queue", job: "Job") -> "list[Job]":
 
 
 def _show_record(job: "Job", reason: str, now: int) -> None:
-    """The fields that say something, one a line."""
+    """The fields that have a value, one per line."""
     click.echo(f"job {job.id}: {clean(job.task)}, {painted(str(job.state))}")
     say(f"  {reason}\n")
     lines = {label: text for label, text in (*_where(job), *_times(job, now), *_rules(job)) if text}
@@ -132,7 +132,7 @@ def _rules(job: "Job") -> Lines:
 
 
 def _options(job: "Job") -> Iterator[tuple[str, str, str]]:
-    """What the task may have a say in: label, option and text; "" where it is not to be shown."""
+    """The options that may come from the task: label, option and text; "" if it is not shown."""
     from ...core.defaults import source_of
 
     yield "attempts", "attempts", f"{job.attempts} of {job.max_attempts or 'any number'}"

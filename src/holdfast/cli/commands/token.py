@@ -1,4 +1,4 @@
-"""`holdfast token`: create, list and revoke the tokens by which clients of `holdfast serve` are known."""
+"""`holdfast token`: creates, lists and revokes the tokens for clients of `holdfast serve`."""
 
 import secrets
 from typing import TYPE_CHECKING

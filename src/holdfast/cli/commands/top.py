@@ -1,8 +1,8 @@
-"""`holdfast top`: a live view of a store. It only reads; a frame costs the same however many jobs there are.
+"""`holdfast top`: a live view of a store. It only reads, at a constant cost.
 
-throughput       what the kept counts of ended jobs have grown by since the last frame
-depth            the kept counts of jobs that wait
-first in line    the head of the index that claims go by
+throughput       the growth of the counts of ended jobs since the last frame
+depth            the counts of waiting jobs
+first in line    the first entry of the index that claims use
 workers          the registry
 running          the first jobs by the end of their leases
 """
@@ -51,12 +51,12 @@ def top(session: Session, /, *, interval: str, once: bool) -> None:
 
 
 class Frame:
-    """Two looks, and what became between them."""
+    """Two snapshots, and the difference between them."""
 
     def __init__(self, before: "Overview", now: "Overview") -> None:
         self.now = now
         seconds = max(now.now_ms - before.now_ms, 1) / 1000
-        # The archive's old end may have been purged meanwhile: then nothing can be told.
+        # Archived jobs may have been purged meanwhile: then the rate is unknown.
         self.per_s = {
             state: max(now.count_ended(state) - before.count_ended(state), 0) / seconds for state in ENDED
         }

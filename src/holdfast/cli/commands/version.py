@@ -14,7 +14,7 @@ from ..session import Session, settings
 @click.pass_obj
 def version(session: Session) -> None:
     """Show the version."""
-    # Not imported: the public names are for others, and whoever runs this has them already.
+    # Not imported from `holdfast`: that would load the whole public API.
     number = sys.modules["holdfast"].__version__
     answer(
         {"holdfast": number, "python": platform.python_version()},

@@ -1,4 +1,4 @@
-"""`holdfast worker`: claims jobs and has them run, in processes of their own."""
+"""`holdfast worker`: claims jobs and runs them in separate processes."""
 
 import asyncio
 import os
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from ...work.logs import LogOptions
 
 MOST_PROCESSES = 256
-# Handlers run in processes of their own, or wait for a server, so that several fit in one executor.
+# Handlers run in separate processes, or wait for a server, so one executor can run several.
 HANDLER_THREADS = 4
-# So often the threads of a supervisor take turns: who has heard from the store must not wait for who counts.
+# The switch interval of the supervisor's threads: a reply of the store must not wait for a busy thread.
 SWITCH_S = 0.000_5
 
 
@@ -125,9 +125,9 @@ def worker(ctx: click.Context, /, names: tuple[str, ...], **said: Any) -> None:
 
 
 def _with_settings(ctx: click.Context, said: dict[str, Any]) -> dict[str, Any]:
-    """What was said after the command, and --store, --tenant and --json where they stand before it.
+    """The options after the command, and --store, --tenant and --json also before it.
 
-    HOLDFAST_STORE is not for workers: a queue names its own store.
+    Workers ignore HOLDFAST_STORE: a queue names its own store.
     """
     root = ctx.find_root()
     session = root.ensure_object(Session)
@@ -192,7 +192,7 @@ def _options(names: tuple[str, ...], said: dict[str, Any]) -> Any:
 
 
 def _check_names(names: tuple[str, ...], said: dict[str, Any]) -> None:
-    """What a worker is to run: queues of modules, handlers of a store, or both."""
+    """What the worker runs: queues of modules, handlers of a store, or both."""
     from ...core.errors import BadInput
 
     stores = said["stores"]
@@ -216,7 +216,7 @@ def _check_names(names: tuple[str, ...], said: dict[str, Any]) -> None:
 
 
 def _lease_ms(text: str) -> int:
-    """A lease that claims may have: told at the start, not by the first claim."""
+    """Check the lease at the start, not with the first claim."""
     from ...core.bounds import MIN_LEASE_MS
     from ...core.durations import duration_ms
     from ...core.errors import BadInput
@@ -228,7 +228,7 @@ def _lease_ms(text: str) -> int:
 
 
 def _processes(text: str) -> tuple[int, int]:
-    """At least and at most so many; 0: no more than the least."""
+    """The minimum and the maximum; maximum 0: the same as the minimum."""
     from ...core.errors import BadInput
 
     match = re.fullmatch(r"([0-9]{1,4})(?:\.\.([0-9]{1,4}))?", text)

@@ -1,4 +1,4 @@
-"""`holdfast workers`: who works on a store."""
+"""`holdfast workers`: the live workers of a store."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +33,7 @@ def workers(session: Session) -> None:
 
 
 def alive(queue: "Queue") -> "list[Worker]":
-    """The workers of a store that are alive."""
+    """The live workers of a store."""
     from ...core.queries import ListWorkers
 
     found: list[Worker] = queue.connection.ask(ListWorkers())
@@ -41,7 +41,7 @@ def alive(queue: "Queue") -> "list[Worker]":
 
 
 def row(worker: "Worker", now: int) -> tuple[str, ...]:
-    """A worker for people."""
+    """A worker as a row of a table."""
     tasks = [task if not served.tenant else f"{served.tenant}/{task}" for served, task in _pairs(worker)]
     return (
         str(worker.pid),
@@ -59,7 +59,7 @@ def _pairs(worker: "Worker") -> list[tuple[Any, str]]:
 
 
 def worker_record(worker: "Worker") -> dict[str, Any]:
-    """A worker for programs."""
+    """A worker as JSON."""
     return {
         "name": worker.name,
         "host": worker.host,

@@ -27,5 +27,5 @@ class Sender:
 
 
 def exit_orphaned() -> NoReturn:
-    """Exit at once: the supervisor is gone, and nobody renews the leases of the jobs that run here."""
+    """Exit at once: the supervisor has ended, and no process renews the leases of the jobs that run here."""
     os._exit(1)

@@ -4,9 +4,9 @@
                      │ none                                                  │ all gone, or not claimable
                      └────────────▶ a claim by priority, which waits ◀───────┘
 
-The read does not lock anything, so it may be out of date at the claim. A claim that found nothing is always
-followed by one that waits, so that jobs which this worker may not claim do not keep it busy. That claim may
-wait for long: a commit, a notification of the store or the next due time ends it. Meanwhile the worker checks
+The read does not lock anything, so it may be out of date at the claim. After a claim that found nothing the
+next claim always waits, so that jobs which this worker may not claim do not keep it busy. That claim may wait
+for long: a commit, a notification of the store or the next due time ends it. Meanwhile the worker checks
 periodically whether its capacity has changed, which costs the store nothing.
 """
 

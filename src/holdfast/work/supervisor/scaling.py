@@ -26,7 +26,7 @@ class Scaling:
         )
 
     def grow(self, waiting: int) -> None:
-        """Double the executors for so many waiting jobs, up to one for each job and to the maximum."""
+        """Double the executors while jobs wait, up to one for each of them and to the maximum."""
         there = len(self._active())
         for _ in range(min(max(there, 1), self._most - there, waiting)):
             self._pool.start_more()

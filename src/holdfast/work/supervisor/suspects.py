@@ -5,8 +5,9 @@
     alone, and a crash ──▶ a loss; after several losses the job is quarantined
 
 `Job.crowd_limit` says with how many others a suspect may run; it halves with each crash. Isolated executors
-run suspects in groups within that limit, several groups at once, so that innocent jobs lose little time. The
-start of a suspect is committed before it is delivered: if it kills the whole worker, its loss is counted.
+run suspects in groups within that limit, several groups at once, so that jobs which kill no process lose
+little time. The start of a suspect is committed before it is delivered: if it kills the whole worker, its
+loss is counted.
 
 A suspect that does not get an executor within seconds is released, for another worker or a later try.
 """
