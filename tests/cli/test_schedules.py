@@ -66,7 +66,19 @@ def test_a_schedule_is_paused_resumed_and_deleted(shell):
     assert shell.ok("schedules", "--json").out == ""
 
 
-@pytest.mark.parametrize("verb", ["--pause", "--resume", "--delete"])
+def test_a_schedule_is_run_now(shell):
+    """The id is printed, and its times stay."""
+    shell.ok("schedule", "s", "a", "--every", "1h")
+
+    told = shell.ok("schedule", "s", "--run").out
+    record = shell.ok("schedule", "s", "--run", "--json").record
+
+    assert told.startswith("s: added job ")
+    assert shell.ok("show", record["id"], "--json").record["schedule"] == "s"
+    assert "--run" in shell.refused("schedule", "run", "s", code=2)
+
+
+@pytest.mark.parametrize("verb", ["--pause", "--resume", "--delete", "--run"])
 def test_a_schedule_that_is_not_there_is_not_found(shell, verb):
     """Nor does it come into being."""
     shell.add("a")

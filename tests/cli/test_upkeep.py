@@ -113,7 +113,7 @@ def completions(*words: str) -> list[str]:
 
 def test_commands_options_tasks_and_schedules_are_completed(shell):
     """The latter two from the store, if there is one."""
-    assert completions("re") == ["requeue", "resume"]
+    assert completions("re") == ["requeue", "retention", "resume"]
     assert completions("jobs", "--st") == ["--state", "--stuck", "--store"]
     assert [word.upper() for word in completions("jobs", "--state", "FA")] == ["FAILED"]
     assert completions("jobs", "--task", "") == []
@@ -209,3 +209,13 @@ def test_the_store_may_be_said_before_or_behind_the_command(shell):
     assert task("jobs", "--store", "one.db", HOLDFAST_STORE="two.db") == "a"
     assert task("--store", "one.db", "jobs", HOLDFAST_STORE="two.db") == "a"
     assert not shell.file.exists()
+
+
+def test_the_retention_is_shown_and_changed(shell):
+    """A day, unless it is set."""
+    shell.ok("add", "work")
+
+    assert shell.ok("retention").out == "1d\n"
+    assert shell.ok("retention", "7d").out == "7d\n"
+    assert shell.ok("retention", "--json").record == {"retention_ms": 604_800_000}
+    assert "retention is" in shell.refused("retention", "soon", code=2)

@@ -13,6 +13,7 @@ from holdfast.core.errors import Forbidden
 from holdfast.core.handler import FindHandlers, Handler, KnownHandler
 from holdfast.core.indexed import LogItem
 from holdfast.core.job import Job
+from holdfast.core.managing import GetRetention
 from holdfast.core.replies import REPLIES
 from holdfast.core.schedule import Schedule
 from holdfast.core.sysid import TakeSysid
@@ -29,6 +30,7 @@ NEEDED: dict[str, Any] = {
     "jobs": (c.NewJob(task="t", then=c.NewJob(task="u")),),
     "answers": (c.Answer(hold=c.Hold(job_id=1, owner=1)),),
     "lease_ms": 1_000,
+    "retention_ms": 1_000,
     "fraction": 0.5,
     "name": "n",
     "log": "l",
@@ -108,7 +110,7 @@ def test_what_a_tenants_token_asks_is_about_that_tenant(kind):
     asked = one_of(kind)
     kept = confine(OWN, asked)
 
-    if kind not in (q.GetTime, c.ReserveIds):
+    if kind not in (q.GetTime, GetRetention, c.ReserveIds):
         found = tenants_in(kept) + list(getattr(kept, "tenants", None) or ())
         assert found
         assert set(found) == {"own"}

@@ -16,6 +16,7 @@ from holdfast.core.history import GetHistory
 from holdfast.core.indexed import LogItem
 from holdfast.core.job import Code, Place, State
 from holdfast.core.limits import Limit
+from holdfast.core.managing import GetRetention
 from holdfast.core.replies import REPLIES, AnyQuery
 from holdfast.core.schedule import Schedule
 from holdfast.core.searching import ListTasks, SearchJobs
@@ -93,6 +94,7 @@ class Filled:
             q.GetProgress(name="consumer"),
             q.ReadLog(log="log", limit=9),
             GetHistory(),
+            GetRetention(),
             SearchJobs(filter=q.JobFilter(place=Place.HELD)),
             ListTasks(),
             h.GetHandler(task="held"),

@@ -12,10 +12,13 @@ import pytest
 from holdfast.core import commands as c
 from holdfast.core import queries as q
 from holdfast.core.access import AUDIT_LOG, Scope
+from holdfast.core.bounds import DAY_MS
 from holdfast.core.indexed import LogItem
 from holdfast.core.job import State
 from holdfast.core.limits import Limit
+from holdfast.core.managing import GetRetention
 from holdfast.core.schedule import Schedule
+from holdfast.core.worker import Worker
 from holdfast.serve.dashboard.app import PAGES
 from holdfast.serve.dashboard.sessions import COOKIE, SESSION_MS, Sessions
 
@@ -59,6 +62,7 @@ def busy(served):
     ask(c.SetLimit(domain=b"cdn", limit=Limit(concurrency=1)))
     ask(c.SetSchedule(schedule=Schedule(name="nightly", cron="0 2 * * *"), job=c.NewJob(task="report")))
     ask(c.StartProgress(name="mirror", log="events"))
+    ask(c.Enlist(worker=Worker(name="w1", host="h", pid=7, started_at=1, until_ms=1 << 42)))
     for _ in range(3):
         add(served, domain=b"cdn")
     return served
@@ -124,7 +128,10 @@ def test_actions_change_jobs_and_are_written_down(busy):
             (f"{job}/edit", {"data": '{"a": 2}', "priority": "900"}),
             (f"{job}/requeue", {}),
             ("/tasks/pause", {"task": "resize", "on": "yes"}),
+            ("/schedules/run", {"name": "nightly"}),
             ("/schedules/pause", {"name": "nightly", "on": "yes"}),
+            ("/workers/stop", {"name": "w1"}),
+            ("/settings/retention", {"retention": "2d"}),
             ("/limits/set", {"domain": "api", "rate": "5", "burst": "2", "concurrency": "3"}),
             ("/limits/lift", {"domain": "cdn"}),
             ("/schedules/delete", {"name": "nightly"}),
@@ -146,7 +153,13 @@ def test_actions_change_jobs_and_are_written_down(busy):
     assert ask(q.ListPauses()) == [(None, "resize", None)]
     assert [one.domain for one in ask(q.ListLimits())] == [b"api"]
     assert ask(q.ListSchedules()) == []
-    for action in ("edit and requeue", "pause", "set limit", "lift limit", "delete schedule", "create token"):
+    assert ask(q.ListJobs(filter=q.JobFilter(schedule="nightly"), limit=9))
+    assert [one.stopping for one in ask(q.ListWorkers())] == [True]
+    assert ask(GetRetention()) == 2 * DAY_MS
+    for action in (
+        *("edit and requeue", "pause", "set limit", "lift limit", "delete schedule", "create token"),
+        *("run schedule", "stop worker", "set retention", "purge"),
+    ):
         assert action in audit
 
 
@@ -323,12 +336,15 @@ def test_a_reader_sees_no_buttons_and_may_do_nothing(serve):
                 (f"/jobs/{job_id}/delete", {}),
                 ("/tasks/pause", {"task": "resize", "on": "yes"}),
                 ("/settings/tokens/create", {"name": "x", "scope": "read"}),
+                ("/settings/retention", {"retention": "1d"}),
+                ("/schedules/run", {"name": "nightly"}),
+                ("/workers/stop", {"name": "w1"}),
             )
         ]
         assert sign_in(client, other)
     # The one form is the one that signs out.
     assert all(page.count("<form") - page.count('role="search"') == 1 for page in pages)
-    assert refused == [403] * 4
+    assert refused == [403] * 7
 
 
 def test_no_client_writes_to_the_audit_log(served):

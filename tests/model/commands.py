@@ -16,8 +16,10 @@ from holdfast.core import commands as c
 from holdfast.core.bounds import DAY_MS, HOUR_MS, LOG_BYTES, LOG_LINE_BYTES, MINUTE_MS, STEP_BYTES
 from holdfast.core.job import Backoff, Code, Place, Record, State
 from holdfast.core.limits import Limit
+from holdfast.core.managing import RunSchedule, SetRetention, StopWorker
 from holdfast.core.schedule import Schedule
 from holdfast.core.unique import UniqueKey, key_of
+from holdfast.core.worker import Served, Worker
 from holdfast.store.contract import JobFilter
 
 START_MS = 1_767_225_600_250
@@ -263,6 +265,20 @@ schedules = _often(
     ),
     (1, _plans(c.DeleteSchedule, 1, _NAMED, name="s")),
     (1, _plans(c.PauseSchedule, 2, _NAMED + _each(on=(False, False)), name="s")),
+    (2, _plans(RunSchedule, 1, _NAMED, name="s")),
+)
+_WORKERS = [
+    Worker(
+        name=name, host="h", pid=1, started_at=1, serves=(Served(tenant=tenant, tasks=("a",)),), until_ms=at
+    )
+    for name, tenant, at in product(("v", "w"), (None, "t"), (START_MS, START_MS + HOUR_MS))
+]
+_SEEN = _each(tenant=(*TENANTS, "t"), name=("v",))
+managing = _often(
+    (2, _plans(c.Enlist, 2, _each(worker=_WORKERS, tenant=("t",)), worker=_WORKERS[-1])),
+    (2, _plans(StopWorker, 1, _SEEN, name="w")),
+    (1, _plans(c.Dismiss, 1, _SEEN, name="w")),
+    (1, _plans(SetRetention, 1, _each(retention_ms=(0, 60_000)), retention_ms=HOUR_MS)),
 )
 upkeeps = _often(
     (2, _plans(c.Upkeep, 0, [])),
@@ -280,6 +296,7 @@ _anything = _often(
     (5, operators),
     (3, governing),
     (2, schedules),
+    (1, managing),
     (2, upkeeps),
 )
 _filters = _some(

@@ -7,9 +7,10 @@ from holdfast.core import commands as c
 from holdfast.core.errors import HoldfastError, LeaseLost, NotFound
 from holdfast.core.job import Job, Place
 from holdfast.core.limits import DomainKey, Limit
+from holdfast.core.managing import RunSchedule, SetRetention
 from holdfast.engine import upkeep
+from holdfast.engine.commands.retention import RETENTION
 from holdfast.engine.commands.schedules import Kept, read_kept
-from holdfast.engine.engine import RETENTION
 from holdfast.engine.records import PAUSE, SCHEDULE, SETTING, read_pause
 
 from .checks import Complaints, limit_of
@@ -50,6 +51,8 @@ class History:
         self.elapsed_ms = 0
         self.starts: dict[DomainKey, list[int]] = {}
         self.rates: dict[DomainKey, Limit | None] = {}
+        # Which retentions a command has replaced or set.
+        self.retentions: set[int] = set()
 
     def moved(self, ms: int, now_ms: int) -> None:
         """The clock was moved."""
@@ -63,20 +66,24 @@ class History:
             if self.rates.get(key) != limit:
                 self.rates[key] = limit
                 self.starts[key] = []
+        if any(True for _ in step.asked(SetRetention)):
+            views = (step.before, step.after)
+            self.retentions |= {int(view.records.get((SETTING, RETENTION), b"86400000")) for view in views}
         for _, got in step.claimed():
             for one in got:
                 if one.job.domain is not None:
                     self.starts.setdefault((one.job.tenant, one.job.domain), []).append(self.elapsed_ms)
 
 
-def nothing_vanishes(step: Step, _history: History) -> Complaints:
+def nothing_vanishes(step: Step, history: History) -> Complaints:
     """A job is there until it is deleted, or purged, or ended where the archive keeps nothing."""
     before, after = step.before, step.after
     gone = (before.live | before.archived).keys() - after.live.keys() - after.archived.keys()
     gone -= {command.job_id for command in step.asked(c.Delete)}
     if not gone:
         return
-    retention = int(after.records.get((SETTING, RETENTION), b"86400000"))
+    # A process may go by an earlier one for some seconds.
+    retention = min(history.retentions | {int(after.records.get((SETTING, RETENTION), b"86400000"))})
     upkeep = any(isinstance(command, c.Claim | c.Upkeep) for command in step.commands)
     cutoffs = [command.before_ms for command in step.asked(c.Purge)]
     cutoff = max(cutoffs + [after.now_ms - retention] * upkeep, default=0)
@@ -219,13 +226,14 @@ def nobody_is_resumed_too_early(step: Step, _history: History) -> Complaints:
 
 
 def a_firing_adds_a_job(step: Step, _history: History) -> Complaints:
-    """One for each moment, unless it is unique and there is one already."""
+    """One for each moment and each run by hand, unless it is unique and there is one already."""
     if any(True for _ in step.asked(c.SetSchedule, c.DeleteSchedule, c.Delete, c.Cancel)):
         return
     before, after = _schedules(step.before), _schedules(step.after)
     born = [job for id, job in step.after.live.items() if id not in step.before.live]
     for key, kept in after.items():
-        fired = kept.schedule.fired - before[key].schedule.fired
+        run = sum((asked.tenant, asked.name) == key for asked in step.asked(RunSchedule))
+        fired = kept.schedule.fired - before[key].schedule.fired + run
         added = sum((job.tenant, job.schedule) == key for job in born)
         if fired != added and kept.job.unique is None:
             yield f"{key} fired {fired} times and added {added} jobs"

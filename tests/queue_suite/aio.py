@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -116,6 +117,11 @@ def test_limits_pauses_and_schedules_hold_in_asyncio(tell: Tell, clock: MovedClo
         clock.advance(MINUTE_MS)
         assert (await taken(queue, "tick")).record.schedule == "s"
         assert (await queue.pause_schedule("s")).paused
+        run = await queue.run_schedule("s")
+        assert (await taken(queue, "tick")).id == run.id
+        assert await queue.workers() == []
+        await queue.set_retention("2d")
+        assert await queue.retention() == timedelta(days=2)
         await queue.unschedule("s")
         assert await queue.schedules() == []
 

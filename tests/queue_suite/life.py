@@ -81,6 +81,11 @@ _VERBS: dict[str, Callable[[Queue], object]] = {
     "schedules": lambda queue: queue.schedules(),
     "unschedule": lambda queue: queue.unschedule("s"),
     "pause_schedule": lambda queue: queue.pause_schedule("s"),
+    "run_schedule": lambda queue: queue.run_schedule("s"),
+    "workers": lambda queue: queue.workers(),
+    "stop_worker": lambda queue: queue.stop_worker("w"),
+    "retention": lambda queue: queue.retention(),
+    "set_retention": lambda queue: queue.set_retention("1d"),
 }
 
 

@@ -1,6 +1,7 @@
 """How runs end: the four outcomes, attempts and losses, expiry, what follows, and results."""
 
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -376,6 +377,27 @@ def test_a_retention_that_was_said_holds_for_all(make_queue: MakeQueue, clock: M
 
     with pytest.raises(NotFound):
         added.result()
+
+
+def test_the_retention_is_changed_while_it_is_used(make_queue: MakeQueue, clock: MovedClock) -> None:
+    """From the next end on, for all; what is too old already goes with the next upkeep."""
+    first, second = make_queue(), make_queue()
+    assert first.retention() == timedelta(days=1)
+    added = first.add("work")
+    take(first).done(1)
+    clock.advance(2 * HOUR_MS)
+
+    first.set_retention("1h")
+    upkeep(first)
+
+    assert second.retention() == timedelta(hours=1)
+    with pytest.raises(NotFound):
+        added.result()
+    second.set_retention(0)
+    gone = second.add("work")
+    take(second).done(1)
+    with pytest.raises(NotFound):
+        gone.result()
 
 
 def test_a_job_that_never_was_has_no_result(queue: Queue, clock: MovedClock) -> None:

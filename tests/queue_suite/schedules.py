@@ -354,9 +354,35 @@ def test_what_a_deleted_schedule_has_added_stays(queue: Queue, clock: MovedClock
     assert sorted(queue.data(job)["n"] for job in fired(queue)) == [1, 2]
 
 
+def test_a_schedule_is_run_now(queue: Queue, clock: MovedClock) -> None:
+    """With its data and options, paused or not, beside its last job; the schedule stays as it is."""
+    queue.schedule("s", "work", {"n": 1}, every="1h", priority=7, domain="api", delay="5m")
+    queue.pause_schedule("s")
+    before = queue.schedules()
+
+    made = [queue.run_schedule("s").id for _ in range(2)]
+
+    assert queue.schedules() == before
+    jobs = [take(queue) for _ in made]
+    assert {job.id for job in jobs} == set(made)
+    assert [(job.data, job.record.schedule, job.record.priority) for job in jobs] == [({"n": 1}, "s", 7)] * 2
+    queue.pause_schedule("s", on=False)
+    clock.advance(HOUR_MS)
+    upkeep(queue)
+    assert len(fired(queue)) == 3
+
+
+def test_the_unique_job_of_a_schedule_is_run_once(queue: Queue) -> None:
+    """The job that waits already is the one."""
+    queue.schedule("s", "work", every="1h", unique="only")
+
+    assert queue.run_schedule("s").id == queue.run_schedule("s").id
+    assert queue.counts()["work"] == {"QUEUED": 1}
+
+
 def test_a_schedule_that_never_was_is_not_found(queue: Queue) -> None:
     """By its name."""
-    for verb in (queue.unschedule, queue.pause_schedule):
+    for verb in (queue.unschedule, queue.pause_schedule, queue.run_schedule):
         with unchanged(queue), pytest.raises(NotFound, match="schedule nightly"):
             verb("nightly")
 

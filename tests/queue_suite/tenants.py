@@ -8,7 +8,8 @@ import pytest
 from holdfast.core import commands as c
 from holdfast.core import queries as q
 from holdfast.core.access import Grant, Scope, confine
-from holdfast.core.errors import BadInput, NotFound
+from holdfast.core.errors import BadInput, Forbidden, NotFound
+from holdfast.core.managing import StopWorker
 from holdfast.core.token import Token, hash_of
 from holdfast.queue.queue import Queue
 from holdfast.testing.clock import MovedClock
@@ -164,6 +165,12 @@ def test_what_a_tenant_sees_of_workers_and_defaults_is_its_own(make_queue: MakeQ
     assert [one.name for one in overview.workers] == ["own", "shared"]
 
     grant = Grant(tenant="a", scopes=tuple(Scope))
+    with pytest.raises(Forbidden, match="serves other tenants"):
+        ask(queue, confine(grant, StopWorker(name="shared")))
+    with pytest.raises(NotFound):
+        ask(queue, confine(grant, StopWorker(name="b's")))
+    ask(queue, confine(grant, StopWorker(name="own")))
+    assert [one.name for one in ask(queue, q.ListWorkers()) if one.stopping] == ["own"]
     with pytest.raises(BadInput, match="a name that no other worker has"):
         ask(queue, confine(grant, c.Enlist(worker=Worker(name="shared", host="x", pid=9, started_at=9))))
     ask(queue, confine(grant, c.Dismiss(name="b's")))

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from holdfast.core import commands as c
-from holdfast.core.errors import TooLarge
+from holdfast.core.errors import NotFound, TooLarge
 from holdfast.core.job import Code, State
 from holdfast.core.queries import GetTime, ListWorkers
 from holdfast.core.worker import Served, Worker
@@ -64,6 +64,22 @@ def test_what_a_worker_says_again_replaces_what_it_said(queue: Queue) -> None:
 
     (kept,) = queue.connection.ask(ListWorkers())
     assert kept.done == 7
+
+
+def test_a_worker_is_asked_to_stop(queue: Queue) -> None:
+    """What it says of itself later does not take that back; a worker that is not there is not found."""
+    _worker(queue, "a", "work")
+    _worker(queue, "b", "work")
+
+    queue.stop_worker("b")
+    queue.stop_worker("b")
+    _worker(queue, "b", "work", done=7)
+
+    assert [(one.name, one.stopping) for one in queue.workers()] == [("a", False), ("b", True)]
+    assert [one.done for one in queue.connection.ask(ListWorkers(name="b"))] == [7]
+    ask(queue, c.Dismiss(name="b"))
+    with pytest.raises(NotFound, match="worker b"):
+        queue.stop_worker("b")
 
 
 def test_a_worker_whose_moment_has_passed_is_gone(queue: Queue, clock: MovedClock) -> None:

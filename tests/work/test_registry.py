@@ -72,3 +72,19 @@ def test_workers_are_listed(bench):
     table = holdfast(bench, "workers").stdout
     assert str(worker.pid) in table
     assert "2 × 4" in table
+
+
+def test_a_worker_is_stopped_from_elsewhere(bench):
+    """It finishes what it runs and ends, as on SIGTERM; other workers go on."""
+    worker = bench.start()
+    job = bench.queue.add("patient", {"seconds": 1.0})
+    bench.wait_for(lambda: bench.noted("began"))
+
+    told = holdfast(bench, "workers", "stop", str(worker.pid))
+
+    assert told.stdout.endswith("to stop\n"), told
+    worker.communicate(timeout=60)
+    assert worker.returncode == 0
+    assert job.result()
+    assert living(bench) == []
+    assert holdfast(bench, "workers", "stop", "nobody").returncode == 3

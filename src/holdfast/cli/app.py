@@ -24,6 +24,7 @@ COMMANDS = {
     "requeue": "requeue",
     "delete": "delete",
     "purge": "purge",
+    "retention": "retention",
     "pause": "pause",
     "resume": "pause",
     "limit": "limit",

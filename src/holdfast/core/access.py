@@ -22,6 +22,7 @@ from . import handler as h
 from . import queries as q
 from .errors import Forbidden
 from .history import GetHistory
+from .managing import GetRetention, RunSchedule, SetRetention, StopWorker
 from .searching import ListTasks, SearchJobs
 from .sysid import TakeSysid
 from .token import Grant as Grant
@@ -203,8 +204,10 @@ RULES: dict[type, tuple[tuple[Scope, ...], Confine | None]] = {
     **dict.fromkeys((c.Cancel, c.Requeue, c.RequeueAll, c.Delete, c.Purge), (MANAGE, _tenant)),
     **dict.fromkeys((c.SetLimit, c.Pause, c.SetProgress), (MANAGE, _tenant)),
     c.SetSchedule: (MANAGE, _set_schedule),
-    **dict.fromkeys((c.DeleteSchedule, c.PauseSchedule), (MANAGE, _tenant)),
+    **dict.fromkeys((c.DeleteSchedule, c.PauseSchedule, RunSchedule, StopWorker), (MANAGE, _tenant)),
     **dict.fromkeys((c.CreateToken, c.RevokeToken, q.ListTokens), (MANAGE, None)),
+    SetRetention: (MANAGE, None),
+    GetRetention: (READ, _as_is),
     q.FindToken: (SERVER_ONLY, None),
     # The scripts may contain secrets: only their owner and the workers that run them may read them.
     h.SetHandler: (HANDLERS, _set_handler),
@@ -219,7 +222,9 @@ RULES: dict[type, tuple[tuple[Scope, ...], Confine | None]] = {
     **dict.fromkeys((q.HasUnfinished, q.CountReady, q.ListWaiting), (READ_OR_WORK, _tenants)),
     **dict.fromkeys((q.ListLimits, q.ListSchedules), (READ, _tenant)),
     **dict.fromkeys((q.ListPauses, q.ListDefaults), (READ_OR_WORK, _tenant)),
-    **dict.fromkeys((q.ListWorkers, GetHistory, ListTasks), (READ, _tenant)),
+    **dict.fromkeys((GetHistory, ListTasks), (READ, _tenant)),
+    # A worker looks whether it is to stop.
+    q.ListWorkers: (READ_OR_WORK, _tenant),
     q.GetOverview: (READ, _overview),
     **dict.fromkeys((q.ListConsumers, q.GetProgress, q.ReadLog), (READ_OR_WORK, _tenant)),
     q.CheckCounts: (READ, None),

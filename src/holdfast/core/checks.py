@@ -303,6 +303,7 @@ _COMMAND_CHECKS: tuple[tuple[str, Any], ...] = (
     ("result", check_body),
     ("lease_ms", lambda _, value: check_whole("lease", value, 1, bounds.MAX_DURATION_MS)),
     ("delay_ms", _duration),
+    ("retention_ms", _duration),
     ("run_at", _moment),
     ("task", check_name),
 )

@@ -269,10 +269,11 @@ class ListDefaults(Query, frozen=True, kw_only=True):
 class ListWorkers(Query, frozen=True, kw_only=True):
     """Replies the live workers, oldest first.
 
-    With a `tenant`: those that serve it, as `core.worker.narrow` shows them.
+    With a `tenant`: those that serve it, as `core.worker.narrow` shows them. `name`: only that worker.
     """
 
     tenant: str | None = None
+    name: str | None = None
 
 
 class GetOverview(Query, frozen=True, kw_only=True):

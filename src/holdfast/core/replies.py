@@ -22,6 +22,7 @@ from .history import Bucket, GetHistory
 from .ids import IdRange
 from .indexed import Mark
 from .job import Body, Job
+from .managing import GetRetention, RunSchedule, SetRetention, StopWorker
 from .notes import JobLog
 from .schedule import Schedule
 from .searching import JobPage, ListTasks, SearchJobs, TaskState
@@ -49,6 +50,7 @@ AnyCommand = (
     | c.SetSchedule
     | c.DeleteSchedule
     | c.PauseSchedule
+    | RunSchedule
     | c.Purge
     | c.StartProgress
     | c.MoveProgress
@@ -60,6 +62,7 @@ AnyCommand = (
     | c.Enlist
     | c.Publish
     | c.Dismiss
+    | StopWorker
     | c.CreateToken
     | c.RevokeToken
     | c.ReserveIds
@@ -67,10 +70,11 @@ AnyCommand = (
     | SetHandler
     | RollBackHandler
     | DeleteHandler
+    | SetRetention
 )
 
 REPLIES: dict[type[c.Command | q.Query], Any] = {
-    c.Add: list[int],
+    **dict.fromkeys((c.Add, RunSchedule), list[int]),
     c.Claim: list[c.Claimed],
     # A refused answer has an error in its place, which is sent as a `Fault`.
     c.AnswerAll: list[Job | Fault],
@@ -87,6 +91,8 @@ REPLIES: dict[type[c.Command | q.Query], Any] = {
             c.Enlist,
             c.Publish,
             c.Dismiss,
+            StopWorker,
+            SetRetention,
             c.RevokeToken,
             DeleteHandler,
         ),
@@ -115,7 +121,7 @@ REPLIES: dict[type[c.Command | q.Query], Any] = {
     q.CountJobs: list[tuple[q.CountKey, int]],
     q.CheckCounts: list[tuple[q.CountKey, int, int]],
     q.HasUnfinished: bool,
-    **dict.fromkeys((q.CountReady, q.GetTime), int),
+    **dict.fromkeys((q.CountReady, q.GetTime, GetRetention), int),
     q.ListWaiting: list[q.Waiting],
     q.ListLimits: list[q.LimitLoad],
     q.ListSchedules: list[q.Planned],

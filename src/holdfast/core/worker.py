@@ -31,6 +31,8 @@ class Worker(Record, frozen=True, kw_only=True):
     # When this was written, and until when it is valid; 0: as long as the store sees its process.
     said_at: int = 0
     until_ms: int = 0
+    # Whether it was asked to stop; the store keeps it, whatever the worker says.
+    stopping: bool = False
 
 
 def narrow(worker: Worker, tenant: str) -> Worker | None:

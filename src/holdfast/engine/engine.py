@@ -14,7 +14,6 @@ from msgspec.structs import replace
 
 from ..core import checks, rank
 from ..core import commands as c
-from ..core.bounds import DEFAULT_RETENTION_MS
 from ..core.errors import Conflict, HoldfastError, Moved, Stopped
 from ..core.job import Job, Place
 from ..core.kinds import DOMAIN, SETTING
@@ -29,6 +28,7 @@ from .claim_hint import ClaimHint, read_claim_hint
 from .commands.adding import is_free
 from .commands.claims import claim
 from .commands.joining import insert_scheduled
+from .commands.retention import RETENTION, get_retention
 from .commands.verbs import VERBS, JobRef
 from .done import Done
 from .queries import QUERIES, STORE_QUERIES
@@ -36,7 +36,6 @@ from .shard_info import UNSHARDED, ShardInfo
 from .sysid import IdMaker, IdSource, OutOfNumbers
 
 T = TypeVar("T")
-RETENTION = "retention_ms"
 # How long a batch waits for a store that is stopped during a move, and how often it tries.
 STOPPED_S, STOPPED_NAP_S = 30.0, 0.05
 CLAIMING = (c.Claim, c.Upkeep)
@@ -221,6 +220,8 @@ class Engine:
         batch.trusts = trust
         _preload(batch, commands, trust=trust)
         replies = decide(batch, commands, trust=trust)
+        if batch.new_retention_ms is not None:
+            done.retention_ms = batch.new_retention_ms
         if claims:
             # After the commands: an answer that came in time is not late because of a claim.
             done.next_upkeep_ms = self._upkeep(batch, commands, done)
@@ -257,8 +258,7 @@ class Engine:
         if known is not None and self._is_fresh(batch.now_ms):
             done.retention_ms = known
             return known
-        raw = batch.txn.rows(SETTING, [RETENTION]).get(RETENTION)
-        stored = int(raw) if raw else DEFAULT_RETENTION_MS
+        stored = get_retention(batch.txn)
         wanted = stored if self._retention_wanted is None else self._retention_wanted
         if wanted != stored:
             batch.rows.update({(SETTING, RETENTION): str(wanted).encode()})

@@ -14,6 +14,7 @@ from ..core.family import is_stuck
 from ..core.history import GetHistory
 from ..core.job import WAITING, Body, Job, Place, State, Unreadable, readable, unreadable
 from ..core.limits import Limit, find_pattern
+from ..core.managing import GetRetention
 from ..core.searching import ListTasks, SearchJobs
 from ..core.why import Facts, why
 from ..core.worker import Worker, narrow, runs_handlers, runs_task
@@ -23,6 +24,7 @@ from .batch.holders import find_holders
 from .batch.limiting import STOPPED, find_domains
 from .batch.task_defaults import read_published
 from .commands import handlers, indexing, tokens
+from .commands.retention import get_retention
 from .commands.schedules import fires_at, read_kept
 from .commands.workers import alive
 from .history import get_history
@@ -328,9 +330,9 @@ def _get_overview(txn: ReadTxn, query: q.GetOverview) -> q.Overview:
     )
 
 
-def _workers(txn: ReadTxn, tenant: str | None) -> list[Worker]:
+def _workers(txn: ReadTxn, tenant: str | None, name: str | None = None) -> list[Worker]:
     """The live workers, with only what a tenant may see of them."""
-    found = alive(txn)
+    found = alive(txn, name)
     return found if tenant is None else [one for w in found if (one := narrow(w, tenant)) is not None]
 
 
@@ -359,7 +361,7 @@ QUERIES: dict[type[q.Query], Callable[[ReadTxn, Any], Any]] = {
     q.ListSchedules: _list_schedules,
     q.ListPauses: lambda txn, query: _pauses(txn, query.tenant),
     q.ListDefaults: _list_defaults,
-    q.ListWorkers: lambda txn, query: _workers(txn, query.tenant),
+    q.ListWorkers: lambda txn, query: _workers(txn, query.tenant, query.name),
     q.GetOverview: _get_overview,
     q.GetNextMoment: _get_next_moment,
     q.ListTokens: tokens.list_all,
@@ -368,6 +370,7 @@ QUERIES: dict[type[q.Query], Callable[[ReadTxn, Any], Any]] = {
     q.GetProgress: indexing.get_progress,
     q.ReadLog: indexing.read_log,
     GetHistory: get_history,
+    GetRetention: get_retention,
     SearchJobs: search_jobs,
     ListTasks: list_tasks,
     h.GetHandler: handlers.get_handler,

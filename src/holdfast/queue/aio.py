@@ -3,6 +3,7 @@
 import asyncio
 import sys
 from collections.abc import Callable, Iterable
+from datetime import timedelta
 from types import TracebackType
 from typing import (
     TYPE_CHECKING,
@@ -21,6 +22,7 @@ from ..core.job import Body, Job
 from ..core.limits import Limit
 from ..core.notes import LogLine
 from ..core.schedule import Schedule
+from ..core.worker import Worker
 from ..store.common.clock import monotonic_s
 from . import asks, running, tracing
 from .aio_task import AsyncBatched, AsyncDecorator, AsyncHandle, AsyncTask
@@ -332,6 +334,27 @@ class AsyncQueue(BaseQueue):
     async def pause_schedule(self, name: str, *, on: bool = True) -> Schedule:
         """Pause a schedule, or resume it."""
         return await self._ask(asks.pause_schedule(name, tenant=self.tenant, on=on))
+
+    async def run_schedule(self, name: str) -> AsyncHandle[Any]:
+        """Add the job of a schedule now; its times stay as they are."""
+        (job_id,) = await self._ask(asks.run_schedule(name, tenant=self.tenant))
+        return AsyncHandle(self, job_id)
+
+    async def workers(self) -> list[Worker]:
+        """The workers that are alive, of all tenants."""
+        return await self._ask(asks.workers())
+
+    async def stop_worker(self, name: str) -> None:
+        """Ask a worker to finish what it runs and to end; it reads this with its next heartbeat."""
+        await self._ask(asks.stop_worker(name))
+
+    async def retention(self) -> timedelta:
+        """How long the store keeps ended jobs."""
+        return await self._ask(asks.retention())
+
+    async def set_retention(self, retention: Duration) -> None:
+        """Keep ended jobs so long, for all tenants; 0: not at all."""
+        await self._ask(asks.set_retention(retention))
 
     @overload
     def task(self, function: "Callable[Concatenate[AnyContext, P], R]", /) -> AsyncTask[P, R]: ...

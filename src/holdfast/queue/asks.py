@@ -1,6 +1,7 @@
 """The command or query of each verb, and how its reply is decoded; for `Queue` and `AsyncQueue`."""
 
 from collections.abc import Callable, Iterable, Iterator
+from datetime import timedelta
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from msgspec.structs import replace
@@ -22,9 +23,11 @@ from ..core.durations import duration_ms, moment_ms
 from ..core.errors import BadInput, JobFailed, NotFound, Timeout
 from ..core.job import Body, Job, State, readable
 from ..core.limits import Limit, check_limit
+from ..core.managing import GetRetention, RunSchedule, SetRetention, StopWorker
 from ..core.notes import LogLine
 from ..core.schedule import Schedule
 from ..core.schedule import check as check_schedule
+from ..core.worker import Worker
 from ..engine.engine import check
 from .encoding import decode, encode_data
 from .options import (
@@ -255,6 +258,31 @@ def unschedule(name: str, *, tenant: str) -> QueueRequest[None]:
 def pause_schedule(name: str, *, tenant: str, on: bool) -> QueueRequest[Schedule]:
     """Pause a schedule, or resume it."""
     return QueueRequest(c.PauseSchedule(name=name, tenant=tenant, on=on), same)
+
+
+def run_schedule(name: str, *, tenant: str) -> QueueRequest[list[int]]:
+    """Add the job of a schedule now."""
+    return QueueRequest(RunSchedule(name=name, tenant=tenant), same)
+
+
+def workers() -> QueueRequest[list[Worker]]:
+    """The workers that are alive."""
+    return QueueRequest(q.ListWorkers(), same)
+
+
+def stop_worker(name: str) -> QueueRequest[None]:
+    """Ask a worker to end."""
+    return QueueRequest(StopWorker(name=name), same)
+
+
+def retention() -> QueueRequest[timedelta]:
+    """How long ended jobs are kept."""
+    return QueueRequest(GetRetention(), lambda ms: timedelta(milliseconds=ms))
+
+
+def set_retention(retention: Duration) -> QueueRequest[None]:
+    """Keep ended jobs so long."""
+    return QueueRequest(SetRetention(retention_ms=duration_ms(retention, name="retention")), same)
 
 
 def purge(before: Moment, *, tenant: str | None) -> QueueRequest[int]:

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Awaitable, Callable, Iterable
+from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, cast, overload
 
@@ -10,6 +11,7 @@ from ..core.job import Body, Job
 from ..core.limits import Limit
 from ..core.notes import LogLine
 from ..core.schedule import Schedule
+from ..core.worker import Worker
 from ..store.common.clock import monotonic_s
 from . import asks, tracing
 from .answers import RAISED
@@ -327,6 +329,27 @@ class Queue(BaseQueue):
     def pause_schedule(self, name: str, *, on: bool = True) -> Schedule:
         """Pause a schedule, or (`on=False`) resume it."""
         return self._ask(asks.pause_schedule(name, tenant=self.tenant, on=on))
+
+    def run_schedule(self, name: str) -> Handle[Any]:
+        """Add the job of a schedule now; its times stay as they are."""
+        (job_id,) = self._ask(asks.run_schedule(name, tenant=self.tenant))
+        return Handle(self, job_id)
+
+    def workers(self) -> list[Worker]:
+        """The workers that are alive, of all tenants."""
+        return self._ask(asks.workers())
+
+    def stop_worker(self, name: str) -> None:
+        """Ask a worker to finish what it runs and to end; it reads this with its next heartbeat."""
+        self._ask(asks.stop_worker(name))
+
+    def retention(self) -> timedelta:
+        """How long the store keeps ended jobs."""
+        return self._ask(asks.retention())
+
+    def set_retention(self, retention: Duration) -> None:
+        """Keep ended jobs so long, for all tenants; 0: not at all."""
+        self._ask(asks.set_retention(retention))
 
     @overload
     def task(self, function: "Callable[Concatenate[AnyContext, P], R]", /) -> Task[P, R]: ...

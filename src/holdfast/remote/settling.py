@@ -12,12 +12,14 @@ from ..core import commands as c
 from ..core import handler as h
 from ..core.errors import HoldfastError, LeaseLost, NotFound, Unsettled
 from ..core.job import Job, Place, State
+from ..core.managing import RunSchedule
 from ..core.queries import GetJob, Query
 
 # To do these twice is not the same as once.
 ONCE = (
     c.Requeue,
     c.RequeueAll,
+    RunSchedule,
     c.Delete,
     c.Log,
     c.CreateToken,

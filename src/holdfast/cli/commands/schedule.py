@@ -1,4 +1,4 @@
-"""`holdfast schedule`: create, change, pause or delete a schedule."""
+"""`holdfast schedule`: create, change, run, pause or delete a schedule."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +36,7 @@ _WHEN = ("cron", "every", "repeat", "tz", "catch_up", "overlap", "jitter")
 @click.option("--delete", "verb", flag_value="delete", help="Delete the schedule; its jobs stay.")
 @click.option("--pause", "verb", flag_value="pause", help="Pause the schedule.")
 @click.option("--resume", "verb", flag_value="resume", help="Resume the schedule.")
+@click.option("--run", "verb", flag_value="run", help="Add its job now; its times stay as they are.")
 @job_options(schedule=True)
 @settings()
 @click.pass_obj
@@ -64,7 +65,7 @@ def schedule(
     elif task is None:
         raise click.UsageError("TASK is missing; to change a schedule, give all of it again")
     elif not when.keys() & {"cron", "every", "repeat"}:
-        raise click.UsageError("give one of --cron, --every and --repeat")
+        raise click.UsageError("give one of --cron, --every and --repeat; to run one now: NAME --run")
     else:
         _set(session, name, task, data_of(data, args), when, given)
 
@@ -107,8 +108,15 @@ def _pause(session: Session, name: str, *, on: bool = True) -> None:
     answer({"name": name, "paused": kept.paused}, f"{name}: {text}", as_json=session.as_json)
 
 
+def _run(session: Session, name: str) -> None:
+    with session.existing() as queue:
+        job = queue.run_schedule(name)
+    answer({"name": name, "id": str(job.id)}, f"{name}: added job {job.id}", as_json=session.as_json)
+
+
 _VERBS: dict[str, Any] = {
     "delete": _delete,
     "pause": _pause,
+    "run": _run,
     "resume": lambda session, name: _pause(session, name, on=False),
 }

@@ -1,10 +1,10 @@
-"""`holdfast workers`: the live workers of a store."""
+"""`holdfast workers`: lists the live workers of a store, and stops one."""
 
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..output import cut, emit, say, since, table
+from ..output import answer, cut, emit, say, since, table
 from ..records import moment
 from ..session import Session, now_ms, settings
 
@@ -16,11 +16,36 @@ COLUMNS = ("PID", "HOST", "STARTED", "AT ONCE", "RUNNING", "DONE", "TASKS")
 NUMBERS = ("PID", "RUNNING", "DONE")
 
 
-@click.command()
+@click.group(invoke_without_command=True)
 @settings(create=True)
+@click.pass_context
+def workers(ctx: click.Context) -> None:
+    """List live workers and their tasks, or stop one."""
+    if ctx.invoked_subcommand is None:
+        _list(ctx.ensure_object(Session))
+
+
+@workers.command("stop")
+@click.argument("worker", metavar="ID")
+@settings()
 @click.pass_obj
-def workers(session: Session) -> None:
-    """List live workers and their tasks."""
+def stop_worker(session: Session, /, *, worker: str) -> None:
+    """Have a worker finish what it runs and end, as on SIGTERM.
+
+    ID is its process number, or its name as in `holdfast workers --json`. The worker reads it within three
+    seconds while jobs run, and within twenty seconds otherwise.
+    """
+    with session.existing() as queue:
+        found = [one for one in alive(queue) if worker in (one.name, str(one.pid))]
+        if len(found) > 1:
+            names = ", ".join(one.name for one in found)
+            raise click.UsageError(f"several workers have the number {worker}: {names}")
+        name = found[0].name if found else worker
+        queue.stop_worker(name)
+    answer({"name": name, "stopping": True}, f"asked {name} to stop", as_json=session.as_json)
+
+
+def _list(session: Session) -> None:
     with session.existing() as queue:
         found, now = alive(queue), now_ms(queue)
     if session.as_json:
@@ -34,10 +59,7 @@ def workers(session: Session) -> None:
 
 def alive(queue: "Queue") -> "list[Worker]":
     """The live workers of a store."""
-    from ...core.queries import ListWorkers
-
-    found: list[Worker] = queue.connection.ask(ListWorkers())
-    return found
+    return queue.workers()
 
 
 def row(worker: "Worker", now: int) -> tuple[str, ...]:
@@ -70,6 +92,7 @@ def worker_record(worker: "Worker") -> dict[str, Any]:
         "running": worker.running,
         "done": worker.done,
         "said_at": moment(worker.said_at),
+        "stopping": worker.stopping,
         "health_file": worker.health or None,
         "serves": [{"tenant": one.tenant, "tasks": list(one.tasks)} for one in worker.serves],
     }

@@ -60,6 +60,8 @@ class Batch:
     woke = wants_upkeep = news = published = False
     _pauses: set[Paused] | None = None
     _retention_ms: int | None = None
+    # What a command has set it to.
+    new_retention_ms: int | None = None
     _task_defaults: Published | None = None
 
     def __init__(
@@ -124,6 +126,10 @@ class Batch:
         if self._retention_ms is None:
             self._retention_ms = self.retention()
         return self._retention_ms
+
+    def set_retention(self, retention_ms: int) -> None:
+        """Keep jobs so long, from this transaction on."""
+        self._retention_ms = self.new_retention_ms = retention_ms
 
     @property
     def task_defaults(self) -> Published:

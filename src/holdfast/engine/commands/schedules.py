@@ -15,6 +15,7 @@ from ...core import schedule as s
 from ...core.checks import check_new
 from ...core.errors import HoldfastError, NotFound, StoreFull
 from ...core.job import Place, Record
+from ...core.managing import RunSchedule
 from ...core.schedule import LastRun, Schedule
 from ...core.slots import slot_of_firing
 from ..batch.batch import Batch
@@ -145,6 +146,12 @@ def pause_schedule(batch: Batch, command: c.PauseSchedule) -> Schedule:
     if schedule != kept.schedule:
         _keep(batch, replace(kept, schedule=schedule))
     return schedule
+
+
+def run_schedule(batch: Batch, command: RunSchedule) -> list[int]:
+    """Add the job of a schedule now; see `RunSchedule`."""
+    new = _get(batch, command.tenant, command.name).new_job()
+    return [outbox.add(batch, replace(new, run_at=0, delay_ms=0))]
 
 
 def fire(batch: Batch) -> int | None:

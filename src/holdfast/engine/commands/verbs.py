@@ -15,11 +15,13 @@ from ...core import handler as h
 from ...core.answering import answered
 from ...core.errors import LeaseLost, NotFound
 from ...core.job import Body, Code, Job, Place, State, whole_second
+from ...core.managing import RunSchedule, SetRetention, StopWorker
 from ...core.sysid import TakeSysid
 from ..batch import notes, task_defaults
 from ..batch.batch import Batch
 from . import chores, governing, handlers, indexing, keys, outbox, requests, schedules, tokens, workers
 from .adding import add_all, held, put, reserve_ids
+from .retention import set_retention
 from .sysids import take_sysid
 
 _VERB_OF = {Code.OK: "finish", Code.FAILED: "fail", Code.RETRY: "retry", Code.ERROR: "retry"}
@@ -207,13 +209,16 @@ VERBS: dict[type[c.Command], Callable[[Batch, Any], Any] | None] = {
     c.RequeueAll: requeue_all,
     c.Delete: delete,
     c.Purge: purge,
+    SetRetention: set_retention,
     c.SetLimit: governing.set_limit,
     c.Pause: governing.pause,
     c.SetSchedule: schedules.set_schedule,
     c.DeleteSchedule: schedules.delete_schedule,
     c.PauseSchedule: schedules.pause_schedule,
+    RunSchedule: schedules.run_schedule,
     c.Enlist: workers.enlist,
     c.Dismiss: workers.dismiss,
+    StopWorker: workers.stop,
     c.CreateToken: tokens.create,
     c.RevokeToken: tokens.revoke,
     c.Publish: task_defaults.publish,

@@ -5,11 +5,13 @@ in stores that cannot tell, from a time that the worker renews.
 """
 
 import msgspec
+from msgspec.structs import replace
 
 from ...core import commands as c
 from ...core.checks import check_name
-from ...core.errors import BadInput, TooLarge
-from ...core.worker import Worker
+from ...core.errors import BadInput, Forbidden, NotFound, TooLarge
+from ...core.managing import StopWorker
+from ...core.worker import Worker, narrow
 from ...store.contract import ReadTxn
 from ..batch.batch import Batch
 from ..records import WORKER
@@ -21,25 +23,46 @@ WORKER_BYTES = 1024 * 1024
 def enlist(batch: Batch, command: c.Enlist) -> None:
     """Register a worker, or update its record; see `Enlist`."""
     check_name("worker", command.worker.name)
-    raw = msgspec.json.encode(command.worker)
+    known = _find(batch, command.worker.name)
+    worker = replace(command.worker, stopping=known is not None and known.stopping)
+    raw = msgspec.json.encode(worker)
     if len(raw) > WORKER_BYTES:
         raise TooLarge("worker", f"{len(raw):,} bytes", needed=f"at most {WORKER_BYTES:,} bytes")
-    if not _is_own(batch, command.worker.name, command.tenant):
+    if known is not None and not _is_own(known, command.tenant):
         raise BadInput("worker", command.worker.name, needed="a name that no other worker has")
     batch.rows[WORKER, command.worker.name] = raw
 
 
 def dismiss(batch: Batch, command: c.Dismiss) -> None:
     """Unregister a worker; see `Dismiss`."""
-    known = command.name in batch.rows_of(WORKER, [command.name])
-    if known and _is_own(batch, command.name, command.tenant):
+    known = _find(batch, command.name)
+    if known is not None and _is_own(known, command.tenant):
         batch.rows[WORKER, command.name] = None
 
 
-def _is_own(batch: Batch, name: str, tenant: str | None) -> bool:
-    """Whether a tenant may change a worker's record: there is none, or the worker serves no other tenant."""
-    raw = None if tenant is None else batch.rows_of(WORKER, [name]).get(name)
-    return raw is None or all(one.tenant == tenant for one in msgspec.json.decode(raw, type=Worker).serves)
+def stop(batch: Batch, command: StopWorker) -> None:
+    """Note that a worker is to stop; see `StopWorker`."""
+    known = _find(batch, command.name)
+    if known is None or not is_alive(batch.txn, known) or not _is_seen(known, command.tenant):
+        raise NotFound("worker", command.name)
+    if not _is_own(known, command.tenant):
+        raise Forbidden(f"worker {command.name} serves other tenants, too")
+    if not known.stopping:
+        batch.rows[WORKER, command.name] = msgspec.json.encode(replace(known, stopping=True))
+
+
+def _find(batch: Batch, name: str) -> Worker | None:
+    raw = batch.rows_of(WORKER, [name]).get(name)
+    return None if raw is None else msgspec.json.decode(raw, type=Worker)
+
+
+def _is_own(worker: Worker, tenant: str | None) -> bool:
+    """Whether a tenant may change a worker's record: the worker serves no other tenant."""
+    return tenant is None or all(one.tenant == tenant for one in worker.serves)
+
+
+def _is_seen(worker: Worker, tenant: str | None) -> bool:
+    return tenant is None or narrow(worker, tenant) is not None
 
 
 def remove_dead(batch: Batch) -> None:
@@ -49,9 +72,10 @@ def remove_dead(batch: Batch) -> None:
             batch.rows[WORKER, name] = None
 
 
-def alive(txn: ReadTxn) -> list[Worker]:
-    """All live workers, oldest first."""
-    known = (msgspec.json.decode(raw, type=Worker) for raw in txn.rows(WORKER).values())
+def alive(txn: ReadTxn, name: str | None = None) -> list[Worker]:
+    """All live workers, oldest first; with a `name` only that one."""
+    rows = txn.rows(WORKER, None if name is None else [name])
+    known = (msgspec.json.decode(raw, type=Worker) for raw in rows.values())
     return sorted((w for w in known if is_alive(txn, w)), key=lambda w: (w.started_at, w.name))
 
 

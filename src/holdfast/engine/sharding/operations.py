@@ -24,6 +24,7 @@ from ...core import handler as h
 from ...core import unique
 from ...core.errors import HoldfastError, Moved, NotFound, StoreError, Unavailable, Unsettled
 from ...core.job import Job, whole_second
+from ...core.managing import StopWorker
 from ...core.slots import shard_of, slot_of_key, slot_of_worker
 from ...core.sysid import TakeSysid
 from ...core.unique import UniqueKey
@@ -116,6 +117,8 @@ class ShardOperations:
             return self._claim(command)
         if isinstance(command, c.Enlist | c.Dismiss):
             return self._workers(command)
+        if isinstance(command, StopWorker):
+            return self._stop_worker(command)
         if isinstance(command, c.RequeueAll):
             return self._requeue_all(command)
         if isinstance(command, h.SetHandler | h.RollBackHandler | h.DeleteHandler):
@@ -180,6 +183,17 @@ class ShardOperations:
                 return
         if fault is not None and isinstance(command, c.Enlist):
             raise fault
+
+    def _stop_worker(self, command: StopWorker) -> None:
+        """Stop a worker wherever it is registered."""
+        refused: list[HoldfastError] = []
+        for at in range(len(self._shards)):
+            try:
+                self._ask(at, command)
+            except (NotFound, StoreError) as error:
+                refused.append(error)
+        if len(refused) == len(self._shards):
+            raise next((one for one in refused if not isinstance(one, NotFound)), refused[0])
 
     def _change_handler(self, command: h.SetHandler | h.RollBackHandler | h.DeleteHandler) -> Any:
         """Change a handler in its shard, and the marks in all: after it is set, before it is deleted."""

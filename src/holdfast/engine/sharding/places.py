@@ -8,6 +8,7 @@ from ...core import handler as h
 from ...core import ids, slots
 from ...core.errors import BadInput
 from ...core.limits import is_pattern
+from ...core.managing import RunSchedule
 from ...core.sysid import TakeSysid
 from ...core.unique import key_of
 from ..commands import keys, outbox, requests
@@ -28,7 +29,7 @@ def _pause(command: c.Pause) -> int | None:
     return None if command.domain is None else ids.slot_of(command.tenant or "", command.domain)
 
 
-def _schedule(command: c.DeleteSchedule | c.PauseSchedule) -> int:
+def _schedule(command: c.DeleteSchedule | c.PauseSchedule | RunSchedule) -> int:
     return slots.slot_of_schedule(command.tenant, command.name)
 
 
@@ -47,7 +48,7 @@ _SLOTS: dict[type[c.Command], Callable[[Any], int | None]] = {
     c.SetLimit: _limit,
     c.Pause: _pause,
     c.SetSchedule: lambda command: slots.slot_of_schedule(command.schedule.tenant, command.schedule.name),
-    **dict.fromkeys((c.DeleteSchedule, c.PauseSchedule), _schedule),
+    **dict.fromkeys((c.DeleteSchedule, c.PauseSchedule, RunSchedule), _schedule),
     **dict.fromkeys((c.StartProgress, c.MoveProgress, c.SetProgress, c.Append, c.TrimLog), _indexed),
     c.CreateToken: lambda command: slots.slot_of_record(TOKEN, command.token.name),
     c.RevokeToken: lambda command: slots.slot_of_record(TOKEN, command.name),

@@ -15,6 +15,7 @@ from ...core.checks import json_body
 from ...core.durations import duration_ms
 from ...core.errors import BadInput
 from ...core.limits import Limit
+from ...core.managing import RunSchedule, SetRetention, StopWorker
 from ...core.token import RANDOM_BYTES, Token, hash_of, secret_of
 from . import audit
 from .layout import HEADERS
@@ -40,6 +41,7 @@ NOTICES = {
     "purge": "Old jobs are deleted.",
     "progress": "The progress is set.",
     "stop": "The worker was asked to stop.",
+    "retention": "The retention is set.",
     "bulk": "Done.",
     "handler": "The handler is saved.",
     "rollback": "The earlier version is the newest now.",
@@ -105,6 +107,30 @@ async def pause_schedule(view: View) -> Response:
     await view.ask(c.PauseSchedule(name=name, tenant=view.one_tenant, on=on))
     await audit.record(view, "pause" if on else "resume", schedule=name, tenant=view.one_tenant)
     return done(view, "pause" if on else "resume")
+
+
+async def run_schedule(view: View) -> Response:
+    """Add the job of a schedule now."""
+    name = view.field("name")
+    (job_id,) = await view.ask(RunSchedule(name=name, tenant=view.one_tenant))
+    await audit.record(view, "run schedule", schedule=name, tenant=view.one_tenant, job=str(job_id))
+    return done(view, "run")
+
+
+async def stop_worker(view: View) -> Response:
+    """Ask a worker to stop."""
+    name = view.field("name")
+    await view.ask(StopWorker(name=name, tenant=view.grant.tenant))
+    await audit.record(view, "stop worker", worker=name)
+    return done(view, "stop")
+
+
+async def set_retention(view: View) -> Response:
+    """Set how long ended jobs are kept."""
+    text = view.field("retention")
+    await view.ask(SetRetention(retention_ms=duration_ms(text, name="retention")))
+    await audit.record(view, "set retention", retention=text)
+    return done(view, "retention")
 
 
 async def delete_schedule(view: View) -> Response:
@@ -198,10 +224,13 @@ ACTIONS: dict[str, Act] = {
     "/jobs/{job_id}/edit": edit_job,
     "/tasks/pause": pause_task,
     "/schedules/pause": pause_schedule,
+    "/schedules/run": run_schedule,
     "/schedules/delete": delete_schedule,
+    "/workers/stop": stop_worker,
     "/limits/set": set_limit,
     "/limits/lift": lift_limit,
     "/settings/tokens/create": create_token,
     "/settings/tokens/revoke": revoke_token,
+    "/settings/retention": set_retention,
     "/settings/purge": purge,
 }

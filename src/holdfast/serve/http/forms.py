@@ -28,6 +28,7 @@ from ...core.errors import BadInput
 from ...core.faults import as_fault
 from ...core.ids import IdRange
 from ...core.job import Job
+from ...core.managing import RunSchedule
 from ...core.replies import REPLIES
 from ...core.searching import JobPage, SearchJobs
 from .values import (
@@ -98,7 +99,7 @@ class PauseForm(msgspec.Struct, frozen=True, kw_only=True):
 @cache
 def reply_form(kind: type[c.Command | q.Query]) -> Form:
     """The form of what is replied to a command or query."""
-    if kind is c.Add:
+    if kind in (c.Add, RunSchedule):
         return Form(list[Id], None, write_ids)
     if kind is c.AnswerAll:
         return Form(list[Answered], None, lambda replies: list(map(_write_answered, replies)))

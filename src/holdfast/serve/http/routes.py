@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from ...core import commands as c
 from ...core import handler as h
 from ...core import queries as q
+from ...core.managing import GetRetention, RunSchedule, SetRetention, StopWorker
 from ...core.replies import REPLIES
 from ...core.schedule import Schedule
 from .forms import Part, define, fields_of, form_of
@@ -63,10 +64,13 @@ ROUTES = (
     Route("POST", "/v1/claims", c.Claim, "jobs", waits=True),
     Route("POST", "/v1/ids", c.ReserveIds, "ranges"),
     Route("POST", "/v1/purge", c.Purge, "purged"),
+    Route("GET", "/v1/retention", GetRetention, "retention_ms"),
+    Route("PUT", "/v1/retention", SetRetention, status=204),
     Route("GET", "/v1/counts", q.CountJobs, "counts"),
     Route("GET", "/v1/overview", q.GetOverview),
     Route("GET", "/v1/time", q.GetTime, "now_ms"),
     Route("GET", "/v1/workers", q.ListWorkers, "workers"),
+    Route("POST", "/v1/workers/{name}/stop", StopWorker, status=204),
     Route("GET", "/v1/limits", q.ListLimits, "limits"),
     Route("PUT", "/v1/limits/{domain:path}", c.SetLimit, status=204),
     Route("DELETE", "/v1/limits/{domain:path}", c.SetLimit, fixed={"limit": None}, status=204),
@@ -76,6 +80,7 @@ ROUTES = (
     Route("PUT", "/v1/schedules/{name}", c.SetSchedule),
     Route("DELETE", "/v1/schedules/{name}", c.DeleteSchedule, status=204),
     Route("POST", "/v1/schedules/{name}/pause", c.PauseSchedule, fixed={"on": True}),
+    Route("POST", "/v1/schedules/{name}/run", RunSchedule, "ids"),
     Route("POST", "/v1/schedules/{name}/resume", c.PauseSchedule, fixed={"on": False}),
     Route("GET", "/v1/handlers", h.ListHandlers, "handlers"),
     Route("GET", "/v1/handlers/{task}", h.GetHandler),

@@ -38,14 +38,20 @@ OTHERS_S = 2.0
 class Registry:
     """The entries of one worker, one in each store."""
 
-    def __init__(self, sources: JobSources, worker: Worker, log: Callable[[str], None]) -> None:
+    def __init__(
+        self, sources: JobSources, worker: Worker, log: Callable[[str], None], on_stop: Callable[[], None]
+    ) -> None:
         self._sources, self._log = sources, log
+        # Called when an operator has asked this worker to stop.
+        self._on_stop = on_stop
         self._worker = worker
         self._updated_s = 0.0
         # The stores that have its entry, and the tasks that write it in the others.
         self._entered: list[Connection] = []
         self._entering: set[asyncio.Task[None]] = set()
         self._is_registered = False
+        # When it last looked whether it is to stop.
+        self._looked_s = monotonic_s()
         # The stores that cannot detect which workers are connected.
         self._without_presence: set[Connection] = set()
         self._publishers: defaultdict[Connection, Publisher] = defaultdict(Publisher)
@@ -136,7 +142,7 @@ class Registry:
         await connection.ask_async(c.Enlist(worker=worker))
 
     async def keep_updated(self, counts: Callable[[], dict[str, int]]) -> None:
-        """Write the entries when something has changed, or where they must be renewed."""
+        """Write the entries when something has changed, or must be renewed; look whether to stop."""
         while True:
             await asyncio.sleep(CHECK_S)
             before, self._worker = self._worker, replace(self._worker, **counts())
@@ -144,11 +150,20 @@ class Registry:
                 self._without_presence and monotonic_s() - self._updated_s > RENEW_S
             )
             try:
+                if must_update or monotonic_s() - self._looked_s > RENEW_S:
+                    self._looked_s = monotonic_s()
+                    await self._in_each(self._check_stop)
                 await self.publish()
                 if must_update:
                     await self.update()
             except HoldfastError as error:
                 self._log(f"the registry of workers: {error}")
+
+    async def _check_stop(self, connection: Connection) -> None:
+        """Have the worker stop if its entry says so."""
+        found: list[Worker] = await connection.ask_async(q.ListWorkers(name=self._worker.name))
+        if any(entry.stopping for entry in found):
+            self._on_stop()
 
     async def unregister(self) -> None:
         """Remove the entries."""

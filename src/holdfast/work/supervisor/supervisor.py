@@ -156,7 +156,7 @@ class Supervisor:
         self._sources = JobSources(options, hello.queues)
         self._pool.on_hello, self._pool.on_returned = self._on_hello, self._on_returned
         self._reloader.files.add(hello.files)
-        self._registry = Registry(self._sources, self._worker, self._log)
+        self._registry = Registry(self._sources, self._worker, self._log, self._on_asked)
         if not await self._registry.register(wait_s=options.wait_s, stopping=self._stopping):
             return False
         most = f"..{options.most_processes}" if options.most_processes else ""
@@ -232,6 +232,12 @@ class Supervisor:
     def _stop(self) -> None:
         self._stopping.set()
         self._claims_over.set()
+
+    def _on_asked(self) -> None:
+        """Stop as at the first signal: an operator has asked for it."""
+        if not self._stopping.is_set():
+            WORKER.info("asked to stop")
+            self._stop()
 
     def _on_signal(self) -> None:
         self._signals += 1

@@ -75,9 +75,11 @@ def _actions(view: View, schedule: Schedule) -> Markup:
     label = "Resume" if schedule.paused else "Pause"
     on = el("input", type="hidden", name="on", value="no" if schedule.paused else "yes")
     pause = el("button", label, type="submit", class_="small", aria_label=f"{label} {schedule.name}")
+    run = el("button", "Run now", type="submit", class_="small", aria_label=f"Run {schedule.name} now")
     gone = el("button", "Delete", type="submit", class_="small danger", aria_label=f"Delete {schedule.name}")
     return el(
         "div",
+        form(view, "/schedules/run", name, run),
         form(view, "/schedules/pause", name, on, pause),
         form(view, "/schedules/delete", name, gone, data_confirm=f"Delete schedule {schedule.name}?"),
         class_="actions",

@@ -4,7 +4,9 @@ from typing import Any
 
 from ....core import queries as q
 from ....core.access import Scope
+from ....core.bounds import DAY_MS, HOUR_MS
 from ....core.errors import Forbidden
+from ....core.managing import GetRetention
 from ....core.token import Token
 from .. import audit, parts
 from ..layout import form
@@ -17,7 +19,7 @@ async def settings(view: View) -> Page:
     body = join(
         parts.heading("Settings"),
         await _tokens(view),
-        _retention(view),
+        await _retention(view),
         await _audit(view),
         await _store(view),
     )
@@ -95,7 +97,17 @@ def created(view: View, name: str, secret: str) -> Page:
     return Page(title="Token created", body=body, section="settings", live=None)
 
 
-def _retention(view: View) -> Markup:
+async def _retention(view: View) -> Markup:
+    kept_ms: int = await view.ask(GetRetention())
+    keeps = form(
+        view,
+        "/settings/retention",
+        el("label", "Keep ended jobs for, such as 7d; 0: not at all", for_="retention"),
+        el("input", id="retention", name="retention", required=True, value=_text_of(kept_ms), maxlength="32"),
+        parts.button("Set retention", kind="primary"),
+        class_="fields",
+        data_confirm="Change how long ended jobs are kept, for all tenants?",
+    )
     purge = form(
         view,
         "/settings/purge",
@@ -107,9 +119,19 @@ def _retention(view: View) -> Markup:
     )
     return parts.card(
         "Retention",
+        el("p", f"Jobs that finished or were cancelled are kept for {parts.span(kept_ms)}."),
         el("p", "Failed jobs are kept until they are retried, cancelled or deleted."),
+        keeps if view.can_manage and view.grant.tenant is None else None,
         purge if view.can_manage else None,
     )
+
+
+def _text_of(ms: int) -> str:
+    """A duration as people write it in a form."""
+    for size, unit in ((DAY_MS, "d"), (HOUR_MS, "h"), (1000, "s")):
+        if ms and ms % size == 0:
+            return f"{ms // size}{unit}"
+    return f"{ms}ms"
 
 
 async def _audit(view: View) -> Markup:
