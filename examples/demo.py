@@ -16,7 +16,8 @@ TEXT = f"""\
 dashboard   http://{ADDRESS}/
 metrics     http://{ADDRESS}/metrics
 API         http://{ADDRESS}/v1/openapi.json
-Try: open a failed job and retry it; pause the task resize; lift the limit of shop.example.
+Try: open a failed job and retry it; pause the task resize; lift the limit of shop.example; change the handler
+discount and try it; run a schedule now.
 Ctrl-C ends it."""
 
 
@@ -30,7 +31,7 @@ def run(store: str) -> None:
     """Serve, work and add jobs, until Ctrl-C."""
     os.environ["DEMO_STORE"] = store
     processes = [start("serve", "--store", store, "--http", ADDRESS)]
-    processes.append(start("worker", "demo_tasks:queue", "--threads", "4"))
+    processes.append(start("worker", "demo_tasks:queue", "--threads", "4", "--drain-timeout", "1s"))
     try:
         # Its queue is that of the store above.
         import demo_tasks

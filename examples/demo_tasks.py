@@ -1,4 +1,4 @@
-"""The tasks of the demo: pictures that fail now and then, a limited site, reports, albums with children."""
+"""The tasks of the demo: pictures that fail now and then, a limited site, reports, albums, a handler."""
 
 import os
 import random
@@ -45,6 +45,13 @@ def album(context: holdfast.Context, name: str, pictures: int) -> str | None:
     return None
 
 
+# The store keeps this one, and `holdfast serve` runs it: see the page Handlers.
+DISCOUNT = """\
+print("order", data["order"])
+return {{"order": data["order"], "price": round(data["price"] * {factor}, 2)}}
+"""
+
+
 def seed() -> None:
     """Add what is there when the dashboard opens."""
     queue.limit("shop.example", concurrency=2, rate=5)
@@ -52,6 +59,8 @@ def seed() -> None:
     queue.schedule("thumbnails", "resize", {"path": "hot.png", "width": 64}, every="15s")
     queue.add("import.legacy", {"file": "old.csv", "api_key": "not shown"})
     report.add(month="2026-05")
+    for factor in (0.5, 0.9):
+        queue.handlers.set("discount", DISCOUNT.format(factor=factor), lang="python", timeout="10s")
     for n in range(30):
         resize.using(delay=f"{n + 10}m").add(f"later/{n}.png", 100)
 
@@ -64,6 +73,8 @@ def feed() -> None:
         resize.using(priority=random.choice((300, 500, 500, 900))).add(f"{random.randrange(10_000)}.png", 200)
     if random.random() < 0.5:
         fetch.using(domain="shop.example").add(f"https://shop.example/{random.randrange(1_000)}")
+    if random.random() < 0.2:
+        queue.add("discount", {"order": random.randrange(10_000), "price": random.randrange(5, 500)})
     if random.random() < 0.02:
         report.add(month=f"2026-{random.randrange(1, 13):02d}")
     if random.random() < 0.05:

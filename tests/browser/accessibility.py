@@ -60,10 +60,19 @@ return bad;
 """
 
 
+# The looks that each page is checked in: the width of the window, and whether the system is dark.
+LOOKS = ((1280, False), (390, True))
+
+
 def findings(browser: Browser) -> list[str]:
-    """What is wrong with the page that is open."""
-    nodes = [f"{_value(node, 'role')} without a name" for node in browser.tree() if _is_nameless(node)]
-    return [*nodes, *browser.run(STRUCTURE), *browser.run(CONTRAST)]
+    """What is wrong with the page that is open, in any look; the page is loaded once."""
+    found = [f"{_value(node, 'role')} without a name" for node in browser.tree() if _is_nameless(node)]
+    for width, dark in LOOKS:
+        browser.resize(width, 900)
+        browser.dark(dark)
+        bad = browser.run(f"return (() => {{{STRUCTURE}}})().concat((() => {{{CONTRAST}}})())")
+        found += [f"{width} wide, {'dark' if dark else 'light'}: {one}" for one in bad]
+    return found
 
 
 def _is_nameless(node: dict[str, Any]) -> bool:

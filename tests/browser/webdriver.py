@@ -46,7 +46,7 @@ class Browser:
             env=environment,
             text=True,
         )
-        self._port = self._read_port()
+        self._connection = http.client.HTTPConnection("127.0.0.1", self._read_port(), timeout=SECONDS)
         arguments = [*ARGUMENTS, f"--user-data-dir={folder / 'profile'}"]
         wanted = {
             "browserName": "chrome",
@@ -64,13 +64,9 @@ class Browser:
         raise WebDriverError("chromedriver did not start")
 
     def _ask(self, method: str, path: str, body: Any = None) -> Any:
-        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=SECONDS)
-        try:
-            raw = None if method != "POST" else json.dumps(body or {})
-            connection.request(method, path, raw, {"Content-Type": "application/json"})
-            reply = json.loads(connection.getresponse().read())["value"]
-        finally:
-            connection.close()
+        raw = None if method != "POST" else json.dumps(body or {})
+        self._connection.request(method, path, raw, {"Content-Type": "application/json"})
+        reply = json.loads(self._connection.getresponse().read())["value"]
         if isinstance(reply, dict) and "error" in reply:
             raise WebDriverError(f"{reply['error']}: {reply['message']}")
         return reply
@@ -143,7 +139,7 @@ class Browser:
         while time.monotonic() < until:
             if found := self.run(script, *args):
                 return found
-            time.sleep(0.05)
+            time.sleep(0.02)
         raise AssertionError(f"never came: {what or script}; the page says: {self.text()[:1000]}")
 
     def wait_text(self, text: str, selector: str = "body") -> None:
@@ -208,6 +204,7 @@ class Browser:
         try:
             self._ask("DELETE", f"/session/{self._session}")
         finally:
+            self._connection.close()
             self._process.terminate()
             self._process.wait(SECONDS)
             assert self._process.stdout is not None

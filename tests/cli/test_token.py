@@ -36,3 +36,16 @@ def test_a_token_is_for_one_tenant_unless_all_are_meant(shell):
     assert one["secret"].startswith("hf_one_")
     shell.refused("token", "create", "x", "--tenant", "a", "--all-tenants", code=2)
     shell.refused("token", "create", "a_b", code=2)
+
+
+def test_a_session_key_that_could_be_guessed_is_refused(shell):
+    """By its length, from the option and from HOLDFAST_SESSION_KEY; the secret itself is not shown."""
+    words = ("serve", "--store", shell.file, "--http", "127.0.0.1:0")
+
+    for said in (
+        shell.run(*words, "--session-key", "hunter2"),
+        shell.run(*words, HOLDFAST_SESSION_KEY="hunter2"),
+    ):
+        assert said.code == 2
+        assert "session-key is '7 characters', and must be at least 32" in said.err
+        assert "hunter2" not in said.err
