@@ -85,6 +85,7 @@ def job_record(job: "Job") -> dict[str, Any]:
         "data_bytes": job.size,
         "steps_done": job.steps,
         "log_lines": job.log_lines,
+        "trace_id": job.trace_id or None,
     }
 
 

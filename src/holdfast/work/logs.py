@@ -71,14 +71,19 @@ def configure_executor() -> None:
 
 
 class TextFormatter(logging.Formatter):
-    """A short line for people: time, level, the logger (unless it is about a job), the job, the message."""
+    """A short line for people: time, level, the logger (unless it is about a job), the job, the message.
+
+    The trace comes last, if there is one.
+    """
 
     def __init__(self) -> None:
-        super().__init__("%(asctime)s %(levelname)s %(source)s%(message)s", "%H:%M:%S")
+        super().__init__("%(asctime)s %(levelname)s %(source)s%(message)s%(trace)s", "%H:%M:%S")
 
     def format(self, record: logging.LogRecord) -> str:
         """The line, with the traceback below."""
         record.source = _source(record)
+        trace_id = getattr(record, "trace_id", None)
+        record.trace = f" trace={trace_id}" if trace_id else ""
         return super().format(record)
 
 

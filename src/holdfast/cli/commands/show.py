@@ -104,6 +104,7 @@ def _where(job: "Job") -> Lines:
     yield "schedule", job.schedule
     yield "domain", key_text(job.domain)
     yield "unique", key_text(job.unique)
+    yield "trace", job.trace_id
     yield "owner", f"{job.owner}, claim {job.claim}" if job.owner else ""
     if job.progress is not None:
         yield "progress", f"{job.progress.fraction:.0%} {job.progress.note}"

@@ -20,7 +20,7 @@ from ...core.access import Grant
 from ...core.bounds import MAX_DURATION_MS
 from ...core.errors import BadInput, NotFound, StoreError
 from ...core.ids import MAX_ID
-from .exchange import Exchange, respond
+from .exchange import Exchange, mark_trace, respond
 from .problems import Refusal
 
 WRONG = "body not in the right format"
@@ -56,7 +56,9 @@ async def queue_job(exchange: Exchange, request: Request, grant: Grant) -> Respo
     task = body.get("type")
     if not isinstance(task, str) or not task.strip():
         raise Refusal(400, "BAD_INPUT", WRONG)
-    job_id = await _add(exchange, grant, c.NewJob(task=task.strip(), data=_json(body.get("payload"))))
+    job_id = await _add(
+        exchange, request, grant, c.NewJob(task=task.strip(), data=_json(body.get("payload")))
+    )
     return respond({"job-id": uuid_of(job_id)}, 201)
 
 
@@ -73,7 +75,7 @@ async def schedule_job(exchange: Exchange, request: Request, grant: Grant) -> Re
     ):
         raise BadInput("run_after_secs", after_s, needed="seconds from now, 0 or more")
     new = c.NewJob(task=task.strip(), data=_json(body.get("payload")), delay_ms=int(after_s * 1000))
-    return respond({"job_id": str(await _add(exchange, grant, new))}, 201)
+    return respond({"job_id": str(await _add(exchange, request, grant, new))}, 201)
 
 
 async def change_job(exchange: Exchange, request: Request, grant: Grant) -> Response:
@@ -92,9 +94,9 @@ async def unschedule_job(exchange: Exchange, request: Request, grant: Grant) -> 
     return Response(status_code=204)
 
 
-async def _add(exchange: Exchange, grant: Grant, new: c.NewJob) -> int:
+async def _add(exchange: Exchange, request: Request, grant: Grant, new: c.NewJob) -> int:
     try:
-        (job_id,) = await exchange.ask(grant, c.Add(jobs=(new,)))
+        (job_id,) = await exchange.ask(grant, c.Add(jobs=mark_trace(request, [new])))
     except StoreError as error:
         # As the original does, with the cause.
         raise Refusal(500, error.code, f"the job could not be queued: {error}") from None

@@ -207,6 +207,12 @@ def _facts(view: View, found: Job) -> Markup:
                 ("Unique key", unique),
                 ("Repeats", found.repeat),
                 ("Schedule", user_text(found.schedule) if found.schedule else None),
+                (
+                    "Trace",
+                    el("span", found.trace_id, class_="mono copy", data_copy=found.trace_id)
+                    if found.trace_id
+                    else None,
+                ),
                 ("Owner", f"{found.owner}, claim {found.claim}" if found.place is Place.RUNNING else None),
                 (
                     "Lease until",
