@@ -6,7 +6,7 @@ no such host                 the host name of the address does not exist        
 anything else                wrong password, read-only, disk full, no permission …                 StoreError…
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import psycopg
@@ -73,9 +73,14 @@ def translate(error: psycopg.Error, address: Address) -> Exception:
         return Conflict(text)
     if isinstance(error, POOLED):
         return Pooled(text)
-    for kinds, words, make in (*_AWAY, *_TOLD):
+    if isinstance(error, e.InFailedSqlTransaction):
+        # The store's own transactions are rolled back when they fail, so this is a caller's.
+        return BadInput(
+            "connection", "in a transaction that has failed", needed="rolled back, and begun again"
+        )
+    for kinds, words, make, message in _TABLE:
         if isinstance(error, kinds) or (error.sqlstate is None and any(word in text for word in words)):
-            return make(where, text)
+            return make(message.format(where=where, text=text))
     if is_lost(error):
         return Lost(f"{where} cannot be reached ({text}); is the server running, and the address right?")
     return StoreError(f"{where}: PostgreSQL says {text}")
@@ -97,85 +102,63 @@ def message_of(error: psycopg.Error) -> str:
     return (failed or lines or [type(error).__name__])[0].removeprefix("connection failed: ")
 
 
-def _starting(where: str, text: str) -> HoldfastError:
-    return Lost(f"{where} is not ready ({text}); wait until the server has started")
-
-
-def _crowded(where: str, text: str) -> HoldfastError:
-    return Lost(
-        f"{where} has no connection left ({text}); close some, raise the limit, or put a pooler between"
-    )
-
-
-def _unknown_host(where: str, text: str) -> HoldfastError:
-    return UnknownHost(f"{where} cannot be reached ({text}); look at the address")
-
-
-def _refused(where: str, text: str) -> HoldfastError:
-    return StoreError(f"{where} lets nobody in by that user and password ({text}); look at the address")
-
-
-def _no_right(where: str, text: str) -> HoldfastError:
-    return StoreError(
-        f"{where} does not allow that ({text}); the user needs the right to use and write the schema"
-    )
-
-
-def _read_only(where: str, text: str) -> HoldfastError:
-    return StoreError(
-        f"{where} cannot be written ({text}); it is a replica, or set to be read only: use the primary"
-    )
-
-
-def _full(where: str, text: str) -> HoldfastError:
-    return StoreFull(f"{where}: no space or memory left on its server ({text}); make room and try again")
-
-
-def _missing(where: str, text: str) -> HoldfastError:
-    return StoreError(f"{where} does not exist ({text}); create the database first")
-
-
-def _old(where: str, text: str) -> HoldfastError:
-    return SchemaMismatch(
-        f"{where}: the schema is not as it must be ({text}); run holdfast migrate, or holdfast doctor"
-    )
-
-
-def _corrupt(where: str, text: str) -> HoldfastError:
-    return StoreCorrupt(f"{where} is damaged ({text}); restore a backup")
-
-
-def _slow(where: str, text: str) -> HoldfastError:
-    return Unavailable(f"{where} took too long ({text}); try again")
-
-
-def _failed(_where: str, _text: str) -> HoldfastError:
-    # The store's own transactions are rolled back when they fail, so this is a caller's.
-    return BadInput("connection", "in a transaction that has failed", needed="rolled back, and begun anew")
-
-
-# By exception class, or, for failed connections, which have only a text, by words in it.
-_Table = tuple[
-    tuple[tuple[type[psycopg.Error], ...], tuple[str, ...], Callable[[str, str], HoldfastError]], ...
-]
-# Checked first: "too many connections for role" also contains a word of the table below.
-_AWAY: _Table = (
-    ((e.CannotConnectNow,), ("the database system is",), _starting),
-    ((e.TooManyConnections,), ("too many c", "connection slots are reserved"), _crowded),
-    ((), UNKNOWN_HOST, _unknown_host),
-)
-_TOLD: _Table = (
+_REFUSED = "{where} does not accept the user and password ({text}); check the address"
+_OLD = "{where}: the schema has another version ({text}); run holdfast migrate, or holdfast doctor"
+# Exception classes; for failed connections, which have only a text, words in it; and our error with its text.
+_TABLE: tuple[
+    tuple[tuple[type[psycopg.Error], ...], tuple[str, ...], type[HoldfastError], str],
+    ...,
+] = (
+    # First: "too many connections for role" also contains a word of _REFUSED.
+    (
+        (e.CannotConnectNow,),
+        ("the database system is",),
+        Lost,
+        "{where} is not ready ({text}); wait until the server has started",
+    ),
+    (
+        (e.TooManyConnections,),
+        ("too many c", "connection slots are reserved"),
+        Lost,
+        "{where} has no connection left ({text}); close some, raise the limit, or use a connection pooler",
+    ),
+    ((), UNKNOWN_HOST, UnknownHost, "{where} cannot be reached ({text}); check the address"),
     (
         (e.InvalidPassword, e.InvalidAuthorizationSpecification),
         ("password", "authentication", "pg_hba.conf", 'role "'),
-        _refused,
+        StoreError,
+        _REFUSED,
     ),
-    ((e.InsufficientPrivilege,), ("permission denied for",), _no_right),
-    ((e.ReadOnlySqlTransaction,), ("session is read-only", "not in hot standby"), _read_only),
-    ((e.DiskFull, e.OutOfMemory, e.ProgramLimitExceeded), (), _full),
-    ((e.InvalidCatalogName,), ('database "',), _missing),
-    ((e.UndefinedTable, e.UndefinedColumn, e.UndefinedFunction, e.InvalidSchemaName), (), _old),
-    ((e.DataCorrupted, e.IndexCorrupted), (), _corrupt),
-    ((e.QueryCanceled,), (), _slow),
-    ((e.InFailedSqlTransaction,), (), _failed),
+    (
+        (e.InsufficientPrivilege,),
+        ("permission denied for",),
+        StoreError,
+        "{where} does not allow that ({text}); the user needs the right to use and write the schema",
+    ),
+    (
+        (e.ReadOnlySqlTransaction,),
+        ("session is read-only", "not in hot standby"),
+        StoreError,
+        "{where} cannot be written ({text}); it is a replica, or set to be read only: use the primary",
+    ),
+    (
+        (e.DiskFull, e.OutOfMemory, e.ProgramLimitExceeded),
+        (),
+        StoreFull,
+        "{where}: no space or memory left on its server ({text}); make room and try again",
+    ),
+    (
+        (e.InvalidCatalogName,),
+        ('database "',),
+        StoreError,
+        "{where} does not exist ({text}); create the database first",
+    ),
+    (
+        (e.UndefinedTable, e.UndefinedColumn, e.UndefinedFunction, e.InvalidSchemaName),
+        (),
+        SchemaMismatch,
+        _OLD,
+    ),
+    ((e.DataCorrupted, e.IndexCorrupted), (), StoreCorrupt, "{where} is damaged ({text}); restore a backup"),
+    ((e.QueryCanceled,), (), Unavailable, "{where} took too long ({text}); try again"),
 )

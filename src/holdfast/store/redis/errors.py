@@ -5,8 +5,6 @@ no such host                the host name of the address does not exist         
 anything else               wrong password, read-only, out of memory, no permission …         StoreError…
 """
 
-from collections.abc import Callable
-
 import hiredis
 
 from ...core.errors import HoldfastError, StoreError, StoreFull
@@ -30,11 +28,11 @@ AWAY = (
 def translated(error: Exception, address: Address) -> Exception:
     """The Holdfast error for one of Redis's, with the store, the problem and the remedy."""
     where, text = address.shown, first_line(error)
-    for words, make in _BY_WORDS:
+    for words, make, message in _BY_WORDS:
         if any(word in text for word in words):
-            return make(where, text)
+            return make(message.format(where=where, text=text))
     if is_lost(error):
-        return Lost(_lost(where, text))
+        return Lost(f"{where} cannot be reached ({text}); is the server running, and the address right?")
     return StoreError(f"{where}: Redis says {text}")
 
 
@@ -49,48 +47,34 @@ def first_line(error: Exception) -> str:
     return lines[0].partition(" script: ")[0].removeprefix("ERR ")
 
 
-def _lost(where: str, text: str) -> str:
-    return f"{where} cannot be reached ({text}); is the server running, and the address right?"
-
-
-def _unknown_host(where: str, text: str) -> HoldfastError:
-    return UnknownHost(f"{where} cannot be reached ({text}); look at the address")
-
-
-def _refused(where: str, text: str) -> HoldfastError:
-    return StoreError(f"{where} lets nobody in by that user and password ({text}); look at the address")
-
-
-def _no_right(where: str, text: str) -> HoldfastError:
-    return StoreError(
-        f"{where} does not allow that ({text}); the user needs the rights that docs/redis.md lists, on the "
-        "store's keys and its channel"
-    )
-
-
-def _read_only(where: str, text: str) -> HoldfastError:
-    return StoreError(f"{where} cannot be written ({text}); it is a replica: use the address of the master")
-
-
-def _memory(where: str, text: str) -> HoldfastError:
-    return StoreFull(
-        f"{where}: no memory is left to its server ({text}); raise maxmemory, or purge the archive"
-    )
-
-
-def _disk(where: str, text: str) -> HoldfastError:
-    return StoreFull(
-        f"{where}: its server cannot write its disk ({text}); make room there, and look at the server's log"
-    )
-
-
-# By words in the message.
-_BY_WORDS: tuple[tuple[tuple[str, ...], Callable[[str, str], HoldfastError]], ...] = (
-    (UNKNOWN_HOST, _unknown_host),
-    (("WRONGPASS", "NOAUTH", "invalid username-password", "invalid password", "AUTH "), _refused),
-    (("Authentication required", "without any password configured"), _refused),
-    (("NOPERM", "no permissions", "has no permission"), _no_right),
-    (("READONLY", "read only replica", "against a read only"), _read_only),
-    (("OOM ", "used memory > 'maxmemory'"), _memory),
-    (("MISCONF", "unable to persist", "Errors writing to the AOF", "No space left"), _disk),
+_REFUSED = "{where} does not accept the user and password ({text}); check the address"
+# Words in the message, and our error with its text.
+_BY_WORDS: tuple[tuple[tuple[str, ...], type[HoldfastError], str], ...] = (
+    (UNKNOWN_HOST, UnknownHost, "{where} cannot be reached ({text}); check the address"),
+    (
+        ("WRONGPASS", "NOAUTH", "invalid username-password", "invalid password", "AUTH "),
+        StoreError,
+        _REFUSED,
+    ),
+    (("Authentication required", "without any password configured"), StoreError, _REFUSED),
+    (
+        ("NOPERM", "no permissions", "has no permission"),
+        StoreError,
+        "{where} does not allow that ({text}); the user needs the rights that docs/redis.md lists",
+    ),
+    (
+        ("READONLY", "read only replica", "against a read only"),
+        StoreError,
+        "{where} cannot be written ({text}); it is a replica: use the address of the master",
+    ),
+    (
+        ("OOM ", "used memory > 'maxmemory'"),
+        StoreFull,
+        "{where}: its server has no memory left ({text}); raise maxmemory, or purge the archive",
+    ),
+    (
+        ("MISCONF", "unable to persist", "Errors writing to the AOF", "No space left"),
+        StoreFull,
+        "{where}: its server cannot write its disk ({text}); free some space, and check the server's log",
+    ),
 )
