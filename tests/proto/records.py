@@ -8,7 +8,7 @@ import msgspec
 from hypothesis import strategies as st
 from msgspec.structs import fields
 
-from holdfast.core.faults import Fault
+from holdfast.core.errors import Fault
 from holdfast.core.job import Unreadable
 
 _INTS = st.one_of(st.sampled_from([0, 1, 2, 10, 500, 1_000]), st.integers(-(1 << 63), (1 << 63) - 1))

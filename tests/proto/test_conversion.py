@@ -12,8 +12,7 @@ from msgspec.structs import replace
 
 from holdfast.core import commands as c
 from holdfast.core import errors
-from holdfast.core.errors import BadInput
-from holdfast.core.faults import as_fault
+from holdfast.core.errors import BadInput, as_fault
 from holdfast.core.job import Job, Unreadable
 from holdfast.core.replies import REPLIES
 from holdfast.proto import conversion, messages

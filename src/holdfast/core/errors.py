@@ -32,6 +32,8 @@
 Each has a `code` for programs; the text is for people. No payload ever appears in it.
 """
 
+import msgspec
+
 
 class HoldfastError(Exception):
     """The base class of all errors that Holdfast raises on purpose."""
@@ -282,3 +284,15 @@ def error_of(code: str, text: str) -> HoldfastError:
     error = kind.__new__(kind)
     Exception.__init__(error, text)
     return error
+
+
+class Fault(msgspec.Struct, frozen=True):
+    """An error as it is sent to another process: its code and its text."""
+
+    code: str
+    text: str
+
+
+def as_fault(error: BaseException) -> Fault:
+    """Encode an error; `error_of` decodes it."""
+    return Fault(getattr(error, "code", "ERROR"), str(error))

@@ -7,7 +7,7 @@ from typing import Any
 from . import commands as c
 from . import queries as q
 from .defaults import Defaults
-from .faults import Fault
+from .errors import Fault
 from .handler import (
     DeleteHandler,
     FindHandlers,

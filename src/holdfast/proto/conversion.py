@@ -25,8 +25,7 @@ import msgspec
 from msgspec.structs import fields
 
 from ..core import job as jobs
-from ..core.errors import BadInput, HoldfastError, error_of
-from ..core.faults import Fault
+from ..core.errors import BadInput, Fault, HoldfastError, error_of
 
 Convert = Callable[[Any], Any]
 # Fields of a record that are never sent: the server does not believe a client what a record was.

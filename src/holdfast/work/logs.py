@@ -21,7 +21,6 @@ from ..core.durations import iso
 from ..queue.running import JobLogFilter
 
 TEXT, JSON = "text", "json"
-FORMATS = (TEXT, JSON)
 FORMAT_VARIABLE, VERBOSITY_VARIABLE = "HOLDFAST_LOG_FORMAT", "HOLDFAST_LOG_VERBOSITY"
 ROOT_LEVELS = {-1: logging.ERROR, 0: logging.WARNING, 1: logging.INFO, 2: logging.DEBUG}
 WORKER_LEVELS = {-1: logging.WARNING, 0: logging.INFO, 1: logging.INFO, 2: logging.DEBUG}

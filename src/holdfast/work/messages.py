@@ -25,8 +25,7 @@ import msgspec
 
 from ..core import commands as c
 from ..core.defaults import Defaults
-from ..core.errors import error_of
-from ..core.faults import Fault, as_fault
+from ..core.errors import Fault, as_fault, error_of
 from ..core.job import Job
 from ..core.replies import REPLIES, AnyCommand
 

@@ -24,8 +24,7 @@ from msgspec import UNSET, Raw, UnsetType
 from ...core import commands as c
 from ...core import queries as q
 from ...core.defaults import FOLLOWED, Defaults
-from ...core.errors import BadInput
-from ...core.faults import as_fault
+from ...core.errors import BadInput, as_fault
 from ...core.ids import IdRange
 from ...core.job import Job
 from ...core.managing import RunSchedule
