@@ -4,6 +4,7 @@ import pytest
 
 import holdfast
 from holdfast.core import commands as c
+from holdfast.journal.records import Malformed, count_jobs, decode_runs, encode_runs, runs_of
 from tests.cli.conftest import shell as shell
 
 from .opened import add, opened, take
@@ -62,3 +63,20 @@ def test_a_folder_without_a_journal_is_refused(shell, name):
     """It is not made."""
     assert shell.run("journal", name).code != 0
     assert list(shell.folder.iterdir()) == []
+
+
+def test_jobs_are_counted_without_their_data():
+    """Lines, batches of them, and jobs with options: as many as are decoded, and the first id."""
+    adds = [
+        c.Add(jobs=(c.NewJob(task="line"),), ids=(11,)),
+        c.Add(jobs=(c.NewJob(task="batch", data='";"'),), more=("2", "3"), ids=(12, 13, 14)),
+        c.Add(jobs=(c.NewJob(task="option", priority=7), c.NewJob(task="bytes", data=b"\n")), ids=(15, 16)),
+    ]
+    raws = [encode_runs(runs_of(add), now_ms=1) for add in adds]
+
+    assert [count_jobs(raw) for raw in raws] == [(1, 11), (3, 12), (2, 15)]
+    assert count_jobs(b"".join(raws)) == (6, 11)
+    assert sum(len(run.ids) for run in decode_runs(b"".join(raws))) == 6
+    for broken in (raws[1][:-3], b"#:Other bytes=0\n#:EndOther\n", b"no line"):
+        with pytest.raises(Malformed):
+            count_jobs(broken)

@@ -19,7 +19,8 @@ BATCH = 10_000
 TASKS = 40
 STATES = ("ready", "scheduled", "failed", "finished", "cancelled")
 PAGES = [
-    *("/", "/?span=month", "/jobs", "/tasks", "/schedules", "/limits", "/workers", "/consumers", "/settings"),
+    *("/", "/?span=month", "/jobs", "/tasks", "/schedules", "/limits", "/workers"),
+    *("/handlers", "/handler", "/consumers", "/journal", "/settings"),
     *(f"/jobs?q=state:{state}" for state in STATES),
     *("/jobs?q=task:t7", "/jobs?q=task:t7+state:finished", "/jobs?q=data.user.id:-1", "/metrics"),
 ]

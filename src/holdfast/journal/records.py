@@ -101,26 +101,54 @@ def _encode_rest(run: Run, now_ms: int) -> bytes:
 
 def decode_runs(raw: bytes) -> Iterator[Run]:
     """The jobs of some records; raises `Malformed`."""
-    at = 0
     try:
-        while at < len(raw):
-            line_end = raw.index(b"\n", at)
-            if raw[at] != ord("#"):
-                job_id, jobtype, data = raw[at:line_end].split(b"|", 2)
-                yield Run(_template(jobtype), [int(job_id)], [data.decode()])
-                at = line_end + 1
-                continue
-            kind, _, rest = raw[at:line_end].partition(b" ")
-            fields = dict(part.split(b"=", 1) for part in rest.split(b","))
-            data = raw[line_end + 1 : line_end + 1 + int(fields[b"bytes"])]
-            ending = b"#:End" + kind[2:] + b"\n"
-            at = line_end + 1 + len(data)
-            if raw[at : at + len(ending)] != ending:
-                raise Malformed(f"{kind.decode()} without its end")
-            at += len(ending)
-            yield from _decode_framed(kind, fields, data)
+        for kind, fields, data in _records(raw):
+            if kind:
+                yield from _decode_framed(kind, fields, data)
+            else:
+                job_id, jobtype, body = data.split(b"|", 2)
+                yield Run(_template(jobtype), [int(job_id)], [body.decode()])
     except (ValueError, KeyError, msgspec.MsgspecError) as error:
         raise Malformed(str(error)) from None
+
+
+def count_jobs(raw: bytes) -> tuple[int, int]:
+    """How many jobs some records have, and the id of the first; raises `Malformed`. Reads no data of jobs."""
+    count = first_id = 0
+    try:
+        for kind, fields, data in _records(raw):
+            if not kind:
+                ids, more = data.partition(b"|")[0], 1
+            elif kind == b"#:Batch":
+                ids, _, rest = fields[b"ids"].partition(b";")
+                more = rest.count(b";") + 2 if rest else 1
+            else:
+                runs = _decode_framed(kind, fields, data)
+                ids, more = b"%d" % runs[0].ids[0], sum(len(run.ids) for run in runs)
+            count, first_id = count + more, first_id or int(ids)
+    except (ValueError, KeyError, msgspec.MsgspecError) as error:
+        raise Malformed(str(error)) from None
+    return count, first_id
+
+
+def _records(raw: bytes) -> Iterator[tuple[bytes, dict[bytes, bytes], bytes]]:
+    """Of each record the kind, the fields and the bytes; a line has no kind, and its bytes are the line."""
+    at = 0
+    while at < len(raw):
+        line_end = raw.index(b"\n", at)
+        if raw[at] != ord("#"):
+            yield b"", {}, raw[at:line_end]
+            at = line_end + 1
+            continue
+        kind, _, rest = raw[at:line_end].partition(b" ")
+        fields = dict(part.split(b"=", 1) for part in rest.split(b","))
+        data = raw[line_end + 1 : line_end + 1 + int(fields[b"bytes"])]
+        ending = b"#:End" + kind[2:] + b"\n"
+        at = line_end + 1 + len(data)
+        if raw[at : at + len(ending)] != ending:
+            raise Malformed(f"{kind.decode()} without its end")
+        at += len(ending)
+        yield kind, fields, data
 
 
 def _decode_framed(kind: bytes, fields: dict[bytes, bytes], data: bytes) -> list[Run]:

@@ -9,7 +9,7 @@ from ..core.job import Record
 from ..core.slots import shard_of
 from .backlog import backlog_name
 from .folder import JournalFolder, Place
-from .records import Malformed, Run, decode_runs
+from .records import Malformed, count_jobs, decode_runs
 from .segment import Damaged, Incomplete, Segment
 
 
@@ -43,9 +43,9 @@ def read_status(path: str) -> JournalStatus:
         with suppress(FileNotFoundError):
             sizes.append(folder.segment_path(number).stat().st_size)
     waiting, oldest_ms = 0, 0
-    for job_id in _waiting(folder):
-        waiting += 1
-        oldest_ms = oldest_ms or unpack(job_id).time_ms
+    for count, first_id in _waiting(folder):
+        waiting += count
+        oldest_ms = oldest_ms or unpack(first_id).time_ms
     kept, position = folder.read_sysid(), folder.read_position() or Place(0, 0, 0)
     return JournalStatus(
         path=str(folder.path),
@@ -63,8 +63,8 @@ def read_status(path: str) -> JournalStatus:
     )
 
 
-def _waiting(folder: JournalFolder) -> Iterator[int]:
-    """The ids of all lines that are not in the store, those in the backlogs of shards too."""
+def _waiting(folder: JournalFolder) -> Iterator[tuple[int, int]]:
+    """Of each group how many lines are not in the store, and the first id; backlogs of shards count too."""
     position = folder.read_position() or Place(0, 0, 0)
     behind = [(folder.read_position(backlog_name(*one)) or Place(0, 0, 0), *one) for one in folder.backlogs()]
     first = min([position, *(place for place, _, _ in behind)])
@@ -75,26 +75,31 @@ def _waiting(folder: JournalFolder) -> Iterator[int]:
             segment = Segment(folder.segment_path(number))
             start = first.offset if number == first.segment else 0
             try:
-                for offset, runs in _groups(segment, max(start, segment.first)):
-                    ids = (one for run in runs for one in run.ids)
-                    for line, job_id in enumerate(ids):
-                        place = Place(number, offset, line)
-                        if place >= position or any(
-                            place >= since and shard_of(job_id, of) == shard for since, shard, of in behind
-                        ):
-                            yield job_id
+                for offset, raw in _groups(segment, max(start, segment.first)):
+                    with suppress(Malformed):
+                        if Place(number, offset, 0) >= position:
+                            # Without looking at each line: there may be millions.
+                            yield count_jobs(raw)
+                            continue
+                        ids = [one for run in decode_runs(raw) for one in run.ids]
+                        for line, job_id in enumerate(ids):
+                            place = Place(number, offset, line)
+                            if place >= position or any(
+                                place >= since and shard_of(job_id, of) == shard
+                                for since, shard, of in behind
+                            ):
+                                yield 1, job_id
             finally:
                 segment.close()
 
 
-def _groups(segment: Segment, offset: int) -> Iterator[tuple[int, list[Run]]]:
+def _groups(segment: Segment, offset: int) -> Iterator[tuple[int, bytes]]:
     end = segment.size
     while offset < end:
         try:
             raw, following = segment.read_group(offset, end)
-            runs = list(decode_runs(raw))
-        except (Incomplete, Damaged, Malformed):
+        except (Incomplete, Damaged):
             offset = segment.find_group(offset + 1, end)
             continue
-        yield offset, runs
+        yield offset, raw
         offset = following
