@@ -41,6 +41,7 @@ def behind_a_slow_job(queue, counts):
     group.stop()
 
 
+@pytest.mark.parametrize("open_store", ["memory"], indirect=True)
 def test_what_finished_early_is_kept_as_ranges(queue):
     """Thousands behind one slow job take no more memory than a few."""
     tracemalloc.start()

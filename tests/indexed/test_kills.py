@@ -18,7 +18,7 @@ from tests.stress.ledger import read
 
 # The stores that outlive a process, by their addresses.
 URLS = {"sqlite": lambda folder: str(folder / "jobs.db")}
-KILLS = [pytest.param(10, id="small"), pytest.param(200, id="full", marks=pytest.mark.proof)]
+KILLS = [pytest.param(5, id="small"), pytest.param(200, id="full", marks=pytest.mark.proof)]
 # How long a life lasts that is cut off, and how much there is to do for each.
 LIFE_S = 0.25
 PER_LIFE = 250

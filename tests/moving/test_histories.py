@@ -26,7 +26,7 @@ from tests.test_model import run
 
 # Opens the n-th store of a history.
 OpenNext = Callable[[Clock, Path, int], Store]
-HISTORIES, PROOF_HISTORIES, PIECES = 12, 500, 10
+HISTORIES, PROOF_HISTORIES, PIECES = 8, 500, 10
 # Of how many shards the stores of a history are, again and again.
 COUNTS = (4, 2, 1, 8)
 

@@ -5,7 +5,7 @@ import pytest
 from tests.queue_suite import *  # noqa: F403
 from tests.remote.served import ServedMaker
 from tests.stores import opener
-from tests.test_queue_suite import ON_EVERY_STORE, ON_ONE_OF_EACH
+from tests.test_queue_suite import ON_EVERY_STORE
 
 FORKED = "the server is in the same process here; test_forks.py has it in one of its own"
 # What of the suite cannot hold over gRPC, and why; test_door.py and test_access.py have the other side of it.
@@ -24,7 +24,7 @@ def pytest_generate_tests(metafunc):
     """Run each test of the suite in front of the stores that its file asks for."""
     if "open_store" in metafunc.fixturenames:
         file = metafunc.function.__module__.rpartition(".")[2]
-        kinds = ["stdlib", "postgres"] if file in ON_EVERY_STORE | ON_ONE_OF_EACH else ["stdlib"]
+        kinds = ["stdlib", "postgres"] if file in ON_EVERY_STORE else ["stdlib"]
         metafunc.parametrize("open_store", kinds, indirect=True)
 
 

@@ -312,7 +312,7 @@ if seed % 2:
 
 
 @pytest.mark.parametrize("driver", DRIVERS)
-@pytest.mark.parametrize("seconds", [4, pytest.param(300, marks=pytest.mark.proof)])
+@pytest.mark.parametrize("seconds", [2, pytest.param(300, marks=pytest.mark.proof)])
 @pytest.mark.timeout(900)
 def test_both_libraries_reading_writing_and_closing_lose_nothing(tmp_path, driver, seconds):
     """Process after process is refused the file, beside neighbours of either library that go on."""

@@ -35,7 +35,7 @@ def lines(folder: Path, role: str) -> list[dict[str, Any]]:
     return [json.loads(line) for file in files for line in file.read_text().splitlines()]
 
 
-def adds(post: Post, url: str, path: str, stop: str) -> None:
+def adds(post: Post, url: str, path: str, stop: str, pause_s: float = 0.005) -> None:
     """Add jobs, plain ones and some of a limited domain, until told to stop."""
     history, n = History(path), 0
     post.say("ready")
@@ -45,7 +45,7 @@ def adds(post: Post, url: str, path: str, stop: str) -> None:
             options: dict[str, Any] = {"domain": SLOW} if n % 20 == 0 else {}
             job = queue.add("work", {"n": n}, **options)
             history.write(id=job.id, n=n)
-            time.sleep(0.005)
+            time.sleep(pause_s)
 
 
 def works(post: Post, url: str, path: str, stop: str) -> None:

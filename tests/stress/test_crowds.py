@@ -8,7 +8,7 @@ import pytest
 
 from .crowds import Run, random_crowd
 
-FEW, MANY = 2, 330
+FEW, MANY = 1, 334
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ class Size(NamedTuple):
     patience_s: float
 
 
-SMALL = Size(processes=8, jobs=4_000, kills=5, lives=60, patience_s=250)
+SMALL = Size(processes=8, jobs=2_000, kills=4, lives=24, patience_s=250)
 FULL = Size(processes=32, jobs=200_000, kills=100, lives=1_000, patience_s=3_600)
 SIZES = [pytest.param(SMALL, id="small"), pytest.param(FULL, id="full", marks=pytest.mark.proof)]
 
