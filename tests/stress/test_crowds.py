@@ -9,6 +9,8 @@ import pytest
 from .crowds import Run, random_crowd
 
 FEW, MANY = 1, 334
+# Its crowd: 25 innocent jobs, one that hangs, one that kills; an executor and a supervisor are killed.
+SEED = 351
 
 
 @pytest.mark.parametrize(
@@ -17,7 +19,7 @@ FEW, MANY = 1, 334
 @pytest.mark.parametrize("place", ["", "postgres_url", "redis_url"], ids=["sqlite", "postgres", "redis"])
 def test_whatever_dies_the_innocent_finish(tmp_path, request, place, crowds, tell):
     """Random crowds, kills of executors and supervisors at random moments."""
-    rng = random.Random(7 if crowds == FEW else None)
+    rng = random.Random(SEED if crowds == FEW else None)
     kills: Counter[str] = Counter()
     started_s = time.monotonic()
     url = request.getfixturevalue(place) if place else str(tmp_path / "jobs.db")
