@@ -2,11 +2,14 @@
 
 from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
 from holdfast.core import commands as c
 from holdfast.core.bounds import MINUTE_MS
+from holdfast.core.handler import DeleteHandler, Handler, RollBackHandler, SetHandler
 from holdfast.core.job import Job, Place, Record
+from holdfast.core.kinds import HANDLER
 from holdfast.engine.records import PAUSE, read_pause
 
 from .commands import GIVEN_ID, UNKNOWN_ID, Plan
@@ -35,6 +38,8 @@ def cast(plan: Plan, scene: Scene) -> c.Command:
         return _cast_add(command, plan, scene)
     if isinstance(command, c.Pause):
         return _lifted(scene) or command if plan.twist > 2 else command
+    if isinstance(command, RollBackHandler | DeleteHandler) and plan.twist < 7:
+        return _of_a_handler(command, plan, scene)
     if isinstance(command, c.SetSchedule):
         return replace(command, job=replace(command.job, id=0))
     if isinstance(command, c.Answer):
@@ -64,6 +69,16 @@ def _lifted(scene: Scene) -> c.Pause | None:
     standing = [read_pause(name) for kind, name in scene.view.records if kind == PAUSE]
     tenant, task, domain = standing[0] if standing else (None, None, None)
     return c.Pause(tenant=tenant, task=task, domain=domain, on=False) if standing else None
+
+
+def _of_a_handler(command: RollBackHandler | DeleteHandler, plan: Plan, scene: Scene) -> c.Command:
+    """About a handler that there is; if there is none, set one."""
+    names = sorted(name for kind, name in scene.view.records if kind == HANDLER)
+    if not names:
+        handler = Handler(task=command.task, tenant=command.tenant, lang="shell", body="true")
+        return SetHandler(handler=handler)
+    tenant, task = msgspec.json.decode(names[plan.pick % len(names)], type=tuple[str, str])
+    return replace(command, tenant=tenant, task=task)
 
 
 def _may_have_children(job: Job) -> bool:

@@ -14,9 +14,11 @@ from holdfast.core import rank, unique
 from holdfast.core.bounds import LOG_BYTES, LOG_LINES
 from holdfast.core.family import tally
 from holdfast.core.job import Job, Place, State, size_of
+from holdfast.core.kinds import HANDLED, HANDLER, HANDLER_VERSION
 from holdfast.core.limits import Domain, DomainKey, Limit, TaskLoad, find_pattern
 from holdfast.core.notes import JobLog
 from holdfast.engine.batch.notes import step_name
+from holdfast.engine.commands.handlers import HandlerHead
 from holdfast.engine.records import (
     CHORE,
     JOB_LOG,
@@ -194,6 +196,23 @@ def steps_and_logs_go_with_their_jobs(view: View) -> Complaints:
         yield f"jobs tell of {sorted(told)}, and there are {sorted(view.notes)}"
 
 
+def handlers_have_their_versions(view: View) -> Complaints:
+    """Each has all versions from the oldest to the newest, and its task is marked; nothing else is."""
+    versions, marks = set(), set()
+    for (kind, name), raw in view.records.items():
+        if kind == HANDLER:
+            head = msgspec.json.decode(raw, type=HandlerHead)
+            newest = head.newest
+            marks.add((HANDLED, name))
+            kept = range(head.oldest, newest.version + 1)
+            versions |= {
+                (HANDLER_VERSION, name_of(newest.tenant, newest.task, f"{number:010}")) for number in kept
+            }
+    for kind, told in ((HANDLER_VERSION, versions), (HANDLED, marks)):
+        if told != (found := {key for key in view.records if key[0] == kind}):
+            yield f"handlers tell of {sorted(told)}, and there are {sorted(found)}"
+
+
 CHECKS: tuple[Callable[[View], Complaints], ...] = (
     counts_are_what_is_counted,
     a_parent_knows_its_children,
@@ -208,6 +227,7 @@ CHECKS: tuple[Callable[[View], Complaints], ...] = (
     ended_jobs_leave,
     bodies_go_with_their_jobs,
     steps_and_logs_go_with_their_jobs,
+    handlers_have_their_versions,
 )
 
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from holdfast.core import commands as c
+from holdfast.core import handler as h
 from holdfast.core.bounds import DAY_MS, HOUR_MS, LOG_BYTES, LOG_LINE_BYTES, MINUTE_MS, STEP_BYTES
 from holdfast.core.job import Backoff, Code, Place, Record, State
 from holdfast.core.limits import Limit
@@ -179,6 +180,7 @@ claims = _plans(
     c.Claim,
     3,
     _each(limit=(1, 2, 3, 4), lease_ms=(10, MINUTE_MS, None), owner=OWNERS, mock=(True, True, True))
+    + _each(handled=(True,))
     + _each(tasks=(("a",), ("b", "a")), tenant=TENANTS, priority=(500, 1000), glob=("*", "[^b]"))
     + _each(picks=((("", "a", 2), ("t", "b", 1)), (("t", "a", 4), ("", "b", 1))), tenants=(("t",),)),
     limit=2,
@@ -280,6 +282,31 @@ managing = _often(
     (1, _plans(c.Dismiss, 1, _SEEN, name="w")),
     (1, _plans(SetRetention, 1, _each(retention_ms=(0, 60_000)), retention_ms=HOUR_MS)),
 )
+_SET = _each(
+    tenant=("t",), lang=("node",), body=("cat", "é\0"), eid=("e",), before=("one",), after_each=("x",)
+)
+_SET += _each(options=(h.RunnerOptions(batch=True, timeout_ms=5),))
+handlers = _often(
+    (
+        4,
+        st.builds(
+            lambda task, options: Plan(
+                command=h.SetHandler(
+                    handler=h.Handler(task=task, **({"lang": "shell", "body": "true"} | options))
+                )
+            ),
+            st.sampled_from(TASKS),
+            _some(2, _SET),
+        ),
+    ),
+    (
+        2,
+        _plans(
+            h.RollBackHandler, 2, _each(tenant=("t",), task=("b",), version=(0, 2, 5)), task="a", version=1
+        ),
+    ),
+    (1, _plans(h.DeleteHandler, 1, _each(tenant=("t",), task=("b",)), task="a")),
+)
 upkeeps = _often(
     (2, _plans(c.Upkeep, 0, [])),
     (
@@ -297,6 +324,7 @@ _anything = _often(
     (3, governing),
     (2, schedules),
     (1, managing),
+    (2, handlers),
     (2, upkeeps),
 )
 _filters = _some(

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from holdfast.core import rank
 from holdfast.core.bounds import MAX_TIME_MS
 from holdfast.core.job import Body, Job, Place, Record
-from holdfast.core.kinds import DOMAIN
+from holdfast.core.kinds import DOMAIN, HANDLED, HANDLER, HANDLER_VERSION
 from holdfast.core.limits import Domain, DomainKey
 from holdfast.core.unique import Unique, UniqueKey
 from holdfast.engine import records as r
@@ -34,6 +34,9 @@ KINDS = (
     r.JOB_LOG,
     r.POINTER,
     r.OUTBOX,
+    HANDLER,
+    HANDLER_VERSION,
+    HANDLED,
 )
 
 
