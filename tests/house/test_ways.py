@@ -9,6 +9,7 @@ import pytest
 
 import holdfast
 from holdfast.queue import tracing
+from holdfast.store import contract
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = "src/holdfast/"
@@ -105,3 +106,13 @@ def test_the_ways_are_as_the_page_says(queue, store, follower):
         assert [
             f for f in follower.files if f not in named and not USED.fullmatch(f.removesuffix(".py"))
         ] == []
+
+
+@pytest.mark.parametrize("part", [contract.Store, contract.ReadTxn, contract.Txn, contract.Changes])
+def test_the_page_about_stores_names_the_whole_contract(part):
+    """Every method that a store must have, and every field of what it writes."""
+    page = (ROOT / "docs/stores.md").read_text()
+    row = next(line for line in page.splitlines() if line.startswith(f"| `{part.__name__}` |"))
+    members = {name for name in (*vars(part), *part.__annotations__) if not name.startswith("_")}
+
+    assert members - set(re.findall(r"\w+", row)) == set()

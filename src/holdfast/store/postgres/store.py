@@ -276,15 +276,15 @@ class PostgresStore:
 
         With `hint`, one statement without a transaction reads what a waiting process needs.
         """
-        result = self._patiently(lambda: self._look(fn, hint=hint and not self.pool.pooled))
+        result = self._patiently(lambda: self._read_once(fn, hint=hint and not self.pool.pooled))
         if self.folding.appended >= FOLD_ROWS:
             self.folding.fold(self.now_ms())
         return result
 
-    def _look(self, fn: Callable[[PostgresReads], T], *, hint: bool = False) -> T:
+    def _read_once(self, fn: Callable[[PostgresReads], T], *, hint: bool = False) -> T:
         connection = self.pool.take()
         try:
-            view = self._glance(connection) if hint else self._view(connection)
+            view = self._view_of_hint(connection) if hint else self._view(connection)
             result = fn(view)
             if not hint:
                 connection.execute("ROLLBACK")
@@ -302,7 +302,7 @@ class PostgresStore:
         ((notice, now_ms),) = connection.rows(sql)
         return self._reads(connection, notice, now_ms)
 
-    def _glance(self, connection: OwnConnection) -> PostgresReads:
+    def _view_of_hint(self, connection: OwnConnection) -> PostgresReads:
         walks = Walks(self.starts)
         ((notice, now_ms, *seen),) = connection.rows(self._reading["look"], asked_by_look(walks, LOOKED_AT))
         view = self._reads(connection, notice, now_ms)
@@ -369,7 +369,7 @@ class PostgresStore:
         if self._place != theirs:
             # The server may have been restarted.
             self._place = self._patiently(
-                lambda: self._look(lambda view: place_of(view.connection, self._schema))
+                lambda: self._read_once(lambda view: place_of(view.connection, self._schema))
             )
             check_place(theirs, self._place, self.address)
 
@@ -397,11 +397,11 @@ class PostgresStore:
     def report(self) -> Report:
         """Version, settings and sizes; and problems."""
 
-        def look(view: PostgresReads) -> Report:
+        def read(view: PostgresReads) -> Report:
             told = complaints(view.connection, self.address, view.now_ms, own=self._clock is None)
             return Report(facts(view.connection, self.address), told)
 
-        return self._patiently(lambda: self._look(look), waits=False)
+        return self._patiently(lambda: self._read_once(read), waits=False)
 
     def _repair(self) -> int:
         with self.pool.connection() as connection:
