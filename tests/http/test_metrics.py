@@ -5,7 +5,7 @@ import re
 from holdfast.core import commands as c
 from holdfast.core.access import Scope
 from holdfast.core.job import Code
-from holdfast.serve.http.metrics import OTHERS, TASKS
+from holdfast.engine.metrics import OTHERS, TASKS
 
 VALUE = r'[a-z]+="(?:[^"\\\n]|\\.)*"'
 LINE = re.compile(rf"[a-z_]+({{{VALUE}(,{VALUE})*}})? [0-9.e+-]+")

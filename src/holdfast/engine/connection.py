@@ -30,6 +30,7 @@ from .submitter import Submitter
 from .ticket import Ticket
 
 if TYPE_CHECKING:
+    from .metrics import CommitMeter
     from .sharding.router import ShardRouter
 
 T = TypeVar("T")
@@ -69,6 +70,9 @@ class Connection(Submitter):
     def appear(self, name: str) -> bool:
         """Make this process visible under a name to others; False if the store cannot, see `Store.appear`."""
         raise NotImplementedError
+
+    def measure(self, meter: "CommitMeter") -> None:
+        """Have the commits of this process measured; those of a server are measured there."""
 
     def listen(self, listener: Callable[[], None]) -> None:
         """Call a function, as a hint, when progress or a log may have changed.
@@ -130,6 +134,7 @@ class StoreConnection(Connection):
         self._reopen, self._rng = reopen, rng
         self._listeners: list[Callable[[], None]] = []
         self._names: list[str] = []
+        self._meter: CommitMeter | None = None
         self._left: list[StoreSubmitter] = []
         self._is_closed = False
         self._lock = threading.Lock()
@@ -196,6 +201,12 @@ class StoreConnection(Connection):
             self._names.append(name)
         return self.store.appear(name)
 
+    def measure(self, meter: "CommitMeter") -> None:
+        """Have commits measured, also after a move."""
+        with self._lock:
+            self._meter = meter
+            self._submitter.engine.measure(meter)
+
     def listen(self, listener: Callable[[], None]) -> None:
         """Call a function, as a hint, when progress or a log may have changed; also after a move."""
         with self._lock:
@@ -247,6 +258,8 @@ class StoreConnection(Connection):
                 raise moved
             submitter = self._open(self._open_moved(moved), None)
             submitter.engine.ids.go_on(left.ids)
+            if self._meter is not None:
+                submitter.engine.measure(self._meter)
             for name in self._names:
                 submitter.engine.store.appear(name)
             for listener in self._listeners:

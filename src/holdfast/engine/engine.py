@@ -8,7 +8,7 @@ has promoted due jobs; only they need a write before the last one, because they 
 
 from collections.abc import Callable, Sequence
 from time import sleep
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec.structs import replace
 
@@ -34,6 +34,9 @@ from .done import Done
 from .queries import QUERIES, STORE_QUERIES
 from .shard_info import UNSHARDED, ShardInfo
 from .sysid import IdMaker, IdSource, OutOfNumbers
+
+if TYPE_CHECKING:
+    from .metrics import CommitMeter
 
 T = TypeVar("T")
 # How long a batch waits for a store that is stopped during a move, and how often it tries.
@@ -63,8 +66,13 @@ class Engine:
         # When that was last read: a process that only adds runs no upkeep.
         self._retention_seen_ms = 0
         self._known = KnownDefaults()
+        self._meter: CommitMeter | None = None
         # When the rest of upkeep is due (at first use: now), and when it last ran.
         self.next_upkeep_ms = self._upkept_ms = 0
+
+    def measure(self, meter: "CommitMeter") -> None:
+        """Have commits measured."""
+        self._meter = meter
 
     def execute(self, commands: Sequence[c.Command], done: Done | None = None) -> Done:
         """Run commands as one transaction; the error of a command is its reply.
@@ -87,6 +95,7 @@ class Engine:
             # The records that holders send are trusted once: the swap fails if they are out of date.
             return self._transact(txn, maker, commands, done, claims=claims, trust=attempts == 1), None
 
+        started_s = 0.0 if self._meter is None else monotonic_s()
         blind, until_s = self._is_remote and not claims and self._is_blind(commands), 0.0
         while True:
             try:
@@ -102,6 +111,8 @@ class Engine:
                 sleep(STOPPED_NAP_S)
         assert maker is not None
         self._committed(done, maker)
+        if self._meter is not None:
+            self._meter.note_commit(commands, monotonic_s() - started_s, done.unreported)
         return done
 
     def _is_blind(self, commands: Sequence[c.Command]) -> bool:

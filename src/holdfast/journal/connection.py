@@ -20,6 +20,7 @@ from ..core.ids import SLOTS, IdRange
 from ..core.queries import HasUnfinished, Query
 from ..engine.connection import Connection, ConnectionMaker
 from ..engine.engine import Engine, check
+from ..engine.metrics import CommitMeter
 from ..engine.ticket import Ticket, deliver
 from ..store.common.clock import system_clock
 from ..store.contract import Store
@@ -49,6 +50,7 @@ class JournalConnection(Connection):
     ) -> None:
         self._open_store = connect
         self._inner: Connection | None = None
+        self._meter: CommitMeter | None = None
         # Threads for commands that wait for the ingester.
         self._waits: ThreadPoolExecutor | None = None
         self._lock = threading.Lock()
@@ -65,6 +67,8 @@ class JournalConnection(Connection):
                 if self._is_closed:
                     raise Closed(CLOSED)
                 self._inner = self._open_store()
+                if self._meter is not None:
+                    self._inner.measure(self._meter)
             return self._inner
 
     @property
@@ -165,6 +169,13 @@ class JournalConnection(Connection):
     def appear(self, name: str) -> bool:
         """See `Store.appear`."""
         return self.connect_store().appear(name)
+
+    def measure(self, meter: CommitMeter) -> None:
+        """Have the commits to the store measured, once it is open."""
+        with self._lock:
+            self._meter = meter
+            if self._inner is not None:
+                self._inner.measure(meter)
 
     def listen(self, listener: Callable[[], None]) -> None:
         """Call a function, as a hint, when progress or a log may have changed."""

@@ -29,6 +29,15 @@ REFUSED = "the token is unknown, revoked or expired"
 MISSING = "a token is needed; `holdfast token create` makes one"
 
 
+LOOPBACK_NAMES = {"localhost", "127.0.0.1", "[::1]", "::1"}
+
+
+def is_loopback_name(host: str) -> bool:
+    """Whether a Host header names this machine: a web page that a browser shows has another host."""
+    name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
+    return name.lower() in LOOPBACK_NAMES
+
+
 class Known(msgspec.Struct, frozen=True):
     """What was read of a token's name, and when, by the store's clock and by ours."""
 

@@ -4,6 +4,7 @@ import asyncio
 import os
 import re
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,7 +13,9 @@ from click.core import ParameterSource
 from ..session import Session
 
 if TYPE_CHECKING:
+    from ...engine.connection import Connection
     from ...work.logs import LogOptions
+    from ...work.supervisor.metrics import Listen
 
 MOST_PROCESSES = 256
 # Handlers run in separate processes, or wait for a server, so one executor can run several.
@@ -95,6 +98,7 @@ SWITCH_S = 0.000_5
 @click.option(
     "--health-file", metavar="PATH", help="Write the worker's health to this file, for doctor --worker."
 )
+@click.option("--metrics", metavar="HOST:PORT", help="Serve Prometheus metrics at /metrics of this address.")
 @click.option("--reload", is_flag=True, help="For development: replace executors when your files change.")
 @click.option("-v", "--verbose", count=True, help="Log finished jobs too; -vv logs started jobs too.")
 @click.option("-q", "--quiet", is_flag=True, help="Log only failed jobs and errors of the worker.")
@@ -117,11 +121,27 @@ def worker(ctx: click.Context, /, names: tuple[str, ...], **said: Any) -> None:
 
     options = _options(names, _with_settings(ctx, said))
     configure(options.log)
-    supervisor = Supervisor(options, WORKER.warning)
+    listen = _metrics_listener(said["metrics"]) if said["metrics"] else None
+    supervisor = Supervisor(options, WORKER.warning, listen=listen)
     sys.setswitchinterval(SWITCH_S)
     asyncio.run(supervisor.run())
     failed = f", {supervisor.failed:,} failed" if supervisor.failed else ""
     WORKER.info("done: %s%s", counted(supervisor.done, "job"), failed)
+
+
+def _metrics_listener(text: str) -> "Listen":
+    """What serves the metrics of a worker at an address."""
+    from ...serve.door import read_address
+    from ...serve.worker_metrics import WorkerMetricsServer
+    from ...work.logs import WORKER
+
+    address = read_address("metrics", text)
+
+    async def listen(connection: "Connection", render: Callable[[], bytes]) -> None:
+        for where in await WorkerMetricsServer(address, connection, render).start():
+            WORKER.info("metrics on http://%s/metrics", where)
+
+    return listen
 
 
 def _with_settings(ctx: click.Context, said: dict[str, Any]) -> dict[str, Any]:

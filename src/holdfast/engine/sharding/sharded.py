@@ -14,6 +14,7 @@ from ...store.contract import ReadTxn
 from ...store.sharded.store import ShardedStore
 from ..done import Done
 from ..engine import Engine
+from ..metrics import CommitMeter
 from ..shard_info import ShardInfo
 from .operations import ShardOperations
 from .places import slot_of
@@ -44,6 +45,11 @@ class ShardedEngine(Engine):
         self._operations = self.operations(self._ask)
         # The results of the transactions of the current command.
         self._steps: list[Done] = []
+
+    def measure(self, meter: CommitMeter) -> None:
+        """Have the commits of all shards measured."""
+        for engine in self.engines:
+            engine.measure(meter)
 
     def operations(self, ask: Callable[[int, c.Command], Any]) -> ShardOperations:
         """The multi-shard operations, given a function that runs a command on one shard."""

@@ -22,10 +22,11 @@ from ...core.errors import BadInput, HoldfastError
 from ...core.incoming import check_incoming
 from ...engine.connection import Connection
 from ...engine.engine import check
+from ...engine.metrics import CommitMeter
 from ...engine.ticket import Ticket
 from ...queue import tracing
 from ..asking import Asking
-from ..guard import Guard
+from ..guard import Guard, is_loopback_name
 from .forms import form_of
 from .problems import Refusal, bad_json
 
@@ -36,7 +37,6 @@ JSON, NDJSON, EVENTS, BYTES = (
     "text/event-stream",
     "application/octet-stream",
 )
-LOOPBACK_HOSTS = {"localhost", "127.0.0.1", "[::1]", "::1"}
 _encode = msgspec.json.Encoder().encode
 
 
@@ -46,6 +46,9 @@ class Exchange:
     def __init__(self, connection: Connection, guard: Guard, *, loopback: bool, max_body_bytes: int) -> None:
         self.connection, self.guard, self.loopback = connection, guard, loopback
         self._asking = Asking(connection)
+        # The commits of this server, for its metrics.
+        self.commits = CommitMeter()
+        connection.measure(self.commits)
         self.max_body_bytes = max_body_bytes
         # Bytes of bodies that are being read.
         self.buffered = 0
@@ -168,8 +171,7 @@ async def _gone(request: Request) -> None:
 def _check_origin(request: Request) -> None:
     """Refuse requests that a web page of another site sends from the browser of its reader."""
     host = header_of(request, b"host") or ""
-    name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
-    if name.lower() not in LOOPBACK_HOSTS:
+    if not is_loopback_name(host):
         raise Refusal(403, "FORBIDDEN", "without a token the Host must be localhost, 127.0.0.1 or [::1]")
     origin = header_of(request, b"origin")
     if origin is not None and origin not in (f"http://{host}", f"https://{host}"):

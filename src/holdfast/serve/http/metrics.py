@@ -14,18 +14,13 @@ from ...core.access import Grant
 from ...core.history import EVER_MS, Bucket, GetHistory, TaskEnds
 from ...core.indexed import Mark
 from ...core.searching import ListTasks, TaskState
+from ...engine.metrics import OTHERS, TASKS, TYPE, Family, Series, render
 from ...store.common.clock import monotonic_s
 from .exchange import Exchange
 
-TYPE = "text/plain; version=0.0.4; charset=utf-8"
-# So many tasks have series of their own.
-TASKS = 100
 CONSUMERS = 100
-OTHERS = "(others)"
 STATES = ("ready", "held", "scheduled", "running", "paused", "failed", "finished", "cancelled")
 OUTCOMES = ("finished", "failed", "cancelled", "retried")
-# A name, its kind, its help, and its series: labels and a number.
-Family = tuple[str, str, str, Iterable[tuple[dict[str, str], float]]]
 
 
 async def metrics(exchange: Exchange, _request: Request, grant: Grant) -> Response:
@@ -35,6 +30,7 @@ async def metrics(exchange: Exchange, _request: Request, grant: Grant) -> Respon
     tasks: list[TaskState] = await exchange.ask(grant, ListTasks(limit=10_000))
     (ever,) = await exchange.ask(grant, GetHistory(span_ms=EVER_MS))
     workers = await exchange.ask(grant, q.ListWorkers())
+    running = sum(worker.running for worker in workers)
     consumers: dict[str, Mark] = await exchange.ask(grant, q.ListConsumers())
     families: list[Family] = [
         ("holdfast_jobs", "gauge", "Jobs by task and state.", _jobs(tasks)),
@@ -46,30 +42,19 @@ async def metrics(exchange: Exchange, _request: Request, grant: Grant) -> Respon
         ),
         ("holdfast_runs_total", "counter", "Runs that ended, by task and outcome.", _runs(ever)),
         ("holdfast_run_seconds_total", "counter", "How long runs took.", _seconds(ever)),
-        ("holdfast_workers", "gauge", "Workers that are alive.", [({}, len(workers))]),
-        ("holdfast_worker_jobs", "gauge", "Jobs that workers run.", [({}, sum(w.running for w in workers))]),
+        ("holdfast_workers", "gauge", "Workers that are alive.", [("", {}, len(workers))]),
+        ("holdfast_worker_jobs", "gauge", "Jobs that workers run.", [("", {}, running)]),
         ("holdfast_consumer_lag", "gauge", "Items that a consumer has yet to process.", _lag(consumers)),
         (
             "holdfast_store_read_seconds",
             "gauge",
             "How long the store took to answer for these metrics.",
-            [({}, monotonic_s() - started_s)],
+            [("", {}, monotonic_s() - started_s)],
         ),
     ]
-    return Response("".join(lines(families)).encode(), 200, None, TYPE)
-
-
-def lines(families: Iterable[Family]) -> Iterator[str]:
-    """Metrics in the text format."""
-    for name, kind, about, series in families:
-        yield f"# HELP {name} {about}\n# TYPE {name} {kind}\n"
-        for labels, number in series:
-            said = ",".join(f'{label}="{_escaped(value)}"' for label, value in labels.items())
-            yield f"{name}{{{said}}} {number:.15g}\n" if said else f"{name} {number:.15g}\n"
-
-
-def _escaped(value: str) -> str:
-    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    if grant.tenant is None:
+        families += exchange.commits.families()
+    return Response(render(families), 200, None, TYPE)
 
 
 def _named(tasks: Iterable[str]) -> dict[str, str]:
@@ -77,23 +62,23 @@ def _named(tasks: Iterable[str]) -> dict[str, str]:
     return {task: task if at < TASKS else OTHERS for at, task in enumerate(dict.fromkeys(tasks))}
 
 
-def _jobs(tasks: list[TaskState]) -> Iterator[tuple[dict[str, str], float]]:
+def _jobs(tasks: list[TaskState]) -> Iterator[Series]:
     labels, sums = _named(one.task for one in tasks), dict[tuple[str, str], int]()
     for one in tasks:
         for state in STATES:
             key = (labels[one.task], state)
             sums[key] = sums.get(key, 0) + getattr(one, state)
     for (task, state), number in sums.items():
-        yield {"task": task, "state": state}, number
+        yield "", {"task": task, "state": state}, number
 
 
-def _oldest(tasks: list[TaskState], now_ms: int) -> Iterator[tuple[dict[str, str], float]]:
+def _oldest(tasks: list[TaskState], now_ms: int) -> Iterator[Series]:
     labels, oldest = _named(one.task for one in tasks), dict[str, float]()
     for one in tasks:
         waits_s = max(now_ms - one.first_due_at, 0) / 1000 if one.first_due_at else 0.0
         oldest[labels[one.task]] = max(oldest.get(labels[one.task], 0.0), waits_s)
     for task, waits_s in oldest.items():
-        yield {"task": task}, waits_s
+        yield "", {"task": task}, waits_s
 
 
 def _ends(ever: Bucket) -> dict[str, TaskEnds]:
@@ -109,17 +94,17 @@ def _ends(ever: Bucket) -> dict[str, TaskEnds]:
     }
 
 
-def _runs(ever: Bucket) -> Iterator[tuple[dict[str, str], float]]:
+def _runs(ever: Bucket) -> Iterator[Series]:
     for task, ends in _ends(ever).items():
         for outcome in OUTCOMES:
-            yield {"task": task, "outcome": outcome}, getattr(ends, outcome)
+            yield "", {"task": task, "outcome": outcome}, getattr(ends, outcome)
 
 
-def _seconds(ever: Bucket) -> Iterator[tuple[dict[str, str], float]]:
+def _seconds(ever: Bucket) -> Iterator[Series]:
     for task, ends in _ends(ever).items():
-        yield {"task": task}, ends.run_ms / 1000
+        yield "", {"task": task}, ends.run_ms / 1000
 
 
-def _lag(consumers: dict[str, Mark]) -> Iterator[tuple[dict[str, str], float]]:
+def _lag(consumers: dict[str, Mark]) -> Iterator[Series]:
     for name, mark in list(consumers.items())[:CONSUMERS]:
-        yield {"consumer": name}, max(mark.head - mark.processed, 0)
+        yield "", {"consumer": name}, max(mark.head - mark.processed, 0)

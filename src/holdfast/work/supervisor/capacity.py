@@ -4,7 +4,7 @@ Each thread prefetches fifty milliseconds of work. So short jobs are delivered i
 task only as many as can start: no job waits behind a slow one that another worker could run.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
@@ -24,12 +24,16 @@ class TaskDurations:
 
     def __init__(self) -> None:
         self._average_s: dict[str, float] = {}
+        # Gets every sample, if the worker has metrics.
+        self.on_samples: Callable[[str, Sequence[float]], None] | None = None
 
     def add_samples(self, task: str, taken_s: Sequence[float]) -> None:
         """Add measured durations of a task's jobs to its average."""
         before_s = self._average_s.get(task, DEFAULT_S)
         weight = 1 - (1 - SMOOTHING) ** len(taken_s)
         self._average_s[task] = before_s + weight * (sum(taken_s) / len(taken_s) - before_s)
+        if self.on_samples is not None:
+            self.on_samples(task, taken_s)
 
     def expected_s(self, task: str) -> float:
         """The expected duration of a task's next job."""

@@ -60,7 +60,7 @@ class ExecutorPool:
         )
         self._variables = os.environ | (variables or {})
         self._executors: list[ExecutorHandle] = []
-        self._durations = TaskDurations()
+        self.durations = TaskDurations()
         self._running: set[asyncio.Task[Any]] = set()
         self._changed = asyncio.Event()
         self._stopping = False
@@ -101,7 +101,7 @@ class ExecutorPool:
             await asyncio.to_thread(process.wait)
             text = f"its process ended with {process.returncode} before it was ready"
             return None, self._set_error(hello or Hello(pid=process.pid, error=text))
-        executor = ExecutorHandle(process, self._threads, self._durations)
+        executor = ExecutorHandle(process, self._threads, self.durations)
         executor.attach(protocol.transport)
         self.error = ""
         self.on_hello(hello)
@@ -251,7 +251,7 @@ class ExecutorPool:
 
     def capacity(self, mode: ExecutionMode) -> Capacity:
         """How many jobs of an execution mode may be claimed now."""
-        return total_capacity(self._durations, (executor.capacity(mode) for executor in self._executors))
+        return total_capacity(self.durations, (executor.capacity(mode) for executor in self._executors))
 
     def is_full(self) -> bool:
         """Whether jobs are held here, and no executor can take more."""

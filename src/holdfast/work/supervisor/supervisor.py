@@ -39,6 +39,7 @@ from .executor_handle import ExecutorEvents, ExecutorHandle, HeldJob
 from .executor_pool import ExecutorPool
 from .leases import Leases
 from .memory_limits import MemoryLimits
+from .metrics import Listen, WorkerMetrics
 from .rebalancer import Rebalancer
 from .registry import Registry, new_worker
 from .scaling import Scaling
@@ -55,17 +56,26 @@ KILL_WAIT_S = 5.0
 MIN_ISOLATED = 2
 
 
+def _executor_variables(options: WorkerOptions) -> dict[str, str]:
+    """The environment variables that pass options to executors."""
+    variables = options.log.variables()
+    if options.reload:
+        # Bytecode compiled within a second of a change would be taken for current.
+        variables["PYTHONDONTWRITEBYTECODE"] = "1"
+    if options.handlers:
+        variables |= {STORES_VARIABLE: json.dumps(options.stores), RUNNERS_VARIABLE: options.runners}
+    return variables
+
+
 class Supervisor:
     """One worker: its executors, claim loops and leases."""
 
-    def __init__(self, options: WorkerOptions, log: Callable[[str], None]) -> None:
+    def __init__(
+        self, options: WorkerOptions, log: Callable[[str], None], *, listen: Listen | None = None
+    ) -> None:
         self._options, self._log = options, log
         # Fail early if the scheduler's name is unknown.
         self._make_scheduler()
-        # Bytecode compiled within a second of a change would be taken for current.
-        variables = options.log.variables() | ({"PYTHONDONTWRITEBYTECODE": "1"} if options.reload else {})
-        if options.handlers:
-            variables |= {STORES_VARIABLE: json.dumps(options.stores), RUNNERS_VARIABLE: options.runners}
         self._pool = ExecutorPool(
             executor_names(options),
             options.threads,
@@ -74,9 +84,10 @@ class Supervisor:
             on_request=self._on_request,
             on_lost=self._on_executor_lost,
             on_ready=self._wake_claim_loops,
-            variables=variables,
+            variables=_executor_variables(options),
         )
         self._writer = AnswerWriter(log)
+        self._metrics = WorkerMetrics(listen, self._pool.durations, self._counts) if listen else None
         self._suspects = Suspects(
             self._pool,
             executors=max(options.processes, MIN_ISOLATED),
@@ -154,6 +165,8 @@ class Supervisor:
         """Open the stores of the queues, and register this worker there; False if stopped meanwhile."""
         options = self._options
         self._sources = JobSources(options, hello.queues)
+        if self._metrics is not None:
+            await self._metrics.start(self._sources.connections)
         self._pool.on_hello, self._pool.on_returned = self._on_hello, self._on_returned
         self._reloader.files.add(hello.files)
         self._registry = Registry(self._sources, self._worker, self._log, self._on_asked)
@@ -327,6 +340,8 @@ class Supervisor:
         for held in events.limited:
             self._start_timeout(executor, held)
         for queue_index, ended in events.ended.items():
+            if self._metrics is not None:
+                self._metrics.runs.note_answers(ended)
             self._writer.answer(self.sources.all[queue_index].connection, ended)
         self._wake_claim_loops()
         if self._options.max_jobs and executor.jobs_done >= self._options.max_jobs:
@@ -352,6 +367,8 @@ class Supervisor:
         text = f"still running after its limit of {job.timeout_ms / 1000:g} s"
         answer = c.Answer(hold=c.hold_of(job), code=Code.ERROR, error=text, ran_ms=held.ran_ms)
         joblog.ended(job, answer, duration_ms=job.timeout_ms)
+        if self._metrics is not None:
+            self._metrics.runs.note_answers([(answer, job)])
         self._writer.put(self.sources.all[held.queue_index].connection, answer)
         self._pool.replace(executor, grace_s=GRACE_S)
         self._wake_claim_loops()
