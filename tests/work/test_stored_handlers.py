@@ -61,13 +61,17 @@ def test_jobs_of_all_tenants_run_with_their_results_logs_and_new_jobs(bench, oth
     assert (waiting.get().state, waiting.get().attempts) == ("QUEUED", 0)
     assert "handlers: http, node, python, shell" in said
     check_exit_codes(codes)
+    (inside,) = bench.queue.jobs(task="inside")
+    assert inside.outcome.error.startswith("FORBIDDEN_ADDRESS: 127.0.0.1 is not a public address")
 
 
 def add_exit_codes(queue):
     """A job for each kind of exit code, and one that raises."""
     queue.handlers.set("exit", "return {exitcode: data, body: 'b'}", lang="node")
     queue.handlers.set("raise", "raise ValueError('no good')", lang="python")
+    queue.handlers.set("inside", "http://127.0.0.1:1/", lang="http")
     jobs = {code: queue.add("exit", code, attempts=2, backoff="1ms") for code in (102, 201, 404, 503)}
+    queue.add("inside", attempts=1)
     return jobs | {500: queue.add("raise", attempts=1)}
 
 

@@ -18,10 +18,10 @@ from ..core.errors import BadInput, HoldfastError, StoreMissing, Unavailable
 from ..core.token import Token
 from ..engine.connection import Connection, open_connection
 from ..queue.connect import is_shared, journaled, shown_url, store_maker
-from ..work.runners.isolation import Isolation, find_isolation
-from ..work.runners.settings import RunnerSettings, read_settings
+from ..work.runners.isolation import find_isolation
+from ..work.runners.settings import read_settings
 from .config import Options
-from .door import Address, Door, is_loopback
+from .door import Door
 from .guard import Guard
 from .worker_process import HandlerProcess, WorkerProcess
 
@@ -39,7 +39,7 @@ class App:
 
     def __init__(self, options: Options, log: Callable[[str], None]) -> None:
         self._options, self._log = options, log
-        self._open_addresses = _beyond_loopback(options)
+        self._open_addresses = options.beyond_loopback()
         if options.tls is not None:
             # What is wrong with its files is said before anything is opened.
             options.tls.context()
@@ -109,13 +109,14 @@ class App:
         options, store = self._options, self._options.store
         found: list[Door] = [WorkerProcess(names, store=store, log=self._log) for names in options.workers]
         if options.handlers and is_shared(store):
-            isolation = await asyncio.to_thread(_find_isolation, options.runners)
+            isolation = await asyncio.to_thread(find_isolation, read_settings(options.runners))
             self._log(f"handlers: {isolation.describe()}")
             found.append(
                 HandlerProcess(
                     connection,
                     store=store,
                     runners=options.runners,
+                    private_hosts=not self._open_addresses,
                     journal=options.journal,
                     log=self._log,
                 )
@@ -150,18 +151,6 @@ class App:
             except HoldfastError as error:
                 self._log(f"upkeep: {error}")
             await asyncio.sleep(min(max(left_s, LEAST_UPKEEP_S), MOST_UPKEEP_S))
-
-
-def _find_isolation(path: str) -> Isolation:
-    return find_isolation(read_settings(path) if path else RunnerSettings())
-
-
-def _beyond_loopback(options: Options) -> list[tuple[str, Address]]:
-    """The doors that other machines can reach."""
-    named = (("http", options.http), ("grpc", options.grpc), ("bedrock", options.bedrock))
-    return [
-        (name, address) for name, address in named if address is not None and not is_loopback(address.host)
-    ]
 
 
 def _has_token(connection: Connection) -> bool:

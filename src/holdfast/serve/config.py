@@ -14,7 +14,7 @@ import msgspec
 
 from ..core.bounds import HTTP_BODY_BYTES, HTTP_CONNECTIONS
 from ..core.errors import BadInput
-from .door import Address
+from .door import Address, is_loopback
 
 # The options that a file may set, with the type that each has there.
 SETTINGS: dict[str, type | tuple[type, ...]] = {
@@ -86,6 +86,11 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     max_connections: int = HTTP_CONNECTIONS
     # The key of the dashboard's sessions; "": one is made, and sessions end with the process.
     session_key: str = ""
+
+    def beyond_loopback(self) -> list[tuple[str, Address]]:
+        """The doors that other machines can reach."""
+        named = (("http", self.http), ("grpc", self.grpc), ("bedrock", self.bedrock))
+        return [(name, at) for name, at in named if at is not None and not is_loopback(at.host)]
 
 
 def read_file(path: str) -> dict[str, Any]:

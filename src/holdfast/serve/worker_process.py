@@ -87,9 +87,17 @@ class HandlerProcess(WorkerProcess):
     name = "handlers"
 
     def __init__(
-        self, connection: Connection, *, store: str, runners: str, journal: str, log: Callable[[str], None]
+        self,
+        connection: Connection,
+        *,
+        store: str,
+        runners: str,
+        private_hosts: bool,
+        journal: str,
+        log: Callable[[str], None],
     ) -> None:
         arguments = ("--handlers", *(("--runners", runners) if runners else ()))
+        arguments += ("--private-hosts",) if private_hosts else ()
         # A journal has one process: that of the server has the folder itself.
         arguments += ("--journal", str(Path(journal, HANDLERS_FOLDER))) if journal else ()
         super().__init__("handlers", store=store, log=log, arguments=arguments)

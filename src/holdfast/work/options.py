@@ -12,6 +12,8 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     # Whether to run the handlers in the stores too, and the file with the settings of their runners.
     handlers: bool = False
     runners: str = ""
+    # Whether http handlers may reach private networks, unless the file says.
+    private_hosts: bool = False
     # Stores to use instead of those of the queues; several with handlers alone.
     stores: tuple[str, ...] = ()
     # The folder of a journal for the jobs that its handlers add; "": they are added to the store.

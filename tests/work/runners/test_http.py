@@ -7,6 +7,7 @@ from contextlib import closing, contextmanager
 
 import pytest
 
+from holdfast.work.runners import public_address
 from holdfast.work.runners.isolation import Isolation
 from holdfast.work.runners.runner import HandlerRunner
 from holdfast.work.runners.settings import RunnerSettings
@@ -72,7 +73,7 @@ def served(answer):
 @pytest.fixture
 def runner():
     """A runner; http handlers need no walls."""
-    runner = HandlerRunner(Isolation(settings=RunnerSettings()))
+    runner = HandlerRunner(Isolation(settings=RunnerSettings(private_hosts=True)))
     yield runner
     runner.close()
 
@@ -168,6 +169,80 @@ def test_scripts_around_a_batch_are_urls(runner):
 
     assert paths == ["/before", "/before_each", "/body", "/body", "/after_each", "/bad"]
     assert failed.error.startswith("BAD_HANDLER: before_each: status 503")
+
+
+@pytest.fixture
+def public():
+    """A runner as it is by default: http handlers reach public addresses only."""
+    runner = HandlerRunner(Isolation(settings=RunnerSettings()))
+    yield runner
+    runner.close()
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        *(
+            "127.0.0.1",
+            "localhost",
+            "[::1]",
+            "0.0.0.0",
+            "2130706433",
+            "[::ffff:127.0.0.1]",
+            "[64:ff9b::7f00:1]",
+        ),
+        *("169.254.169.254", "[fe80::1]", "10.1.2.3", "172.16.0.1", "192.168.0.1", "100.64.0.1", "[fd00::1]"),
+    ],
+)
+def test_only_public_addresses_are_reached(public, host):
+    """By whatever name this machine, its link or a private network is called."""
+    [result] = run(public, handler("http", f"http://{host}:1/"))
+
+    assert result.exit_code == 500
+    assert result.error.startswith("FORBIDDEN_ADDRESS: ")
+    assert "list the host in `hosts`" in result.error
+
+
+def test_scripts_around_a_batch_reach_only_public_addresses(public):
+    """They are URLs too."""
+    [result] = run(public, handler("http", "http://127.0.0.1:1/", before="http://10.0.0.1/"))
+
+    assert result.error.startswith("FORBIDDEN_ADDRESS: before: 10.0.0.1 is not a public address")
+
+
+def test_the_address_that_was_checked_is_the_one_that_is_used(public, monkeypatch):
+    """A name that has a public address first, and then that of this machine, does not lead here."""
+    asked = []
+
+    def resolve(host, port, **_options):
+        asked.append(host)
+        address = ("192.0.9.1" if len(asked) == 1 else "127.0.0.1", port)
+        return [(socket.AF_INET, socket.SOCK_STREAM, 0, "", address)]
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+    with served(lambda *_: (200, "text/plain", b"")) as server:
+        url = server.url.replace("127.0.0.1", "rebound.example")
+        [result] = run(public, handler("http", url, timeout_ms=200))
+
+        assert (result.exit_code, server.seen, asked) == (500, [], ["rebound.example"])
+
+
+@pytest.mark.parametrize("address", ["1.1.1.1", "2606:4700::1111", "64:ff9b::101:101"])
+def test_public_addresses(address):
+    """Of both kinds."""
+    assert public_address.is_public(address)
+
+
+def test_a_listed_host_may_be_private():
+    """The operator knows it."""
+    runner = HandlerRunner(Isolation(settings=RunnerSettings(hosts=("127.0.0.1",))))
+    try:
+        with served(lambda *_: (200, "text/plain", b"")) as server:
+            [result] = run(runner, handler("http", server.url))
+    finally:
+        runner.close()
+
+    assert result.exit_code == 200
 
 
 def test_hosts_that_the_operator_allows():

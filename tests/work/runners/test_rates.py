@@ -44,7 +44,9 @@ class _Ok(http.server.BaseHTTPRequestHandler):
 @pytest.fixture
 def runner():
     """A runner with the walls that work here."""
-    runner = HandlerRunner(find_isolation(RunnerSettings(interpreters={"perl": ("perl",)})))
+    runner = HandlerRunner(
+        find_isolation(RunnerSettings(interpreters={"perl": ("perl",)}, private_hosts=True))
+    )
     yield runner
     runner.close()
 

@@ -29,6 +29,9 @@ SWITCH_S = 0.000_5
 @click.option("--handlers", is_flag=True, help="Run the handlers in the stores of --store.")
 @click.option("--runners", metavar="FILE", help="Settings of the runners of handlers, a TOML file.")
 @click.option(
+    "--private-hosts", is_flag=True, help="Let http handlers reach this machine and private networks."
+)
+@click.option(
     "--store",
     "stores",
     multiple=True,
@@ -186,6 +189,7 @@ def _options(names: tuple[str, ...], said: dict[str, Any]) -> Any:
         names=names,
         handlers=said["handlers"],
         runners=said["runners"] or "",
+        private_hosts=said["private_hosts"],
         stores=said["stores"],
         journal=said["journal"] or "",
         create=said["create"],

@@ -50,7 +50,9 @@ class HttpDoor:
         router = application(self._exchange)
         shown = shown_url(self._options.store) if self._options.store else ""
         key = self._options.session_key.encode() or None
-        trials = HandlerTrials(self._options.runners) if self._options.handlers else None
+        options = self._options
+        private_hosts = not options.beyond_loopback()
+        trials = HandlerTrials(options.runners, private_hosts=private_hosts) if options.handlers else None
         Dashboard(self._exchange, store=shown, is_tls=tls is not None, key=key, trials=trials).add_to(router)
         # The application says itself what it logs, and needs no start of its own.
         config = Config(

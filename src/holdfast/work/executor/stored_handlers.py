@@ -5,6 +5,7 @@ a batch of one (tenant, task) ──▶ find its handler ──▶ runner ──
                                       └── run again later            └── new jobs are committed first
 """
 
+import json
 import os
 import sys
 import threading
@@ -23,12 +24,14 @@ from ...queue.queue import ClaimedJob, Queue
 from ..runners.isolation import find_isolation
 from ..runners.records import CANCELLED, DEFAULT_OPTIONS, HandlerJob, RunEvents, RunResult
 from ..runners.runner import HandlerRunner
-from ..runners.settings import RunnerSettings, read_settings
+from ..runners.settings import read_settings
 
 # The name by which a supervisor asks for the handlers of its first store, @handlers:0, and so on; and the
-# variables that say which stores these are, as JSON, and where the settings of runners are.
+# variables that say which stores these are, as JSON, where the settings of runners are, and their default of
+# `private_hosts`.
 HANDLERS_NAME = "@handlers"
 STORES_VARIABLE, RUNNERS_VARIABLE = "HOLDFAST_HANDLERS_STORES", "HOLDFAST_HANDLERS_RUNNERS"
+PRIVATE_VARIABLE = "HOLDFAST_HANDLERS_PRIVATE_HOSTS"
 # When a job is tried again whose handler was deleted after its claim.
 NO_HANDLER_DELAY_MS = 1_000
 NO_HANDLER = "there is no handler for this task"
@@ -47,10 +50,19 @@ class StoredTask:
         self.handling = Handling(batch=DEFAULT_OPTIONS.batch_size)
 
 
+def handler_variables(stores: Sequence[str], runners: str, private_hosts: bool) -> dict[str, str]:
+    """The variables by which a supervisor tells its executors of stored handlers."""
+    return {
+        STORES_VARIABLE: json.dumps(stores),
+        RUNNERS_VARIABLE: runners,
+        PRIVATE_VARIABLE: "1" if private_hosts else "",
+    }
+
+
 def open_runner() -> HandlerRunner:
     """The runner of this process, with the settings that its supervisor has named."""
-    path = os.environ.get(RUNNERS_VARIABLE, "")
-    return HandlerRunner(find_isolation(read_settings(path) if path else RunnerSettings()))
+    path, private_hosts = os.environ.get(RUNNERS_VARIABLE, ""), bool(os.environ.get(PRIVATE_VARIABLE))
+    return HandlerRunner(find_isolation(read_settings(path, private_hosts=private_hosts)))
 
 
 class StoredHandlers:

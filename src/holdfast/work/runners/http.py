@@ -23,6 +23,7 @@ from ...queue.timers import TimerThread
 from ...store.common.clock import monotonic_s
 from .contexts import ContextKey, early_ms
 from .dialects import BAD_JSON
+from .public_address import FORBIDDEN_ADDRESS, ForbiddenAddress, open_public
 from .records import (
     BAD_HANDLER,
     BATCH_ERROR,
@@ -35,6 +36,7 @@ from .records import (
     HandlerJob,
     RunResult,
 )
+from .settings import RunnerSettings
 
 READ_BYTES = 1 << 16
 _LEADING_NUMBER = re.compile(rb"\s*(\d{1,9})(?!\d)")
@@ -45,8 +47,10 @@ Requested = tuple[int, str, bytes]
 class HttpContext:
     """An open connection to the host of a URL."""
 
-    def __init__(self, key: ContextKey, hosts: Sequence[str], timers: TimerThread) -> None:
-        self.key, self._hosts, self._timers = key, hosts, timers
+    def __init__(self, key: ContextKey, settings: RunnerSettings, timers: TimerThread) -> None:
+        self.key, self._hosts, self._timers = key, settings.hosts, timers
+        # A host that the operator has listed may have any address.
+        self._any_address = settings.private_hosts or bool(settings.hosts)
         self._options = key.options
         self._started_s = self.used_s = monotonic_s()
         self.start_charge = Charge()
@@ -89,7 +93,7 @@ class HttpContext:
         try:
             status, _, _ = self._request(url, b"", self._options.timeout_ms)
         except _TransportError as error:
-            raise ContextFailed(str(error), f"{name}: no response of {url}") from None
+            raise ContextFailed(str(error), f"{name}: {error.explain(url)}") from None
         if status // 100 != 2:
             raise ContextFailed(BAD_HANDLER, f"{name}: status {status} of {url}")
         return Charge(0.0, (monotonic_s() - started_s) * 1000)
@@ -102,7 +106,7 @@ class HttpContext:
         try:
             status, kind, body = self._request(handler.body, job.payload + b"\n", wall_ms)
         except _TransportError as error:
-            result = RunResult(exit_code=ERROR, error=f"{error}: no response of {handler.body}")
+            result = RunResult(exit_code=ERROR, error=f"{error}: {error.explain(handler.body)}")
         else:
             result = RunResult(exit_code=status, body=_as_result(kind, body))
         return msgspec.structs.replace(result, wall_ms=(monotonic_s() - started_s) * 1000)
@@ -119,7 +123,7 @@ class HttpContext:
             _, _, body = self._request(handler.body, payload, wall_ms)
             results = read_replies(body, len(jobs))
         except _TransportError as error:
-            failed = RunResult(exit_code=ERROR, error=f"{error}: no response of {handler.body}")
+            failed = RunResult(exit_code=ERROR, error=f"{error}: {error.explain(handler.body)}")
             results = [failed] * len(jobs)
         share_ms = (monotonic_s() - started_s) * 1000 / len(jobs)
         return [msgspec.structs.replace(result, wall_ms=share_ms) for result in results]
@@ -140,6 +144,8 @@ class HttpContext:
             self._disconnect()
             self._connect(parts, timeout_ms)
             return self._exchange(parts, payload)
+        except ForbiddenAddress as error:
+            raise _TransportError(FORBIDDEN_ADDRESS, str(error)) from None
         except (OSError, http.client.HTTPException) as error:
             self._disconnect()
             raise _TransportError(TIMEOUT_CODE if self._is_late else transport_code(error)) from None
@@ -152,15 +158,17 @@ class HttpContext:
         if self._connection is not None and self._origin == origin and self._connection.sock is not None:
             return True
         self._disconnect()
-        timeout_s = timeout_ms / 1000
+        host, port = str(parts.hostname), parts.port or (443 if parts.scheme == "https" else 80)
+        # Connected here and not by the library, which would ask for the addresses of the host a second time.
+        sock = open_public(host, port, timeout_ms / 1000, any_address=self._any_address)
         if parts.scheme == "https":
             context = ssl.create_default_context()
-            self._connection = http.client.HTTPSConnection(parts.netloc, timeout=timeout_s, context=context)
+            sock = context.wrap_socket(sock, server_hostname=host)
+            self._connection = http.client.HTTPSConnection(host, port, context=context)
         else:
-            self._connection = http.client.HTTPConnection(parts.netloc, timeout=timeout_s)
+            self._connection = http.client.HTTPConnection(host, port)
+        self._connection.sock = sock
         self._origin = origin
-        self._connection.connect()
-        self._connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return False
 
     def _exchange(self, parts: SplitResult, payload: bytes) -> Requested:
@@ -225,7 +233,15 @@ TIMEOUT_CODE = "ETIMEDOUT"
 
 
 class _TransportError(Exception):
-    """A request got no response; the text is a code such as ECONNREFUSED."""
+    """A request got no response; `code` is one such as ECONNREFUSED."""
+
+    def __init__(self, code: str, reason: str = "") -> None:
+        super().__init__(code)
+        self._reason = reason
+
+    def explain(self, url: str) -> str:
+        """What happened to a request of a URL."""
+        return self._reason or f"no response of {url}"
 
 
 def transport_code(error: BaseException) -> str:

@@ -84,7 +84,7 @@ class HandlerRunner:
 
     def _make(self, key: ContextKey) -> WarmContext:
         if key.lang == HTTP:
-            return HttpContext(key, self._settings.hosts, self._timers)
+            return HttpContext(key, self._settings, self._timers)
         command = self._interpreters.get(key.lang)
         if command is None:
             known = ", ".join(self.languages)

@@ -3,7 +3,8 @@
 isolation = "auto"            # required: do not start without bubblewrap; none: do not use it
 network = false               # whether contexts may reach the network
 folders = ["/opt/php"]        # more folders that contexts may read
-hosts = ["*.example.com"]     # hosts that http handlers may name; all, if there are none
+hosts = ["*.example.com"]     # hosts that http handlers may name; none: all that have public addresses
+private_hosts = false         # whether, without `hosts`, they may be in private networks too
 [interpreters]
 php = ["/opt/php/bin/php"]    # a language, and its command
 [limits]
@@ -34,6 +35,7 @@ class RunnerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     network: bool = False
     folders: tuple[str, ...] = ()
     hosts: tuple[str, ...] = ()
+    private_hosts: bool = False
     # A language and its command; those of `python`, `node` and `shell` replace the ones that are found.
     interpreters: dict[str, tuple[str, ...]] = {}
     limits: RunnerOptions = MOST_OPTIONS
@@ -45,10 +47,14 @@ class RunnerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     idle_s: float = 300.0
 
 
-def read_settings(path: str) -> RunnerSettings:
-    """The settings of a file; raises `BadInput` if it cannot be used."""
+def read_settings(path: str, *, private_hosts: bool = False) -> RunnerSettings:
+    """The settings of a file, or the defaults for ""; raises `BadInput` if it cannot be used.
+
+    `private_hosts` is the default of that setting.
+    """
     try:
-        found = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        found = tomllib.loads(Path(path).read_text(encoding="utf-8")) if path else {}
+        found = {"private_hosts": private_hosts} | found
         settings = msgspec.convert(found, RunnerSettings)
     except OSError as error:
         raise BadInput("runners", path, needed=f"a file that can be read ({error.strerror})") from None

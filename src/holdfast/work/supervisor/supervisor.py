@@ -11,7 +11,6 @@ interpreter lock, hangs or crashes never costs a lease.
 """
 
 import asyncio
-import json
 import random
 import signal
 from collections import OrderedDict
@@ -24,7 +23,7 @@ from ...core.errors import AppError, BadInput, HoldfastError
 from ...core.job import Code, Job
 from ...engine import joblog
 from ...store.common.clock import system_clock
-from ..executor.stored_handlers import RUNNERS_VARIABLE, STORES_VARIABLE
+from ..executor.stored_handlers import handler_variables
 from ..health import Health
 from ..logs import WORKER
 from ..messages import CommandRequest, Hello, make_reply
@@ -63,7 +62,7 @@ def _executor_variables(options: WorkerOptions) -> dict[str, str]:
         # Bytecode compiled within a second of a change would be taken for current.
         variables["PYTHONDONTWRITEBYTECODE"] = "1"
     if options.handlers:
-        variables |= {STORES_VARIABLE: json.dumps(options.stores), RUNNERS_VARIABLE: options.runners}
+        variables |= handler_variables(options.stores, options.runners, options.private_hosts)
     return variables
 
 

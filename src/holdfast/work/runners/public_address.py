@@ -1,0 +1,59 @@
+"""Connects http handlers to public addresses only, unless the operator has allowed others.
+
+The address that was checked is the one that is connected to. A name that stands for a public address when it
+is checked, and for a private one a moment later, does not get through.
+"""
+
+import ipaddress
+import socket
+
+# The code of a job that named such a host.
+FORBIDDEN_ADDRESS = "FORBIDDEN_ADDRESS"
+# IPv6 addresses that stand for IPv4 ones, which are their last 32 bits.
+NAT64 = ipaddress.ip_network("64:ff9b::/96")
+Ip = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+
+class ForbiddenAddress(Exception):
+    """A host has no address that http handlers may reach."""
+
+    def __init__(self, host: str, address: str) -> None:
+        of = f" of {host}" if host != address else ""
+        super().__init__(
+            f"{address}{of} is not a public address, and http handlers may reach no others here; "
+            "list the host in `hosts` of the file of --runners"
+        )
+
+
+def open_public(host: str, port: int, timeout_s: float, *, any_address: bool) -> socket.socket:
+    """A connection to the first address of a host that accepts it; raises `ForbiddenAddress` or `OSError`."""
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    allowed = [one for one in found if any_address or is_public(str(one[4][0]))]
+    if not allowed:
+        raise ForbiddenAddress(host, str(found[0][4][0]))
+    for family, kind, protocol, _, address in allowed:
+        sock = socket.socket(family, kind, protocol)
+        try:
+            sock.settimeout(timeout_s)
+            sock.connect(address)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            return sock
+        except OSError as error:
+            sock.close()
+            failed = error
+    raise failed
+
+
+def is_public(text: str) -> bool:
+    """Whether an address is reachable from the Internet: not this machine, its link or a private network."""
+    address: Ip = ipaddress.ip_address(text)
+    if isinstance(address, ipaddress.IPv6Address):
+        address = _inner_address(address)
+    return address.is_global and not address.is_multicast
+
+
+def _inner_address(address: ipaddress.IPv6Address) -> Ip:
+    """The IPv4 address that an IPv6 address stands for; else itself."""
+    if address in NAT64:
+        return ipaddress.IPv4Address(int(address) & 0xFFFF_FFFF)
+    return address.ipv4_mapped or address.sixtofour or address
