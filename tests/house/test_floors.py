@@ -41,7 +41,7 @@ STANDS_ON = FLOORS | {"__init__": FLOORS["work"] + 1, "__main__": FLOORS["cli"] 
 # Where a function may import: `connect`, so that SQLite users need no PostgreSQL driver; the choice of a
 # SQLite library, and SQL over jobs, so that nobody needs apsw who has not asked for it; the commands and the
 # public names, so that `holdfast --help` is there at once; the queue, so that who only adds needs no asyncio;
-# `serve`, for the libraries of the doors that it opens.
+# `serve`, for the libraries of its servers.
 LAZY = (
     "queue/connect.py",
     "queue/queue.py",

@@ -72,7 +72,20 @@ PHRASES = {
 }
 PAGES = ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "docs/*.md")
 # The folders of the source whose comments and docstrings are in plain words too.
-PLAIN_SOURCE = ("core", "queue", "work", "cli", "store", "engine", "indexed", "serve/bedrock")
+PLAIN_SOURCE = (
+    "core",
+    "queue",
+    "work",
+    "cli",
+    "remote",
+    "proto",
+    "store",
+    "engine",
+    "indexed",
+    "serve/bedrock",
+    "serve/grpc",
+    "serve/http",
+)
 # Names of files and code, which have their own rules.
 SPAN = re.compile(r"`[^`\n]+`")
 

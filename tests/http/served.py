@@ -1,4 +1,4 @@
-"""A server with an HTTP door in a thread, and a client that keeps its connection."""
+"""An HTTP server in a thread, and a client that keeps its connection."""
 
 import asyncio
 import http.client
@@ -13,9 +13,9 @@ from holdfast.core.access import Scope
 from holdfast.core.token import Token, hash_of, secret_of
 from holdfast.engine.connection import open_connection
 from holdfast.serve.config import Options
-from holdfast.serve.door import Address
 from holdfast.serve.guard import Guard
-from holdfast.serve.http.door import HttpDoor
+from holdfast.serve.http.service import HttpService
+from holdfast.serve.service import Address
 
 SECONDS = 30
 
@@ -93,11 +93,11 @@ class Served:
         self._thread.start()
         self.connection = open_connection(open_store, rng=random.random)
         self._options = Options(store="", http=Address("127.0.0.1", 0), **options)
-        self.door, self.address = self._run(self._start())
+        self.service, self.address = self._run(self._start())
 
-    async def _start(self) -> tuple[HttpDoor, tuple[str, int]]:
+    async def _start(self) -> tuple[HttpService, tuple[str, int]]:
         guard = Guard(self.connection, always=self._options.token_always, rate=self._options.rate)
-        door = HttpDoor(self.connection, guard, self._options)
+        door = HttpService(self.connection, guard, self._options)
         (line,) = await door.start()
         return door, ("127.0.0.1", int(line.rpartition(":")[2]))
 
@@ -121,7 +121,7 @@ class Served:
 
     def drain(self) -> None:
         """What SIGTERM does."""
-        self._run(self.door.drain())
+        self._run(self.service.drain())
 
     def close(self) -> None:
         """Stop it."""

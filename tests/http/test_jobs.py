@@ -310,7 +310,7 @@ def test_requests_that_come_together_are_submitted_together(served, monkeypatch)
 
     monkeypatch.setattr(committer, "submit_all", counted)
     clients = [served.raw() for _ in range(64)]
-    until(lambda: len(served.door._state.connections) == 64)
+    until(lambda: len(served.service._state.connections) == 64)
     sent = threading.Event()
     served._loop.call_soon_threadsafe(sent.wait, 30)
     head = b"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 12\r\n\r\n"

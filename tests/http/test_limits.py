@@ -217,12 +217,12 @@ def test_slow_clients_are_cut_off_while_others_are_served(serve, monkeypatch):
                         open_ones.discard(sock)
             time.sleep(0.05)
         assert not open_ones
-        while served.door._state.connections and time.monotonic() < until:
-            if len(served.door._state.connections) == 1:
+        while served.service._state.connections and time.monotonic() < until:
+            if len(served.service._state.connections) == 1:
                 break
             time.sleep(0.05)
         # All but the neighbour's: those that did not read are gone too.
-        assert len(served.door._state.connections) == 1
+        assert len(served.service._state.connections) == 1
         for sock in (*slow, *deaf):
             sock.close()
     assert sorted(waits)[len(waits) // 2] < 1.0
@@ -240,7 +240,7 @@ def test_there_is_a_limit_to_connections(serve):
         for sock in idle:
             sock.close()
         until = time.monotonic() + 10
-        while len(served.door._state.connections) > 1 and time.monotonic() < until:
+        while len(served.service._state.connections) > 1 and time.monotonic() < until:
             time.sleep(0.01)
         with served.client() as another:
             assert another.get("/healthz").status == 200

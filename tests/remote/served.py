@@ -11,10 +11,10 @@ from holdfast.engine.connection import Connection, ConnectionMaker, StoreConnect
 from holdfast.engine.engine import Engine
 from holdfast.remote.address import Address as RemoteAddress
 from holdfast.remote.connection import RemoteConnection
-from holdfast.serve.door import Address
-from holdfast.serve.grpc.door import GrpcDoor
+from holdfast.serve.grpc.service import GrpcService
 from holdfast.serve.grpc.stream import Stream
 from holdfast.serve.guard import Guard
+from holdfast.serve.service import Address
 from holdfast.store.contract import Store
 
 # How long a server may take to start or to end.
@@ -22,7 +22,7 @@ PATIENCE_S = 60.0
 
 
 class Served:
-    """A server with a gRPC door, in a thread."""
+    """A gRPC server in a thread."""
 
     def __init__(self, connection: Connection, *, always: bool = False) -> None:
         self.connection, self._always = connection, always
@@ -40,7 +40,7 @@ class Served:
     async def _run(self) -> None:
         self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
         self._guard = Guard(self.connection, always=self._always)
-        door = self._door = GrpcDoor(self.connection, self._guard, Address("127.0.0.1", self.port))
+        door = self._door = GrpcService(self.connection, self._guard, Address("127.0.0.1", self.port))
         await door.start()
         self.port = door.port
         self._ready.set()
@@ -57,13 +57,13 @@ class Served:
         return [stream for stream in list(self._door._streams) if stream._is_given_up]
 
     def restart(self, port: int) -> None:
-        """Drain the door, and open another on its port."""
+        """Drain the server, and start another on its port."""
         self.close()
         self.port = port
         self._start()
 
     def close(self) -> None:
-        """Drain the door; the connection stays open."""
+        """Drain the server; the connection stays open."""
         assert self._loop is not None
         self._loop.call_soon_threadsafe(self._stopping.set)
         self._thread.join(PATIENCE_S)

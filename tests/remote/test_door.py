@@ -1,4 +1,4 @@
-"""The gRPC door as clients in other languages see it: unary calls, streams, errors, tokens, limits."""
+"""The gRPC server as clients in other languages see it: unary calls, streams, errors, tokens, limits."""
 
 import threading
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ from holdfast.engine.connection import StoreConnection
 from holdfast.proto.messages import SERVICE, FromWorker, ToWorker, message
 from holdfast.proto.verbs import BY_NAME, OWN, VERBS
 from holdfast.queue.connect import connect
-from holdfast.serve.grpc import door as door_module
+from holdfast.serve.grpc import service as service_module
 from holdfast.store.memory.store import MemoryStore
 from tests.queue_suite.tools import LONG_S, until
 from tests.remote.served import Served
@@ -175,8 +175,8 @@ def test_nonsense_ends_a_stream_with_a_status(client, name):
 
 def test_a_message_beyond_the_limit_is_refused(monkeypatch):
     """Before it is read."""
-    smaller = [(name, 1_000 if "receive" in name else value) for name, value in door_module.OPTIONS]
-    monkeypatch.setattr(door_module, "OPTIONS", smaller)
+    smaller = [(name, 1_000 if "receive" in name else value) for name, value in service_module.OPTIONS]
+    monkeypatch.setattr(service_module, "OPTIONS", smaller)
     connection = StoreConnection(MemoryStore(), rng=lambda: 0.5)
     served = Served(connection)
     client = Client(served.port)

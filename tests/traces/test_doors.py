@@ -1,4 +1,5 @@
-"""The trace of a job through each door: who adds it names a span, and who looks at it finds the trace."""
+"""The trace of a job through each interface: the client that adds it names a span, and its readers find the
+trace."""
 
 import grpc
 import pytest

@@ -81,7 +81,7 @@ def _answered(field: Any) -> Pair:
 
 
 def encode_error(error: Any) -> dict[str, str]:
-    """An error as the fields of an `Error`. What is not ours is told by its type alone: no data leaks."""
+    """An error as the fields of an `Error`. Of other exceptions only the type is sent: no data leaks."""
     if isinstance(error, Fault):
         return {"code": error.code, "text": error.text}
     if isinstance(error, HoldfastError):
@@ -176,8 +176,8 @@ class _Message:
         self._plan: list[tuple[str, Convert | None]] = []
         self._unsent: list[Any] = []
         self._decoders: dict[int, tuple[str, Convert | None]] = {}
-        # What a field is that was not sent, where the record does not say it; and what must be sent, or is
-        # made anew where it was not.
+        # The values of fields that were not sent, if the record has no default; fields that must be sent; and
+        # those that are generated if they were not.
         self._absent: list[tuple[str, Any]] = []
         self._needed: list[tuple[str, Callable[[], Any] | None]] = []
         self._derived: list[tuple[str, Convert, Any]] = []

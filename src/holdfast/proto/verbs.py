@@ -17,7 +17,7 @@ from .conversion import decode_error as decode_error
 from .conversion import encode_error as encode_error
 from .messages import SERVICE, message
 
-# What a server asks itself, and no door answers.
+# Queries that only a server itself makes.
 UNSERVED = (FindToken,)
 # What only streams and small clients call: these stand for no record.
 OWN = ("Next", "Wait", "Session", "Work")

@@ -13,7 +13,7 @@ from ..proto.verbs import VERBS, decode_error
 from ..store.common.clock import monotonic_s
 
 Asked = c.Command | Query
-# So much goes into one message, unless a single ask is larger.
+# The largest message, unless a single request is larger.
 MESSAGE_ASKS = 1_000
 MESSAGE_BYTES = 4 * 1024 * 1024
 

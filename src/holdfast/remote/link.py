@@ -31,7 +31,7 @@ from .ask import MESSAGE_ASKS, MESSAGE_BYTES, Ask, encoded
 from .idpool import IdPool, needs_ids
 from .settling import may_ask_again, question, settle, unsettled
 
-# How long a server that is away is tried before callers are told.
+# How long an unreachable server is retried before callers get an error.
 PATIENCE_S = 30.0
 FIRST_NAP_S, LONGEST_NAP_S = 0.02, 1.0
 # How long `close` waits for the last replies, and for the stream to end.
@@ -112,7 +112,7 @@ class Link:
             self._put([])
 
     def close(self) -> None:
-        """Wait for the replies to what was put in, tell those who wait, and end the session."""
+        """Wait for the pending replies, answer waiting callers, and end the session."""
         with self._news:
             if self._is_closing.is_set():
                 return
@@ -142,7 +142,7 @@ class Link:
             self._end()
 
     def _is_idle(self) -> bool:
-        """Whether the link was closed, and nothing is left to be said."""
+        """Whether the link was closed, and no message is left to send."""
         with self._news:
             return self._is_closing.is_set() and not (self._outbox or self._open or self._starved)
 
@@ -195,7 +195,7 @@ class Link:
                 self._news.notify_all()
 
     def _finish(self, done: Sequence[tuple[Ask, Any]]) -> None:
-        """Give replies to those who asked."""
+        """Pass replies to their callers."""
         told: list[Ticket] = []
         for ask, reply in done:
             if ask.is_again and (query := question(ask.asked, reply)) is not None:
@@ -313,7 +313,7 @@ class Link:
         elif not self._is_idle():
             self._nap(error)
         if self._listens:
-            # Whatever was told meanwhile was missed.
+            # Notifications in the meantime were missed.
             self._changed()
 
     def _apart(self, ask: Ask) -> list[Ask]:
@@ -369,7 +369,7 @@ class Link:
         self._finish([(ask, reason) for ask in late])
 
     def _end(self) -> None:
-        """Tell those who are left that the link has ended."""
+        """Answer the remaining callers with an error: the link has ended."""
         with self._news:
             self._is_closing.set()
             left = [*self._outbox, *self._starved, *self._open.values()]

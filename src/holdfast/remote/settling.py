@@ -62,7 +62,7 @@ def settle(asked: c.Command | Query, refusal: HoldfastError, found: Any) -> Any:
             return found
         return found if _was_answered(found, asked) else refusal
     if isinstance(found, NotFound) and isinstance(asked, c.Answer) and asked.held is not None:
-        # Nobody deletes a job that is claimed: it has ended, and its store keeps no archive.
+        # A claimed job cannot be deleted, so it has ended, and was purged at once.
         return replace(asked.held, place=Place.DONE, ended=State.FINISHED, owner=0)
     return refusal
 

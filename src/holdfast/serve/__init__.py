@@ -1,1 +1,1 @@
-"""The doors that other programs come in by. Each turns what it is asked into commands of `core.commands`."""
+"""The servers through which other programs use a store. Each turns requests into commands and queries."""

@@ -1,10 +1,10 @@
-"""`holdfast serve`: one process that opens the doors onto one store, until it is told to stop.
+"""`holdfast serve`: one process with the servers of one store, until a signal stops it.
 
-    open the store ──▶ open each door ──▶ start workers ──▶ ready ──▶ upkeep, until SIGTERM or SIGINT
-                                                                          │
-    close the store ◀── drain each door ◀── drain workers ◀───────────────┘
+    open the store ──▶ start servers ──▶ start workers ──▶ ready ──▶ upkeep, until SIGTERM or SIGINT
+                                                                         │
+    close the store ◀── drain servers ◀── drain workers ◀────────────────┘
 
-A door beyond loopback needs clients with tokens: without one in the store the server does not start.
+On an address beyond loopback clients need tokens: if the store has none, the server does not start.
 """
 
 import asyncio
@@ -21,8 +21,8 @@ from ..queue.connect import is_shared, journaled, shown_url, store_maker
 from ..work.runners.isolation import find_isolation
 from ..work.runners.settings import read_settings
 from .config import Options
-from .door import Door
 from .guard import Guard
+from .service import Service
 from .worker_process import HandlerProcess, WorkerProcess
 
 # Upkeep runs at least this often, so that readers see due and expired jobs even if no worker claims.
@@ -35,21 +35,21 @@ NO_TOKEN = (
 
 
 class App:
-    """The doors of one process."""
+    """The services of one process."""
 
     def __init__(self, options: Options, log: Callable[[str], None]) -> None:
         self._options, self._log = options, log
         self._open_addresses = options.beyond_loopback()
         if options.tls is not None:
-            # What is wrong with its files is said before anything is opened.
+            # Errors in its files are raised before anything is opened.
             options.tls.context()
-        # A store that is to be guarded must be there already, with a token in it.
+        # A store that needs tokens must already exist, with a token in it.
         maker = store_maker(options.store, join=False, create=not self._open_addresses)
         self._make_store = journaled(maker, options.journal or None)
         self._stopping = asyncio.Event()
 
     async def run(self, ready: Callable[[list[str]], None]) -> None:
-        """Serve until a signal comes; `ready` is told of the addresses once all doors are open."""
+        """Serve until a signal; `ready` gets the addresses once all services have started."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop)
@@ -66,20 +66,20 @@ class App:
             await asyncio.to_thread(connection.close)
 
     def stop(self) -> None:
-        """Begin to stop; what runs comes to its end first."""
+        """Begin to stop; running requests finish first."""
         self._stopping.set()
 
     async def _serve(self, connection: Connection, ready: Callable[[list[str]], None]) -> None:
         await self._check_store(connection)
         await self._check_tokens(connection)
         guard = Guard(connection, always=self._options.token_always, rate=self._options.rate)
-        started: list[Door] = []
+        started: list[Service] = []
         upkeep: asyncio.Task[None] | None = None
         try:
             lines: list[str] = []
-            for door in (*self._doors(connection, guard), *await self._workers(connection)):
-                lines += await _opened(door)
-                started.append(door)
+            for service in (*self._services(connection, guard), *await self._workers(connection)):
+                lines += await _opened(service)
+                started.append(service)
             ready(lines)
             upkeep = asyncio.create_task(self._upkeep(connection))
             await self._stopping.wait()
@@ -87,27 +87,27 @@ class App:
         finally:
             if upkeep is not None:
                 upkeep.cancel()
-            for door in reversed(started):
-                await door.drain()
+            for service in reversed(started):
+                await service.drain()
 
-    def _doors(self, connection: Connection, guard: Guard) -> Iterator[Door]:
+    def _services(self, connection: Connection, guard: Guard) -> Iterator[Service]:
         options = self._options
         if options.http is not None:
-            from .http.door import HttpDoor
+            from .http.service import HttpService
 
-            yield HttpDoor(connection, guard, options)
+            yield HttpService(connection, guard, options)
         if options.grpc is not None:
-            from .grpc.door import GrpcDoor
+            from .grpc.service import GrpcService
 
-            yield GrpcDoor(connection, guard, options.grpc, tls=options.tls)
+            yield GrpcService(connection, guard, options.grpc, tls=options.tls)
         if options.bedrock is not None:
-            from .bedrock.door import BedrockDoor
+            from .bedrock.service import BedrockService
 
-            yield BedrockDoor(connection, guard, options, self._log)
+            yield BedrockService(connection, guard, options, self._log)
 
-    async def _workers(self, connection: Connection) -> list[Door]:
+    async def _workers(self, connection: Connection) -> list[Service]:
         options, store = self._options, self._options.store
-        found: list[Door] = [WorkerProcess(names, store=store, log=self._log) for names in options.workers]
+        found: list[Service] = [WorkerProcess(names, store=store, log=self._log) for names in options.workers]
         if options.handlers and is_shared(store):
             isolation = await asyncio.to_thread(find_isolation, read_settings(options.runners))
             self._log(f"handlers: {isolation.describe()}")
@@ -124,7 +124,7 @@ class App:
         return found
 
     async def _check_store(self, connection: Connection) -> None:
-        """The store must be there before anybody is told that it is, unless a journal stands in for it."""
+        """Check that the store can be used, unless there is a journal to keep jobs meanwhile."""
         try:
             await connection.ask_async(c.Upkeep())
         except Unavailable as error:
@@ -133,7 +133,7 @@ class App:
             self._log(f"jobs are kept in {self._options.journal} for now: {error}")
 
     async def _check_tokens(self, connection: Connection) -> None:
-        """Refuse to serve an open door through which no client could come."""
+        """Refuse to serve an address beyond loopback if the store has no token."""
         if self._open_addresses and not await asyncio.to_thread(_has_token, connection):
             raise self._unguarded()
 
@@ -159,10 +159,10 @@ def _has_token(connection: Connection) -> bool:
     return any(not token.expires_at or token.expires_at > now_ms for token in tokens)
 
 
-async def _opened(door: Door) -> list[str]:
-    """Where a door listens; `BadInput` where it cannot."""
+async def _opened(service: Service) -> list[str]:
+    """Start a service; raise `BadInput` if it cannot listen."""
     try:
-        return await door.start()
+        return await service.start()
     except OSError as error:
         needed = f"free, and of this machine ({error.strerror or error})"
-        raise BadInput(door.name, door.where, needed=needed) from None
+        raise BadInput(service.name, service.where, needed=needed) from None

@@ -1,4 +1,4 @@
-"""How doors ask the store: what several clients ask for at the same moment is submitted together.
+"""Submits requests that several clients make at the same time together.
 
 pass of the event loop    request, request, request ──▶ tickets
 next pass                 all tickets at once ──▶ one wake-up of the committer, one commit

@@ -1,8 +1,8 @@
-"""What `holdfast serve` is told: by options, environment variables and a TOML file, under the same names.
+"""The settings of `holdfast serve`: options, environment variables and a TOML file, with the same names.
 
     --bedrock-tenant acme        HOLDFAST_BEDROCK_TENANT=acme        bedrock-tenant = "acme"
 
-What was typed comes first, then the environment, then the file.
+Options come first, then the environment, then the file.
 """
 
 import ssl
@@ -14,7 +14,7 @@ import msgspec
 
 from ..core.bounds import HTTP_BODY_BYTES, HTTP_CONNECTIONS
 from ..core.errors import BadInput
-from .door import Address, is_loopback
+from .service import Address, is_loopback
 
 # The options that a file may set, with the type that each has there.
 SETTINGS: dict[str, type | tuple[type, ...]] = {
@@ -61,7 +61,7 @@ class Tls(msgspec.Struct, frozen=True):
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """What is served, and where. A door without an address is not opened."""
+    """The options of `holdfast serve`. A server without an address is not started."""
 
     store: str
     # The folder where new jobs are durable before the store has them; "": there is none.
@@ -88,7 +88,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     session_key: str = ""
 
     def beyond_loopback(self) -> list[tuple[str, Address]]:
-        """The doors that other machines can reach."""
+        """The servers that other machines can reach."""
         named = (("http", self.http), ("grpc", self.grpc), ("bedrock", self.bedrock))
         return [(name, at) for name, at in named if at is not None and not is_loopback(at.host)]
 

@@ -1,10 +1,10 @@
-"""The guard of all doors: who is a client, what may it do, and how often may it ask.
+"""Authentication and rate limits for all servers.
 
     a secret   ──▶ the token of its name, read at most once a second ──▶ Grant, or Unauthenticated
-    no secret  ──▶ the door listens on loopback alone ──▶ everything; else Unauthenticated
+    no secret  ──▶ the server listens on loopback only ──▶ everything; else Unauthenticated
     too many requests in a second, of one token or address ──▶ RateLimited
 
-While the store cannot be reached, what was read of a token in the last `GRACE_S` still holds.
+While the store is unreachable, a token that was read in the last `GRACE_S` is still valid.
 """
 
 import asyncio
@@ -58,7 +58,7 @@ class Guard:
         clock: Callable[[], float] = monotonic_s,
     ) -> None:
         self._connection, self._clock = connection, clock
-        # Whether also those who come over loopback need a token.
+        # Whether clients over loopback need a token too.
         self._always = always
         self._rates = Rates(rate) if rate > 0 else None
         self._known: dict[str, Known] = {}
@@ -67,7 +67,7 @@ class Guard:
     async def admit(self, secret: str | None, *, loopback: bool, peer: str = "") -> Grant:
         """What a client may do; raises `Unauthenticated` or `RateLimited`.
 
-        `loopback`: the door that it came by listens on loopback alone. `peer` is its address.
+        `loopback`: the server listens on loopback only. `peer` is the address of the client.
         """
         grant = await self.grant(secret, loopback=loopback)
         self.spend(grant, loopback=loopback, peer=peer)
@@ -124,7 +124,7 @@ class Guard:
 
 
 class Rates:
-    """How often each client has asked: so many in a second, and at most one second's worth at once."""
+    """A rate limit for each client: requests per second, with a burst of one second."""
 
     def __init__(self, per_s: float) -> None:
         self._per_s = per_s

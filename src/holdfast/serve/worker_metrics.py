@@ -13,8 +13,8 @@ from ..core.errors import BadInput, Forbidden, HoldfastError, RateLimited, Unaut
 from ..core.queries import ListWorkers
 from ..engine.connection import Connection
 from ..engine.metrics import TYPE
-from .door import Address, is_loopback
 from .guard import Guard, is_loopback_name
+from .service import Address, is_loopback
 
 # Clients at once, bytes of a request's head, and how long it may take.
 MOST_CLIENTS = 32

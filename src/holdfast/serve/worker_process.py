@@ -1,10 +1,10 @@
-"""Workers of a server, as processes of their own, which start and stop with it.
+"""The workers of a server: separate processes that start and stop with it.
 
     --worker app:queue   a worker of that queue
     --http               a worker of the handlers in the store, once a job waits for one
 
-A process, because a worker runs what others wrote: whatever that does to its process, the doors stay open.
-One that ends by itself is started again, after a pause that doubles.
+They are processes because workers run user code: if it crashes its process, the servers continue. A worker
+that ends by itself is started again, after a delay that doubles.
 """
 
 import asyncio

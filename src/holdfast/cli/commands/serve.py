@@ -13,7 +13,7 @@ from ..session import Session, settings
 
 if TYPE_CHECKING:
     from ...serve.config import Options, Tls
-    from ...serve.door import Address
+    from ...serve.service import Address
 
 HTTP, GRPC, BEDROCK = "127.0.0.1:8080", "127.0.0.1:9090", "127.0.0.1:8888"
 
@@ -185,7 +185,7 @@ def _session_key(text: str) -> str:
 
 def read_door(name: str, text: str | None) -> "Address | None":
     """The address of a server; None: it is not started."""
-    from ...serve.door import read_address
+    from ...serve.service import read_address
 
     return None if text is None else read_address(name, text)
 

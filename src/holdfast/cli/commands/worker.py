@@ -134,7 +134,7 @@ def worker(ctx: click.Context, /, names: tuple[str, ...], **said: Any) -> None:
 
 def _metrics_listener(text: str) -> "Listen":
     """What serves the metrics of a worker at an address."""
-    from ...serve.door import read_address
+    from ...serve.service import read_address
     from ...serve.worker_metrics import WorkerMetricsServer
     from ...work.logs import WORKER
 

@@ -1,4 +1,4 @@
-"""Who calls, and how an error is told: what all calls of the gRPC door have in common."""
+"""Authentication and errors, for all calls of the gRPC server."""
 
 from collections.abc import Callable, Iterable
 from typing import Any, NoReturn, TypeVar

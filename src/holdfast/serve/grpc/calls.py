@@ -32,7 +32,7 @@ NextRequest, WaitRequest = message("NextRequest"), message("WaitRequest")
 
 
 class Calls:
-    """The unary calls of one door."""
+    """The unary calls."""
 
     def __init__(self, connection: Connection, caller: MakeCaller) -> None:
         self._connection, self._caller = connection, caller

@@ -26,15 +26,15 @@ from .admission import Caller, abort
 
 # How long a claim or an Await may wait at the most; the client asks again.
 MOST_WAIT_S = 3_600.0
-# A client with so many asks under way, or replies that it has not read, is not read from until there are
-# fewer. In commands, or about as many KB; a query counts for more, as its reply may be a page of jobs.
+# With this many pending requests, or unread replies, of a client the server stops reading from it. In
+# commands, or about as many KB; a query counts as several, because its reply may be a page of jobs.
 MOST_PENDING = 20_000
 QUERY_WEIGHT = 1_000
 # Asks, answers or acknowledgements in one message.
 MESSAGE_ASKS = 10_000
 # A client that does not read a message for so long is cut off.
 WRITE_S = 30.0
-# So much goes into one message, unless a single reply is larger.
+# The largest message, unless a single reply is larger.
 MESSAGE_REPLIES = 1_000
 MESSAGE_BYTES = 4 * 1024 * 1024
 # How long the last commands of a stream that is drained are waited for.
@@ -67,7 +67,8 @@ class Stream:
         self._queries: set[asyncio.Task[None]] = set()
         # Set when there is something to send, and when more may be read.
         self._has_news, self._has_room = asyncio.Event(), asyncio.Event()
-        # Jobs that were handed out here, as last heard of: a holder's answer saves the store a read.
+        # The last known records of jobs that were claimed here: an answer with its record saves the store a
+        # read.
         self.held: dict[int, Job] = {}
         # Jobs that were sent, by the number or id that the client will name when they have arrived.
         self.unreceived: dict[int, list[Job]] = {}
@@ -103,7 +104,7 @@ class Stream:
     # Its life
 
     async def run(self) -> None:
-        """Serve until the client ends the stream, is cut off, or the door is drained."""
+        """Serve until the client ends the stream, is cut off, or the server is drained."""
         try:
             # Before anything is read: a client without a token must not fill the memory.
             await self._check_token()
@@ -130,7 +131,7 @@ class Stream:
             self._end()
 
     def drain(self) -> None:
-        """Take nothing more, answer what runs, and end the stream: the client goes to another server."""
+        """Accept no more requests, answer the running ones, and end the stream; the client reconnects."""
         self._draining.set()
 
     def fail(self, error: HoldfastError) -> None:
@@ -139,7 +140,7 @@ class Stream:
         self._draining.set()
 
     async def _settle(self, writing: "asyncio.Task[None]") -> None:
-        """Answer what runs; what waits is given up, and asked again by the client elsewhere."""
+        """Answer the running requests; waiting ones are dropped, and the client repeats them elsewhere."""
         self._abandon(call for call in list(self._pending) if call.deadline_s)
         until_s = monotonic_s() + SETTLING_S
         while (self._pending or self._queries or self._has_news.is_set()) and monotonic_s() < until_s:
@@ -237,7 +238,7 @@ class Stream:
             self.held[reply.id] = reply
 
     def with_held(self, asked: Command) -> Command:
-        """An answer with the record that was handed out, if it was here."""
+        """An answer with the record of the claim, if the job was claimed here."""
         if type(asked) is c.AnswerAll:
             held = [self._held_of(one.hold) for one in asked.answers]
             known = [job for job in held if job is not None]

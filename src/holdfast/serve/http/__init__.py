@@ -1,1 +1,1 @@
-"""The HTTP door: `/v1` for every command and query, and the paths of the documents."""
+"""The HTTP server: `/v1` for every command and query, and the paths of the documents."""

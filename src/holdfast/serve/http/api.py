@@ -80,7 +80,7 @@ def _guarded(exchange: Exchange, endpoint: Endpoint) -> Callable[[Request], Awai
         except HoldfastError as error:
             return response_to(error)
         except ClientDisconnect:
-            # Nobody is there to read it.
+            # The client has disconnected.
             return Response(status_code=400)
         except Exception as error:
             # Its type alone: there may be data in its text.
@@ -165,7 +165,7 @@ def _tenant(request: Request) -> str | None:
 
 
 def _healthz(exchange: Exchange) -> Callable[[Request], Awaitable[Response]]:
-    """Whether the store answers; no token is needed, and nothing else is told."""
+    """Whether the store answers; needs no token, and reveals nothing else."""
 
     async def answer(_request: Request) -> Response:
         try:

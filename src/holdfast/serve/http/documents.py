@@ -63,7 +63,7 @@ async def queue_job(exchange: Exchange, request: Request, grant: Grant) -> Respo
 
 
 async def schedule_job(exchange: Exchange, request: Request, grant: Grant) -> Response:
-    """Schedule a job, so many seconds from now."""
+    """Schedule a job, a number of seconds from now."""
     body = _object(await exchange.body(request))
     task, after_s = body.get("job_type"), body.get("run_after_secs", 0)
     if not isinstance(task, str) or not task.strip():

@@ -53,7 +53,7 @@ def event_response(
 
 
 class Feeds:
-    """The latest counts of each tenant that anybody looks at."""
+    """The latest counts of each tenant that has listeners."""
 
     def __init__(self, exchange: Exchange) -> None:
         self._exchange = exchange
@@ -82,7 +82,7 @@ class Feeds:
 
 
 class _Feed:
-    """Looks at the store as long as anybody listens."""
+    """Polls the store while there are listeners."""
 
     def __init__(self, exchange: Exchange, asked: q.GetOverview) -> None:
         self.listeners = 0
@@ -103,7 +103,7 @@ class _Feed:
         return self._latest if self._latest != seen else None
 
     def stop(self) -> None:
-        """Nobody listens any more."""
+        """There are no more listeners."""
         self._task.cancel()
 
     async def _look(self) -> None:

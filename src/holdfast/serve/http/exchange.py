@@ -52,11 +52,11 @@ class Exchange:
         self.max_body_bytes = max_body_bytes
         # Bytes of bodies that are being read.
         self.buffered = 0
-        # Set once the server closes: who waits is answered at once.
+        # Set when the server closes: waiting requests are answered at once.
         self.draining = asyncio.Event()
 
     async def admit(self, request: Request) -> Grant:
-        """What the client may do; raises what it is told otherwise."""
+        """The grant of the client; raises the error for the reply."""
         secret = self._secret(request)
         if secret is None and self.loopback:
             _check_origin(request)

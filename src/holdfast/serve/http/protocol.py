@@ -33,7 +33,7 @@ _REASONS = {
 class LimitedProtocol(HttpToolsProtocol):
     """One client."""
 
-    # How many there may be; the door sets it.
+    # The maximum number of connections, set by the service.
     most_connections = 1
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -94,7 +94,7 @@ class LimitedProtocol(HttpToolsProtocol):
     def sweep(self, now_s: float) -> None:
         """Cut the connection off if its client is too slow."""
         if self.transport.is_closing():
-            # It was told to go, and does not read even that.
+            # The client does not read the reply that closes its connection.
             if self._stuck_s and now_s - self._stuck_s > WRITE_S:
                 self.transport.abort()
             return

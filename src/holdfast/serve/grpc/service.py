@@ -1,4 +1,4 @@
-"""The gRPC door: the service, its health and its description, on one address."""
+"""The gRPC server: the queue service, its health and its reflection, on one address."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -14,8 +14,8 @@ from ...core.errors import BadInput
 from ...engine.connection import Connection
 from ...proto.messages import SERVICE
 from ..config import Tls
-from ..door import DRAIN_S, Address, is_loopback
 from ..guard import Guard
+from ..service import DRAIN_S, Address, is_loopback
 from .admission import Caller
 from .calls import Calls
 from .session import Session
@@ -52,7 +52,7 @@ OPTIONS: list[tuple[str, Any]] = [
 ]
 
 
-class GrpcDoor:
+class GrpcService:
     """`holdfast.v1.Queue` on one address."""
 
     name = "grpc"
@@ -96,7 +96,7 @@ class GrpcDoor:
             return
         await self._health.enter_graceful_shutdown()
         stopping = asyncio.create_task(self._server.stop(DRAIN_S))
-        # Let the server refuse new streams first: none may come after the last was told.
+        # Refuse new streams first, so that none starts after the last one was drained.
         await asyncio.sleep(0)
         for stream in list(self._streams):
             stream.drain()
@@ -104,7 +104,7 @@ class GrpcDoor:
 
     def _handlers(self) -> dict[str, Any]:
         found: dict[str, Any] = {
-            # For clients these are unary: the door reads the one message when it has admitted the client.
+            # For clients these are unary: the server reads the one message after it has admitted the client.
             name: grpc.stream_unary_rpc_method_handler(call)
             for name, call in Calls(self._connection, self._caller).all.items()
         }

@@ -1,4 +1,4 @@
-"""A door: one way by which other programs reach the store. `App` starts and drains all of them."""
+"""The services of `holdfast serve`: servers and worker processes. `App` starts and drains all of them."""
 
 import ipaddress
 import socket
@@ -10,7 +10,7 @@ from ..core.errors import BadInput
 
 
 class Address(msgspec.Struct, frozen=True):
-    """Where a door listens."""
+    """The address on which a server listens."""
 
     host: str
     port: int
@@ -19,21 +19,21 @@ class Address(msgspec.Struct, frozen=True):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-class Door(Protocol):
-    """What `App` needs of a door."""
+class Service(Protocol):
+    """What `App` needs from a service."""
 
     name: str
-    # Its address, or whatever else it is known by, for errors.
+    # Its address or its name, for errors.
     where: str
 
     async def start(self) -> list[str]:
-        """Listen; lines that say where, such as "http on 127.0.0.1:8080"."""
+        """Start; returns lines for the log, such as "http on 127.0.0.1:8080"."""
 
     async def drain(self) -> None:
-        """Take no new requests, answer those that run, and close. Ends within `DRAIN_S`."""
+        """Refuse new requests, answer the running ones, and close, within `DRAIN_S`."""
 
 
-# How long a door waits for its last requests before it cuts them off.
+# How long a server waits for its last requests before it cuts them off.
 DRAIN_S = 10.0
 
 
@@ -47,7 +47,7 @@ def read_address(what: str, text: str) -> Address:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach an address, all of those that a name stands for."""
+    """Whether only this machine can reach an address; of a host name, all its addresses."""
     try:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except OSError as error:

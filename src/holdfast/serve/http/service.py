@@ -1,4 +1,4 @@
-"""HTTP as a door of `holdfast serve`: listens, sweeps slow clients, and drains."""
+"""The HTTP server of `holdfast serve`: listens, disconnects slow clients, and drains."""
 
 import asyncio
 import socket
@@ -13,8 +13,8 @@ from ...store.common.clock import monotonic_s
 from ..config import Options
 from ..dashboard.app import Dashboard
 from ..dashboard.trials import HandlerTrials
-from ..door import DRAIN_S, is_loopback
 from ..guard import Guard
+from ..service import DRAIN_S, is_loopback
 from .api import application
 from .exchange import Exchange
 from .protocol import LimitedProtocol
@@ -25,7 +25,7 @@ IDLE_S = 300
 HANDSHAKE_S = 10.0
 
 
-class HttpDoor:
+class HttpService:
     """Listens where the options say."""
 
     name = "http"
@@ -45,7 +45,7 @@ class HttpDoor:
         self._sweeper: asyncio.Task[None] | None = None
 
     async def start(self) -> list[str]:
-        """Listen; see `Door`."""
+        """Listen; see `Service`."""
         tls, most = self._options.tls, self._options.max_connections
         router = application(self._exchange)
         shown = shown_url(self._options.store) if self._options.store else ""
@@ -61,7 +61,7 @@ class HttpDoor:
             lifespan="off",
             log_config=None,
             access_log=False,
-            # Anybody could say to come from elsewhere.
+            # Any client could claim to come from another address.
             proxy_headers=False,
             timeout_keep_alive=IDLE_S,
         )
@@ -83,7 +83,7 @@ class HttpDoor:
         return [f"{scheme} on {_shown(one)}" for one in self._server.sockets]
 
     async def drain(self) -> None:
-        """Answer those who wait, and close; see `Door`."""
+        """Answer waiting requests, and close; see `Service`."""
         self._exchange.draining.set()
         if self._server is not None:
             self._server.close()

@@ -4,14 +4,14 @@ from collections.abc import Callable
 
 from ...engine.connection import Connection
 from ..config import Options
-from ..door import is_loopback
 from ..guard import Guard
+from ..service import is_loopback
 from .access import PortGuard
 from .port import Port
 from .server import Server
 
 
-class BedrockDoor:
+class BedrockService:
     """Listens where the options say, for one tenant."""
 
     name = "bedrock"
@@ -27,10 +27,10 @@ class BedrockDoor:
         self._server = Server(port, log, PortGuard(guard, tenant=tenant, loopback=loopback))
 
     async def start(self) -> list[str]:
-        """Listen; see `Door`."""
+        """Listen; see `Service`."""
         addresses = await self._server.start(self._address.host, self._address.port)
         return [f"job commands on {address}" for address in addresses]
 
     async def drain(self) -> None:
-        """Answer waiting requests, and close; see `Door`."""
+        """Answer waiting requests, and close; see `Service`."""
         await self._server.drain()
