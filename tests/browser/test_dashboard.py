@@ -1,5 +1,7 @@
 """The dashboard in a real browser: every page and action, live, dark, narrow, by keyboard."""
 
+from pathlib import Path
+
 import msgspec
 
 from holdfast.core import commands as c
@@ -8,11 +10,15 @@ from holdfast.core.access import Scope
 from holdfast.core.bounds import DAY_MS
 from holdfast.core.job import State
 from holdfast.core.managing import GetRetention
+from holdfast.journal.connection import JournalConnection, JournalMaker
+from holdfast.journal.folder import RefusedLine
+from holdfast.queue.connect import store_maker
 from holdfast.store.memory.store import MemoryStore
 from tests.browser.accessibility import findings
 from tests.browser.conftest import fill
 from tests.browser.webdriver import Browser
 from tests.http.served import Served
+from tests.queue_suite.tools import until
 
 PAGES = (
     "/",
@@ -27,6 +33,7 @@ PAGES = (
     "/consumers",
     "/journal",
     "/settings",
+    "/settings?report=yes",
     "/sign-in",
 )
 NASTY = '<img src=x onerror="document.title=1">\x00 \u202egnirts עברית 🐙'
@@ -47,6 +54,26 @@ def test_every_page_is_clean_in_every_look(browser: Browser, served: Served, add
         url for url in browser.requests() if not url.startswith((address, "about:", "data:", "chrome:"))
     ]
     assert strangers == []
+
+
+def test_the_journal_is_shown(browser: Browser, tmp_path: Path) -> None:
+    """Of a server that has one: what waits, and what the store refused."""
+    served = Served(JournalMaker(store_maker(str(tmp_path / "jobs.db")), tmp_path / "j"))
+    connection = served.connection
+    assert isinstance(connection, JournalConnection)
+    try:
+        connection.ask(c.Add(jobs=(c.NewJob(task="kept"),)))
+        until(lambda: connection.journal.is_empty)
+        refused = RefusedLine(at_ms=1, id="7", tenant="", task=NASTY, code="REFUSED", error=NASTY, job=b"")
+        connection.journal.folder.keep_refused([refused])
+        browser.open(f"http://127.0.0.1:{served.address[1]}/journal")
+        browser.wait_text("All jobs are in the store.")
+        assert "<img src=x" in browser.text("#live table")
+        assert findings(browser) == []
+        assert browser.complaints() == []
+    finally:
+        browser.open("about:blank")
+        served.close()
 
 
 def test_a_page_shows_changes_without_a_reload(browser: Browser, served: Served, address: str) -> None:
@@ -128,6 +155,11 @@ def test_actions_by_their_buttons(browser: Browser, served: Served, address: str
     browser.click_text("button", "Cancel")
     browser.wait_text("Done. 2 jobs.")
     assert ask(q.GetJob(job_id=jobs["waiting"])).state is State.CANCELLED
+    browser.open(f"{address}/jobs?q=task%3Alater")
+    browser.click(f"input[name=id][value='{jobs['later']}']")
+    browser.click("button[value=cancel]")
+    browser.wait_text("Done. 1 job.")
+    assert ask(q.GetJob(job_id=jobs["later"])).state is State.CANCELLED
     assert browser.complaints() == []
 
 
@@ -191,6 +223,8 @@ def test_it_is_used_by_keyboard_alone(browser: Browser, served: Served, address:
         if "All" in seen and "day" in seen:
             break
     assert {"Overview", "Settings", "day"} <= seen
+    browser.press("g", "h")
+    browser.wait("return location.pathname === '/handlers'")
     browser.press("g", "j")
     browser.wait("return location.pathname === '/jobs'")
     browser.press("/")

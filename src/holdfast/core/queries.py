@@ -269,7 +269,8 @@ class ListDefaults(Query, frozen=True, kw_only=True):
 class ListWorkers(Query, frozen=True, kw_only=True):
     """Replies the live workers, oldest first.
 
-    With a `tenant`: those that serve it, as `core.worker.narrow` shows them. `name`: only that worker.
+    With a `tenant`: those that serve it, as `core.worker.narrow` shows them. With a
+    `name`: only that worker, alive or not.
     """
 
     tenant: str | None = None

@@ -26,7 +26,7 @@ from .batch.task_defaults import read_published
 from .commands import handlers, indexing, tokens
 from .commands.retention import get_retention
 from .commands.schedules import fires_at, read_kept
-from .commands.workers import alive
+from .commands.workers import alive, registered
 from .history import get_history
 from .records import (
     HANDLED,
@@ -332,7 +332,7 @@ def _get_overview(txn: ReadTxn, query: q.GetOverview) -> q.Overview:
 
 def _workers(txn: ReadTxn, tenant: str | None, name: str | None = None) -> list[Worker]:
     """The live workers, with only what a tenant may see of them."""
-    found = alive(txn, name)
+    found = alive(txn) if name is None else registered(txn, name)
     return found if tenant is None else [one for w in found if (one := narrow(w, tenant)) is not None]
 
 

@@ -343,6 +343,8 @@ class Capabilities(NamedTuple):
     commits: int = 1
     # Whether each read is a round trip, so that `blind` saves some.
     is_remote: bool = False
+    # Whether reads send nothing to a server, so that a process may read often.
+    is_local: bool = False
     # Whether ids must be allocated before joining a caller's transaction instead of inside it.
     ids_apart: bool = False
     # Whether this is a `ShardedStore`: several stores, each of which runs its own batches.

@@ -33,7 +33,7 @@ def stop_worker(session: Session, /, *, worker: str) -> None:
     """Have a worker finish what it runs and end, as on SIGTERM.
 
     ID is its process number, or its name as in `holdfast workers --json`. The worker reads it within three
-    seconds while jobs run, and within twenty seconds otherwise.
+    seconds while jobs run or if its store is a file, and within a minute otherwise.
     """
     with session.existing() as queue:
         found = [one for one in alive(queue) if worker in (one.name, str(one.pid))]

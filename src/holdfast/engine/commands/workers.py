@@ -72,10 +72,14 @@ def remove_dead(batch: Batch) -> None:
             batch.rows[WORKER, name] = None
 
 
-def alive(txn: ReadTxn, name: str | None = None) -> list[Worker]:
-    """All live workers, oldest first; with a `name` only that one."""
-    rows = txn.rows(WORKER, None if name is None else [name])
-    known = (msgspec.json.decode(raw, type=Worker) for raw in rows.values())
+def registered(txn: ReadTxn, name: str) -> list[Worker]:
+    """The worker of that name, alive or not, in a list; empty if it is not registered."""
+    return [msgspec.json.decode(raw, type=Worker) for raw in txn.rows(WORKER, [name]).values()]
+
+
+def alive(txn: ReadTxn) -> list[Worker]:
+    """All live workers, oldest first."""
+    known = (msgspec.json.decode(raw, type=Worker) for raw in txn.rows(WORKER).values())
     return sorted((w for w in known if is_alive(txn, w)), key=lambda w: (w.started_at, w.name))
 
 

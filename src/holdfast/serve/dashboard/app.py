@@ -19,6 +19,7 @@ from starlette.responses import RedirectResponse, Response
 from ...core import queries as q
 from ...core.access import Grant
 from ...core.bounds import DATA_BYTES, HTTP_BODY_BYTES
+from ...core.counting import counted
 from ...core.errors import Forbidden, HoldfastError, Unauthenticated
 from ...core.token import grant_of, name_in
 from ...queue.base import BaseQueue
@@ -263,7 +264,7 @@ def _with_notice(view: View, page: Page) -> Page:
         return page
     count = view.param("count")
     if count.isascii() and count.isdigit() and len(count) < 10:
-        text = f"{text} {int(count):,} jobs."
+        text = f"{text} {counted(int(count), 'job')}."
     notice = el("p", text, class_="notice", role="status")
     return Page(
         title=page.title,

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 
 from ...core import commands as c
 from ...core.bounds import PAGE_JOBS
+from ...core.counting import counted
 from ...core.errors import BadInput, HoldfastError
 from ...core.searching import JobPage, SearchJobs
 from . import audit, parts
@@ -77,14 +78,14 @@ async def _run(view: View, action: str, ids: Sequence[int]) -> int:
 
 async def _preview(view: View, action: str, search: JobSearch) -> Page:
     ids, more = await _matching(view, search, MOST)
-    count = f"more than {MOST:,}" if more else f"{len(ids):,}"
+    count = f"more than {MOST:,} jobs that match" if more else f"{counted(len(ids), 'job')} that match"
     each = f" They are done {MOST:,} at a time." if more else ""
-    text = f"{VERBS[action]} {count} jobs that match now?{each}"
+    text = f"{VERBS[action]} {count} now?{each}"
     return _ask(view, action, search, text, VERBS[action])
 
 
 def _again(view: View, action: str, search: JobSearch, count: int) -> Page:
-    text = f"{count:,} jobs are done. More match: continue?"
+    text = f"Done: {counted(count, 'job')}. More match: continue?"
     return _ask(view, action, search, text, "Continue")
 
 

@@ -10,14 +10,14 @@ import re
 import secrets
 import socket
 from collections import defaultdict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 from msgspec.structs import replace
 
 from ...core import commands as c
 from ...core import queries as q
-from ...core.errors import HoldfastError, StoreFull, Unavailable
+from ...core.errors import BadInput, HoldfastError, StoreFull, Unavailable
 from ...core.worker import Worker
 from ...engine.connection import Connection
 from ...queue.publishing import Publisher
@@ -29,6 +29,8 @@ CHECK_S = 3.0
 # Where the store cannot detect workers: how long an entry is valid, and how often it is renewed.
 ENTRY_LIFE_MS = 60_000
 RENEW_S = 20.0
+# How often an idle worker looks on a server whether it is to stop; on a local store at each check.
+STOP_CHECK_S = 60.0
 # How often an unavailable store is retried at the start.
 RETRY_S = 1.0
 # How long a worker that has one of its stores waits for the others before it claims.
@@ -127,9 +129,11 @@ class Registry:
         self._updated_s = monotonic_s()
         await self._in_each(self._update_entry)
 
-    async def _in_each(self, change: Callable[[Connection], Awaitable[None]]) -> None:
+    async def _in_each(
+        self, change: Callable[[Connection], Awaitable[None]], some: Sequence[Connection] | None = None
+    ) -> None:
         """Change something in every store that has an entry; the first error is raised at the end."""
-        asks = (change(connection) for connection in self._entered)
+        asks = (change(connection) for connection in (self._entered if some is None else some))
         for reply in await asyncio.gather(*asks, return_exceptions=True):
             if isinstance(reply, BaseException):
                 raise reply
@@ -150,14 +154,20 @@ class Registry:
                 self._without_presence and monotonic_s() - self._updated_s > RENEW_S
             )
             try:
-                if must_update or monotonic_s() - self._looked_s > RENEW_S:
-                    self._looked_s = monotonic_s()
-                    await self._in_each(self._check_stop)
+                await self._check_stops(everywhere=bool(must_update))
                 await self.publish()
                 if must_update:
                     await self.update()
             except HoldfastError as error:
                 self._log(f"the registry of workers: {error}")
+
+    async def _check_stops(self, *, everywhere: bool) -> None:
+        """Look whether this worker is to stop: in local stores, and seldom or `everywhere` in the others."""
+        if everywhere or monotonic_s() - self._looked_s > STOP_CHECK_S:
+            self._looked_s = monotonic_s()
+            await self._in_each(self._check_stop)
+        else:
+            await self._in_each(self._check_stop, [one for one in self._entered if _is_local(one)])
 
     async def _check_stop(self, connection: Connection) -> None:
         """Have the worker stop if its entry says so."""
@@ -170,6 +180,14 @@ class Registry:
         for one in self._entering:
             one.cancel()
         await self._in_each(lambda connection: connection.ask_async(c.Dismiss(name=self._worker.name)))
+
+
+def _is_local(connection: Connection) -> bool:
+    """Whether the store may be read often."""
+    try:
+        return connection.store.capabilities.is_local
+    except BadInput:
+        return False
 
 
 def new_worker(*, processes: int, threads: int, health: str, now_ms: int) -> Worker:

@@ -30,6 +30,8 @@ AROUND = {
     "before_each": "Before each batch",
     "after_each": "After each batch",
 }
+# How many lines of the code are seen at once.
+LEAST_ROWS, MOST_ROWS = 8, 28
 NO_SCOPE = "The scripts are shown to clients with the scope `handlers`."
 NO_TRIAL = "This server does not run handlers. Try it on another machine: "
 
@@ -140,11 +142,11 @@ def _edit(view: View, shown: Handler, sample: str) -> Markup:
         el("label", "Language", for_="lang"),
         _input("lang", shown.lang or LANGUAGES[0], list="languages", required=True),
         el("datalist", [el("option", value=one) for one in LANGUAGES], id="languages"),
-        el("label", "Code; of http the URL", for_="body"),
-        _area("body", shown.body, rows=18, required=True),
+        el("label", "Code, or the URL of an http handler", for_="body"),
+        _area("body", shown.body, rows=_rows(shown.body), required=True),
+        _sample(view, shown, sample),
+        el("div", parts.button("Save", kind="primary"), _try(view), class_="actions"),
         _more(shown),
-        parts.button("Save", kind="primary"),
-        _trial(view, shown, sample),
     )
     return parts.card("Code", form(view, "/handlers/set", fields, class_="fields wide"))
 
@@ -182,16 +184,18 @@ def _more(shown: Handler) -> Markup:
     )
 
 
-def _trial(view: View, shown: Handler, sample: str) -> Markup:
+def _try(view: View) -> Markup | None:
+    if view.trials is None:
+        return None
+    return el("button", "Try", type="submit", formaction=view.url("/handlers/try"))
+
+
+def _sample(view: View, shown: Handler, sample: str) -> Markup:
     if view.trials is None:
         hint = el("code", "holdfast handler run ", shown.task or "TASK", " '{}'")
         return el("p", NO_TRIAL, hint, class_="note")
-    run = el("button", "Try", type="submit", formaction=view.url("/handlers/try"))
-    return join(
-        el("label", "Sample data. A trial runs the code above, saved or not, without a job", for_="sample"),
-        _area("sample", sample, rows=4),
-        run,
-    )
+    label = "Sample data: Try runs the code above with it, saved or not, without a job"
+    return join(el("label", label, for_="sample"), _area("sample", sample, rows=3))
 
 
 def _input(name: str, value: object, **attributes: Any) -> Markup:
@@ -204,6 +208,10 @@ def _area(name: str, text: str, *, rows: int, **attributes: Any) -> Markup:
     return el(
         "textarea", inside, id=name, name=name, rows=rows, spellcheck="false", class_="mono", **attributes
     )
+
+
+def _rows(text: str) -> int:
+    return min(max(text.count("\n") + 2, LEAST_ROWS), MOST_ROWS)
 
 
 def _duration_text(ms: int) -> str:
