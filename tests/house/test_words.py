@@ -70,7 +70,7 @@ PHRASES = {
     re.compile(rf"(?<![\w-])(?:{phrases})(?![\w-])".replace(" ", r"\s+"), re.IGNORECASE): instead
     for phrases, instead in DIALECT.items()
 }
-PAGES = ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "docs/*.md")
+PAGES = ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "docs/*.md", "docs/decisions/*.md")
 # The folders of the source whose comments and docstrings are in plain words too.
 PLAIN_SOURCE = (
     "core",
@@ -79,6 +79,7 @@ PLAIN_SOURCE = (
     "cli",
     "remote",
     "proto",
+    "testing",
     "store",
     "engine",
     "indexed",
@@ -237,7 +238,7 @@ def test_help_is_in_plain_words():
 )
 def test_dialect_is_found(tmp_path, text, complaint):
     """In sentences and in the comments of code, over line ends too."""
-    plant(tmp_path, {"README.md": "Plain.", "docs/a.md": text, "docs/decisions/b.md": text})
+    plant(tmp_path, {"README.md": "Plain.", "docs/a.md": text, "docs/images/b.md": text})
 
     found = dialect_pages(tmp_path)
 

@@ -1,11 +1,11 @@
-"""For tests: of your tasks, and of your own stores. See docs/testing.md.
+"""Helpers for tests of your tasks and of your own stores. See docs/testing.md.
 
-    queue, in_memory       a queue in memory, or your application's own put there, and a clock that moves
-    run_due                everything that is due, in this thread, in order; up to a bound, moment by moment
-    added, assert_added    what was added
-    crash_points           a handler killed at every point where it speaks to the queue, and run again
+    queue, in_memory       a queue in memory, new or that of your application, with a clock that tests move
+    run_due                runs all due jobs in this thread, in order, and those due up to a given time
+    added, assert_added    the jobs that were added
+    crash_points           kills a handler before and after each of its commands, and runs it again
 
-Nothing here needs pytest; the suite for whoever writes a store does, and is a module of its own:
+Nothing here needs pytest, except the conformance suite of stores, in a separate module:
 `testing.store_suite`.
 """
 

@@ -1,4 +1,4 @@
-"""What was added: for tests of code that adds jobs."""
+"""The jobs that were added, for tests of code that adds jobs."""
 
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -9,12 +9,12 @@ from ..queue.encoding import decode, encode
 from ..queue.options import task_name
 from ..queue.queue import Queue
 
-# How many jobs an error tells of.
+# How many jobs an error lists.
 SHOWN = 20
 
 
 class Added(NamedTuple):
-    """A job as it was asked for; `options` are those that are not at their defaults, times in seconds."""
+    """A job as it was added; `options` are those without their default, times in seconds."""
 
     task: str
     data: Any
@@ -23,7 +23,7 @@ class Added(NamedTuple):
 
 
 def added(queue: Queue, task: Any = None) -> list[Added]:
-    """All jobs that a queue has, ended ones too, of a task or of any, in the order in which they came."""
+    """All jobs of a queue, or of one of its tasks, including ended ones, in the order of adding."""
     name = None if task is None else task_name(task)
     jobs = [job for archived in (False, True) for job in _all(queue, name, archived)]
     return [
@@ -33,7 +33,7 @@ def added(queue: Queue, task: Any = None) -> list[Added]:
 
 
 def assert_added(queue: Queue, task: Any, /, **data: Any) -> Added:
-    """The first job of a task whose data has these values; an error that shows what was there instead."""
+    """Return the first job of a task whose data has these values, or raise an error that lists the jobs."""
     name = task_name(task)
     wanted = {key: decode(encode(key, value)) for key, value in data.items()}
     there = added(queue)
@@ -71,10 +71,10 @@ def _text(key: bytes | None) -> str | None:
     return None if key is None else key.decode("utf-8", "backslashreplace")
 
 
-# An option as `add` takes it, from the record; None: as usual.
+# An option as `add` takes it, from the record; None: its default.
 _READERS: dict[str, Callable[[Job], Any]] = {
     "priority": lambda job: _unless(job.priority, STORED_PRIORITY),
-    # What it waited for at first; a retry moves `run_at`, and leaves the first moment in `scheduled_at`.
+    # The first due time: a retry changes `run_at`, and keeps the first one in `scheduled_at`.
     "delay": lambda job: _seconds((job.scheduled_at or job.run_at) - job.created_at),
     "expires": lambda job: _seconds(job.expires_at - job.created_at),
     "attempts": lambda job: _unless(job.max_attempts, STORED_ATTEMPTS),

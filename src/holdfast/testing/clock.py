@@ -1,4 +1,4 @@
-"""A clock that moves when told: tests never sleep."""
+"""A clock that tests move, so that they never sleep."""
 
 from datetime import UTC, datetime
 
@@ -7,7 +7,7 @@ from ..queue.options import Duration, Moment
 
 
 class MovedClock:
-    """Milliseconds since 1970 that stand still until somebody moves them, forward or back."""
+    """A clock in milliseconds since 1970 that changes only when the test moves it, forward or back."""
 
     def __init__(self, start_ms: int) -> None:
         self._now_ms = start_ms
@@ -16,12 +16,12 @@ class MovedClock:
         return self._now_ms
 
     def advance(self, ms: int) -> None:
-        """Let so many milliseconds pass; a negative number sets the clock back."""
+        """Move the clock by some milliseconds; a negative number sets it back."""
         self._now_ms += ms
 
 
 class Clock:
-    """The same for people: it is moved by lengths of time as they write them, and only forward."""
+    """The same with durations as users write them, and only forward."""
 
     def __init__(self, start: Moment = "2026-01-01T12:00:00Z") -> None:
         self._now_ms = moment_ms(start, name="start")
@@ -31,13 +31,13 @@ class Clock:
 
     @property
     def now(self) -> datetime:
-        """The moment it shows."""
+        """The current time."""
         return datetime.fromtimestamp(self._now_ms / 1000, UTC)
 
     def advance(self, by: Duration) -> None:
-        """Let time pass: seconds, a timedelta, or text such as "1h"."""
+        """Move the clock forward: by seconds, a timedelta, or text such as "1h"."""
         self._now_ms += duration_ms(by, name="by")
 
     def advance_to(self, moment: Moment) -> None:
-        """Let time pass until a moment; one that has passed changes nothing."""
+        """Move the clock forward to a time; one in the past changes nothing."""
         self._now_ms = max(self._now_ms, moment_ms(moment, name="moment"))

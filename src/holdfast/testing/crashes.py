@@ -1,12 +1,12 @@
-"""A handler under every crash point: killed wherever it speaks to its queue, and run again.
+"""Crash points: kills a handler before and after each of its commands, and runs it again.
 
     scenario ──▶ run ──▶ ① add ② ──▶ ③ progress ④ ──▶ ⑤ answer ⑥
                           │                              │
-                          └── before: nothing was said   └── after: it was committed, and nobody heard
+                          └── before: nothing was sent   └── after: committed, without a reply
 
-Each history starts from a fresh store and has one crash. Then the lease runs out, the job is run again, and
-must end FINISHED; what else must hold you say in `check`. A crash is an exception that nothing catches, after
-which nothing more can be said; or, with `kill=True`, a process of its own that is killed with SIGKILL.
+Each history starts with a new store and has one crash. Then the lease expires, the job is run again, and must
+end FINISHED; `check` tests what else must be true. A crash is an exception that no handler catches, after
+which no command is sent; or, with `kill=True`, a separate process that is killed with SIGKILL.
 """
 
 import os
@@ -30,14 +30,14 @@ from .clock import Clock
 from .due import run_due
 from .places import placed
 
-# How long, by the clock that moves, a history may take to its end.
+# How long a history may take, by the clock of the test.
 WITHIN = "1d"
-# These are said by whoever works the queue, or change nothing.
+# Commands of workers, and commands that change nothing: no crash points.
 _NOT_THE_HANDLERS = (c.Claim, c.Upkeep, c.Extend, c.Await, Query)
 
 
 class Crash(BaseException):
-    """The process is gone. Not an `Exception`: no handler should catch it."""
+    """A simulated crash of the process. Not an `Exception`, so that no handler catches it."""
 
 
 class CrashPoint(NamedTuple):
@@ -58,12 +58,12 @@ def crash_points(
     *,
     kill: bool = False,
 ) -> list[CrashPoint]:
-    """Run a scenario once for each crash point; the points, or an error that names the one where it failed.
+    """Run a scenario once for each crash point; returns the points, or raises an error with the failed one.
 
-    `make` returns the queue with your tasks, new or always the same: it is put on a fresh store each time.
-    `scenario` puts the outside world in order and adds jobs; it may return their handles, else all jobs must
-    end FINISHED. `check` is called at the end of each history: what your handlers did outside must be right,
-    though some of it was done twice.
+    `make` returns the queue with your tasks, a new one or always the same: it gets a new store each time.
+    `scenario` resets external state and adds jobs; it may return their handles, otherwise all jobs must end
+    FINISHED. `check` is called at the end of each history: the external effects of your handlers must be
+    right, although some of them happened twice.
     """
     with _history(make()) as (queue, clock):
         points = _points(queue, scenario, check)
@@ -102,7 +102,7 @@ def _points(
 
 @contextmanager
 def _history(queue: Queue, *, in_file: bool = False) -> Iterator[tuple[Queue, Clock]]:
-    """A queue on a fresh store, in memory or in a file, under a clock that moves."""
+    """A queue on a new store, in memory or in a file, with a clock that tests move."""
     if not isinstance(queue, Queue):
         raise BadInput(
             "make", type(queue).__name__, needed="a function that returns a queue of holdfast.connect"
@@ -115,7 +115,7 @@ def _history(queue: Queue, *, in_file: bool = False) -> Iterator[tuple[Queue, Cl
 
 
 def _crashed(queue: Queue, scenario: Callable[[Queue], Any], point: CrashPoint) -> list[int]:
-    """The scenario up to a point, at which its process is as good as gone."""
+    """Run the scenario up to a crash point, in this process."""
 
     def crash() -> None:
         raise Crash(str(point))
@@ -130,9 +130,9 @@ def _crashed(queue: Queue, scenario: Callable[[Queue], Any], point: CrashPoint) 
 
 
 def _killed(queue: Queue, scenario: Callable[[Queue], Any], point: CrashPoint) -> list[int]:
-    """The same in a process of its own, killed at the point; this one has not opened the store yet."""
+    """The same in a child process, killed at the point; this process has not opened the store yet."""
     with warnings.catch_warnings():
-        # Other threads of this process may hold locks; the child uses nothing of theirs.
+        # Other threads of this process may hold locks; the child uses none of them.
         warnings.simplefilter("ignore", DeprecationWarning)
         child = os.fork()
     if not child:
@@ -144,7 +144,7 @@ def _killed(queue: Queue, scenario: Callable[[Queue], Any], point: CrashPoint) -
 
 
 def _play(queue: Queue, scenario: Callable[[Queue], Any], point: CrashPoint) -> None:
-    """The life of the child: it ends here, one way or another."""
+    """Run the child process; it always exits here."""
     try:
         scenario(queue)
         with _watched(queue, at=point, crash=lambda: os.kill(os.getpid(), signal.SIGKILL)):
@@ -160,7 +160,7 @@ def _play(queue: Queue, scenario: Callable[[Queue], Any], point: CrashPoint) -> 
 def _watched(
     queue: Queue, *, at: CrashPoint | None = None, crash: Callable[[], None] | None = None
 ) -> Iterator[list[str]]:
-    """Note what handlers say to the queue, and crash at a point; after that nothing more is said."""
+    """Record the commands of handlers, and crash at a point; after that no command is sent."""
     connection = queue.connection
     ask, said, gone = connection.ask, list[str](), False
 
@@ -194,7 +194,7 @@ def _described(command: c.Command | Query) -> str:
 
 
 def _handles(returned: Any) -> list[int]:
-    """The jobs that a scenario speaks of; none: of all."""
+    """The jobs that a scenario returned; none: all jobs."""
     if isinstance(returned, Handle):
         return [returned.id]
     if isinstance(returned, Iterable) and not isinstance(returned, str | bytes):

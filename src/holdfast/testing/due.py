@@ -1,4 +1,4 @@
-"""Everything that is due, run in this thread: in order, without waiting, and without a worker."""
+"""Runs all due jobs in this thread: in order, without waiting, and without a worker."""
 
 from collections.abc import Iterable
 from typing import Any, NamedTuple
@@ -14,14 +14,14 @@ from ..queue.queue import ClaimedJob, Queue
 from .clock import Clock
 from .places import clock_of
 
-# How many runs there may be before it is said that there is no end to them.
+# With more runs than this, `run_due` raises an error.
 MOST_RUNS = 10_000
-# Upkeep works in bounded batches; so many of them are more than any test has need of.
+# Upkeep works in bounded batches; no test needs more than this many.
 MOST_UPKEEP = 1_000
 
 
 class Ran(NamedTuple):
-    """One run of a job: the record as the run left it, and what came of it."""
+    """One run of a job: the record after the run, and its outcome."""
 
     job: Job
     result: Any
@@ -29,12 +29,12 @@ class Ran(NamedTuple):
 
     @property
     def task(self) -> str:
-        """The task that was run."""
+        """The task of the job."""
         return self.job.task
 
     @property
     def state(self) -> State:
-        """What has become of the job: FINISHED, or QUEUED where it is to run again."""
+        """The state of the job after the run: FINISHED, or QUEUED if it runs again."""
         return self.job.state
 
 
@@ -46,11 +46,11 @@ def run_due(
     until: Moment | None = None,
     most: int = MOST_RUNS,
 ) -> list[Ran]:
-    """Run everything that is due now, and what that makes due; the runs, in order.
+    """Run all jobs that are due now, and those that become due by that; returns the runs, in order.
 
-    With `advance` or `until`, the clock is moved from one moment at which something happens to the next, up
-    to that bound: delays, retries after their backoff, schedules, leases that ran out. It stands at the bound
-    afterwards. Tasks that the queue does not know are left waiting. More than `most` runs are a `Timeout`.
+    With `advance` or `until`, the clock is moved from each due time to the next, up to that limit: delays,
+    retries after their backoff, schedules, expired leases. At the end it shows the limit. Jobs of tasks that
+    the queue does not know keep waiting. More than `most` runs raise `Timeout`.
     """
     if not isinstance(queue, Queue):
         raise BadInput("queue", type(queue).__name__, needed="one of holdfast.connect, or testing.queue()")
@@ -97,7 +97,7 @@ def _run(queue: Queue, job: ClaimedJob) -> Ran:
 
 
 def _settle(queue: Queue) -> None:
-    """Let whatever becomes true by itself be so, now."""
+    """Run upkeep until nothing is left to do now."""
     connection = queue.connection
     for _ in range(MOST_UPKEEP):
         next_ms = connection.ask(c.Upkeep())

@@ -1,4 +1,4 @@
-"""Where a test's jobs are kept: in memory, under a clock that moves."""
+"""Queues in memory for tests, with a clock that tests move."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,15 +15,15 @@ START = "2026-01-01T12:00:00Z"
 
 
 class ClockedQueue(Queue):
-    """A queue in memory, whose `clock` moves when told."""
+    """A queue in memory, with a `clock` that tests move."""
 
     clock: Clock
 
 
 def queue(*, start: Moment = START, **options: Any) -> ClockedQueue:
-    """A fresh queue in memory; options as of `holdfast.connect`. A `with` block closes it.
+    """Return a new queue in memory, with options of `holdfast.connect`. A `with` block closes it.
 
-    Waits before another run are not spread: after the first error a second, then two, and so on.
+    Backoffs have no jitter: a second after the first error, then two, and so on.
     """
     clock = Clock(start)
     made = ClockedQueue(store_maker("memory://", clock=clock), url="memory://", **options)
@@ -34,10 +34,10 @@ def queue(*, start: Moment = START, **options: Any) -> ClockedQueue:
 
 @contextmanager
 def in_memory(queue: BaseQueue, *, start: Moment = START) -> Iterator[Clock]:
-    """Put a queue, such as your application's, into memory until the block ends; the clock that it goes by.
+    """Move a queue, such as that of your application, to memory until the block ends; yields its clock.
 
-    Its tasks stay, and what it has in its own store is not touched. Schedules are kept in the store: those
-    that were made when your application was imported are not in memory.
+    Its tasks stay, and its own store is not changed. Schedules are stored: those that were created when your
+    application was imported are not in memory.
     """
     clock = Clock(start)
     with placed(queue, store_maker("memory://", clock=clock)):
@@ -60,7 +60,7 @@ def placed(queue: BaseQueue, make_store: Maker) -> Iterator[None]:
 
 
 def clock_of(queue: BaseQueue) -> Clock:
-    """The clock of a queue that was made for tests."""
+    """The clock of a test queue."""
     clock = getattr(queue.connection.engine.store, "_clock", None)
     if not isinstance(clock, Clock):
         needed = "one whose clock moves: testing.queue(), or testing.in_memory(queue)"

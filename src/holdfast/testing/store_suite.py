@@ -1,8 +1,8 @@
-"""What every store must show: the promises of `store/contract.py`, as tests.
+"""The conformance suite of stores: the promises of `store/contract.py`, as tests.
 
-For whoever writes a store. Make three fixtures, `clock` (a `MovedClock`), `store` (a new, empty store that
-goes by it) and `another` (the same store, opened once more as another process would), and gather the tests
-into a module of your own:
+If you write a store, define three fixtures: `clock` (a `MovedClock`), `store` (a new, empty store that uses
+it) and `another` (the same store, opened a second time, as by another process). Import the tests into your
+module:
 
     from holdfast.testing.store_suite import *
 
@@ -16,7 +16,7 @@ into a module of your own:
         with closing(MyStore(tmp_path / "jobs", clock=clock)) as another:
             yield another
 
-No test asks which store it has.
+No test depends on the kind of store.
 """
 
 from .stores.batches import *  # noqa: F403

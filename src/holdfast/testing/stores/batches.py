@@ -1,4 +1,4 @@
-"""What a batch as a whole promises: all or nothing, again after a `Conflict`, what it read stands still."""
+"""Batches: all or nothing, repeated after a `Conflict`, and what was read does not change."""
 
 from typing import Any
 
@@ -134,7 +134,7 @@ def test_a_batch_and_a_view_are_told_the_time_of_the_store(store: Store, clock: 
 
 
 def test_a_batch_sees_what_it_has_written(store: Store) -> None:
-    """In what it reads and in what it claims, before anybody else does; what it returns is written last."""
+    """Its own reads and claims see them, before other processes do; what `fn` returns is written last."""
     old, gone = add(store, a_job(1, place=Place.PAUSED), a_job(2, place=Place.PAUSED))
     child = a_job(3, parent_id=1, priority=900)
     written = Changes(

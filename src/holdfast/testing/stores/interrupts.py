@@ -91,7 +91,7 @@ def in_time(call: Callable[[], None]) -> None:
 def test_an_interrupt_strikes_at_any_step_of_a_batch_and_the_next_one_works(
     store: Store, another: Store
 ) -> None:
-    """What was interrupted is there whole or not at all, and holds up nobody."""
+    """An interrupted batch is committed completely or not at all, and blocks no other."""
     add(store, a_job(1))
     commit(store, rows={("k", "n"): b"0"})
 

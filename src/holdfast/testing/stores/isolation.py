@@ -1,4 +1,4 @@
-"""Batches beside each other: what one has read stands still until it commits."""
+"""Concurrent batches: what a batch has read does not change until it commits."""
 
 import threading
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The store itself: waiting and waking, who is there, what there is to say, closing."""
+"""The store itself: waiting, waking, presence, the report, closing."""
 
 import asyncio
 import threading
@@ -28,7 +28,7 @@ PATIENT_S = 60.0
 
 
 def test_an_interrupted_wait_ends(store: Store) -> None:
-    """Also when the interruption came first; and one that nobody ends goes on until its time is over."""
+    """Also if the interrupt came first; a wait without an interrupt lasts until its timeout."""
     store.interrupt()
     assert store.wait(PATIENT_S)
 
@@ -59,7 +59,7 @@ def test_a_commit_wakes_those_that_wait_elsewhere(
 
 
 def test_who_has_appeared_is_present_until_it_closes(store: Store, another: Store) -> None:
-    """Where a store can tell; nobody is there under a name that was never said."""
+    """If a store can tell; a name that was never announced is not present."""
     can_tell = store.appear("somebody")
 
     assert not another.read(lambda txn: txn.present("nobody"))

@@ -19,7 +19,7 @@ DATA = "{}"
 # How long a batch is kept open for another one to come. Where a store has one writer the other never comes,
 # so this is waited for in full.
 PATIENCE_S = 0.2
-# After so many refusals a batch counts as refused: stores do it again up to a hundred times.
+# After this many tries a batch counts as refused: stores try up to a hundred times.
 REFUSALS = 3
 
 

@@ -32,7 +32,7 @@ def test_first_goes_by_rank_then_id(store: Store) -> None:
 
 
 def test_only_what_waits_expires(store: Store) -> None:
-    """Not what runs or has ended; first ones first."""
+    """Neither running nor ended jobs; the earliest first."""
     add(store, *(a_job(n, place=place, expires_at=100 - n) for n, place in enumerate(Place, start=1)))
     add(store, a_job(50), a_job(51, expires_at=200))
 
@@ -231,7 +231,7 @@ def test_the_head_of_a_task_is_its_first_ready_job(store: Store) -> None:
 
 
 def test_moments_are_the_first_of_their_kind(store: Store) -> None:
-    """What runs without a lease, or is never due, has none."""
+    """A running job without a lease, or a job that is never due, has none."""
     assert store.read(lambda txn: txn.moments()) == Moments(None, None, None, None)
     add(store, a_job(1, place=Place.RUNNING), a_job(2, place=Place.RUNNING, expires_at=3))
     assert store.read(lambda txn: txn.moments()) == Moments(None, None, None, None)

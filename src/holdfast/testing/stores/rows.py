@@ -180,7 +180,7 @@ def test_many_rows_are_as_good_as_one(store: Store) -> None:
 
 
 def test_a_batch_sees_the_rows_that_it_has_written(store: Store) -> None:
-    """By key, by table, page by page and when due, before anybody else does; asked for ahead or not."""
+    """By key, by table, page by page and when due, before other processes do; read ahead or not."""
     commit(store, rows={("k", "a"): b"1", ("k", "b"): b"1", ("k", "c"): b"1"}, dues={("k", "a"): 5})
 
     def fn(txn: Txn) -> tuple[Changes, list[object]]:

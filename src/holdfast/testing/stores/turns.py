@@ -1,4 +1,4 @@
-"""Whose turn it is: tenants served longest ago, and of each its tasks."""
+"""Turns: the tenants served longest ago come first, and so do their tasks."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from .making import NOW_MS, a_job, a_query, add, claim, commit, ids, new_jobs, t
 
 
 def waiting(store: Store, limit: int = 9, **asked: Any) -> list[tuple[str, str]]:
-    """Whose turn it is, by name."""
+    """The pairs in the order of their turns."""
     return [pair[:2] for pair in store.read(lambda txn: txn.waiting(WaitingQuery(limit=limit, **asked)))]
 
 
@@ -182,7 +182,7 @@ PICKS: list[tuple[dict[str, Any], list[int]]] = [
 def test_a_claim_of_picks_takes_the_first_of_each(
     store: Store, asked: dict[str, Any], found: list[int]
 ) -> None:
-    """Of each pair at most so many, all in order, mocked ones never."""
+    """At most a given number of each pair, in order, and no mocked jobs."""
     fields: list[dict[str, Any]] = [
         {"tenant": "a", "task": "x"},
         {"tenant": "a", "task": "y"},
