@@ -1,6 +1,7 @@
 """What a worker logs, where and in which form; how it ends when it cannot begin."""
 
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import holdfast
+from holdfast.core import commands as c
 from tests.work.conftest import PATIENCE_S, Bench
 
 APP = """
@@ -299,3 +301,14 @@ def test_store_and_tenant_may_stand_before_the_command(project):
     assert f"ready: 2 tasks on {project.folder}/other.db" in done.stderr
     with holdfast.connect(str(project.folder / "other.db"), tenant="acme") as queue:
         assert queue.get(job.id).state == "FINISHED"
+
+
+def test_jobs_that_are_written_before_the_end_of_a_transaction_are_logged(caplog):
+    """Those of a domain are; so are those that are added in one commit with a claim."""
+    caplog.set_level(logging.DEBUG, "holdfast.job")
+    with holdfast.connect("memory://") as queue:
+        limited = queue.add("limited", domain="d")
+        done = queue.connection.engine.execute([c.Add(jobs=(c.NewJob(task="a"),)), c.Claim(lease_ms=1_000)])
+
+    added = [record.job_id for record in caplog.records if record.event == "added"]
+    assert added == [limited.id, *done.replies[0]]

@@ -47,7 +47,7 @@ def test_jobs_of_all_tenants_run_with_their_results_logs_and_new_jobs(bench, oth
     plain, waiting = bench.queue.add("double", {"n": 4}), bench.queue.add("without-handler", 1)
     codes = add_exit_codes(bench.queue)
 
-    said = work(bench, name="tests.work.app:queue")
+    said = work(bench, "-vv", name="tests.work.app:queue")
 
     assert [job.result() for job in ours + theirs] == [2 * n for n in range(30)] * 2
     assert [line.text for line in bench.queue.log(ours[7])] == ["log of 7"]
@@ -60,6 +60,8 @@ def test_jobs_of_all_tenants_run_with_their_results_logs_and_new_jobs(bench, oth
     assert plain.result() == 8
     assert (waiting.get().state, waiting.get().attempts) == ("QUEUED", 0)
     assert "handlers: http, node, python, shell" in said
+    assert said.count("(twice) started") == said.count("(twice) finished") == 30
+    assert said.count("(next) of tenant other added") == 30
     check_exit_codes(codes)
     (inside,) = bench.queue.jobs(task="inside")
     assert inside.outcome.error.startswith("FORBIDDEN_ADDRESS: 127.0.0.1 is not a public address")

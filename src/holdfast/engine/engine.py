@@ -240,7 +240,7 @@ class Engine:
         if batch.touched or batch.is_limited:
             batch.settle()
         changes = batch.finish(more=done.next_upkeep_ms == 0)
-        done.added = changes.added
+        done.added = (*batch.flushed_new, *changes.added) if batch.flushed_new else changes.added
         if claims:
             done.next_ms = _next_ms(batch, changes, done.next_upkeep_ms)
         if batch.wants_upkeep:

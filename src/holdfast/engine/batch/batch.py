@@ -28,7 +28,7 @@ from ...core.kinds import PAUSE
 from ...core.queries import Paused
 from ...core.slots import slot_for
 from ...core.unique import UniqueKey
-from ...store.contract import Changes, RowKey, Txn
+from ...store.contract import Changes, NewJobs, RowKey, Txn
 from ..records import read_pause
 from ..shard_info import UNSHARDED, ShardInfo
 from ..sysid import IdMaker
@@ -58,6 +58,8 @@ class Batch:
     is_limited = False
     # What to notify about; `news`: progress or a log; `published`: defaults of tasks.
     woke = wants_upkeep = news = published = False
+    # New jobs that were written before the end of the transaction.
+    flushed_new: tuple[NewJobs, ...] = ()
     _pauses: set[Paused] | None = None
     _retention_ms: int | None = None
     # What a command has set it to.
@@ -327,6 +329,7 @@ class Batch:
         ):
             return
         changes = take_changes(self)
+        self.flushed_new += tuple(changes.added)
         jobs = changes.added or changes.swapped or changes.archived or changes.removed or changes.forgotten
         if jobs or changes.rows or changes.data or changes.results:
             self.txn.write(changes)

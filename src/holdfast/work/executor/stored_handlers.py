@@ -103,6 +103,8 @@ class StoredHandlers:
             running[job.key] = claimed
             if tracing.API in sys.modules:
                 claimed.span = tracing.RunSpan([claimed.record])
+            if joblog.LOG.isEnabledFor(joblog.STARTED):
+                joblog.started(claimed.record, trace_id=claimed.trace_id)
             return True
 
         def on_ended(job: HandlerJob, result: RunResult) -> None:
