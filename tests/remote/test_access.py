@@ -1,7 +1,6 @@
 """Who may ask what over gRPC, and what the server bears: all commands and queries, by calls and sessions."""
 
 import random
-import threading
 from collections.abc import Iterator
 from queue import SimpleQueue
 from typing import Any
@@ -19,7 +18,7 @@ from holdfast.core.token import Scope, Token, hash_of, secret_of
 from holdfast.engine.connection import StoreConnection
 from holdfast.proto.messages import SERVICE, Asks, FromWorker, Replies
 from holdfast.proto.verbs import VERBS
-from holdfast.serve.grpc import stream as stream_module
+from holdfast.serve.grpc.stream import MESSAGE_ASKS
 from holdfast.serve.http.forms import form_of
 from holdfast.store.memory.store import MemoryStore
 from tests.core.test_access import one_of
@@ -360,68 +359,10 @@ def test_headers_and_messages_beyond_the_limits_are_refused(guarded):
     with pytest.raises(grpc.RpcError):
         guarded.client("x" * 100_000).ask(q.GetTime())
     session = SessionCalls(guarded.client(guarded.token("t")))
-    session.say(asks=[{"number": n, "get_time": {}} for n in range(stream_module.MESSAGE_ASKS + 1)])
+    session.say(asks=[{"number": n, "get_time": {}} for n in range(MESSAGE_ASKS + 1)])
 
     assert session.status().code() is grpc.StatusCode.INVALID_ARGUMENT
     assert guarded.client(guarded.token("u")).ask(q.GetTime())
-
-
-# ── slow clients ─────────────────────────────────────────────────────────────────────────────────
-
-
-class Deaf:
-    """A client that asks again and again, and reads nothing."""
-
-    def __init__(self, port: int, name: str, messages: Iterator[bytes]) -> None:
-        # A small window: what the transport takes in without being read.
-        options = [("grpc.http2.lookahead_bytes", 1_024), ("grpc.http2.bdp_probe", 0)]
-        self._channel = grpc.insecure_channel(f"127.0.0.1:{port}", options=options)
-        self._over = threading.Event()
-
-        def until_over() -> Iterator[bytes]:
-            for one in messages:
-                if self._over.is_set():
-                    return
-                yield one
-
-        self.call = self._channel.stream_stream(f"/{SERVICE.full_name}/{name}")(until_over())
-
-    def close(self) -> None:
-        """Go away."""
-        self._over.set()
-        self.call.cancel()
-        self._channel.close()
-
-
-def pages(count: int) -> Iterator[bytes]:
-    """Queries, each of which is replied a large page."""
-    query = VERBS[q.ListJobs].encode(q.ListJobs(limit=1_000))
-    for number in range(1, count):
-        yield Asks(asks=[{"number": number, "list_jobs": query}]).SerializeToString()
-
-
-def test_a_client_that_does_not_read_is_not_read_from_and_cut_off(served, monkeypatch):
-    """It cannot fill the memory with replies; others are served meanwhile, and its claims are given back."""
-    monkeypatch.setattr(stream_module, "WRITE_S", 2.0)
-    client = Client(served.port)
-    new = c.NewJob(task="work", data='"' + "x" * 200 + '"')
-    client.ask(c.Add(jobs=(new,), more=(new.data,) * 4_999))
-    before = memory_mb()
-    deaf = [Deaf(served.port, "Session", pages(100_000)) for _ in range(3)]
-    start = FromWorker(start={"tasks": ["work"], "lease_ms": 600_000}, credit=1_000_000)
-    deaf.append(Deaf(served.port, "Work", iter([start.SerializeToString()])))
-
-    until(lambda: client.ask(q.GetTime()) > 0 and len(served.given_up()) >= len(deaf) - 1)
-    # The worker has confirmed none of its jobs: all are given back.
-    until(lambda: client.ask(q.CountReady()) == 5_000)
-
-    assert all(one.unsent < 3 * stream_module.MOST_PENDING for one in served.given_up())
-    assert memory_mb() - before < 400
-    # It reads again: what was sent, and how it ended.
-    assert refused(lambda: list(deaf[0].call)).code() is grpc.StatusCode.UNAVAILABLE
-    for one in deaf:
-        one.close()
-    client.channel.close()
 
 
 def test_a_job_of_another_tenant_is_refused_as_one_that_is_not_there(guarded):
