@@ -1,6 +1,7 @@
 """Metrics for Prometheus: right, readable, bounded, and only for those who may read."""
 
 import re
+from pathlib import Path
 
 from holdfast.core import commands as c
 from holdfast.core.access import Scope
@@ -8,6 +9,7 @@ from holdfast.core.job import Code
 from holdfast.engine.metrics import OTHERS, TASKS
 
 VALUE = r'[a-z]+="(?:[^"\\\n]|\\.)*"'
+ROOT = Path(__file__).parents[2]
 LINE = re.compile(rf"[a-z_]+({{{VALUE}(,{VALUE})*}})? [0-9.e+-]+")
 
 
@@ -47,6 +49,10 @@ def test_metrics_tell_what_is_there_and_what_ended(served, client):
         assert found['holdfast_runs_total{task="b",outcome="failed"}'] == 1
     assert second['holdfast_jobs{task="b",state="failed"}'] == 1
     assert second["holdfast_workers"] == 0
+    assert second["holdfast_commit_jobs_count"] > first["holdfast_commit_jobs_count"] >= 5
+    assert second["holdfast_commit_jobs_sum"] > second["holdfast_commit_jobs_count"]
+    assert second["holdfast_commit_seconds_sum"] > 0
+    assert second["holdfast_leases_lost_total"] == 0
 
 
 def test_any_number_of_tasks_has_bounded_series(served, client):
@@ -71,5 +77,13 @@ def test_metrics_need_a_token_that_may_read_and_tell_of_its_tenant(serve):
         assert (client.get("/metrics").status, adder.get("/metrics").status) == (401, 403)
     with served.client(served.token("own", Scope.READ, tenant="a")) as own:
         found = read(own)
-    assert [name for name in found if "theirs" in name] == []
+    assert [name for name in found if "theirs" in name or "commit" in name] == []
     assert found['holdfast_runs_total{task="mine",outcome="finished"}'] == 1
+
+
+def test_the_dashboard_for_grafana_shows_metrics_that_the_page_describes():
+    shown = set(re.findall(r"holdfast_[a-z_]+", (ROOT / "examples/grafana.json").read_text()))
+    told = set(re.findall(r"`(holdfast_[a-z_]+)`", (ROOT / "docs/metrics.md").read_text()))
+
+    assert {re.sub("_(bucket|sum|count)$", "", name) for name in shown} <= told
+    assert len(shown) > 10
