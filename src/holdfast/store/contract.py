@@ -18,6 +18,7 @@ Which locks a store takes, and in which order, is its own matter: docs/decisions
 whole batch is run again.
 """
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -156,6 +157,14 @@ class WaitingQuery(NamedTuple):
     passing: Passing = ()
     # Only pairs that have a handler: a row in the table `HANDLED`.
     handled: bool = False
+
+
+def picks_left(picks: tuple[Pick, ...], taken: Iterable[Job]) -> tuple[Pick, ...]:
+    """The picks less the claimed jobs. A pick of 0 jobs stays: without picks a claim takes any job."""
+    if not picks:
+        return picks
+    count = Counter((job.tenant, job.task) for job in taken)
+    return tuple((tenant, task, most - count[tenant, task]) for tenant, task, most in picks)
 
 
 def is_passed(pair: tuple[str, str], passing: Passing) -> bool:

@@ -16,8 +16,7 @@ from ...core.job import Job, Place, Unreadable
 from ...core.limits import DomainKey
 from ...core.queries import ListWaiting
 from ...core.starting import starts_plainly
-from ...store.common.picks import picks_left
-from ...store.contract import ClaimQuery, Pick, leased_all
+from ...store.contract import ClaimQuery, Pick, leased_all, picks_left
 from ..batch.batch import Batch
 from ..queries import list_waiting
 

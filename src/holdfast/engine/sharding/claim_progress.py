@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from ...core import commands as c
 from ...core.bounds import CLAIM_BYTES, CLAIM_JOBS
 from ...core.errors import StoreError
-from ...store.common.picks import picks_left
+from ...store.contract import picks_left
 
 
 class ClaimProgress:
