@@ -11,9 +11,10 @@ from ..session import Session, settings
 @settings()
 @click.pass_obj
 def retention(session: Session, /, *, time: str | None) -> None:
-    """Show how long ended jobs are kept, or keep them for TIME, such as 7d; 0: not at all.
+    """Show or set how long ended jobs are kept.
 
-    FAILED jobs are kept until they are retried, cancelled or deleted.
+    TIME is a duration such as 7d; with 0 they are not kept. FAILED jobs are kept until they are retried,
+    cancelled or deleted.
     """
     with session.existing() as queue:
         if time is not None:
