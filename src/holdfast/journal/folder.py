@@ -69,6 +69,8 @@ class JournalFolder:
         self._lock_fd = -1
         # The files of positions, by name.
         self._position_fds: dict[str, int] = {}
+        # The positions as they were kept last; those of backlogs too.
+        self._positions: dict[str, Place] = {}
         self._guard = threading.Lock()
 
     @property
@@ -94,6 +96,8 @@ class JournalFolder:
         os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
         self._lock_fd = fd
         _locked.add(self)
+        for name in (POSITION, *(one.name for one in self.path.glob("backlog-*"))):
+            self._positions[name] = self.read_position(name) or Place(0, 0, 0)
 
     @property
     def lock_inode(self) -> int:
@@ -129,8 +133,7 @@ class JournalFolder:
 
     def delete_read_segments(self) -> None:
         """Delete the segments before every read position."""
-        names = [POSITION, *(one.name for one in self.path.glob("backlog-*"))]
-        before = min((self.read_position(name) or Place(0, 0, 0)).segment for name in names)
+        before = min(self._positions.values()).segment
         for number in self.segments():
             if number < before:
                 self.segment_path(number).unlink(missing_ok=True)
@@ -158,6 +161,7 @@ class JournalFolder:
                 _sync_folder(self.path)
             os.pwrite(fd, raw.ljust(POSITION_BYTES - 1) + b"\n", 0)
             os.fdatasync(fd)
+            self._positions[name] = place
 
     def backlogs(self) -> list[tuple[int, int]]:
         """The shards that have a backlog: each its number, and of how many."""
@@ -168,6 +172,7 @@ class JournalFolder:
         """Delete the position of a backlog that was ingested."""
         with self._guard, faults(self.path):
             (self.path / name).unlink(missing_ok=True)
+            self._positions.pop(name, None)
             if (fd := self._position_fds.pop(name, None)) is not None:
                 os.close(fd)
 

@@ -173,7 +173,7 @@ class Ingester:
         try:
             read = self._journal.read(token)
             behind = self._journal.backlogs
-            lines = [line for line in read if not any(one.has(line.id) for one in behind)]
+            lines = [line for line in read if not any(one.has(line.id) for one in behind)] if behind else read
             self._pass_over(self._add(lines))
         except BaseException:
             self._journal.read_cancel(token)
