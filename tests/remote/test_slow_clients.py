@@ -84,11 +84,7 @@ def _nothing_until(over: threading.Event) -> Iterator[bytes]:
 
 def test_slow_clients_are_cut_off_while_others_are_served(request, monkeypatch):
     """That say nothing, half of the preface, no more than it, or never end their message."""
-    quick = {
-        "grpc.server_handshake_timeout_ms": 2_000,
-        "grpc.keepalive_time_ms": 1_000,
-        "grpc.keepalive_timeout_ms": 1_000,
-    }
+    quick = {"grpc.server_handshake_timeout_ms": 2_000, "grpc.http2.settings_timeout": 2_000}
     options = [(name, quick.get(name, value)) for name, value in OPTIONS]
     monkeypatch.setattr("holdfast.serve.grpc.service.OPTIONS", options)
     monkeypatch.setattr(calls_module, "READ_S", 2.0)

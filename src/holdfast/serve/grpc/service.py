@@ -29,7 +29,7 @@ REQUEST_BYTES = BATCH_BYTES + 4 * 1024 * 1024
 METADATA_BYTES = 16 * 1024
 # Streams and calls of one connection at once.
 CONNECTION_STREAMS = 1_000
-# How long a new connection may take until it speaks HTTP/2.
+# How long a new connection may take until it speaks HTTP/2, and until it confirms our settings.
 HANDSHAKE_MS = 10_000
 # How often a silent client is asked whether it is there, and how long it may take to say so.
 KEEPALIVE_MS, KEEPALIVE_PATIENCE_MS = 20_000, 10_000
@@ -42,6 +42,7 @@ OPTIONS: list[tuple[str, Any]] = [
     ("grpc.max_metadata_size", METADATA_BYTES),
     ("grpc.max_concurrent_streams", CONNECTION_STREAMS),
     ("grpc.server_handshake_timeout_ms", HANDSHAKE_MS),
+    ("grpc.http2.settings_timeout", HANDSHAKE_MS),
     ("grpc.keepalive_time_ms", KEEPALIVE_MS),
     ("grpc.keepalive_timeout_ms", KEEPALIVE_PATIENCE_MS),
     ("grpc.keepalive_permit_without_calls", 1),
