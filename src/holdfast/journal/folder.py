@@ -71,6 +71,8 @@ class JournalFolder:
         self._position_fds: dict[str, int] = {}
         # The positions as they were kept last; those of backlogs too.
         self._positions: dict[str, Place] = {}
+        # Segments before this one were deleted; 0: not known.
+        self._deleted = 0
         self._guard = threading.Lock()
 
     @property
@@ -134,9 +136,12 @@ class JournalFolder:
     def delete_read_segments(self) -> None:
         """Delete the segments before every read position."""
         before = min(self._positions.values()).segment
-        for number in self.segments():
+        # Listed once: there may be thousands.
+        known = range(self._deleted, before) if self._deleted else self.segments()
+        for number in known:
             if number < before:
                 self.segment_path(number).unlink(missing_ok=True)
+        self._deleted = before
 
     # The read positions: of the journal, and of each backlog
 

@@ -225,7 +225,8 @@ class JournalReader:
 
     def _open(self, number: int, last: int) -> bool:
         """Open a segment, or the next one that is there; False: there is none."""
-        number = next((one for one in self._folder.segments() if one >= number), 0)
+        if not self._folder.segment_path(number).exists():
+            number = next((one for one in self._folder.segments() if one >= number), 0)
         if not number or number > last:
             return False
         if self._segment is not None:
