@@ -9,7 +9,7 @@ from holdfast.core.job import Job, Place
 from holdfast.core.limits import DomainKey, Limit
 from holdfast.core.managing import RunSchedule, SetRetention
 from holdfast.engine import upkeep
-from holdfast.engine.commands.retention import RETENTION
+from holdfast.engine.commands.governing import RETENTION
 from holdfast.engine.commands.schedules import Kept, read_kept
 from holdfast.engine.records import PAUSE, SCHEDULE, SETTING, read_pause
 

@@ -25,10 +25,9 @@ from . import joblog, upkeep
 from .batch.batch import Batch
 from .batch.task_defaults import KnownDefaults
 from .claim_hint import ClaimHint, read_claim_hint
-from .commands.adding import is_free
+from .commands.adding import insert_scheduled, is_free
 from .commands.claims import claim
-from .commands.joining import insert_scheduled
-from .commands.retention import RETENTION, get_retention
+from .commands.governing import RETENTION, get_retention
 from .commands.verbs import VERBS, JobRef
 from .done import Done
 from .queries import QUERIES, STORE_QUERIES

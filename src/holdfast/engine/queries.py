@@ -24,7 +24,7 @@ from .batch.holders import find_holders
 from .batch.limiting import STOPPED, find_domains
 from .batch.task_defaults import read_published
 from .commands import handlers, indexing, tokens
-from .commands.retention import get_retention
+from .commands.governing import get_retention
 from .commands.schedules import fires_at, read_kept
 from .commands.workers import alive, registered
 from .history import get_history

@@ -6,11 +6,17 @@ from msgspec.structs import replace
 
 from ...core import commands as c
 from ...core import family, rules, unique
+from ...core.creating import create
 from ...core.errors import BadInput, LeaseLost, NotFound, Refused
 from ...core.ids import SLOTS, IdRange, moved
-from ...core.job import Body, Job, size_of
+from ...core.job import Body, Job, Place, size_of
+from ...core.slots import slot_for
 from ...core.unique import Unique
+from ...store.contract import JOBS, Changes, NewJobs, Txn
 from ..batch.batch import Batch
+from ..batch.counters import Counts
+from ..shard_info import ShardInfo
+from ..sysid import IdMaker
 
 CHILD_DOMAIN = "its parent's, or absent: a child lives in its parent's shard, and a job in its domain's"
 
@@ -240,3 +246,29 @@ def put(batch: Batch, before: Job, after: Job, data: Body | None) -> None:
         after = replace(after, size=size_of(data))
     if after is not before:
         batch.put(after)
+
+
+def insert_scheduled(
+    txn: Txn, maker: IdMaker, command: c.Add, shard_info: ShardInfo
+) -> tuple[Changes, list[int]]:
+    """Jobs to insert inside a caller's own transaction, and their ids.
+
+    They are inserted as SCHEDULED, due at once or later, and promoted by upkeep. So the caller's transaction,
+    however long it lasts, locks neither a (tenant, task) pair nor a domain.
+    """
+    added = []
+    for new in command.every():
+        if new.unique is not None or new.parent_id:
+            what = "unique" if new.unique is not None else "parent"
+            raise BadInput(what, "given", needed="absent inside your own transaction (connection=)")
+        slot = slot_for(new)
+        if slot is not None and not shard_info.has_slot(slot):
+            raise BadInput("domain", new.domain, needed="one of the shard that your connection leads to")
+        job_id = new.id or maker.make(slot=slot)
+        job = create(maker.with_follower(new), job_id=job_id, now_ms=txn.now_ms)
+        job = replace(job, place=Place.SCHEDULED, rank=job.run_at)
+        added.append(NewJobs(job, [(job_id, new.data)]))
+    counts = Counts()
+    counts.came(template for template, _ in added)
+    changes = Changes(added=added, counts=counts.take(), rows=maker.rows, wake=JOBS)
+    return changes, [new.template.id for new in added]

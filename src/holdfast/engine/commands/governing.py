@@ -1,18 +1,22 @@
-"""Limits and pauses. They may change at any time, and take effect from the next claim on."""
+"""Limits, pauses and the retention. They may change at any time, and take effect from the next claim on."""
 
 import msgspec
 
 from ...core import commands as c
-from ...core.bounds import DOMAIN_BYTES
+from ...core.bounds import DEFAULT_RETENTION_MS, DOMAIN_BYTES
 from ...core.checks import check_key, check_name
 from ...core.errors import BadInput, TooLarge
+from ...core.kinds import SETTING
 from ...core.limits import check_limit, is_pattern
+from ...core.managing import GetRetention, SetRetention
+from ...store.contract import ReadTxn
 from ..batch.batch import Batch
 from ..records import LIMIT, PATTERNS, PAUSE, Patterns, name_of, read_patterns
 from . import chores
 
 # All patterns of a tenant are searched for each domain that a claim finds for the first time.
 MAX_PATTERNS = 1_000
+RETENTION = "retention_ms"
 
 
 def set_limit(batch: Batch, command: c.SetLimit) -> None:
@@ -65,3 +69,16 @@ def pause(batch: Batch, command: c.Pause) -> None:
     if command.domain is not None:
         check_key("domain", command.domain, DOMAIN_BYTES)
         batch.domains.refresh([(tenant or "", command.domain)])
+
+
+def set_retention(batch: Batch, command: SetRetention) -> None:
+    """Keep another retention; see `SetRetention`. Other processes read it within seconds."""
+    batch.rows[SETTING, RETENTION] = str(command.retention_ms).encode()
+    batch.set_retention(command.retention_ms)
+    batch.woke = batch.wants_upkeep = True
+
+
+def get_retention(txn: ReadTxn, _query: GetRetention | None = None) -> int:
+    """The retention that is stored; see `GetRetention`."""
+    raw = txn.rows(SETTING, [RETENTION]).get(RETENTION)
+    return int(raw) if raw else DEFAULT_RETENTION_MS

@@ -21,7 +21,6 @@ from ..batch import notes, task_defaults
 from ..batch.batch import Batch
 from . import chores, governing, handlers, indexing, keys, outbox, requests, schedules, tokens, workers
 from .adding import add_all, held, put, reserve_ids
-from .retention import set_retention
 from .sysids import take_sysid
 
 _VERB_OF = {Code.OK: "finish", Code.FAILED: "fail", Code.RETRY: "retry", Code.ERROR: "retry"}
@@ -209,7 +208,7 @@ VERBS: dict[type[c.Command], Callable[[Batch, Any], Any] | None] = {
     c.RequeueAll: requeue_all,
     c.Delete: delete,
     c.Purge: purge,
-    SetRetention: set_retention,
+    SetRetention: governing.set_retention,
     c.SetLimit: governing.set_limit,
     c.Pause: governing.pause,
     c.SetSchedule: schedules.set_schedule,
