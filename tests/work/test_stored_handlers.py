@@ -64,7 +64,7 @@ def test_jobs_of_all_tenants_run_with_their_results_logs_and_new_jobs(bench, oth
     assert said.count("(next) of tenant other added") == 30
     check_exit_codes(codes)
     (inside,) = bench.queue.jobs(task="inside")
-    assert inside.outcome.error.startswith("FORBIDDEN_ADDRESS: 127.0.0.1 is not a public address")
+    assert inside.outcome.error.startswith("FORBIDDEN_ADDRESS: 127.0.0.1 has no public address")
 
 
 def add_exit_codes(queue):

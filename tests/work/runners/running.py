@@ -38,7 +38,13 @@ def value(result: RunResult) -> Any:
     return json.loads(result.body)
 
 
-def run(runner: HandlerRunner, what: Handler, payloads: Sequence[bytes] = (b"{}",)) -> list[RunResult]:
+def run(
+    runner: HandlerRunner,
+    what: Handler,
+    payloads: Sequence[bytes] = (b"{}",),
+    *,
+    limits_ms: Sequence[int] = (),
+) -> list[RunResult]:
     """Run a job for each payload; returns their results in order, each started and ended exactly once."""
     started: list[int] = []
     ended: dict[int, RunResult] = {}
@@ -51,7 +57,11 @@ def run(runner: HandlerRunner, what: Handler, payloads: Sequence[bytes] = (b"{}"
         started.append(job.id)
         return True
 
-    jobs = [HandlerJob(id=n, task=what.task, payload=data) for n, data in enumerate(payloads, 1)]
+    limits = limits_ms or [0] * len(payloads)
+    jobs = [
+        HandlerJob(id=n, task=what.task, payload=data, timeout_ms=limit)
+        for n, (data, limit) in enumerate(zip(payloads, limits, strict=True), 1)
+    ]
     runner.run(what, jobs, RunEvents(on_started, on_ended))
     assert started == [job.id for job in jobs] == list(ended)
     return [ended[job.id] for job in jobs]

@@ -3,6 +3,7 @@
 import http.server
 import socket
 import threading
+import time
 from contextlib import closing, contextmanager
 
 import pytest
@@ -171,6 +172,47 @@ def test_scripts_around_a_batch_are_urls(runner):
     assert failed.error.startswith("BAD_HANDLER: before_each: status 503")
 
 
+@pytest.mark.parametrize("url", ["http://a..b/", f"http://{'a' * 64}.example/", "http://127.0.0.1:1/ü"])
+def test_a_url_that_cannot_be_sent_fails_its_jobs(runner, url):
+    """As others that are no URLs do."""
+    [result] = run(runner, handler("http", url))
+
+    assert (result.exit_code, result.error.partition(":")[0]) == (500, "BAD_HANDLER")
+
+
+def test_errors_show_no_secrets_of_a_url(runner):
+    """Who may read a job may not read its handler."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        where = f"127.0.0.1:{taken.getsockname()[1]}"
+    [result] = run(runner, handler("http", f"http://user:hidden@{where}/hidden?key=hidden"))
+
+    assert result.error == f"ECONNREFUSED: no response of http://{where}"
+
+
+def test_the_limit_of_a_job_is_its_own(runner):
+    """That of the job that opened the connection does not count for the next one."""
+    with served(lambda *_: (200, "text/plain", b"")) as server:
+        run(runner, handler("http", server.url), [b"1", b"2"], limits_ms=[10_000, 20_000])
+        (context,) = runner._contexts._idle.values()
+
+        assert (context._connection.sock.gettimeout(), server.connections) == (18.5, 1)
+
+
+def test_the_limit_holds_while_the_host_is_looked_up(runner, monkeypatch):
+    """A request that could begin only after it is not sent."""
+    resolve = socket.getaddrinfo
+
+    def resolve_late(*words, **options):
+        time.sleep(0.3)
+        return resolve(*words, **options)
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolve_late)
+    with served(lambda *_: (200, "text/plain", b"")) as server:
+        [result] = run(runner, handler("http", server.url, timeout_ms=100))
+
+        assert (result.error.partition(":")[0], server.seen) == ("ETIMEDOUT", [])
+
+
 @pytest.fixture
 def public():
     """A runner as it is by default: http handlers reach public addresses only."""
@@ -207,7 +249,7 @@ def test_scripts_around_a_batch_reach_only_public_addresses(public):
     """They are URLs too."""
     [result] = run(public, handler("http", "http://127.0.0.1:1/", before="http://10.0.0.1/"))
 
-    assert result.error.startswith("FORBIDDEN_ADDRESS: before: 10.0.0.1 is not a public address")
+    assert result.error.startswith("FORBIDDEN_ADDRESS: before: 10.0.0.1 has no public address")
 
 
 def test_the_address_that_was_checked_is_the_one_that_is_used(public, monkeypatch):
@@ -225,6 +267,17 @@ def test_the_address_that_was_checked_is_the_one_that_is_used(public, monkeypatc
         [result] = run(public, handler("http", url, timeout_ms=200))
 
         assert (result.exit_code, server.seen, asked) == (500, [], ["rebound.example"])
+
+
+def test_a_private_name_does_not_tell_its_address(public, monkeypatch):
+    """A tenant would learn the addresses of names that only this network knows."""
+    found = [(socket.AF_INET, socket.SOCK_STREAM, 0, "", ("10.9.8.7", 80))]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+
+    [result] = run(public, handler("http", "http://db.internal/"))
+
+    assert result.error.startswith("FORBIDDEN_ADDRESS: db.internal has no public address")
+    assert "10.9.8.7" not in result.error
 
 
 @pytest.mark.parametrize("address", ["1.1.1.1", "2606:4700::1111", "64:ff9b::101:101"])

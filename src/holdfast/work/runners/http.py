@@ -95,7 +95,7 @@ class HttpContext:
         except _TransportError as error:
             raise ContextFailed(str(error), f"{name}: {error.explain(url)}") from None
         if status // 100 != 2:
-            raise ContextFailed(BAD_HANDLER, f"{name}: status {status} of {url}")
+            raise ContextFailed(BAD_HANDLER, f"{name}: status {status} of {_origin_of(url)}")
         return Charge(0.0, (monotonic_s() - started_s) * 1000)
 
     def run_job(self, handler: Handler, job: HandlerJob) -> RunResult:
@@ -156,19 +156,25 @@ class HttpContext:
         """Have a connection to the host of a URL; returns whether it was open already."""
         origin = (parts.scheme, parts.netloc)
         if self._connection is not None and self._origin == origin and self._connection.sock is not None:
+            self._connection.sock.settimeout(timeout_ms / 1000)
             return True
         self._disconnect()
         host, port = str(parts.hostname), parts.port or (443 if parts.scheme == "https" else 80)
         # Connected here and not by the library, which would ask for the addresses of the host a second time.
-        sock = open_public(host, port, timeout_ms / 1000, any_address=self._any_address)
+        sock = open_public(host, port, self._deadline_s or 0.0, any_address=self._any_address)
         if parts.scheme == "https":
             context = ssl.create_default_context()
             sock = context.wrap_socket(sock, server_hostname=host)
             self._connection = http.client.HTTPSConnection(host, port, context=context)
         else:
             self._connection = http.client.HTTPConnection(host, port)
+        self._connection.auto_open = 0
+        sock.settimeout(timeout_ms / 1000)
         self._connection.sock = sock
         self._origin = origin
+        if self._is_late:
+            # It was ended before there was a connection to end.
+            raise TimeoutError
         return False
 
     def _exchange(self, parts: SplitResult, payload: bytes) -> Requested:
@@ -241,7 +247,7 @@ class _TransportError(Exception):
 
     def explain(self, url: str) -> str:
         """What happened to a request of a URL."""
-        return self._reason or f"no response of {url}"
+        return self._reason or f"no response of {_origin_of(url)}"
 
 
 def transport_code(error: BaseException) -> str:
@@ -260,13 +266,21 @@ def _parse(url: str, hosts: Sequence[str]) -> SplitResult:
     try:
         parts = urlsplit(url.strip())
         _ = parts.port
+        (parts.hostname or "").encode("idna")
+        (parts.path + parts.query).encode("ascii")
     except ValueError as error:
-        raise ContextFailed(BAD_HANDLER, f"{url}: {error}") from None
+        raise ContextFailed(BAD_HANDLER, f"the URL cannot be used: {error}") from None
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ContextFailed(BAD_HANDLER, f"{url!r} is not an http or https URL")
+        raise ContextFailed(BAD_HANDLER, "this is not an http or https URL")
     if hosts and not any(fnmatchcase(parts.hostname, glob) for glob in hosts):
         raise ContextFailed(BAD_HANDLER, f"{parts.hostname} is not a host that this worker allows")
     return parts
+
+
+def _origin_of(url: str) -> str:
+    """The scheme, host and port of a URL. Errors show no more: the rest may have secrets, as scripts may."""
+    parts = urlsplit(url.strip())
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
 
 
 def _as_result(kind: str, body: bytes) -> Body | None:

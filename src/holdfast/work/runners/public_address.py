@@ -7,6 +7,8 @@ is checked, and for a private one a moment later, does not get through.
 import ipaddress
 import socket
 
+from ...store.common.clock import monotonic_s
+
 # The code of a job that named such a host.
 FORBIDDEN_ADDRESS = "FORBIDDEN_ADDRESS"
 # IPv6 addresses that stand for IPv4 ones, which are their last 32 bits.
@@ -15,26 +17,30 @@ Ip = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 class ForbiddenAddress(Exception):
-    """A host has no address that http handlers may reach."""
+    """A host has no address that http handlers may reach; which it has is not told to its tenant."""
 
-    def __init__(self, host: str, address: str) -> None:
-        of = f" of {host}" if host != address else ""
+    def __init__(self, host: str) -> None:
         super().__init__(
-            f"{address}{of} is not a public address, and http handlers may reach no others here; "
+            f"{host} has no public address, and http handlers may reach no others here; "
             "list the host in `hosts` of the file of --runners"
         )
 
 
-def open_public(host: str, port: int, timeout_s: float, *, any_address: bool) -> socket.socket:
-    """A connection to the first address of a host that accepts it; raises `ForbiddenAddress` or `OSError`."""
+def open_public(host: str, port: int, until_s: float, *, any_address: bool) -> socket.socket:
+    """A connection to the first address of a host that accepts it, before a moment of the monotonic clock.
+
+    Raises `ForbiddenAddress` or `OSError`.
+    """
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     allowed = [one for one in found if any_address or is_public(str(one[4][0]))]
     if not allowed:
-        raise ForbiddenAddress(host, str(found[0][4][0]))
+        raise ForbiddenAddress(host)
     for family, kind, protocol, _, address in allowed:
+        if (left_s := until_s - monotonic_s()) <= 0:
+            raise TimeoutError
         sock = socket.socket(family, kind, protocol)
         try:
-            sock.settimeout(timeout_s)
+            sock.settimeout(left_s)
             sock.connect(address)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             return sock
