@@ -223,6 +223,9 @@ def test_a_worker_is_enlisted_where_it_can_be(queue, rack):
     assert len(queue.connection.ask(ListWorkers())) == 8
     queue.connection.ask(c.Dismiss(name="w3"))
     assert len(queue.connection.ask(ListWorkers())) == 7
+    for n in (0, 1, 2, 4, 5, 6, 7):
+        queue.stop_worker(f"w{n}")
+        assert [one.stopping for one in queue.connection.ask(ListWorkers(name=f"w{n}"))] == [True]
 
 
 def test_a_letter_waits_for_its_shard(queue, rack, clock):

@@ -59,6 +59,10 @@ def test_a_worker_goes_on_while_stores_are_away(server: PostgresServer, tmp_path
         server.stop(immediately=True)
         others = [file.add(task_in(0)), *(shards.add(task_in(one), **in_shard(0)) for one in (0, 1))]
         assert [isinstance(job.result(wait=100), int) for job in others] == [True] * 3
+        done = len(jobs) + len(others)
+        bench.wait_for(lambda: [one.done for one in file.workers()] == [done])
+        file.stop_worker(file.workers()[0].name)
+        bench.wait_for(lambda: file.workers() == [])
         server.start()
 
 

@@ -185,6 +185,9 @@ class ShardedReads(ReadTxn):
             return _joined(view.rows(table) for view in views)
         if table == kinds.UNIQUE:
             return self._held(keys)
+        if table == kinds.WORKER:
+            # In the shard of its name, or in another if that was down.
+            return _joined(view.rows(table, keys) for view in self._there())
         found: dict[str, bytes] = {}
         for slot, those in grouped(keys, lambda key: slot_of_record(table, key)).items():
             view = self._there()[0] if slot is None else self._of(slot)

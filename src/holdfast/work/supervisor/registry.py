@@ -9,8 +9,7 @@ import os
 import re
 import secrets
 import socket
-from collections import defaultdict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -37,26 +36,88 @@ RETRY_S = 1.0
 OTHERS_S = 2.0
 
 
+class StoreEntry:
+    """The entry of a worker in one store."""
+
+    def __init__(self, connection: Connection, sources: JobSources) -> None:
+        self.connection, self._sources = connection, sources
+        self._publisher = Publisher()
+        # Whether the store detects which workers are connected.
+        self._is_detected = False
+        # What was written last, and when; when it was read whether to stop.
+        self._written: Worker | None = None
+        self._written_s = 0.0
+        self._looked_s = monotonic_s()
+
+    async def enter(self, worker: Worker) -> None:
+        """Write it for the first time."""
+        self._is_detected = await asyncio.to_thread(self.connection.appear, worker.name)
+        await self.write(worker)
+        await self.publish()
+
+    async def write(self, worker: Worker) -> None:
+        """Write it as it is now."""
+        entry = self._with_tasks(worker)
+        now_ms: int = await self.connection.ask_async(q.GetTime())
+        until_ms = 0 if self._is_detected else now_ms + ENTRY_LIFE_MS
+        self._written_s = monotonic_s()
+        await self.connection.ask_async(c.Enlist(worker=replace(entry, said_at=now_ms, until_ms=until_ms)))
+        self._written = entry
+
+    def _with_tasks(self, worker: Worker) -> Worker:
+        return replace(worker, serves=self._sources.serves(self.connection))
+
+    async def publish(self) -> None:
+        """Publish the defaults of the worker's tasks, unless it has published the same before.
+
+        So a restarted executor does not overwrite the defaults of a worker that was started later.
+        """
+        tasks = self._sources.defaults(self.connection)
+        if self._publisher.has_changes(tasks):
+            await self._publisher.publish_async(self.connection, tasks)
+
+    async def update(self, worker: Worker) -> bool:
+        """Write it if something has changed, or it must be renewed; returns whether the worker is to stop."""
+        is_old = not self._is_detected and monotonic_s() - self._written_s > RENEW_S
+        must_write = is_old or self._written != self._with_tasks(worker)
+        if must_write:
+            await self.write(worker)
+        must_look = must_write or self._is_local() or monotonic_s() - self._looked_s > STOP_CHECK_S
+        is_stopping = must_look and await self._is_to_stop(worker.name)
+        await self.publish()
+        return is_stopping
+
+    def _is_local(self) -> bool:
+        """Whether the store may be read often."""
+        try:
+            return self.connection.store.capabilities.is_local
+        except BadInput:
+            return False
+
+    async def _is_to_stop(self, name: str) -> bool:
+        self._looked_s = monotonic_s()
+        found: list[Worker] = await self.connection.ask_async(q.ListWorkers(name=name))
+        return any(entry.stopping for entry in found)
+
+    async def dismiss(self, worker: Worker) -> None:
+        """Remove it."""
+        await self.connection.ask_async(c.Dismiss(name=worker.name))
+
+
 class Registry:
     """The entries of one worker, one in each store."""
 
     def __init__(
         self, sources: JobSources, worker: Worker, log: Callable[[str], None], on_stop: Callable[[], None]
     ) -> None:
-        self._sources, self._log = sources, log
+        self._worker, self._log = worker, log
         # Called when an operator has asked this worker to stop.
         self._on_stop = on_stop
-        self._worker = worker
-        self._updated_s = 0.0
-        # The stores that have its entry, and the tasks that write it in the others.
-        self._entered: list[Connection] = []
+        self._entries = [StoreEntry(connection, sources) for connection in sources.connections]
+        # Those that are written, and the tasks that write the others.
+        self._entered: list[StoreEntry] = []
         self._entering: set[asyncio.Task[None]] = set()
         self._is_registered = False
-        # When it last looked whether it is to stop.
-        self._looked_s = monotonic_s()
-        # The stores that cannot detect which workers are connected.
-        self._without_presence: set[Connection] = set()
-        self._publishers: defaultdict[Connection, Publisher] = defaultdict(Publisher)
 
     async def register(self, *, wait_s: float, stopping: asyncio.Event) -> bool:
         """Write the entries, waiting up to `wait_s` for unavailable or full stores; False if stopped.
@@ -65,8 +126,7 @@ class Registry:
         """
         until_s = monotonic_s() + wait_s
         entering = {
-            asyncio.create_task(self._keep_entering(connection, until_s, stopping))
-            for connection in self._sources.connections
+            asyncio.create_task(self._keep_entering(entry, until_s, stopping)) for entry in self._entries
         }
         done, self._entering = await asyncio.wait(
             entering, timeout=OTHERS_S, return_when=asyncio.FIRST_EXCEPTION
@@ -78,12 +138,13 @@ class Registry:
         self._is_registered = True
         return bool(self._entered) and not stopping.is_set()
 
-    async def _keep_entering(self, connection: Connection, until_s: float, stopping: asyncio.Event) -> None:
+    async def _keep_entering(self, entry: StoreEntry, until_s: float, stopping: asyncio.Event) -> None:
         """Write the entry in one store, as soon as that can be used."""
         logged = ""
         while not stopping.is_set():
             try:
-                await self._enter(connection)
+                await entry.enter(self._worker)
+                self._entered.append(entry)
                 return
             except (Unavailable, StoreFull) as error:
                 left_s = until_s - monotonic_s()
@@ -105,89 +166,48 @@ class Registry:
                 self._log(f"goes on without it: {error}")
                 return
 
-    async def _enter(self, connection: Connection) -> None:
-        if not await asyncio.to_thread(connection.appear, self._worker.name):
-            self._without_presence.add(connection)
-        await self._update_entry(connection)
-        await self._publish(connection)
-        self._entered.append(connection)
-
     async def publish(self) -> None:
-        """Publish the defaults of this worker's tasks, unless it has published the same before.
-
-        So a restarted executor does not overwrite the defaults of a worker that was started later.
-        """
-        await self._in_each(self._publish)
-
-    async def _publish(self, connection: Connection) -> None:
-        tasks = self._sources.defaults(connection)
-        if self._publishers[connection].has_changes(tasks):
-            await self._publishers[connection].publish_async(connection, tasks)
+        """Publish the defaults of this worker's tasks in every store."""
+        await self._in_each(StoreEntry.publish)
 
     async def update(self) -> None:
         """Write the entry in every store."""
-        self._updated_s = monotonic_s()
-        await self._in_each(self._update_entry)
+        await self._in_each(lambda entry: entry.write(self._worker))
 
-    async def _in_each(
-        self, change: Callable[[Connection], Awaitable[None]], some: Sequence[Connection] | None = None
-    ) -> None:
+    async def _in_each(self, change: Callable[[StoreEntry], Awaitable[None]]) -> None:
         """Change something in every store that has an entry; the first error is raised at the end."""
-        asks = (change(connection) for connection in (self._entered if some is None else some))
-        for reply in await asyncio.gather(*asks, return_exceptions=True):
+        for reply in await asyncio.gather(*map(change, self._entered), return_exceptions=True):
             if isinstance(reply, BaseException):
                 raise reply
 
-    async def _update_entry(self, connection: Connection) -> None:
-        now_ms: int = await connection.ask_async(q.GetTime())
-        until_ms = now_ms + ENTRY_LIFE_MS if connection in self._without_presence else 0
-        serves = self._sources.serves(connection)
-        worker = replace(self._worker, serves=serves, said_at=now_ms, until_ms=until_ms)
-        await connection.ask_async(c.Enlist(worker=worker))
-
     async def keep_updated(self, counts: Callable[[], dict[str, int]]) -> None:
-        """Write the entries when something has changed, or must be renewed; look whether to stop."""
+        """Write the entries when something has changed, or must be renewed; look whether to stop.
+
+        In each store by itself: one that does not answer holds up no other.
+        """
+        await asyncio.gather(*(self._keep_updated(entry, counts) for entry in self._entries))
+
+    async def _keep_updated(self, entry: StoreEntry, counts: Callable[[], dict[str, int]]) -> None:
+        logged = ""
         while True:
             await asyncio.sleep(CHECK_S)
-            before, self._worker = self._worker, replace(self._worker, **counts())
-            must_update = before != self._worker or (
-                self._without_presence and monotonic_s() - self._updated_s > RENEW_S
-            )
+            if entry not in self._entered:
+                continue
+            self._worker = replace(self._worker, **counts())
             try:
-                await self._check_stops(everywhere=bool(must_update))
-                await self.publish()
-                if must_update:
-                    await self.update()
+                if await entry.update(self._worker):
+                    self._on_stop()
+                logged = ""
             except HoldfastError as error:
-                self._log(f"the registry of workers: {error}")
-
-    async def _check_stops(self, *, everywhere: bool) -> None:
-        """Look whether this worker is to stop: in local stores, and seldom or `everywhere` in the others."""
-        if everywhere or monotonic_s() - self._looked_s > STOP_CHECK_S:
-            self._looked_s = monotonic_s()
-            await self._in_each(self._check_stop)
-        else:
-            await self._in_each(self._check_stop, [one for one in self._entered if _is_local(one)])
-
-    async def _check_stop(self, connection: Connection) -> None:
-        """Have the worker stop if its entry says so."""
-        found: list[Worker] = await connection.ask_async(q.ListWorkers(name=self._worker.name))
-        if any(entry.stopping for entry in found):
-            self._on_stop()
+                if str(error) != logged:
+                    self._log(f"the registry of workers: {error}")
+                logged = str(error)
 
     async def unregister(self) -> None:
         """Remove the entries."""
         for one in self._entering:
             one.cancel()
-        await self._in_each(lambda connection: connection.ask_async(c.Dismiss(name=self._worker.name)))
-
-
-def _is_local(connection: Connection) -> bool:
-    """Whether the store may be read often."""
-    try:
-        return connection.store.capabilities.is_local
-    except BadInput:
-        return False
+        await self._in_each(lambda entry: entry.dismiss(self._worker))
 
 
 def new_worker(*, processes: int, threads: int, health: str, now_ms: int) -> Worker:
