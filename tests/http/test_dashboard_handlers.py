@@ -1,13 +1,16 @@
 """The pages of handlers and of the journal, over HTTP."""
 
+import asyncio
+
 import pytest
 
 from holdfast.core import commands as c
 from holdfast.core.access import Scope
 from holdfast.core.errors import NotFound
-from holdfast.core.handler import GetHandler, Handler, SetHandler
+from holdfast.core.handler import GetHandler, Handler, RunnerOptions, SetHandler
 from holdfast.journal.connection import JournalMaker
 from holdfast.queue.queue import Queue
+from holdfast.serve.dashboard import trials
 from tests.http.test_dashboard import send, sign_in, token_of
 from tests.journal.test_queue import Away
 from tests.queue_suite.tools import until
@@ -61,6 +64,19 @@ def test_a_draft_is_tried_without_being_saved(serve):
     assert "KeyError" in bad
     assert "<b>" not in bad
     assert latest(served).version == 1
+
+
+def test_a_trial_does_not_last_as_long_as_its_author_likes(monkeypatch):
+    """Neither do the scripts around its job: few trials run at once, for all tenants."""
+    monkeypatch.setattr(trials, "TRIAL_MS", 300)
+    options = RunnerOptions(timeout_ms=3_600_000)
+    slow = Handler(
+        task="add", lang="python", body=BODY, before_each="import time\ntime.sleep(3600)", options=options
+    )
+
+    result = asyncio.run(trials.HandlerTrials().run(slow, b"{}"))
+
+    assert (result.exit_code, result.error.partition(":")[0]) == (500, "TIMEOUT")
 
 
 def test_scripts_are_for_clients_with_the_scope(serve):

@@ -3,6 +3,8 @@
 import asyncio
 from functools import cached_property
 
+from msgspec.structs import replace
+
 from ...core.handler import Handler
 from ...work.runners.isolation import Isolation, find_isolation
 from ...work.runners.once import run_once
@@ -10,7 +12,7 @@ from ...work.runners.records import RunResult
 from ...work.runners.settings import read_settings
 
 AT_ONCE = 2
-# A reader waits for the page meanwhile.
+# The limit of a job, and of each script around it: a reader waits for the page meanwhile.
 TRIAL_MS = 30_000
 
 
@@ -34,4 +36,7 @@ class HandlerTrials:
             return await asyncio.to_thread(self._run, handler, payload)
 
     def _run(self, handler: Handler, payload: bytes) -> RunResult:
-        return run_once(handler, payload, self._isolation, timeout_ms=TRIAL_MS)
+        # The limit of the handler, and not of a job, is that of the scripts around the job too.
+        limit_ms = min(handler.options.timeout_ms or TRIAL_MS, TRIAL_MS)
+        limited = replace(handler, options=replace(handler.options, timeout_ms=limit_ms))
+        return run_once(limited, payload, self._isolation)
