@@ -182,6 +182,15 @@ def test_a_holder_updates_by_its_claim():
         confine(Grant(scopes=(Scope.MANAGE,)), held)
 
 
+def test_a_worker_reads_its_own_entry():
+    """By its name; to list all needs `read`."""
+    worker = Grant(scopes=(Scope.WORK,))
+
+    assert confine(worker, q.ListWorkers(name="w")) == q.ListWorkers(name="w")
+    with pytest.raises(Forbidden):
+        confine(worker, q.ListWorkers())
+
+
 def test_a_token_cannot_give_more_than_it_has():
     """Else the scope to manage would be all scopes."""
     grant = Grant(scopes=(Scope.MANAGE, Scope.READ))

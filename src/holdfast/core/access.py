@@ -57,6 +57,9 @@ def confine(grant: Grant, asked: A, *, ids_are_own: bool = False) -> A:
     scopes, keep = RULES[type(asked)]
     if isinstance(asked, c.Update) and asked.hold is not None:
         scopes = WORK
+    if isinstance(asked, q.ListWorkers) and asked.name is not None:
+        # A worker looks whether it is to stop.
+        scopes = READ_OR_WORK
     if not any(scope in grant.scopes for scope in scopes):
         raise Forbidden(_missing_scope(asked, scopes))
     if isinstance(asked, c.Answer) and asked.held is not None:
@@ -222,9 +225,7 @@ RULES: dict[type, tuple[tuple[Scope, ...], Confine | None]] = {
     **dict.fromkeys((q.HasUnfinished, q.CountReady, q.ListWaiting), (READ_OR_WORK, _tenants)),
     **dict.fromkeys((q.ListLimits, q.ListSchedules), (READ, _tenant)),
     **dict.fromkeys((q.ListPauses, q.ListDefaults), (READ_OR_WORK, _tenant)),
-    **dict.fromkeys((GetHistory, ListTasks), (READ, _tenant)),
-    # A worker looks whether it is to stop.
-    q.ListWorkers: (READ_OR_WORK, _tenant),
+    **dict.fromkeys((q.ListWorkers, GetHistory, ListTasks), (READ, _tenant)),
     q.GetOverview: (READ, _overview),
     **dict.fromkeys((q.ListConsumers, q.GetProgress, q.ReadLog), (READ_OR_WORK, _tenant)),
     q.CheckCounts: (READ, None),
