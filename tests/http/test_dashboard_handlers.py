@@ -10,7 +10,9 @@ from holdfast.core.errors import NotFound
 from holdfast.core.handler import GetHandler, Handler, RunnerOptions, SetHandler
 from holdfast.journal.connection import JournalMaker
 from holdfast.queue.queue import Queue
+from holdfast.serve.config import Options
 from holdfast.serve.dashboard import trials
+from holdfast.serve.service import Address
 from tests.http.test_dashboard import send, sign_in, token_of
 from tests.journal.test_queue import Away
 from tests.queue_suite.tools import until
@@ -77,6 +79,17 @@ def test_a_trial_does_not_last_as_long_as_its_author_likes(monkeypatch):
     result = asyncio.run(trials.HandlerTrials().run(slow, b"{}"))
 
     assert (result.exit_code, result.error.partition(":")[0]) == (500, "TIMEOUT")
+
+
+@pytest.mark.parametrize(
+    ("http", "token_always", "reached"),
+    [("127.0.0.1", False, True), ("127.0.0.1", True, False), ("0.0.0.0", False, False)],
+)
+def test_private_hosts_are_for_users_of_this_machine(http, token_always, reached):
+    """A server that always asks for a token may be behind a proxy, and its clients anywhere."""
+    options = Options(store="jobs.db", http=Address(http, 80), token_always=token_always)
+
+    assert options.private_hosts is reached
 
 
 def test_scripts_are_for_clients_with_the_scope(serve):

@@ -116,7 +116,7 @@ class App:
                     connection,
                     store=store,
                     runners=options.runners,
-                    private_hosts=not self._open_addresses,
+                    private_hosts=options.private_hosts,
                     journal=options.journal,
                     log=self._log,
                 )

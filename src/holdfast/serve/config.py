@@ -92,6 +92,14 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
         named = (("http", self.http), ("grpc", self.grpc), ("bedrock", self.bedrock))
         return [(name, at) for name, at in named if at is not None and not is_loopback(at.host)]
 
+    @property
+    def private_hosts(self) -> bool:
+        """Whether http handlers may reach private networks by default: all clients are users of this machine.
+
+        With `token_always` they may be others, whose requests a proxy passes on.
+        """
+        return not self.token_always and not self.beyond_loopback()
+
 
 def read_file(path: str) -> dict[str, Any]:
     """The settings of a file by their names; `BadInput` tells what is wrong with it."""

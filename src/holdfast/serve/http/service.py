@@ -51,8 +51,9 @@ class HttpService:
         shown = shown_url(self._options.store) if self._options.store else ""
         key = self._options.session_key.encode() or None
         options = self._options
-        private_hosts = not options.beyond_loopback()
-        trials = HandlerTrials(options.runners, private_hosts=private_hosts) if options.handlers else None
+        trials = (
+            HandlerTrials(options.runners, private_hosts=options.private_hosts) if options.handlers else None
+        )
         Dashboard(self._exchange, store=shown, is_tls=tls is not None, key=key, trials=trials).add_to(router)
         # The application says itself what it logs, and needs no start of its own.
         config = Config(
