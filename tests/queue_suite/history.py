@@ -2,12 +2,15 @@
 
 from typing import Any
 
+import pytest
+
 from holdfast.core import commands as c
 from holdfast.core import queries as q
 from holdfast.core.bounds import DAY_MS, HOUR_MS
 from holdfast.core.history import Bucket, GetHistory, TaskEnds, summed
 from holdfast.core.job import Place, State
 from holdfast.core.searching import DataMatch, ListTasks, SearchJobs
+from holdfast.engine import search
 from holdfast.testing.clock import MovedClock
 
 from .fixtures import MakeQueue
@@ -48,7 +51,7 @@ def test_what_ended_is_in_the_bucket_of_its_time_once(make_queue: MakeQueue, clo
 
 
 def test_history_is_kept_in_longer_buckets_for_longer(make_queue: MakeQueue, clock: MovedClock) -> None:
-    """After hours the minutes are gone and the hours there; after months all is."""
+    """After hours the minutes are gone and longer buckets there; after months all is."""
     queue = make_queue()
     queue.add("a", {})
     job = queue.next(["a"])
@@ -56,7 +59,7 @@ def test_history_is_kept_in_longer_buckets_for_longer(make_queue: MakeQueue, clo
     job.done()
     queue.connection.ask(c.Upkeep())
 
-    for ahead_ms, minutes, hours in ((HOUR_MS * 4, 0, 1), (DAY_MS * 20, 0, 1), (DAY_MS * 60, 0, 0)):
+    for ahead_ms, minutes, longer in ((HOUR_MS * 4, 0, 1), (DAY_MS * 20, 0, 1), (DAY_MS * 60, 0, 0)):
         clock.advance(ahead_ms)
         queue.add("b", {})
         again = queue.next(["b"])
@@ -64,7 +67,7 @@ def test_history_is_kept_in_longer_buckets_for_longer(make_queue: MakeQueue, clo
         again.done()
         queue.connection.ask(c.Upkeep())
         asked = [GetHistory(task="a", span_ms=span_ms) for span_ms in (HOUR_MS, 60 * DAY_MS)]
-        assert [len(ends(queue.connection.ask(one))) for one in asked] == [minutes, hours]
+        assert [len(ends(queue.connection.ask(one))) for one in asked] == [minutes, longer]
 
 
 def test_a_tenant_has_its_own_history(make_queue: MakeQueue) -> None:
@@ -105,6 +108,26 @@ def test_a_search_begins_with_the_newest_jobs(make_queue: MakeQueue, clock: Move
     assert pages(filter=q.JobFilter(state=State.FAILED)) == []
     assert pages(data=(DataMatch("user.id", "2"),)) == ids[2::3][::-1]
     assert pages(data=(DataMatch("user.name", "2"),)) == []
+
+
+def test_failed_jobs_are_found_behind_others(
+    make_queue: MakeQueue, clock: MovedClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if there are too many to read all, and the search has time for one look only."""
+    monkeypatch.setattr(search, "FEW", 0)
+    monkeypatch.setattr(search, "SEARCH_S", 0.0)
+    queue = make_queue()
+    failed = queue.add("a", {}, attempts=1)
+    job = queue.next(["a"])
+    assert job is not None
+    job.done(error=ValueError("x"))
+    for _ in range(5):
+        clock.advance(HOUR_MS)
+        queue.add("b", {})
+
+    page = queue.connection.ask(SearchJobs(filter=q.JobFilter(state=State.FAILED)))
+
+    assert [job.id for job in page.jobs] == [failed.id]
 
 
 def test_tasks_tell_since_when_their_first_job_waits(make_queue: MakeQueue, clock: MovedClock) -> None:

@@ -202,7 +202,7 @@ def test_no_verb_walks_or_sorts(store, verbs):
 @pytest.mark.parametrize(
     ("query", "index"),
     [
-        (JobFilter(state=State.FAILED), "holdfast_place (place=?)"),
+        (JobFilter(state=State.FAILED), "holdfast_standing (place=? AND rowid>?)"),
         (JobFilter(place=Place.RUNNING), "holdfast_place (place=?)"),
         (JobFilter(parent_id=3), "holdfast_children (parent_id=?)"),
         (JobFilter(schedule="s"), "holdfast_schedule (schedule=? AND rowid>?)"),

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from holdfast.core import ids, rank
 from holdfast.core.bounds import HOUR_MS
-from holdfast.core.history import TIERS, TaskEnds, start_of
+from holdfast.core.history import NAMED_TASKS, TIERS, TaskEnds, start_of
 from holdfast.core.job import Code, Job, Outcome, Place, State
 from holdfast.core.kinds import HISTORY
 from holdfast.engine.history import key_of
@@ -119,8 +119,8 @@ def _as_added(job: Job) -> Job:
 
 
 def _history(now_ms: int) -> dict[RowKey, bytes]:
-    """The runs of each task in every bucket that is kept."""
-    ends = [TaskEnds(task=f"t{n}", finished=1_000, failed=1, run_ms=60_000) for n in range(TASKS)]
+    """The runs of as many tasks as are listed, in every bucket that is kept."""
+    ends = [TaskEnds(task=f"t{n}", finished=1_000, failed=1, run_ms=60_000) for n in range(NAMED_TASKS)]
     value = msgspec.json.encode(ends)
     return {
         (HISTORY, key_of(tier, start_ms, 0)): value

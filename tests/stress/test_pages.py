@@ -96,7 +96,7 @@ def pages(served: Served) -> list[str]:
     found = [path.format(job_id=id) for path in PAGES for id in (newest if "{" in path else newest[:1])]
     found += [f"/jobs?q={words}" for words in SEARCHES]
     found += [f"/jobs?before={newest[0]}", f"/jobs?q=state:finished&before={newest[2]}"]
-    return [*found, "/?span=day", "/?span=week", "/?span=month", "/metrics"]
+    return [*found, "/?span=day", "/?span=month", "/metrics"]
 
 
 def loads(served: Served, page: str, count: int) -> float:

@@ -1,6 +1,6 @@
 """History: how the jobs of each task ended, over time. See docs/decisions/0021.
 
-    a commit that ends jobs ──▶ tallies by task and kind ──upkeep──▶ buckets of a minute, 10 minutes, an hour
+    a commit that ends jobs ──▶ tallies by task and kind ──upkeep──▶ buckets of a minute, 10 minutes, 6 hours
 
 Upkeep moves tallies into buckets; tallies not moved yet count as part of the last bucket.
 """
@@ -71,7 +71,7 @@ class Tier(NamedTuple):
 TIERS = (
     Tier("m", MINUTE_MS, 3 * HOUR_MS),
     Tier("t", 10 * MINUTE_MS, 2 * DAY_MS),
-    Tier("h", HOUR_MS, 60 * DAY_MS),
+    Tier("q", 6 * HOUR_MS, 60 * DAY_MS),
     # One bucket with everything since the store was created.
     Tier("a", MAX_TIME_MS, MAX_TIME_MS),
 )

@@ -1,5 +1,8 @@
 """Keeping history: the buckets that upkeep fills from tallies, and the answer to `GetHistory`."""
 
+from collections.abc import Sequence
+from itertools import chain
+
 import msgspec
 
 from ..core.history import (
@@ -67,23 +70,29 @@ def get_history(txn: ReadTxn, query: GetHistory) -> list[Bucket]:
     last = start_of(tier, txn.now_ms)
     count = min(max(query.span_ms // tier.step_ms, 1), MOST_BUCKETS)
     first = last - (count - 1) * tier.step_ms
-    found: dict[int, list[TaskEnds]] = {}
+    found: dict[int, list[Sequence[TaskEnds]]] = {}
     after = f"{tier.name}{first:015d}"
     while page := txn.scan(HISTORY, after=after, prefix=tier.name, limit=500):
         for key, raw in page:
-            found.setdefault(_start_in(key), []).extend(_decode(raw))
+            found.setdefault(_start_in(key), []).append(_wanted(query, _decode(raw)))
         after = page[-1][0]
-    found.setdefault(last, []).extend(ends_of(txn.tallies()))
+    found.setdefault(last, []).append(_wanted(query, ends_of(txn.tallies())))
     return [
-        Bucket(start_ms=start, step_ms=tier.step_ms, tasks=summed(_wanted(query, found.get(start, []))))
+        Bucket(start_ms=start, step_ms=tier.step_ms, tasks=_joined(found.get(start, [])))
         for start in range(first, last + 1, tier.step_ms)
     ]
 
 
-def _wanted(query: GetHistory, ends: list[TaskEnds]) -> list[TaskEnds]:
-    is_any = query.tenant is None and query.task is None
+def _wanted(query: GetHistory, ends: Sequence[TaskEnds]) -> Sequence[TaskEnds]:
+    if query.tenant is None and query.task is None:
+        return ends
     return [
         one
         for one in ends
-        if is_any or (query.tenant in (None, one.tenant) and query.task in (None, one.task) and one.task)
+        if query.tenant in (None, one.tenant) and query.task in (None, one.task) and one.task
     ]
+
+
+def _joined(parts: list[Sequence[TaskEnds]]) -> tuple[TaskEnds, ...]:
+    """The sums of the rows of a bucket. One row has them already, and a month has a hundred such rows."""
+    return tuple(parts[0]) if len(parts) == 1 else summed(chain.from_iterable(parts))

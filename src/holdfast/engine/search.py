@@ -37,7 +37,8 @@ def search_jobs(txn: ReadTxn, query: SearchJobs) -> JobPage:
         found = [job for job in few if job.id < before and _matches(txn, job, query)][: limit + 1]
         return _page(found, limit, reached=0)
     begun_s, found, span_ms = monotonic_s(), list[Job](), MINUTE_MS
-    while newest := txn.jobs(JobFilter(archived=query.filter.archived), after=0, before=before, limit=1):
+    around = _around(query.filter)
+    while newest := txn.jobs(around, after=0, before=before, limit=1):
         # Over a time without jobs, to the next one: behind it there may be very many, so begin with a minute.
         newest_ms = ids.ms_of(newest[0].id)
         span_ms = MINUTE_MS if newest_ms < ids.ms_of(before) - span_ms else span_ms
@@ -72,6 +73,13 @@ def _few(txn: ReadTxn, wanted: JobFilter) -> list[Job] | None:
         return txn.jobs(wanted, after=0, before=ids.MAX_ID, limit=FEW)
     found = [job for job in txn.first(place, rank.LAST, FEW) if wanted.takes(job)]
     return sorted(found, key=lambda job: -job.id)
+
+
+def _around(wanted: JobFilter) -> JobFilter:
+    """The jobs whose newest is found at once: all, or those of a place in which stores order them by id."""
+    place = _PLACES.get(wanted.state) if wanted.state else wanted.place
+    is_ordered = place in (Place.PAUSED, Place.DONE) and not wanted.archived
+    return JobFilter(archived=wanted.archived, place=place if is_ordered else None)
 
 
 def _sum(counts: dict[CountKey, int], wanted: JobFilter, place: Place) -> int:

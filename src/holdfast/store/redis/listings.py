@@ -10,8 +10,8 @@ from .connection import Command
 from .keys import Keys, member, read_jobs
 from .seen import Written
 
-# How many jobs a listing reads at once; a place with no more jobs than this is read as a whole.
-LISTED = 2_000
+# How many jobs a listing reads at once; and the ids of a place with no more jobs than that.
+LISTED, PLACED = 2_000, 50_000
 _PLACES = {
     State.RUNNING: Place.RUNNING,
     State.PAUSED: Place.PAUSED,
@@ -97,8 +97,8 @@ def _of_place(reads: Listable, query: JobFilter, span: Span, limit: int) -> list
     if query.archived or place in (None, Place.READY, Place.HELD, Place.SCHEDULED):
         return None
     assert place is not None
-    (members,) = reads.ask([(b"ZRANGE", reads.keys.places[place], 0, LISTED)])
-    if len(members) > LISTED:
+    (members,) = reads.ask([(b"ZRANGE", reads.keys.places[place], 0, PLACED)])
+    if len(members) > PLACED:
         return None
     there = sorted(map(int, members), reverse=span.before is not None)
     ids = [id for id in there if span.has(id) and id not in reads.written.jobs]

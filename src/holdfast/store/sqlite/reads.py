@@ -52,9 +52,12 @@ _STATES = {
     State.FAILED: f"{_ENDED}'FAILED'",
     State.CANCELLED: f"{_ENDED}'CANCELLED'",
 }
-# States that few jobs have, usually; these are searched by place instead of through all jobs.
-_SMALL_STATES = (State.RUNNING, State.PAUSED, State.FINISHED, State.FAILED, State.CANCELLED)
-_SMALL_PLACES = (Place.RUNNING, Place.PAUSED, Place.DONE)
+# These have an index by id; its condition is part of the listing.
+_STANDING: set[Place | State | None] = {
+    *(Place.PAUSED, Place.DONE),
+    *(State.PAUSED, State.FINISHED, State.FAILED, State.CANCELLED),
+}
+_RUNNING: set[Place | State | None] = {Place.RUNNING, State.RUNNING}
 
 
 class SqliteReads:
@@ -271,12 +274,14 @@ def _listing(query: JobFilter, *, by_id: bool) -> tuple[str, list[Any]]:
         sql = SQL["list_archived"]
     else:
         asked = _asked_of_live(query)
-        sql = as_jobs(SQL["list"]).replace("{index}", "NOT INDEXED" if by_id else _index(query))
+        sql = as_jobs(SQL["list"]).replace("{index}", _index(query, by_id=by_id))
     asked += [("tenant = ?", query.tenant), ("task = ?", query.task)]
     chosen = [(condition, value) for condition, value in asked if value is not None]
     conditions = ["id > ?", *(condition for condition, _ in chosen)]
     if query.state is not None and not query.archived:
         conditions.append(_STATES[query.state])
+    if _STANDING & {query.place, query.state} and not query.archived:
+        conditions.append("place IN (5, 6)")
     return sql.replace("{conditions}", " AND ".join(conditions)), [value for _, value in chosen]
 
 
@@ -299,14 +304,15 @@ def _asked_of_live(query: JobFilter) -> list[tuple[str, Any]]:
     ]
 
 
-def _index(query: JobFilter) -> str:
-    """The index that a listing uses; "" for a scan of all live jobs by id."""
-    if query.parent_id:
-        return "INDEXED BY holdfast_children"
-    if query.schedule:
-        return "INDEXED BY holdfast_schedule"
-    if query.domain is not None:
-        return "INDEXED BY holdfast_domain"
-    if query.place in _SMALL_PLACES or query.state in _SMALL_STATES:
-        return "INDEXED BY holdfast_place"
-    return "NOT INDEXED"
+def _index(query: JobFilter, *, by_id: bool) -> str:
+    """The index that a listing uses; NOT INDEXED: a scan of all live jobs by id."""
+    if not by_id:
+        if query.parent_id:
+            return "INDEXED BY holdfast_children"
+        if query.schedule:
+            return "INDEXED BY holdfast_schedule"
+        if query.domain is not None:
+            return "INDEXED BY holdfast_domain"
+        if _RUNNING & {query.place, query.state}:
+            return "INDEXED BY holdfast_place"
+    return "INDEXED BY holdfast_standing" if _STANDING & {query.place, query.state} else "NOT INDEXED"

@@ -1,6 +1,7 @@
 """Throughput and failures over time, as a chart of the last hour, day or month."""
 
 from collections.abc import Sequence
+from operator import attrgetter
 
 from ....core.bounds import DAY_MS, HOUR_MS
 from ....core.history import Bucket, GetHistory, TaskEnds, summed
@@ -23,18 +24,20 @@ async def card(view: View) -> Markup:
         for name in SPANS
     ]
     drawn = merged(found)
-    sums = ", ".join(f"{parts.number(_sum(found, name))} {name}" for name, _ in SERIES)
+    series = [(name, colour, _sums(drawn, name)) for name, colour in SERIES]
+    sums = ", ".join(f"{parts.number(sum(numbers))} {name}" for name, _, numbers in series)
     chart = charts.bars(
         [one.start_ms for one in drawn],
-        [(name, colour, [_sum([one], name) for one in drawn]) for name, colour in SERIES],
+        series,
         label=f"Runs that ended, in the last {span}: {sums}",
         unit=f"in {parts.span(drawn[0].step_ms)}" if drawn else "",
     )
     return parts.card("Throughput", chart, aside=el("nav", links, class_="spans", aria_label="Span"))
 
 
-def _sum(found: Sequence[Bucket], name: str) -> int:
-    return sum(getattr(ends, name) for one in found for ends in one.tasks)
+def _sums(found: Sequence[Bucket], name: str) -> list[int]:
+    """How many runs of all tasks ended in one way, in each bucket."""
+    return [sum(map(attrgetter(name), one.tasks)) for one in found]
 
 
 def merged(found: Sequence[Bucket]) -> list[Bucket]:

@@ -28,11 +28,12 @@ CREATE TABLE holdfast_jobs (
     rest        TEXT    NOT NULL
 ) STRICT;
 
--- A job is in the first of these indexes, in the second while READY, and in others only if it has a parent, a domain, a
--- schedule or an expiry. One index for all places costs no more than one for each. Equal entries are ordered by id, which
+-- A job is in the first of these indexes, in the second while READY, in the third while PAUSED or DONE, and in others only
+-- if it has a parent, a domain, a schedule or an expiry. One index for all places costs no more than one for each. Equal entries are ordered by id, which
 -- is the last part of each.
 CREATE INDEX holdfast_place ON holdfast_jobs (place, rank);
 CREATE INDEX holdfast_ready ON holdfast_jobs (tenant, task, mock, rank) WHERE place = 2;
+CREATE INDEX holdfast_standing ON holdfast_jobs (place) WHERE place IN (5, 6);
 CREATE INDEX holdfast_domain ON holdfast_jobs (domain, tenant, task, place, rank) WHERE domain IS NOT NULL;
 CREATE INDEX holdfast_children ON holdfast_jobs (parent_id, place) WHERE parent_id > 0;
 CREATE INDEX holdfast_expiring ON holdfast_jobs (expires_at) WHERE expires_at > 0 AND place NOT IN (4, 6);
