@@ -22,7 +22,7 @@ STEPS = 50
 SHARDS = 4
 # In pieces, for as many processors, and because Hypothesis remembers all that it has tried. About a hundredth
 # of what the proof does: rare interleavings are its business.
-HISTORIES, PIECES = 100, 4
+HISTORIES, PIECES = 60, 4
 PROOF_HISTORIES, PROOF_PIECES = 20_000, 40
 # By way of a server a history takes ten times as long, and in a mix of stores longer still.
 SERVED_HISTORIES, MIXED_HISTORIES, SERVED_PIECES = 8, 4, 2
