@@ -126,7 +126,8 @@ class Waiter:
         with self._lock:
             self._closed = True
         self._wake()
-        if self._thread is not None:
+        # An interrupt may have come before it was started.
+        if self._thread is not None and self._thread.ident is not None:
             self._thread.join()
 
     def _loop(self) -> None:

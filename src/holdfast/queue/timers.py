@@ -40,7 +40,8 @@ class BackgroundThread:
         with self._changed:
             self._closed = True
             self._changed.notify()
-        if self._thread is not None:
+        # An interrupt may have come before it was started.
+        if self._thread is not None and self._thread.ident is not None:
             self._thread.join()
 
     def _wake(self, *, needed: bool = True) -> None:
