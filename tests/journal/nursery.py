@@ -25,9 +25,11 @@ LIFE_S = 0.15
 
 
 class Pen:
-    """Appends lines to a file, each by one write."""
+    """Appends lines to a file. A kill may cut off the last one; the next pen removes what is left of it."""
 
     def __init__(self, path: Path) -> None:
+        if path.exists():
+            os.truncate(path, path.read_bytes().rfind(b"\n") + 1)
         self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
 
     def write(self, *lines: object) -> None:

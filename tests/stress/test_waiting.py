@@ -17,8 +17,6 @@ import holdfast
 from . import lives
 from .crew import Crew
 
-IDLE_SHARE = 0.02
-
 
 class Size(NamedTuple):
     """How much of it."""
@@ -28,10 +26,12 @@ class Size(NamedTuple):
     # From add to start: the aim is 5 ms, on a machine that does nothing else. A process that is not woken
     # finds the job by its next look, after `lives.LOOK_S`.
     median_ms: float
+    # Of a core. A busy machine makes the same few calls dearer; one that waits in a loop uses all it can get.
+    idle_share: float
 
 
-SMALL = Size(trials=50, idle_s=3, median_ms=lives.LOOK_S * 500)
-FULL = Size(trials=1_000, idle_s=90, median_ms=50)
+SMALL = Size(trials=50, idle_s=2, median_ms=lives.LOOK_S * 500, idle_share=0.1)
+FULL = Size(trials=1_000, idle_s=90, median_ms=50, idle_share=0.02)
 SIZES = [pytest.param(SMALL, id="small"), pytest.param(FULL, id="full", marks=pytest.mark.proof)]
 
 
@@ -78,7 +78,7 @@ def test_a_waiting_process_is_idle(tmp_path, size, around, tell):
 
     tell(f"{share:.2%} of a core over {size.idle_s:g} s")
     assert after == before
-    assert share < IDLE_SHARE
+    assert share < size.idle_share
 
 
 def _fill_with_what_may_not_run(path: Path) -> None:
