@@ -88,7 +88,7 @@ class Engine:
             if (notice := txn.notice()) is not None:
                 check_open(notice, writes=True)
             if attempts:
-                done.__init__()  # type: ignore[misc]
+                done.reset()
             attempts += 1
             maker = IdMaker(self.ids, txn, self.shard_info.slots)
             # The records that holders send are trusted once: the swap fails if they are out of date.
@@ -222,16 +222,20 @@ class Engine:
         claims: bool,
         trust: bool,
     ) -> Changes:
-        batch = Batch(txn, maker, shard_info=self.shard_info, rng=self._rng, known=self._known)
-        batch.retention = lambda: self._retention(batch, done)
-        done.now_ms = batch.now_ms
+        batch = Batch(
+            txn=txn,
+            now_ms=txn.now_ms,
+            ids=maker,
+            rng=self._rng,
+            known=self._known,
+            read_retention=self._retention,
+            shard_info=self.shard_info,
+            trusts=trust,
+        )
         if self._retention_wanted is not None:
             assert batch.retention_ms is not None
-        batch.trusts = trust
         _preload(batch, commands, trust=trust)
         replies = decide(batch, commands, trust=trust)
-        if batch.new_retention_ms is not None:
-            done.retention_ms = batch.new_retention_ms
         if claims:
             # After the commands: an answer that came in time is not late because of a claim.
             done.next_upkeep_ms = self._upkeep(batch, commands, done)
@@ -241,13 +245,12 @@ class Engine:
         changes = batch.finish(more=done.next_upkeep_ms == 0)
         done.added = (*batch.flushed_new, *changes.added) if batch.flushed_new else changes.added
         if claims:
-            done.next_ms = _next_ms(batch, changes, done.next_upkeep_ms)
+            done.next_ms = next_ms = _next_ms(batch, changes, done.next_upkeep_ms)
+            pairs = zip(commands, replies, strict=True)
+            replies = [next_ms if type(command) is c.Upkeep else reply for command, reply in pairs]
         if batch.wants_upkeep:
             done.next_upkeep_ms = 0
         _fill(done, batch, replies)
-        for at, command in enumerate(commands) if claims else ():
-            if type(command) is c.Upkeep:
-                done.replies[at] = done.next_ms
         return changes
 
     def _upkeep(self, batch: Batch, commands: Sequence[c.Command], done: Done) -> int:
@@ -262,17 +265,15 @@ class Engine:
         batch.keep()
         return next_ms
 
-    def _retention(self, batch: Batch, done: Done) -> int:
+    def _retention(self, batch: Batch) -> int:
         """How long the archive keeps jobs: the last value that any process has set."""
         known = self._retention_ms if self._retention_wanted is None else None
         if known is not None and self._is_fresh(batch.now_ms):
-            done.retention_ms = known
             return known
         stored = get_retention(batch.txn)
         wanted = stored if self._retention_wanted is None else self._retention_wanted
         if wanted != stored:
             batch.rows.update({(SETTING, RETENTION): str(wanted).encode()})
-        done.retention_ms = wanted
         return wanted
 
     def _is_fresh(self, now_ms: int) -> bool:
@@ -409,7 +410,7 @@ def check(command: c.Command) -> None:
 def _fill(done: Done, batch: Batch, replies: list[Any]) -> None:
     """Note what a transaction leaves. A reply that is a `JobRef` is the job as the transaction leaves it."""
     jobs, finals = batch.jobs, batch.finals
-    for some in (replies, *batch.parts):
+    for some in (replies, *batch.parts) if jobs else ():
         for at, reply in enumerate(some):
             if type(reply) is JobRef:
                 job = jobs[reply] if reply in jobs else None  # noqa: SIM401 - a call less
@@ -417,7 +418,7 @@ def _fill(done: Done, batch: Batch, replies: list[Any]) -> None:
             elif finals and type(reply) is list and reply and type(reply[0]) is c.Claimed:
                 # What the rules changed in a leased job is written after it was replied, with a version more.
                 some[at] = [replace(one, job=jobs.get(one.job.id) or one.job) for one in reply]
-    done.replies = replies
+    done.replies, done.now_ms, done.retention_ms = replies, batch.now_ms, batch.known_retention_ms
     done.woke, done.ended, done.news = batch.woke, batch.ended, batch.news
     done.outbox, done.published, done.unreported = batch.outbox, batch.published, batch.unreported
     if batch.shard_info is not UNSHARDED:

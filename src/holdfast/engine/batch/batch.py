@@ -16,6 +16,7 @@ that fails are undone (`drop`): every change of a `Draft` is recorded.
 from collections.abc import Callable, Collection
 from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
 from ...core import family
@@ -42,69 +43,68 @@ from .new_jobs import NewJobGroups
 from .task_defaults import KnownDefaults
 
 
-class Batch:
+class Batch(msgspec.Struct, kw_only=True, eq=False):
     """One transaction's jobs and rows, before and after."""
 
-    # What will be written; the changes of a failed command are undone.
-    data: Draft[int, Body]
-    results: Draft[int, Body]
-    rows: Draft[RowKey, bytes | None]
-    dues: Draft[RowKey, int]
-    # Archived jobs to delete.
-    forgotten: list[int]
+    txn: Txn
+    now_ms: int
+    ids: IdMaker
+    rng: Callable[[], float]
+    known: KnownDefaults
+    # Reads how long the archive keeps jobs.
+    read_retention: Callable[["Batch"], int]
+    shard_info: ShardInfo = UNSHARDED
+    # Whether records that holders send are trusted: not after the store has refused the batch.
+    trusts: bool = False
+    # Jobs as stored, and as last counted; a claim changes one before the other.
+    stored: dict[int, Job] = {}
+    counted: dict[int, Job] = {}
+    # The changes of the current command, which are undone if it fails.
+    undo: Undo = []
+    # Jobs as decided; None: removed.
+    jobs: Draft[int, Job | None] = msgspec.field(default_factory=Draft)
+    # What will be written.
+    data: Draft[int, Body] = msgspec.field(default_factory=Draft)
+    results: Draft[int, Body] = msgspec.field(default_factory=Draft)
+    rows: Draft[RowKey, bytes | None] = msgspec.field(default_factory=Draft)
+    dues: Draft[RowKey, int] = msgspec.field(default_factory=Draft)
+    # Archived jobs to delete; and all that were deleted in this transaction, flushed ones too.
+    forgotten: list[int] = []
+    gone: set[int] = set()
+    # Ended children that are archived before their parent.
+    swept: Draft[int, bool] = msgspec.field(default_factory=Draft)
+    counts: Counts = msgspec.field(default_factory=Counts)
+    new_jobs: NewJobGroups = msgspec.field(default_factory=NewJobGroups)
+    # New jobs that were written before the end of the transaction.
+    flushed_new: tuple[NewJobs, ...] = ()
     # Created for the first job that needs them.
     known_holders: Holders | None = None
     known_domains: Domains | None = None
-    is_limited = False
+    is_limited: bool = False
     # What to notify about; `news`: progress or a log; `published`: defaults of tasks.
-    woke = wants_upkeep = news = published = False
-    # New jobs that were written before the end of the transaction.
-    flushed_new: tuple[NewJobs, ...] = ()
-    _pauses: set[Paused] | None = None
-    _retention_ms: int | None = None
-    # What a command has set it to.
-    new_retention_ms: int | None = None
-    _task_defaults: Published | None = None
+    woke: bool = False
+    wants_upkeep: bool = False
+    news: bool = False
+    published: bool = False
+    ended: set[int] = set()
+    # Each job as it was last written, archived and removed ones too.
+    finals: dict[int, Job] = {}
+    # Jobs changed since the last flush, in order; and new outbox messages.
+    touched: dict[int, None] = {}
+    outbox: dict[str, bytes] = {}
+    # Jobs that were lost or have expired, before and after: no handler reports these.
+    unreported: list[tuple[Job, Job]] = []
+    # The replies to each part of a command that has several.
+    parts: list[list[Any]] = []
+    # What was read on demand.
+    known_retention_ms: int | None = None
+    known_pauses: set[Paused] | None = None
+    known_task_defaults: Published | None = None
 
-    def __init__(
-        self,
-        txn: Txn,
-        id_maker: IdMaker,
-        *,
-        rng: Callable[[], float],
-        shard_info: ShardInfo = UNSHARDED,
-        known: KnownDefaults,
-    ) -> None:
-        self.txn, self.now_ms = txn, txn.now_ms
-        self.shard_info, self.ids, self.rng = shard_info, id_maker, rng
-        self._known = known
-        # Reads how long the archive keeps jobs.
-        self.retention: Callable[[], int] = lambda: 0
-        # Jobs as stored, and as last counted; a claim changes one before the other.
-        self.stored: dict[int, Job] = {}
-        self.counted: dict[int, Job] = {}
-        # Jobs as decided; None: removed.
-        self.jobs: Draft[int, Job | None] = Draft()
-        # Archived jobs that were deleted in this transaction, flushed ones too.
-        self._gone: set[int] = set()
-        # Ended children that are archived before their parent.
-        self.swept: Draft[int, bool] = Draft()
-        self.undo: Undo = []
-        self.jobs.undo = self.swept.undo = self.undo
-        self.begin_drafts()
-        self.counts, self.new_jobs = Counts(), NewJobGroups()
-        self.ended: set[int] = set()
-        # Each job as it was last written, archived and removed ones too.
-        self.finals: dict[int, Job] = {}
-        # Jobs changed since the last flush, in order; and new outbox messages.
-        self.touched: dict[int, None] = {}
-        self.outbox: dict[str, bytes] = {}
-        # Jobs that were lost or have expired, before and after: no handler reports these.
-        self.unreported: list[tuple[Job, Job]] = []
-        # Whether records that holders send are trusted: not after the store has refused the batch.
-        self.trusts = False
-        # The replies to each part of a command that has several.
-        self.parts: list[list[Any]] = []
+    def __post_init__(self) -> None:
+        undo = self.undo
+        self.jobs.undo = self.swept.undo = undo
+        self.data.undo = self.results.undo = self.rows.undo = self.dues.undo = undo
 
     # Reading
 
@@ -125,20 +125,20 @@ class Batch:
     @property
     def retention_ms(self) -> int:
         """How long the archive keeps jobs; read only if a job is archived."""
-        if self._retention_ms is None:
-            self._retention_ms = self.retention()
-        return self._retention_ms
+        if self.known_retention_ms is None:
+            self.known_retention_ms = self.read_retention(self)
+        return self.known_retention_ms
 
     def set_retention(self, retention_ms: int) -> None:
         """Keep jobs so long, from this transaction on."""
-        self._retention_ms = self.new_retention_ms = retention_ms
+        self.known_retention_ms = retention_ms
 
     @property
     def task_defaults(self) -> Published:
         """The published defaults of tasks; read only by claims."""
-        if self._task_defaults is None:
-            self._task_defaults = self._known.read(self.txn, keep=not self.published)
-        return self._task_defaults
+        if self.known_task_defaults is None:
+            self.known_task_defaults = self.known.read(self.txn, keep=not self.published)
+        return self.known_task_defaults
 
     def load(self, job_ids: Collection[int]) -> None:
         """Load live jobs into the working set."""
@@ -224,13 +224,13 @@ class Batch:
 
     def pauses(self) -> set[Paused]:
         """The pauses: (tenant, task, domain), None for any."""
-        if self._pauses is None:
-            self._pauses = {read_pause(name) for name in self.rows_of(PAUSE)}
-        return self._pauses
+        if self.known_pauses is None:
+            self.known_pauses = {read_pause(name) for name in self.rows_of(PAUSE)}
+        return self.known_pauses
 
     def forget_pauses(self) -> None:
         """Read the pauses again: they have just been changed."""
-        self._pauses = None
+        self.known_pauses = None
 
     # Deciding
 
@@ -273,12 +273,12 @@ class Batch:
 
     def archived(self, job_id: int) -> Job | None:
         """An archived job, unless this transaction has deleted it."""
-        return None if job_id in self._gone else self.txn.archived([job_id]).get(job_id)
+        return None if job_id in self.gone else self.txn.archived([job_id]).get(job_id)
 
     def forget(self, gone: list[Job]) -> int:
         """Delete archived jobs with their counts and logs; returns how many there were."""
-        gone = [old for old in gone if old.id not in self._gone]
-        self._gone |= {old.id for old in gone}
+        gone = [old for old in gone if old.id not in self.gone]
+        self.gone |= {old.id for old in gone}
         self.forgotten += [old.id for old in gone]
         self.uncount(gone)
         return len(gone)
@@ -354,9 +354,8 @@ class Batch:
 
     def begin_drafts(self) -> None:
         """Start with empty drafts: the changes so far were written."""
-        undo = self.undo
         self.data, self.results, self.rows, self.dues = Draft(), Draft(), Draft(), Draft()
-        self.data.undo = self.results.undo = self.rows.undo = self.dues.undo = undo
+        self.data.undo = self.results.undo = self.rows.undo = self.dues.undo = self.undo
         self.forgotten = []
 
     def drop_bodies(self, job_id: int) -> None:

@@ -13,6 +13,7 @@ Undo = list[tuple[dict[Any, Any], Any, Any]]
 class Draft(dict[K, V], Generic[K, V]):
     """Records changes made by `[]=` in `undo`. Values that were read from the store are set by `update`."""
 
+    __slots__ = ("undo",)
     undo: Undo
 
     def __setitem__(self, key: K, value: V) -> None:
