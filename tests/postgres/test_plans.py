@@ -47,9 +47,13 @@ CALLS = [
     """commit_changes(
         added_ids => '{90001,90002}', alike_task => 't', alike_place => 2::smallint, alike_rank => 5,
         added_middle => ',', added_tail => '}', added_bodies => '{1,2}', added_apart => true,
-        expected_notice => '', filled_locks => '{77}', counts => '{"",t,2,QUEUED,2,"",u,2,QUEUED,2}',
-        new_mark => 5, row_table => '{k}', row_key => '{a,b}', row_value => '{a,b}',
+        expected_notice => '', filled => '{"",t,77,79,"",u,78,79}',
+        counts => '{"",t,2,QUEUED,2,"",u,2,QUEUED,2}', new_mark => 5,
+        row_table => '{k}', row_key => '{a,b}', row_value => '{a,b}',
         served => '{"",t,5,"",v,6}', forget_before => 3, forget_most => 5)""",
+    """commit_changes(
+        added_ids => '{90003}', alike_task => 't', alike_place => 2::smallint, alike_rank => 5,
+        added_middle => ',', added_tail => '}', added_bodies => '{1}', added_plain => true)""",
     """commit_changes(
         swapped_ids => '{90001}', swapped_version => '{2}', swapped_task => '{t}', swapped_rest => '{"{}"}',
         swapped_place => '{2}', archived_ids => '{90002}', archived_version => '{2}', archived_task => '{t}',

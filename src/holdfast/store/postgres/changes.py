@@ -58,8 +58,11 @@ _COLUMNS: tuple[tuple[str, str, _Write, Any], ...] = (
     ("schedule", "schedule", texts, ""),
 )
 _fields = attrgetter(*(field for _, field, _, _ in _COLUMNS))
-# Columns with a second, scalar parameter for a value that all added jobs have in common.
+# Columns with a second, scalar parameter for a value that all added jobs have in common. Most new jobs have
+# the default in all others.
 _ALIKE = {name: f"alike_{name}" for name in ("tenant", "task", "place", "rank")}
+_other_fields = attrgetter(*(field for name, field, _, _ in _COLUMNS if name not in _ALIKE))
+_OTHER_DEFAULTS = tuple(new for name, _, _, new in _COLUMNS if name not in _ALIKE)
 _ADDED: tuple[_Column, ...] = tuple(
     (f"added_{name}", write, new, _ALIKE.get(name, "")) for name, _, write, new in _COLUMNS
 )
@@ -110,11 +113,14 @@ def _add(found: Parameters, groups: Sequence[NewJobs]) -> None:
     if len(groups) == 1:
         template, rows = groups[0]
         _, found["added_middle"], found["added_tail"] = rest_parts(template)
-        for (name, write, new, alike), value in zip(_ADDED, _fields(template), strict=True):
-            if value != new:
-                found[alike or name] = value if alike else write((value,))
+        is_plain = _other_fields(template) == _OTHER_DEFAULTS
+        if is_plain:
+            found["alike_tenant"], found["alike_task"] = template.tenant, template.task
+            found["alike_place"], found["alike_rank"] = template.place, template.rank
+        else:
+            _put_columns(found, _ADDED, [_fields(template)])
     else:
-        rows = [row for group in groups for row in group.rows]
+        is_plain, rows = False, [row for group in groups for row in group.rows]
         found["added_rest"] = texts([rest for group in groups for rest in _rests(group)])
         _put_columns(found, _ADDED, [_fields(template) for template, some in groups for _ in some])
     if not rows:
@@ -125,6 +131,8 @@ def _add(found: Parameters, groups: Sequence[NewJobs]) -> None:
     _put_bodies(found, "added", bodies)
     if max(map(len, bodies)) > BESIDE:
         found["added_apart"] = True
+    elif is_plain:
+        found["added_plain"] = True
 
 
 def _rests(group: NewJobs) -> list[str]:

@@ -9,7 +9,7 @@ from ..contract import ClaimQuery, WaitingQuery, is_passed
 from .changes import Parameters
 from .connection import PostgresConnection
 from .locks import lock_number
-from .statements import numbers, texts
+from .statements import texts
 
 
 class StoredTurns:
@@ -135,17 +135,25 @@ def put_ready(
     last: Mapping[fairness.Pair, Job | None],
 ) -> None:
     """Add the pairs to be marked as ready or empty to the parameters; `last`: see `Served`."""
-    locks: set[int] = set()
-    taken = []
+    filled, taken = [], []
     for pair, number in ready.items():
         if number > 0:
-            locks |= {lock_number(schema, "pair", *pair), lock_number(schema, "tenant", pair[0])}
+            filled.append(pair)
         elif pair not in last or last[pair] is not None:
             taken.append(pair)
-    if locks:
-        found["filled_locks"] = numbers(sorted(locks))
+    if filled:
+        found["filled"] = _filled_of(schema, filled)
     if taken:
         found["taken"] = taken_of(schema, taken, last)
+
+
+def _filled_of(schema: str, pairs: Iterable[fairness.Pair]) -> str:
+    """Pairs that get READY jobs, as the parameter of `commit_changes`, in the order of their locks."""
+    named = [(lock_number(schema, "pair", *pair), pair) for pair in pairs]
+    columns: list[str] = []
+    for number, (tenant, task) in sorted(named) if len(named) > 1 else named:
+        columns += (tenant, task, str(number), str(lock_number(schema, "tenant", tenant)))
+    return texts(columns)
 
 
 def taken_of(schema: str, pairs: Iterable[fairness.Pair], last: Mapping[fairness.Pair, Job | None]) -> str:

@@ -6,26 +6,26 @@
 CREATE TABLE {schema}.version (version integer NOT NULL);
 
 -- Live jobs. The columns are those by which jobs are found and ordered, those that a claim changes (place to claim), and
--- those from which the state is derived. `rest` is the record as JSON, without the columns that a claim changes. Small data
+-- those from which the state is derived; most new jobs have the defaults. `rest` is the record as JSON, without the columns that a claim changes. Small data
 -- is in the same row: JSON as text (`body`), anything else as bytes (`raw`).
 CREATE TABLE {schema}.jobs (
     id          bigint   NOT NULL PRIMARY KEY,
     rank        bigint   NOT NULL,
-    lease_until bigint   NOT NULL,
-    started_at  bigint   NOT NULL,
-    expires_at  bigint   NOT NULL,
-    parent_id   bigint   NOT NULL,
-    claim       bigint   NOT NULL,
-    version     bigint   NOT NULL,
-    owner       integer  NOT NULL,
+    lease_until bigint   NOT NULL DEFAULT 0,
+    started_at  bigint   NOT NULL DEFAULT 0,
+    expires_at  bigint   NOT NULL DEFAULT 0,
+    parent_id   bigint   NOT NULL DEFAULT 0,
+    claim       bigint   NOT NULL DEFAULT 0,
+    version     bigint   NOT NULL DEFAULT 1,
+    owner       integer  NOT NULL DEFAULT 0,
     place       smallint NOT NULL,
-    mock        boolean  NOT NULL,
-    lapsed      boolean  NOT NULL,
-    retries     boolean  NOT NULL,
+    mock        boolean  NOT NULL DEFAULT false,
+    lapsed      boolean  NOT NULL DEFAULT false,
+    retries     boolean  NOT NULL DEFAULT false,
     tenant      text     COLLATE "C" NOT NULL,
     task        text     COLLATE "C" NOT NULL,
-    ended       text     COLLATE "C" NOT NULL,
-    schedule    text     COLLATE "C" NOT NULL,
+    ended       text     COLLATE "C" NOT NULL DEFAULT '',
+    schedule    text     COLLATE "C" NOT NULL DEFAULT '',
     domain      bytea,
     rest        text     NOT NULL,
     body        text,

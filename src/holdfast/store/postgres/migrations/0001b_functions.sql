@@ -178,11 +178,8 @@ BEGIN
     -- 41 bits of ms, 11 of sysid, 5 of sequence, 6 of slot. Sysid 1: no process makes ids with it.
     job_id := ((tick / 32) << 22) | (1 << 11) | ((tick % 32) << 6)
         | (shard + shards * (tick % (64 / shards)));
-    INSERT INTO {schema}.jobs (
-        id, rank, lease_until, started_at, expires_at, parent_id, claim, version, owner, place,
-        mock, lapsed, retries, tenant, task, ended, schedule, domain, rest
-    ) VALUES (
-        job_id, now_ms, 0, 0, 0, 0, 0, 1, 0, 1, false, false, false, '', task, '', '', NULL,
+    INSERT INTO {schema}.jobs (id, rank, place, tenant, task, rest) VALUES (
+        job_id, now_ms, 1, '', task,
         '{"id":' || job_id || ',"task":' || to_json(task) || ',"created_at":' || now_ms || ',"run_at":' || now_ms
         || ',"size":' || octet_length(body) || '}'
     );

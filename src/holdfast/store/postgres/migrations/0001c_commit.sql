@@ -1,13 +1,11 @@
--- Mark pairs and their tenants as ready if these differences of counts add READY jobs.
-CREATE FUNCTION {schema}.fill_pairs(counts text[]) RETURNS void LANGUAGE plpgsql AS $$
+-- Mark pairs and their tenants as ready. `filled`: see `commit_changes`.
+CREATE FUNCTION {schema}.fill_pairs(filled text[]) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     INSERT INTO {schema}.pairs (tenant, task, ready, served)
-    SELECT DISTINCT counts[n], counts[n + 1], true, 0 FROM generate_series(1, cardinality(counts), 5) AS n
-    WHERE counts[n + 2] = '2' AND counts[n + 4]::bigint > 0 ORDER BY 1, 2
+    SELECT filled[n], filled[n + 1], true, 0 FROM generate_series(1, cardinality(filled), 4) AS n ORDER BY 1, 2
     ON CONFLICT (tenant, task) DO UPDATE SET ready = true WHERE NOT pairs.ready;
     INSERT INTO {schema}.tenants (tenant, ready, served)
-    SELECT DISTINCT counts[n], true, 0 FROM generate_series(1, cardinality(counts), 5) AS n
-    WHERE counts[n + 2] = '2' AND counts[n + 4]::bigint > 0 ORDER BY 1
+    SELECT DISTINCT filled[n], true, 0 FROM generate_series(1, cardinality(filled), 4) AS n ORDER BY 1
     ON CONFLICT (tenant) DO UPDATE SET ready = true WHERE NOT tenants.ready;
 END
 $$;
@@ -152,9 +150,12 @@ $$;
 -- Write a `Changes`, in the order of its fields, and two more things: the mark of the batch, by which the outcome of a
 -- COMMIT without an answer is found, and the turns. A part that is NULL costs nothing. An array with one value applies to
 -- all jobs or rows of its part; a missing column has its default. Each array costs as much as a small index lookup.
--- Therefore columns that all new jobs have in common need no array, and some arrays contain several columns:
+-- Therefore columns that all new jobs have in common need no array, and some arrays contain several columns. An expression
+-- costs as much for one job as for a thousand, so jobs that have all other columns by default are inserted without them
+-- (`added_plain`):
 --
---   counts   tenant, task, place, state, number; pairs that get more READY jobs are marked as ready
+--   counts   tenant, task, place, state, number
+--   filled   pairs that get more READY jobs, which are marked as ready: tenant, task, locks of pair and tenant
 --   served   tenant, task, turn               taken   tenant, task, rank and id of the last, locks of pair and tenant
 --
 --   HF001   a job does not have the expected version, or does not exist: the batch is tried again
@@ -166,7 +167,7 @@ CREATE FUNCTION {schema}.commit_changes(
     alike_tenant text DEFAULT '', alike_task text DEFAULT NULL, alike_place smallint DEFAULT 1, alike_rank bigint DEFAULT 0,
     added_ids bigint[] DEFAULT NULL, added_bodies text[] DEFAULT NULL, added_raws bytea[] DEFAULT NULL,
     added_apart boolean DEFAULT NULL, added_middle text DEFAULT NULL, added_tail text DEFAULT NULL,
-    added_rest text[] DEFAULT NULL,
+    added_plain boolean DEFAULT NULL, added_rest text[] DEFAULT NULL,
     added_tenant text[] DEFAULT NULL, added_task text[] DEFAULT NULL, added_place smallint[] DEFAULT NULL,
     added_rank bigint[] DEFAULT NULL, added_version bigint[] DEFAULT NULL, added_owner integer[] DEFAULT NULL,
     added_lease_until bigint[] DEFAULT NULL, added_started_at bigint[] DEFAULT NULL, added_claim bigint[] DEFAULT NULL,
@@ -190,7 +191,7 @@ CREATE FUNCTION {schema}.commit_changes(
     counts text[] DEFAULT NULL,
     row_table text[] DEFAULT NULL, row_key text[] DEFAULT NULL, row_due bigint[] DEFAULT NULL, row_value bytea[] DEFAULT NULL,
     gone_table text[] DEFAULT NULL, gone_key text[] DEFAULT NULL, new_notice bytea DEFAULT NULL,
-    filled_locks bigint[] DEFAULT NULL, served text[] DEFAULT NULL, forget_before bigint DEFAULT NULL,
+    filled text[] DEFAULT NULL, served text[] DEFAULT NULL, forget_before bigint DEFAULT NULL,
     forget_most integer DEFAULT NULL, taken text[] DEFAULT NULL
 ) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
@@ -198,7 +199,7 @@ DECLARE
     lock bigint;
     nothing text;
     notice bytea;
-    are_filled boolean := true;
+    is_filled boolean := true;
 BEGIN
     -- Locks first, in the order of docs/decisions/0007. What they protect is read afterwards, in a new snapshot.
     IF expected_notice IS NOT NULL THEN
@@ -207,19 +208,24 @@ BEGIN
     IF locks IS NOT NULL THEN
         PERFORM {schema}.take_locks(late, locks);
     END IF;
-    IF filled_locks IS NOT NULL THEN
-        FOREACH lock IN ARRAY filled_locks LOOP
-            nothing := pg_advisory_xact_lock_shared(lock);
+    IF filled IS NOT NULL THEN
+        FOR n IN 1..cardinality(filled) BY 4 LOOP
+            nothing := pg_advisory_xact_lock_shared(filled[n + 2]::bigint);
         END LOOP;
-        -- `ready::int`: so that the planner finds the pair by its name and does not scan the index of ready pairs.
-        SELECT (SELECT value FROM {schema}.rows WHERE tbl = '' AND key = ''), NOT EXISTS (
-            SELECT FROM generate_series(1, cardinality(counts), 5) AS n
-            WHERE counts[n + 2] = '2' AND counts[n + 4]::bigint > 0 AND (
-                NOT EXISTS (SELECT FROM {schema}.pairs WHERE tenant = counts[n] AND task = counts[n + 1] AND ready::int = 1)
-                OR NOT EXISTS (SELECT FROM {schema}.tenants WHERE tenant = counts[n] AND ready::int = 1)
-            )
-        ) INTO notice, are_filled;
-    ELSIF expected_notice IS NOT NULL THEN
+        -- Only the pairs: the tenant of a pair that is marked as ready is marked, too, and stays so while the lock of the
+        -- pair is held. `ready::int`: so that the planner does not scan the index of ready pairs.
+        FOR n IN 1..cardinality(filled) BY 4 LOOP
+            is_filled := is_filled AND EXISTS (
+                SELECT FROM {schema}.pairs WHERE tenant = filled[n] AND task = filled[n + 1] AND ready::int = 1
+            );
+        END LOOP;
+        IF NOT is_filled THEN
+            FOR n IN 1..cardinality(filled) BY 4 LOOP
+                nothing := pg_advisory_xact_lock_shared(filled[n + 3]::bigint);
+            END LOOP;
+        END IF;
+    END IF;
+    IF expected_notice IS NOT NULL THEN
         notice := (SELECT value FROM {schema}.rows WHERE tbl = '' AND key = '');
     END IF;
     IF notice <> expected_notice THEN
@@ -236,28 +242,37 @@ BEGIN
             SELECT added_ids[n], added_bodies[n], added_raws[n] FROM generate_subscripts(added_ids, 1) AS n
             WHERE coalesce(octet_length(added_bodies[n]), octet_length(added_raws[n])) > 400;
         END IF;
-        INSERT INTO {schema}.jobs (
-            id, tenant, task, place, rank, version, owner, lease_until, started_at, claim, mock, lapsed, retries, ended,
-            expires_at, parent_id, schedule,
-            domain, rest, body, raw
-        )
-        SELECT
-            added_ids[n], coalesce(added_tenant[n], alike_tenant), coalesce(added_task[n], alike_task),
-            coalesce(added_place[n], alike_place), coalesce(added_rank[n], alike_rank),
-            coalesce(added_version[n], added_version[1], 1), coalesce(added_owner[n], added_owner[1], 0),
-            coalesce(added_lease_until[n], added_lease_until[1], 0),
-            coalesce(added_started_at[n], added_started_at[1], 0), coalesce(added_claim[n], added_claim[1], 0),
-            coalesce(added_mock[n], added_mock[1], false), coalesce(added_lapsed[n], added_lapsed[1], false),
-            coalesce(added_retries[n], added_retries[1], false), coalesce(added_ended[n], added_ended[1], ''),
-            coalesce(added_expires_at[n], added_expires_at[1], 0), coalesce(added_parent_id[n], added_parent_id[1], 0),
-            coalesce(added_schedule[n], added_schedule[1], ''),
-            CASE WHEN cardinality(added_domain) = 1 THEN added_domain[1] ELSE added_domain[n] END,
-            CASE WHEN added_rest IS NOT NULL THEN added_rest[n] ELSE '{"id":' || added_ids[n] || added_middle
-                || coalesce(octet_length(added_bodies[n]), octet_length(added_raws[n])) || added_tail END,
-            CASE WHEN added_apart IS NULL OR octet_length(added_bodies[n]) <= 400 THEN added_bodies[n] END,
-            CASE WHEN added_apart IS NULL OR octet_length(added_raws[n]) <= 400 THEN added_raws[n] END
-        FROM generate_subscripts(added_ids, 1) AS n
-        WHERE NOT EXISTS (SELECT FROM {schema}.archive WHERE id = ANY(added_ids));
+        IF added_plain THEN
+            INSERT INTO {schema}.jobs (id, tenant, task, place, rank, rest, body, raw)
+            SELECT
+                id, alike_tenant, alike_task, alike_place, alike_rank,
+                '{"id":' || id || added_middle || coalesce(octet_length(body), octet_length(raw)) || added_tail, body, raw
+            FROM unnest(added_ids, added_bodies, added_raws) AS added (id, body, raw)
+            WHERE NOT EXISTS (SELECT FROM {schema}.archive WHERE id = ANY(added_ids));
+        ELSE
+            INSERT INTO {schema}.jobs (
+                id, tenant, task, place, rank, version, owner, lease_until, started_at, claim, mock, lapsed, retries, ended,
+                expires_at, parent_id, schedule,
+                domain, rest, body, raw
+            )
+            SELECT
+                added_ids[n], coalesce(added_tenant[n], alike_tenant), coalesce(added_task[n], alike_task),
+                coalesce(added_place[n], alike_place), coalesce(added_rank[n], alike_rank),
+                coalesce(added_version[n], added_version[1], 1), coalesce(added_owner[n], added_owner[1], 0),
+                coalesce(added_lease_until[n], added_lease_until[1], 0),
+                coalesce(added_started_at[n], added_started_at[1], 0), coalesce(added_claim[n], added_claim[1], 0),
+                coalesce(added_mock[n], added_mock[1], false), coalesce(added_lapsed[n], added_lapsed[1], false),
+                coalesce(added_retries[n], added_retries[1], false), coalesce(added_ended[n], added_ended[1], ''),
+                coalesce(added_expires_at[n], added_expires_at[1], 0), coalesce(added_parent_id[n], added_parent_id[1], 0),
+                coalesce(added_schedule[n], added_schedule[1], ''),
+                CASE WHEN cardinality(added_domain) = 1 THEN added_domain[1] ELSE added_domain[n] END,
+                CASE WHEN added_rest IS NOT NULL THEN added_rest[n] ELSE '{"id":' || added_ids[n] || added_middle
+                    || coalesce(octet_length(added_bodies[n]), octet_length(added_raws[n])) || added_tail END,
+                CASE WHEN added_apart IS NULL OR octet_length(added_bodies[n]) <= 400 THEN added_bodies[n] END,
+                CASE WHEN added_apart IS NULL OR octet_length(added_raws[n]) <= 400 THEN added_raws[n] END
+            FROM generate_subscripts(added_ids, 1) AS n
+            WHERE NOT EXISTS (SELECT FROM {schema}.archive WHERE id = ANY(added_ids));
+        END IF;
         IF NOT FOUND THEN
             RAISE unique_violation USING MESSAGE = 'an archived job has one of these ids';
         END IF;
@@ -372,8 +387,8 @@ BEGIN
     IF new_mark IS NOT NULL THEN
         INSERT INTO {schema}.commits (at_ms, mark) VALUES (time_ms, new_mark);
     END IF;
-    IF NOT are_filled THEN
-        PERFORM {schema}.fill_pairs(counts);
+    IF NOT is_filled THEN
+        PERFORM {schema}.fill_pairs(filled);
     END IF;
     IF served IS NOT NULL THEN
         PERFORM {schema}.serve_pairs(served);
