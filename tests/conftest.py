@@ -1,5 +1,6 @@
 """What holds for every test: nothing is left running, and random tests are the same each time."""
 
+import gc
 import logging
 import os
 import sys
@@ -35,6 +36,12 @@ def pytest_configure() -> None:
     if memory := roomy():
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(memory))
     begin_run()
+
+
+def pytest_collection_finish() -> None:
+    """Keep the garbage collector from looking at ten thousand tests again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_unconfigure() -> None:

@@ -41,7 +41,7 @@ STANDS_ON = FLOORS | {"__init__": FLOORS["work"] + 1, "__main__": FLOORS["cli"] 
 # Where a function may import: `connect`, so that SQLite users need no PostgreSQL driver; the choice of a
 # SQLite library, and SQL over jobs, so that nobody needs apsw who has not asked for it; the commands and the
 # public names, so that `holdfast --help` is there at once; the queue, so that who only adds needs no asyncio;
-# `serve`, for the libraries of its servers.
+# `serve`, for the libraries of its servers; the runner of handlers, for those over HTTP.
 LAZY = (
     "queue/connect.py",
     "queue/queue.py",
@@ -49,12 +49,23 @@ LAZY = (
     "engine/queries.py",
     "store/sqlite/drivers.py",
     "serve/app.py",
+    "work/runners/runner.py",
     "cli/",
     "__init__.py",
 )
 
 # What any function may import: slow to import, and not needed by a program that only adds jobs.
-SLOW = ("asyncio", "concurrent.futures", "cronsim", "ctypes", "hashlib", "hmac", "importlib", "zoneinfo")
+SLOW = (
+    "asyncio",
+    "concurrent.futures",
+    "cronsim",
+    "ctypes",
+    "hashlib",
+    "hmac",
+    "importlib",
+    "tomllib",
+    "zoneinfo",
+)
 
 # Where clocks may be read. Everybody else is told what time it is, or asks the store.
 CLOCK_FILES = {

@@ -51,7 +51,7 @@ def test_every_command_and_query_has_a_path():
 
 @SCHEMA.exclude(path=list(STREAMS)).parametrize()
 @settings(
-    max_examples=5,
+    max_examples=3,
     deadline=None,
     phases=[Phase.generate],
     suppress_health_check=[HealthCheck.function_scoped_fixture, *HealthCheck],

@@ -35,7 +35,7 @@ class Size(NamedTuple):
     soon_s: float
 
 
-SMALL = Size(processes=3, jobs=60, times=2, patience_s=600, soon_s=60)
+SMALL = Size(processes=2, jobs=60, times=2, patience_s=600, soon_s=60)
 FULL = Size(processes=8, jobs=20_000, times=40, patience_s=3_600, soon_s=5)
 SIZES = pytest.mark.parametrize(
     "size", [pytest.param(SMALL, id="small"), pytest.param(FULL, id="full", marks=pytest.mark.proof)]

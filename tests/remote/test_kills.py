@@ -17,12 +17,13 @@ from tests.house.source import ROOT
 from tests.remote.processes import ServerProcess
 
 WORKERS = 8
-JOBS, PROOF_JOBS = 10_000, 100_000
+JOBS, PROOF_JOBS = 2_000, 100_000
 ADDED = 500
 # Between a server that is ready and its end.
 LEAST_S, MOST_S = 0.5, 2.0
+LEAST_KILLS = 3
 # How long all of it may take for each thousand jobs.
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 
 
 def finished(folder: Path) -> Counter[int]:
@@ -55,7 +56,7 @@ def run(folder: Path, jobs: int, tell: Callable[[str], None]) -> None:
         added = [
             job.id for first in range(0, jobs, ADDED) for job in queue.add_many([("work", first)] * ADDED)
         ]
-        while queue.counts().get("work", {}).get("FINISHED", 0) < jobs:
+        while queue.counts().get("work", {}).get("FINISHED", 0) < jobs or kills < LEAST_KILLS:
             assert monotonic_s() - start_s < jobs / 1_000 * PATIENCE_S, queue.counts()
             over.wait(0.2)
         over.set()
@@ -72,7 +73,6 @@ def run(folder: Path, jobs: int, tell: Callable[[str], None]) -> None:
     # Each was finished under one claim only: a second report would have been refused.
     assert set(done) == set(added)
     assert max(done.values()) == 1
-    assert kills >= 3
 
 
 @pytest.mark.timeout(600)
@@ -83,7 +83,7 @@ def test_jobs_survive_a_server_that_is_killed_again_and_again(tmp_path, tell):
 
 @pytest.mark.proof
 def test_many_jobs_survive_a_server_that_is_killed_again_and_again(tmp_path, tell):
-    """Ten times as many."""
+    """Fifty times as many."""
     run(tmp_path, PROOF_JOBS, tell)
 
 

@@ -1,18 +1,26 @@
-"""The way into a process of a crew: `python -m tests.stress.actor MODULE:ROLE {arguments}`.
+"""The process that forks the members of crews: `python -m tests.stress.actor FD`.
 
-stdin   lines from the test; its end means that the test is gone, and so goes the process
-stdout  lines to the test
-stderr  whatever went wrong, for people
+It imports the module of a role once and forks a member for each request, so that a member starts in
+milliseconds. It exits when the test process closes the socket.
+
+a request   {"role": "module:name", "args": {…}, "env": {…}}, and with it the member's stdin and stdout
+an answer   {"pid": …} for each request, in order, and {"pid": …, "code": …} when a member has ended
 """
 
 import json
 import os
 import queue
+import selectors
+import signal
+import socket
 import sys
 import threading
+import traceback
 from importlib import import_module
+from typing import Any
 
 ORPHANED = 3
+MESSAGE_BYTES = 1 << 17
 
 
 class Post:
@@ -33,18 +41,76 @@ class Post:
         return self._heard.get()
 
     def _listen(self) -> None:
+        # Its end means that the test is gone.
         for line in sys.stdin:
             self._heard.put(line.rstrip("\n"))
         os._exit(ORPHANED)
 
 
 def main() -> None:
-    """Play the role that the command line names."""
-    module, _, role = sys.argv[1].partition(":")
-    getattr(import_module(module), role)(Post(), **json.loads(sys.argv[2]))
-    sys.stdout.flush()
-    # Not past the listening thread, which holds stdin: Python would wait for it to let go.
-    os._exit(0)
+    """Fork members until the socket is closed."""
+    test = socket.socket(fileno=int(sys.argv[1]))
+    awake, waker = socket.socketpair()
+    waker.setblocking(False)
+    signal.set_wakeup_fd(waker.fileno())
+    signal.signal(signal.SIGCHLD, lambda number, frame: None)
+    with selectors.DefaultSelector() as selector:
+        selector.register(test, selectors.EVENT_READ)
+        selector.register(awake, selectors.EVENT_READ)
+        while True:
+            for key, _ in selector.select():
+                if key.fileobj is awake:
+                    awake.recv(4096)
+                    _tell_ends(test)
+                elif not _serve(test, [awake, waker, selector]):
+                    return
+
+
+def _serve(test: socket.socket, ours: list[Any]) -> bool:
+    """Fork a member for the next request; false: there will be none."""
+    message, pipes, _, _ = socket.recv_fds(test, MESSAGE_BYTES, 2)
+    if not message:
+        return False
+    request = json.loads(message)
+    module, _, role = request["role"].partition(":")
+    play = getattr(import_module(module), role)
+    if pid := os.fork():
+        test.send(json.dumps({"pid": pid}).encode())
+        for pipe in pipes:
+            os.close(pipe)
+        return True
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    for one in (test, *ours):
+        one.close()
+    for number, pipe in enumerate(pipes):
+        os.dup2(pipe, number)
+        os.close(pipe)
+    os.environ.clear()
+    os.environ.update(request["env"])
+    code = 1
+    try:
+        play(Post(), **request["args"])
+        code = 0
+    except SystemExit as error:
+        code = error.code if isinstance(error.code, int) else 1
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        # Not past the listening thread, which holds stdin: Python would wait for it to let go.
+        sys.stdout.flush()
+        os._exit(code)
+
+
+def _tell_ends(test: socket.socket) -> None:
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return
+        if not pid:
+            return
+        test.send(json.dumps({"pid": pid, "code": os.waitstatus_to_exitcode(status)}).encode())
 
 
 if __name__ == "__main__":

@@ -6,43 +6,100 @@
 Leaving the `with` block kills whoever is left, so no test leaves anything running.
 """
 
+import atexit
 import json
 import os
 import selectors
 import signal
+import socket
 import subprocess
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
+
+from tests.leftovers import SHARED
+from tests.stress.actor import MESSAGE_BYTES
 
 ROOT = Path(__file__).parents[2]
 # How long anybody may take for anything before a test gives up on it.
 PATIENCE_S = 200.0
 
 
+class Forker:
+    """The process that forks the members of all crews of this test process. See `actor`."""
+
+    def __init__(self) -> None:
+        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        command = [sys.executable, "-m", "tests.stress.actor", str(theirs.fileno()), f"{SHARED}forker"]
+        with theirs:
+            self._process = subprocess.Popen(
+                command, cwd=ROOT, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()]
+            )
+        atexit.register(self._close)
+        self._pids: deque[int] = deque()
+        self._codes: dict[int, int] = {}
+
+    def start(self, role: Callable[..., None], args: dict[str, Any], pipes: list[int]) -> int:
+        """Have a member forked with these pipes as its stdin and stdout; its pid."""
+        name = f"{role.__module__}:{role.__qualname__}"
+        request = {"role": name, "args": args, "env": dict(os.environ)}
+        socket.send_fds(self._socket, [json.dumps(request).encode()], pipes)
+        while not self._pids:
+            self._receive(PATIENCE_S)
+        return self._pids.popleft()
+
+    def wait(self, pid: int, patience_s: float) -> int:
+        """Wait until a member has ended; its exit code."""
+        until = time.monotonic() + patience_s
+        while pid not in self._codes:
+            self._receive(max(until - time.monotonic(), 0.001))
+        return self._codes.pop(pid)
+
+    def _receive(self, timeout_s: float) -> None:
+        self._socket.settimeout(timeout_s)
+        message = self._socket.recv(MESSAGE_BYTES)
+        assert message, "the process that forks the others has ended; see its stderr"
+        answer = json.loads(message)
+        if "code" in answer:
+            self._codes[answer["pid"]] = answer["code"]
+        else:
+            self._pids.append(answer["pid"])
+
+    def _close(self) -> None:
+        self._socket.close()
+        self._process.wait()
+
+
+@cache
+def forker() -> Forker:
+    """Started with the first member."""
+    return Forker()
+
+
 class Member:
     """One process of a crew."""
 
     def __init__(self, role: Callable[..., None], args: dict[str, Any]) -> None:
-        name = f"{role.__module__}:{role.__qualname__}"
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.stress.actor", name, json.dumps(args)],
-            cwd=ROOT,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            bufsize=0,
-        )
-        self.pid = self.process.pid
+        theirs_in, self._stdin = os.pipe()
+        self.stdout, theirs_out = os.pipe()
+        try:
+            self.pid = forker().start(role, args, [theirs_in, theirs_out])
+        finally:
+            os.close(theirs_in)
+            os.close(theirs_out)
         self.args = args
         self._rest = b""
+        self._code: int | None = None
 
     def say(self, line: str) -> None:
         """Tell the role something."""
-        assert self.process.stdin is not None
-        self.process.stdin.write(line.encode() + b"\n")
+        os.write(self._stdin, line.encode() + b"\n")
 
     def hear(self, *, patience_s: float = PATIENCE_S) -> str:
         """The next line that it says."""
@@ -58,12 +115,6 @@ class Member:
             selector.register(self.stdout, selectors.EVENT_READ)
             return bool(selector.select(timeout_s)) and bool(self.take())
 
-    @property
-    def stdout(self) -> int:
-        """Where it speaks."""
-        assert self.process.stdout is not None
-        return self.process.stdout.fileno()
-
     def take(self) -> bytes:
         """What it has said since; nothing: it has ended."""
         data = os.read(self.stdout, 65536)
@@ -75,9 +126,22 @@ class Member:
         *whole, self._rest = self._rest.split(b"\n")
         return [line.decode() for line in whole]
 
+    def state(self) -> str:
+        """What the kernel says of it: T is stopped, Z has ended."""
+        stat = Path(f"/proc/{self.pid}/stat")
+        return stat.read_text().rpartition(")")[2].split()[0] if stat.exists() else "Z"
+
     def signal(self, number: signal.Signals) -> None:
         """Send it a signal, and nobody else."""
-        self.process.send_signal(number)
+        if self._code is None:
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
+    def stop(self) -> None:
+        """Have it stand still, and see that it does."""
+        self.signal(signal.SIGSTOP)
+        while self.state() not in "TZ":
+            time.sleep(0.001)
 
     def kill(self) -> None:
         """End it without a word, and see it gone."""
@@ -86,11 +150,11 @@ class Member:
 
     def wait(self, *, patience_s: float = PATIENCE_S) -> int:
         """Wait until it has ended; how it did."""
-        code = self.process.wait(patience_s)
-        for pipe in (self.process.stdin, self.process.stdout):
-            assert pipe is not None
-            pipe.close()
-        return code
+        if self._code is None:
+            self._code = forker().wait(self.pid, patience_s)
+            os.close(self._stdin)
+            os.close(self.stdout)
+        return self._code
 
 
 class Crew:

@@ -14,9 +14,14 @@ SEED = 351
 
 
 @pytest.mark.parametrize(
-    "crowds", [pytest.param(FEW, id="few"), pytest.param(MANY, id="many", marks=pytest.mark.proof)]
+    ("place", "crowds"),
+    [
+        pytest.param("", FEW, id="few"),
+        pytest.param("", MANY, id="sqlite", marks=pytest.mark.proof),
+        pytest.param("postgres_url", MANY, id="postgres", marks=pytest.mark.proof),
+        pytest.param("redis_url", MANY, id="redis", marks=pytest.mark.proof),
+    ],
 )
-@pytest.mark.parametrize("place", ["", "postgres_url", "redis_url"], ids=["sqlite", "postgres", "redis"])
 def test_whatever_dies_the_innocent_finish(tmp_path, request, place, crowds, tell):
     """Random crowds, kills of executors and supervisors at random moments."""
     rng = random.Random(SEED if crowds == FEW else None)

@@ -4,7 +4,6 @@ victim   add_many ── BEGIN ──── stopped, seen to hold the lock, kill
 other    add ───────────waits───────────────────────────────────▶ returns at once
 """
 
-import os
 import random
 import signal
 import time
@@ -70,8 +69,7 @@ def _stop_inside_a_transaction(victim: Member, path: Path, rng: random.Random) -
     until = time.monotonic() + PATIENCE_S
     while time.monotonic() < until:
         time.sleep(rng.uniform(0, 0.03))
-        victim.signal(signal.SIGSTOP)
-        os.waitid(os.P_PID, victim.pid, os.WSTOPPED)
+        victim.stop()
         if _is_writing(victim.pid, path):
             return
         victim.signal(signal.SIGCONT)

@@ -26,7 +26,7 @@ def family(pid: int) -> list[int]:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "share"), [(5, 0.05), pytest.param(60, 0.01, marks=pytest.mark.proof)], ids=["small", "full"]
+    ("seconds", "share"), [(3, 0.1), pytest.param(60, 0.01, marks=pytest.mark.proof)], ids=["small", "full"]
 )
 def test_an_idle_worker_writes_nothing_and_hardly_runs(bench, seconds, share):
     """Supervisor and executor together; the file is watched by a connection of its own."""

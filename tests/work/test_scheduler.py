@@ -109,7 +109,8 @@ def test_a_package_can_bring_its_own(monkeypatch):
         def load(self):
             return module.Random
 
-    monkeypatch.setattr(module, "entry_points", lambda group: [Point()] if group == module.GROUP else [])
+    points = {module.GROUP: [Point()]}
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: points.get(group, []))
 
     assert isinstance(made("mine"), module.Random)
     with pytest.raises(BadInput, match="mine"):

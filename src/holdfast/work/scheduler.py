@@ -19,7 +19,6 @@ Nothing here reads a clock or a store, and random numbers are an argument.
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from importlib.metadata import entry_points
 from typing import Protocol, TypeVar
 
 from msgspec import Struct
@@ -155,6 +154,9 @@ def make_scheduler(name: str, setting: SchedulerSettings) -> Scheduler:
     """Make the scheduler of this name: a built-in one, or an entry point of an installed package."""
     if name in SCHEDULERS:
         return SCHEDULERS[name](setting)
+    # Slow to import.
+    from importlib.metadata import entry_points
+
     plugged = {point.name: point for point in entry_points(group=GROUP)}
     if name not in plugged:
         known = ", ".join(sorted({*SCHEDULERS, *plugged}))

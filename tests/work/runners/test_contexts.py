@@ -136,7 +136,7 @@ def test_the_time_of_scripts_is_charged_to_the_jobs(walled):
     results = run(walled, what, [b"1", b"2"])
 
     # 4 + 100 + 100 ms, and what starting Python takes.
-    assert all(200 <= result.cpu_ms < 300 for result in results)
+    assert all(200 <= result.cpu_ms < 500 for result in results)
     assert all(result.wall_ms >= 200 for result in results)
 
 

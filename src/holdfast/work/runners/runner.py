@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import TYPE_CHECKING, cast
 
 from ...core.errors import BadInput
 from ...core.handler import Handler
@@ -10,7 +11,6 @@ from ...queue.timers import TimerThread
 from ..thread_pool import DaemonThreadPool
 from .contexts import ContextKey, ContextPool, ProcessContext, WarmContext, key_of
 from .dialects import Dialect, JsonDialect, ShellDialect
-from .http import HttpContext
 from .isolation import Isolation, plan_launch
 from .records import (
     BAD_HANDLER,
@@ -25,6 +25,9 @@ from .records import (
     with_charge,
 )
 from .settings import HTTP, NODE, PYTHON, SHELL
+
+if TYPE_CHECKING:
+    from .http import HttpContext
 
 # The arguments of each interpreter with a bootstrap, and the bootstrap.
 PYTHON_ARGUMENTS = ("-I", "-B", "-X", "utf8")
@@ -84,6 +87,9 @@ class HandlerRunner:
 
     def _make(self, key: ContextKey) -> WarmContext:
         if key.lang == HTTP:
+            # Slow to import.
+            from .http import HttpContext
+
             return HttpContext(key, self._settings, self._timers)
         command = self._interpreters.get(key.lang)
         if command is None:
@@ -150,10 +156,11 @@ class HandlerRunner:
 
         A job that may not start any more has no result.
         """
-        if isinstance(context, HttpContext) and handler.options.batch:
+        if handler.lang == HTTP and handler.options.batch:
+            sender = cast("HttpContext", context)
             with self._cancellable(context, batch):
                 started = [job for job in batch if events.on_started(job)]
-                results = dict(zip(started, context.run_batch(handler, started), strict=True))
+                results = dict(zip(started, sender.run_batch(handler, started), strict=True))
             yield from ((job, results.get(job)) for job in batch)
             return
         for number, job in enumerate(batch):

@@ -13,7 +13,6 @@ memory_mb = 512               # the most that a handler may ask for
 
 import shutil
 import sys
-import tomllib
 from pathlib import Path
 from typing import Any, Literal
 
@@ -52,6 +51,8 @@ def read_settings(path: str, *, private_hosts: bool = False) -> RunnerSettings:
 
     `private_hosts` is the default of that setting.
     """
+    import tomllib
+
     try:
         found = tomllib.loads(Path(path).read_text(encoding="utf-8")) if path else {}
         found = {"private_hosts": private_hosts} | found
