@@ -3,6 +3,7 @@
 import gc
 import logging
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -32,7 +33,11 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 
 def pytest_configure() -> None:
-    """Put temporary folders into memory where there is room: no test depends on how slow a disk syncs."""
+    """Put temporary folders into memory where there is room: no test depends on how slow a disk syncs.
+
+    A shell has background processes, and all that these start, ignore SIGINT; tests send it to processes.
+    """
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     if memory := roomy():
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(memory))
     begin_run()

@@ -114,7 +114,6 @@ def test_a_bench_that_is_interrupted_leaves_nothing_behind(tmp_path, number):
         command,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-        preexec_fn=_heed_interrupts,  # noqa: PLW1509 - one call, which takes no lock
     )
     try:
         started = until(lambda: descendants(bench.pid))
@@ -127,11 +126,6 @@ def test_a_bench_that_is_interrupted_leaves_nothing_behind(tmp_path, number):
     finally:
         bench.kill()
         bench.wait()
-
-
-def _heed_interrupts():
-    """A shell has background processes, and all that these start, ignore SIGINT."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def until(found):

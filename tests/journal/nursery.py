@@ -1,7 +1,10 @@
-"""Processes that use a journal until they are killed: `python -m tests.journal.nursery ROLE DIR KILLS [URL]`.
+"""Processes that use a journal until they are killed.
+
+    python -m tests.journal.nursery ROLE DIR KILLS [URL [FILE]]
 
 Each is forked by this one, and gets SIGKILL at a random moment, a third of them perhaps while they open the
-journal. What was acknowledged is in the file `acked`, a line for each job, written after the reply.
+journal. What was acknowledged is in the file `acked`, a line for each job, written after the reply. With a
+FILE there are as many more kills as it takes until that file exists.
 """
 
 import json
@@ -12,6 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 
 import holdfast
@@ -119,7 +123,9 @@ def main() -> None:
     with holdfast.connect(_store_url(folder), journal=folder / "before") as queue:
         queue.get(queue.add("before"))
     rng = random.Random()
-    for life in range(kills):
+    for life in count():
+        if life >= kills and (len(sys.argv) < 6 or Path(sys.argv[5]).exists()):
+            return
         pid = os.fork()
         if not pid:
             try:

@@ -95,10 +95,12 @@ def test_jobs_of_the_other_shard_do_not_wait(server, url, tmp_path):
 def test_acknowledged_jobs_survive_kills_while_a_shard_is_down(server, url, tmp_path, kills, tell):
     """Each is in the store once, those of a thread in each shard in their order."""
     journal, acked = tmp_path / "j", tmp_path / "acked"
-    with subprocess.Popen(**nursery("add_jobs", tmp_path, kills, url)) as killer:
+    went_down = tmp_path / "went down"
+    with subprocess.Popen(**nursery("add_jobs", tmp_path, kills, url, went_down)) as killer:
         until(lambda: acked.exists() and acked.stat().st_size)
         server.stop(immediately=True)
         until((journal / BACKLOG).exists)
+        went_down.touch()
         size = acked.stat().st_size
         until(lambda: acked.stat().st_size > 2 * size or killer.poll() is not None)
         server.start()

@@ -43,8 +43,8 @@ def test_the_demo_runs_until_it_is_interrupted(tmp_path):
     environment = os.environ | {"DEMO_HTTP": address, "TMPDIR": str(tmp_path)}
     program = [sys.executable, str(ROOT / "examples" / "demo.py")]
     demo = subprocess.Popen(program, env=environment, stdout=subprocess.PIPE, text=True)
+    assert demo.stdout is not None
     try:
-        assert demo.stdout is not None
         said = [demo.stdout.readline() for _ in range(4)]
         assert f"http://{address}/" in said[0]
         wait_for(f"http://{address}/workers", "resize")
@@ -59,6 +59,8 @@ def test_the_demo_runs_until_it_is_interrupted(tmp_path):
         rest, _ = demo.communicate(timeout=SECONDS)
     finally:
         demo.kill()
+        demo.wait()
+        demo.stdout.close()
     assert demo.returncode == 0, rest
     assert re.search("^ending$", rest, re.MULTILINE)
     assert list(tmp_path.glob("holdfast-demo-*")) == []

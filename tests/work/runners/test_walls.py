@@ -59,7 +59,7 @@ def neighbour(runner):
     yield
     stop.set()
     thread.join()
-    assert {(result.exit_code, result.body) for result in results} == {(200, "2")}
+    assert {(result.exit_code, result.body, result.error) for result in results} == {(200, "2", "")}
 
 
 def check_next_job_runs(runner, lang):
