@@ -43,7 +43,7 @@ test: check ## check, then all tests but the long ones
 check: setup ## layout, lint and types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy
+	$(BIN)/mypy -n 2
 
 fix: setup ## put the layout right, and what lint can put right by itself
 	$(BIN)/ruff format .
