@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.core.errors import BadInput
+from holdfast.work.runners import isolation
 from holdfast.work.runners.isolation import find_isolation
 from holdfast.work.runners.records import HandlerJob, RunEvents, RunResult
 from holdfast.work.runners.settings import RunnerSettings
@@ -227,6 +228,21 @@ def test_nothing_is_written_outside_the_folder(walled, tmp_path):
 
     assert (result.exit_code, result.body) == (200, "[]")
     assert not list(tmp_path.iterdir())
+
+
+def test_a_user_id_is_given_to_one_context_at_a_time(monkeypatch):
+    """Also by another worker on this machine: one context would be killed with the other."""
+    monkeypatch.setattr(isolation, "FIRST_USER", 70_000)
+    monkeypatch.setattr(isolation, "LAST_USER", 70_001)
+
+    first, second = isolation.ReservedUser(), isolation.ReservedUser()
+    assert {first.id, second.id} == {70_000, 70_001}
+    first.release()
+    third = isolation.ReservedUser()
+
+    assert third.id == first.id
+    for one in (second, third):
+        one.release()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives contexts other user ids")

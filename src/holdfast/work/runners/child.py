@@ -80,11 +80,6 @@ class ChildProcess:
         self._cancelled = False
         self._closed = False
 
-    @property
-    def user(self) -> int | None:
-        """The user id of its own, if it has one."""
-        return self._plan.user
-
     def exchange(
         self,
         request: bytes,
@@ -238,7 +233,7 @@ class ChildProcess:
         if plan.user is None or plan.isolation.bwrap:
             return
         for _ in range(KILL_ROUNDS):
-            if not (left := processes_of_user(plan.user)):
+            if not (left := processes_of_user(plan.user.id)):
                 return
             _kill_all(left)
 
@@ -256,7 +251,7 @@ class ChildProcess:
         for stream in (self._process.stdout, self._process.stderr):
             assert stream is not None
             stream.close()
-        self._plan.remove_folder()
+        self._plan.clean_up()
 
 
 def _spawn(plan: LaunchPlan) -> tuple[subprocess.Popen[bytes], int, int]:
@@ -278,7 +273,7 @@ def _spawn(plan: LaunchPlan) -> tuple[subprocess.Popen[bytes], int, int]:
     except OSError as error:
         for fd in (requests, replies):
             os.close(fd)
-        plan.remove_folder()
+        plan.clean_up()
         raise ContextFailed(EXITED, f"no process could be started: {error.strerror}") from None
     finally:
         for fd in theirs:

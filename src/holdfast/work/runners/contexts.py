@@ -98,11 +98,6 @@ class ProcessContext:
         self._defined: set[str] = set()
         self._child = ChildProcess(plan, starter)
 
-    @property
-    def user(self) -> int | None:
-        """The user id of its own, if it has one."""
-        return self._child.user
-
     def jobs_left(self) -> int:
         """How many more jobs it may run; 0: it must be closed."""
         is_old = (monotonic_s() - self._started_s) * 1000 > self._options.context_age_ms
@@ -290,12 +285,6 @@ class ContextPool:
         """The keys of contexts that are ready."""
         with self._lock:
             return list(self._by_key)
-
-    def users(self) -> list[int]:
-        """The user ids that contexts have."""
-        with self._lock:
-            found = [*self._idle.values(), *self._busy]
-        return [user for one in found if isinstance(one, ProcessContext) and (user := one.user) is not None]
 
     def close(self) -> None:
         """Close all contexts. Jobs that run in one are ended, and its thread closes it."""

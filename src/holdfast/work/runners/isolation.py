@@ -10,6 +10,7 @@ import json
 import os
 import random
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -135,7 +136,7 @@ class LaunchPlan(Struct, frozen=True, kw_only=True):
     environment: dict[str, str]
     # On this machine; "" behind walls, where it is in memory.
     folder: str
-    user: int | None
+    user: "ReservedUser | None"
 
     def arguments(self, requests_fd: int, replies_fd: int) -> list[str]:
         """The whole command."""
@@ -143,7 +144,7 @@ class LaunchPlan(Struct, frozen=True, kw_only=True):
             "requests": requests_fd,
             "replies": replies_fd,
             "limits": self.limits,
-            "user": self.user,
+            "user": self.user.id if self.user else None,
             "walled": bool(self.isolation.bwrap),
         }
         children = INNER_CHILDREN if self.isolation.bwrap else str(CHILDREN)
@@ -153,10 +154,12 @@ class LaunchPlan(Struct, frozen=True, kw_only=True):
             return inner
         return [self.isolation.bwrap, *_wall_arguments(self.isolation), "--", *inner]
 
-    def remove_folder(self) -> None:
-        """Delete what the context has left."""
+    def clean_up(self) -> None:
+        """Delete what the context has left, and free its user id."""
         if self.folder:
             shutil.rmtree(self.folder, ignore_errors=True)
+        if self.user:
+            self.user.release()
 
 
 def plan_launch(
@@ -166,10 +169,9 @@ def plan_launch(
     interpreter: Sequence[str],
     bootstrap: Sequence[str],
     options: RunnerOptions,
-    users_taken: Sequence[int] = (),
 ) -> LaunchPlan:
-    """How to start a context; makes its folder and chooses its user id."""
-    user = _choose_user(users_taken) if isolation.is_root else None
+    """How to start a context; makes its folder and reserves its user id."""
+    user = ReservedUser() if isolation.is_root else None
     folder = "" if isolation.bwrap else _make_folder(user)
     children = INNER_CHILDREN if isolation.bwrap else str(CHILDREN)
     home = folder or INNER_FOLDER
@@ -205,12 +207,31 @@ def resource_limits(options: RunnerOptions, settings: RunnerSettings, *, has_use
     return limits | ({"RLIMIT_NPROC": settings.processes} if has_user else {})
 
 
-def _choose_user(taken: Sequence[int]) -> int:
-    """A user id that no process has."""
-    running = {owner for path in Path("/proc").glob("[0-9]*") if (owner := _owner_of(path)) is not None}
-    while (user := random.randint(FIRST_USER, LAST_USER)) in running or user in taken:
-        pass
-    return user
+class ReservedUser:
+    """A user id that no process has, and that no worker on this machine gives to another context.
+
+    The reservation is the name of an abstract socket. The kernel frees it when the worker ends.
+    """
+
+    def __init__(self) -> None:
+        running = {owner for path in Path("/proc").glob("[0-9]*") if (owner := _owner_of(path)) is not None}
+        while (user := random.randint(FIRST_USER, LAST_USER)) in running or not self._reserve(user):
+            pass
+        self.id = user
+
+    def _reserve(self, user: int) -> bool:
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        try:
+            if sys.platform == "linux":
+                self._socket.bind(f"\0holdfast-user-{user}")
+        except OSError:
+            self._socket.close()
+            return False
+        return True
+
+    def release(self) -> None:
+        """Let other contexts have it; no process may have it any more."""
+        self._socket.close()
 
 
 def _owner_of(path: Path) -> int | None:
@@ -220,8 +241,8 @@ def _owner_of(path: Path) -> int | None:
         return None
 
 
-def _make_folder(user: int | None) -> str:
+def _make_folder(user: ReservedUser | None) -> str:
     folder = tempfile.mkdtemp(prefix="holdfast-job-")
     if user is not None:
-        os.chown(folder, user, user)
+        os.chown(folder, user.id, user.id)
     return folder

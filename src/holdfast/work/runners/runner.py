@@ -102,7 +102,6 @@ class HandlerRunner:
             interpreter=interpreter,
             bootstrap=bootstrap,
             options=key.options,
-            users_taken=self._contexts.users(),
         )
         return ProcessContext(key, plan, dialect, self._settings.processes, self._starter)
 
