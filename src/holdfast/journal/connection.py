@@ -29,10 +29,8 @@ from .journal import Journal
 
 # How long `close` waits for the ingester while the store is there, and for a store that does not answer.
 DRAIN_S, CLOSING_S = 10.0, 2.0
-# How long a command waits for a job that is still in the journal.
-INGESTED_S = 10.0
-# So many commands wait so at once.
-WAITS = 4
+# How long a command waits for a job that is still in the journal, and how many wait at a time.
+INGESTED_S, WAITS = 10.0, 4
 # What the journal does itself, at least for some.
 OWN = (c.Add, c.ReserveIds)
 CLOSED = "this queue was closed; open another with holdfast.connect"

@@ -22,7 +22,7 @@ from .segment import segment_head
 T = TypeVar("T")
 SUFFIX = ".journal"
 POSITION = "position"
-# The position is rewritten in place: always so many bytes, which a disk writes at once.
+# The position is rewritten in place, always as many bytes as a disk writes at once.
 POSITION_BYTES = 128
 _FULL = ("No space left on device", "Disk quota exceeded")
 

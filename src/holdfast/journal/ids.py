@@ -16,7 +16,7 @@ from ..core.errors import Unavailable
 from ..core.sysid import TakenSysid, TakeSysid
 from .folder import JournalFolder, KeptSysid
 
-# The kept moment is moved ahead by so much: after a crash ids run ahead of the clock as far.
+# How far ahead of the clock the kept moment is; ids may run ahead as far after a crash.
 AHEAD_MS = MINUTE_MS
 RENEW_MS = DAY_MS
 BARE = range(1)

@@ -77,7 +77,7 @@ class Journal:
     # Reading
 
     def read_reserve(self, line_count: int, timeout_ms: int) -> int:
-        """Take up to so many of the next lines, perhaps none, for `timeout_ms`; a token to read them by."""
+        """Reserve up to `line_count` of the next lines, perhaps none, for `timeout_ms`; their token."""
         return self._reader.reserve(line_count, timeout_ms)
 
     def read(self, token: int) -> list[Line]:

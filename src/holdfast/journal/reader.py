@@ -26,7 +26,7 @@ from .segment import Damaged, Incomplete, Segment
 
 log = logging.getLogger("holdfast")
 
-# One reservation has at most about so many bytes of data, and passes over at most so many lines.
+# The most bytes of data of a reservation, about, and the most lines that it passes over.
 RESERVED_BYTES = BATCH_BYTES // 4
 PASSED_LINES = 100_000
 

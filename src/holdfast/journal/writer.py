@@ -223,7 +223,7 @@ class JournalWriter:
 def cut_tail(folder: JournalFolder) -> tuple[int, Path | None]:
     """Cut the last segment behind its last group that is whole; how many bytes, and where they are kept.
 
-    They are not kept if the process died while it wrote them: no caller was told that they are durable.
+    They are not kept if the process died while it wrote them: no caller has had a reply for them.
     """
     numbers = folder.segments()
     if not numbers:

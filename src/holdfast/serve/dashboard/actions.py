@@ -23,7 +23,7 @@ from .pages import settings
 from .view import PageOrResponse, View
 
 Act = Callable[[View], Awaitable[PageOrResponse]]
-# One press of a button deletes at most so many old jobs.
+# The most old jobs that one press of a button deletes.
 PURGED = 100_000
 # What is said after an action, by its name: an address could say anything else in the page's name.
 NOTICES = {

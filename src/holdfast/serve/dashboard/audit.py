@@ -15,7 +15,7 @@ from .view import View
 log = logging.getLogger("holdfast.audit")
 
 KEPT, SHOWN = 10_000, 50
-# The log is cut so often, counted in actions.
+# Actions between two trims of the log.
 TRIM_EVERY = 100
 
 

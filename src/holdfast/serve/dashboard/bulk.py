@@ -15,7 +15,7 @@ from .markup import Markup, el, join
 from .search import JobSearch, read_search
 from .view import Page, PageOrResponse, View, read_job_id
 
-# One request changes at most so many; the page says how many are left.
+# The most jobs that one request changes, and one command; the page says how many are left.
 MOST, CHUNK = 10_000, 500
 MAKE: dict[str, Callable[[int], c.Command]] = {
     "requeue": lambda job_id: c.Requeue(job_id=job_id),
@@ -45,7 +45,7 @@ async def bulk(view: View) -> PageOrResponse:
 
 
 async def _matching(view: View, search: JobSearch, most: int) -> tuple[list[int], bool]:
-    """The ids of jobs that match, and whether there are more than so many."""
+    """The ids of jobs that match, and whether there are more than `most`."""
     wanted, before, ids = search.filter(view.tenant), 0, list[int]()
     if (job_id := search.job_id) is not None:
         return [job_id], False

@@ -10,7 +10,7 @@ from ..markup import Markup, el
 from ..view import View
 
 SPANS = {"hour": HOUR_MS, "day": DAY_MS, "month": 30 * DAY_MS}
-# A chart has at most so many bars: neighbours are drawn as one.
+# The most bars of a chart; neighbours are drawn as one.
 BARS = 72
 SERIES = (("finished", "finished"), ("retried", "waiting"), ("failed", "failed"), ("cancelled", "cancelled"))
 

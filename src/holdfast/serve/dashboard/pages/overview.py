@@ -1,4 +1,4 @@
-"""The first page: how much is done, what waits, who works, what is held back and what failed."""
+"""The first page: throughput, waiting jobs, workers, jobs that are held back and jobs that failed."""
 
 from ....core import queries as q
 from ....core.job import Job, State
