@@ -128,12 +128,12 @@ def task_names(tasks: Iterable[Any] | None) -> tuple[str, ...] | None:
 
 
 def claim(
-    tasks: Iterable[Any] | None, *, tenant: str, limit: int, lease: Duration, wait: Duration | None
+    tasks: Iterable[Any] | None, *, tenant: str, limit: int, lease_ms: int, wait: Duration | None
 ) -> QueueRequest[list[c.Claimed]]:
     """Lease jobs of these tasks, or of any."""
     names = task_names(tasks)
     check_whole("limit", limit, 1, CLAIM_JOBS)
-    command = c.Claim(tasks=names, tenant=tenant, limit=limit, lease_ms=lease_ms_of(lease))
+    command = c.Claim(tasks=names, tenant=tenant, limit=limit, lease_ms=lease_ms)
     return QueueRequest(command, same, wait_s_of(wait))
 
 

@@ -199,8 +199,8 @@ class Queue(BaseQueue):
         length = self.lease if lease is None else lease
         if self.publisher.has_changes(self.task_defaults):
             self.publisher.publish(self.session.connection, self.task_defaults)
-        ask = asks.claim(tasks, tenant=self.tenant, limit=limit, lease=length, wait=wait)
         lease_ms = asks.lease_ms_of(length)
+        ask = asks.claim(tasks, tenant=self.tenant, limit=limit, lease_ms=lease_ms, wait=wait)
         return [ClaimedJob(self, claimed, lease_ms, renew=renew) for claimed in self._ask(ask)]
 
     def get(self, job: Any) -> Job:

@@ -167,8 +167,7 @@ class _LocalWorker(Generic[Q, J]):
             check_whole("max_jobs", max_jobs, 1, MAX_JOBS)
         self._queue, self._threads, self._until_empty = queue, threads, until_empty
         self._tasks = _choose_tasks(queue, tasks)
-        self._lease = queue.lease if lease is None else lease
-        self._lease_ms = asks.lease_ms_of(self._lease)
+        self._lease_ms = asks.lease_ms_of(queue.lease if lease is None else lease)
         self._seconds = None if seconds is None else duration_ms(seconds, name="seconds") / 1000
         self._left = max_jobs
         self.ran = 0
@@ -252,7 +251,9 @@ class _LocalWorker(Generic[Q, J]):
         if publisher.has_changes(tasks):
             await publisher.publish_async(self._queue.session.connection, tasks)
         wait = EMPTY_WAIT_S if self._until_empty else CLAIM_WAIT_S
-        ask = asks.claim(self._tasks, tenant=self._queue.tenant, limit=room, lease=self._lease, wait=wait)
+        ask = asks.claim(
+            self._tasks, tenant=self._queue.tenant, limit=room, lease_ms=self._lease_ms, wait=wait
+        )
         assert isinstance(ask.asked, c.Claim)
         command = replace(ask.asked, start=False)
         asking = asyncio.ensure_future(self._queue.session.connection.ask_async(command, wait_s=ask.wait_s))

@@ -13,7 +13,7 @@ A job is written once however often it was changed, and its version goes up by o
 that fails are undone (`drop`): every change of a `Draft` is recorded.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 import msgspec
@@ -34,7 +34,7 @@ from ..records import read_pause
 from ..shard_info import UNSHARDED, ShardInfo
 from ..sysid import IdMaker
 from . import notes
-from .changing import has_domain, take_changes
+from .changing import take_changes
 from .counters import Counts
 from .draft import ABSENT, Draft, Undo, undo_changes
 from .holders import Freed, Holders
@@ -81,6 +81,8 @@ class Batch(msgspec.Struct, kw_only=True, eq=False):
     known_holders: Holders | None = None
     known_domains: Domains | None = None
     is_limited: bool = False
+    # Whether any job of the working set has a domain.
+    has_domains: bool = False
     # What to notify about; `news`: progress or a log; `published`: defaults of tasks.
     woke: bool = False
     wants_upkeep: bool = False
@@ -152,12 +154,15 @@ class Batch(msgspec.Struct, kw_only=True, eq=False):
         if job.id not in self.jobs:
             self.stored[job.id] = self.counted[job.id] = job
             dict.__setitem__(self.jobs, job.id, job)
+            if job.domain is not None:
+                self.has_domains = True
 
     def bring_all(self, jobs: dict[int, Job]) -> None:
         """Add stored jobs to the working set, which has none of them yet."""
         self.stored |= jobs
         self.counted |= jobs
         self.jobs.update(jobs)
+        self._note_domains(jobs.values())
 
     def bring_claimed(self, before: list[Job], leased: list[Job]) -> None:
         """Add jobs that the store has just leased, as they were before and as they are now."""
@@ -166,6 +171,13 @@ class Batch(msgspec.Struct, kw_only=True, eq=False):
         self.counted |= {job.id: job for job in before}
         self.jobs.update(now)
         self.touched |= dict.fromkeys(now)
+        self._note_domains(before)
+
+    def _note_domains(self, jobs: Iterable[Job]) -> None:
+        for job in jobs:
+            if job.domain is not None:
+                self.has_domains = True
+                return
 
     def put_claimed(self, after: Job) -> None:
         """Change a leased job, if the rules decide otherwise than the store did."""
@@ -241,6 +253,8 @@ class Batch(msgspec.Struct, kw_only=True, eq=False):
         self.undo.append((jobs, job_id, before if before is not None or job_id in jobs else ABSENT))
         dict.__setitem__(jobs, job_id, after)
         self.touched[job_id] = None
+        if after.domain is not None:
+            self.has_domains = True
         if (
             after.parent_id
             or after.unique is not None
@@ -336,7 +350,7 @@ class Batch(msgspec.Struct, kw_only=True, eq=False):
 
     def settle(self) -> None:
         """Update which jobs are READY and HELD in the limited domains of the working set."""
-        if self.known_domains is None and not (self.touched and has_domain(self, list(self.touched))):
+        if self.known_domains is None and not (self.touched and self.has_domains):
             return
         self.flush()
         self.domains.settle()

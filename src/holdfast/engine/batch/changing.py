@@ -59,9 +59,9 @@ def take_changes(batch: WorkingSet, *, last: bool = False) -> Changes:
 
 def _take_jobs(batch: WorkingSet, jobs: _Jobs) -> None:
     changed = _changed(batch)
-    if batch.known_domains is not None or has_domain(batch, changed):
+    if batch.known_domains is not None or batch.has_domains:
         batch.domains.account(changed)
-    _count(batch, changed)
+    batch.counts.count_changes(changed, batch.counted, batch.jobs)
     _sort(batch, changed, jobs)
     stored, counted = batch.stored, batch.counted
     for job in jobs.swapped:
@@ -86,57 +86,37 @@ def _changed(batch: WorkingSet) -> list[int]:
     return changed
 
 
-def has_domain(batch: WorkingSet, changed: list[int]) -> bool:
-    """Whether any of these jobs has a domain now or had one before."""
-    jobs, counted = batch.jobs, batch.counted
-    before = [counted[id] for id in changed if id in counted]
-    after = [job for id in changed if id in jobs and (job := jobs[id]) is not None]
-    return any([job.domain is not None for job in (*before, *after)])  # noqa: C419 - a call for each less
-
-
-def _count(batch: WorkingSet, changed: list[int]) -> None:
-    """Update the counts, and note whether other processes must wake up."""
-    counted, jobs, woke = batch.counted, batch.jobs, batch.woke
-    batch.counts.ended(changed, counted, jobs)
-    batch.counts.went([counted[id] for id in changed if id in counted])
-    came = {id: after for id in changed if (after := jobs[id]) is not None}
-    batch.counts.came(came.values())
-    counted |= came
-    if len(came) < len(changed):
-        for job_id in [id for id in changed if id not in came]:
-            counted.pop(job_id, None)
-            batch.ended.add(job_id)
-    batch.ended |= {id for id, after in came.items() if after.place is Place.DONE}
-    for after in came.values():
-        place = after.place
-        # SCHEDULED too: waiting processes must know when it is due or expires.
-        woke = woke or place is Place.READY or place is Place.SCHEDULED
-        woke = woke or bool(after.expires_at and place is not Place.RUNNING and place is not Place.DONE)
-    batch.woke = woke
-
-
 def _sort(batch: WorkingSet, changed: list[int], jobs: _Jobs) -> None:
-    """Sort changed jobs into added, replaced, archived and removed ones."""
-    stored, now = batch.stored, batch.jobs
-    archived, swapped = jobs.archived, jobs.swapped
+    """Sort changed jobs into added, replaced, archived and removed ones; note whom the commit must wake."""
+    stored, counted, now = batch.stored, batch.counted, batch.jobs
+    archived, swapped, over, woke = jobs.archived, jobs.swapped, dict[int, None](), batch.woke
     for job_id in changed:
         before = stored[job_id] if job_id in stored else None  # noqa: SIM401 - a call less
         after = now[job_id]
-        if before is None and after is not None:
-            jobs.added.append(NewJobs(after, [(job_id, batch.data.pop(job_id, "{}"))]))
-            batch.finals[job_id] = before = stored[job_id] = after
         if after is None:
             batch.drop_bodies(job_id)
+            counted.pop(job_id, None)
+            over[job_id] = None
             if before is not None:
                 jobs.removed.append(stored.pop(job_id))
-        elif (
-            after.place is Place.DONE
-            and after.ended is not State.FAILED
-            and (not after.parent_id or batch.is_archivable(after))
-        ):
-            archived.append(replace(after, version=before.version + 1))  # type: ignore[union-attr]
-        elif before is not after:
-            swapped.append(replace(after, version=before.version + 1))  # type: ignore[union-attr]
+            continue
+        if before is None:
+            jobs.added.append(NewJobs(after, [(job_id, batch.data.pop(job_id, "{}"))]))
+            batch.finals[job_id] = before = stored[job_id] = after
+        counted[job_id], place = after, after.place
+        if place is Place.DONE:
+            over[job_id] = None
+            if after.ended is not State.FAILED and (not after.parent_id or batch.is_archivable(after)):
+                archived.append(replace(after, version=before.version + 1))
+                continue
+        elif place is not Place.RUNNING and not woke:
+            # SCHEDULED too: waiting processes must know when it is due or expires.
+            woke = place is Place.READY or place is Place.SCHEDULED or bool(after.expires_at)
+        if before is not after:
+            swapped.append(replace(after, version=before.version + 1))
+    batch.woke = woke
+    if over:
+        batch.ended.update(over)
 
 
 def _archive(batch: WorkingSet, jobs: _Jobs) -> None:

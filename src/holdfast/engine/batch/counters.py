@@ -55,14 +55,21 @@ class Counts:
         self._changes = {}
         return sums
 
-    def ended(
+    def count_changes(
         self, changed: Iterable[int], before: Mapping[int, Job], after: Mapping[int, Job | None]
     ) -> None:
-        """Tally the runs that ended among jobs that changed; without calls, as every finish comes here."""
-        ends, done, running = self.ends, Place.DONE, Place.RUNNING
+        """Count jobs that changed, and tally those of their runs that ended."""
+        changes, ends, done, running = self._changes, self.ends, Place.DONE, Place.RUNNING
         for job_id in changed:
             job, was = after[job_id], before[job_id] if job_id in before else None  # noqa: SIM401
-            if job is None or (was is not None and was.place is job.place):
+            if was is not None:
+                kind = _kind(was)
+                changes[kind] = changes[kind] - 1 if kind in changes else -1
+            if job is None:
+                continue
+            kind = _kind(job)
+            changes[kind] = changes[kind] + 1 if kind in changes else 1
+            if was is not None and was.place is job.place:
                 continue
             if job.place is done:
                 key, ended_at = (job.tenant, job.task, job.ended), job.finished_at

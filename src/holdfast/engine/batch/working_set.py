@@ -42,6 +42,8 @@ class WorkingSet(Protocol):
     # The unique keys and the domains that the batch touches, if there are any.
     known_holders: Any
     known_domains: Any
+    # Whether any job of the working set has a domain.
+    has_domains: bool
 
     @property
     def domains(self) -> Any:

@@ -70,7 +70,7 @@ def _started(batch: Batch, command: c.Claim) -> tuple[list[Job], dict[int, int]]
         before = len(started)
         found = _round(batch, command, wanted - before, started, last_runs)
         looked_at += found
-        if not found or (command.picks and found == len(started) - before):
+        if not found or len(started) == wanted or (command.picks and found == len(started) - before):
             break
         if looked_at >= LOOKED_AT:
             batch.woke = batch.woke or not started

@@ -6,7 +6,6 @@ from typing import Any
 
 import msgspec
 
-from ...core import rank
 from ...core.damage import UNREADABLE
 from ...core.glob import first_above
 from ...core.job import Body, Job, Place, State, Unreadable
@@ -15,7 +14,7 @@ from .. import fairness
 from ..contract import CountKey, JobFilter, Moments, Row, TallyKey, Waiting, WaitingQuery
 from .connection import SqliteConnection
 from .presence import SqlitePresence
-from .statements import JOBS, ROWS, SQL, as_jobs, children, cut, listed, sized, waiting_tasks
+from .statements import JOBS, ROWS, SQL, as_jobs, children, cut, listed, sized, waiting_tasks, with_ids
 
 # A body as returned by SQL: text as it is; bytes as hexadecimal text in a list.
 SqlBody = str | list[str]
@@ -29,7 +28,7 @@ _decode_tasks = msgspec.json.Decoder(list[tuple[str, list[tuple[str, int]]]]).de
 _decode_counts = msgspec.json.Decoder(list[tuple[str, str, Place, State, int]]).decode
 _decode_tallies = msgspec.json.Decoder(list[tuple[str, str, int, str, int]]).decode
 _decode_domain_counts = msgspec.json.Decoder(list[tuple[int, str, Place, int]]).decode
-_decode_moments = msgspec.json.Decoder(tuple[int | None, int | None, int | None, int | None]).decode
+_decode_moments = msgspec.json.Decoder(Moments).decode
 
 _NONE = b"[]"
 # Greater than all text, as every BLOB is.
@@ -93,15 +92,16 @@ class SqliteReads:
         """The data of jobs, or their results, by id."""
         if not ids:
             return {}
-        text = listed(ids)
-        answer = self.connection.value(SQL["results" if result else "data"], (text,))
+        sql, value = with_ids("results" if result else "data", ids)
+        answer = self.connection.value(sql, (value,))
         try:
             return {
                 id: told if type(told) is str else bytes.fromhex(told[0])
                 for id, told in _decode_bodies(answer or _NONE)
             }
         except UNREADABLE:
-            raw = self.connection.rows(SQL["raw_results" if result else "raw_data"], (text,))
+            sql, value = with_ids("raw_results" if result else "raw_data", ids)
+            raw = self.connection.rows(sql, (value,))
             return {id: _body(kind, body) for id, kind, body in raw}
 
     def children(
@@ -181,9 +181,7 @@ class SqliteReads:
 
     def moments(self) -> Moments:
         """When upkeep has something to do next."""
-        found = _decode_moments(self.connection.value(SQL["moments"]))
-        # The rank of a job that runs without a lease is the highest one, which is not a time.
-        return Moments(*(moment if moment is None or moment < rank.LAST else None for moment in found))
+        return _decode_moments(self.connection.value(SQL["moments"]))
 
     # Fair order
 

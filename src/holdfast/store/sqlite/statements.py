@@ -1,12 +1,13 @@
 """The SQL of the SQLite store, by name, and the two ways to pass many rows to one statement.
 
-Ids are passed as a JSON array. Rows of several columns are passed as bound values, `VALUES (?,?),(?,?)…`,
-split into powers of two, so that a few prepared statements serve every length. That is twice as fast as a
-JSON array of arrays, whose columns SQLite looks up one by one, and unlike JSON it allows bytes.
+Ids are passed as a JSON array, unless there is only one. Rows of several columns are passed as bound values,
+`VALUES (?,?),(?,?)…`, split into powers of two, so that a few prepared statements serve every length. That is
+twice as fast as a JSON array of arrays, whose columns SQLite looks up one by one, and unlike JSON it allows
+bytes.
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import cache
 from itertools import chain
 from pathlib import Path
@@ -116,3 +117,16 @@ def cut(rows: Sequence[Sequence[Any]], most: int = ROWS_AT_ONCE) -> list[tuple[i
 def listed(values: Iterable[object]) -> str:
     """Ids or names as a JSON array for `json_each`."""
     return _encode([*values]).decode()
+
+
+def with_ids(name: str, ids: Collection[int]) -> tuple[str, str | int]:
+    """A statement for the jobs with these ids, and the value to bind: one id is compared directly."""
+    if len(ids) == 1:
+        (job_id,) = ids
+        return _with_id(name), job_id
+    return SQL[name], listed(ids)
+
+
+@cache
+def _with_id(name: str) -> str:
+    return SQL[name].replace("id IN (SELECT value FROM json_each(?))", "id = ?")

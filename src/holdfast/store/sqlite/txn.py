@@ -5,6 +5,7 @@ the number of changed rows shows whether all did.
 """
 
 from collections.abc import Collection, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -21,7 +22,7 @@ from .claim import find_ready
 from .connection import SqliteConnection
 from .presence import SqlitePresence
 from .reads import SqliteReads
-from .statements import SQL, cut, listed, sized
+from .statements import SQL, cut, listed, sized, with_ids
 
 # Fields that are in columns and not in `rest`: a claim changes them, or they differ between jobs made from
 # one template. In `rest` they have these defaults, which are not written; only the id has no default.
@@ -68,9 +69,10 @@ class SqliteTxn(SqliteReads):
         jobs = find_ready(self.connection, query, self._written_pairs())
         if not jobs:
             return []
-        until, ids = query.lease_until, listed([job.id for job in jobs])
+        until = query.lease_until
+        sql, ids = with_ids("claim", [job.id for job in jobs])
         values = (rank.lease(until), query.owner, until, query.started_at, ids)
-        self.changed += self.connection.change(SQL["claim"], values)
+        self.changed += self.connection.change(sql, values)
         self._serve(jobs, query)
         if self._moments is not None:
             self._moments = self._moments.after_claim(jobs, rank.lease(until))
@@ -180,25 +182,24 @@ class SqliteTxn(SqliteReads):
         # One statement per version: a batch has few different ones, and SQLite is fastest with a list of ids.
         for version in {job.version for job in jobs}:
             ids = [job.id for job in jobs if job.version == version]
-            if self.connection.change(SQL["delete_jobs"], (listed(ids), version - since)) != len(ids):
+            sql, value = with_ids("delete_jobs", ids)
+            if self.connection.change(sql, (value, version - since)) != len(ids):
                 raise Conflict(f"not all of {len(ids)} jobs are of version {version - since}")
             self.changed += len(ids)
 
     def _forget(self, ids: Collection[int]) -> None:
-        if self.connection.change(SQL["delete_archived"], (listed(ids),)) != len(ids):
+        sql, value = with_ids("delete_archived", ids)
+        if self.connection.change(sql, (value,)) != len(ids):
             raise Conflict(f"not all of {len(ids)} jobs are in the archive")
         self._delete_bodies(ids)
 
     def _delete_bodies(self, ids: Collection[int]) -> None:
-        text = listed(ids)
         for name in ("delete_data", "delete_results"):
-            self.changed += self.connection.change(SQL[name], (text,))
+            sql, value = with_ids(name, ids)
+            self.changed += self.connection.change(sql, (value,))
 
     def _count(self, counts: Mapping[CountKey, int], tallies: Mapping[TallyKey, int]) -> None:
-        rows: list[tuple[Any, ...]] = []
-        for (tenant, task, place, state), difference in counts.items():
-            if difference:
-                rows += ((tenant, task, int(place), str(state), difference),)
+        rows = [(*_plain(key), counts[key]) for key in counts if counts[key]]
         if tallies:
             rows += [(*key, tallies[key]) for key in tallies]
         for size, values in ((1, rows[0]),) if len(rows) == 1 else cut(rows):
@@ -216,6 +217,13 @@ class SqliteTxn(SqliteReads):
             self._put("put_rows", kept)
         for table, keys in gone.items():
             self.changed += self.connection.change(SQL["delete_rows"], (table, listed(keys)))
+
+
+@lru_cache(maxsize=4096)
+def _plain(key: CountKey) -> tuple[Any, ...]:
+    """The columns of a count."""
+    tenant, task, place, state = key
+    return tenant, task, int(place), str(state)
 
 
 def row_of(job: Job) -> tuple[Any, ...]:

@@ -155,10 +155,13 @@ FROM holdfast_counts INDEXED BY holdfast_tallies WHERE place = 0
 SELECT CAST('[' || group_concat(json_array(tenant, task, place, state, number)) || ']' AS BLOB)
 FROM holdfast_counts WHERE tenant = ? AND place > 0
 
+-- The highest rank (`rank.LAST`), that of a job which runs without a lease, is not a time.
 -- name: moments
 SELECT CAST(json_array(
-    (SELECT rank FROM holdfast_jobs INDEXED BY holdfast_place WHERE place = 1 ORDER BY rank LIMIT 1),
-    (SELECT rank FROM holdfast_jobs INDEXED BY holdfast_place WHERE place = 4 ORDER BY rank LIMIT 1),
+    (SELECT nullif(rank, 9007199254740991) FROM holdfast_jobs INDEXED BY holdfast_place
+     WHERE place = 1 ORDER BY rank LIMIT 1),
+    (SELECT nullif(rank, 9007199254740991) FROM holdfast_jobs INDEXED BY holdfast_place
+     WHERE place = 4 ORDER BY rank LIMIT 1),
     (SELECT expires_at FROM holdfast_jobs INDEXED BY holdfast_expiring
      WHERE expires_at > 0 AND place NOT IN (4, 6) ORDER BY expires_at LIMIT 1),
     (SELECT due_ms FROM holdfast_rows INDEXED BY holdfast_due
