@@ -12,6 +12,7 @@ import pytest
 import holdfast
 from holdfast.core import commands as c
 from holdfast.queue import tracing
+from tests.store.helpers import wait_until_settled
 
 PACKAGE = Path(holdfast.__file__).parent
 BELOW_THE_QUEUE = tuple(str(PACKAGE / room) for room in ("engine", "store"))
@@ -105,6 +106,9 @@ def profile():
 @pytest.fixture
 def queue(url, profile):
     with holdfast.connect(url) as queue:
+        if url != "memory://":
+            queue.counts()
+            wait_until_settled(Path(url))
         yield queue
 
 

@@ -3,10 +3,12 @@
 import sqlite3
 import subprocess
 import sys
+import time
 from contextlib import closing, contextmanager
 from pathlib import Path
 
 from holdfast.store.contract import JobFilter
+from holdfast.store.sqlite.guard import SETTLED_MS
 
 SRC = Path(__file__).parents[2] / "src"
 SECONDS = 60
@@ -15,6 +17,12 @@ SECONDS = 60
 def all_ids(store):
     """The ids of all live jobs."""
     return store.read(lambda txn: [job.id for job in txn.jobs(JobFilter(), after=0, limit=100_000)])
+
+
+def wait_until_settled(path):
+    """Wait until every change of the folder of a SQLite store will show in its ctime; then it is trusted."""
+    while time.time_ns() - path.parent.stat().st_ctime_ns < 2 * SETTLED_MS * 1_000_000:
+        time.sleep(0.01)
 
 
 def execute(path, *statements):

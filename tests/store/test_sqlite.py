@@ -22,7 +22,7 @@ from holdfast.store.sqlite import statements as sqlite_sql
 from holdfast.store.sqlite import wal as sqlite_wal
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.testing.stores.making import a_job, add, commit, ids, live, look, new_jobs
-from tests.store.helpers import all_ids, execute, run_python
+from tests.store.helpers import all_ids, execute, run_python, wait_until_settled
 
 
 @pytest.fixture(params=["apsw", "stdlib"])
@@ -354,6 +354,20 @@ def test_a_file_that_is_removed_while_in_use_is_noticed(store, path):
 
     add(store, a_job(3))
     assert all_ids(store) == [3]
+
+
+def test_a_file_that_is_replaced_is_noticed_also_if_the_folder_looks_as_before(store, path):
+    """As a backup is restored: the new file gets the old name, and the folder its old time."""
+    add(store, a_job(1))
+    wait_until_settled(path)
+    add(store, a_job(2))
+    before = path.parent.stat()
+    (path.parent / "backup").write_bytes(path.read_bytes())
+    (path.parent / "backup").rename(path)
+    os.utime(path.parent, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+    with pytest.raises(StoreError, match="removed or replaced"):
+        add(store, a_job(3))
 
 
 def test_the_log_stays_bounded_while_one_process_only_adds(store, path, monkeypatch):

@@ -18,9 +18,10 @@ import pytest
 import holdfast
 from holdfast.core.errors import StoreError
 from holdfast.store.common.clock import monotonic_s
+from holdfast.store.contract import Changes
 from holdfast.store.sqlite.store import SqliteStore
-from holdfast.testing.stores.making import a_job, add, race
-from tests.store.helpers import all_ids, python, run_python
+from holdfast.testing.stores.making import a_job, add, new_jobs, race
+from tests.store.helpers import all_ids, python, run_python, wait_until_settled
 
 DRIVERS = ["stdlib", "apsw"]
 
@@ -192,10 +193,27 @@ def test_a_log_that_was_removed_is_told(tmp_path, driver):
     path = tmp_path / "jobs.db"
     with closing(SqliteStore(path, driver=driver)) as store:
         add(store, a_job(1))
+        wait_until_settled(path)
+        add(store, a_job(2))
         path.with_name("jobs.db-wal").unlink()
 
         with pytest.raises(StoreError, match=r"jobs\.db-wal was removed; nothing was written"):
-            add(store, a_job(2))
+            add(store, a_job(3))
+
+
+def test_a_log_that_is_removed_during_a_batch_is_told(tmp_path):
+    """The batch is not acknowledged: it may have been written to a file that is gone."""
+    path = tmp_path / "jobs.db"
+    with closing(SqliteStore(path)) as store:
+        add(store, a_job(1))
+        wait_until_settled(path)
+
+        def remove_log(_txn):
+            path.with_name("jobs.db-wal").unlink()
+            return Changes(added=new_jobs([a_job(2)])), None
+
+        with pytest.raises(StoreError, match=r"jobs\.db-wal was removed; whether the last batch was kept"):
+            store.run(remove_log)
 
 
 def test_two_stores_of_one_process_share_a_file(tmp_path):

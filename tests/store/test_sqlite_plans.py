@@ -7,7 +7,7 @@ from itertools import groupby
 import pytest
 
 from holdfast.core.job import Place, State
-from holdfast.store.contract import JOBS, NOTHING, Changes, CountKey, JobFilter, WaitingQuery, leased
+from holdfast.store.contract import JOBS, NOTHING, Changes, CountKey, JobFilter, NewJobs, WaitingQuery, leased
 from holdfast.store.sqlite import claim as sqlite_claim
 from holdfast.store.sqlite.presence import SqlitePresence
 from holdfast.store.sqlite.store import SqliteStore
@@ -233,7 +233,8 @@ def test_one_added_job_is_six_statements(tmp_path):
 
     def fn(txn):
         txn.notice()
-        return Changes(added=new_jobs([a_job(2)]), counts=tally([a_job(2)]), wake=JOBS), None
+        fresh = NewJobs(a_job(2), [(2, "{}")], is_fresh=True)
+        return Changes(added=[fresh], counts=tally([a_job(2)]), wake=JOBS), None
 
     with closing(SqliteStore(tmp_path / "jobs.db")) as store:
         add(store, a_job(1))

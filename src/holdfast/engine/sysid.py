@@ -213,8 +213,8 @@ class IdMaker:
             held = self._renew()
             (tick,) = self._source.next_ticks(1, self._txn.now_ms, held.floor)
         if slot is None:
-            step = self._slots.step
-            slot = self._slots.start + tick % (ids.SLOTS // step) * step
+            slots = self._slots
+            slot = slots[tick % len(slots)]
         return ids.pack(tick, held.number, slot)
 
     def make_many(self, count: int) -> list[int]:

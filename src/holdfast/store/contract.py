@@ -55,6 +55,8 @@ class NewJobs(NamedTuple):
 
     template: Job
     rows: Sequence[tuple[int, Body]]
+    # Whether the ids were made in this transaction, so that no archived job can have them.
+    is_fresh: bool = False
 
     def jobs(self) -> list[tuple[Job, Body]]:
         """Each job with its data."""
@@ -74,7 +76,7 @@ NO_WAKE, ENDS, JOBS = "", "ends", "jobs"
 class Changes(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Everything that a batch writes, in this order. A job occurs once, or in `added` and one more."""
 
-    # An id that exists already, archived or not, is a `Conflict`.
+    # An id that exists already is a `Conflict`; that of an archived job too, unless the group is fresh.
     added: Sequence[NewJobs] = ()
     # Live jobs to replace. Each has the stored version plus one, or `Conflict`.
     swapped: Sequence[Job] = ()

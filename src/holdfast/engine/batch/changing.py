@@ -20,11 +20,11 @@ class _Jobs(Struct):
 
 def take_changes(batch: WorkingSet, *, last: bool = False) -> Changes:
     """The changes since the last call; `last`: with domains, counts and the sysid, which are written once."""
-    jobs = _Jobs()
+    jobs, counts = _Jobs(), batch.counts
     if batch.new_jobs.size[0]:
         jobs.added, batch.woke = batch.new_jobs.take(), True
         for group in jobs.added:
-            batch.counts.came_alike(*group)
+            counts.came_alike(group.template, len(group.rows))
     if batch.touched:
         _take_jobs(batch, jobs)
     if batch.known_holders is not None:
@@ -48,8 +48,8 @@ def take_changes(batch: WorkingSet, *, last: bool = False) -> Changes:
         results=batch.results,
         rows=batch.rows,
         dues=batch.dues,
-        counts=batch.counts.take() if last else {},
-        tallies=batch.counts.take_tallies() if last and (batch.counts.ends or batch.counts.moved) else {},
+        counts=counts.take() if last else {},
+        tallies=counts.take_tallies() if last and (counts.ends or counts.moved) else {},
         wake=wake if last else NO_WAKE,
     )
     if not last:

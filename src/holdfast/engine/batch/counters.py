@@ -1,9 +1,11 @@
 """The differences that a transaction adds to the counts and tallies of jobs."""
 
-from collections.abc import Iterable, Mapping, Sized
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from operator import attrgetter
 from typing import Any
+
+from msgspec import Struct
 
 from ...core import history
 from ...core.history import NO_PLACE, TallyKey
@@ -15,23 +17,22 @@ _FIELDS = ("tenant", "task", "place", "ended", "retry_after", "lapsed")
 _kind = attrgetter(*_FIELDS)
 
 
-class Counts:
+class Counts(Struct, eq=False):
     """The differences of one transaction."""
 
-    def __init__(self) -> None:
-        self._changes: dict[tuple[Any, ...], int] = {}
-        # How many runs of a (tenant, task) ended how, and how long they took.
-        self.ends: dict[tuple[str, str, State | None], tuple[int, int]] = {}
-        self.moved: Mapping[TallyKey, int] = {}
+    _changes: dict[tuple[Any, ...], int] = {}
+    # How many runs of a (tenant, task) ended how, and how long they took.
+    ends: dict[tuple[str, str, State | None], tuple[int, int]] = {}
+    moved: Mapping[TallyKey, int] = {}
 
     def came(self, jobs: Iterable[Job]) -> None:
         """Count jobs that were added, or changed to these."""
         self._add(jobs, 1)
 
-    def came_alike(self, job: Job, rows: Sized) -> None:
-        """Count one job like `job` for each row."""
+    def came_alike(self, job: Job, count: int) -> None:
+        """Count this many jobs like `job`."""
         kind, changes = _kind(job), self._changes
-        changes[kind] = changes[kind] + len(rows) if kind in changes else len(rows)
+        changes[kind] = changes[kind] + count if kind in changes else count
 
     def went(self, jobs: Iterable[Job]) -> None:
         """Uncount jobs that were removed, or were like these before a change."""

@@ -84,7 +84,7 @@ def _add_by_ids(batch: Batch, command: c.Add) -> list[int]:
     ids, now_ms = command.ids, batch.now_ms
     if batch.trusts and command.hold is None and all(is_free(new) for new in command.jobs):
         for new, job_id in zip(command.jobs, ids, strict=False):
-            batch.new_jobs.add(new, job_id=job_id, now_ms=now_ms)
+            batch.new_jobs.add(new, job_id=job_id, now_ms=now_ms, is_fresh=False)
         if command.more:
             batch.new_jobs.add_more(list(zip(ids[len(command.jobs) :], command.more, strict=True)))
         return list(ids)
@@ -267,8 +267,8 @@ def insert_scheduled(
         job_id = new.id or maker.make(slot=slot)
         job = create(maker.with_follower(new), job_id=job_id, now_ms=txn.now_ms)
         job = replace(job, place=Place.SCHEDULED, rank=job.run_at)
-        added.append(NewJobs(job, [(job_id, new.data)]))
+        added.append(NewJobs(job, [(job_id, new.data)], not new.id))
     counts = Counts()
-    counts.came(template for template, _ in added)
+    counts.came(group.template for group in added)
     changes = Changes(added=added, counts=counts.take(), rows=maker.rows, wake=JOBS)
     return changes, [new.template.id for new in added]

@@ -111,7 +111,7 @@ def parameters_of(changes: Changes) -> Parameters:
 
 def _add(found: Parameters, groups: Sequence[NewJobs]) -> None:
     if len(groups) == 1:
-        template, rows = groups[0]
+        template, rows, _ = groups[0]
         _, found["added_middle"], found["added_tail"] = rest_parts(template)
         is_plain = _other_fields(template) == _OTHER_DEFAULTS
         if is_plain:
@@ -122,7 +122,7 @@ def _add(found: Parameters, groups: Sequence[NewJobs]) -> None:
     else:
         is_plain, rows = False, [row for group in groups for row in group.rows]
         found["added_rest"] = texts([rest for group in groups for rest in _rests(group)])
-        _put_columns(found, _ADDED, [_fields(template) for template, some in groups for _ in some])
+        _put_columns(found, _ADDED, [_fields(template) for template, some, _ in groups for _ in some])
     if not rows:
         found.clear()
         return

@@ -130,7 +130,7 @@ class Plan:
 
     def add(self, group: NewJobs) -> None:
         """Add jobs of one template; a conflict if one of their ids exists."""
-        (template, rows), keys, at, stamp = group, self._keys, self._positions, self._stamp
+        (template, rows, _), keys, at, stamp = group, self._keys, self._positions, self._stamp
         ids = [id for id, _ in rows]
         bodies = [b"b" + data if isinstance(data, bytes) else b"s" + data.encode() for _, data in rows]
         sizes = [*map(len, bodies)]

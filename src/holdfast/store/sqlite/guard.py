@@ -16,11 +16,14 @@ Four measures together ensure that no acknowledged commit is lost:
                (`F_OFD_SETLK`). These stay until those descriptors are closed, whatever else is closed
     fenced     if a second library is loaded, it cannot open the file during a transaction: it would need
                SQLite's PENDING byte. Before, it is searched for: each library opens -shm once
-    checked    before and after each COMMIT: the log is the one that was opened, and IN USE was not dropped,
-               as every library does when it closes the file. If it was, this process can no longer use the
-               file. The list of locks in /proc is parsed only if its text is new
+    checked    before and after each COMMIT: IN USE was not dropped, as every library does when it closes the
+               file. If it was, this process can no longer use the file. Many processes hold IN USE, and only
+               /proc tells which. So each process locks another byte of -shm too, its own byte: that lock is
+               dropped together with IN USE, and one system call tells whether it is held
+    compared   at the beginning of each batch and after its COMMIT: file and log are those that were opened.
+               They are compared only if their folder has changed since
 
-Linux shows a process its descriptors and their locks in /proc; elsewhere only the log is compared.
+Linux shows a process its descriptors and their locks in /proc; elsewhere only file and log are compared.
 """
 
 import fcntl
@@ -36,7 +39,7 @@ from time import sleep
 from typing import Any
 
 from ...core.errors import StoreError, Unavailable
-from ..common.clock import monotonic_s
+from ..common.clock import monotonic_s, system_clock
 
 # The bytes that SQLite locks: in the database file PENDING, taken for a moment before SHARED, and the range
 # of SHARED; in the -shm file IN USE.
@@ -52,8 +55,10 @@ SETTLE_S = 0.001
 CHECKS = 20
 # A descriptor has at most two locks of SQLite's in the file and nine in -shm, of some 70 bytes each.
 FDINFO_BYTES = 4096
-# How many texts of /proc that show IN USE are cached; they differ in the locks of writer and readers.
-TEXTS_KEPT = 64
+# The own byte of a process is this byte of -shm plus the process id, far behind all bytes that SQLite uses.
+FIRST_OWN_BYTE = 1 << 40
+# A folder's ctime is as coarse as the kernel's clock: after such a recent change another one may not show.
+SETTLED_MS = 100
 
 # The Python modules that contain a copy of SQLite.
 LIBRARIES = ("_sqlite3", "apsw", "pysqlite3", "sqlcipher3")
@@ -65,8 +70,8 @@ WAY_OUT = "use one SQLite library in a process, and restart this one: see docs/s
 Inode = tuple[int, int]
 
 
-def _lock_record(kind: int, byte: int, size: int) -> bytes:
-    return struct.pack("hhqqi4x", kind, os.SEEK_SET, byte, size, 0)
+def _lock_record(kind: int, byte: int, size: int, pid: int = 0) -> bytes:
+    return struct.pack("hhqqi4x", kind, os.SEEK_SET, byte, size, pid)
 
 
 # Releases PENDING.
@@ -81,23 +86,51 @@ class LocksLost(StoreError):
         super().__init__(f"{path}: {what}; {done}; {WAY_OUT}")
 
 
+class StoreFolder:
+    """Shows cheaply whether files of the store's folder may have been created, removed or replaced.
+
+    By the folder's ctime, which unlike its mtime cannot be set back.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._name = str(path.parent)
+        # The ctime that was read last, and the one at which the files were checked; -1: none.
+        self.seen_ns = self._checked_ns = -1
+
+    def is_unchanged(self) -> bool:
+        """Whether nothing has changed since the files were checked."""
+        try:
+            self.seen_ns = stat(self._name).st_ctime_ns  # noqa: PTH116 - twice for each commit
+        except OSError:
+            self.seen_ns = -1
+        return self.seen_ns == self._checked_ns >= 0
+
+    def note_checked(self) -> None:
+        """The files were checked, after `is_unchanged` was called."""
+        self._checked_ns = self.seen_ns if self.is_settled() else -1
+
+    def is_settled(self) -> bool:
+        """Whether each change after the one that was seen last will show."""
+        return system_clock() - self.seen_ns // 1_000_000 > SETTLED_MS
+
+
 class LockGuard:
     """The locks and the log of one open store. One thread at a time changes it; any may call `check`."""
 
     def __init__(self, path: Path, module: str) -> None:
         self._path = path
         self._log, self._shm = (path.with_name(path.name + end) for end in ("-wal", "-shm"))
-        self._log_name = str(self._log)
         self._module = module
+        self.folder = StoreFolder(path)
         # The modules that contain other libraries.
         self.others = tuple(name for name in LIBRARIES if name != module)
         self._inode: Inode = (0, 0)
         self._log_inode: Inode = (0, 0)
         self._pins: list[_Pin] = []
-        # The /proc file with the locks of the descriptor that has IN USE, and texts of it that contain the
-        # lock. If it cannot be read the text is empty.
-        self._in_use = -1
-        self._good = {b""}
+        # The /proc file with the locks of the descriptor that has IN USE; that descriptor; the question
+        # whether the own byte is locked, and the answer if this process has locked it.
+        self._in_use = self._shm_fd = -1
+        self._asked = self._held = b""
         self._known: set[int] = set()
         # The descriptor of the current fence; -1: none.
         self.fence_fd = -1
@@ -139,7 +172,7 @@ class LockGuard:
                     self._pins[-1].take()
         if shms and _has_lock(shms[0], IN_USE_BYTE):
             self._in_use = os.open(_info(shms[0]), os.O_RDONLY | os.O_CLOEXEC)
-            self._good = set()
+            self._lock_own_byte(shms[0])
 
     def fence(self) -> None:
         """Keep the libraries `others` out until `unfence`; raise `LocksLost` if one has the file open.
@@ -166,18 +199,28 @@ class LockGuard:
             fcntl.fcntl(self.fence_fd, fcntl.F_OFD_SETLK, UNFENCE)
             self.fence_fd = -1
 
+    def _lock_own_byte(self, fd: int) -> None:
+        byte, pid = FIRST_OWN_BYTE + os.getpid(), os.getpid()
+        fcntl.fcntl(fd, fcntl.F_SETLK, _lock_record(fcntl.F_RDLCK, byte, 1))
+        self._shm_fd, self._asked = fd, _lock_record(fcntl.F_WRLCK, byte, 1)
+        self._held = _lock_record(fcntl.F_RDLCK, byte, 1, pid)
+
+    def _has_own_byte(self) -> bool:
+        """Whether this process has all its locks on -shm; False: they must be looked up."""
+        if self._in_use < 0:
+            return True
+        try:
+            return fcntl.fcntl(self._shm_fd, fcntl.F_OFD_GETLK, self._asked) == self._held
+        except OSError:  # the descriptor is closed
+            return False
+
     def commit(self, execute: Callable[[str], object]) -> None:
-        """COMMIT, with `check` before and after it; a full check only if something has changed."""
-        for is_committed in (False, True):
-            try:
-                log = stat(self._log_name)  # noqa: PTH116 - twice for each commit
-                text = pread(self._in_use, FDINFO_BYTES, 0) if self._in_use >= 0 else b""
-                if text not in self._good or (log.st_dev, log.st_ino) != self._log_inode:
-                    self.check(committed=is_committed)
-            except OSError:  # the log was removed, or the descriptor is closed
-                self.check(committed=is_committed)
-            if not is_committed:
-                execute("COMMIT")
+        """COMMIT, with `check` before and after it, unless nothing has changed."""
+        if not self._has_own_byte():
+            self.check()
+        execute("COMMIT")
+        if not (self._has_own_byte() and self.folder.is_unchanged()):
+            self.check(committed=True)
 
     def check(self, *, committed: bool = False) -> None:
         """Raise `StoreError` if the log was replaced, or another library has had the file open."""
@@ -185,12 +228,8 @@ class LockGuard:
             raise LocksLost(self._path, f"its log {self._log.name} was removed", committed=committed)
         if self._in_use < 0:
             return
-        text = _read(self._in_use)
-        if not _shows_lock(text, IN_USE_BYTE):
+        if not _shows_lock(_read(self._in_use), IN_USE_BYTE):
             raise self._spoil(DROPPED, committed=committed)
-        if len(self._good) >= TEXTS_KEPT:
-            self._good.clear()
-        self._good.add(text)
 
     def _look_for_others(self) -> None:
         if not any(map(_may_have_files, self.others)):
@@ -240,7 +279,7 @@ class LockGuard:
         # First: after a KeyboardInterrupt the descriptor must not be closed twice, as its number may be
         # reused.
         in_use, self._in_use = self._in_use, -1
-        self.fence_fd, self._good, self._pins = -1, {b""}, []
+        self.fence_fd, self._pins = -1, []
         if in_use >= 0:
             os.close(in_use)
 

@@ -20,11 +20,10 @@ from typing import Any
 
 from ..common.clock import monotonic_s, system_clock
 from ..common.waker import Waker
+from .guard import SETTLED_MS, StoreFolder
 
 # The longest address of a socket; longer paths go through a descriptor of the folder.
 ADDRESS_BYTES = 107
-# A folder's mtime is as coarse as the kernel's clock: after such a recent change another one may not show.
-SETTLED_MS = 100
 
 # The notifications: there may be jobs to claim; or there are only completions or log appends.
 _JOBS, _ENDS = b"!", b"."
@@ -48,6 +47,8 @@ class SqliteNotifier:
         self._waiting = threading.Lock()
         # The last known mtime of the folder, and the other processes' sockets in it: name and address.
         self._listing: tuple[int, list[tuple[str, str]]] = (-1, [])
+        # The ctime of the store's folder while there was no folder of sockets; -1: not known.
+        self._absent_ns = -1
 
     def wait(self, timeout_s: float, *, ends: bool = True) -> bool:
         """Sleep until notified or interrupted; False after the time-out.
@@ -74,11 +75,17 @@ class SqliteNotifier:
         """Wake up this store's own `wait`, or the next one."""
         self._waker.wake()
 
-    def notify(self, *, ends: bool) -> None:
-        """Wake up the other waiting processes; `ends`: only those that also wait for completions."""
+    def notify(self, parent: StoreFolder, *, ends: bool) -> None:
+        """Wake up the other waiting processes; `ends`: only those that also wait for completions.
+
+        `parent` is the folder of the store, in which the folder of sockets appears.
+        """
+        if parent.seen_ns == self._absent_ns >= 0:
+            return
         try:
             changed_ns = stat(self._folder_name).st_mtime_ns  # noqa: PTH116 - for each commit
         except OSError:  # no process waits
+            self._absent_ns = parent.seen_ns if parent.is_settled() else -1
             return
         if changed_ns != self._listing[0]:
             others = [(name, self._address(name)) for name in self._names() if name != self.name]

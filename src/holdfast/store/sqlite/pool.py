@@ -5,7 +5,6 @@ believe that it holds its parent's locks. So all stores close theirs before a fo
 ones on their next use.
 """
 
-import os
 import threading
 from pathlib import Path
 from time import sleep
@@ -31,7 +30,6 @@ class SqlitePool:
         self, path: Path, driver: Driver, patience_s: float, *, join: bool = True, create: bool = True
     ) -> None:
         self.path, self.driver, self.patience_s = path, driver, patience_s
-        self._name = str(path)
         self._join, self._create = join, create
         self.lock = threading.RLock()
         # Held while a reader begins, and during a fork.
@@ -62,14 +60,18 @@ class SqlitePool:
         """The connection that writes, opened if necessary. The caller has the lock."""
         if self.writer is None:
             return self._open()
-        try:
-            found = os.stat(self._name)  # noqa: PTH116 - for each batch
-            if (found.st_dev, found.st_ino) == self._inode:
-                return self.writer
-        except FileNotFoundError:
-            pass
-        self.disconnect()
-        raise StoreError(f"{self.path} was removed or replaced while in use; what it held is gone with it")
+        if not self.guard.folder.is_unchanged():
+            self._check_files()
+        return self.writer
+
+    def _check_files(self) -> None:
+        """Raise `StoreError` if the file or its log is not the one that was opened."""
+        if inode_of(self.path) != self._inode:
+            self.disconnect()
+            text = "was removed or replaced while in use; what it held is gone with it"
+            raise StoreError(f"{self.path} {text}")
+        self.guard.check()
+        self.guard.folder.note_checked()
 
     def _open(self) -> SqliteConnection:
         if self.closed:

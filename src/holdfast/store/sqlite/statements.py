@@ -15,6 +15,8 @@ from typing import Any
 
 import msgspec
 
+from .connection import Values
+
 # Rows per statement; with more nothing gets faster.
 ROWS_AT_ONCE = 128
 
@@ -103,10 +105,13 @@ def sized(name: str, count: int, width: int) -> str:
     return SQL[name].replace("{rows}", ",".join([row] * count))
 
 
-def cut(rows: Sequence[Sequence[Any]], most: int = ROWS_AT_ONCE) -> list[tuple[int, list[Any]]]:
+def cut(rows: Sequence[tuple[Any, ...]], most: int = ROWS_AT_ONCE) -> list[tuple[int, Values]]:
     """Split rows into parts of a power of two, up to `most`: of each the number of rows and all values."""
     count = len(rows)
-    parts, at = [], 0
+    if count == 1:
+        return [(1, rows[0])]
+    parts: list[tuple[int, Values]] = []
+    at = 0
     while at < count:
         size = min(1 << (count - at).bit_length() - 1, most)
         parts.append((size, [*chain.from_iterable(rows[at : at + size])]))

@@ -99,7 +99,7 @@ class SqliteStore:
                     f"{self.path}: a batch was done {TRIES} times, and each time something had changed"
                 )
         if changes.wake != NO_WAKE:
-            self._notifier.notify(ends=changes.wake == ENDS)
+            self._notifier.notify(self._pool.guard.folder, ends=changes.wake == ENDS)
         return result
 
     def _repair(self) -> int:

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from ...core import rank
 from ...core.errors import Conflict
-from ...core.job import Job, Place, State
+from ...core.job import Body, Job, Place, State
 from ...core.jump import Jump
 from ...core.kinds import Names
 from .. import fairness
@@ -112,12 +112,8 @@ class SqliteTxn(SqliteReads):
 
     def write_last(self, changes: Changes) -> None:
         """Write the fields in their order; no claim follows."""
-        added = changes.added
-        if len(added) > 1 and (alone := [group for group in added if len(group.rows) == 1]):
-            added = [group for group in added if len(group.rows) > 1]
-            self._add_different(alone)
-        for group in added:
-            self._add(group)
+        if changes.added:
+            self._add(changes.added)
         if changes.swapped:
             self._swap(changes.swapped)
         if changes.archived:
@@ -138,7 +134,7 @@ class SqliteTxn(SqliteReads):
         if changes.notice != UNCHANGED:
             self._put_rows({("", ""): changes.notice}, {})
 
-    def _put(self, name: str, rows: Sequence[Sequence[Any]]) -> int:
+    def _put(self, name: str, rows: Sequence[tuple[Any, ...]]) -> int:
         """Run a statement for all rows; return how many it changed."""
         changed = 0
         for size, values in cut(rows):
@@ -146,22 +142,43 @@ class SqliteTxn(SqliteReads):
         self.changed += changed
         return changed
 
-    def _add(self, group: NewJobs) -> None:
-        """Insert jobs made from one template, and their data. Common values are bound once per statement."""
-        template, rows = group
-        _, _, *shared = row_of(template)
-        for size, values in ((1, rows[0]),) if len(rows) == 1 else cut(rows):
-            if self.connection.change(sized("add_jobs", size, 2), (*shared, *values)) != size:
-                raise Conflict(f"not all of {size} jobs are new")
+    def _put_one(self, name: str, row: tuple[Any, ...]) -> None:
+        self.connection.execute(sized(name, 1, len(row)), row)
+        self.changed += 1
+
+    def _add(self, groups: Sequence[NewJobs]) -> None:
+        """Insert jobs and their data. SQLite itself refuses the id of a live job."""
+        alone: list[tuple[Job, Body]] = []
+        known: list[int] = []
+        for group in groups:
+            if not group.is_fresh:
+                known += [id for id, _ in group.rows]
+            if len(group.rows) == 1:
+                alone += group.jobs()
+            else:
+                self._add_similar(group)
+        if known:
+            self._refuse_archived(known)
+        if len(alone) == 1:
+            ((job, data),) = alone
+            self._put_one("add_jobs", row_of(job))
+            self._put_one("put_data", (job.id, data))
+        elif alone:
+            self._put("add_jobs", [row_of(job) for job, _ in alone])
+            self._put("put_data", [(job.id, data) for job, data in alone])
+
+    def _add_similar(self, group: NewJobs) -> None:
+        """Insert jobs made from one template. Common values are bound once per statement."""
+        _, _, *shared = row_of(group.template)
+        for size, values in cut(group.rows):
+            self.connection.execute(sized("add_similar_jobs", size, 2), (*shared, *values))
             self.connection.execute(sized("put_data", size, 2), values)
             self.changed += 2 * size
 
-    def _add_different(self, groups: Sequence[NewJobs]) -> None:
-        """Insert jobs of groups of one job each, and their data."""
-        jobs = [job for group in groups for job in group.jobs()]
-        if self._put("add_different_jobs", [row_of(job) for job, _ in jobs]) != len(jobs):
-            raise Conflict(f"not all of {len(jobs)} jobs are new")
-        self._put("put_data", [(job.id, data) for job, data in jobs])
+    def _refuse_archived(self, ids: Sequence[int]) -> None:
+        sql, value = with_ids("are_archived", ids)
+        if self.connection.value(sql, (value,)):
+            raise Conflict(f"not all of {len(ids)} jobs are new")
 
     def _swap(self, jobs: Sequence[Job]) -> None:
         if self._put("swap_jobs", [row_of(job) for job in jobs]) != len(jobs):
@@ -199,11 +216,16 @@ class SqliteTxn(SqliteReads):
             self.changed += self.connection.change(sql, (value,))
 
     def _count(self, counts: Mapping[CountKey, int], tallies: Mapping[TallyKey, int]) -> None:
-        rows = [(*_plain(key), counts[key]) for key in counts if counts[key]]
+        rows: list[tuple[Any, ...]] = []
+        for key in counts:
+            if counts[key]:
+                rows += ((*_plain(key), counts[key]),)
         if tallies:
             rows += [(*key, tallies[key]) for key in tallies]
-        for size, values in ((1, rows[0]),) if len(rows) == 1 else cut(rows):
-            self.connection.execute(sized("count", size, 5), values)
+        if len(rows) == 1:
+            self._put_one("count", rows[0])
+        elif rows:
+            self._put("count", rows)
 
     def _put_rows(self, rows: Mapping[RowKey, bytes | None], dues: Mapping[RowKey, int]) -> None:
         kept, gone = [], dict[str, list[str]]()

@@ -1,20 +1,21 @@
 -- The writes, of whole batches: {rows} is (?,?,…),(?,?,…), one for each row.
 
--- Jobs that differ only in id and data: the other columns are bound first, and once. A job that is archived is left out;
--- the caller detects this by the number of rows.
 -- name: add_jobs
 INSERT INTO holdfast_jobs (
     id, size, place, rank, version, owner, lease_until, started_at, claim,
     tenant, task, mock, expires_at, parent_id, domain, schedule, rest
-) SELECT new.column1, length(CAST(new.column2 AS BLOB)), ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15
-FROM (VALUES {rows}) AS new WHERE NOT EXISTS (SELECT 1 FROM holdfast_archive WHERE id = new.column1)
+) VALUES {rows}
 
--- The same for jobs that are all different.
--- name: add_different_jobs
+-- Jobs that differ only in id and data: the other columns are bound first, and once.
+-- name: add_similar_jobs
 INSERT INTO holdfast_jobs (
     id, size, place, rank, version, owner, lease_until, started_at, claim,
     tenant, task, mock, expires_at, parent_id, domain, schedule, rest
-) SELECT * FROM (VALUES {rows}) AS new WHERE NOT EXISTS (SELECT 1 FROM holdfast_archive WHERE id = new.column1)
+) SELECT new.column1, length(CAST(new.column2 AS BLOB)), ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15
+FROM (VALUES {rows}) AS new
+
+-- name: are_archived
+SELECT EXISTS (SELECT 1 FROM holdfast_archive WHERE id IN (SELECT value FROM json_each(?)))
 
 -- name: swap_jobs
 UPDATE holdfast_jobs
