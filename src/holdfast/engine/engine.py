@@ -260,7 +260,7 @@ class Engine:
             upkeep.clock_went_back(batch)
         due = back or batch.now_ms >= self.next_upkeep_ms
         next_ms = self.next_upkeep_ms
-        if due or any(isinstance(x, c.Upkeep) for x in commands):
+        if due or c.Upkeep in [type(command) for command in commands]:
             next_ms, done.upkept_ms = upkeep.rest(batch), batch.now_ms
         batch.keep()
         return next_ms
@@ -378,13 +378,18 @@ def _claim(batch: Batch, commands: Sequence[c.Command], replies: list[Any]) -> N
     without_jobs: set[c.Claim] = set()
     for at, command in enumerate(commands):
         if isinstance(command, c.Claim):
-            wanted = replace(command, limit=1, lease_ms=None, owner=0)
             # What another claim has put back, or its domain's spent allowance, counts for this one.
             batch.settle()
             batch.flush()
-            replies[at] = [] if wanted in without_jobs else claim(batch, command)
+            is_known_empty = bool(without_jobs) and _wanted(command) in without_jobs
+            replies[at] = [] if is_known_empty else claim(batch, command)
             if not replies[at]:
-                without_jobs.add(wanted)
+                without_jobs.add(_wanted(command))
+
+
+def _wanted(command: c.Claim) -> c.Claim:
+    """A claim without what does not decide whether a job is found."""
+    return replace(command, limit=1, lease_ms=None, owner=0)
 
 
 def _next_ms(batch: Batch, changes: Changes, next_upkeep_ms: int | None) -> int | None:
@@ -396,7 +401,7 @@ def _next_ms(batch: Batch, changes: Changes, next_upkeep_ms: int | None) -> int 
             moments.append(job.rank)
         if job.expires_at and job.place is not Place.RUNNING:
             moments.append(job.expires_at)
-    return min((moment for moment in moments if moment is not None), default=None)
+    return min([moment for moment in moments if moment is not None], default=None)
 
 
 def check(command: c.Command) -> None:

@@ -213,7 +213,7 @@ class Moments(NamedTuple):
     @property
     def first(self) -> int | None:
         """The earliest of the four."""
-        return min((moment for moment in self if moment is not None), default=None)
+        return min([moment for moment in self if moment is not None], default=None)
 
     def after_claim(self, jobs: Sequence[Job], lease: int) -> "Moments | None":
         """The moments after these jobs were leased until `lease`, a rank; None: they must be read again."""

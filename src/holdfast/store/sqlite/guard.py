@@ -9,7 +9,7 @@ closing *any* descriptor of a file drops all locks of the process on it:
                                                      index of the log; closing -shm also drops the write
                                                      lock of a running transaction
 
-Four measures together ensure that no acknowledged commit is lost:
+Five measures together ensure that no acknowledged commit is lost:
 
     asked      a file that a second library has open is not opened, if that can be found out (apsw tells)
     pinned     both locks are taken again as open file description locks on SQLite's own descriptors
