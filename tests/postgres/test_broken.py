@@ -1,5 +1,7 @@
 """Connections that break, servers that go away, clients that are killed: nothing is lost, or done twice."""
 
+import os
+import signal
 import threading
 
 import pytest
@@ -11,6 +13,7 @@ from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.postgres.txn import PostgresTxn
 from holdfast.testing.stores.making import a_job, add, claim, new_jobs
 from tests.postgres.proxy import Proxy
+from tests.queue_suite.tools import until
 from tests.store.helpers import all_ids, line, python
 
 KILL = "SELECT pg_terminate_backend(%s)"
@@ -33,6 +36,26 @@ def test_a_batch_whose_connection_is_cut_is_done_again(store, postgres):
 
     assert len(set(tries)) == len(tries) == 3
     assert all_ids(store) == [1, 2, 3]
+
+
+def test_an_interrupt_cancels_the_statement(store):
+    """Ctrl-C ends the wait for a reply at once, and the server does not go on either."""
+    own, other = store.pool.connect(), store.pool.connect()
+    running = f"SELECT state = 'active' FROM pg_stat_activity WHERE pid = {own.pgconn.backend_pid}"
+
+    def interrupt_when_running():
+        until(lambda: other.value(running))
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt_when_running)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt):
+        own.execute("SELECT pg_sleep(60)")
+    thread.join()
+
+    until(lambda: not other.value(running))
+    for connection in (own, other):
+        connection.close()
 
 
 def test_what_a_killed_client_was_writing_is_gone_and_its_locks_are_free(store, postgres_url):

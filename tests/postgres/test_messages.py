@@ -10,6 +10,7 @@ from holdfast.core import commands as c
 from holdfast.core.job import Body, Place
 from holdfast.engine.claim_hint import read_claim_hint
 from holdfast.store.contract import NOTHING, Changes, ClaimQuery, NewJobs, leased
+from holdfast.store.postgres.connection import OwnConnection
 from holdfast.store.postgres.statements import literal, read_key, texts, written_key
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.testing.stores.making import NOW_MS, a_job, add, commit, following, look, race, tally
@@ -40,13 +41,13 @@ class Messages:
 @pytest.fixture
 def messages(monkeypatch):
     """Those of this thread; not of one that notifies other processes."""
-    messages, wait = Messages(), psycopg.Connection.wait
+    messages, receive = Messages(), OwnConnection.receive
 
-    def spy(self, *words, **named):
+    def spy(self):
         messages.note()
-        return wait(self, *words, **named)
+        return receive(self)
 
-    monkeypatch.setattr(psycopg.Connection, "wait", spy)
+    monkeypatch.setattr(OwnConnection, "receive", spy)
     return messages
 
 

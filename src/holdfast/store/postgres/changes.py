@@ -115,8 +115,10 @@ def _add(found: Parameters, groups: Sequence[NewJobs]) -> None:
         _, found["added_middle"], found["added_tail"] = rest_parts(template)
         is_plain = _other_fields(template) == _OTHER_DEFAULTS
         if is_plain:
-            found["alike_tenant"], found["alike_task"] = template.tenant, template.task
-            found["alike_place"], found["alike_rank"] = template.place, template.rank
+            found["alike_task"], found["alike_place"] = template.task, template.place
+            found["alike_rank"] = template.rank
+            if template.tenant:
+                found["alike_tenant"] = template.tenant
         else:
             _put_columns(found, _ADDED, [_fields(template)])
     else:

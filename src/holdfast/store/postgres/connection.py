@@ -2,6 +2,7 @@
 
 import os
 import re
+import select
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -19,6 +20,8 @@ Values = tuple[Any, ...] | dict[str, Any]
 _NUMBER = re.compile(r"\$(\d+)")
 # How many prepared statements a session has at most.
 MOST_PREPARED = 300
+# How long Ctrl-C waits until the server has been asked to cancel the statement.
+CANCEL_S = 5.0
 _OK = (psycopg.pq.ExecStatus.TUPLES_OK, psycopg.pq.ExecStatus.COMMAND_OK, psycopg.pq.ExecStatus.EMPTY_QUERY)
 _IDLE = psycopg.pq.TransactionStatus.IDLE
 _BAD = psycopg.pq.ConnStatus.BAD
@@ -73,6 +76,9 @@ class OwnConnection(PostgresConnection):
         self.connection, self.prepares = connection, prepares
         self.pgconn = connection.pgconn
         self._transformer = Transformer(connection)
+        # Not psycopg's generators: they take as long as all else that is done for a statement here.
+        self._readable = select.poll()
+        self._readable.register(self.pgconn.socket, select.POLLIN)
         self._prepared: dict[str, bytes] = {}
         # See `Pool`.
         self.permit: object = None
@@ -98,6 +104,11 @@ class OwnConnection(PostgresConnection):
             self.pgconn.send_query_params(sql.encode(), values)
         return self._answer()
 
+    def call(self, sql: str, values: Sequence[bytes | None]) -> None:
+        """Run a prepared statement whose result is not needed."""
+        self.pgconn.send_query_prepared(self._prepared.get(sql) or self.prepare(sql), values)
+        self.receive()
+
     def prepare(self, sql: str) -> bytes:
         """Prepare a statement, if necessary; return its name."""
         if (name := self._prepared.get(sql)) is not None:
@@ -119,15 +130,33 @@ class OwnConnection(PostgresConnection):
         return _NUMBER.sub(lambda found: literals[int(found[1]) - 1], sql)
 
     def _answer(self) -> Answer:
-        # Ctrl-C in the main thread cancels the statement.
-        results = self.connection.wait(generators.execute(self.pgconn))
-        for result in results:
-            if result.status not in _OK:
-                raise psycopg.errors.error_from_result(result)
+        result = self.receive()
         if not result.nfields:
             return Answer([], result.command_tuples or 0)
         self._transformer.set_pgresult(result)
         return Answer(self._transformer.load_rows(0, result.ntuples, tuple), result.ntuples)
+
+    def receive(self) -> Any:
+        """Wait for the results of what was sent; return the last, or raise the first error."""
+        pgconn, results = self.pgconn, []
+        try:
+            if pgconn.flush():
+                # It does not fit into the buffer of the socket.
+                results = self.connection.wait(generators.execute(pgconn))
+            while True:
+                while pgconn.is_busy():
+                    self._readable.poll()
+                    pgconn.consume_input()
+                if (result := pgconn.get_result()) is None:
+                    break
+                results.append(result)
+        except KeyboardInterrupt:
+            self.connection.cancel_safe(timeout=CANCEL_S)
+            raise
+        for result in results:
+            if result.status not in _OK:
+                raise psycopg.errors.error_from_result(result)
+        return results[-1]
 
     @property
     def is_open(self) -> bool:

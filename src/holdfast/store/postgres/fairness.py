@@ -1,6 +1,7 @@
 """The fair order in PostgreSQL: pairs and tenants as rows. See `store/fairness.py`."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from ...core.job import Job
@@ -147,13 +148,21 @@ def put_ready(
         found["taken"] = taken_of(schema, taken, last)
 
 
-def _filled_of(schema: str, pairs: Iterable[fairness.Pair]) -> str:
+def _filled_of(schema: str, pairs: Sequence[fairness.Pair]) -> str:
     """Pairs that get READY jobs, as the parameter of `commit_changes`, in the order of their locks."""
-    named = [(lock_number(schema, "pair", *pair), pair) for pair in pairs]
-    columns: list[str] = []
-    for number, (tenant, task) in sorted(named) if len(named) > 1 else named:
-        columns += (tenant, task, str(number), str(lock_number(schema, "tenant", tenant)))
-    return texts(columns)
+    if len(pairs) == 1:
+        return texts(_filled_pair(schema, pairs[0])[1])
+    return texts(
+        [text for _, some in sorted([_filled_pair(schema, pair) for pair in pairs]) for text in some]
+    )
+
+
+# Cached: most calls are for the same few pairs.
+@lru_cache(maxsize=4096)
+def _filled_pair(schema: str, pair: fairness.Pair) -> tuple[int, tuple[str, ...]]:
+    """The lock of a pair, and its columns of `filled`."""
+    number, tenant = lock_number(schema, "pair", *pair), lock_number(schema, "tenant", pair[0])
+    return number, (*pair, str(number), str(tenant))
 
 
 def taken_of(schema: str, pairs: Iterable[fairness.Pair], last: Mapping[fairness.Pair, Job | None]) -> str:

@@ -219,7 +219,7 @@ class PostgresStore:
                 connection.execute("COMMIT")
             elif txn.connection is not connection and connection.prepares:
                 # One call is its own transaction.
-                connection.execute_numbered(numbered_call_of(self._schema, tuple(found)), as_bytes(found))
+                connection.call(numbered_call_of(self._schema, tuple(found)), as_bytes(found))
             else:
                 begin = "" if txn.connection is connection else _BATCH + self.pool.settings
                 call = connection.written(numbered_call_of(self._schema, tuple(found)), [*found.values()])

@@ -367,7 +367,10 @@ BEGIN
         ON CONFLICT (id) DO UPDATE SET body = excluded.body, raw = excluded.raw;
     END IF;
 
-    IF counts IS NOT NULL THEN
+    IF cardinality(counts) = 5 THEN
+        INSERT INTO {schema}.count_changes (tenant, task, place, state, number)
+        VALUES (counts[1], counts[2], counts[3]::smallint, counts[4], counts[5]::bigint);
+    ELSIF counts IS NOT NULL THEN
         INSERT INTO {schema}.count_changes (tenant, task, place, state, number)
         SELECT counts[n], counts[n + 1], counts[n + 2]::smallint, counts[n + 3], counts[n + 4]::bigint
         FROM generate_series(1, cardinality(counts), 5) AS n;
