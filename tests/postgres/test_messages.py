@@ -11,6 +11,7 @@ from holdfast.core.job import Body, Place
 from holdfast.engine.claim_hint import read_claim_hint
 from holdfast.store.contract import NOTHING, Changes, ClaimQuery, NewJobs, leased
 from holdfast.store.postgres.connection import OwnConnection
+from holdfast.store.postgres.fairness import MOST_EMPTY
 from holdfast.store.postgres.statements import literal, read_key, texts, written_key
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.testing.stores.making import NOW_MS, a_job, add, commit, following, look, race, tally
@@ -296,21 +297,31 @@ def test_what_is_paused_comes_along_and_is_held_until_the_commit(store, postgres
     other.close()
 
 
-def test_a_pair_whose_last_job_is_taken_is_no_longer_ready(store, postgres, schema):
-    """Also where several are taken at once; and one with jobs left stays so."""
-    jobs = add(store, *(a_job(n, task=task) for n, task in enumerate("aabbcc", start=1)))
+def test_pairs_whose_last_jobs_are_taken_are_no_longer_ready(store, postgres, schema):
+    """When there are several of them, also from earlier batches; and one with jobs left stays so."""
+    names = [f"task{n}" for n in range(MOST_EMPTY)]
+    jobs = [a_job(n, task=task) for n, task in enumerate(("left", "left", *names), start=1)]
+    add(store, *jobs)
 
-    def fn(txn):
-        taken = txn.claim(ClaimQuery(owner=7, now_ms=NOW_MS, limit=9, picks=(("", "a", 1), ("", "b", 2))))
-        taken += txn.claim(ClaimQuery(owner=7, now_ms=NOW_MS, limit=1, tenant="", tasks=("c",)))
-        taken += txn.claim(ClaimQuery(owner=7, now_ms=NOW_MS, limit=1, tenant="", tasks=("c",)))
-        return Changes(counts=tally(taken, by=-1)), taken
+    def ready():
+        with postgres.connect() as other:
+            rows = other.execute(f"SELECT task FROM {schema}.pairs WHERE ready").fetchall()
+        return {task for (task,) in rows}
 
-    assert [job.task for job in store.run(fn)] == ["a", "b", "b", "c", "c"]
-    with postgres.connect() as other:
-        ready = other.execute(f"SELECT task FROM {schema}.pairs WHERE ready").fetchall()
-    assert ready == [("a",)]
-    assert len(jobs) == 6
+    def take(*tasks):
+        def fn(txn):
+            query = ClaimQuery(
+                owner=7, now_ms=NOW_MS, limit=len(tasks), picks=tuple(("", task, 1) for task in tasks)
+            )
+            taken = txn.claim(query)
+            return Changes(counts=tally(taken, by=-1)), len(taken)
+
+        return store.run(fn)
+
+    assert take("left", *names[:-1]) == MOST_EMPTY
+    assert ready() == {"left", *names}
+    assert take(names[-1]) == 1
+    assert ready() == {"left"}
 
 
 @pytest.mark.parametrize("some", [ODD, ODD[:1], [], [None, *ODD], [None]])

@@ -26,7 +26,7 @@ class Folding:
         # Random, so that of many short-lived processes some do it too.
         self.appended = random.randrange(FOLD_ROWS)
         # Pairs that are marked as having READY jobs, and may have none.
-        self._perhaps_empty: set[Pair] = set()
+        self.perhaps_empty: set[Pair] = set()
 
     def fold(self, now_ms: int) -> None:
         """Sum up the counts, unless another process is doing it."""
@@ -34,11 +34,11 @@ class Folding:
         try:
             with self._pool.connection() as connection:
                 rows = self._run(connection, "fold_counts", (now_ms - MARKS_KEPT_MS,))
-                self._perhaps_empty.update((tenant, task) for tenant, task in rows)
-                if pairs := [*self._perhaps_empty]:
+                self.perhaps_empty.update((tenant, task) for tenant, task in rows)
+                if pairs := [*self.perhaps_empty]:
                     # In its own transaction, because it locks pairs that others may be adding to.
                     self._run(connection, "empty_pairs", (taken_of(self._schema, pairs, {}),))
-                    self._perhaps_empty.difference_update(pairs)
+                    self.perhaps_empty.difference_update(pairs)
         except (psycopg.Error, HoldfastError, Conflict):
             # The next call does it.
             pass

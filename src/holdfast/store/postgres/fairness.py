@@ -12,6 +12,10 @@ from .connection import PostgresConnection
 from .locks import lock_number
 from .statements import texts
 
+# How many pairs that may have no READY job a process leaves marked as ready, for the next job: marking a
+# pair as empty and as ready again takes longer than the claim of a job.
+MOST_EMPTY = 8
+
 
 class StoredTurns:
     """`fairness.Orders` by SQL."""
@@ -134,17 +138,24 @@ def put_ready(
     schema: str,
     ready: Mapping[fairness.Pair, int],
     last: Mapping[fairness.Pair, Job | None],
+    perhaps_empty: set[fairness.Pair],
 ) -> None:
-    """Add the pairs to be marked as ready or empty to the parameters; `last`: see `Served`."""
-    filled, taken = [], []
+    """Add the pairs to be marked as ready or empty to the parameters.
+
+    `last`: see `Served`. `perhaps_empty`: pairs of this process that may have no READY job left.
+    """
+    filled = []
     for pair, number in ready.items():
         if number > 0:
             filled.append(pair)
+            perhaps_empty.discard(pair)
         elif pair not in last or last[pair] is not None:
-            taken.append(pair)
+            perhaps_empty.add(pair)
     if filled:
         found["filled"] = _filled_of(schema, filled)
-    if taken:
+    if len(perhaps_empty) > MOST_EMPTY:
+        taken = [*perhaps_empty]
+        perhaps_empty.difference_update(taken)
         found["taken"] = taken_of(schema, taken, last)
 
 

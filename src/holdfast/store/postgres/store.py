@@ -201,9 +201,17 @@ class PostgresStore:
     def _txn(
         self, connection: PostgresConnection, locks: Locks, now_ms: int, notice: bytes | None
     ) -> PostgresTxn:
-        at_ms = now_ms if self._clock is None else 0
-        known: dict[str, Any] = {"schema": self._schema, "starts": self.starts, "notice": notice}
-        return PostgresTxn(connection, self._writing, now_ms, locks=locks, at_ms=at_ms, **known)
+        return PostgresTxn(
+            connection,
+            self._writing,
+            now_ms,
+            schema=self._schema,
+            starts=self.starts,
+            notice=notice,
+            locks=locks,
+            at_ms=now_ms if self._clock is None else 0,
+            perhaps_empty=self.folding.perhaps_empty,
+        )
 
     def _note_time(self, now_ms: int) -> int:
         """Note the server's time; return it, or that of the clock given to the constructor."""

@@ -40,9 +40,12 @@ class PostgresTxn(PostgresReads):
         notice: bytes | None,
         locks: Locks,
         at_ms: int,
+        perhaps_empty: set[Pair],
     ) -> None:
         super().__init__(connection, sql, now_ms, schema=schema, starts=starts, notice=notice)
         self.locks = locks
+        # Pairs that are marked as having READY jobs, and may have none.
+        self._perhaps_empty = perhaps_empty
         # The time that is stored with written rows; 0 if the clock is not the server's.
         self._at_ms = at_ms
         # The mark that shows later whether this batch was committed.
@@ -193,7 +196,8 @@ class PostgresTxn(PostgresReads):
         if changes.counts or changes.tallies:
             self.appended += len(changes.counts) + len(changes.tallies)
             if ready := put_counts(found, changes.counts, changes.tallies):
-                put_ready(found, self.schema, ready, self._served.last if self._served else {})
+                last = self._served.last if self._served else {}
+                put_ready(found, self.schema, ready, last, self._perhaps_empty)
         if changes.rows:
             self._lock_rows(found, tables_of(changes.rows))
         if self._served is not None and self._served.pairs:
