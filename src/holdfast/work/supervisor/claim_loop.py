@@ -14,7 +14,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Collection, Sequence
 from itertools import zip_longest
-from typing import Any, Protocol
+from typing import Protocol
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -104,35 +104,31 @@ class ClaimLoop:
 
         The caller sets `capacity_changed` when the executors may be able to take more.
         """
+        claiming = asyncio.create_task(self._claim_and_dispatch(stopping, capacity_changed))
         stopped = asyncio.create_task(stopping.wait())
         try:
-            while not stopping.is_set():
-                claiming = asyncio.create_task(self.claim(capacity_changed))
-                await asyncio.wait([claiming, stopped], return_when=asyncio.FIRST_COMPLETED)
-                if not claiming.done():
-                    # Jobs that it would have claimed are released by the connection.
-                    claiming.cancel()
-                    await asyncio.wait([claiming])
-                    return
-                jobs = await self._read_claim(claiming, stopped)
-                self._dispatcher.dispatch(jobs)
-                if not jobs and self._scope.until_empty and await self._dispatcher.is_finished():
-                    return
+            await asyncio.wait([claiming, stopped], return_when=asyncio.FIRST_COMPLETED)
+            if claiming.done():
+                claiming.result()
         finally:
             stopped.cancel()
+            # Jobs that it would have claimed are released by the connection.
+            claiming.cancel()
+            await asyncio.wait([claiming])
 
-    async def _read_claim(
-        self, claiming: "asyncio.Task[list[c.Claimed]]", stopped: "asyncio.Task[Any]"
-    ) -> list[c.Claimed]:
-        """The jobs of a claim; none, after a pause, if the store is unavailable."""
-        try:
-            jobs = claiming.result()
-        except (Unavailable, StoreFull) as error:
-            self._dispatcher.record_claim(error)
-            await asyncio.wait([stopped], timeout=STORE_PAUSE_S)
-            return []
-        self._dispatcher.record_claim(None)
-        return jobs
+    async def _claim_and_dispatch(self, stopping: asyncio.Event, capacity_changed: asyncio.Event) -> None:
+        """The loop itself. It is one task: each switch to another would delay the jobs."""
+        while not stopping.is_set():
+            try:
+                jobs = await self.claim(capacity_changed)
+                self._dispatcher.record_claim(None)
+            except (Unavailable, StoreFull) as error:
+                self._dispatcher.record_claim(error)
+                await asyncio.sleep(STORE_PAUSE_S)
+                jobs = []
+            self._dispatcher.dispatch(jobs)
+            if not jobs and self._scope.until_empty and await self._dispatcher.is_finished():
+                return
 
     async def claim(self, capacity_changed: asyncio.Event) -> list[c.Claimed]:
         """Claim jobs for the current capacity, in the order in which to start them; perhaps none."""
@@ -160,17 +156,27 @@ class ClaimLoop:
     async def _claim_waiting(self, tasks: Collection[str], most: int) -> list[c.Claimed]:
         """Claim with a wait, which ends when the capacity has changed."""
         wait_s = EMPTY_WAIT_S if self._scope.until_empty else self._scope.wait_s
-        asking = asyncio.create_task(self._claim(limit=min(most, CLAIM_JOBS), wait_s=wait_s))
-        try:
-            await asyncio.wait([asking], timeout=RECHECK_S)
-            while not asking.done() and self._count_claimable(tasks) == most:
-                await asyncio.wait([asking], timeout=RECHECK_S)
-            return asking.result() if asking.done() else []
-        finally:
-            if not asking.done():
+        loop, limit = asyncio.get_running_loop(), asyncio.timeout(None)
+        timer: asyncio.TimerHandle
+
+        def check_capacity() -> None:
+            nonlocal timer
+            if self._count_claimable(tasks) == most:
+                timer = loop.call_later(RECHECK_S, check_capacity)
+            else:
                 # Jobs that it would have claimed are released by the connection.
-                asking.cancel()
-                await asyncio.wait([asking])
+                limit.reschedule(loop.time())
+
+        timer = loop.call_later(RECHECK_S, check_capacity)
+        try:
+            async with limit:
+                return await self._claim(limit=min(most, CLAIM_JOBS), wait_s=wait_s)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            return []
+        finally:
+            timer.cancel()
 
     async def _claim(
         self, *, limit: int, picks: tuple[Pick, ...] = (), wait_s: float = 0.0
