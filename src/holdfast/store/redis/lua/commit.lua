@@ -49,6 +49,8 @@ for n = 1, columns do
   last = last + plan[n + 1]
 end
 
+local call = redis.call
+
 local function word(column, n)
   return ARGV[before[column] + n]
 end
@@ -56,18 +58,18 @@ end
 -- Calls a command with the values of a column.
 local function listed(command, key, a)
   if size[a] == 1 then
-    return redis.call(command, key, ARGV[before[a] + 1])
+    return call(command, key, ARGV[before[a] + 1])
   end
   for from = 1, size[a], MOST do
     local to = math.min(from + MOST - 1, size[a])
-    redis.call(command, key, unpack(ARGV, before[a] + from, before[a] + to))
+    call(command, key, unpack(ARGV, before[a] + from, before[a] + to))
   end
 end
 
 -- Calls a command with the values of two columns in turn.
 local function paired(command, key, a, b)
   if size[b] == 1 then
-    return redis.call(command, key, ARGV[before[a] + 1], ARGV[before[b] + 1])
+    return call(command, key, ARGV[before[a] + 1], ARGV[before[b] + 1])
   end
   local step = size[a] == 1 and 0 or 1
   for from = 1, size[b], MOST / 2 do
@@ -77,55 +79,40 @@ local function paired(command, key, a, b)
       words[count + 2] = ARGV[before[b] + n]
       count = count + 2
     end
-    redis.call(command, key, unpack(words))
+    call(command, key, unpack(words))
   end
 end
 
--- The first of these fields for which a test of its value fails.
-local function failing(key, a, holds)
+-- The first of these fields whose value does not begin with its stamp (`b`) or, without stamps, exists.
+local function changed_field(key, a, b)
+  if size[a] == 1 and not b then
+    return call('HEXISTS', key, word(a, 1)) == 1 and key .. ' ' .. word(a, 1)
+  end
   for from = 1, size[a], MOST do
     local to = math.min(from + MOST - 1, size[a])
-    local values = redis.call('HMGET', key, unpack(ARGV, before[a] + from, before[a] + to))
+    local values = call('HMGET', key, unpack(ARGV, before[a] + from, before[a] + to))
     for n = from, to do
-      if not holds(values[n - from + 1], n) then
+      local value, stamp = values[n - from + 1], b and word(b, n)
+      if not b and value or b and not (value and string.sub(value, 1, #stamp) == stamp) then
         return key .. ' ' .. word(a, n)
       end
     end
   end
 end
 
-local function begins(key, a, b)
-  return failing(key, a, function(value, n)
-    local stamp = word(b, n)
-    return value and string.sub(value, 1, #stamp) == stamp
-  end)
-end
-
-local function absent(key, a)
-  return failing(key, a, function(value)
-    return not value
-  end)
-end
-
-local function has_size(key, a)
-  if redis.call('ZCARD', key) ~= tonumber(word(a, 1)) then
-    return key
-  end
-end
-
 local function count(key, a, b)
   for n = 1, size[a] do
-    if redis.call('HINCRBY', key, word(a, n), word(b, n)) == 0 then
-      redis.call('HDEL', key, word(a, n))
+    if call('HINCRBY', key, word(a, n), word(b, n)) == 0 then
+      call('HDEL', key, word(a, n))
     end
   end
 end
 
 local function note_table(key, a, b)
-  if redis.call('EXISTS', key) == 1 then
-    redis.call('HSET', KEYS[3], word(a, 1), word(b, 1))
+  if call('EXISTS', key) == 1 then
+    call('HSET', KEYS[3], word(a, 1), word(b, 1))
   else
-    redis.call('HDEL', KEYS[3], word(a, 1))
+    call('HDEL', KEYS[3], word(a, 1))
   end
 end
 
@@ -136,52 +123,62 @@ end
 
 local function serve(key, a)
   local pair, tenant, task = word(a, 1), word(a, 2), word(a, 3)
-  local turn = redis.call('INCR', KEYS[4])
-  if redis.call('ZSCORE', key, task) then
-    redis.call('ZADD', key, turn, task)
-    redis.call('ZADD', KEYS[5], turn, pair)
+  local turn = call('INCR', KEYS[4])
+  if call('ZSCORE', key, task) then
+    call('ZADD', key, turn, task)
+    call('ZADD', KEYS[5], turn, pair)
   else
-    redis.call('ZADD', KEYS[8], turn, pair)
+    call('ZADD', KEYS[8], turn, pair)
   end
-  redis.call('ZADD', redis.call('ZSCORE', KEYS[6], tenant) and KEYS[6] or KEYS[7], turn, tenant)
+  call('ZADD', call('ZSCORE', KEYS[6], tenant) and KEYS[6] or KEYS[7], turn, tenant)
 end
 
-local function sweep(_, a)
+local function sweep(a)
   local every, remembered, at_once = tonumber(word(a, 1)), tonumber(word(a, 2)), word(a, 3)
-  local turn = tonumber(redis.call('GET', KEYS[4]))
+  local turn = tonumber(call('GET', KEYS[4]))
   if math.floor((turn - tonumber(word(a, 4))) / every) == math.floor(turn / every) then
     return
   end
   for key = 7, 8 do
-    local old = redis.call('ZRANGEBYSCORE', KEYS[key], '-inf', '(' .. turn - remembered, 'LIMIT', 0, at_once)
+    local old = call('ZRANGEBYSCORE', KEYS[key], '-inf', '(' .. turn - remembered, 'LIMIT', 0, at_once)
     if #old > 0 then
-      redis.call('ZREM', KEYS[key], unpack(old))
+      call('ZREM', KEYS[key], unpack(old))
     end
   end
 end
 
-local checks = {begins, absent, has_size}
-local commands = {[4] = 'HSET', [5] = 'ZADD', [6] = 'HDEL', [7] = 'ZREM'}
-local others = {[8] = count, [9] = note_table, [10] = note_ready, [11] = serve, [12] = sweep}
 for at = columns + 2, #plan, 4 do
   local verb, key, a, b = plan[at], KEYS[plan[at + 1]], plan[at + 2], plan[at + 3]
   if verb <= 3 then
-    local changed = checks[verb](key, a, b)
+    local changed
+    if verb == 3 then
+      changed = call('ZCARD', key) ~= tonumber(word(a, 1)) and key
+    else
+      changed = changed_field(key, a, verb == 1 and b)
+    end
     if changed then
       return changed
     end
   elseif verb <= 5 then
-    paired(commands[verb], key, a, b)
+    paired(verb == 4 and 'HSET' or 'ZADD', key, a, b)
   elseif verb <= 7 then
-    listed(commands[verb], key, a)
+    listed(verb == 6 and 'HDEL' or 'ZREM', key, a)
+  elseif verb == 8 then
+    count(key, a, b)
+  elseif verb == 9 then
+    note_table(key, a, b)
+  elseif verb == 10 then
+    note_ready(key, a, b)
+  elseif verb == 11 then
+    serve(key, a)
   else
-    others[verb](key, a, b)
+    sweep(a)
   end
 end
 
 if number ~= '' then
-  redis.call('SET', KEYS[1], number, 'PX', ARGV[3])
-  redis.call('INCR', KEYS[2])
+  call('SET', KEYS[1], number, 'PX', ARGV[3])
+  call('INCR', KEYS[2])
   if ARGV[5] ~= '' then
     -- Only a hint: without the right to publish, the commit is still valid.
     redis.pcall('PUBLISH', ARGV[4], ARGV[5])
