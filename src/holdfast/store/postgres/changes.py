@@ -111,9 +111,9 @@ def parameters_of(changes: Changes) -> Parameters:
 
 def _add(found: Parameters, groups: Sequence[NewJobs]) -> None:
     if len(groups) == 1:
-        template, rows, _ = groups[0]
+        template, rows, is_fresh = groups[0]
         _, found["added_middle"], found["added_tail"] = rest_parts(template)
-        is_plain = _other_fields(template) == _OTHER_DEFAULTS
+        is_plain = is_fresh and _other_fields(template) == _OTHER_DEFAULTS
         if is_plain:
             found["alike_task"], found["alike_place"] = template.task, template.place
             found["alike_rank"] = template.rank

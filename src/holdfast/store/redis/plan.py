@@ -130,7 +130,7 @@ class Plan:
 
     def add(self, group: NewJobs) -> None:
         """Add jobs of one template; a conflict if one of their ids exists."""
-        (template, rows, _), keys, at, stamp = group, self._keys, self._positions, self._stamp
+        (template, rows, is_fresh), keys, at, stamp = group, self._keys, self._positions, self._stamp
         ids = [id for id, _ in rows]
         bodies = [b"b" + data if isinstance(data, bytes) else b"s" + data.encode() for _, data in rows]
         sizes = [*map(len, bodies)]
@@ -139,8 +139,10 @@ class Plan:
             b'%s{"id":%d%s,"size":%d}' % (stamp, id, alike, size - 1)
             for id, size in zip(ids, sizes, strict=True)
         ]
-        names, jobs, archive = self._names_of(ids), at[keys.jobs], at[keys.archive]
-        self._checks += (ABSENT, jobs, names, 0, ABSENT, archive, names, 0)
+        names, jobs = self._names_of(ids), at[keys.jobs]
+        self._checks += (ABSENT, jobs, names, 0)
+        if not is_fresh:
+            self._checks += (ABSENT, at[keys.archive], names, 0)
         self.writes += (HSET, jobs, names, self._column(records))
         if max(sizes) <= INLINE_BYTES:
             self.writes += (HSET, at[keys.data], names, self._column(bodies))

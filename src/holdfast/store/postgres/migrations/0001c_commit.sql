@@ -151,8 +151,8 @@ $$;
 -- COMMIT without an answer is found, and the turns. A part that is NULL costs nothing. An array with one value applies to
 -- all jobs or rows of its part; a missing column has its default. Each array costs as much as a small index lookup.
 -- Therefore columns that all new jobs have in common need no array, and some arrays contain several columns. An expression
--- costs as much for one job as for a thousand, so jobs that have all other columns by default are inserted without them
--- (`added_plain`):
+-- costs as much for one job as for a thousand, so jobs that have all other columns by default, and ids that no archived job
+-- can have, are inserted without them (`added_plain`):
 --
 --   counts   tenant, task, place, state, number
 --   filled   pairs that get more READY jobs, which are marked as ready: tenant, task, locks of pair and tenant
@@ -247,8 +247,7 @@ BEGIN
             SELECT
                 id, alike_tenant, alike_task, alike_place, alike_rank,
                 '{"id":' || id || added_middle || coalesce(octet_length(body), octet_length(raw)) || added_tail, body, raw
-            FROM unnest(added_ids, added_bodies, added_raws) AS added (id, body, raw)
-            WHERE NOT EXISTS (SELECT FROM {schema}.archive WHERE id = ANY(added_ids));
+            FROM unnest(added_ids, added_bodies, added_raws) AS added (id, body, raw);
         ELSE
             INSERT INTO {schema}.jobs (
                 id, tenant, task, place, rank, version, owner, lease_until, started_at, claim, mock, lapsed, retries, ended,
@@ -272,9 +271,9 @@ BEGIN
                 CASE WHEN added_apart IS NULL OR octet_length(added_raws[n]) <= 400 THEN added_raws[n] END
             FROM generate_subscripts(added_ids, 1) AS n
             WHERE NOT EXISTS (SELECT FROM {schema}.archive WHERE id = ANY(added_ids));
-        END IF;
-        IF NOT FOUND THEN
-            RAISE unique_violation USING MESSAGE = 'an archived job has one of these ids';
+            IF NOT FOUND THEN
+                RAISE unique_violation USING MESSAGE = 'an archived job has one of these ids';
+            END IF;
         END IF;
     END IF;
 
