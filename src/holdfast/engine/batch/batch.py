@@ -72,7 +72,7 @@ class Batch(msgspec.Struct, kw_only=True, eq=False):
     forgotten: list[int] = []
     gone: set[int] = set()
     # Ended children that are archived before their parent.
-    swept: Draft[int, bool] = msgspec.field(default_factory=Draft)
+    swept: dict[int, bool] = {}
     counts: Counts = msgspec.field(default_factory=Counts)
     new_jobs: NewJobGroups = msgspec.field(default_factory=NewJobGroups)
     # New jobs that were written before the end of the transaction.
@@ -105,8 +105,7 @@ class Batch(msgspec.Struct, kw_only=True, eq=False):
 
     def __post_init__(self) -> None:
         undo = self.undo
-        self.jobs.undo = self.swept.undo = undo
-        self.data.undo = self.results.undo = self.rows.undo = self.dues.undo = undo
+        self.jobs.undo = self.data.undo = self.results.undo = self.rows.undo = self.dues.undo = undo
 
     # Reading
 
@@ -276,6 +275,7 @@ class Batch(msgspec.Struct, kw_only=True, eq=False):
 
     def sweep(self, child: Job) -> None:
         """Archive an ended child before its parent."""
+        self.undo.append((self.swept, child.id, ABSENT))
         self.swept[child.id] = True
         # A copy: a record that is identical to the stored one is not written.
         self.jobs[child.id] = replace(child)

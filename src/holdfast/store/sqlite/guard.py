@@ -59,6 +59,8 @@ FDINFO_BYTES = 4096
 FIRST_OWN_BYTE = 1 << 40
 # A folder's ctime is as coarse as the kernel's clock: after such a recent change another one may not show.
 SETTLED_MS = 100
+# Instead of a ctime: the folder cannot be read; the files were not checked, or a change may not show.
+NO_FOLDER, NOT_CHECKED = -1, -2
 
 # The Python modules that contain a copy of SQLite.
 LIBRARIES = ("_sqlite3", "apsw", "pysqlite3", "sqlcipher3")
@@ -94,24 +96,26 @@ class StoreFolder:
 
     def __init__(self, path: Path) -> None:
         self._name = str(path.parent)
-        # The ctime that was read last, and the one at which the files were checked; -1: none.
-        self.seen_ns = self._checked_ns = -1
+        # The ctime that was read last, and the one at which the files were checked.
+        self.seen_ns, self._checked_ns = NO_FOLDER, NOT_CHECKED
 
     def is_unchanged(self) -> bool:
         """Whether nothing has changed since the files were checked."""
         try:
-            self.seen_ns = stat(self._name).st_ctime_ns  # noqa: PTH116 - twice for each commit
+            seen_ns = stat(self._name).st_ctime_ns  # noqa: PTH116 - twice for each commit
         except OSError:
-            self.seen_ns = -1
-        return self.seen_ns == self._checked_ns >= 0
+            seen_ns = NO_FOLDER
+        self.seen_ns = seen_ns
+        return seen_ns == self._checked_ns
 
     def note_checked(self) -> None:
         """The files were checked, after `is_unchanged` was called."""
-        self._checked_ns = self.seen_ns if self.is_settled() else -1
+        self._checked_ns = self.settled_ns()
 
-    def is_settled(self) -> bool:
-        """Whether each change after the one that was seen last will show."""
-        return system_clock() - self.seen_ns // 1_000_000 > SETTLED_MS
+    def settled_ns(self) -> int:
+        """The ctime that was read last, if each later change will show; otherwise NOT_CHECKED."""
+        is_settled = system_clock() - self.seen_ns // 1_000_000 > SETTLED_MS
+        return self.seen_ns if is_settled and self.seen_ns != NO_FOLDER else NOT_CHECKED
 
 
 class LockGuard:

@@ -20,7 +20,7 @@ from typing import Any
 
 from ..common.clock import monotonic_s, system_clock
 from ..common.waker import Waker
-from .guard import SETTLED_MS, StoreFolder
+from .guard import NOT_CHECKED, SETTLED_MS, StoreFolder
 
 # The longest address of a socket; longer paths go through a descriptor of the folder.
 ADDRESS_BYTES = 107
@@ -47,8 +47,8 @@ class SqliteNotifier:
         self._waiting = threading.Lock()
         # The last known mtime of the folder, and the other processes' sockets in it: name and address.
         self._listing: tuple[int, list[tuple[str, str]]] = (-1, [])
-        # The ctime of the store's folder while there was no folder of sockets; -1: not known.
-        self._absent_ns = -1
+        # The ctime of the store's folder when there was no folder of sockets in it.
+        self._absent_ns = NOT_CHECKED
 
     def wait(self, timeout_s: float, *, ends: bool = True) -> bool:
         """Sleep until notified or interrupted; False after the time-out.
@@ -80,12 +80,12 @@ class SqliteNotifier:
 
         `parent` is the folder of the store, in which the folder of sockets appears.
         """
-        if parent.seen_ns == self._absent_ns >= 0:
+        if parent.seen_ns == self._absent_ns:
             return
         try:
             changed_ns = stat(self._folder_name).st_mtime_ns  # noqa: PTH116 - for each commit
         except OSError:  # no process waits
-            self._absent_ns = parent.seen_ns if parent.is_settled() else -1
+            self._absent_ns = parent.settled_ns()
             return
         if changed_ns != self._listing[0]:
             others = [(name, self._address(name)) for name in self._names() if name != self.name]
