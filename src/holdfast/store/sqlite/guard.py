@@ -223,7 +223,8 @@ class LockGuard:
         if not self._has_own_byte():
             self.check()
         execute("COMMIT")
-        if not (self._has_own_byte() and self.folder.is_unchanged()):
+        # The folder in any case: `notify` compares what is seen of it after the COMMIT.
+        if not (self.folder.is_unchanged() and self._has_own_byte()):
             self.check(committed=True)
 
     def check(self, *, committed: bool = False) -> None:
