@@ -49,6 +49,15 @@ BEGIN
 END
 $$;
 
+-- Whether a tenant has READY jobs. A pair that is marked as ready may have none.
+CREATE FUNCTION {schema}.has_ready(of_tenant text) RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN EXISTS (
+        SELECT FROM {schema}.pairs WHERE tenant = of_tenant AND ready AND {schema}.ready_of(of_tenant, task) > 0
+    );
+END
+$$;
+
 -- Begin a batch. It takes the lock of the notice and the `locks` that the previous try of the batch asked for, and only
 -- then reads the clock. Unless `few` is 0, it also returns what a claim or a waiting process reads first: when upkeep is
 -- needed next, some tables, the first pairs with READY jobs (with `counted` also their numbers), and the time that this

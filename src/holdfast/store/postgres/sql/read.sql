@@ -172,15 +172,14 @@ ORDER BY rank, id LIMIT 1
 -- name: named_ready
 SELECT id FROM {schema}.jobs WHERE tenant = %s AND task = %s AND place = 2 AND NOT mock ORDER BY rank, id LIMIT 1
 
--- Tenants and pairs that have READY jobs, by their last turn.
+-- Tenants and pairs that have READY jobs, by their last turn. Those that are marked as ready but have none are skipped.
 -- name: tenants_by_turn
 SELECT served, tenant FROM {schema}.tenants
-WHERE ready AND (served, tenant) > (%s, %s) ORDER BY served, tenant LIMIT %s
+WHERE ready AND (served, tenant) > (%s, %s) AND {schema}.has_ready(tenant) ORDER BY served, tenant LIMIT %s
 
 -- name: turns_of
-SELECT served, tenant FROM {schema}.tenants WHERE ready AND tenant = ANY(%s::text[])
+SELECT served, tenant FROM {schema}.tenants WHERE ready AND tenant = ANY(%s::text[]) AND {schema}.has_ready(tenant)
 
--- Pairs that are marked as ready but have no READY job are skipped.
 -- name: tasks_by_turn
 SELECT named.tenant, asked.task, asked.number
 FROM unnest(%(tenants)s::text[]) WITH ORDINALITY AS named (tenant, at)
