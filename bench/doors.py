@@ -1,10 +1,11 @@
 """What an add costs over HTTP and over gRPC, beside a no-op of the same server. 64 clients add one by one.
 
-    python bench/doors.py [--store URL] [--seconds 3] [--rounds 5]
+    python bench/doors.py [--store URL] [--seconds 3] [--rounds 7]
 
 The no-op of HTTP is `POST /v1/jobs` with NDJSON of no lines: the client is admitted and the body is read, but
-the store is not asked. That of gRPC is `Check` of the health service. Each round measures all four, one after
-the other; the table has the medians. The processor time is the server's, for one request.
+the store is not asked. That of gRPC is `Check` of the health service. Each round starts a server and measures
+all four; the medians of the rounds are printed, and all ratios. The processor time is the server's, for one
+request.
 """
 
 import argparse
@@ -152,28 +153,34 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--store")
     parser.add_argument("--seconds", type=float, default=3.0)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--client", nargs=3, help=argparse.SUPPRESS)
     said = parser.parse_args()
     if said.client:
         door, name, port = said.client
         print(asyncio.run(LOADS[door](int(port), name, said.seconds)))
         return
+    found: dict[str, list[tuple[float, ...]]] = {door: [] for door in LOADS}
+    for _ in range(said.rounds):
+        for door, figures in measure(said.store, said.seconds).items():
+            found[door].append(figures)
+    for door, rounds in found.items():
+        noop, noop_us, add, add_us, ratio = (statistics.median(x) for x in zip(*rounds, strict=True))
+        print(
+            f"{door}: no-op {noop:,.0f}/s, {noop_us:.0f} µs; add {add:,.0f}/s, {add_us:.0f} µs; "
+            f"add of no-op {ratio:.2f} ({', '.join(f'{one[-1]:.2f}' for one in sorted(rounds))})"
+        )
+
+
+def measure(store: str | None, seconds: float) -> dict[str, tuple[float, ...]]:
+    """One server: for each door the no-op and the add, both with their processor time, and their ratio."""
     with tempfile.TemporaryDirectory() as folder:
-        server = Server(said.store or f"{folder}/jobs.db")
-        found: dict[tuple[str, str], list[tuple[float, float]]] = {}
+        server = Server(store or f"{folder}/jobs.db")
         try:
-            for _ in range(said.rounds):
-                for key in [(door, name) for door in LOADS for name in HTTP]:
-                    found.setdefault(key, []).append(server.measure(*key, said.seconds))
+            found = {door: [server.measure(door, name, seconds) for name in HTTP] for door in LOADS}
         finally:
             server.stop()
-    for door in LOADS:
-        noop, add = ([statistics.median(x) for x in zip(*found[door, name], strict=True)] for name in HTTP)
-        print(
-            f"{door}: no-op {noop[0]:,.0f}/s, {noop[1]:.0f} µs; add {add[0]:,.0f}/s, {add[1]:.0f} µs; "
-            f"add of no-op {add[0] / noop[0]:.2f}, by processor time {noop[1] / add[1]:.2f}"
-        )
+    return {door: (*noop, *add, add[0] / noop[0]) for door, (noop, add) in found.items()}
 
 
 if __name__ == "__main__":

@@ -299,13 +299,16 @@ def test_events_of_no_job_are_a_problem(client, path):
     assert client.get(path).status in (400, 404)
 
 
-def test_requests_that_come_together_are_submitted_together(served, monkeypatch):
-    """64 clients add a job each while the server is busy with something else: the committer is woken once."""
+def test_requests_that_come_together_are_submitted_together(served, client, monkeypatch):
+    """64 clients add a job each while the server is busy with something else: the committer is woken once.
+
+    Jobs that differ in their data alone are one command. Each client gets the id of its own job.
+    """
     committer = served.connection._submitter
     submit_all, sizes = committer.submit_all, []
 
     def counted(tickets):
-        sizes.append(len(tickets))
+        sizes.append([ticket.command.count for ticket in tickets])
         submit_all(tickets)
 
     monkeypatch.setattr(committer, "submit_all", counted)
@@ -313,14 +316,19 @@ def test_requests_that_come_together_are_submitted_together(served, monkeypatch)
     until(lambda: len(served.service._state.connections) == 64)
     sent = threading.Event()
     served._loop.call_soon_threadsafe(sent.wait, 30)
-    head = b"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 12\r\n\r\n"
-    for sock in clients:
-        sock.sendall(head + b'{"task":"t"}')
+    for n, sock in enumerate(clients):
+        body = b'{"task":"%s","data":%d}' % (b"odd" if n == 30 else b"t", n)
+        sock.sendall(b"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body))
+        sock.sendall(body)
     sent.set()
-    replies = [sock.recv(4096) for sock in clients]
+    replies = [lines_of(sock, lambda found: found.endswith(b"}")) for sock in clients]
     for sock in clients:
         sock.close()
 
     assert all(reply.startswith(b"HTTP/1.1 201") for reply in replies)
-    assert sum(sizes) == 64
+    assert sum(map(sum, sizes)) == 64
     assert len(sizes) <= 4
+    assert sum(map(len, sizes)) <= 3 * len(sizes)
+    ids = [json.loads(reply.partition(b"\r\n\r\n")[2])["id"] for reply in replies]
+    assert [client.ok("GET", f"/v1/jobs/{job_id}/data") for job_id in ids] == [*range(64)]
+    assert client.ok("GET", f"/v1/jobs/{ids[30]}")["task"] == "odd"

@@ -106,6 +106,12 @@ def test_a_job_is_added_claimed_and_answered(client):
         (q.GetJob(job_id=7), grpc.StatusCode.NOT_FOUND, "NOT_FOUND"),
         (q.ListJobs(limit=1_001), grpc.StatusCode.INVALID_ARGUMENT, "BAD_INPUT"),
         (c.Add(jobs=(c.NewJob(task=""),)), grpc.StatusCode.INVALID_ARGUMENT, "BAD_INPUT"),
+        (c.Add(jobs=(c.NewJob(task="t", data='"\0"'),)), grpc.StatusCode.INVALID_ARGUMENT, "BAD_INPUT"),
+        (
+            c.Add(jobs=(c.NewJob(task="t"),), more=("1", '"\0"')),
+            grpc.StatusCode.INVALID_ARGUMENT,
+            "BAD_INPUT",
+        ),
         (
             c.Extend(hold=c.Hold(job_id=7, owner=2, claim=1), lease_ms=1_000),
             grpc.StatusCode.ABORTED,

@@ -2,7 +2,7 @@
 
 import re
 from functools import cache, lru_cache
-from operator import attrgetter
+from operator import attrgetter, is_
 from typing import Any
 
 import msgspec
@@ -70,6 +70,8 @@ def check_body(what: str, body: Body | None) -> None:
         ) from None
     if size > bounds.DATA_BYTES:
         raise TooLarge(what, f"{size:,} bytes", needed=f"at most {bounds.DATA_BYTES:,} bytes")
+    if isinstance(body, str) and "\0" in body:
+        raise BadInput(what, "text with NUL", needed="JSON, which has it as \\u0000, or bytes")
 
 
 def json_body(what: str, text: str | bytes) -> str:
@@ -97,7 +99,7 @@ def check_add(command: Add) -> None:
         raise BadInput("more", counted(len(command.more), "job"), needed="preceded by one that they are like")
     for data in command.more:
         # The same as `check_body`, whose calls for thousands of jobs would take longer than all other checks.
-        if type(data) is not str or not data.isascii() or len(data) > bounds.DATA_BYTES:
+        if type(data) is not str or not data.isascii() or len(data) > bounds.DATA_BYTES or "\0" in data:
             check_body("data", data)
 
 
@@ -118,6 +120,9 @@ def check_new(new: NewJob) -> None:
         check_name("tenant", new.tenant)
     check_body("data", new.data)
     values = _FIELDS(new)
+    if all(map(is_, values, _DEFAULTS)):
+        # Most jobs.
+        return
     for value, default, (field, check) in zip(values, _DEFAULTS, _FIELD_CHECKS, strict=False):
         if value is not default:
             check(field, value)

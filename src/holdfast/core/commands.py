@@ -101,7 +101,7 @@ class Add(Command, frozen=True, kw_only=True):
     @property
     def size(self) -> int:
         """About how many bytes the data of all jobs has."""
-        return sum(len(new.data) for new in self.jobs) + sum(map(len, self.more))
+        return sum([len(new.data) for new in self.jobs]) + sum(map(len, self.more))
 
     def every(self) -> Iterator[NewJob]:
         """All jobs, as one `NewJob` each."""

@@ -49,15 +49,20 @@ def interruptible() -> Iterator[None]:
             _interruptible.remove(thread)
 
 
-def load_of(command: c.Command) -> tuple[int, int]:
-    """The number of jobs or items of a command, and their bytes."""
+def count_of(command: c.Command) -> int:
+    """The number of jobs or items of a command."""
     if isinstance(command, c.Add):
-        return command.count, command.size
+        return command.count
     if isinstance(command, c.AnswerAll):
-        return len(command.answers), 0
-    if isinstance(command, c.Append):
-        return len(command.items), sum(len(one.data) for one in command.items)
-    return 0, 0
+        return len(command.answers)
+    return len(command.items) if isinstance(command, c.Append) else 0
+
+
+def bytes_of(command: c.Command) -> int:
+    """About how many bytes the jobs or items of a command have."""
+    if isinstance(command, c.Add):
+        return command.size
+    return sum([len(one.data) for one in command.items]) if isinstance(command, c.Append) else 0
 
 
 def take(waiting: deque[Ticket]) -> list[Ticket]:
@@ -69,8 +74,7 @@ def take(waiting: deque[Ticket]) -> list[Ticket]:
         if not (ticket.abandoned and isinstance(ticket.command, c.Claim)):
             ticket.taken = True
             tickets.append(ticket)
-            count, weight = load_of(ticket.command)
-            jobs, size = jobs + count, size + weight
+            jobs, size = jobs + count_of(ticket.command), size + bytes_of(ticket.command)
     return tickets
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from ..core import commands as c
 from ..core.job import Job, Place
-from .group import load_of
+from .group import count_of
 
 TYPE = "text/plain; version=0.0.4; charset=utf-8"
 # The number of tasks that have series of their own; the others are one.
@@ -66,7 +66,7 @@ class CommitMeter:
         self, commands: Sequence[c.Command], lasted_s: float, unreported: Iterable[tuple[Job, Job]]
     ) -> None:
         """Count a commit, and the jobs that it has found lost or expired."""
-        size = sum(max(load_of(command)[0], 1) for command in commands)
+        size = sum([count_of(command) or 1 for command in commands])
         lost = sum(before.place is Place.RUNNING for before, _ in unreported)
         with self._lock:
             self._sizes.observe(size)

@@ -7,7 +7,7 @@ from ..core import commands as c
 from ..core.bounds import BATCH_BYTES
 from ..core.errors import BadInput, Forbidden, HoldfastError, TooLarge
 from ..core.queries import Query
-from ..engine.group import load_of
+from ..engine.group import bytes_of
 from ..engine.ticket import Ticket
 from ..proto.verbs import VERBS, decode_error
 from ..store.common.clock import monotonic_s
@@ -49,7 +49,7 @@ class Ask:
     @property
     def size(self) -> int:
         """About how many bytes it has."""
-        return load_of(self.asked)[1] if isinstance(self.asked, c.Command) else 0
+        return bytes_of(self.asked) if isinstance(self.asked, c.Command) else 0
 
     def encode(self) -> dict[str, Any]:
         """The fields of its `Ask`; what cannot be sent is `BadInput`."""

@@ -201,10 +201,11 @@ class Field(NamedTuple):
 
     name: str
     parts: tuple[Part, ...]
-    read: Callable[[Any, dict[str, Any]], None]
+    # Replaces the values of its parts by that of the field; None: it is the same.
+    read: Callable[[dict[str, Any]], None] | None
     write: Callable[[Any, dict[str, Any]], None]
-    # Of one that has one name in the form as well: how its value is read.
-    convert: _Value | None = None
+    # Whether one of its two parts must be there.
+    needs_one: bool = False
 
 
 def _getter(names: list[str]) -> Callable[[Any], tuple[Any, ...]]:
@@ -218,20 +219,21 @@ def _struct_form(kind: type) -> Form:
     form = type_of(kind)
     fields = fields_of(kind)
 
-    plain = [(field.name, field.convert) for field in fields if len(field.parts) == 1]
-    paired = [field for field in fields if len(field.parts) == 2]
+    names = [part.name for field in fields for part in field.parts]
+    reads = {part.name: field.read for field in fields if field.read is not None for part in field.parts}
     # All fields by one call: a new job has twenty of them, and most are not there.
-    plain_values = _getter([name for name, _ in plain])
+    values = _getter(names)
+    needed = [field for field in fields if field.needs_one]
 
     def read(value: Any) -> Any:
-        said: dict[str, Any] = {}
-        for (name, convert), found in zip(plain, plain_values(value), strict=False):
-            if found is not UNSET:
-                said[name] = found if convert is None else convert(found)
-        for field in paired:
-            field.read(value, said)
-        if kind is c.NewJob:
-            said["given"] = tuple(sorted(_OPTIONS[field] for field in _OPTIONS.keys() & said.keys()))
+        said = {name: one for name, one in zip(names, values(value), strict=True) if one is not UNSET}
+        for convert in dict.fromkeys([reads[name] for name in said if name in reads]):
+            convert(said)
+        for field in needed:
+            if field.name not in said:
+                raise BadInput(field.name, None, needed=f"there, or {field.parts[1].name}")
+        if kind is c.NewJob and not _OPTIONS.keys().isdisjoint(said):
+            said["given"] = tuple(sorted([_OPTIONS[field] for field in said if field in _OPTIONS]))
         return kind(**said)
 
     def write(record: Any) -> Any:
@@ -332,15 +334,16 @@ def _named(name: str, hint: Any, kind: Any) -> Any:
 
 
 def _plain(name: str, kind: Any, form: Form, required: bool) -> Field:
-    def read(value: Any, said: dict[str, Any]) -> None:
-        found = getattr(value, name)
-        if found is not UNSET:
-            said[name] = _apply(form.read, found)
+    convert = form.read
+
+    def read(said: dict[str, Any]) -> None:
+        assert convert is not None
+        said[name] = convert(said[name])
 
     def write(record: Any, shown: dict[str, Any]) -> None:
         shown[name] = _apply(form.write, getattr(record, name))
 
-    return Field(name, (Part(name, kind, required),), read, write, form.read)
+    return Field(name, (Part(name, kind, required),), None if convert is None else read, write)
 
 
 def _paired(
@@ -352,26 +355,24 @@ def _paired(
 ) -> Field:
     """A field that is text or JSON, or under another name bytes."""
     as_bytes = f"{name}_base64"
-    both = attrgetter(name, as_bytes)
     # Nullable, but for JSON, where null is a value.
     kind = kind if kind is Raw else kind | None
 
-    def read(value: Any, said: dict[str, Any]) -> None:
-        text, raw = both(value)
-        if text is UNSET or text is None:
-            if raw is not UNSET:
-                said[name] = read_base64(as_bytes, raw)
-            elif required:
-                raise BadInput(name, None, needed=f"there, or {as_bytes}")
-        elif raw is UNSET:
-            said[name] = read_text(text)
+    def read(said: dict[str, Any]) -> None:
+        text, raw = said.pop(name, None), said.pop(as_bytes, UNSET)
+        if raw is UNSET:
+            if text is not None:
+                said[name] = read_text(text)
+        elif text is None:
+            said[name] = read_base64(as_bytes, raw)
         else:
             raise BadInput(as_bytes, "…", needed=f"absent where there is {name}")
 
     def write(record: Any, shown: dict[str, Any]) -> None:
         shown |= write_both(getattr(record, name), name)
 
-    return Field(name, (Part(name, kind, False), Part(as_bytes, Base64, False)), read, write)
+    parts = (Part(name, kind, False), Part(as_bytes, Base64, False))
+    return Field(name, parts, read, write, needs_one=required)
 
 
 def _read_then(value: Any) -> c.NewJob | None:

@@ -72,7 +72,7 @@ async def add(exchange: Exchange, request: Request, grant: Grant) -> Response:
     else:
         ids = await exchange.ask(grant, c.Add(jobs=tuple(news)))
     if not many:
-        return respond(Added(str(ids[0])), 201, {"Location": f"/v1/jobs/{ids[0]}"})
+        return Response(b'{"id":"%d"}' % ids[0], 201, {"Location": f"/v1/jobs/{ids[0]}"}, JSON)
     return Response(b"".join(b'{"id":"%d"}\n' % one for one in ids), 201, None, NDJSON)
 
 
