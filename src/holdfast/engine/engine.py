@@ -118,6 +118,7 @@ class Engine:
         """Whether a batch most likely needs no read."""
         if self.ids.held is None or self._retention_wanted is not None:
             return False
+        ends = False
         for command in commands:
             if type(command) is c.Add:
                 if command.hold is not None:
@@ -125,9 +126,12 @@ class Engine:
                 for new in command.jobs:
                     if not is_free(new):
                         return False
-            elif self._retention_ms is None or not _brings_records(command):
+            elif _brings_records(command):
+                ends = True
+            else:
                 return False
-        return True
+        # A job that ends is archived if the retention says so.
+        return not ends or (self._retention_ms is not None and self._is_fresh(self.store.now_ms()))
 
     def claim_hint(self, commands: Sequence[c.Command]) -> ClaimHint:
         """Read whether waiting claims may find a job; see `read_claim_hint`."""
