@@ -135,7 +135,11 @@ class Claim:
     def _take_pairs(self, picks: list[Pick]) -> list[Job]:
         if not picks:
             return []
-        if len(picks) > 1 and sum(most for _, _, most in picks) > self._query.limit:
+        limit = self._query.limit
+        if len(picks) == 1:
+            ((tenant, task, most),) = picks
+            picks = [(tenant, task, min(most, limit))]
+        elif sum(most for _, _, most in picks) > limit:
             return self._merge(picks)
         lows = self._lows(picks)
         taken, took_s, _ = self._take("claim_pairs", **_named(picks), lows=numbers(lows))
