@@ -1,4 +1,4 @@
-"""The queue suite over gRPC: in full in front of SQLite, and in part in front of PostgreSQL."""
+"""The queue suite over gRPC, in front of SQLite and PostgreSQL: in part here, and in full by `make proof`."""
 
 import pytest
 
@@ -10,6 +10,8 @@ FORKED = "the server is in the same process here; test_forks.py has it in one of
 # Files of the suite in which a server in front of PostgreSQL might differ from one in front of SQLite: two
 # servers on one store notify each other, and their commits conflict.
 BEFORE_POSTGRES = {"races", "waiting"}
+# Files about what the rules decide, whoever asks.
+RULES = {"at_most_once", "pauses", "port_families", "port_verbs", "rates", "repeats", "schedules", "states"}
 # What of the suite cannot hold over gRPC, and why; test_door.py and test_access.py have the other side of it.
 LEFT_OUT = {
     "test_no_id_is_wasted_when_the_right_to_make_ids_is_renewed": "a client takes ids by the dozen",
@@ -26,7 +28,8 @@ def pytest_generate_tests(metafunc):
     """Run each test of the suite in front of the stores that its file asks for."""
     if "open_store" in metafunc.fixturenames:
         file = metafunc.function.__module__.rpartition(".")[2]
-        kinds = ["stdlib", "postgres"] if file in BEFORE_POSTGRES else ["stdlib"]
+        parts = {"stdlib": file not in RULES, "postgres": file in BEFORE_POSTGRES}
+        kinds = [pytest.param(kind, marks=() if here else pytest.mark.proof) for kind, here in parts.items()]
         metafunc.parametrize("open_store", kinds, indirect=True)
 
 
