@@ -38,8 +38,8 @@ CREATE TABLE {schema}.jobs (
 );
 
 -- A job is in one or two of these indexes: those of its place, and others only if it has a parent, a domain, a schedule or
--- an expiry. `rank + 0`: so that only statements that ask for this order scan the index of all READY jobs.
-CREATE INDEX jobs_ready ON {schema}.jobs ((rank + 0), id) WHERE place = 2;
+-- an expiry. `rank + 0 >= 0`: so that only statements with the same words scan the index of all READY jobs.
+CREATE INDEX jobs_ready ON {schema}.jobs ((rank + 0), id) WHERE place = 2 AND rank + 0 >= 0;
 CREATE INDEX jobs_ready_pair ON {schema}.jobs (tenant, task, rank, id) WHERE place = 2 AND NOT mock;
 CREATE INDEX jobs_scheduled ON {schema}.jobs (rank, id) WHERE place = 1;
 CREATE INDEX jobs_running ON {schema}.jobs (rank, id) WHERE place = 4;

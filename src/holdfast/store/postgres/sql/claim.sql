@@ -41,7 +41,7 @@ FROM found
 -- name: claim_any
 found AS MATERIALIZED (
     SELECT id, {hot}, tenant, task, body, raw FROM {schema}.jobs
-    WHERE place = 2 AND rank + 0 BETWEEN %(low)s AND %(high)s AND (%(mock)s::boolean OR NOT mock)
+    WHERE place = 2 AND rank + 0 >= 0 AND rank + 0 BETWEEN %(low)s AND %(high)s AND (%(mock)s::boolean OR NOT mock)
         AND (%(tenants)s::text[] IS NULL OR tenant = ANY(%(tenants)s::text[]))
         AND (%(tasks)s::text[] IS NULL OR task = ANY(%(tasks)s::text[]))
         AND (%(pattern)s::text IS NULL OR task ~ %(pattern)s::text)

@@ -40,7 +40,7 @@ WHERE place = {place} AND rank BETWEEN %s AND %s ORDER BY rank, id LIMIT %s {fre
 
 -- name: first_ready
 SELECT {hot} FROM {schema}.jobs
-WHERE place = 2 AND rank + 0 BETWEEN %s AND %s ORDER BY rank + 0, id LIMIT %s {free}
+WHERE place = 2 AND rank + 0 >= 0 AND rank + 0 BETWEEN %s AND %s ORDER BY rank + 0, id LIMIT %s {free}
 
 -- name: expiring
 SELECT {hot} FROM {schema}.jobs
