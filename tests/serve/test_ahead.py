@@ -1,7 +1,10 @@
 """Requests that are sent ahead: answered in order, and those that are alike committed together."""
 
+import threading
+
 import pytest
 
+from holdfast.serve.bedrock.server import Connection
 from tests.queue_suite.tools import until
 from tests.serve.clients import Client, request
 from tests.serve.test_server import NOTHING
@@ -92,3 +95,27 @@ def test_jobs_of_a_run_that_was_not_delivered_are_back_at_once(served, client, g
         go(other)
         until(lambda: len(served.server.connections) == 1)
         until(lambda: {client.state(job_id) for job_id in ids} == {"QUEUED"})
+
+
+def test_a_job_is_back_at_once_if_its_client_has_gone_while_the_reply_was_written(
+    served, client, monkeypatch
+):
+    """The server is told that the client has ended, not that the reply was refused."""
+    job_id = client.ok("CreateJob", name="foo")["jobID"]
+    other, writing, gone = Client(served.address), threading.Event(), threading.Event()
+    flush = Connection._flush
+
+    def late(connection):
+        writing.set()
+        assert gone.wait(30)
+        flush(connection)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Connection, "_flush", late)
+        other.send(request("GetJob", name="foo"))
+        assert writing.wait(30)
+        other.close()
+        gone.set()
+        until(lambda: len(served.server.connections) == 1)
+
+    until(lambda: client.state(job_id) == "QUEUED")

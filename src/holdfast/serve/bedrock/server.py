@@ -192,6 +192,9 @@ class Connection(asyncio.Protocol):
         self._ended.set()
         if self._is_waiting:
             self._withdraw()
+        if self._task is None and self._unsure:
+            # Linux tells of the end before it tells of a reset: `_last_word` finds out.
+            self._task = asyncio.get_running_loop().create_task(self._serve())
         return self._task is not None
 
     def connection_lost(self, error: Exception | None) -> None:
