@@ -64,6 +64,31 @@ def test_options_that_are_named_are_not_replaced_by_the_tasks_defaults(served, c
     assert ask(GetJob(job_id=int(silent))).given == ()
 
 
+def test_jobs_that_differ_in_their_data_alone_have_the_same_options(client):
+    """The options are read once for all of them, and not taken for those of others."""
+    then = {"task": "u", "data": [1]}
+    options = [
+        {},
+        {"priority": 900},
+        {"max_attempts": 10},
+        {"delay_ms": 9_000},
+        {"domain": "d"},
+        {"then": then},
+    ]
+    lines = [{"task": "t", "data": [n, at]} | one for n in range(3) for at, one in enumerate(options)]
+    ids = [client.post("/v1/jobs", line).json["id"] for line in lines]
+    again = client.post("/v1/jobs", {"task": "t", "data": 1, "data_base64": "AP8="})
+    twice = client.post("/v1/jobs", {"task": "t", "data": 1, "domain": "d", "domain_base64": "AP8="})
+
+    jobs = [client.ok("GET", f"/v1/jobs/{job_id}") for job_id in ids]
+    shown = [(job["priority"], job["place"], job["domain"], bool(job["then_id"])) for job in jobs]
+    assert shown[:6] == shown[6:12] == shown[12:]
+    assert len(set(shown)) == len(options) - 1, "max_attempts is not shown here, the others are"
+    data = [json.loads(client.get(f"/v1/jobs/{job_id}/data").body) for job_id in ids]
+    assert data == [line["data"] for line in lines]
+    assert (again.status, twice.status) == (400, 400)
+
+
 @pytest.mark.stores
 def test_a_claim_waits_for_a_job(client, served):
     """And brings it as soon as it is there."""

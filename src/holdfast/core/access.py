@@ -54,22 +54,17 @@ def confine(grant: Grant, asked: A, *, ids_are_own: bool = False) -> A:
     `ids_are_own`: the ids of new jobs were reserved by this client. Otherwise a client of one tenant may not
     name ids, because another process may be about to use the id for a job of another tenant.
     """
-    scopes, keep = RULES[type(asked)]
-    if isinstance(asked, c.Update) and asked.hold is not None:
-        scopes = WORK
-    if isinstance(asked, q.ListWorkers) and asked.name is not None:
-        # A worker looks whether it is to stop.
-        scopes = READ_OR_WORK
-    if not any(scope in grant.scopes for scope in scopes):
+    kind = type(asked)
+    scopes, keep = RULES[kind]
+    if kind in _SCOPES_BY_CONTENT:
+        scopes = _SCOPES_BY_CONTENT[kind](asked)
+    for scope in scopes:
+        if scope in grant.scopes:
+            break
+    else:
         raise Forbidden(_missing_scope(asked, scopes))
-    if isinstance(asked, c.Answer) and asked.held is not None:
-        asked = replace(asked, held=None)
-    if isinstance(asked, c.AnswerAll):
-        asked = replace(asked, answers=tuple(replace(one, held=None) for one in asked.answers), held=())
-    if isinstance(asked, c.Append | c.TrimLog) and asked.log == AUDIT_LOG:
-        raise Forbidden(f"only the server writes to the log {AUDIT_LOG}")
-    if isinstance(asked, c.CreateToken):
-        _check_scopes(grant, asked)
+    if kind in _SCREENS:
+        asked = _SCREENS[kind](grant, asked)
     if grant.tenant is None:
         return asked
     if keep is None:
@@ -90,10 +85,41 @@ def _missing_scope(asked: Asked, scopes: tuple[Scope, ...]) -> str:
     return f"{_name(asked)} needs a token with scope {' or '.join(scopes)}"
 
 
-def _check_scopes(grant: Grant, asked: c.CreateToken) -> None:
+def _screen_token(grant: Grant, asked: c.CreateToken) -> c.CreateToken:
     """Refuse a token that allows more than the grant of its creator."""
     if more := [scope for scope in asked.token.scopes if scope not in grant.scopes]:
         raise Forbidden(f"this token cannot give scope {', '.join(more)}, which it does not have")
+    return asked
+
+
+def _screen_log(_grant: Grant, asked: Any) -> Any:
+    if asked.log == AUDIT_LOG:
+        raise Forbidden(f"only the server writes to the log {AUDIT_LOG}")
+    return asked
+
+
+def _screen_answer(_grant: Grant, asked: c.Answer) -> c.Answer:
+    return asked if asked.held is None else replace(asked, held=None)
+
+
+def _screen_answers(grant: Grant, asked: c.AnswerAll) -> c.AnswerAll:
+    return replace(asked, answers=tuple(_screen_answer(grant, one) for one in asked.answers), held=())
+
+
+# What a client of any tenant may not say, refused or dropped.
+_SCREENS: dict[type, Callable[[Grant, Any], Any]] = {
+    c.Answer: _screen_answer,
+    c.AnswerAll: _screen_answers,
+    c.Append: _screen_log,
+    c.TrimLog: _screen_log,
+    c.CreateToken: _screen_token,
+}
+# Where the scopes depend on more than the type. A worker updates the job that it holds, and looks whether it
+# is to stop.
+_SCOPES_BY_CONTENT: dict[type, Callable[[Any], tuple[Scope, ...]]] = {
+    c.Update: lambda asked: MANAGE if asked.hold is None else WORK,
+    q.ListWorkers: lambda asked: READ if asked.name is None else READ_OR_WORK,
+}
 
 
 # How each is confined to a tenant
@@ -202,7 +228,6 @@ RULES: dict[type, tuple[tuple[Scope, ...], Confine | None]] = {
     c.Enlist: (WORK, _enlist),
     c.Publish: (WORK, _publish),
     c.Upkeep: (WORK, None),
-    # With a hold it needs WORK instead.
     c.Update: (MANAGE, _update),
     **dict.fromkeys((c.Cancel, c.Requeue, c.RequeueAll, c.Delete, c.Purge), (MANAGE, _tenant)),
     **dict.fromkeys((c.SetLimit, c.Pause, c.SetProgress), (MANAGE, _tenant)),

@@ -14,12 +14,13 @@ The forms decode what clients send, encode what they get, and are the schemas of
 import types
 from collections.abc import Callable
 from enum import IntEnum
-from functools import cache
+from functools import cache, lru_cache
 from operator import attrgetter
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
+from msgspec.structs import replace
 
 from ...core import commands as c
 from ...core import queries as q
@@ -242,7 +243,25 @@ def _struct_form(kind: type) -> Form:
             field.write(record, shown)
         return form(**shown)
 
-    return Form(form, read, write)
+    return Form(form, _read_by_kind(form, read, names) if kind is c.NewJob else read, write)
+
+
+def _read_by_kind(form: Any, read: _Value, names: list[str]) -> _Value:
+    """Read new jobs that differ in their data alone once, and then their data."""
+    options = [name for name in names if name != "data"]
+    values = attrgetter(*options)
+
+    @lru_cache(maxsize=256)
+    def prototype(said: tuple[Any, ...]) -> Any:
+        return read(form(data=Raw(b"null"), **dict(zip(options, said, strict=True))))
+
+    def read_quickly(value: Any) -> Any:
+        # Without a follow-up job: its data may be large, and would be kept.
+        if value.data is UNSET or value.then is not UNSET:
+            return read(value)
+        return replace(prototype(values(value)), data=read_body(value.data))
+
+    return read_quickly
 
 
 @cache
