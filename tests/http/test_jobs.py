@@ -66,8 +66,8 @@ def test_options_that_are_named_are_not_replaced_by_the_tasks_defaults(served, c
 
 def test_jobs_that_differ_in_their_data_alone_have_the_same_options(client):
     """The options are read once for all of them, and not taken for those of others."""
-    then = {"task": "u", "data": [1]}
-    options = [
+    then: dict[str, object] = {"task": "u", "data": [1]}
+    options: list[dict[str, object]] = [
         {},
         {"priority": 900},
         {"max_attempts": 10},
@@ -75,7 +75,7 @@ def test_jobs_that_differ_in_their_data_alone_have_the_same_options(client):
         {"domain": "d"},
         {"then": then},
     ]
-    lines = [{"task": "t", "data": [n, at]} | one for n in range(3) for at, one in enumerate(options)]
+    lines = [{"task": "t", "data": [n, at], **one} for n in range(3) for at, one in enumerate(options)]
     ids = [client.post("/v1/jobs", line).json["id"] for line in lines]
     again = client.post("/v1/jobs", {"task": "t", "data": 1, "data_base64": "AP8="})
     twice = client.post("/v1/jobs", {"task": "t", "data": 1, "domain": "d", "domain_base64": "AP8="})
