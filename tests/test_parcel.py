@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.core.bounds import BATCH_JOBS
+from holdfast.core.checks import check_command
 from holdfast.core.commands import Add, NewJob
 from holdfast.core.errors import BadInput, TooLarge
-from holdfast.engine.engine import check
 from holdfast.queue import asks
 
 jobs = st.builds(
@@ -68,4 +68,4 @@ def test_each_record_is_checked_also_if_it_is_like_the_one_before(second, error)
 def test_more_of_nothing_or_of_a_number_is_refused(jobs):
     """Nothing is there that they could be like, or two would have one number."""
     with pytest.raises(BadInput, match="more"):
-        check(Add(jobs=jobs, more=("1",)))
+        check_command(Add(jobs=jobs, more=("1",)))

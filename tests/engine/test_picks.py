@@ -6,9 +6,10 @@ import pytest
 
 from holdfast.core import commands as c
 from holdfast.core.bounds import CLAIM_JOBS
+from holdfast.core.checks import check_command
 from holdfast.core.errors import BadInput, TooLarge
 from holdfast.core.limits import Limit
-from holdfast.engine.engine import Engine, check
+from holdfast.engine.engine import Engine
 from holdfast.store.memory.store import MemoryStore
 from holdfast.store.sqlite.store import SqliteStore
 
@@ -24,7 +25,7 @@ def engine(request, tmp_path):
 
 def run(engine, command):
     """What is replied."""
-    check(command)
+    check_command(command)
     (reply,) = engine.execute([command]).replies
     return reply
 
@@ -100,4 +101,4 @@ def test_a_claim_may_be_for_several_tenants(engine):
 )
 def test_bad_picks_are_refused(claim, error):
     with pytest.raises(error):
-        check(c.Claim(limit=5, **claim))
+        check_command(c.Claim(limit=5, **claim))

@@ -23,13 +23,13 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from msgspec.structs import replace
 
 from holdfast.core import commands as c
+from holdfast.core.checks import check_command
 from holdfast.core.errors import BadInput, HoldfastError
 from holdfast.core.job import Code, Job, Place, State
 from holdfast.core.limits import Limit
 from holdfast.engine.commands.schedules import read_kept
 from holdfast.engine.connection import open_engine
 from holdfast.engine.done import Done
-from holdfast.engine.engine import check
 from holdfast.engine.records import (
     CHORE,
     LIMIT,
@@ -304,7 +304,7 @@ def machine(
 
 def _is_good(command: c.Command) -> bool:
     try:
-        check(command)
+        check_command(command)
     except BadInput:
         return False
     return True

@@ -11,7 +11,7 @@ from holdfast.testing.stores.making import a_job, add, commit
 RANKS = {"low": 0, "high": 1 << 53, "limit": 5, "look_at": 5}
 LEASE = {"lease_rank": 1, "owner": 1, "until": 1, "started_at": 1}
 ONE = {"tenants": texts([""]), "tasks": texts(["t"]), "mosts": numbers([3]), "lows": numbers([0])}
-ANY = dict.fromkeys(("tenants", "tasks", "pattern")) | {"passed_tenants": "{}", "passed_tasks": "{}"}
+ANY = dict.fromkeys(("tenants", "tasks", "pattern")) | {"skipped_tenants": "{}", "skipped_tasks": "{}"}
 # A claim tells the newest turns as well, and whether its pair has more.
 TURNS = ("jobs_ready_pair", "pairs_pkey", "tenants_empty", "tenants_pkey", "tenants_ready")
 PAGE = {"table": "k", "after": "", "prefix": "a", "above": "b", "limit": 5}

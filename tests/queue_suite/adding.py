@@ -7,9 +7,9 @@ from msgspec.structs import replace
 
 from holdfast.core import bounds
 from holdfast.core import commands as c
+from holdfast.core.checks import check_command
 from holdfast.core.errors import BadInput, TooLarge
 from holdfast.core.ids import SLOTS, moved, slot_of
-from holdfast.engine.engine import check
 from holdfast.queue.queue import Queue
 
 from .tools import ask, hold_of, take, unchanged
@@ -185,4 +185,4 @@ def test_reserved_ids_are_never_made_again(queue: Queue) -> None:
 def test_ids_that_do_not_fit_are_refused(queue: Queue, ids: tuple[int, ...]) -> None:
     """One for each job, none twice, all of them ids."""
     with pytest.raises(BadInput, match="ids"):
-        check(c.Add(jobs=(c.NewJob(task="work"),), more=("{}",), ids=ids))
+        check_command(c.Add(jobs=(c.NewJob(task="work"),), more=("{}",), ids=ids))

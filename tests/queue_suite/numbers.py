@@ -3,9 +3,9 @@
 import pytest
 
 from holdfast.core import bounds, ids
+from holdfast.core.checks import check_command
 from holdfast.core.errors import BadInput
 from holdfast.core.sysid import TakenSysid, TakeSysid
-from holdfast.engine.engine import check
 from holdfast.queue.queue import Queue
 from holdfast.testing.clock import MovedClock
 
@@ -61,4 +61,4 @@ def test_a_number_is_renewed_for_as_long_as_it_is_held(queue: Queue, clock: Move
 def test_a_lease_of_a_number_has_limits(command: TakeSysid) -> None:
     """No journal holds one for ever."""
     with pytest.raises(BadInput):
-        check(command)
+        check_command(command)

@@ -3,10 +3,10 @@
 import pytest
 
 from holdfast.core import commands as c
+from holdfast.core.checks import check_command
 from holdfast.core.errors import BadInput, LeaseLost, NotFound, Refused, TooLarge
 from holdfast.core.ids import PORT_SYSID
 from holdfast.core.job import Job, Place, State
-from holdfast.engine.engine import check
 from holdfast.queue.queue import Queue
 from holdfast.testing.clock import MovedClock
 
@@ -193,4 +193,4 @@ def test_claims_by_pattern_wait_like_others(queue: Queue) -> None:
 def test_what_the_port_may_say_has_limits(command: c.Command, refusal: type[BadInput]) -> None:
     """Refused before anything is written."""
     with pytest.raises(refusal):
-        check(command)
+        check_command(command)

@@ -28,8 +28,8 @@ WAITING = [
     WaitingQuery(limit=99),
     WaitingQuery(limit=2),
     WaitingQuery(limit=5, tenants=("b", "a"), tasks=("t", "w")),
-    WaitingQuery(limit=3, tenants=("",), passing=(("", "u"), (None, "v"))),
-    WaitingQuery(limit=4, passing=(("a", None), (None, "t"))),
+    WaitingQuery(limit=3, tenants=("",), skipped=(("", "u"), (None, "v"))),
+    WaitingQuery(limit=4, skipped=(("a", None), (None, "t"))),
 ]
 
 
@@ -143,7 +143,7 @@ def purge(rng):
 
 
 def claim(rng):
-    passing = [(rng.maybe(TENANTS), rng.maybe(TASKS)) for _ in range(rng.random.randrange(3))]
+    skipped = [(rng.maybe(TENANTS), rng.maybe(TASKS)) for _ in range(rng.random.randrange(3))]
     query = ClaimQuery(
         owner=5,
         now_ms=START_MS + rng.random.randrange(50),
@@ -153,7 +153,7 @@ def claim(rng):
         tasks=rng.pick([None, None, tuple(rng.random.sample(TASKS, 2))]),
         priority=rng.pick([None, None, 500]),
         mock=rng.random.random() < 0.3,
-        passing=tuple(passing),
+        skipped=tuple(skipped),
         tenants=rng.pick([None, None, tuple(rng.random.sample(TENANTS, 2))]),
         picks=rng.pick([(), _picks(rng)]),
     )

@@ -72,8 +72,8 @@ def test_the_first_that_match_are_found(store, way):
 
 def test_what_is_paused_is_passed_by(store, way):
     """And found when it is paused no more."""
-    passing = ((None, "www-prod/101"), ("", "www-prod/102"))
-    assert take(store, passing=passing, limit=2) == [103, 104]
+    skipped = ((None, "www-prod/101"), ("", "www-prod/102"))
+    assert take(store, skipped=skipped, limit=2) == [103, 104]
     assert take(store, limit=2) == [101, 102]
 
 

@@ -87,15 +87,15 @@ CLAIMS = [
     claims(tasks=("t1", "t2", "t3")),
     claims(tenant="1"),
     claims(tenant="1", tasks=("t1", "t2")),
-    claims(passing=(("1", None),)),
-    claims(passing=((None, "t1"),), tenant="2"),
-    claims(mock=True, passing=((None, "t1"),)),
+    claims(skipped=(("1", None),)),
+    claims(skipped=((None, "t1"),), tenant="2"),
+    claims(mock=True, skipped=((None, "t1"),)),
     claims(mock=True, tenant="1", tasks=("t1", "t2")),
     claims(tenants=("1", "2"), tasks=("t1",)),
     claims(picks=(("1", "t1", 1), ("2", "t2", 1), ("0", "t3", 5))),
     claims(glob="t*", tenant="1"),
     claims(glob="t*"),
-    claims(glob="[^t]*", tenant="1", passing=((None, "t1"),)),
+    claims(glob="[^t]*", tenant="1", skipped=((None, "t1"),)),
     claims(glob="t*", tenant="1", limit=50),
 ]
 
@@ -176,8 +176,8 @@ def reads(txn):
     txn.expiring(NOW_MS, 5)
     txn.ended(NOW_MS, tenant=None, limit=5)
     txn.waiting(WaitingQuery(limit=5))
-    txn.waiting(WaitingQuery(limit=5, tenants=("1", "2"), tasks=("t1",), passing=((None, "t2"),)))
-    txn.waiting(WaitingQuery(limit=5, passing=(("1", "t2"),)))
+    txn.waiting(WaitingQuery(limit=5, tenants=("1", "2"), tasks=("t1",), skipped=((None, "t2"),)))
+    txn.waiting(WaitingQuery(limit=5, skipped=(("1", "t2"),)))
     txn.domain_queue(("", b"d"), "t", Place.HELD, last=False, limit=5)
     txn.domain_queue(("", b"d"), "t", Place.HELD, last=True, limit=5)
     txn.domain_counts([("", b"d"), ("", b"e")])

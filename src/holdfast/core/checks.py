@@ -156,7 +156,10 @@ def _check_then(then: NewJob, into: str) -> None:
 
 
 def check_command(command: Command) -> None:
-    """Check the fields of a command that have limits."""
+    """Refuse bad input before it goes anywhere: check the fields of a command that have limits."""
+    if isinstance(command, Add):
+        check_add(command)
+        return
     for field, check in _checked_fields(type(command)):
         if (value := getattr(command, field)) is not None:
             check(field, value)

@@ -1,8 +1,8 @@
 """The commands. Every change, through Python, the command line or a server, is one of these records.
 
 Commands of a worker about a job that it runs have a `Hold`: the owner and number of its claim. Commands of
-operators have none. A reply means that the command is durably committed; an error, that it changed nothing.
-If a command about one job names a `tenant`, jobs of other tenants are not found.
+operators have none. A reply means that the command is durably committed; an error other than `Unsettled`,
+that it changed nothing. If a command about one job names a `tenant`, jobs of other tenants are not found.
 """
 
 from collections.abc import Iterator

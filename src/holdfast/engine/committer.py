@@ -25,8 +25,8 @@ from .waiter import Waiter
 class Committer(Submitter):
     """Commits to one store.
 
-    With several shards, `divert` may take over a ticket whose error another shard may resolve, and `after`
-    gets what a commit leaves to be done in other shards.
+    `divert` may take over a ticket whose error another store may resolve: another shard, or the store that
+    this one has moved to. `after` gets what a commit leaves to be done in other shards.
     """
 
     def __init__(

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec.structs import replace
 
-from ..core import checks, rank
 from ..core import commands as c
+from ..core import rank
 from ..core.errors import Conflict, HoldfastError, Moved, Stopped
 from ..core.job import Job, Place
 from ..core.kinds import DOMAIN, SETTING
@@ -56,7 +56,7 @@ class Engine:
         ids: IdSource | None = None,
     ) -> None:
         self.store = store
-        self._is_remote = store.capabilities.is_remote
+        self._sends_blind = store.capabilities.sends_blind
         self.shard_info = shard_info
         self.ids = ids or IdSource()
         self._rng = rng
@@ -95,13 +95,13 @@ class Engine:
             return self._transact(txn, maker, commands, done, claims=claims, trust=attempts == 1), None
 
         started_s = 0.0 if self._meter is None else monotonic_s()
-        blind, until_s = self._is_remote and not claims and self._is_blind(commands), 0.0
+        blind, until_s = self._sends_blind and not claims and self._is_blind(commands), 0.0
         while True:
             try:
                 self.store.run(fn, blind=blind)
                 break
             except OutOfNumbers as error:
-                self.ids.ahead(self.store, error.held)
+                self.ids.lease_apart(self.store, error.held)
             except Stopped:
                 # Wait for a store that is stopped during a move.
                 until_s = until_s or monotonic_s() + STOPPED_S
@@ -163,13 +163,13 @@ class Engine:
         if self.store.capabilities.ids_apart and self.ids.is_low(count, self.store.now_ms()):
             # Taken inside the caller's transaction, the number would be locked until that ends. It is
             # taken there only where the caller has the store's only lock.
-            self.ids.ahead(self.store, self.ids.held)
+            self.ids.lease_apart(self.store, self.ids.held)
         while True:
             try:
                 reply = self.store.borrow(connection, fn)
                 break
             except OutOfNumbers as error:
-                self.ids.ahead(self.store, error.held)
+                self.ids.lease_apart(self.store, error.held)
         if isinstance(reply, Exception):
             raise reply
         return reply
@@ -406,14 +406,6 @@ def _next_ms(batch: Batch, changes: Changes, next_upkeep_ms: int | None) -> int 
         if job.expires_at and job.place is not Place.RUNNING:
             moments.append(job.expires_at)
     return min([moment for moment in moments if moment is not None], default=None)
-
-
-def check(command: c.Command) -> None:
-    """Refuse bad input before it goes anywhere."""
-    if isinstance(command, c.Add):
-        checks.check_add(command)
-    else:
-        checks.check_command(command)
 
 
 def _fill(done: Done, batch: Batch, replies: list[Any]) -> None:

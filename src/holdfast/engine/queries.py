@@ -265,8 +265,8 @@ def _is_any_due(txn: ReadTxn, tenants: Collection[str] | None) -> bool:
 
 def list_waiting(txn: ReadTxn, query: q.ListWaiting) -> list[q.Waiting]:
     """The pairs with READY jobs that are not paused, in fair order; see `ReadTxn.waiting`."""
-    passing = tuple((tenant, task) for tenant, task, domain in _pauses(txn) if domain is None)
-    wanted = WaitingQuery(query.limit, query.tenants, query.tasks, passing, query.handled)
+    skipped = tuple((tenant, task) for tenant, task, domain in _pauses(txn) if domain is None)
+    wanted = WaitingQuery(query.limit, query.tenants, query.tasks, skipped, query.handled)
     found = txn.waiting(wanted)
     for looked_at in HANDLED_LOOKED_AT if query.handled else ():
         if found or len(txn.waiting(wanted._replace(handled=False))) < query.limit:

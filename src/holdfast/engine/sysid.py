@@ -73,10 +73,6 @@ class IdSource:
         held = self.held
         return held.number if held else 0
 
-    def begin(self, txn: Txn, slots: range = SLOTS) -> "IdMaker":
-        """The maker of ids for one transaction, by default with these slots."""
-        return IdMaker(self, txn, slots)
-
     def adopt(self, maker: "IdMaker") -> None:
         """Take over the lease that a committed transaction took or renewed."""
         with self._lock:
@@ -85,18 +81,18 @@ class IdSource:
                 return
             self.held, self.tentative = maker.held, None
 
-    def ahead(self, store: Store, seen: Held | None) -> None:
+    def lease_apart(self, store: Store, seen: Held | None) -> None:
         """Lease or renew the sysid in a separate transaction, unless that was done since `seen`."""
         if self.held is seen:
-            self._ahead(store, NUMBERS)
+            self._lease(store, NUMBERS)
 
-    def _ahead(self, store: Store, numbers: range) -> None:
+    def _lease(self, store: Store, numbers: range) -> None:
         makers: list[IdMaker] = []
 
         def fn(txn: Txn) -> tuple[Changes, None]:
             check_open(txn.notice(), writes=True)
-            makers.append(self.begin(txn))
-            makers[-1].ahead(numbers)
+            makers.append(IdMaker(self, txn, SLOTS))
+            makers[-1].lease_now(numbers)
             return Changes(rows=makers[-1].rows), None
 
         store.run(fn)
@@ -201,7 +197,7 @@ class IdMaker:
             held = self._renew()
         return held.number
 
-    def ahead(self, numbers: range = NUMBERS) -> None:
+    def lease_now(self, numbers: range = NUMBERS) -> None:
         """Lease or renew the sysid now, even if it is not due; a new one is taken from `numbers`."""
         self._take(numbers)
 

@@ -15,11 +15,12 @@ from contextlib import suppress
 from typing import Any
 
 from ..core import commands as c
+from ..core.checks import check_command
 from ..core.errors import Closed, HoldfastError, NotFound, StoreError, Unavailable
 from ..core.ids import SLOTS, IdRange
 from ..core.queries import HasUnfinished, Query
 from ..engine.connection import Connection, ConnectionMaker
-from ..engine.engine import Engine, check
+from ..engine.engine import Engine
 from ..engine.metrics import CommitMeter
 from ..engine.ticket import Ticket, deliver
 from ..store.common.clock import system_clock
@@ -184,7 +185,7 @@ class JournalConnection(Connection):
         self.connect_store().unlisten(listener)
 
     def _reserve_ids(self, asked: c.ReserveIds) -> list[IdRange]:
-        check(asked)
+        check_command(asked)
         self._ensure_ids()
         ranges: list[IdRange] = []
         for made in self.journal.ids.make(asked.count):

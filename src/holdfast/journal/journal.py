@@ -12,8 +12,8 @@ import os
 from collections.abc import Callable, Iterable
 
 from ..core import commands as c
+from ..core.checks import check_command
 from ..core.lines import adds_of_lines
-from ..engine.engine import check
 from ..engine.ticket import Ticket
 from ..store.common.clock import system_clock
 from .backlog import Backlog, backlog_name
@@ -56,7 +56,7 @@ class Journal:
         """
         made: list[int] = []
         for command in adds_of_lines(tenant, task, lines):
-            check(command)
+            check_command(command)
             made += self._writer.write(command)
         return made
 
@@ -66,12 +66,12 @@ class Journal:
 
     def add(self, command: c.Add) -> list[int]:
         """Append the jobs of a command with their options, durably; their ids."""
-        check(command)
+        check_command(command)
         return self._writer.add(command)
 
     def submit(self, ticket: Ticket) -> None:
         """The same for a caller that does not wait in a thread."""
-        check(ticket.command)
+        check_command(ticket.command)
         self._writer.submit(ticket)
 
     # Reading

@@ -17,7 +17,7 @@ from ..core.bounds import (
     MIN_LEASE_MS,
     PAGE_JOBS,
 )
-from ..core.checks import check_body, check_key, check_new, check_whole
+from ..core.checks import check_body, check_command, check_key, check_new, check_whole
 from ..core.creating import alike
 from ..core.durations import duration_ms, moment_ms
 from ..core.errors import BadInput, JobFailed, NotFound, Timeout
@@ -28,7 +28,6 @@ from ..core.notes import LogLine
 from ..core.schedule import Schedule
 from ..core.schedule import check as check_schedule
 from ..core.worker import Worker
-from ..engine.engine import check
 from .encoding import decode, encode_data
 from .options import (
     Duration,
@@ -171,7 +170,7 @@ def update(
         run_at=None if run_at is None else moment_ms(run_at, name="run_at"),
         repeat=repeat,
     )
-    check(command)
+    check_command(command)
     return QueueRequest(command, same)
 
 

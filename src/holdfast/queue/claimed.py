@@ -7,12 +7,12 @@ from typing import Any, Protocol
 from msgspec.structs import replace
 
 from ..core import commands as c
+from ..core.checks import check_command
 from ..core.durations import duration_ms
 from ..core.errors import BadInput, LeaseLost, Refused
 from ..core.job import Body, Code, Job, trace_id_of
 from ..core.notes import lines_of
 from ..engine import joblog
-from ..engine.engine import check
 from ..store.common.clock import monotonic_s
 from . import asks, tracing
 from .answers import RAISED, Failed, Retry, described
@@ -127,7 +127,7 @@ class Holding:
         command = c.Answer(hold=c.hold_of(job), code=code, held=held, ran_ms=lease.ran_ms, **fields)
         if command.delay_ms is not None:
             # All other limits were checked when the value was encoded.
-            check(command)
+            check_command(command)
         if self._logbook is not None:
             command = replace(command, lines=self._logbook.last())
         return QueueRequest(command, self._closed)
@@ -206,7 +206,7 @@ class Holding:
     def _progress(self, fraction: float, note: str) -> QueueRequest[None]:
         self._check_open("report progress of")
         command = c.Report(hold=self._lease.hold, fraction=fraction, note=note)
-        check(command)
+        check_command(command)
         return QueueRequest(command, self._renewed)
 
     def _update(self, data: Any) -> QueueRequest[None]:

@@ -179,7 +179,7 @@ def _on_server(scheme: str, url: str, driver: str | None, options: dict[str, Any
         if "clock" in options:
             raise BadInput("clock", "given", needed="absent: it is the server's")
         return _remote(url)
-    return _postgres(url, options) if scheme in POSTGRES else _redis(url, options)
+    return _OPENERS[scheme](url, options)
 
 
 def _shard(
@@ -189,7 +189,7 @@ def _shard(
         return _maker(url, driver, clock, join=join, create=create)
     options: dict[str, Any] = {"patience_s": SHARD_PATIENCE_S, "create": create}
     options |= {} if clock is None else {"clock": clock}
-    return (_redis if url.partition("://")[0] in REDIS else _postgres)(url, options)
+    return _OPENERS[url.partition("://")[0]](url, options)
 
 
 def store_file(url: str) -> Path | None:
@@ -367,3 +367,7 @@ def _sqlite(path: str, options: dict[str, Any]) -> Callable[[], Store]:
     from ..store.sqlite.store import SqliteStore
 
     return lambda: SqliteStore(path, **options)
+
+
+# The stores on servers, by the scheme of their address.
+_OPENERS = dict.fromkeys(POSTGRES, _postgres) | dict.fromkeys(REDIS, _redis)

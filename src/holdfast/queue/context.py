@@ -14,9 +14,9 @@ import msgspec
 
 from ..core import commands as c
 from ..core import queries as q
+from ..core.checks import check_command
 from ..core.errors import BadInput
 from ..core.job import Job
-from ..engine.engine import check
 from . import asks
 from .asks import QueueRequest
 from .claimed import Holding
@@ -92,7 +92,7 @@ class Running:
             text = msgspec.json.encode(text).decode()
         self._job._check_open("keep a step of")
         command = c.Step(hold=self._job._lease.hold, name=name, result=text)
-        check(command)
+        check_command(command)
 
         def read(reply: Job) -> None:
             self._job._renewed(reply)

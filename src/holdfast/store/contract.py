@@ -1,9 +1,12 @@
 """The contract that every store implements, and the records that it exchanges with the engine.
 
-`store.run(fn)` calls `fn(txn)` as one atomic batch, and calls it again after a conflict with another batch.
-So `fn` must have no side effect. It reads through `txn` and returns a `Changes` and a result. **Everything
-that `fn` read stays unchanged until the commit, not only what it writes.** When `run` returns, the changes
-survive a crash of the process and of the machine, as far as the store's durability setting promises.
+`store.run(fn)` calls `fn(txn)` as one atomic batch, and calls it again after a conflict with another batch:
+one call after the other, never while an earlier one may still be committed. `fn` reads through `txn` and
+returns a `Changes` and a result. **What it has read stays unchanged until the commit, not only what it
+writes**: what `load`, `archived`, `rows`, `children` (with their parent), `domain_counts` and `notice` have
+returned or not found, and the jobs that `first`, `expiring`, `ended` and `domain_queue` have returned. The
+other reads are hints. When `run` returns, the changes survive a crash of the process and of the machine, as
+far as the store's durability setting promises.
 
     fn reads through txn ──▶ the rules decide ──▶ Changes ──▶ the store commits it
 
@@ -38,7 +41,7 @@ from ..core.queries import Waiting as Waiting
 
 T = TypeVar("T")
 # (tenant, task) pairs that claims skip; None matches any tenant or task.
-Passing = tuple[tuple[str | None, str | None], ...]
+Skipped = tuple[tuple[str | None, str | None], ...]
 # (tenant, task, maximum number of jobs) to claim.
 Pick = tuple[str, str, int]
 # The table and the key of a row.
@@ -119,7 +122,7 @@ class ClaimQuery(NamedTuple):
     priority: int | None = None
     # Whether mocked jobs are claimed too.
     mock: bool = False
-    passing: Passing = ()
+    skipped: Skipped = ()
     tenants: tuple[str, ...] | None = None
     # Only jobs of these different pairs, up to the number of each, and no mocked ones. Empty: of all pairs.
     picks: tuple[Pick, ...] = ()
@@ -138,7 +141,7 @@ class ClaimQuery(NamedTuple):
             and (self.tenants is None or tenant in self.tenants)
             and (self.tasks is None or task in self.tasks)
             and (self.glob is None or matches(self.glob, task))
-            and not is_passed((tenant, task), self.passing)
+            and not is_skipped((tenant, task), self.skipped)
         )
 
     def matches(self, job: Job) -> bool:
@@ -156,7 +159,7 @@ class WaitingQuery(NamedTuple):
     limit: int
     tenants: tuple[str, ...] | None = None
     tasks: tuple[str, ...] | None = None
-    passing: Passing = ()
+    skipped: Skipped = ()
     # Only pairs that have a handler: a row in the table `HANDLED`.
     handled: bool = False
 
@@ -169,9 +172,9 @@ def picks_left(picks: tuple[Pick, ...], taken: Iterable[Job]) -> tuple[Pick, ...
     return tuple((tenant, task, most - count[tenant, task]) for tenant, task, most in picks)
 
 
-def is_passed(pair: tuple[str, str], passing: Passing) -> bool:
+def is_skipped(pair: tuple[str, str], skipped: Skipped) -> bool:
     """Whether claims skip a tenant's task."""
-    return any(tenant in (None, pair[0]) and task in (None, pair[1]) for tenant, task in passing)
+    return any(tenant in (None, pair[0]) and task in (None, pair[1]) for tenant, task in skipped)
 
 
 def leased_all(jobs: Iterable[Job], query: ClaimQuery) -> list[Job]:
@@ -250,7 +253,10 @@ class ReadTxn(Protocol):
         """
 
     def first(self, place: Place, up_to: int, limit: int) -> list[Job]:
-        """The first jobs of a place, by (rank, id), whose rank is at most `up_to`."""
+        """The first jobs of a place, by (rank, id), whose rank is at most `up_to`.
+
+        In a batch this, `expiring`, `ended` and `domain_queue` may leave out jobs that another batch has.
+        """
 
     def expiring(self, up_to: int, limit: int) -> list[Job]:
         """Jobs that have not started and whose `expires_at` is at most `up_to`, earliest first."""
@@ -280,7 +286,10 @@ class ReadTxn(Protocol):
         """Jobs of a domain's task in a place, by (rank, id): the first, or the last in reverse order."""
 
     def domain_counts(self, keys: Collection[DomainKey]) -> dict[DomainKey, DomainCounts]:
-        """The numbers of READY, HELD and RUNNING jobs of domains that have any; counted, so expensive."""
+        """The numbers of READY, HELD and RUNNING jobs of domains that have any; counted, so expensive.
+
+        No job joins such a domain between this read and the commit of a batch that writes its row.
+        """
 
     def counts(self, *, tenant: str | None = None) -> dict[CountKey, int]:
         """The numbers of jobs by tenant, task, place and state; maintained with each change, not counted."""
@@ -352,10 +361,10 @@ class Capabilities(NamedTuple):
 
     # How many commits of one process may be in progress at once.
     commits: int = 1
-    # Whether each read is a round trip, so that `blind` saves some.
-    is_remote: bool = False
+    # Whether `run` sends a blind batch in one message.
+    sends_blind: bool = False
     # Whether reads send nothing to a server, so that a process may read often.
-    is_local: bool = False
+    reads_locally: bool = False
     # Whether ids must be allocated before joining a caller's transaction instead of inside it.
     ids_apart: bool = False
     # Whether this is a `ShardedStore`: several stores, each of which runs its own batches.
@@ -380,6 +389,9 @@ class Store(Protocol):
         """Call `fn` as one atomic batch, again after a conflict; durable on return.
 
         `blind`: `fn` probably reads nothing, so the store may send the whole batch in one message.
+
+        Errors of the library are translated: `Unavailable` if the store cannot be reached, `Contended` after
+        too many conflicts, `Unsettled` if it cannot be found out whether the batch was committed.
         """
 
     def read(self, fn: Callable[[ReadTxn], T], *, hint: bool = False) -> T:
@@ -400,7 +412,8 @@ class Store(Protocol):
     def wait(self, timeout_s: float, *, ends: bool = True) -> bool:
         """Sleep until another process may have committed something: a hint that may come late, or never.
 
-        `ends`: whether it also wakes up on completions and log appends, not only on claimable jobs.
+        `ends`: whether it also wakes up on completions and log appends, not only on claimable jobs. False if
+        the time has passed; True if it was woken up or interrupted.
         """
 
     def interrupt(self) -> None:
@@ -409,7 +422,7 @@ class Store(Protocol):
     def appear(self, name: str) -> bool:
         """Announce this process under a unique name until the store is closed or the process ends.
 
-        Nothing is written. False if the store cannot tell which processes are running.
+        No job or row is written. False if the store cannot tell which processes are running.
         """
 
     def report(self) -> Report:

@@ -70,7 +70,7 @@ def waiting(orders: Orders, query: WaitingQuery, rows: ReadRows) -> list[Waiting
     if query.limit < 1:
         return []
     found: Tasks = {}
-    paused = {tenant for tenant, task in query.passing if task is None}
+    paused = {tenant for tenant, task in query.skipped if task is None}
     for page in islice(_pages(orders, query), PAGES):
         names = [tenant for tenant in page if not paused & {tenant, None}]
         if names:
@@ -116,7 +116,7 @@ def _with_handler(tasks: Tasks, rows: ReadRows) -> Tasks:
 def _of(names: list[str], query: WaitingQuery) -> WaitingQuery:
     """The query with only these tenants' skipped pairs: every task is checked against each of them."""
     mine = {None, *names}
-    return query._replace(passing=tuple((t, task) for t, task in query.passing if task and t in mine))
+    return query._replace(skipped=tuple((t, task) for t, task in query.skipped if task and t in mine))
 
 
 def _pages(orders: Orders, query: WaitingQuery) -> Iterator[list[str]]:

@@ -123,7 +123,7 @@ def _query(batch: Batch, command: c.Claim, limit: int, started: list[Job]) -> Cl
         priority=command.priority,
         mock=command.mock,
         tenants=command.tenants,
-        passing=tuple((tenant, task) for tenant, task, domain in pauses if domain is None) if pauses else (),
+        skipped=tuple((tenant, task) for tenant, task, domain in pauses if domain is None) if pauses else (),
         picks=picks_left(command.picks, started) if command.picks else (),
     )
 

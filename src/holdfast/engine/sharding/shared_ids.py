@@ -27,7 +27,7 @@ class SharedIds(IdSource):
     def adopt(self, maker: IdMaker) -> None:
         """Do nothing: a shard's transaction neither takes nor renews a number."""
 
-    def ahead(self, store: Store, seen: Held | None) -> None:
+    def lease_apart(self, store: Store, seen: Held | None) -> None:
         """Renew the sysid in the shard that leased it, or else lease another, first from `store`."""
         with self._renewing:
             if self.held is not seen:
@@ -35,7 +35,7 @@ class SharedIds(IdSource):
             fault: HoldfastError | None = None
             for at in self._order(store):
                 try:
-                    self._ahead(self._shards[at], self._numbers(at))
+                    self._lease(self._shards[at], self._numbers(at))
                     return
                 except (StoreError, WouldBlock) as error:
                     fault = fault or error
@@ -59,7 +59,7 @@ class SharedIds(IdSource):
             tick = self.tick_within(held, now_ms)
             if held is not None and tick is not None:
                 return ids.pack(tick, held.number, slot)
-            self.ahead(self._shards[slot % len(self._shards)], held)
+            self.lease_apart(self._shards[slot % len(self._shards)], held)
 
     def give_back(self, store: Store) -> None:
         """Release the sysid in the shard that leased it, if that is up; otherwise the lease expires."""

@@ -5,12 +5,12 @@ from collections.abc import Iterable
 from typing import Any
 
 from ...core import commands as c
+from ...core.checks import check_command
 from ...core.errors import HoldfastError
 from ...core.ids import PORT_SYSID
 from ...core.job import Job
 from ...core.queries import Loaded, LoadJobs
 from ...engine.connection import Connection
-from ...engine.engine import check
 from . import parameters as p
 from .refusals import NO_JOB
 
@@ -28,7 +28,7 @@ class Port:
 
     async def ask(self, command: c.Command, *, wait_s: float = 0.0) -> Any:
         """The reply to a command, after its commit."""
-        check(command)
+        check_command(command)
         return await self.committer.ask_async(command, wait_s=wait_s)
 
     def hold(self, job_id: int) -> c.Hold:

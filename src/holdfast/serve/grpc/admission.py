@@ -9,13 +9,12 @@ from google.protobuf.message import DecodeError
 from ...core import errors as e
 from ...core.access import Grant, confine
 from ...core.bounds import BATCH_JOBS, LOG_PAGE_ITEMS, PAGE_JOBS
-from ...core.checks import check_whole
+from ...core.checks import check_command, check_whole
 from ...core.commands import Add, Command
 from ...core.errors import BadInput, HoldfastError, TooLarge, Unauthenticated
 from ...core.ids import FIRST_SYSID, SLOTS, IdRange, unpack
 from ...core.incoming import check_incoming
 from ...core.queries import Query, ReadLog
-from ...engine.engine import check
 from ...proto.verbs import encode_error
 from ..guard import Guard
 
@@ -74,7 +73,7 @@ def allowed(grant: Grant, asked: A, *, lent: "Lent | None" = None, now_ms: Calla
     """What was asked for, checked and kept to what the client may do; `lent` are ids that it was given."""
     check_incoming(asked)
     if isinstance(asked, Command):
-        check(asked)
+        check_command(asked)
     else:
         _check_query(asked)
     is_own = (

@@ -18,10 +18,10 @@ from ...core import commands as c
 from ...core import queries as q
 from ...core.access import Grant, confine
 from ...core.bounds import HTTP_BUFFERED_BYTES, HTTP_WAIT_S
+from ...core.checks import check_command
 from ...core.errors import BadInput, HoldfastError
 from ...core.incoming import check_incoming
 from ...engine.connection import Connection
-from ...engine.engine import check
 from ...engine.metrics import CommitMeter
 from ...engine.ticket import Ticket
 from ...queue import tracing
@@ -110,7 +110,7 @@ class Exchange:
         check_incoming(asked)
         asked = confine(grant, asked, ids_are_own=ids_are_own)
         if isinstance(asked, c.Command):
-            check(asked)
+            check_command(asked)
         return self._asking.ask_async(asked, wait_s=wait_s)
 
     async def wait(self, request: Request, work: Awaitable[T], otherwise: T) -> T:

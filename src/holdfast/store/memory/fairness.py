@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from ...core.job import Job, Place, State
 from .. import fairness
-from ..contract import ClaimQuery, CountKey, WaitingQuery, is_passed
+from ..contract import ClaimQuery, CountKey, WaitingQuery, is_skipped
 from .indexed import Entry, IndexedDict, Journal
 
 # The indexes: _TENANTS has the tenants with READY jobs; _RESTING, one for tenants and one for pairs, those
@@ -91,7 +91,7 @@ class MemoryTurns:
         for tenant in tenants:
             tasks = [task for _, task in self._pairs.index(tenant)[:looked_at]]
             known = [task for task in tasks if query.tasks is None or task in query.tasks]
-            free = [task for task in known if not is_passed((tenant, task), query.passing)]
+            free = [task for task in known if not is_skipped((tenant, task), query.skipped)]
             found[tenant] = [(task, self._ready(tenant, task)) for task in free[:limit]]
         return found
 

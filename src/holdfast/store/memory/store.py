@@ -31,7 +31,7 @@ TRIES = 100
 class MemoryStore:
     """A store that lives as long as its process."""
 
-    capabilities = Capabilities(is_local=True)
+    capabilities = Capabilities(reads_locally=True)
 
     def __init__(self, clock: Clock = system_clock) -> None:
         self._clock = clock

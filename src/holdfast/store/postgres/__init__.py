@@ -2,7 +2,14 @@
 
 store         the `Store` itself             txn       one atomic batch: the writes
 reads         the reads                      claim     how a claim finds its jobs
-connection    one connection to the engine   notify    how processes wake each other
+connection    one connection to the server   notify    how processes wake each other
 errors        the library's errors as ours   report    what `holdfast doctor` shows
-sql/, migrations/    its statements, and how a schema comes to the current version
+
+open          creates and migrates a schema  pool      the connections of a process
+url           the address and its options    tries     what is tried again, and how long
+changes       `Changes` as one call          statements  SQL from the files in sql/
+locks         advisory locks, in order       starts    index scans that skip dead entries
+fairness      whose turn it is               counts    folds differences into sums
+borrow        a caller's connection          presence  which processes are alive
+repair        sets damaged records aside     sql/, migrations/  its statements and tables
 """

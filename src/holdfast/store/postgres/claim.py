@@ -77,7 +77,7 @@ class Claim:
         if query.picks:
             return self._take_pairs([p for p in query.picks if p[2] > 0 and query.wants(p[0], p[1])])
         whose = (query.tenant, query.tenants, query.tasks, query.glob)
-        if query.mock or (whose == (None, None, None, None) and not query.passing):
+        if query.mock or (whose == (None, None, None, None) and not query.skipped):
             return self._take_any()
         pairs = self._pairs()
         if pairs is None:
@@ -115,7 +115,7 @@ class Claim:
         tenants = query.tenants if query.tenant is None else (query.tenant,)
         if query.tenant is not None and query.tenants is not None and query.tenant not in query.tenants:
             return []
-        filters = (tenants, query.tasks, pattern, query.passing or None)
+        filters = (tenants, query.tasks, pattern, query.skipped or None)
         is_whole = not self._low and not query.mock and filters == (None, None, None, None)
         began = self._starts.of(READY) if is_whole else 0
         taken, took_s, _ = self._take(
@@ -125,8 +125,8 @@ class Claim:
             tenants=None if tenants is None else texts(tenants),
             tasks=None if query.tasks is None else texts(query.tasks),
             pattern=pattern,
-            passed_tenants=texts([tenant for tenant, _ in query.passing]),
-            passed_tasks=texts([task for _, task in query.passing]),
+            skipped_tenants=texts([tenant for tenant, _ in query.skipped]),
+            skipped_tasks=texts([task for _, task in query.skipped]),
         )
         if is_whole:
             self._starts.ended(READY, began, took_s, taken[-1].rank if taken else None)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from ...core.job import Job
 from .. import fairness
-from ..contract import ClaimQuery, WaitingQuery, is_passed
+from ..contract import ClaimQuery, WaitingQuery, is_skipped
 from .changes import Parameters
 from .connection import PostgresConnection
 from .locks import lock_number
@@ -40,8 +40,8 @@ class StoredTurns:
         values = {
             "tenants": texts(tenants),
             "tasks": None if query.tasks is None else texts(query.tasks),
-            "passed_tenants": texts([tenant for tenant, _ in query.passing]),
-            "passed_tasks": texts([task for _, task in query.passing]),
+            "skipped_tenants": texts([tenant for tenant, _ in query.skipped]),
+            "skipped_tasks": texts([task for _, task in query.skipped]),
             "looked_at": looked_at,
             "limit": limit,
         }
@@ -85,7 +85,7 @@ class SeenTurns:
         found: dict[str, list[tuple[str, int]]] = {tenant: [] for tenant in tenants}
         for (tenant, task), _, _, ready in self._pairs:
             is_asked = query.tasks is None or task in query.tasks
-            if tenant in found and is_asked and not is_passed((tenant, task), query.passing):
+            if tenant in found and is_asked and not is_skipped((tenant, task), query.skipped):
                 found[tenant].append((task, ready))
         return {tenant: tasks[:limit] for tenant, tasks in found.items()}
 

@@ -82,7 +82,10 @@ def in_order(wants: Mapping[int, bool]) -> list[int]:
 
 
 class Locks:
-    """The locks of one batch. `wants`: the locks that its last attempt needed, but did not get."""
+    """The locks of one attempt of a batch.
+
+    `wants` is shared by all its attempts: after a refused lock, every lock that the attempt had or asked for.
+    """
 
     def __init__(self, wants: Wants) -> None:
         self._wants = wants

@@ -5,8 +5,7 @@ soon, unless a transaction is left open: then each scan reads all entries that t
 
     fast    every scan starts at the front
     slow    after several slow scans in a row, scans start where the last one ended. Now and then one starts
-    at
-            the front again, for entries that other processes have added there; the slower, the less often
+            at the front again, for entries that other processes have added there; the slower, the less often
 
 Entries that this process adds further ahead are noted. So while scans are slow, an entry that another process
 adds at the front may be found a little late; nothing else changes.

@@ -70,7 +70,7 @@ class PostgresStore:
         self.address = parse(url)
         # Ids are allocated before joining a caller's transaction: inside it, the row of their sysid would be
         # locked until it ends.
-        self.capabilities = Capabilities(commits=self.address.commits, ids_apart=True, is_remote=True)
+        self.capabilities = Capabilities(commits=self.address.commits, ids_apart=True, sends_blind=True)
         # Whether a missing schema is created.
         self._create = create
         self._clock, self._time = clock, Time(clock, CLOCK_TRUSTED_S)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from .. import fairness
-from ..contract import WaitingQuery, is_passed
+from ..contract import WaitingQuery, is_skipped
 from .connection import Command
 from .keys import Keys, Pair
 
@@ -51,8 +51,8 @@ class RedisTurns:
         for tenant, names in zip(tenants, rows, strict=True):
             tasks = [name.decode() for name in names]
             known = [task for task in tasks if query.tasks is None or task in query.tasks]
-            passing = [task for task in known if not is_passed((tenant, task), query.passing)]
-            free += [(tenant, task) for task in passing[:limit]]
+            open_tasks = [task for task in known if not is_skipped((tenant, task), query.skipped)]
+            free += [(tenant, task) for task in open_tasks[:limit]]
         if not free:
             return {}
         queues = [self._keys.queue(*pair, mock=mock) for pair in free for mock in (False, True)]

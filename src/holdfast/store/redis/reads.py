@@ -13,7 +13,7 @@ from ...core.job import Body, Job, Place
 from ...core.kinds import CHORE, DOMAIN, HANDLED, OUTBOX, PAUSE, SCHEDULE, name_of
 from ...core.limits import DomainCounts, DomainKey
 from .. import fairness
-from ..contract import JobFilter, Moments, Waiting, WaitingQuery, is_passed
+from ..contract import JobFilter, Moments, Waiting, WaitingQuery, is_skipped
 from .connection import PAGE, Command
 from .fairness import RedisTurns
 from .keys import EXPIRABLE, LARGE, STAMP_BYTES, Pair, member, pair_of, read_bodies, read_job, read_jobs
@@ -353,13 +353,13 @@ class RedisHint(RedisView):
             self._read_heads(HEADS)
         if self.ready_pairs is None:
             return super().waiting(query)
-        tenants, tasks, passing = query.tenants, query.tasks, query.passing
+        tenants, tasks, skipped = query.tenants, query.tasks, query.skipped
         asked = [pair for pair in self.ready_pairs if tenants is None or pair[0] in tenants]
         asked = [pair for pair in asked if tasks is None or pair[1] in tasks]
         if query.handled and asked:
             known = self.rows(HANDLED, [name_of(*pair) for pair in asked])
             asked = [pair for pair in asked if name_of(*pair) in known]
-        return [Waiting(*pair, 1) for pair in asked if not is_passed(pair, passing)][: max(query.limit, 0)]
+        return [Waiting(*pair, 1) for pair in asked if not is_skipped(pair, skipped)][: max(query.limit, 0)]
 
 
 def _spot(job: Job) -> tuple[int, ...]:

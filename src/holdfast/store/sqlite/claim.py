@@ -50,7 +50,7 @@ def find_ready(connection: SqliteConnection, query: ClaimQuery, written: Iterabl
         return []
     if query.picks:
         return _find_picks(connection, query)
-    if (query.tenant, query.tenants, query.tasks, query.glob, query.passing) == (None, None, None, None, ()):
+    if (query.tenant, query.tenants, query.tasks, query.glob, query.skipped) == (None, None, None, None, ()):
         return _jobs(connection, JOBS["ready"], *_ranks(query.priority), int(query.mock), query.limit)
     by_name = query.glob is not None and query.tasks is None
     if by_name and len(found := _find_by_rank(connection, query, FIRST_ROWS)) == query.limit:
@@ -117,7 +117,7 @@ def _wanted(query: ClaimQuery) -> tuple[str | None, ...]:
         None if tenants is None else listed(tenants),
         None if tasks is None else listed(tasks),
         query.glob,
-        listed(query.passing),
+        listed(query.skipped),
     )
 
 

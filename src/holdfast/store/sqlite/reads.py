@@ -204,9 +204,9 @@ class SqliteReads:
         values: list[Any] = [listed(tenants), looked_at, limit]
         if query.tasks is not None:
             values.append(listed(query.tasks))
-        if query.passing:
-            values.append(listed(query.passing))
-        sql = waiting_tasks(query.tasks is not None, bool(query.passing))
+        if query.skipped:
+            values.append(listed(query.skipped))
+        sql = waiting_tasks(query.tasks is not None, bool(query.skipped))
         return dict(_decode_tasks(self.connection.value(sql, values) or _NONE))
 
     # Rows

@@ -53,7 +53,7 @@ POLL_S = 0.1
 class SqliteStore:
     """A store in one file."""
 
-    capabilities = Capabilities(is_local=True)
+    capabilities = Capabilities(reads_locally=True)
 
     def __init__(
         self,

@@ -79,15 +79,15 @@ QUERIES: list[tuple[dict[str, Any], list[int]]] = [
     ({"priority": 0}, [6]),
     ({"priority": 500, "tenant": "a", "tasks": ("x", "y")}, [1, 2]),
     ({"priority": 500, "tasks": ("x",), "mock": True}, [1, 5]),
-    ({"passing": (("a", "x"),)}, [3, 2, 4, 7, 6]),
-    ({"passing": (("a", None),)}, [3, 4, 7, 6]),
-    ({"passing": ((None, "x"),)}, [2, 4, 7]),
-    ({"passing": ((None, None),)}, []),
-    ({"passing": (("a", None), (None, "x"))}, [4, 7]),
-    ({"passing": (("a", "x"),), "mock": True}, [3, 2, 4, 5, 7, 6]),
-    ({"passing": (("a", "x"),), "tenant": "a"}, [2]),
-    ({"passing": (("a", "x"),), "tasks": ("x",)}, [3, 6]),
-    ({"passing": (("a", "x"),), "tenant": "a", "tasks": ("x",), "priority": 900}, []),
+    ({"skipped": (("a", "x"),)}, [3, 2, 4, 7, 6]),
+    ({"skipped": (("a", None),)}, [3, 4, 7, 6]),
+    ({"skipped": ((None, "x"),)}, [2, 4, 7]),
+    ({"skipped": ((None, None),)}, []),
+    ({"skipped": (("a", None), (None, "x"))}, [4, 7]),
+    ({"skipped": (("a", "x"),), "mock": True}, [3, 2, 4, 5, 7, 6]),
+    ({"skipped": (("a", "x"),), "tenant": "a"}, [2]),
+    ({"skipped": (("a", "x"),), "tasks": ("x",)}, [3, 6]),
+    ({"skipped": (("a", "x"),), "tenant": "a", "tasks": ("x",), "priority": 900}, []),
     ({"glob": "*"}, [3, 8, 1, 2, 4, 7, 6]),
     ({"glob": "[xz]"}, [3, 8, 1, 7, 6]),
     ({"glob": "?", "tenant": "a"}, [8, 1, 2]),
@@ -95,15 +95,15 @@ QUERIES: list[tuple[dict[str, Any], list[int]]] = [
     ({"glob": "X*"}, []),
     ({"glob": "[^y]", "tenant": "", "mock": True}, [5, 7, 6]),
     ({"glob": "*", "tenant": "", "priority": 0}, [6]),
-    ({"glob": "*", "tenant": "a", "passing": ((None, "x"),)}, [2]),
-    ({"glob": "*", "passing": (("a", None), (None, "x"))}, [4, 7]),
+    ({"glob": "*", "tenant": "a", "skipped": ((None, "x"),)}, [2]),
+    ({"glob": "*", "skipped": (("a", None), (None, "x"))}, [4, 7]),
     ({"glob": "[xy]", "tasks": ("y", "z")}, [2, 4]),
 ]
 
 
 @pytest.mark.parametrize(("asked", "found"), QUERIES, ids=str)
 def test_a_claim_takes_only_what_matches(store: Store, asked: dict[str, Any], found: list[int]) -> None:
-    """By tenant, tasks, priority, mocked or not, passing by what is paused; in order, cut where asked."""
+    """By tenant, tasks, priority, mocked or not, without what is paused; in order, cut where asked."""
     add(store, *JOBS)
 
     assert ids(claim(store, limit=2, **asked)) == found[:2]
@@ -117,16 +117,16 @@ def test_a_claim_of_many_tasks_is_in_order(store: Store, tenants: int) -> None:
     many = [a_job(n, tenant=str(n % tenants), task=str(n % 700)) for n in range(1, 1401)]
     add(store, *many)
     tasks = tuple(str(n) for n in range(0, 700, 2))
-    passing = tuple((None, str(n)) for n in range(0, 700, 3))
+    skipped = tuple((None, str(n)) for n in range(0, 700, 3))
 
     assert (
-        ids(claim(store, tasks=tasks, passing=passing, limit=50))
+        ids(claim(store, tasks=tasks, skipped=skipped, limit=50))
         == [n for n in _even(1401) if n % 700 % 3][:50]
     )
     rest = [n for n in range(1, 1401) if n % 2]
-    assert ids(claim(store, passing=tuple((None, task) for task in tasks), limit=60)) == rest[:60]
+    assert ids(claim(store, skipped=tuple((None, task) for task in tasks), limit=60)) == rest[:60]
     mine = [n for n in rest[60:] if n % tenants == 0]
-    assert ids(claim(store, passing=tuple((None, task) for task in tasks), tenant="0", limit=60)) == mine[:60]
+    assert ids(claim(store, skipped=tuple((None, task) for task in tasks), tenant="0", limit=60)) == mine[:60]
 
 
 SPREADS = {

@@ -130,12 +130,12 @@ ASKED: list[tuple[dict[str, Any], list[tuple[str, str]]]] = [
     ({"tasks": ()}, []),
     ({"tasks": ("unheard-of",)}, []),
     ({"tenants": ("a",), "tasks": ("y",)}, [("a", "y")]),
-    ({"passing": (("a", None),)}, [("b", "x"), ("c", "y"), ("b", "z")]),
-    ({"passing": ((None, "x"),)}, [("a", "y"), ("b", "z"), ("c", "y")]),
-    ({"passing": (("b", "x"), (None, "y"))}, [("a", "x"), ("b", "z")]),
-    ({"passing": ((None, None),)}, []),
-    ({"passing": ((None, "x"),), "tasks": ("x", "z")}, [("b", "z")]),
-    ({"passing": ((None, "x"),), "tasks": ("x", "z"), "limit": 1}, [("b", "z")]),
+    ({"skipped": (("a", None),)}, [("b", "x"), ("c", "y"), ("b", "z")]),
+    ({"skipped": ((None, "x"),)}, [("a", "y"), ("b", "z"), ("c", "y")]),
+    ({"skipped": (("b", "x"), (None, "y"))}, [("a", "x"), ("b", "z")]),
+    ({"skipped": ((None, None),)}, []),
+    ({"skipped": ((None, "x"),), "tasks": ("x", "z")}, [("b", "z")]),
+    ({"skipped": ((None, "x"),), "tasks": ("x", "z"), "limit": 1}, [("b", "z")]),
     ({"limit": 0}, []),
 ]
 
@@ -144,7 +144,7 @@ ASKED: list[tuple[dict[str, Any], list[tuple[str, str]]]] = [
 def test_only_who_is_asked_for_is_found(
     store: Store, asked: dict[str, Any], found: list[tuple[str, str]]
 ) -> None:
-    """By tenants and tasks, passing by what is paused."""
+    """By tenants and tasks, without what is paused."""
     add(store, *(a_job(n, tenant=tenant, task=task) for n, (tenant, task) in enumerate(PAIRS, start=1)))
 
     assert waiting(store, **asked) == found
@@ -173,7 +173,7 @@ PICKS: list[tuple[dict[str, Any], list[int]]] = [
     ({"picks": (("a", "x", 5), ("b", "y", 5)), "tenant": "b"}, [4]),
     ({"picks": (("a", "x", 5), ("b", "y", 5)), "tenants": ("a", "c")}, [1, 5]),
     ({"picks": (("a", "x", 5), ("b", "y", 5)), "tasks": ("y",)}, [4]),
-    ({"picks": (("a", "x", 5), ("b", "y", 5)), "passing": (("a", None),)}, [4]),
+    ({"picks": (("a", "x", 5), ("b", "y", 5)), "skipped": (("a", None),)}, [4]),
     ({"picks": (("a", "x", 5), ("b", "x", 5)), "priority": 900}, [3, 6]),
     ({"picks": (("a", "x", 5), ("c", "x", 5)), "mock": True}, [1, 5]),
 ]

@@ -90,7 +90,7 @@ class StoreEntry:
     def _is_local(self) -> bool:
         """Whether the store may be read often."""
         try:
-            return self.connection.store.capabilities.is_local
+            return self.connection.store.capabilities.reads_locally
         except BadInput:
             return False
 

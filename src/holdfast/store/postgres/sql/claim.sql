@@ -46,9 +46,9 @@ found AS MATERIALIZED (
         AND (%(tasks)s::text[] IS NULL OR task = ANY(%(tasks)s::text[]))
         AND (%(pattern)s::text IS NULL OR task ~ %(pattern)s::text)
         AND NOT EXISTS (
-            SELECT FROM unnest(%(passed_tenants)s::text[], %(passed_tasks)s::text[]) AS passed (tenant, task)
-            WHERE (passed.tenant IS NULL OR passed.tenant = jobs.tenant)
-                AND (passed.task IS NULL OR passed.task = jobs.task)
+            SELECT FROM unnest(%(skipped_tenants)s::text[], %(skipped_tasks)s::text[]) AS skipped (tenant, task)
+            WHERE (skipped.tenant IS NULL OR skipped.tenant = jobs.tenant)
+                AND (skipped.task IS NULL OR skipped.task = jobs.task)
         )
     ORDER BY rank + 0, id LIMIT %(limit)s FOR UPDATE SKIP LOCKED
 )

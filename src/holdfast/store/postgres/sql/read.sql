@@ -190,9 +190,9 @@ CROSS JOIN LATERAL (
             WHERE tenant = named.tenant AND ready ORDER BY served, task LIMIT %(looked_at)s
         ) AS walked
         WHERE (%(tasks)s::text[] IS NULL OR task = ANY(%(tasks)s::text[])) AND NOT EXISTS (
-            SELECT FROM unnest(%(passed_tenants)s::text[], %(passed_tasks)s::text[]) AS passed (tenant, task)
-            WHERE (passed.tenant IS NULL OR passed.tenant = named.tenant)
-                AND (passed.task IS NULL OR passed.task = walked.task)
+            SELECT FROM unnest(%(skipped_tenants)s::text[], %(skipped_tasks)s::text[]) AS skipped (tenant, task)
+            WHERE (skipped.tenant IS NULL OR skipped.tenant = named.tenant)
+                AND (skipped.task IS NULL OR skipped.task = walked.task)
         )
         ORDER BY served, task OFFSET 0
     ) AS counted WHERE number > 0 ORDER BY served, task LIMIT %(limit)s

@@ -18,9 +18,9 @@ SELECT * FROM ({ready_of_pair} ORDER BY rank, id LIMIT ?)
 -- name: is_wanted
 (?1 IS NULL OR tenant IN (SELECT value FROM json_each(?1))) AND (?2 IS NULL OR task IN (SELECT value FROM json_each(?2)))
     AND (?3 IS NULL OR task GLOB ?3) AND (?4 = '[]' OR NOT EXISTS (
-        SELECT 1 FROM json_each(?4) AS passed
-        WHERE (passed.value ->> 0 IS NULL OR passed.value ->> 0 = tenant)
-            AND (passed.value ->> 1 IS NULL OR passed.value ->> 1 = task)
+        SELECT 1 FROM json_each(?4) AS skipped
+        WHERE (skipped.value ->> 0 IS NULL OR skipped.value ->> 0 = tenant)
+            AND (skipped.value ->> 1 IS NULL OR skipped.value ->> 1 = task)
     ))
 
 -- The wanted jobs among the first READY jobs.

@@ -122,9 +122,9 @@ FROM json_each(?) AS asked CROSS JOIN holdfast_tenants WHERE tenant = asked.valu
 -- The condition that a task is not among those to skip.
 -- name: not_passed
 NOT EXISTS (
-    SELECT 1 FROM json_each(?{n}) AS passed
-    WHERE (passed.value ->> 0 IS NULL OR passed.value ->> 0 = {tenant})
-        AND (passed.value ->> 1 IS NULL OR passed.value ->> 1 = task)
+    SELECT 1 FROM json_each(?{n}) AS skipped
+    WHERE (skipped.value ->> 0 IS NULL OR skipped.value ->> 0 = {tenant})
+        AND (skipped.value ->> 1 IS NULL OR skipped.value ->> 1 = task)
 )
 
 -- {asked} is a condition on the tasks, with the parameters ?4 and ?5.
